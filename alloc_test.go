@@ -10,13 +10,14 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // rareOnly implements nothing that is told on the path of the event.
 type rareOnly struct{}
 
-func (rareOnly) ObserveStore(context.Context, idem.StoreEvent) {}
-func (rareOnly) ObserveStall(context.Context, idem.StallEvent) {}
+func (rareOnly) ObserveStore(context.Context, observe.StoreEvent) {}
+func (rareOnly) ObserveStall(context.Context, observe.StallEvent) {}
 
 // Nothing is made for observers where nobody listens: neither a run, a call nor an event.
 func TestAllocations_UnusedObserversCostNothing(t *testing.T) {
@@ -43,16 +44,16 @@ func TestAllocations_UnusedObserversCostNothing(t *testing.T) {
 // runs is told of every run.
 type runs struct{ kept []byte }
 
-func (o *runs) BeginClaimGroup(ctx context.Context, _ *idem.ClaimGroup) context.Context {
+func (o *runs) BeginClaimGroup(ctx context.Context, _ *observe.ClaimGroup) context.Context {
 	for range 8 {
 		o.kept = make([]byte, 1<<10)
 	}
 	return ctx
 }
-func (*runs) EndClaimGroup(context.Context, *idem.ClaimGroup) {}
+func (*runs) EndClaimGroup(context.Context, *observe.ClaimGroup) {}
 
 // allocations is how many a batch of 64 events makes, at the least of some tries: the runtime makes some of its own.
-func allocations(t *testing.T, verdict dedup.Verdict, register func(*idem.Router), obs ...idem.Observer) float64 {
+func allocations(t *testing.T, verdict dedup.Verdict, register func(*idem.Router), obs ...observe.Observer) float64 {
 	r := idem.NewRouter()
 	register(r)
 	p, err := idem.NewProcessor(r, idem.Config{Store: &noStore{verdict}, Scope: "g", Logger: slog.New(slog.DiscardHandler), Observers: obs})

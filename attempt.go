@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/safetext"
 )
 
 func (t *task) input() input {
@@ -142,18 +144,20 @@ func interrupted(ctx context.Context, t *task, o outcome) error {
 	return fmt.Errorf("event %s: %w", t.request.Key, o.err)
 }
 
-func (t *task) failure(o outcome) failure {
+// failure returns the event with its last error.
+func (p *Processor) failure(t *task, o outcome) failure {
 	now := time.Now()
 	if t.firstFailure.IsZero() {
 		t.firstFailure, t.lastFailure = now, now
 	}
-	return failure{
-		key: t.request.Key, class: o.class, err: o.err, attempts: t.attempt, first: t.firstFailure, last: t.lastFailure,
-		generation: t.request.Position.Generation,
-	}
+	return failure{err: o.err, Event: deadletter.Event{
+		Key: t.request.Key, Group: p.cfg.Group, Message: t.message, Class: o.class, Error: p.errorText(o.err),
+		Attempts: t.attempt, FirstFailure: t.firstFailure, LastFailure: t.lastFailure,
+		Position: dedup.Position{Generation: t.request.Position.Generation},
+	}}
 }
 
 func (p *Processor) reason(o outcome) string {
 	class := string(o.class) + ": "
-	return cutText(class+strings.TrimPrefix(p.errorText(o.err), class), dedup.MaxReason) // a permanent error says so itself
+	return safetext.Cut(class+strings.TrimPrefix(p.errorText(o.err), class), dedup.MaxReason) // a permanent error says so itself
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // What a handler returns of a call of its own says nothing about this processor: it is an error like others.
@@ -22,8 +24,8 @@ func TestGate_AbandonedCallOfTheHandlersOwn(t *testing.T) {
 		require.Equal(t, want, settled)
 		require.Len(t, b.sent.deadLetters(), want)
 		for _, l := range b.sent.deadLetters() {
-			require.Equal(t, string(idem.ClassFailed), headerOf(l, idem.HeaderErrorClass))
-			require.Equal(t, "5", headerOf(l, idem.HeaderAttempts))
+			require.Equal(t, string(idem.ClassFailed), headerOf(l, deadletter.HeaderErrorClass))
+			require.Equal(t, "5", headerOf(l, deadletter.HeaderAttempts))
 		}
 	}
 	for _, n := range []int{1, 3} {
@@ -87,7 +89,7 @@ func TestGate_AbandonedCallIsNotOurs(t *testing.T) {
 				inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 					w := &watcher{}
 					store := &refusing{groupStore: s}
-					b.cfg.Store, b.cfg.BusyWait, b.cfg.Observers = store, time.Second, []idem.Observer{w}
+					b.cfg.Store, b.cfg.BusyWait, b.cfg.Observers = store, time.Second, []observe.Observer{w}
 					b.onGroup(func(context.Context, *groupTx, idem.Event[payload]) error { return fail() })
 					ctx, stop := context.WithCancelCause(t.Context())
 					time.AfterFunc(10*time.Millisecond, func() { stop(idem.ErrStopping) })

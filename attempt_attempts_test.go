@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -19,8 +20,8 @@ func TestGate_AttemptsOfRefusedEvents(t *testing.T) {
 		letters := b.sent.deadLetters()
 		require.NotEmpty(t, letters)
 		last := letters[len(letters)-1]
-		require.Equal(t, string(class), headerOf(last, idem.HeaderErrorClass))
-		return headerOf(last, idem.HeaderAttempts)
+		require.Equal(t, string(class), headerOf(last, deadletter.HeaderErrorClass))
+		return headerOf(last, deadletter.HeaderAttempts)
 	}
 	t.Run("spent", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bench) {
@@ -91,7 +92,7 @@ func TestGate_AttemptsOfRefusedEvents(t *testing.T) {
 				require.NoError(t, p.Close())
 				require.Equal(t, 2, begun)
 				// RetryAfter beyond the longest delay counts no attempt (rule 42), and nothing ran since.
-				require.Equal(t, "1", headerOf(b.sent.deadLetters()[1], idem.HeaderAttempts))
+				require.Equal(t, "1", headerOf(b.sent.deadLetters()[1], deadletter.HeaderAttempts))
 				require.Equal(t, "1", attempts(t, next, idem.ClassRetryAfter))
 			})
 		})

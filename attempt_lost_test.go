@@ -10,6 +10,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // A worker whose own lease ends, and whose event nobody else takes over, has not crashed (rule 18).
@@ -44,7 +45,7 @@ func TestObserveLost_AtDeadAndDelayed(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bench) {
 					w := newTally()
-					b.cfg.Observers = []idem.Observer{w}
+					b.cfg.Observers = []observe.Observer{w}
 					b.store.completeErr = times(1, &dedup.LostError{Claims: []int{0}})
 					b.on(failing(1, errBoom), opts...)
 					_, err := b.start().HandleBatch(t.Context(), series(n))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/faketime"
 )
@@ -104,7 +105,7 @@ func TestGate_OutcomesOfAClaimedHandler(t *testing.T) {
 				}
 				require.Equal(t, c.runs, runs, "runs: %v", b.all())
 				require.Len(t, b.sent.deadLetters(), 1)
-				require.Equal(t, string(c.class), headerOf(b.sent.deadLetters()[0], idem.HeaderErrorClass))
+				require.Equal(t, string(c.class), headerOf(b.sent.deadLetters()[0], deadletter.HeaderErrorClass))
 				require.Less(t, time.Since(began), 15*time.Second)
 				// The order that loses nothing: dead letter acknowledged, then dead recorded (rule 6).
 				lines := b.all()
@@ -114,7 +115,7 @@ func TestGate_OutcomesOfAClaimedHandler(t *testing.T) {
 				require.Len(t, b.sent.deadLetters(), 1)
 				require.NoError(t, p.Handle(t.Context(), message("e1", 9)))
 				require.Len(t, b.sent.deadLetters(), 2)
-				require.Equal(t, string(idem.ClassAlreadyDead), headerOf(b.sent.deadLetters()[1], idem.HeaderErrorClass))
+				require.Equal(t, string(idem.ClassAlreadyDead), headerOf(b.sent.deadLetters()[1], deadletter.HeaderErrorClass))
 			})
 		})
 	}
@@ -476,7 +477,7 @@ func TestGate_DeadLetterRefusedForItsTime(t *testing.T) {
 		}
 		b.on(failing(1, idem.Permanent(errBoom)))
 		require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, "2026-01-02T03:04:05.000Z", headerOf(b.sent.deadLetters()[0], idem.HeaderTime))
+		require.Equal(t, "2026-01-02T03:04:05.000Z", headerOf(b.sent.deadLetters()[0], deadletter.HeaderTime))
 	})
 }
 
@@ -485,14 +486,14 @@ func TestGate_PanicWhileDecoding(t *testing.T) {
 	boom := func(*idem.Message) (string, error) { panic("boom") }
 	for name, opt := range map[string]idem.Option{
 		"decode": idem.Decode(func(*idem.Message, any) error { panic("boom") }),
-		"ID":     idem.ID(boom), "tenant": idem.Tenant(boom), "type": idem.Type(boom),
+		"ID":     idem.ID(idem.FromFunc("test", boom)), "tenant": idem.Tenant(idem.FromFunc("test", boom)), "type": idem.Type(idem.FromFunc("test", boom)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				b.on(succeed, opt)
 				require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
 				require.Len(t, b.sent.deadLetters(), 1)
-				require.Contains(t, headerOf(b.sent.deadLetters()[0], idem.HeaderError), "panicked: boom")
+				require.Contains(t, headerOf(b.sent.deadLetters()[0], deadletter.HeaderError), "panicked: boom")
 			})
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // txSlack is how much longer than its handler a transaction may take: to begin, to wait for a copy, to commit.
@@ -74,7 +75,7 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 		g.access.up(ctx, p, tg.began)
 		p.noteEnd(t.message)
 		t.limit().Grow(1, t.route.maxBatch)
-		t.handled, t.seen, t.end, t.settlement = true, t.request.Origin, endDone, SettledHandled
+		t.handled, t.seen, t.end, t.settlement = true, t.request.Origin, endDone, observe.SettledHandled
 		t.route.budget.Earn(1)
 		s = step{settled: true}
 	case t.decision.step == stepRunIgnored:
@@ -180,7 +181,7 @@ func (p *Processor) recordTx(ctx context.Context, t *task, c dedup.Completion) (
 			}
 			return err
 		})
-		p.storeCall(ctx, t.access, VerbTransaction, 1, nil, began, err)
+		p.storeCall(ctx, t.access, observe.VerbTransaction, 1, nil, began, err)
 		return false, err
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -208,7 +209,7 @@ func TestTx_CrashLoop(t *testing.T) {
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, []string{"dead letter: crash-loop", "tx: committed dead"}, b.all())
-		require.Equal(t, "3", headerOf(b.sent.deadLetters()[0], idem.HeaderAttempts))
+		require.Equal(t, "3", headerOf(b.sent.deadLetters()[0], deadletter.HeaderAttempts))
 		require.NoError(t, p.Handle(t.Context(), message("e2", 1)))
 		require.Equal(t, map[start]uint32{{key, 8}: 1}, s.starts, "an end clears its own")
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // batch is the work of one call of [Processor.HandleBatch]. It settles the messages in order, in
@@ -142,7 +143,7 @@ func (b *batch) settleKnown(t *task) bool {
 	switch {
 	case t.settled:
 	case t.destination == destUnhandled:
-		t.settlement = SettledSkipped
+		t.settlement = observe.SettledSkipped
 		b.p.notifySkipped(b.ctx, t.message, t.typ, t.message.Value == nil)
 	case t.leader != nil && t.leader.settled:
 		// Only the store can answer for a copy of an event that may not have been handled.
@@ -164,7 +165,7 @@ func (b *batch) settleUnhandled(t *task) (err error) {
 	case destNoMessage:
 		return t.err
 	case destDeadLetter:
-		t.settlement = SettledDeadLetter
+		t.settlement = observe.SettledDeadLetter
 		err = b.p.deadLetterTask(b.ctx, t)
 	case destFallback:
 		t.settlement, err = b.p.runNotFound(b.ctx, t.message, b.budget)

@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // mortal is the store as seen by a process that can die.
@@ -80,7 +82,7 @@ func TestBatch_CrashLoopBlamesTheOneThatKills_Rule18(t *testing.T) {
 		}
 		var got []string
 		for _, l := range b.sent.deadLetters() {
-			got = append(got, headerOf(l, idem.HeaderEventID)+" "+headerOf(l, idem.HeaderErrorClass))
+			got = append(got, headerOf(l, deadletter.HeaderEventID)+" "+headerOf(l, deadletter.HeaderErrorClass))
 		}
 		stop()
 		time.Sleep(time.Minute)
@@ -257,7 +259,7 @@ func TestBatch_WaitingForNeighboursIsNoRetry(t *testing.T) {
 		require.NoError(t, err)
 		var got []string
 		for _, l := range b.sent.deadLetters() {
-			got = append(got, headerOf(l, idem.HeaderEventID)+" attempts "+headerOf(l, idem.HeaderAttempts))
+			got = append(got, headerOf(l, deadletter.HeaderEventID)+" attempts "+headerOf(l, deadletter.HeaderAttempts))
 		}
 		require.Empty(t, got, "each needs 3 of its 5 attempts, in less than 2 s of its own")
 	})
@@ -339,7 +341,7 @@ func TestBatch_PanickingObserverLeaksNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		o := &panicky{}
 		o.on.Store(true)
-		b.cfg.Observers = []idem.Observer{o}
+		b.cfg.Observers = []observe.Observer{o}
 		b.on(succeed, idem.Concurrency(1))
 		p := b.start()
 		func() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // Rule 12, P-13: the claims of what had not run are taken back, however the handler ended that ended the transaction.
@@ -181,7 +182,7 @@ func TestBatchTx_WaitingForAConnectionHasPatience_Rule25(t *testing.T) {
 
 type panicky struct{ on atomic.Bool }
 
-func (o *panicky) ObserveHandled(context.Context, idem.HandledEvent) {
+func (o *panicky) ObserveHandled(context.Context, observe.HandledEvent) {
 	if o.on.CompareAndSwap(true, false) {
 		panic("observer")
 	}
@@ -194,7 +195,7 @@ func TestBatchTx_PanickingObserverLeaksNothing(t *testing.T) {
 			b.cfg.Store = slotted{s}
 			o := &panicky{}
 			o.on.Store(true)
-			b.cfg.Observers = []idem.Observer{o}
+			b.cfg.Observers = []observe.Observer{o}
 			b.onGroup(fine)
 			p := b.start()
 			func() {

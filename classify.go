@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/mark"
 )
 
 // This file says what happens when a handler fails: classify tells what an error means, decide what is done about it.
@@ -49,18 +50,18 @@ func (o *outcome) failed() string {
 // was done to it; any other error is transient. A success is a success, even of a handler whose context has ended.
 func classify(cause, err error) outcome {
 	o := outcome{meaning: transient, class: ClassFailed, err: err}
-	if after, ok := findMark(err, markRetryAfter); ok {
-		o.after, o.class = after.after, ClassRetryAfter
+	if after, ok := mark.Find(err, mark.RetryAfter); ok {
+		o.after, o.class = after.After, ClassRetryAfter
 	}
 	var p *PanicError
 	switch {
 	case err == nil:
 		return outcome{meaning: succeeded}
-	case hasMark(err, markPermanent):
+	case mark.Has(err, mark.Permanent):
 		o.meaning, o.class = permanent, ClassPermanent
-	case hasMark(err, markNotApplied) && hasMark(err, markUnavailable):
+	case mark.Has(err, mark.NotApplied) && mark.Has(err, mark.Unavailable):
 		o.meaning, o.marked, o.unapplied = unavailable, true, true
-	case hasMark(err, markNotApplied):
+	case mark.Has(err, mark.NotApplied):
 		o.meaning = notApplied
 	case errors.Is(cause, dedup.ErrClaimLost):
 		o.meaning = claimLost
@@ -70,7 +71,7 @@ func classify(cause, err error) outcome {
 		o.meaning = stopped
 	case errors.As(err, &p):
 		o.meaning, o.class = unknown, ClassPanic
-	case hasMark(err, markUnavailable):
+	case mark.Has(err, mark.Unavailable):
 		o.meaning, o.marked = unavailable, true
 	}
 	return o
@@ -134,7 +135,7 @@ func namedIn(err error, n int) BatchError {
 			}
 			return named
 		}
-		if _, marked := err.(*markedError); marked { //nolint:errorlint // said of all of them
+		if _, marked := err.(*mark.Error); marked { //nolint:errorlint // said of all of them
 			return nil
 		}
 		err = errors.Unwrap(err)

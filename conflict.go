@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // notifyKnown tells of a delivery that is settled because its event is known.
@@ -65,7 +66,7 @@ func (l *conflictLog) admit(now time.Time) (leftOut int, ok bool) {
 // notifyConflict tells of a copy with another content that is settled: skipped, or dead-lettered.
 func (p *Processor) notifyConflict(ctx context.Context, t *task, a dedup.Answer, deadLetter bool) {
 	for _, o := range p.obs.conflict {
-		o.ObserveConflict(ctx, ConflictEvent{
+		o.ObserveConflict(ctx, observe.ConflictEvent{
 			Group: p.cfg.Group, Message: t.message, Key: t.request.Key, First: a.First, Known: a.Known, DeadLetter: deadLetter, Shadow: p.cfg.Shadow,
 		})
 	}
@@ -99,7 +100,7 @@ func (p *Processor) noteConflict(ctx context.Context, t *task) {
 		return
 	}
 	err := p.bounded(context.WithoutCancel(ctx), conflictNoteTime, func(ctx context.Context) error {
-		return noter.NoteConflict(ctx, t.request.Key, t.message.origin())
+		return noter.NoteConflict(ctx, t.request.Key, t.message.Origin())
 	})
 	if err != nil {
 		t.route.conflicts.noteFailed(time.Now())

@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // replayed is the copy that lets the event of the last dead letter run again.
 func (b *bench) replayed() *idem.Message {
 	b.t.Helper()
 	letters := b.sent.deadLetters()
-	l, err := idem.ParseDeadLetter(letters[len(letters)-1])
+	l, err := deadletter.Parse(letters[len(letters)-1])
 	require.NoError(b.t, err)
 	position, err := b.store.Reopen(b.t.Context(), l.Key)
 	require.NoError(b.t, err)
@@ -36,7 +37,7 @@ func (b *bench) requireConflict() {
 	b.t.Helper()
 	var found []*idem.Message
 	for _, m := range b.sent.deadLetters() {
-		if headerOf(m, idem.HeaderErrorClass) == string(idem.ClassConflict) {
+		if headerOf(m, deadletter.HeaderErrorClass) == string(idem.ClassConflict) {
 			found = append(found, m)
 		}
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // byAmount compares copies by their amount.
@@ -27,9 +29,9 @@ func paying(id string, offset int64, amount int) *idem.Message {
 }
 
 // conflicts keeps what a ConflictObserver is told.
-type conflicts []idem.ConflictEvent
+type conflicts []observe.ConflictEvent
 
-func (c *conflicts) ObserveConflict(_ context.Context, e idem.ConflictEvent) { *c = append(*c, e) }
+func (c *conflicts) ObserveConflict(_ context.Context, e observe.ConflictEvent) { *c = append(*c, e) }
 
 // held is a claim of another process on the event, with another amount.
 func (b *bench) held(lease time.Duration, id string) dedup.Claim {
@@ -59,7 +61,7 @@ func TestConflict_ByDefault(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				var told conflicts
 				w := &watcher{}
-				b.cfg.Observers = []idem.Observer{&told, w}
+				b.cfg.Observers = []observe.Observer{&told, w}
 				b.on(succeed, c.opts...)
 				b.start()
 				require.NoError(t, b.p.Handle(t.Context(), paying("e1", 1, 7)))
@@ -111,7 +113,7 @@ func TestConflict_ByTheStateOfTheEvent(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				var told conflicts
 				w := &watcher{}
-				b.cfg.Observers = []idem.Observer{&told, w}
+				b.cfg.Observers = []observe.Observer{&told, w}
 				b.on(succeed, byAmount)
 				b.start()
 				claim := b.held(time.Minute, "e1")
@@ -133,8 +135,8 @@ func TestConflict_ByTheStateOfTheEvent(t *testing.T) {
 				}
 				require.Len(t, b.sent.deadLetters(), 1, "it must not vanish")
 				letter := b.sent.deadLetters()[0]
-				require.Equal(t, string(idem.ClassConflict), headerOf(letter, idem.HeaderErrorClass))
-				require.Contains(t, headerOf(letter, idem.HeaderError), c.says)
+				require.Equal(t, string(idem.ClassConflict), headerOf(letter, deadletter.HeaderErrorClass))
+				require.Contains(t, headerOf(letter, deadletter.HeaderError), c.says)
 				require.Equal(t, c.known, told[0].Known)
 				require.True(t, told[0].DeadLetter)
 				require.Empty(t, w.duplicates)
@@ -153,7 +155,7 @@ func TestConflict_CorrectionOfAWaitingEvent(t *testing.T) {
 		require.Equal(t, []string{"orders.g.retry.1m", "orders.g.dlq", "orders.g.dlq"}, b.deliverCopies())
 		letters := b.sent.deadLetters()
 		require.Contains(t, string(letters[1].Value), `"amount":8`, "the correction")
-		require.Equal(t, string(idem.ClassConflict), headerOf(letters[1], idem.HeaderErrorClass))
+		require.Equal(t, string(idem.ClassConflict), headerOf(letters[1], deadletter.HeaderErrorClass))
 		require.Contains(t, string(letters[2].Value), `"amount":7`)
 	})
 }
@@ -162,7 +164,7 @@ func TestConflict_CorrectionOfAWaitingEvent(t *testing.T) {
 func TestConflict_TheRecordItselfIsNone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var told conflicts
-		b.cfg.Observers = []idem.Observer{&told}
+		b.cfg.Observers = []observe.Observer{&told}
 		b.on(succeed, byAmount)
 		b.start()
 		c := b.held(time.Minute, "e1")
@@ -210,7 +212,7 @@ func TestConflict_CopiesWithinOneBatch(t *testing.T) {
 					b.cfg.Store = b.store
 				}
 				var told conflicts
-				b.cfg.Observers = []idem.Observer{&told}
+				b.cfg.Observers = []observe.Observer{&told}
 				register(b)
 				b.start()
 				n, err := b.p.HandleBatch(t.Context(), []*idem.Message{
@@ -243,7 +245,7 @@ func TestConflict_CopiesWithinOneBatchOfAFailingEvent(t *testing.T) {
 func TestConflict_LoggedOnceAMinute(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var told conflicts
-		b.cfg.Observers = []idem.Observer{&told}
+		b.cfg.Observers = []observe.Observer{&told}
 		b.on(succeed, byAmount)
 		b.start()
 		require.NoError(t, b.p.Handle(t.Context(), paying("e1", 1, 7)))
@@ -281,7 +283,7 @@ func TestConflict_CopiesOfDeferredEvents(t *testing.T) {
 		require.NoError(t, err)
 		var values []string
 		for _, l := range b.sent.deadLetters() {
-			require.Equal(t, string(idem.ClassConflict), headerOf(l, idem.HeaderErrorClass))
+			require.Equal(t, string(idem.ClassConflict), headerOf(l, deadletter.HeaderErrorClass))
 			values = append(values, string(l.Value))
 		}
 		require.Len(t, values, 3)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -52,7 +53,7 @@ func TestDeadLetter_KeepsWhatWasFound(t *testing.T) {
 				m := &idem.Message{Topic: "orders", Offset: 7, Value: []byte(c.value), Headers: c.headers, Time: time.UnixMilli(1).UTC()}
 				require.NoError(t, b.start().Handle(t.Context(), m))
 				require.Equal(t, []string{"dead letter: " + string(c.class)}, b.all(), "the store was not touched (rule 6)")
-				l, err := idem.ParseDeadLetter(b.sent.deadLetters()[0])
+				l, err := deadletter.Parse(b.sent.deadLetters()[0])
 				require.NoError(t, err)
 				require.Equal(t, c.class, l.Class)
 				require.Equal(t, c.key, l.Key)
@@ -78,7 +79,7 @@ func TestDeadLetter_UndecodableUsesNoIDUp(t *testing.T) {
 			}))
 			p := b.start()
 			require.NoError(t, p.Handle(t.Context(), message("e1", 1)))
-			l, err := idem.ParseDeadLetter(b.sent.deadLetters()[0])
+			l, err := deadletter.Parse(b.sent.deadLetters()[0])
 			require.NoError(t, err)
 			again, err := l.Redrive(dedup.Position{})
 			require.NoError(t, err)
@@ -114,7 +115,7 @@ func TestDeadLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 		b.on(succeed, once, order)
 	}
 	dead := func(t *testing.T, b *bench, l *idem.Message) dedup.Position {
-		letter, err := idem.ParseDeadLetter(l)
+		letter, err := deadletter.Parse(l)
 		require.NoError(t, err)
 		require.Equal(t, idem.ClassUndecodable, letter.Class)
 		require.Contains(t, letter.Error, "tombstones")
@@ -143,7 +144,7 @@ func TestDeadLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 
 			b.router = idem.NewRouter()
 			b.on(succeed, idem.Tombstones())
-			letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[1])
+			letter, err := deadletter.Parse(b.sent.deadLetters()[1])
 			require.NoError(t, err)
 			again, err := letter.Redrive(position)
 			require.NoError(t, err)
@@ -175,7 +176,7 @@ func TestDeadLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 			b.router.NotFound(func(context.Context, *idem.Message) error { b.add("fallback"); return nil })
 			require.NoError(t, b.start().Handle(t.Context(), b.sent.deadLetters()[0]))
 			require.Len(t, b.sent.deadLetters(), 2)
-			letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[1])
+			letter, err := deadletter.Parse(b.sent.deadLetters()[1])
 			require.NoError(t, err)
 			require.Equal(t, idem.ClassNoType, letter.Class)
 			require.Equal(t, "e1", letter.ID)
@@ -205,25 +206,25 @@ func TestDeadLetter_NotACopyGoesWhereItsSourceGoes(t *testing.T) {
 		for _, topic := range []string{"orders.g.retry", "orders.g.retry.1m"} {
 			plain := message("e1", 1)
 			forged := message("e2", 2)
-			forged.Headers = headers(idem.HeaderTopic, "admin", idem.HeaderPartition, "0", idem.HeaderOffset, "0",
-				idem.HeaderTime, "2026-01-01T00:00:00Z", idem.HeaderGroup, "g")
+			forged.Headers = headers(deadletter.HeaderTopic, "admin", deadletter.HeaderPartition, "0", deadletter.HeaderOffset, "0",
+				deadletter.HeaderTime, "2026-01-01T00:00:00Z", deadletter.HeaderGroup, "g")
 			broken := message("e3", 3)
-			broken.Headers = headers(idem.HeaderTopic, "admin.g.retry", idem.HeaderEventID, strings.Repeat("x", 300))
+			broken.Headers = headers(deadletter.HeaderTopic, "admin.g.retry", deadletter.HeaderEventID, strings.Repeat("x", 300))
 			for _, m := range []*idem.Message{plain, forged, broken} {
 				m.Topic = topic
 				require.NoError(t, p.Handle(t.Context(), m))
 				sent := b.sent.deadLetters()
 				l := sent[len(sent)-1]
-				require.Equal(t, string(idem.ClassNotACopy), headerOf(l, idem.HeaderErrorClass))
+				require.Equal(t, string(idem.ClassNotACopy), headerOf(l, deadletter.HeaderErrorClass))
 				require.Equal(t, "orders.g.dlq", l.Topic)
-				letter, err := idem.ParseDeadLetter(l)
+				letter, err := deadletter.Parse(l)
 				require.NoError(t, err)
 				require.Equal(t, topic, letter.Message.Topic, "where it lies")
 				require.Equal(t, dedup.Key{}, letter.Key)
 			}
 		}
 		require.Len(t, b.sent.deadLetters(), 6)
-		letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[0])
+		letter, err := deadletter.Parse(b.sent.deadLetters()[0])
 		require.NoError(t, err)
 		require.Equal(t, "e1", letter.ID)
 		require.Equal(t, "paid", letter.Type)

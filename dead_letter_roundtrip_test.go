@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -42,10 +43,10 @@ func soak(short, long int) int {
 // out is what begins with idem-original-idem-: it cannot be told from what a dead letter puts aside.
 var foreign = []string{
 	"", "h", "h", "H", "trace", "idem-", "idem-x", "idem-X", "idem", "IDEM-error", "idem-original", "idem-original-",
-	"idem-original-x", "idem-original-idem", idem.HeaderTopic, idem.HeaderPartition, idem.HeaderOffset, idem.HeaderTime, idem.HeaderGroup,
-	idem.HeaderScope, idem.HeaderTenant, idem.HeaderEventID, idem.HeaderEventType, idem.HeaderAttempts, idem.HeaderErrorClass,
-	idem.HeaderError, idem.HeaderFirstFailure, idem.HeaderValueOmitted, idem.HeaderHeadersOmitted, idem.HeaderGeneration,
-	idem.HeaderRetry, idem.HeaderDue, idem.HeaderNotBefore, "ключ", "\xff\x00",
+	"idem-original-x", "idem-original-idem", deadletter.HeaderTopic, deadletter.HeaderPartition, deadletter.HeaderOffset, deadletter.HeaderTime, deadletter.HeaderGroup,
+	deadletter.HeaderScope, deadletter.HeaderTenant, deadletter.HeaderEventID, deadletter.HeaderEventType, deadletter.HeaderAttempts, deadletter.HeaderErrorClass,
+	deadletter.HeaderError, deadletter.HeaderFirstFailure, deadletter.HeaderValueOmitted, deadletter.HeaderHeadersOmitted, deadletter.HeaderGeneration,
+	deadletter.HeaderRetry, deadletter.HeaderDue, deadletter.HeaderNotBefore, "ключ", "\xff\x00",
 }
 
 // oddTimes are times that a record may have: Kafka keeps milliseconds, whatever the producer took them for.
@@ -144,7 +145,7 @@ func TestDeadLetters_RoundTrip_T09(t *testing.T) {
 		want := clone(m)
 		letter := b.giveUp(m)
 		requireSame(t, want, m) // what was delivered is not written to
-		l, err := idem.ParseDeadLetter(letter)
+		l, err := deadletter.Parse(letter)
 		require.NoError(t, err, "record %d: %+v", i, want)
 		requireSame(t, want, l.Message)
 		require.False(t, l.Omitted)
@@ -152,11 +153,11 @@ func TestDeadLetters_RoundTrip_T09(t *testing.T) {
 
 		redriven, err := l.Redrive(b.reopen(l))
 		require.NoError(t, err)
-		again, err := idem.ParseDeadLetter(redriven)
+		again, err := deadletter.Parse(redriven)
 		require.NoError(t, err)
 		requireSame(t, want, again.Message)
 
-		last, err := idem.ParseDeadLetter(b.giveUp(redriven))
+		last, err := deadletter.Parse(b.giveUp(redriven))
 		require.NoError(t, err)
 		requireSame(t, want, last.Message)
 		require.Equal(t, l.Class, last.Class)
@@ -166,7 +167,7 @@ func TestDeadLetters_RoundTrip_T09(t *testing.T) {
 }
 
 // reopen lets the event of a dead letter run again, if it has an identity.
-func (b *bench) reopen(l *idem.DeadLetter) dedup.Position {
+func (b *bench) reopen(l *deadletter.Event) dedup.Position {
 	b.t.Helper()
 	if l.Key.ID == "" {
 		return dedup.Position{}
@@ -180,7 +181,7 @@ func (b *bench) reopen(l *idem.DeadLetter) dedup.Position {
 func size(m *idem.Message) int {
 	n := len(m.Key) + len(m.Value)
 	for _, h := range m.Headers {
-		if h.Key != idem.HeaderGeneration {
+		if h.Key != deadletter.HeaderGeneration {
 			n += len(h.Key) + len(h.Value)
 		}
 	}
@@ -199,7 +200,7 @@ func TestDeadLetters_FiftyRedrives_T04(t *testing.T) {
 		letter := b.giveUp(m)
 		first := size(letter)
 		for round := range rounds {
-			l, err := idem.ParseDeadLetter(letter)
+			l, err := deadletter.Parse(letter)
 			require.NoError(t, err)
 			copied, err := l.Redrive(b.reopen(l))
 			require.NoError(t, err)
@@ -207,7 +208,7 @@ func TestDeadLetters_FiftyRedrives_T04(t *testing.T) {
 			letter = b.giveUp(copied)
 			require.Equal(t, first, size(letter), "round %d of %+v: %+v", round, want, letter)
 		}
-		l, err := idem.ParseDeadLetter(letter)
+		l, err := deadletter.Parse(letter)
 		require.NoError(t, err)
 		requireSame(t, want, l.Message)
 	}
@@ -227,7 +228,7 @@ func TestDeadLetters_AsLargeAsCanBe_T04(t *testing.T) {
 			return nil
 		}
 		m := &idem.Message{Topic: "orders", Offset: 7, Key: []byte("k"), Value: []byte(strings.Repeat("x", limit-over)), Time: time.UnixMilli(1)}
-		l, err := idem.ParseDeadLetter(b.giveUp(m))
+		l, err := deadletter.Parse(b.giveUp(m))
 		require.NoError(t, err)
 		require.Equal(t, omitted, l.Omitted)
 		if !omitted {

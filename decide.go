@@ -115,7 +115,7 @@ func retryOrDelay(o outcome, p *policy, h *attempts, at moment) action {
 	if h.attempt-h.earlier >= runs {
 		return delayOrDeadLetter(o, p, at)
 	}
-	delay := max(o.after, p.retry.backoff(h.attempt, at.draw))
+	delay := max(o.after, backoff(p.retry, h.attempt, at.draw))
 	// A delay of nearly Forever must not be added to.
 	if p.retry.InPlace != Forever && delay > p.retry.InPlace-at.now.Sub(h.blockedSince) {
 		return delayOrDeadLetter(o, p, at)

@@ -8,7 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/safetext"
+	"github.com/idem-go/idem/observe"
 )
 
 // This file is about handlers that are [KeyOrdered]: what waits in the store's table, and who takes it up again. Only
@@ -278,7 +281,7 @@ func (b *batch) joinAlike(part *deferredPartition, tasks []*task) (others []*tas
 		case !some:
 			known[t.request.Key] = deferredContent{t.request.Fingerprint, t.request.Origin}
 		}
-		deferred, err := b.p.newDeferred(t, history{key: t.request.Key, position: t.request.Position}, 0)
+		deferred, err := b.p.newDeferred(t, deadletter.Event{Key: t.request.Key, Position: t.request.Position}, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -290,7 +293,7 @@ func (b *batch) joinAlike(part *deferredPartition, tasks []*task) (others []*tas
 		}
 	}
 	for _, t := range joined {
-		t.settled, t.end, t.settlement = true, endRescheduled, SettledRescheduled
+		t.settled, t.end, t.settlement = true, endRescheduled, observe.SettledRescheduled
 		b.p.notifyDeferred(b.ctx, t)
 	}
 	return others, nil
@@ -383,12 +386,12 @@ func (m *millis) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &m.ms)
 // recordVersion is written with each record; another one is not read (rule 35).
 const recordVersion = 1
 
-func (p *Processor) newDeferred(t *task, h history, wait time.Duration) (dedup.Deferred, error) {
+func (p *Processor) newDeferred(t *task, e deadletter.Event, wait time.Duration) (dedup.Deferred, error) {
 	m := t.message
 	r := record{
 		V: recordVersion, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: toMillis(m.Time), Key: m.Key, Value: m.Value,
-		Attempts: h.attempts, First: toMillis(h.first), Last: toMillis(h.last), Class: h.class, Error: cutText(h.err, maxErrorText),
-		NotBefore: toMillis(h.notBefore),
+		Attempts: e.Attempts, First: toMillis(e.FirstFailure), Last: toMillis(e.LastFailure), Class: e.Class, Error: safetext.Cut(e.Error, maxErrorText),
+		NotBefore: toMillis(e.NotBefore),
 	}
 	for _, header := range m.Headers {
 		r.HeaderNames = append(r.HeaderNames, []byte(header.Key))
@@ -399,7 +402,7 @@ func (p *Processor) newDeferred(t *task, h history, wait time.Duration) (dedup.D
 		return dedup.Deferred{}, fmt.Errorf("defer event %s: %w", t.request.Key, err)
 	}
 	return dedup.Deferred{
-		Key: t.request.Key, Queue: p.OrderKey(m), Position: h.position, Wait: wait, Origin: t.request.Origin, Data: data,
+		Key: t.request.Key, Queue: p.OrderKey(m), Position: e.Position, Wait: wait, Origin: t.request.Origin, Data: data,
 	}, nil
 }
 
@@ -416,7 +419,7 @@ func fromDeferred(e dedup.Deferred) (*Message, *copied, error) {
 	for i, name := range r.HeaderNames {
 		m.Headers = append(m.Headers, Header{Key: string(name), Value: r.Headers[i]})
 	}
-	return m, &copied{history: history{
-		key: e.Key, class: r.Class, err: r.Error, attempts: r.Attempts, first: r.First.time(), last: r.Last.time(), position: e.Position,
+	return m, &copied{Event: deadletter.Event{
+		Key: e.Key, Class: r.Class, Error: r.Error, Attempts: r.Attempts, FirstFailure: r.First.time(), LastFailure: r.Last.time(), Position: e.Position,
 	}}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -102,7 +103,7 @@ func TestDefer_DeferredUnderAnotherKafkaKeyDiffers_Rule6d(t *testing.T) {
 		require.Equal(t, []string{"done b1 7", "done x 8"}, done(b))
 		letters := b.sent.deadLetters()
 		require.Len(t, letters, 1)
-		l, err := idem.ParseDeadLetter(letters[0])
+		l, err := deadletter.Parse(letters[0])
 		require.NoError(t, err)
 		require.Equal(t, idem.ClassConflict, l.Class)
 		require.EqualValues(t, 2, l.Message.Offset)

@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
 // This file puts failing events of [KeyOrdered] handlers where their next attempt is.
 
 // deferEvent puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
-func (p *Processor) deferEvent(ctx context.Context, t *task, h history) error {
-	wait := max(t.action.delay, time.Until(h.notBefore))
-	e, err := p.newDeferred(t, h, wait)
+func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Event) error {
+	wait := max(t.action.delay, time.Until(next.NotBefore))
+	e, err := p.newDeferred(t, next, wait)
 	if err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func (p *Processor) deferEvent(ctx context.Context, t *task, h history) error {
 			return stop
 		}
 	}
-	p.notifyRescheduled(ctx, t, outcome{err: errors.New(h.err)}, "")
+	p.notifyRescheduled(ctx, t, outcome{err: errors.New(next.Error)}, "")
 	return nil
 }
 

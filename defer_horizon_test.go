@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -161,8 +162,8 @@ func TestDefer_TooOldIsNotDeferred(t *testing.T) {
 				letters := b.sent.deadLetters()
 				require.Len(t, letters, tooOld.letters)
 				for _, l := range letters {
-					require.Equal(t, "old", headerOf(l, idem.HeaderEventID))
-					require.Equal(t, string(idem.ClassTooOld), headerOf(l, idem.HeaderErrorClass))
+					require.Equal(t, "old", headerOf(l, deadletter.HeaderEventID))
+					require.Equal(t, string(idem.ClassTooOld), headerOf(l, deadletter.HeaderErrorClass))
 				}
 				waits, err := b.store.First(t.Context(), dedup.DeferredPartition{Scope: "g", Topic: "orders", Partition: 1}, "ka", 9)
 				require.NoError(t, err)

@@ -14,7 +14,7 @@ func (t *task) identifyAsDeferred() {
 		return
 	}
 	key := t.deferred.head.Key
-	t.id, t.request = key.ID, dedup.Request{Key: key, Origin: t.message.origin(), Retention: t.route.retention, AnyAge: true}
+	t.id, t.request = key.ID, dedup.Request{Key: key, Origin: t.message.Origin(), Retention: t.route.retention, AnyAge: true}
 	t.remember(t.copied)
 }
 

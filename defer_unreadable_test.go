@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -21,12 +22,12 @@ var unreadables = map[string]struct {
 	with  func(wrong func(*idem.Message) bool) idem.Option
 }{
 	"identity": {idem.ClassNoID, func(wrong func(*idem.Message) bool) idem.Option {
-		return idem.ID(func(m *idem.Message) (string, error) {
+		return idem.ID(idem.FromFunc("test", func(m *idem.Message) (string, error) {
 			if wrong(m) {
 				return "", fmt.Errorf("%w: not where this release looks", idem.ErrNotFound)
 			}
-			return idem.StandardID()(m)
-		})
+			return idem.StandardID().Extract(m)
+		}))
 	}},
 	"value": {idem.ClassUndecodable, func(wrong func(*idem.Message) bool) idem.Option {
 		return idem.Decode(func(m *idem.Message, _ any) error {
@@ -67,8 +68,8 @@ func TestDefer_UnreadableBlocks(t *testing.T) {
 					require.Equal(t, before, done(b))
 					letters := b.sent.deadLetters()
 					require.Len(t, letters, 1)
-					require.Equal(t, string(c.class), headerOf(letters[0], idem.HeaderErrorClass))
-					require.Equal(t, bad, headerOf(letters[0], idem.HeaderEventID))
+					require.Equal(t, string(c.class), headerOf(letters[0], deadletter.HeaderErrorClass))
+					require.Equal(t, bad, headerOf(letters[0], deadletter.HeaderEventID))
 					key := dedup.Key{Scope: "g", Type: "paid", ID: bad}
 					records, err := b.store.Inspect(t.Context(), key)
 					require.NoError(t, err)
@@ -96,7 +97,7 @@ func TestDefer_UnreadableBlocks(t *testing.T) {
 }
 
 func idOf(m *idem.Message) string {
-	id, _ := idem.StandardID()(m)
+	id, _ := idem.StandardID().Extract(m)
 	return id
 }
 
@@ -139,7 +140,7 @@ func TestDefer_WithoutTypeStays(t *testing.T) {
 		b.on(func(_ context.Context, e idem.Event[payload]) error {
 			b.add("done %s", e.ID)
 			return nil
-		}, once, idem.KeyOrdered(time.Second), idem.Type(func(*idem.Message) (string, error) {
+		}, once, idem.KeyOrdered(time.Second), idem.Type(idem.FromFunc("test", func(*idem.Message) (string, error) {
 			switch {
 			case !unlearned.Load():
 				return "paid", nil
@@ -147,7 +148,7 @@ func TestDefer_WithoutTypeStays(t *testing.T) {
 				return "", idem.Unavailable(errBoom)
 			}
 			return "", idem.ErrNotFound
-		}))
+		})))
 		b.start()
 		defer b.runsDeferred()()
 		time.Sleep(time.Minute)

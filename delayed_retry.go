@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/idem-go/idem/deadletter"
 )
 
 // This file is about attempts that do not hold up the lane: where a failing event goes when its tries in place are spent,
@@ -26,7 +28,7 @@ const (
 func Blocking() Option { return func(s *settings) { s.mode, s.delays = blocking, nil } }
 
 // RetryTopics declares the order mode Unordered: when an event has failed in its place as often as [Retry] allows, it is
-// published to a topic of the group ([RetryTopic]), from which it is tried again after the first delay, then after the
+// published to a topic of the group ([deadletter.RetryTopic]), from which it is tried again after the first delay, then after the
 // second, once each, and goes to the dead-letter topic after the last. Events of its key overtake it meanwhile. It works
 // with every store, which keeps at most one copy of each attempt running, whatever crashes in between (rule 3). The
 // topics are read by the same consumer, in the same scope.
@@ -77,7 +79,7 @@ func checkDelays(s *settings) error {
 	return nil
 }
 
-// RetryDelays returns the delays of all handlers with [RetryTopics], ascending: a consumer reads [RetryTopic] of each of its
+// RetryDelays returns the delays of all handlers with [RetryTopics], ascending: a consumer reads [deadletter.RetryTopic] of each of its
 // topics for each of them.
 func (p *Processor) RetryDelays() []time.Duration {
 	var delays []time.Duration
@@ -107,10 +109,10 @@ func (t *task) remember(c *copied) {
 	if c == nil {
 		return
 	}
-	t.request.Position = c.position
-	if c.position.Retry > 0 { // else it was reopened, and begins anew
-		t.earlier, t.failures = c.attempts, c.attempts
-		t.firstFailure, t.lastFailure = c.first, c.last
+	t.request.Position = c.Position
+	if c.Position.Retry > 0 { // else it was reopened, and begins anew
+		t.earlier, t.failures = c.Attempts, c.Attempts
+		t.firstFailure, t.lastFailure = c.FirstFailure, c.LastFailure
 	}
 }
 
@@ -119,7 +121,7 @@ func (t *task) notBefore() time.Time {
 	if t.copied == nil {
 		return time.Time{}
 	}
-	return t.copied.notBefore
+	return t.copied.NotBefore
 }
 
 // due is how long a copy must not be handled yet.
@@ -130,32 +132,31 @@ func (t *task) due() time.Duration {
 	return t.copied.wait()
 }
 
-// history of the event for its next copy.
-func (p *Processor) history(t *task, o outcome) history {
-	f := t.failure(o)
-	h := history{
-		key: f.key, class: f.class, err: p.errorText(f.err), attempts: t.earlier, first: f.first, last: f.last,
-		position: t.request.Position, due: time.Now().Add(t.action.delay), notBefore: t.action.notBefore,
-	}
+// next returns the event for its next attempt.
+func (p *Processor) next(t *task, o outcome) deadletter.Event {
+	e := p.failure(t, o).Event
+	e.Attempts = t.earlier
 	if t.action.counted {
-		h.attempts = t.attempt
+		e.Attempts = t.attempt
 	}
-	h.position.Retry++
-	return h
+	e.Position = t.request.Position
+	e.Position.Retry++
+	e.Due, e.NotBefore = time.Now().Add(t.action.delay), t.action.notBefore
+	return e
 }
 
 // publishCopy brings the event to the place of its next attempt, before the store knows of it. If that is not recorded, the store
 // accepts the copy all the same, and the record follows it. An error that matches [ErrTooLarge] says that no topic takes it.
 func (p *Processor) publishCopy(ctx context.Context, t *task, o outcome) error {
-	h := p.history(t, o)
+	e := p.next(t, o)
 	if t.route.mode == keyOrdered {
-		return p.deferEvent(ctx, t, h)
+		return p.deferEvent(ctx, t, e)
 	}
 	if p.cfg.Producer == nil {
 		m := t.message
 		return fmt.Errorf("%w: %s/%d/%d is to be tried again later: %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, o.err)
 	}
-	c := copyOf(t.message, &h, p.cfg.Group, t.action.delay)
+	c := e.Copy(t.action.delay)
 	err := p.publish(ctx, t.budget, "later attempts", func(ctx context.Context) error { return p.produce(ctx, c) })
 	if err == nil {
 		p.notifyRescheduled(ctx, t, o, c.Topic)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -60,7 +61,7 @@ func TestLater_RetryTopics(t *testing.T) {
 		require.Equal(t, []time.Duration{0, 5 * time.Second, 65 * time.Second}, seen)
 		require.Equal(t, []int64{42, 42, 42}, origins)
 
-		letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[2])
+		letter, err := deadletter.Parse(b.sent.deadLetters()[2])
 		require.NoError(t, err)
 		require.Equal(t, m, letter.Message, "the dead letter is of the record, not of its copy (T-09)")
 		require.Equal(t, 3, letter.Attempts)
@@ -149,8 +150,8 @@ func TestLater_ForgedHeaders(t *testing.T) {
 		b.tiers(succeed, time.Minute)
 		forged := message("e1", 1)
 		forged.Headers = []idem.Header{
-			{Key: idem.HeaderRetry, Value: []byte("9")}, {Key: idem.HeaderDue, Value: []byte("2027-01-01T00:00:00Z")},
-			{Key: idem.HeaderAttempts, Value: []byte("999")}, {Key: idem.HeaderGeneration, Value: []byte("3")},
+			{Key: deadletter.HeaderRetry, Value: []byte("9")}, {Key: deadletter.HeaderDue, Value: []byte("2027-01-01T00:00:00Z")},
+			{Key: deadletter.HeaderAttempts, Value: []byte("999")}, {Key: deadletter.HeaderGeneration, Value: []byte("3")},
 		}
 		began := time.Now()
 		require.NoError(t, b.p.Handle(t.Context(), forged))
@@ -162,16 +163,16 @@ func TestLater_ForgedHeaders(t *testing.T) {
 		elsewhere := message("e3", 1)
 		elsewhere.Topic = "orders.g.retry"
 		elsewhere.Headers = []idem.Header{
-			{Key: idem.HeaderTopic, Value: []byte("admin")}, {Key: idem.HeaderPartition, Value: []byte("0")},
-			{Key: idem.HeaderOffset, Value: []byte("0")}, {Key: idem.HeaderTime, Value: []byte("2026-01-01T00:00:00Z")},
-			{Key: idem.HeaderGroup, Value: []byte("g")},
+			{Key: deadletter.HeaderTopic, Value: []byte("admin")}, {Key: deadletter.HeaderPartition, Value: []byte("0")},
+			{Key: deadletter.HeaderOffset, Value: []byte("0")}, {Key: deadletter.HeaderTime, Value: []byte("2026-01-01T00:00:00Z")},
+			{Key: deadletter.HeaderGroup, Value: []byte("g")},
 		}
 		for _, m := range []*idem.Message{stray, elsewhere} {
 			require.NoError(t, b.p.Handle(t.Context(), m))
 		}
 		require.Equal(t, 1, b.count("run 1"))
 		for _, l := range b.sent.deadLetters() {
-			require.Equal(t, string(idem.ClassNotACopy), headerOf(l, idem.HeaderErrorClass))
+			require.Equal(t, string(idem.ClassNotACopy), headerOf(l, deadletter.HeaderErrorClass))
 		}
 		require.Len(t, b.sent.deadLetters(), 2)
 	})
@@ -184,7 +185,7 @@ func TestLater_Redrive(t *testing.T) {
 		b.on(func(context.Context, idem.Event[payload]) error { return fail })
 		b.start()
 		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
-		letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[0])
+		letter, err := deadletter.Parse(b.sent.deadLetters()[0])
 		require.NoError(t, err)
 		early, err := letter.Redrive(dedup.Position{})
 		require.NoError(t, err)
@@ -218,12 +219,12 @@ func TestLater_RedriveDoesNotGrow(t *testing.T) {
 		var sizes []int
 		for range 50 {
 			l := b.sent.deadLetters()[len(b.sent.deadLetters())-1]
-			letter, err := idem.ParseDeadLetter(l)
+			letter, err := deadletter.Parse(l)
 			require.NoError(t, err)
 			require.Equal(t, m, letter.Message)
 			n := 0
 			for _, h := range l.Headers {
-				if h.Key != idem.HeaderGeneration {
+				if h.Key != deadletter.HeaderGeneration {
 					n += len(h.Key) + len(h.Value)
 				}
 			}
@@ -293,7 +294,7 @@ func TestLater_CopyThatNobodyUnderstands(t *testing.T) {
 				bad := b.start()
 				require.NoError(t, bad.Handle(t.Context(), b.sent.deadLetters()[0]))
 				require.Len(t, b.sent.deadLetters(), 2)
-				letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[1])
+				letter, err := deadletter.Parse(b.sent.deadLetters()[1])
 				require.NoError(t, err)
 				require.Equal(t, message("e1", 1), letter.Message)
 				var position dedup.Position
@@ -338,7 +339,7 @@ func TestLater_WaitIsBoundedByTheDelay(t *testing.T) {
 			require.NoError(t, b.p.Handle(t.Context(), message(id, 1)))
 			c := b.sent.deadLetters()[i]
 			for j := range c.Headers {
-				if c.Headers[j].Key == idem.HeaderDue {
+				if c.Headers[j].Key == deadletter.HeaderDue {
 					c.Headers[j].Value = []byte("2999-01-01T00:00:00Z")
 				}
 			}

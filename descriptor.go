@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"reflect"
-	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/identity"
 )
 
 // Register says in the stores who consumes what, and by which recipe each type's events are told apart, before the first
@@ -110,9 +107,9 @@ func (s *settings) recipe(mixed bool) string {
 	if mixed {
 		id = " id/2="
 	}
-	words := "type=" + recipeWord(s.typ.find) + id + recipeWord(s.id)
-	if s.tenant != nil {
-		words += " tenant=" + recipeWord(s.tenant)
+	words := "type=" + s.typ.Descriptor + id + s.id.Descriptor
+	if s.tenant.Find != nil {
+		words += " tenant=" + s.tenant.Descriptor
 	}
 	return words
 }
@@ -125,75 +122,15 @@ func (p *Processor) logForms() {
 	}
 	all := make(map[kin][]*bound)
 	for b := range p.handlers {
-		b.form = formOf(b.id)
+		b.form = b.id.Form
 		at := kin{p.placeOf(b), b.typ}
 		all[at] = append(all[at], b)
 	}
 	for _, kin := range all {
 		for _, b := range kin {
 			for _, other := range kin {
-				b.mixed = b.mixed || b.form != formTagged && other.form != b.form
+				b.mixed = b.mixed || b.form != identity.TaggedForm && other.form != b.form
 			}
 		}
 	}
-}
-
-func recipeWords(fns []IDFunc) string {
-	words := make([]string, len(fns))
-	for i, f := range fns {
-		words[i] = recipeWord(f)
-	}
-	return strings.Join(words, ", ")
-}
-
-// recipeWord says where f looks. The functions of this package are asked; no function of somebody else is called, as there
-// is no event for it.
-func recipeWord(f IDFunc) string {
-	if f == nil {
-		return "nil"
-	}
-	if a := describe(f); len(a.words) == 1 {
-		return a.words[0]
-	}
-	return "func " + stableName(runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name())
-}
-
-// ownFunctions begins the names of this package's functions.
-var ownFunctions = reflect.TypeFor[Message]().PkgPath() + "."
-
-// makers are the functions that make an IDFunc, of one function literal each. They are not inlined: what they make would
-// be named after their callers.
-var makers = []string{
-	"StandardID", "LegacyStandardID", "StandardType", "FromHeader", "FromKey", "FromJSON", "FromValue", "FirstOf", "LegacyFirstOf",
-	"Joined", "Hashed", "Fixed", "Described",
-}
-
-var errDescribed = errors.New("asked where it looks")
-
-// described is what an IDFunc returns that was asked.
-func (m *Message) described(words string, f form) (string, error) {
-	m.trace.words = append(m.trace.words, words)
-	m.trace.form = f
-	return "", errDescribed
-}
-
-var (
-	typeArgs = regexp.MustCompile(`\[[^\]]*\]`)
-	literal  = regexp.MustCompile(`(\.func\d+|\.\d+|\.gowrap\d+|-range\d+)+$`)
-)
-
-// stableName is a function's name without what another version of the compiler may change: the number of a function literal,
-// and the functions that the one around it was inlined into.
-func stableName(name string) string {
-	name = strings.TrimSuffix(typeArgs.ReplaceAllString(name, ""), "-fm")
-	around := literal.ReplaceAllString(name, "")
-	if around == name {
-		return name
-	}
-	dir := strings.LastIndexByte(around, '/') + 1
-	pkg, rest, _ := strings.Cut(around[dir:], ".")
-	if last := strings.LastIndexByte(strings.TrimRight(rest, "."), '.'); last >= 0 {
-		rest = rest[last+1:]
-	}
-	return fmt.Sprintf("%s%s.%s literal", around[:dir], pkg, strings.TrimRight(rest, "."))
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/idem-go/idem/internal/mark"
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,30 +30,30 @@ func TestFindMark_Joined(t *testing.T) {
 	later := RetryAfter(time.Minute, b)
 	for name, c := range map[string]struct {
 		err    error
-		has    []markKind
-		lacks  []markKind
+		has    []mark.Kind
+		lacks  []mark.Kind
 		waits  time.Duration
 		result meaning
 	}{
-		"no mark":                {errors.Join(a, b), nil, []markKind{markPermanent, markNotApplied, markRetryAfter, markUnavailable}, 0, transient},
-		"not applied, down":      {errors.Join(NotApplied(a), Unavailable(b)), []markKind{markNotApplied, markUnavailable}, []markKind{markPermanent, markRetryAfter}, 0, unavailable},
-		"down, not applied":      {errors.Join(Unavailable(b), NotApplied(a)), []markKind{markNotApplied, markUnavailable}, []markKind{markPermanent}, 0, unavailable},
-		"not applied, permanent": {errors.Join(NotApplied(a), Permanent(b)), []markKind{markNotApplied, markPermanent}, nil, 0, permanent},
-		"down, later":            {fmt.Errorf("%w, %w", Unavailable(a), later), []markKind{markUnavailable, markRetryAfter}, nil, time.Minute, unavailable},
-		"below another mark":     {NotApplied(errors.Join(Unavailable(a), later)), []markKind{markNotApplied, markUnavailable, markRetryAfter}, nil, time.Minute, unavailable},
-		"third branch, deep":     {errors.Join(a, NotApplied(b), fmt.Errorf("x: %w", errors.Join(b, later))), []markKind{markNotApplied, markRetryAfter}, nil, time.Minute, notApplied},
-		"the outer of two":       {RetryAfter(time.Minute, RetryAfter(time.Hour, a)), []markKind{markRetryAfter}, nil, time.Minute, transient},
-		"library with an As":     {multi{NotApplied(a), Unavailable(b)}, []markKind{markNotApplied, markUnavailable}, []markKind{markPermanent}, 0, unavailable},
+		"no mark":                {errors.Join(a, b), nil, []mark.Kind{mark.Permanent, mark.NotApplied, mark.RetryAfter, mark.Unavailable}, 0, transient},
+		"not applied, down":      {errors.Join(NotApplied(a), Unavailable(b)), []mark.Kind{mark.NotApplied, mark.Unavailable}, []mark.Kind{mark.Permanent, mark.RetryAfter}, 0, unavailable},
+		"down, not applied":      {errors.Join(Unavailable(b), NotApplied(a)), []mark.Kind{mark.NotApplied, mark.Unavailable}, []mark.Kind{mark.Permanent}, 0, unavailable},
+		"not applied, permanent": {errors.Join(NotApplied(a), Permanent(b)), []mark.Kind{mark.NotApplied, mark.Permanent}, nil, 0, permanent},
+		"down, later":            {fmt.Errorf("%w, %w", Unavailable(a), later), []mark.Kind{mark.Unavailable, mark.RetryAfter}, nil, time.Minute, unavailable},
+		"below another mark":     {NotApplied(errors.Join(Unavailable(a), later)), []mark.Kind{mark.NotApplied, mark.Unavailable, mark.RetryAfter}, nil, time.Minute, unavailable},
+		"third branch, deep":     {errors.Join(a, NotApplied(b), fmt.Errorf("x: %w", errors.Join(b, later))), []mark.Kind{mark.NotApplied, mark.RetryAfter}, nil, time.Minute, notApplied},
+		"the outer of two":       {RetryAfter(time.Minute, RetryAfter(time.Hour, a)), []mark.Kind{mark.RetryAfter}, nil, time.Minute, transient},
+		"library with an As":     {multi{NotApplied(a), Unavailable(b)}, []mark.Kind{mark.NotApplied, mark.Unavailable}, []mark.Kind{mark.Permanent}, 0, unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, kind := range c.has {
-				m, ok := findMark(c.err, kind)
-				require.True(t, ok, markNames[kind])
-				require.Equal(t, kind, m.kind)
+				m, ok := mark.Find(c.err, kind)
+				require.True(t, ok, "mark %d", kind)
+				require.Equal(t, kind, m.Kind)
 			}
 			for _, kind := range c.lacks {
-				m, ok := findMark(c.err, kind)
-				require.False(t, ok, markNames[kind])
+				m, ok := mark.Find(c.err, kind)
+				require.False(t, ok, "mark %d", kind)
 				require.Nil(t, m)
 			}
 			o := classify(nil, c.err)

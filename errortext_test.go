@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 const secretText = "CANARY7f3a"
@@ -37,23 +39,23 @@ func (b *bench) reason(t *testing.T, id string) string {
 func TestErrorText_DeadLetterLogStore_G04(t *testing.T) {
 	var seen error
 	b := newBench(t)
-	b.cfg.Observers = []idem.Observer{handled(func(e idem.HandledEvent) { seen = e.Err })}
+	b.cfg.Observers = []observe.Observer{handled(func(e observe.HandledEvent) { seen = e.Err })}
 	b.on(failing(3, quoting()), idem.Retry(idem.RetryPolicy{MaxAttempts: 2, MinBackoff: 1, MaxBackoff: 1}))
 	p := b.start()
 	require.NoError(t, p.Handle(t.Context(), message("e1", 1)))
 	require.NoError(t, p.Close())
 
 	const want = "charge declined: strconv.Atoi: invalid syntax"
-	require.Equal(t, want, headerOf(b.sent.deadLetters()[0], idem.HeaderError))
+	require.Equal(t, want, headerOf(b.sent.deadLetters()[0], deadletter.HeaderError))
 	require.Equal(t, "failed: "+want, b.reason(t, "e1"))
 	require.Equal(t, 2, strings.Count(b.log.String(), want), b.log)
 	require.NotContains(t, b.log.String(), secretText)
 	require.ErrorContains(t, seen, secretText, "observers get the error as it is")
 }
 
-type handled func(idem.HandledEvent)
+type handled func(observe.HandledEvent)
 
-func (h handled) ObserveHandled(_ context.Context, e idem.HandledEvent) { h(e) }
+func (h handled) ObserveHandled(_ context.Context, e observe.HandledEvent) { h(e) }
 
 // Config.ErrorText is what is used, for at most 1 KiB, and may do no harm.
 func TestConfigErrorText(t *testing.T) {
@@ -63,7 +65,7 @@ func TestConfigErrorText(t *testing.T) {
 	}{
 		"own":    {func(err error) string { return "<" + err.Error() + ">" }, "<permanent: boom>"},
 		"long":   {func(error) string { return strings.Repeat("é", 1000) }, strings.Repeat("é", 511)},
-		"panics": {func(error) string { panic("no") }, "*idem.markedError, for which Config.ErrorText panicked"},
+		"panics": {func(error) string { panic("no") }, "*mark.Error, for which Config.ErrorText panicked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -72,7 +74,7 @@ func TestConfigErrorText(t *testing.T) {
 			p := b.start()
 			require.NoError(t, p.Handle(t.Context(), message("e1", 1)))
 			require.NoError(t, p.Close())
-			require.Equal(t, c.want, headerOf(b.sent.deadLetters()[0], idem.HeaderError))
+			require.Equal(t, c.want, headerOf(b.sent.deadLetters()[0], deadletter.HeaderError))
 			require.True(t, strings.HasPrefix("permanent: "+c.want, b.reason(t, "e1")))
 			require.Contains(t, b.log.String(), c.want)
 		})
@@ -101,11 +103,11 @@ func TestDecodeError_G04(t *testing.T) {
 	}
 	require.NoError(t, p.Close())
 	require.Equal(t, "decode into idem_test.payload: json: cannot unmarshal string at byte 22 into Go struct field payload.amount of type int",
-		headerOf(b.sent.deadLetters()[0], idem.HeaderError))
+		headerOf(b.sent.deadLetters()[0], deadletter.HeaderError))
 	for _, l := range b.sent.deadLetters() {
-		require.Equal(t, string(idem.ClassUndecodable), headerOf(l, idem.HeaderErrorClass))
-		require.NotContains(t, headerOf(l, idem.HeaderError), secretText)
-		require.NotContains(t, headerOf(l, idem.HeaderError), "7777")
+		require.Equal(t, string(idem.ClassUndecodable), headerOf(l, deadletter.HeaderErrorClass))
+		require.NotContains(t, headerOf(l, deadletter.HeaderError), secretText)
+		require.NotContains(t, headerOf(l, deadletter.HeaderError), "7777")
 	}
 	require.NotContains(t, b.log.String(), secretText)
 

@@ -2,57 +2,16 @@ package idem
 
 import (
 	"log/slog"
-	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
 )
 
-// Message is one delivery of a record, from any Kafka client. A nil Value is a tombstone and
-// differs from an empty one; the same holds for Key.
-//
-// Do not change a Message, or the data behind its slices, during a call of a [Processor].
-type Message struct {
-	Topic      string
-	Partition  int32
-	Offset     int64
-	Key, Value []byte
-	Headers    []Header
-	Time       time.Time
+// Message is one delivery of a record, see [idemtype.Message].
+type Message = idemtype.Message
 
-	// Received is when the consumer received the message. A processor sets a zero Received of a copy
-	// in a retry topic, see [Processor.Due].
-	Received time.Time
-
-	trace *description // if set, an IDFunc describes itself, see describe
-}
-
-// Header is one header of a record. Several headers may have the same key.
-type Header struct {
-	Key   string
-	Value []byte
-}
-
-// LogValue implements [slog.LogValuer] with topic, partition and offset. Key, value and headers are
-// not logged.
-func (m *Message) LogValue() slog.Value {
-	if m == nil {
-		return slog.Value{}
-	}
-	return slog.GroupValue(m.logAttrs()...)
-}
-
-func (m *Message) logAttrs() []slog.Attr {
-	return []slog.Attr{
-		slog.String("topic", m.Topic),
-		slog.Int("partition", int(m.Partition)),
-		slog.Int64("offset", m.Offset),
-	}
-}
-
-// origin is the place of m for the store.
-func (m *Message) origin() dedup.Origin {
-	return dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time}
-}
+// Header is one header of a record, see [idemtype.Header].
+type Header = idemtype.Header
 
 // Event is an event with the decoded value, as passed to a handler.
 type Event[T any] struct {
@@ -115,7 +74,7 @@ func (e Event[T]) LogValue() slog.Value {
 		attrs = append(attrs, slog.String("tenant", e.Tenant))
 	}
 	if m := e.Message; m != nil {
-		attrs = append(attrs, m.logAttrs()...)
+		attrs = append(attrs, m.LogValue().Group()...)
 	}
 	return slog.GroupValue(attrs...)
 }

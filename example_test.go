@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 )
@@ -105,7 +106,7 @@ type printer struct{}
 
 func (printer) Produce(_ context.Context, msgs ...*idem.Message) error {
 	for _, m := range msgs {
-		class, text := headerOf(m, idem.HeaderErrorClass), headerOf(m, idem.HeaderError)
+		class, text := headerOf(m, deadletter.HeaderErrorClass), headerOf(m, deadletter.HeaderError)
 		fmt.Printf("%s: %s: %s\n", m.Topic, class, text)
 	}
 	return nil
@@ -164,7 +165,7 @@ func ExampleNewProcessor() {
 	fmt.Println(err)
 	// Output:
 	// Config.Scope is empty: set it, usually to the consumer group
-	// example_test.go:161: "order.paid": handler takes a *idem_test.fakeTx, but *memstore.Store has no such transactions
+	// example_test.go:162: "order.paid": handler takes a *idem_test.fakeTx, but *memstore.Store has no such transactions
 }
 
 // The idempotency key is the same in every scope. A purpose gives each call of an API another key.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // judge adds the outcome to the history of the event and decides the next step. unnamed is true if
@@ -51,7 +52,7 @@ func (p *Processor) finish(
 	switch t.action.kind {
 	case actComplete:
 		settled, err := rec.record(hard, t, dedup.Completion{})
-		t.handled, t.seen, t.end, t.settlement = settled, t.request.Origin, endDone, SettledHandled
+		t.handled, t.seen, t.end, t.settlement = settled, t.request.Origin, endDone, observe.SettledHandled
 		if settled {
 			t.route.budget.Earn(1)
 		}
@@ -90,11 +91,11 @@ func (p *Processor) finish(
 
 // giveUp dead-letters an event and records that.
 func (p *Processor) giveUp(hard context.Context, t *task, o outcome, rec recorder) (step, error) {
-	if err := p.publishDeadLetter(hard, t.budget, t.message, t.failure(o)); err != nil {
+	if err := p.publishDeadLetter(hard, t.budget, p.failure(t, o)); err != nil {
 		rec.release(hard, t, t.action.release)
 		return step{}, err
 	}
-	t.end, t.settlement = endDead, SettledDeadLetter
+	t.end, t.settlement = endDead, observe.SettledDeadLetter
 	settled, err := rec.record(hard, t, dedup.Completion{Dead: p.reason(o)})
 	return step{settled: settled}, err
 }
@@ -112,7 +113,7 @@ func (p *Processor) reschedule(
 		rec.release(hard, t, t.action.release)
 		return step{}, err
 	}
-	t.end, t.settlement = endRescheduled, SettledRescheduled
+	t.end, t.settlement = endRescheduled, observe.SettledRescheduled
 	settled, err := rec.record(hard, t, dedup.Completion{Retry: t.request.Position.Retry + 1})
 	return step{settled: settled}, err
 }

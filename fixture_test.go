@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 )
@@ -174,7 +175,7 @@ func (o *outbox) Produce(_ context.Context, msgs ...*idem.Message) error {
 			}
 		}
 		o.msgs = append(o.msgs, m)
-		o.add("dead letter: %s", headerOf(m, idem.HeaderErrorClass))
+		o.add("dead letter: %s", headerOf(m, deadletter.HeaderErrorClass))
 	}
 	return nil
 }

@@ -14,10 +14,10 @@ import (
 // topics only, and never reach another scope.
 func (t *task) formerKey() (dedup.Key, bool) {
 	c := t.copied
-	if c == nil || c.topic == "" || t.shadow || c.position == (dedup.Position{}) {
+	if c == nil || c.topic == "" || t.shadow || c.Position == (dedup.Position{}) {
 		return dedup.Key{}, false
 	}
-	return c.key, c.key.ID != "" && c.key != t.request.Key && c.key.Scope == t.request.Key.Scope && c.key.Validate() == nil
+	return c.Key, c.Key.ID != "" && c.Key != t.request.Key && c.Key.Scope == t.request.Key.Scope && c.Key.Validate() == nil
 }
 
 // settleFormer settles the former key of an event that is settled under its present one. It asks until the store answers.
@@ -38,7 +38,7 @@ func endFormer(ctx context.Context, operator dedup.Operator, d *task, key dedup.
 		return err
 	}
 	for _, r := range records {
-		if r.State == dedup.Waiting && r.Position == d.copied.position {
+		if r.State == dedup.Waiting && r.Position == d.copied.Position {
 			became := "goes on as"
 			if d.end == endDone {
 				became = "handled as"

@@ -8,6 +8,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/throttle"
+	"github.com/idem-go/idem/observe"
 )
 
 // This file runs groups of claimed handlers. One round trip claims all events of a group. The
@@ -300,7 +301,7 @@ func (g *eventGroup) completeAll(hard context.Context, good []*task) (lost bool,
 	}
 	good[0].route.budget.Earn(len(good))
 	for _, t := range good {
-		t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, SettledHandled
+		t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, observe.SettledHandled
 		t.end = endDone
 	}
 	for _, i := range gone {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // This file is about transactions that many events share. Only a rolled-back transaction is ever taken apart, so nothing
@@ -92,7 +93,7 @@ func (g *eventGroup) runInTx() error {
 func (tg *txGroup) observe(ctx context.Context, looked bool, err error) {
 	p := tg.group.batch.p
 	if !looked {
-		p.storeCall(ctx, tg.group.access, VerbTransaction, len(tg.reqs), tg.answers, tg.began, err)
+		p.storeCall(ctx, tg.group.access, observe.VerbTransaction, len(tg.reqs), tg.answers, tg.began, err)
 	}
 	for i, t := range tg.group.sorted {
 		if !looked || t.known() { // the others have only been looked at
@@ -396,7 +397,7 @@ func (tg *txGroup) committed() {
 	for _, t := range tg.group.tasks {
 		switch {
 		case t.answer.Verdict == dedup.Fresh:
-			t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, SettledHandled
+			t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, observe.SettledHandled
 			t.route.budget.Earn(1)
 			n++
 		case t.known():

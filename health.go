@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // health knows whether something the engine depends on is there, so that its going and coming are told once each and not once per
@@ -47,7 +48,7 @@ func (h *health) down(ctx context.Context, p *Processor, began time.Time, err er
 	}
 	p.log.WarnContext(ctx, h.name+" unavailable, pausing", "error", p.errorText(err))
 	for _, o := range p.obs.store {
-		o.ObserveStore(ctx, StoreEvent{Group: p.cfg.Group, Name: h.name, Down: true, Err: err})
+		o.ObserveStore(ctx, observe.StoreEvent{Group: p.cfg.Group, Name: h.name, Down: true, Err: err})
 	}
 }
 
@@ -68,7 +69,7 @@ func (h *health) up(ctx context.Context, p *Processor, began time.Time) {
 	}
 	p.log.InfoContext(ctx, h.name+" is back", "after", downFor.Round(time.Millisecond))
 	for _, o := range p.obs.store {
-		o.ObserveStore(ctx, StoreEvent{Group: p.cfg.Group, Name: h.name, For: downFor})
+		o.ObserveStore(ctx, observe.StoreEvent{Group: p.cfg.Group, Name: h.name, For: downFor})
 	}
 }
 
@@ -81,6 +82,6 @@ func (h *health) end(p *Processor) {
 		return
 	}
 	for _, o := range p.obs.store {
-		o.ObserveStore(context.Background(), StoreEvent{Group: p.cfg.Group, Name: h.name, Ended: true, For: downFor})
+		o.ObserveStore(context.Background(), observe.StoreEvent{Group: p.cfg.Group, Name: h.name, Ended: true, For: downFor})
 	}
 }

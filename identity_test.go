@@ -17,7 +17,7 @@ import (
 // no limit of length, so that two records are one event if and only if their names are equal.
 type modelled struct {
 	words string
-	find  idem.IDFunc
+	find  idem.Extractor
 	name  func(*idem.Message) (string, bool)
 }
 
@@ -74,12 +74,12 @@ var leaves = []modelled{
 	{"key", idem.FromKey(), func(m *idem.Message) (string, bool) { return namedPlain(string(m.Key)), len(m.Key) > 0 }},
 	{"value", idem.FromValue(), func(m *idem.Message) (string, bool) { return namedPlain(string(m.Value)), len(m.Value) > 0 }},
 	{"fixed", idem.Fixed("a:b"), func(*idem.Message) (string, bool) { return namedPlain("a:b"), true }},
-	{"own", func(m *idem.Message) (string, error) {
+	{"own", idem.FromFunc("own", func(m *idem.Message) (string, error) {
 		if len(m.Key) == 0 {
 			return "", idem.ErrNotFound
 		}
 		return "joined:" + string(m.Key), nil
-	}, func(m *idem.Message) (string, bool) { return namedPlain("joined:" + string(m.Key)), len(m.Key) > 0 }},
+	}), func(m *idem.Message) (string, bool) { return namedPlain("joined:" + string(m.Key)), len(m.Key) > 0 }},
 }
 
 // recipeOf makes a recipe out of numbers: what they are does not matter, as long as all recipes can come of them.
@@ -89,7 +89,7 @@ func recipeOf(number func(below int) int, depth int) modelled {
 		return leaves[number(len(leaves))]
 	}
 	parts := make([]modelled, 1+number(3))
-	fns, words := make([]idem.IDFunc, len(parts)), make([]string, len(parts))
+	fns, words := make([]idem.Extractor, len(parts)), make([]string, len(parts))
 	for i := range parts {
 		parts[i] = recipeOf(number, depth-1)
 		fns[i], words[i] = parts[i].find, parts[i].words
@@ -114,7 +114,8 @@ func recipeOf(number func(below int) int, depth int) modelled {
 	case 4:
 		return modelled{"hashed" + list, idem.Hashed(fns...), all("hashed")}
 	case 5:
-		return modelled{"described(" + words[0] + ")", idem.Described("words", fns[0]), parts[0].name}
+		leaf := leaves[number(len(leaves))]
+		return modelled{"described(" + leaf.words + ")", idem.FromFunc("words", leaf.find.Extract), leaf.name}
 	default:
 		return modelled{"first" + list, idem.FirstOf(fns...), func(m *idem.Message) (string, bool) {
 			for _, p := range parts {
@@ -133,7 +134,7 @@ func oneKeyEach(t *testing.T, r modelled, msgs []*idem.Message) (found int) {
 	t.Helper()
 	keys, names := map[string]string{}, map[string]string{}
 	for _, m := range msgs {
-		id, err := r.find(m)
+		id, err := r.find.Extract(m)
 		if err != nil || (dedup.Key{ID: id}).Validate() != nil {
 			continue
 		}
@@ -245,21 +246,21 @@ func TestIdentity_LongPartsHaveOneKey(t *testing.T) {
 	joined := idem.Joined(idem.FromHeader("x"), idem.FromHeader("event-id"))
 	for _, source := range []string{strings.Repeat("s", 20), strings.Repeat("s", 200)} {
 		cloud, plain := recordOf(id, source, "", "", "", "", "", false), recordOf("", "", id, source, "", "", "", false)
-		for name, wrap := range map[string]func(idem.IDFunc) idem.IDFunc{
-			"hashed":        func(f idem.IDFunc) idem.IDFunc { return idem.Hashed(f) },
-			"joined":        func(f idem.IDFunc) idem.IDFunc { return idem.Joined(f, idem.Fixed("step")) },
-			"first, hashed": func(f idem.IDFunc) idem.IDFunc { return idem.Hashed(idem.FirstOf(f, idem.FromKey())) },
-			"nested":        func(f idem.IDFunc) idem.IDFunc { return idem.Hashed(idem.Joined(f, idem.Fixed("step"))) },
+		for name, wrap := range map[string]func(idem.Extractor) idem.Extractor{
+			"hashed":        func(f idem.Extractor) idem.Extractor { return idem.Hashed(f) },
+			"joined":        func(f idem.Extractor) idem.Extractor { return idem.Joined(f, idem.Fixed("step")) },
+			"first, hashed": func(f idem.Extractor) idem.Extractor { return idem.Hashed(idem.FirstOf(f, idem.FromKey())) },
+			"nested":        func(f idem.Extractor) idem.Extractor { return idem.Hashed(idem.Joined(f, idem.Fixed("step"))) },
 		} {
-			want, err := wrap(idem.StandardID())(cloud)
+			want, err := wrap(idem.StandardID()).Extract(cloud)
 			require.NoError(t, err, name)
-			got, err := wrap(joined)(plain)
+			got, err := wrap(joined).Extract(plain)
 			require.NoError(t, err, name)
 			require.Equal(t, want, got, name)
 			require.NoError(t, dedup.Key{ID: got, Scope: "g", Type: "t"}.Validate(), name)
 		}
 	}
-	long, err := joined(recordOf("", "", id, strings.Repeat("s", 200), "", "", "", false))
+	long, err := joined.Extract(recordOf("", "", id, strings.Repeat("s", 200), "", "", "", false))
 	require.NoError(t, err)
 	require.ErrorIs(t, dedup.Key{ID: long, Scope: "g", Type: "t"}.Validate(), dedup.ErrKey, "by itself it does not fit, and is not cut")
 }
@@ -267,7 +268,7 @@ func TestIdentity_LongPartsHaveOneKey(t *testing.T) {
 // The two events that were one.
 func TestIdentity_JoinedAndPlainAreTwoEvents(t *testing.T) {
 	for name, c := range map[string]struct {
-		id   idem.IDFunc
+		id   idem.Extractor
 		msgs []*idem.Message
 	}{
 		"CloudEvents": {idem.StandardID(), []*idem.Message{
@@ -326,7 +327,7 @@ func TestIdentity_LongestIDsFit(t *testing.T) {
 			if name == "CloudEvent" {
 				find = idem.StandardID()
 			}
-			id, err := find(m)
+			id, err := find.Extract(m)
 			require.NoError(t, err, name)
 			require.NoError(t, dedup.Key{ID: id}.Validate(), "%s of %d bytes: %q", name, n, id)
 		}
@@ -339,18 +340,18 @@ func TestIdentity_LongestIDsFit(t *testing.T) {
 		recordOf("", "s", "", long, "", "", "", false), recordOf("", "", hash, "", "", "", "", false), recordOf("", "", "{"+hash+"}", "", "", "", "", false),
 		recordOf("", "", "", "", "", "", "joined:{"+hash+"}", false),
 	} {
-		id, err := three(m)
+		id, err := three.Extract(m)
 		require.NoError(t, err)
 		ids[id] = true
 	}
 	require.Len(t, ids, 4, "what was shortened is told from what looks like it: %v", ids)
 
-	id, err := mixed(recordOf("", "s", "", strings.Repeat("l", 254), "", "", "", false))
+	id, err := mixed.Extract(recordOf("", "s", "", strings.Repeat("l", 254), "", "", "", false))
 	require.NoError(t, err)
 	require.ErrorIs(t, dedup.Key{ID: id}.Validate(), dedup.ErrKey, "one that did not fit before is not cut")
-	_, err = mixed(recordOf("", "", "", "", "", "", "", false))
+	_, err = mixed.Extract(recordOf("", "", "", "", "", "", "", false))
 	require.ErrorIs(t, err, idem.ErrNotFound)
-	id, err = idem.FirstOf(idem.Joined(), idem.FromKey())(&idem.Message{})
+	id, err = idem.FirstOf(idem.Joined(), idem.FromKey()).Extract(&idem.Message{})
 	require.NoError(t, err)
 	require.Empty(t, id, "no parts are no identity")
 }
@@ -360,7 +361,7 @@ func TestIdentity_Legacy(t *testing.T) {
 	long := strings.Repeat("s", 250)
 	for _, c := range []struct {
 		want string
-		f    idem.IDFunc
+		f    idem.Extractor
 		m    *idem.Message
 	}{
 		{"order:12345", idem.LegacyStandardID(), recordOf("12345", "order", "", "", "", "", "", false)},
@@ -369,10 +370,10 @@ func TestIdentity_Legacy(t *testing.T) {
 		{"a:b", idem.LegacyFirstOf(idem.Joined(idem.FromHeader("x"), idem.FromKey()), idem.FromHeader("event-id")), recordOf("", "", "", "a", "", "", "b", false)},
 		{"a:b", idem.LegacyFirstOf(idem.Joined(idem.FromHeader("x"), idem.FromKey()), idem.FromHeader("event-id")), recordOf("", "", "a:b", "", "", "", "", false)},
 	} {
-		id, err := c.f(c.m)
+		id, err := c.f.Extract(c.m)
 		require.NoError(t, err)
 		require.Equal(t, c.want, id)
 	}
-	_, err := idem.LegacyStandardID()(recordOf("a\x00", "s", "", "", "", "", "", false))
+	_, err := idem.LegacyStandardID().Extract(recordOf("a\x00", "s", "", "", "", "", "", false))
 	require.ErrorIs(t, err, idem.ErrInvalid)
 }

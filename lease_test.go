@@ -12,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // This file is about leases that end before a handler begins: it must never begin then, since another worker may have taken
@@ -126,8 +127,8 @@ func TestLease_AlwaysLate(t *testing.T) {
 // pause is an observer that stands for a process that is stopped just after an answer has come.
 type pause struct{ left atomic.Int32 }
 
-func (p *pause) ObserveStoreCall(_ context.Context, e idem.StoreCallEvent) {
-	if e.Verb == idem.VerbClaim && p.left.Add(-1) >= 0 {
+func (p *pause) ObserveStoreCall(_ context.Context, e observe.StoreCallEvent) {
+	if e.Verb == observe.VerbClaim && p.left.Add(-1) >= 0 {
 		time.Sleep(11 * time.Second)
 	}
 }
@@ -138,7 +139,7 @@ func TestLease_PausedBeforeTheRun(t *testing.T) {
 		leased(t, func(t *testing.T, b *bench, deliver func() (int, error), dead, _ *atomic.Int32) {
 			p := &pause{}
 			p.left.Store(pauses)
-			b.cfg.Observers = []idem.Observer{p}
+			b.cfg.Observers = []observe.Observer{p}
 			b.start()
 			settled, err := deliver()
 			require.NoError(t, err)
@@ -155,7 +156,7 @@ func TestLease_AlwaysPaused(t *testing.T) {
 	leased(t, func(t *testing.T, b *bench, deliver func() (int, error), _, ran *atomic.Int32) {
 		p := &pause{}
 		p.left.Store(1 << 20)
-		b.cfg.Observers = []idem.Observer{p}
+		b.cfg.Observers = []observe.Observer{p}
 		b.cfg.BusyWait = 30 * time.Second
 		b.start()
 		_, err := deliver()

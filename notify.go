@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/safetext"
+	"github.com/idem-go/idem/observe"
 )
 
 // This file tells logs and observers what happened. A log line says that a state changed; what happens to every event
@@ -59,7 +61,7 @@ func (p *Processor) callMany(ctx context.Context, c *call, tx any) outcomes {
 
 func (p *Processor) notifyHandled(ctx context.Context, t *task, took time.Duration, err error) {
 	for _, h := range p.obs.handled {
-		h.ObserveHandled(ctx, HandledEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Attempt: t.attempt, Took: took, Err: err})
+		h.ObserveHandled(ctx, observe.HandledEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Attempt: t.attempt, Took: took, Err: err})
 	}
 }
 
@@ -67,7 +69,7 @@ func (p *Processor) observeClaim(ctx context.Context, t *task, v dedup.Verdict, 
 	if len(p.obs.claim) == 0 {
 		return
 	}
-	e := ClaimEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Verdict: v, Took: time.Since(since), Err: err}
+	e := observe.ClaimEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Verdict: v, Took: time.Since(since), Err: err}
 	for _, o := range p.obs.claim {
 		o.ObserveClaim(ctx, e)
 	}
@@ -76,7 +78,7 @@ func (p *Processor) observeClaim(ctx context.Context, t *task, v dedup.Verdict, 
 func (p *Processor) notifyDuplicate(ctx context.Context, t *task, a dedup.Answer) {
 	t.handled, t.seen = a.Verdict == dedup.Done || a.Verdict == dedup.Rescheduled, a.First
 	if !p.cfg.Shadow {
-		t.settlement = SettledDuplicate
+		t.settlement = observe.SettledDuplicate
 	}
 	if p.log.Enabled(ctx, slog.LevelDebug) {
 		p.log.DebugContext(ctx, "duplicate skipped", append(p.messageAttrs(t.message, t.request.Key), "verdict", a.Verdict.String())...)
@@ -84,8 +86,8 @@ func (p *Processor) notifyDuplicate(ctx context.Context, t *task, a dedup.Answer
 	if len(p.obs.duplicate) == 0 {
 		return
 	}
-	e := DuplicateEvent{
-		Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Verdict: a.Verdict, SameRecord: a.First.Same(t.message.origin()), Shadow: p.cfg.Shadow,
+	e := observe.DuplicateEvent{
+		Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Verdict: a.Verdict, SameRecord: a.First.Same(t.message.Origin()), Shadow: p.cfg.Shadow,
 	}
 	if !a.First.Time.IsZero() && !t.message.Time.IsZero() {
 		e.Age = t.message.Time.Sub(a.First.Time)
@@ -101,7 +103,7 @@ func (p *Processor) notifyDeferred(ctx context.Context, t *task) {
 		p.log.DebugContext(ctx, "event waits behind another one of its key", p.messageAttrs(t.message, t.request.Key)...)
 	}
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Deferred: true})
+		h.ObserveRetry(ctx, observe.RetryEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Deferred: true})
 	}
 }
 
@@ -110,7 +112,7 @@ func (p *Processor) notifyRescheduled(ctx context.Context, t *task, o outcome, t
 	p.log.WarnContext(ctx, o.failed()+", later attempts go on elsewhere",
 		append(p.taskAttrs(t), "in", t.action.delay, "to", topic, "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{
+		h.ObserveRetry(ctx, observe.RetryEvent{
 			Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Attempt: t.attempt, Delay: t.action.delay, Topic: topic, Later: true, Err: o.err,
 		})
 	}
@@ -120,7 +122,7 @@ func (p *Processor) notifyRetry(ctx context.Context, t *task, o outcome) {
 	p.log.WarnContext(ctx, o.failed()+", will try again",
 		append(p.taskAttrs(t), "in", t.action.delay.Round(time.Millisecond), "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Attempt: t.attempt, Delay: t.action.delay, Err: o.err})
+		h.ObserveRetry(ctx, observe.RetryEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Attempt: t.attempt, Delay: t.action.delay, Err: o.err})
 	}
 }
 
@@ -129,7 +131,7 @@ func (p *Processor) notifyStall(ctx context.Context, t *task) {
 	over := t.route.timeout + p.cfg.Lease
 	p.log.ErrorContext(ctx, "handler ignores its cancelled context", append(p.taskAttrs(t), "for", over)...)
 	for _, o := range p.obs.stall {
-		o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, For: over})
+		o.ObserveStall(ctx, observe.StallEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, For: over})
 	}
 }
 
@@ -137,11 +139,11 @@ func (p *Processor) notifySkipped(ctx context.Context, m *Message, typ string, t
 	if !tombstone {
 		p.unhandled.note(true)
 		if p.unhandled.first(typ) {
-			p.log.WarnContext(ctx, "no handler for this event type, skipping", append(p.messageAttrs(m, dedup.Key{}), "type", cutText(typ, dedup.MaxPart))...)
+			p.log.WarnContext(ctx, "no handler for this event type, skipping", append(p.messageAttrs(m, dedup.Key{}), "type", safetext.Cut(typ, dedup.MaxPart))...)
 		}
 	}
 	for _, o := range p.obs.skipped {
-		o.ObserveSkipped(ctx, SkippedEvent{Group: p.cfg.Group, Message: m, Type: typ, Tombstone: tombstone})
+		o.ObserveSkipped(ctx, observe.SkippedEvent{Group: p.cfg.Group, Message: m, Type: typ, Tombstone: tombstone})
 	}
 }
 

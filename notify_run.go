@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // This file tells observers of the engine's work in units larger than an event. Nothing is made for them, and no clock is
@@ -18,7 +19,7 @@ func (g *eventGroup) observed(work func() error) (err error) {
 	if len(p.obs.claimGroup) == 0 {
 		return work()
 	}
-	event := &ClaimGroup{Group: p.cfg.Group, Transactional: g.tx != nil, tasks: g.tasks}
+	event := &observe.ClaimGroup{Deliveries: taskList(g.tasks), Group: p.cfg.Group, Transactional: g.tx != nil}
 	g.failure = nil
 	ctx := g.ctx
 	end := p.beginClaimGroup(&g.ctx, event)
@@ -43,7 +44,7 @@ func firstOf(errs ...error) error {
 }
 
 // beginClaimGroup tells of the begin of a run and replaces its context. The end is told to each observer with the context that it made.
-func (p *Processor) beginClaimGroup(ctx *context.Context, group *ClaimGroup) (end func(err error)) {
+func (p *Processor) beginClaimGroup(ctx *context.Context, group *observe.ClaimGroup) (end func(err error)) {
 	contexts := make([]context.Context, len(p.obs.claimGroup))
 	for i, o := range p.obs.claimGroup {
 		*ctx = o.BeginClaimGroup(*ctx, group) //nolint:fatcontext // bounded by the observers, each under the one before
@@ -61,7 +62,7 @@ func (p *Processor) beginClaimGroup(ctx *context.Context, group *ClaimGroup) (en
 type observedCall struct {
 	ctx      context.Context
 	p        *Processor
-	call     *Call // nil: nothing to be told, or told already
+	call     *observe.Call // nil: nothing to be told, or told already
 	contexts []context.Context
 }
 
@@ -71,7 +72,7 @@ func (p *Processor) observeCall(ctx context.Context, b *bound, in []input) obser
 	if len(p.obs.call) == 0 || len(in) == 0 {
 		return w
 	}
-	w.call = &Call{Group: p.cfg.Group, Type: b.typ, Batch: b.batch, Transactional: b.tx != nil, Began: time.Now(), in: in}
+	w.call = &observe.Call{Events: inputs(in), Group: p.cfg.Group, Type: b.typ, Batch: b.batch, Transactional: b.tx != nil, Began: time.Now()}
 	w.contexts = make([]context.Context, len(p.obs.call))
 	for i, o := range p.obs.call {
 		p.protect("BeginCall", func() { w.ctx = o.BeginCall(w.ctx, w.call) }) //nolint:fatcontext // as above
@@ -93,6 +94,21 @@ func (w *observedCall) end(err error) {
 	}
 }
 
+// taskList implements [observe.Deliveries].
+type taskList []*task
+
+func (l taskList) Len() int               { return len(l) }
+func (l taskList) Message(i int) *Message { return l[i].message }
+func (l taskList) Key(i int) dedup.Key    { return l[i].request.Key }
+
+// inputs implements [observe.Events].
+type inputs []input
+
+func (l inputs) Len() int               { return len(l) }
+func (l inputs) Message(i int) *Message { return l[i].message }
+func (l inputs) Key(i int) dedup.Key    { return l[i].key }
+func (l inputs) Attempt(i int) int      { return l[i].attempt }
+
 // protect keeps an observer's panic from being taken for that of the handler on whose goroutine it is told.
 func (p *Processor) protect(what string, callback func()) {
 	defer func() {
@@ -104,16 +120,16 @@ func (p *Processor) protect(what string, callback func()) {
 }
 
 // storeCall tells of a call of a store. answers are nil where there are none.
-func (p *Processor) storeCall(ctx context.Context, access *storeAccess, verb StoreVerb, keys int, answers []dedup.Answer, began time.Time, err error) {
+func (p *Processor) storeCall(ctx context.Context, access *storeAccess, verb observe.StoreVerb, keys int, answers []dedup.Answer, began time.Time, err error) {
 	if len(p.obs.storeCall) == 0 {
 		return
 	}
-	e := StoreCallEvent{Group: p.cfg.Group, Store: access.kind(), Verb: verb, Keys: keys, Took: time.Since(began)}
+	e := observe.StoreCallEvent{Group: p.cfg.Group, Store: access.kind(), Verb: verb, Keys: keys, Took: time.Since(began)}
 	if !errors.Is(err, dedup.ErrClaimLost) {
 		e.Err = err
 	}
 	if err == nil {
-		e.note(answers)
+		e.Count(answers)
 	}
 	for _, o := range p.obs.storeCall {
 		o.ObserveStoreCall(ctx, e)
@@ -132,7 +148,7 @@ func (p *Processor) notifyLapsed(ctx context.Context, t *task) {
 func (p *Processor) notifyLost(ctx context.Context, t *task) {
 	p.log.WarnContext(ctx, "claim was lost before the end of its event was recorded", p.taskAttrs(t)...)
 	for _, o := range p.obs.lost {
-		o.ObserveLost(ctx, LostEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key})
+		o.ObserveLost(ctx, observe.LostEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key})
 	}
 }
 
@@ -142,7 +158,7 @@ func (b *batch) notifySettled(rest bool) {
 	if len(b.p.obs.settled) == 0 {
 		return
 	}
-	var e SettledEvent
+	var e observe.SettledEvent
 	total := 0
 	flush := func() {
 		if total > 0 {
@@ -166,7 +182,7 @@ func (b *batch) notifySettled(rest bool) {
 			flush()
 		}
 		if total == 0 {
-			e = SettledEvent{Group: b.p.cfg.Group, Topic: topic, Partition: partition, Deferred: t.deferred != nil}
+			e = observe.SettledEvent{Group: b.p.cfg.Group, Topic: topic, Partition: partition, Deferred: t.deferred != nil}
 		}
 		e.Counts[t.settlement]++
 		total++

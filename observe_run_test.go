@@ -19,6 +19,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // tally counts what observers of more than one event are told.
@@ -34,22 +35,22 @@ type tally struct {
 	runs        []string // "begin 3", "end <nil>"
 	calls       []string
 	open        int // runs and calls that have begun and not ended
-	verbs       map[idem.StoreVerb]int
-	keys        map[idem.StoreVerb]int
+	verbs       map[observe.StoreVerb]int
+	keys        map[observe.StoreVerb]int
 	verdicts    map[dedup.Verdict]int
 	failed      int // calls of a store
 }
 
 func newTally() *tally {
 	return &tally{
-		places: map[string]int{}, verbs: map[idem.StoreVerb]int{}, keys: map[idem.StoreVerb]int{}, verdicts: map[dedup.Verdict]int{},
+		places: map[string]int{}, verbs: map[observe.StoreVerb]int{}, keys: map[observe.StoreVerb]int{}, verdicts: map[dedup.Verdict]int{},
 	}
 }
 
 type runMark struct{}
 type callMark struct{}
 
-func (w *tally) BeginClaimGroup(ctx context.Context, r *idem.ClaimGroup) context.Context {
+func (w *tally) BeginClaimGroup(ctx context.Context, r *observe.ClaimGroup) context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open++
@@ -57,7 +58,7 @@ func (w *tally) BeginClaimGroup(ctx context.Context, r *idem.ClaimGroup) context
 	return context.WithValue(ctx, runMark{}, r)
 }
 
-func (w *tally) EndClaimGroup(ctx context.Context, r *idem.ClaimGroup) {
+func (w *tally) EndClaimGroup(ctx context.Context, r *observe.ClaimGroup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open--
@@ -67,7 +68,7 @@ func (w *tally) EndClaimGroup(ctx context.Context, r *idem.ClaimGroup) {
 	w.runs = append(w.runs, fmt.Sprintf("end %v", r.Err != nil))
 }
 
-func (w *tally) BeginCall(ctx context.Context, c *idem.Call) context.Context {
+func (w *tally) BeginCall(ctx context.Context, c *observe.Call) context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open++
@@ -78,7 +79,7 @@ func (w *tally) BeginCall(ctx context.Context, c *idem.Call) context.Context {
 	return context.WithValue(ctx, callMark{}, c)
 }
 
-func (w *tally) EndCall(ctx context.Context, c *idem.Call) {
+func (w *tally) EndCall(ctx context.Context, c *observe.Call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open--
@@ -88,7 +89,7 @@ func (w *tally) EndCall(ctx context.Context, c *idem.Call) {
 	w.calls = append(w.calls, fmt.Sprintf("end %v", c.Err))
 }
 
-func (w *tally) ObserveStoreCall(_ context.Context, e idem.StoreCallEvent) {
+func (w *tally) ObserveStoreCall(_ context.Context, e observe.StoreCallEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.verbs[e.Verb]++
@@ -101,7 +102,7 @@ func (w *tally) ObserveStoreCall(_ context.Context, e idem.StoreCallEvent) {
 	}
 }
 
-func (w *tally) ObserveSettled(_ context.Context, e idem.SettledEvent) {
+func (w *tally) ObserveSettled(_ context.Context, e observe.SettledEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, n := range e.Counts {
@@ -114,12 +115,12 @@ func (w *tally) ObserveSettled(_ context.Context, e idem.SettledEvent) {
 	w.places[fmt.Sprintf("%s/%d", e.Topic, e.Partition)] += e.Total()
 }
 
-func (w *tally) ObserveDuplicate(context.Context, idem.DuplicateEvent) { w.add(&w.duplicates) }
-func (w *tally) ObserveDeadLetter(context.Context, idem.DeadLetterEvent) {
+func (w *tally) ObserveDuplicate(context.Context, observe.DuplicateEvent) { w.add(&w.duplicates) }
+func (w *tally) ObserveDeadLetter(context.Context, observe.DeadLetterEvent) {
 	w.add(&w.deadLetters)
 }
-func (w *tally) ObserveSkipped(context.Context, idem.SkippedEvent) { w.add(&w.skipped) }
-func (w *tally) ObserveLost(context.Context, idem.LostEvent)       { w.add(&w.lost) }
+func (w *tally) ObserveSkipped(context.Context, observe.SkippedEvent) { w.add(&w.skipped) }
+func (w *tally) ObserveLost(context.Context, observe.LostEvent)       { w.add(&w.lost) }
 
 func (w *tally) add(n *int) {
 	w.mu.Lock()
@@ -131,7 +132,7 @@ func (w *tally) add(n *int) {
 func TestObserveRun_Claimed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := newTally()
-		b.cfg.Observers = []idem.Observer{w}
+		b.cfg.Observers = []observe.Observer{w}
 		fail := times(1, errBoom)
 		b.on(func(ctx context.Context, e idem.Event[payload]) error {
 			require.NotNil(t, ctx.Value(runMark{}), "the handler is under the run")
@@ -149,12 +150,12 @@ func TestObserveRun_Claimed(t *testing.T) {
 			"begin paid 1 first=e000", "end <nil>", "begin paid 1 first=e001", "end boom",
 			"begin paid 1 first=e001", "end <nil>", "begin paid 1 first=e002", "end <nil>",
 		}, w.calls)
-		require.Equal(t, [6]int{idem.SettledHandled: 3}, w.settled)
+		require.Equal(t, [6]int{observe.SettledHandled: 3}, w.settled)
 		require.Equal(t, map[string]int{"orders/1": 3}, w.places)
 		require.Equal(t, 5, w.verdicts[dedup.Fresh], "the two behind were claimed twice")
-		require.Equal(t, 3, w.verbs[idem.VerbClaim])
-		require.Equal(t, 3, w.verbs[idem.VerbComplete])
-		require.Positive(t, w.verbs[idem.VerbRelease])
+		require.Equal(t, 3, w.verbs[observe.VerbClaim])
+		require.Equal(t, 3, w.verbs[observe.VerbComplete])
+		require.Positive(t, w.verbs[observe.VerbRelease])
 		require.Zero(t, w.open)
 	})
 }
@@ -163,7 +164,7 @@ func TestObserveRun_Claimed(t *testing.T) {
 func TestObserveRun_Transaction(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, _ *groupStore) {
 		w := newTally()
-		b.cfg.Observers = []idem.Observer{w}
+		b.cfg.Observers = []observe.Observer{w}
 		fail := times(2, errBoom)
 		b.onGroup(func(ctx context.Context, _ *groupTx, e idem.Event[payload]) error {
 			require.NotNil(t, ctx.Value(runMark{}))
@@ -179,7 +180,7 @@ func TestObserveRun_Transaction(t *testing.T) {
 		require.Equal(t, []string{"begin 3 tx=true", "end true"}, w.runs[:2], "rolled back")
 		require.Contains(t, strings.Join(w.runs[2:], ","), "begin 1 tx=true,end true", "by itself, and rolled back again")
 		require.Equal(t, []string{"begin paid 1 first=e000", "end <nil>", "begin paid 1 first=e001", "end boom"}, w.calls[:4])
-		require.Equal(t, [6]int{idem.SettledHandled: 3}, w.settled)
+		require.Equal(t, [6]int{observe.SettledHandled: 3}, w.settled)
 		require.Equal(t, 3, w.verdicts[dedup.Fresh], "a rolled-back answer is none")
 		require.Equal(t, 2, w.failed)
 		require.Zero(t, w.open)
@@ -190,7 +191,7 @@ func TestObserveRun_Transaction(t *testing.T) {
 func TestObserveCall_EndsInAnyCase(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, _ *groupStore) {
 		w := newTally()
-		b.cfg.Observers = []idem.Observer{w}
+		b.cfg.Observers = []observe.Observer{w}
 		hang := make(chan struct{})
 		var tries atomic.Int32
 		b.onGroup(func(ctx context.Context, _ *groupTx, e idem.Event[payload]) error {
@@ -215,21 +216,21 @@ func TestObserveCall_EndsInAnyCase(t *testing.T) {
 		defer w.mu.Unlock()
 		require.Zero(t, w.open, "%v", w.calls)
 		require.Contains(t, w.calls, "end late")
-		require.Equal(t, [6]int{idem.SettledHandled: 3}, w.settled)
+		require.Equal(t, [6]int{observe.SettledHandled: 3}, w.settled)
 	})
 }
 
 // buggy is an observer with a bug.
 type buggy struct{}
 
-func (buggy) BeginCall(context.Context, *idem.Call) context.Context { panic("a bug at the begin") }
-func (buggy) EndCall(context.Context, *idem.Call)                   { panic("a bug at the end") }
+func (buggy) BeginCall(context.Context, *observe.Call) context.Context { panic("a bug at the begin") }
+func (buggy) EndCall(context.Context, *observe.Call)                   { panic("a bug at the end") }
 
 // The bug of an observer on the goroutine of the handler is not taken for the handler's: no event is given up for it.
 func TestObserveCall_PanicIsNotTheHandlers(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		w := newTally()
-		b.cfg.Observers = []idem.Observer{buggy{}, w}
+		b.cfg.Observers = []observe.Observer{buggy{}, w}
 		b.onGroup(fine)
 		_, err := b.start().HandleBatch(t.Context(), series(3))
 		require.NoError(t, err)
@@ -244,7 +245,7 @@ func TestObserveCall_PanicIsNotTheHandlers(t *testing.T) {
 func TestObserveSettled_LaterAttempts(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := newTally()
-		b.cfg.Observers = []idem.Observer{w}
+		b.cfg.Observers = []observe.Observer{w}
 		fail := times(1, errBoom)
 		b.on(func(context.Context, idem.Event[payload]) error { return fail() }, once, idem.KeyOrdered(5*time.Second))
 		b.start()
@@ -253,16 +254,16 @@ func TestObserveSettled_LaterAttempts(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		stop()
-		require.Equal(t, [6]int{idem.SettledRescheduled: 2}, w.settled)
-		require.Equal(t, [6]int{idem.SettledHandled: 2}, w.deferred)
+		require.Equal(t, [6]int{observe.SettledRescheduled: 2}, w.settled)
+		require.Equal(t, [6]int{observe.SettledHandled: 2}, w.deferred)
 	})
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := newTally()
-		b.cfg.Observers = []idem.Observer{w}
+		b.cfg.Observers = []observe.Observer{w}
 		b.tiers(failing(1, errBoom), 5*time.Second)
 		require.NoError(t, b.p.Handle(t.Context(), message("e1", 42)))
 		b.deliverCopies()
-		require.Equal(t, [6]int{idem.SettledRescheduled: 1, idem.SettledHandled: 1}, w.settled)
+		require.Equal(t, [6]int{observe.SettledRescheduled: 1, observe.SettledHandled: 1}, w.settled)
 		require.Equal(t, map[string]int{"orders/1": 1, "orders.g.retry.5s/7": 1}, w.places, "by where they were fetched from")
 	})
 }
@@ -272,7 +273,7 @@ func TestObserveSettled_LaterAttempts(t *testing.T) {
 func TestObserveSettled_BehindOneThatWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w, away := newTally(), true
-		b.cfg.Observers, b.cfg.BusyWait = []idem.Observer{w}, time.Second
+		b.cfg.Observers, b.cfg.BusyWait = []observe.Observer{w}, time.Second
 		b.store.pingErr = dedup.ErrUnavailable // the outage is not the event's fault
 		b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
 			if away && events[0].ID == "e000" {
@@ -284,11 +285,11 @@ func TestObserveSettled_BehindOneThatWaits(t *testing.T) {
 		n, err := b.start().HandleBatch(t.Context(), series(5))
 		require.ErrorAs(t, err, &wait)
 		require.Zero(t, n)
-		require.Equal(t, [6]int{idem.SettledHandled: 4}, w.settled)
+		require.Equal(t, [6]int{observe.SettledHandled: 4}, w.settled)
 		away = false
 		_, err = b.p.HandleBatch(t.Context(), series(5))
 		require.NoError(t, err)
-		require.Equal(t, [6]int{idem.SettledHandled: 5, idem.SettledDuplicate: 4}, w.settled)
+		require.Equal(t, [6]int{observe.SettledHandled: 5, observe.SettledDuplicate: 4}, w.settled)
 		require.Equal(t, 4, w.duplicates)
 	})
 }
@@ -297,7 +298,7 @@ func TestObserveSettled_BehindOneThatWaits(t *testing.T) {
 func TestObserveLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := newTally()
-		b.cfg.Observers = []idem.Observer{w}
+		b.cfg.Observers = []observe.Observer{w}
 		b.store.completeErr = times(1, &dedup.LostError{Claims: []int{0}})
 		b.on(succeed)
 		require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
@@ -322,7 +323,7 @@ func TestObserveLost_ByRenewal(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%d/hangs=%v", name, n, hangs), func(t *testing.T) {
 					inBubble(t, func(t *testing.T, b *bench) {
 						w, calls, hang := newTally(), atomic.Int32{}, make(chan struct{})
-						b.cfg.Observers = []idem.Observer{w}
+						b.cfg.Observers = []observe.Observer{w}
 						add(b, func(ctx context.Context) error {
 							if calls.Add(1) > 1 {
 								return nil
@@ -349,16 +350,16 @@ func TestObserveLost_ByRenewal(t *testing.T) {
 // exiting ends the goroutine that tells it of a call, as require.FailNow does in an observer of a test.
 type exiting struct{}
 
-func (exiting) BeginCall(context.Context, *idem.Call) context.Context {
+func (exiting) BeginCall(context.Context, *observe.Call) context.Context {
 	runtime.Goexit()
 	return nil
 }
-func (exiting) EndCall(context.Context, *idem.Call) {}
+func (exiting) EndCall(context.Context, *observe.Call) {}
 
 // An observer that ends the goroutine of a handler hangs nothing: it is met like a handler that did so.
 func TestCallObserver_Goexit(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.cfg.Observers = []idem.Observer{exiting{}}
+		b.cfg.Observers = []observe.Observer{exiting{}}
 		b.on(succeed, idem.Retry(idem.RetryPolicy{MaxAttempts: 1}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -435,7 +436,7 @@ func (b *bench) settlers(rnd *rand.Rand, done func(id string)) {
 
 func randomSettlements(t *testing.T, rnd *rand.Rand, b *bench) {
 	w := newTally()
-	b.cfg.Observers = []idem.Observer{w}
+	b.cfg.Observers = []observe.Observer{w}
 	applied := map[string]int{}
 	b.settlers(rnd, func(id string) { applied[id]++ })
 	var log []*idem.Message
@@ -483,13 +484,13 @@ func randomSettlements(t *testing.T, rnd *rand.Rand, b *bench) {
 		total += n
 	}
 	require.GreaterOrEqual(t, total, len(log))
-	require.Equal(t, w.duplicates, w.settled[idem.SettledDuplicate])
-	require.Equal(t, w.deadLetters, w.settled[idem.SettledDeadLetter])
-	require.Equal(t, w.skipped, w.settled[idem.SettledSkipped])
+	require.Equal(t, w.duplicates, w.settled[observe.SettledDuplicate])
+	require.Equal(t, w.deadLetters, w.settled[observe.SettledDeadLetter])
+	require.Equal(t, w.skipped, w.settled[observe.SettledSkipped])
 	require.GreaterOrEqual(t, w.skipped, nobody)
 	events := len(applied) + len(b.cfg.Store.(*groupStore).effects)
-	require.Equal(t, events, w.settled[idem.SettledHandled], "each event took effect once")
-	require.Equal(t, total-w.skipped-events-w.deadLetters, w.settled[idem.SettledDuplicate], "after %d stops", stops)
-	require.Zero(t, w.settled[idem.SettledRescheduled]+w.settled[idem.SettledFallback])
+	require.Equal(t, events, w.settled[observe.SettledHandled], "each event took effect once")
+	require.Equal(t, total-w.skipped-events-w.deadLetters, w.settled[observe.SettledDuplicate], "after %d stops", stops)
+	require.Zero(t, w.settled[observe.SettledRescheduled]+w.settled[observe.SettledFallback])
 	require.Zero(t, w.open)
 }

@@ -9,41 +9,42 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // watcher keeps what observers are told.
 type watcher struct {
-	handled     []idem.HandledEvent
-	duplicates  []idem.DuplicateEvent
-	retries     []idem.RetryEvent
-	deadLetters []idem.DeadLetterEvent
+	handled     []observe.HandledEvent
+	duplicates  []observe.DuplicateEvent
+	retries     []observe.RetryEvent
+	deadLetters []observe.DeadLetterEvent
 	claims      []dedup.Verdict
 	store       []bool
 }
 
-func (w *watcher) ObserveHandled(_ context.Context, e idem.HandledEvent) {
+func (w *watcher) ObserveHandled(_ context.Context, e observe.HandledEvent) {
 	w.handled = append(w.handled, e)
 }
-func (w *watcher) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
+func (w *watcher) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) {
 	w.duplicates = append(w.duplicates, e)
 }
-func (w *watcher) ObserveRetry(_ context.Context, e idem.RetryEvent) {
+func (w *watcher) ObserveRetry(_ context.Context, e observe.RetryEvent) {
 	w.retries = append(w.retries, e)
 }
-func (w *watcher) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
+func (w *watcher) ObserveDeadLetter(_ context.Context, e observe.DeadLetterEvent) {
 	w.deadLetters = append(w.deadLetters, e)
 }
-func (w *watcher) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
+func (w *watcher) ObserveClaim(_ context.Context, e observe.ClaimEvent) {
 	w.claims = append(w.claims, e.Verdict)
 }
-func (w *watcher) ObserveStore(_ context.Context, e idem.StoreEvent) {
+func (w *watcher) ObserveStore(_ context.Context, e observe.StoreEvent) {
 	w.store = append(w.store, e.Down)
 }
 
 func TestObservers(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := &watcher{}
-		b.cfg.Observers = []idem.Observer{w}
+		b.cfg.Observers = []observe.Observer{w}
 		b.store.claimErr = times(3, dedup.ErrUnavailable)
 		b.on(failing(1, errBoom))
 		p := b.start()
@@ -75,7 +76,7 @@ func TestRetriesAreSpreadOut(t *testing.T) {
 	for range 20 {
 		inBubble(t, func(t *testing.T, b *bench) {
 			w := &watcher{}
-			b.cfg.Observers = []idem.Observer{w}
+			b.cfg.Observers = []observe.Observer{w}
 			b.on(failing(1, errBoom), idem.Retry(idem.RetryPolicy{MinBackoff: time.Second}))
 			require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
 			require.LessOrEqual(t, w.retries[0].Delay, time.Second)
@@ -86,9 +87,9 @@ func TestRetriesAreSpreadOut(t *testing.T) {
 }
 
 // outages is told of what is away.
-type outages struct{ events []idem.StoreEvent }
+type outages struct{ events []observe.StoreEvent }
 
-func (o *outages) ObserveStore(_ context.Context, e idem.StoreEvent) {
+func (o *outages) ObserveStore(_ context.Context, e observe.StoreEvent) {
 	o.events = append(o.events, e)
 }
 
@@ -96,7 +97,7 @@ func (o *outages) ObserveStore(_ context.Context, e idem.StoreEvent) {
 func TestObserveStore_ClosedWhileAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		o := &outages{}
-		b.cfg.Observers, b.cfg.BusyWait = []idem.Observer{o}, 3*time.Second
+		b.cfg.Observers, b.cfg.BusyWait = []observe.Observer{o}, 3*time.Second
 		b.store.claimErr = func() error { return dedup.ErrUnavailable }
 		b.on(succeed)
 		p := b.start()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/identity"
 )
 
 // Option is a setting of a router ([NewRouter]), of a group of handlers ([Router.With]) or of one
@@ -18,8 +19,9 @@ type settings struct {
 	store       dedup.Store
 	scope       string
 	name        string
-	tenant      IDFunc
-	id          IDFunc
+	tenant      identity.Extractor
+	tenantSet   bool
+	id          identity.Extractor
 	typ         *typeSource
 	retention   time.Duration
 	timeout     time.Duration
@@ -38,14 +40,14 @@ type settings struct {
 	problems    []error
 }
 
-// typeSource gives an IDFunc an identity, so that handlers with the same one share a look-up.
-type typeSource struct{ find IDFunc }
+// typeSource is an extractor of types. Handlers with the same typeSource share a look-up.
+type typeSource struct{ identity.Extractor }
 
-var standardType = &typeSource{find: StandardType()}
+var standardType = &typeSource{identity.StandardType()}
 
 func newSettings(lists ...[]Option) settings {
 	s := settings{
-		id:        StandardID(),
+		id:        identity.StandardID(),
 		typ:       standardType,
 		retention: 7 * 24 * time.Hour,
 		timeout:   30 * time.Second,
@@ -61,17 +63,21 @@ func newSettings(lists ...[]Option) settings {
 			o(&s)
 		}
 	}
-	s.retry = s.retry.withDefaults()
+	s.retry = withDefaults(s.retry)
 	s.problems = append(s.problems, s.validate()...)
 	return s
 }
 
 func (s *settings) validate() (problems []error) {
-	if err := s.retry.validate(); err != nil {
+	if err := validateRetry(s.retry); err != nil {
 		problems = append(problems, err)
 	}
-	if s.id == nil || s.typ.find == nil || s.decode == nil {
-		problems = append(problems, errors.New("ID, Type and Decode must not be nil"))
+	if s.id.Find == nil || s.typ.Find == nil || s.tenantSet && s.tenant.Find == nil {
+		problems = append(problems, errors.New(
+			"ID, Type and Tenant need valid extractors: FromFunc needs a descriptor and a function"))
+	}
+	if s.decode == nil {
+		problems = append(problems, errors.New("Decode must not be nil"))
 	}
 	if s.retention <= 0 {
 		problems = append(problems, fmt.Errorf("Retention must be positive, not %s", s.retention))
@@ -106,19 +112,21 @@ func Scope(scope string) Option { return func(s *settings) { s.scope = scope } }
 // the name. Give handlers different names if they send the same event to the same outside API.
 func Name(name string) Option { return func(s *settings) { s.name = name } }
 
-// Tenant sets the function that finds the tenant of an event. Equal IDs of different tenants are
+// Tenant sets the extractor of the tenant of an event. Equal IDs of different tenants are
 // different events. By default all events share the empty tenant.
 //
 // A message without a tenant becomes a dead letter.
-func Tenant(f IDFunc) Option { return func(s *settings) { s.tenant = f } }
+func Tenant(e Extractor) Option {
+	return func(s *settings) { s.tenant, s.tenantSet = e.x, true }
+}
 
-// ID sets the function that finds the event ID. The default is [StandardID].
-func ID(f IDFunc) Option { return func(s *settings) { s.id = f } }
+// ID sets the extractor of the event ID. The default is [StandardID].
+func ID(e Extractor) Option { return func(s *settings) { s.id = e.x } }
 
-// Type sets the function that finds the event type, by which the router chooses the handler. The
+// Type sets the extractor of the event type, by which the router chooses the handler. The
 // default is [StandardType]. If a topic carries one type only, set Type([Fixed]("order.created")).
-func Type(f IDFunc) Option {
-	src := &typeSource{find: f}
+func Type(e Extractor) Option {
+	src := &typeSource{e.x}
 	return func(s *settings) { s.typ = src }
 }
 
@@ -140,61 +148,17 @@ func Retention(d time.Duration) Option { return func(s *settings) { s.retention 
 // the run. A store that does not answer within those counts as unavailable.
 func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// UncertainPolicy decides about an uncertain event: the handler may have had its effect, but the
-// store has no completion. The zero value is [RerunUncertain].
-type UncertainPolicy uint8
-
-const (
-	// RerunUncertain runs the handler again, so the effect happens at least once. The handler
-	// passes [Event.IdempotencyKey] to the outside API, which can then recognize a repetition.
-	RerunUncertain UncertainPolicy = iota
-	// DeadLetterUncertain never runs the handler again, so the effect happens at most once. Any
-	// outcome but nil and [NotApplied] makes the event a dead letter for a person to decide: an
-	// error, a panic, a time-out or a cancellation.
-	DeadLetterUncertain
-)
-
 // WhenUncertain chooses between [RerunUncertain], the default, and [DeadLetterUncertain]. The
 // option applies to [On] and [OnBatch]. It has no effect on transactional handlers, whose
 // transaction is either committed or rolled back.
 func WhenUncertain(p UncertainPolicy) Option { return func(s *settings) { s.uncertain = p } }
 
-// ConflictPolicy decides about a conflict: an event whose ID the store knows with another content.
-// The zero value is [SkipConflict].
-type ConflictPolicy uint8
-
-const (
-	// SkipConflict skips the copy like a duplicate if the store has the other event as done. While
-	// the other event is in flight, the copy waits. In any other state of the other event, the copy
-	// becomes a dead letter, so that a correction of a failed event is not lost.
-	SkipConflict ConflictPolicy = iota
-	// DeadLetterConflict makes the copy a dead letter at once, in any state of the other event.
-	DeadLetterConflict
-)
-
 // WhenConflict chooses between [SkipConflict], the default, and [DeadLetterConflict].
 //
 // By default a checksum of the whole value is compared. [Fingerprint] compares chosen fields, and
-// [NoContentCheck] turns the comparison off. A [ConflictObserver] gets every conflict. The log has
+// [NoContentCheck] turns the comparison off. A [observe.ConflictObserver] gets every conflict. The log has
 // at most one of them a minute for each handler, at WARN.
 func WhenConflict(p ConflictPolicy) Option { return func(s *settings) { s.conflict = p } }
-
-// TooOldPolicy decides about an event that is older than the memory of the store. The store cannot
-// know whether such an event was handled. The zero value is the default of the registration
-// function.
-type TooOldPolicy uint8
-
-const (
-	// RunTooOld runs the event like a new one. Such events run at least once.
-	RunTooOld TooOldPolicy = iota + 1 // zero is the default of the handler
-	// DeadLetterTooOld makes the event a dead letter without a run. The default of [On] and
-	// [OnBatch].
-	DeadLetterTooOld
-	// StopTooOld ends the consumer with an error that matches [ErrTooOld]. The default of [OnTx]
-	// and [OnBatchTx]. Events beyond the horizon usually come by the thousand, after a rewind of
-	// offsets.
-	StopTooOld
-)
 
 // WhenTooOld chooses between [RunTooOld], [DeadLetterTooOld] and [StopTooOld].
 func WhenTooOld(p TooOldPolicy) Option { return func(s *settings) { s.tooOld = p } }
@@ -244,7 +208,7 @@ func NoContentCheck() Option { return func(s *settings) { s.unchecked = true } }
 // The store keeps an HMAC-SHA-256 (RFC 2104) of the fields under secret. The secret must have at
 // least 16 bytes and be the same in all processes.
 func Fingerprint(secret []byte, fields ...string) Option {
-	f, err := fingerprinter(secret, fields)
+	f, err := identity.Fingerprinter(secret, fields)
 	return func(s *settings) {
 		if err != nil {
 			s.problems = append(s.problems, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -98,7 +99,7 @@ func TestParentOfCopies_Rule23(t *testing.T) {
 			b.tiers(fails(b, 3), time.Second, time.Minute)
 			require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
 			require.Len(t, b.deliverCopies(), 3)
-			letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[2])
+			letter, err := deadletter.Parse(b.sent.deadLetters()[2])
 			require.NoError(t, err)
 			position, err := b.store.Reopen(t.Context(), letter.Key)
 			require.NoError(t, err)

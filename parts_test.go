@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // K-40: a record may lack its key, its value and its headers, may name a header twice, and may have
@@ -23,7 +24,7 @@ func TestMessage_AnyParts_K40(t *testing.T) {
 		}
 		classes := make(map[string]int)
 		for _, l := range b.sent.deadLetters() {
-			classes[headerOf(l, idem.HeaderErrorClass)]++
+			classes[headerOf(l, deadletter.HeaderErrorClass)]++
 		}
 		for _, class := range []idem.Class{idem.ClassNoID, idem.ClassNoType, idem.ClassNotJSON, idem.ClassAmbiguous} {
 			require.Positive(t, classes[string(class)], "%s in %v", class, classes)
@@ -99,7 +100,7 @@ func TestIdentity_Envelopes_Rule54(t *testing.T) {
 				b.on(succeed)
 				require.NoError(t, b.start().Handle(t.Context(), m))
 				require.Len(t, b.sent.deadLetters(), 1)
-				require.Equal(t, string(idem.ClassNoID), headerOf(b.sent.deadLetters()[0], idem.HeaderErrorClass))
+				require.Equal(t, string(idem.ClassNoID), headerOf(b.sent.deadLetters()[0], deadletter.HeaderErrorClass))
 			})
 			inBubble(t, func(t *testing.T, b *bench) {
 				b.on(func(_ context.Context, e idem.Event[payload]) error {
@@ -128,6 +129,6 @@ func TestOrigin_OfARecreatedTopic_Rule55(t *testing.T) {
 		require.Len(t, b.sent.deadLetters(), 1, "skipped as the same record")
 		require.NoError(t, p.Handle(t.Context(), message("e1", 6)))
 		require.Len(t, b.sent.deadLetters(), 2, "any other copy is kept")
-		require.Equal(t, string(idem.ClassAlreadyDead), headerOf(b.sent.deadLetters()[1], idem.HeaderErrorClass))
+		require.Equal(t, string(idem.ClassAlreadyDead), headerOf(b.sent.deadLetters()[1], deadletter.HeaderErrorClass))
 	})
 }

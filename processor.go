@@ -10,7 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // Config of a [Processor].
@@ -42,12 +44,12 @@ type Config struct {
 	// DeadLetterTopic names the topic for dead letters of a topic. Defaults to "<topic>.<group>.dlq": dead letters are
 	// per group, as another group may have handled the event well (rule 6).
 	DeadLetterTopic func(topic string) string
-	// Shadow keeps the store and obeys it in nothing: what it would have skipped is counted ([DuplicateEvent].Shadow), logged
+	// Shadow keeps the store and obeys it in nothing: what it would have skipped is counted ([observe.DuplicateEvent].Shadow), logged
 	// at level debug, and run. It is how a consumer that exists is moved over without applying its backlog twice: let it run
 	// so until what it would skip is what is expected, then take the option away. Handlers must then be [Blocking].
 	Shadow bool
 	// Observers are told what happens; see [Observer].
-	Observers []Observer
+	Observers []observe.Observer
 	// Logger defaults to slog.Default(). Payloads are never logged.
 	Logger *slog.Logger
 	// ErrorText makes the text of an error for log lines, dead letters and the store, where at most 1 KiB of it is kept.
@@ -63,7 +65,7 @@ func (c Config) withDefaults() Config {
 	c.BusyWait = cmp.Or(c.BusyWait, time.Second)
 	c.Grace = cmp.Or(c.Grace, 10*time.Second)
 	if c.DeadLetterTopic == nil {
-		c.DeadLetterTopic = DeadLetterTopic(c.Group)
+		c.DeadLetterTopic = deadletter.Topic(c.Group)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -72,11 +74,6 @@ func (c Config) withDefaults() Config {
 		c.ErrorText = ErrorText
 	}
 	return c
-}
-
-// DeadLetterTopic is the default naming of dead-letter topics: "<topic>.<group>.dlq".
-func DeadLetterTopic(group string) func(topic string) string {
-	return func(topic string) string { return topic + "." + group + ".dlq" }
 }
 
 func (c Config) validate() (problems []error) {
@@ -97,14 +94,14 @@ func (c Config) validate() (problems []error) {
 // who commits what is settled and nothing else. Safe for concurrent use, as long as messages of one partition that must
 // stay in order are in one call.
 type Processor struct {
-	cfg        Config
-	log        *slog.Logger
-	obs        observers
-	routes     routes
-	retryInfix string // what tells the group's own retry topics
-	batches    bool   // a handler takes many events at once
-	stores     []*storeAccess
-	producer   health
+	cfg         Config
+	log         *slog.Logger
+	obs         observers
+	routes      routes
+	retryTopics deadletter.RetryTopics // of the group
+	batches     bool                   // a handler takes many events at once
+	stores      []*storeAccess
+	producer    health
 
 	unanswered         unanswered
 	abandoned          sync.WaitGroup
@@ -121,7 +118,7 @@ type Processor struct {
 // NewProcessor checks all wiring and returns every mistake, joined. It uses no network.
 func NewProcessor(r *Router, cfg Config) (*Processor, error) {
 	cfg = cfg.withDefaults()
-	p := &Processor{cfg: cfg, log: cfg.Logger, producer: health{name: "producer"}, retryInfix: retryInfix(cfg.Group)}
+	p := &Processor{cfg: cfg, log: cfg.Logger, producer: health{name: "producer"}, retryTopics: deadletter.RetryTopicsOf(cfg.Group)}
 	problems := cfg.validate()
 	for _, o := range cfg.Observers {
 		if !p.obs.add(o) {
@@ -279,7 +276,7 @@ func (p *Processor) Status() Status {
 // DeadLetterTopic returns where dead letters of a topic go. Those of a retry topic of the group go where those of its source
 // topic do, also if they are no copies.
 func (p *Processor) DeadLetterTopic(topic string) string {
-	if source, _, ok := p.sourceOf(topic); ok {
+	if source, _, ok := p.retryTopics.Source(topic); ok {
 		topic = source
 	}
 	return p.cfg.DeadLetterTopic(topic)

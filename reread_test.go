@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -21,7 +22,7 @@ import (
 type faults map[string][]error
 
 func (f faults) next(m *idem.Message) error {
-	id, _ := idem.FromJSON("event_id")(m)
+	id, _ := idem.FromJSON("event_id").Extract(m)
 	if len(f[id]) == 0 {
 		return nil
 	}
@@ -31,13 +32,13 @@ func (f faults) next(m *idem.Message) error {
 }
 
 // find looks into the message as another function does, if there is no fault.
-func (f faults) find(other idem.IDFunc) idem.IDFunc {
-	return func(m *idem.Message) (string, error) {
+func (f faults) find(other idem.Extractor) idem.Extractor {
+	return idem.FromFunc("with faults", func(m *idem.Message) (string, error) {
 		if err := f.next(m); err != nil {
 			return "", err
 		}
-		return other(m)
-	}
+		return other.Extract(m)
+	})
 }
 
 func (f faults) decode(m *idem.Message, into any) error {
@@ -164,8 +165,8 @@ func TestReread_MeansWhatItMeansInHandlers(t *testing.T) {
 			require.NoError(t, b.start().Handle(t.Context(), message("e1", 1)))
 			require.Len(t, b.sent.deadLetters(), 1)
 			l := b.sent.deadLetters()[0]
-			require.Equal(t, string(c.class), headerOf(l, idem.HeaderErrorClass))
-			require.Contains(t, headerOf(l, idem.HeaderError), "boom")
+			require.Equal(t, string(c.class), headerOf(l, deadletter.HeaderErrorClass))
+			require.Contains(t, headerOf(l, deadletter.HeaderError), "boom")
 			require.GreaterOrEqual(t, time.Since(began), c.least)
 			require.Less(t, time.Since(began), c.least+20*time.Second)
 		}
@@ -183,7 +184,7 @@ func TestReread_MeansWhatItMeansInHandlers(t *testing.T) {
 				b.on(func(context.Context, idem.Event[payload]) error { tries++; return c.err }, policy)
 				require.NoError(t, b.start().Handle(t.Context(), message("e0", 0)))
 				tried(t, tries)
-				require.Equal(t, string(c.class), headerOf(b.sent.deadLetters()[0], idem.HeaderErrorClass))
+				require.Equal(t, string(c.class), headerOf(b.sent.deadLetters()[0], deadletter.HeaderErrorClass))
 				require.GreaterOrEqual(t, time.Since(began), c.least)
 			})
 		})
@@ -434,7 +435,7 @@ func TestReread_UndecodableHeadBlocks(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, done(b))
 		require.Len(t, b.sent.deadLetters(), 1)
-		letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[0])
+		letter, err := deadletter.Parse(b.sent.deadLetters()[0])
 		require.NoError(t, err)
 		require.Equal(t, idem.ClassUndecodable, letter.Class)
 		require.Equal(t, "a1", letter.Key.ID)
@@ -501,7 +502,7 @@ func TestReread_WordsOfTheDecoder(t *testing.T) {
 			require.NoError(t, b.start().Handle(t.Context(), message("e1", 1)))
 			require.Contains(t, b.log.String(), want)
 			require.NotContains(t, b.log.String(), secretText)
-			require.Equal(t, want, headerOf(b.sent.deadLetters()[0], idem.HeaderError))
+			require.Equal(t, want, headerOf(b.sent.deadLetters()[0], deadletter.HeaderError))
 		})
 	}
 }
@@ -510,7 +511,7 @@ func TestReread_WordsOfTheDecoder(t *testing.T) {
 func TestReread_TypeOfTheFirstSourceIsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		down := times(2, idem.Unavailable(errBoom))
-		first := idem.Type(func(*idem.Message) (string, error) { return "paid", down() })
+		first := idem.Type(idem.FromFunc("test", func(*idem.Message) (string, error) { return "paid", down() }))
 		idem.On(b.router, "paid", func(context.Context, idem.Event[payload]) error { b.add("first"); return nil }, first)
 		idem.On(b.router, "paid", func(context.Context, idem.Event[payload]) error { b.add("second"); return nil })
 		require.NoError(t, b.start().Handle(t.Context(), message("e1", 1)))

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/identity"
 	"github.com/idem-go/idem/internal/throttle"
+	"github.com/idem-go/idem/observe"
 )
 
 // routes finds the handler of a message. Handlers with the same way to find a type share a look-up; the ways are tried
@@ -35,8 +37,8 @@ type bound struct {
 	deferredLimit throttle.AdaptiveLimit // of events that were deferred: they fail more often than others, who are not to pay for it
 	ahead         throttle.ClaimAhead
 	budget        throttle.RetryBudget
-	form          form // of its identities
-	mixed         bool // another handler of its type finds identities of another form
+	form          identity.Form // of its identities
+	mixed         bool          // another handler of its type finds identities of another form
 
 	conflicts conflictLog
 }
@@ -150,7 +152,7 @@ func (b *bound) source() *typeSource { return b.settings.typ }
 func (r *routes) find(m *Message) (b *bound, typ string, err error) {
 	found := false
 	for _, g := range r.groups {
-		t, findErr := g.source.find(m)
+		t, findErr := g.source.Find(m)
 		switch {
 		case findErr == nil:
 			if b := g.byType[t]; b != nil {
@@ -159,7 +161,7 @@ func (r *routes) find(m *Message) (b *bound, typ string, err error) {
 			typ, found = t, true
 		case !errors.Is(findErr, ErrNotFound) && ErrorMark(findErr) != "": // nobody knows where it leads to
 			return nil, "", findErr
-		case err == nil || errors.Is(err, ErrNotFound) && !errors.Is(err, errNotJSON):
+		case err == nil || errors.Is(err, ErrNotFound) && !errors.Is(err, identity.ErrNotJSON):
 			err = findErr
 		}
 	}
@@ -270,20 +272,20 @@ func (t *task) deadLetter(class Class, err error) {
 // identify makes the request to the store. What fails here never touches it (rule 6).
 func (p *Processor) identify(t *task) (Class, error) {
 	rt, m := t.route, t.message
-	id, err := rt.id(m)
+	id, err := rt.id.Find(m)
 	if err != nil {
 		return classOfSource(err, ClassNoID), fmt.Errorf("event ID: %w", err)
 	}
 	if rt.mixed {
-		id = tagged(id, rt.form)
+		id = identity.Tagged(id, rt.form)
 	}
 	t.id = id
 	key := dedup.Key{Scope: rt.scope, Type: rt.typ, ID: id}
 	if key.Scope == "" {
 		key.Scope = p.cfg.Scope
 	}
-	if rt.tenant != nil {
-		if key.Tenant, err = rt.tenant(m); err != nil {
+	if rt.tenant.Find != nil {
+		if key.Tenant, err = rt.tenant.Find(m); err != nil {
 			return classOfSource(err, ClassNoID), fmt.Errorf("tenant: %w", err)
 		}
 	}
@@ -292,7 +294,7 @@ func (p *Processor) identify(t *task) (Class, error) {
 	}
 	// The engine itself deferred a deferred event, after the store was asked whether it is too old: it may wait for any time.
 	anyAge := rt.tooOld == RunTooOld || t.deferred != nil
-	t.request = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention, AnyAge: anyAge}
+	t.request = dedup.Request{Key: key, Origin: m.Origin(), Retention: rt.retention, AnyAge: anyAge}
 	t.remember(t.copied)
 	if t.request.Fingerprint, err = rt.compared(m); err != nil {
 		return ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
@@ -316,7 +318,7 @@ func classOfSource(err error, otherwise Class) Class {
 	switch {
 	case errors.Is(err, ErrAmbiguous):
 		return ClassAmbiguous
-	case errors.Is(err, errNotJSON):
+	case errors.Is(err, identity.ErrNotJSON):
 		return ClassNotJSON
 	}
 	return otherwise
@@ -325,17 +327,17 @@ func classOfSource(err error, otherwise Class) Class {
 // deadLetterTask gives up a message that never comes to the store. Its dead letter has the key of the event, if that is known. A copy for a
 // later attempt is the exception: the store waits for it, so the dead letter has its position instead, to which it is replayed.
 func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
-	f := t.failure(outcome{class: t.class, err: t.err})
+	f := p.failure(t, outcome{class: t.class, err: t.err})
 	if c := t.copied; c != nil {
-		f.generation, f.retry = c.position.Generation, c.position.Retry
+		f.Position = c.Position
 	}
-	if f.retry > 0 {
-		f.key = dedup.Key{}
+	if f.Position.Retry > 0 {
+		f.Key = dedup.Key{}
 	}
-	if f.key.ID == "" {
-		f.id, f.typ = t.hints()
+	if f.Key.ID == "" {
+		f.ID, f.Type = t.hints()
 	}
-	return p.publishDeadLetter(ctx, t.budget, t.message, f)
+	return p.publishDeadLetter(ctx, t.budget, f)
 }
 
 // hints are what can be said of an event without an identity: what was found before something else was not, or what its record
@@ -345,14 +347,14 @@ func (t *task) hints() (id, typ string) {
 	if t.route != nil {
 		typ = t.route.typ
 	}
-	if c := t.copied; c != nil && c.key.ID != "" {
-		id, typ = cmp.Or(id, c.key.ID), cmp.Or(typ, c.key.Type)
+	if c := t.copied; c != nil && c.Key.ID != "" {
+		id, typ = cmp.Or(id, c.Key.ID), cmp.Or(typ, c.Key.Type)
 	}
 	if id == "" && t.route == nil {
-		id, _ = usualID(t.message)
+		id, _ = usualID.Find(t.message)
 	}
 	if typ == "" && t.class == ClassNotACopy {
-		typ, _ = usualType(t.message)
+		typ, _ = usualType.Find(t.message)
 	}
 	if (dedup.Key{ID: id}).Validate() != nil {
 		id = ""
@@ -363,10 +365,10 @@ func (t *task) hints() (id, typ string) {
 	return id, typ
 }
 
-var usualID, usualType = StandardID(), StandardType()
+var usualID, usualType = identity.StandardID(), identity.StandardType()
 
 // runNotFound calls the router's fallback, with the default retries.
-func (p *Processor) runNotFound(ctx context.Context, m *Message, budget *waitBudget) (came Settlement, err error) {
+func (p *Processor) runNotFound(ctx context.Context, m *Message, budget *waitBudget) (came observe.Settlement, err error) {
 	s := newSettings()
 	t := &task{message: m, budget: budget, reading: reading{claimed: true, route: &bound{route: &route{settings: s}}}}
 	t.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.notFound(ctx, m) }
@@ -376,7 +378,7 @@ func (p *Processor) runNotFound(ctx context.Context, m *Message, budget *waitBud
 		o := p.run(hard, t, nil, nil, noClaims)
 		release()
 		if o.meaning == succeeded {
-			return SettledFallback, nil
+			return observe.SettledFallback, nil
 		}
 		p.judge(ctx, t, o, false)
 		s, err := p.finish(ctx, ctx, t, o, unrecorded{})

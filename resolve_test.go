@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 )
 
 func headers(kv ...string) (hs []idem.Header) {
@@ -75,9 +77,9 @@ func TestBadInput(t *testing.T) {
 				require.Len(t, b.sent.deadLetters(), 1)
 				l := b.sent.deadLetters()[0]
 				require.Equal(t, "orders.g.dlq", l.Topic)
-				require.Equal(t, string(c.class), headerOf(l, idem.HeaderErrorClass))
-				require.NotEmpty(t, headerOf(l, idem.HeaderError))
-				require.LessOrEqual(t, len(headerOf(l, idem.HeaderError)), 1024)
+				require.Equal(t, string(c.class), headerOf(l, deadletter.HeaderErrorClass))
+				require.NotEmpty(t, headerOf(l, deadletter.HeaderError))
+				require.LessOrEqual(t, len(headerOf(l, deadletter.HeaderError)), 1024)
 				require.Equal(t, m.Key, l.Key)
 				require.True(t, m.Value == nil == (l.Value == nil) && bytes.Equal(m.Value, l.Value))
 				require.Equal(t, m.Time, l.Time)
@@ -97,15 +99,15 @@ func TestDeadLetter_SaysWhereItComesFrom(t *testing.T) {
 		require.NoError(t, p.Handle(t.Context(), m))
 		l := b.sent.deadLetters()[0]
 		for name, want := range map[string]string{
-			idem.HeaderTopic: "orders", idem.HeaderPartition: "1", idem.HeaderOffset: "42", idem.HeaderTime: "2026-01-02T03:04:05.000Z",
-			idem.HeaderGroup: "g", idem.HeaderScope: "g", idem.HeaderTenant: "acme", idem.HeaderEventID: "e1", idem.HeaderEventType: "paid",
-			idem.HeaderAttempts: "1", idem.HeaderErrorClass: "permanent", idem.HeaderError: "permanent: boom",
+			deadletter.HeaderTopic: "orders", deadletter.HeaderPartition: "1", deadletter.HeaderOffset: "42", deadletter.HeaderTime: "2026-01-02T03:04:05.000Z",
+			deadletter.HeaderGroup: "g", deadletter.HeaderScope: "g", deadletter.HeaderTenant: "acme", deadletter.HeaderEventID: "e1", deadletter.HeaderEventType: "paid",
+			deadletter.HeaderAttempts: "1", deadletter.HeaderErrorClass: "permanent", deadletter.HeaderError: "permanent: boom",
 			// Foreign headers with our prefix are neither trusted nor lost (G-03, rule 44).
 			"idem-original-idem-attempts": "999", "idem-original-idem-origin-topic": "admin",
 		} {
 			require.Equal(t, want, headerOf(l, name), name)
 		}
-		require.NotEmpty(t, headerOf(l, idem.HeaderFirstFailure))
+		require.NotEmpty(t, headerOf(l, deadletter.HeaderFirstFailure))
 	})
 }
 
@@ -144,8 +146,8 @@ func TestDeadLetter_TooLargeBecomesAPointer(t *testing.T) {
 		require.NoError(t, p.Handle(t.Context(), m))
 		l := b.sent.deadLetters()[0]
 		require.Nil(t, l.Value)
-		require.Equal(t, "1000", headerOf(l, idem.HeaderValueOmitted))
-		require.Equal(t, "8", headerOf(l, idem.HeaderOffset))
+		require.Equal(t, "1000", headerOf(l, deadletter.HeaderValueOmitted))
+		require.Equal(t, "8", headerOf(l, deadletter.HeaderOffset))
 		require.Contains(t, b.log.String(), "too large")
 	})
 }
@@ -154,7 +156,7 @@ func TestIdentity(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		m          idem.Message
-		f          idem.IDFunc
+		f          idem.Extractor
 	}{
 		{"JSON field", "1", idem.Message{Value: []byte(`{"x":[1,{"event_id":9}],"event_id":"1"}`)}, idem.StandardID()},
 		{"number beyond 2^53 as its text (rule 7)", "9007199254740993", idem.Message{Value: []byte(`{"event_id":9007199254740993}`)}, idem.StandardID()},
@@ -174,16 +176,16 @@ func TestIdentity(t *testing.T) {
 		{"hash", dedup.Hash("v"), idem.Message{Value: []byte("v")}, idem.Hashed(idem.FromValue())},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := c.f(&c.m)
+			got, err := c.f.Extract(&c.m)
 			require.NoError(t, err)
 			require.Equal(t, c.want, got)
 		})
 	}
-	_, err := idem.FirstOf(idem.StandardID(), idem.FromKey())(&idem.Message{Key: []byte("k"), Headers: headers("event-id", "a", "event-id", "b")})
+	_, err := idem.FirstOf(idem.StandardID(), idem.FromKey()).Extract(&idem.Message{Key: []byte("k"), Headers: headers("event-id", "a", "event-id", "b")})
 	require.ErrorIs(t, err, idem.ErrAmbiguous, "a fallback does not hide a contradiction")
-	_, err = idem.Joined(idem.FromKey(), idem.FromHeader("x"))(&idem.Message{Key: []byte("k")})
+	_, err = idem.Joined(idem.FromKey(), idem.FromHeader("x")).Extract(&idem.Message{Key: []byte("k")})
 	require.ErrorIs(t, err, idem.ErrNotFound)
-	_, err = idem.FromHeader("event-id")(&idem.Message{Headers: headers("event-id", "")})
+	_, err = idem.FromHeader("event-id").Extract(&idem.Message{Headers: headers("event-id", "")})
 	require.ErrorIs(t, err, idem.ErrNotFound)
 }
 
@@ -207,8 +209,8 @@ func FuzzIdentity(f *testing.F) {
 	find := idem.StandardID()
 	f.Fuzz(func(t *testing.T, value []byte, name string, header []byte) {
 		m := &idem.Message{Value: value, Headers: []idem.Header{{Key: name, Value: header}}}
-		id, err := find(m)
-		again, err2 := find(m)
+		id, err := find.Extract(m)
+		again, err2 := find.Extract(m)
 		require.Equal(t, id, again)
 		require.Equal(t, err == nil, err2 == nil)
 		if err == nil {
@@ -223,7 +225,7 @@ func FuzzIdentity(f *testing.F) {
 func TestUnhandled(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		skipped := &skips{}
-		b.cfg.Observers = []idem.Observer{skipped}
+		b.cfg.Observers = []observe.Observer{skipped}
 		b.on(succeed)
 		p := b.start()
 		other := func(i int) *idem.Message {
@@ -249,7 +251,7 @@ func TestUnhandled(t *testing.T) {
 
 type skips struct{ unhandled, tombstones int }
 
-func (s *skips) ObserveSkipped(_ context.Context, e idem.SkippedEvent) {
+func (s *skips) ObserveSkipped(_ context.Context, e observe.SkippedEvent) {
 	if e.Tombstone {
 		s.tombstones++
 	} else {
@@ -380,7 +382,7 @@ func TestWiring_AllMistakesAtOnceEachWithItsPlace(t *testing.T) {
 		noStore
 		s []int
 	}{}))
-	_, err := idem.NewProcessor(r, idem.Config{Store: memstore.New(), Lease: time.Millisecond, Observers: []idem.Observer{7}})
+	_, err := idem.NewProcessor(r, idem.Config{Store: memstore.New(), Lease: time.Millisecond, Observers: []observe.Observer{7}})
 	require.Error(t, err)
 	for _, want := range []string{
 		"Config.Scope is empty", "Config.Lease is 1ms", "observer int implements no observer interface",

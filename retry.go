@@ -3,37 +3,12 @@ package idem
 import (
 	"cmp"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"time"
 )
 
-// NoLimit, as [RetryPolicy].MaxAttempts, lets an event fail as often as it likes.
-const NoLimit = math.MaxInt
-
-// Forever, as a duration, is no limit: [RetryPolicy].InPlace, [Config].BusyWait.
-const Forever time.Duration = math.MaxInt64
-
-// RetryPolicy says how often and how long a failing event is tried again before it goes to the dead-letter topic. The
-// zero value of each field is its default.
-type RetryPolicy struct {
-	// MaxAttempts counts all runs, the first included. Defaults to 5; 1 is no retry; [NoLimit].
-	MaxAttempts int
-	// MinBackoff is the upper end of the first wait; it doubles with each failure up to MaxBackoff. The wait is drawn
-	// evenly between zero and that ("full jitter"), so that workers do not come back in step (T-07). Defaults to 100 ms.
-	MinBackoff time.Duration
-	// MaxBackoff defaults to 2 s.
-	MaxBackoff time.Duration
-	// InPlace is how long retries of one event may hold up its lane in all, counted from its first failure, waits included.
-	// Defaults to 5 s; [Forever].
-	InPlace time.Duration
-	// Outage is how long one event waits, and its lane with it, for something that a handler or a reading function reports as
-	// [Unavailable]. Time in which the store is down too does not count. Then the error is an ordinary failure. The waits go up
-	// to 2 s. Defaults to 15 min; [Forever].
-	Outage time.Duration
-}
-
-func (p RetryPolicy) withDefaults() RetryPolicy {
+// withDefaults returns p with its defaults in the place of zeros.
+func withDefaults(p RetryPolicy) RetryPolicy {
 	p.MaxAttempts = cmp.Or(p.MaxAttempts, 5)
 	p.MinBackoff = cmp.Or(p.MinBackoff, 100*time.Millisecond)
 	p.MaxBackoff = cmp.Or(p.MaxBackoff, max(2*time.Second, p.MinBackoff))
@@ -42,7 +17,7 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	return p
 }
 
-func (p RetryPolicy) validate() error {
+func validateRetry(p RetryPolicy) error {
 	switch {
 	case p.MaxAttempts < 1:
 		return errors.New("Retry: MaxAttempts must be at least 1")
@@ -56,8 +31,8 @@ func (p RetryPolicy) validate() error {
 	return nil
 }
 
-// backoff is the wait after the given number of failures. draw is from [0, 1).
-func (p RetryPolicy) backoff(failures int, draw float64) time.Duration {
+// backoff returns the pause after the given number of failures. draw is from [0, 1).
+func backoff(p RetryPolicy, failures int, draw float64) time.Duration {
 	return time.Duration(draw*float64(ceiling(p.MinBackoff, p.MaxBackoff, failures))) + 1
 }
 

@@ -45,7 +45,7 @@ func (b *bound) scopeIn(p *Processor) string {
 // (rule 4). Only the owner of a partition may call it, once, beside its calls of HandleBatch, and after [Processor.Assigned]; lane.New does
 // so by itself. It returns when all it began has ended, with nil, or with an error that matches [ErrAbandoned].
 func (p *Processor) RunDeferred(ctx context.Context, topic string, partition int32) error {
-	if _, _, ok := p.sourceOf(topic); ok { // what waits, waits with its source
+	if _, _, ok := p.retryTopics.Source(topic); ok { // what waits, waits with its source
 		return nil
 	}
 	var all sync.WaitGroup

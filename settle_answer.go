@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // settleAnswer acts on a decision that runs no handler.
@@ -56,12 +57,12 @@ func (p *Processor) deadLetterOnly(
 	ctx context.Context, t *task, class Class, err error,
 ) (step, error) {
 	o := outcome{class: class, err: err}
-	f := t.failure(o)
-	f.attempts = 0
-	if err := p.publishDeadLetter(ctx, t.budget, t.message, f); err != nil {
+	f := p.failure(t, o)
+	f.Attempts = 0
+	if err := p.publishDeadLetter(ctx, t.budget, f); err != nil {
 		return step{}, err
 	}
-	t.settlement = SettledDeadLetter
+	t.settlement = observe.SettledDeadLetter
 	return step{settled: true}, nil
 }
 
@@ -77,7 +78,7 @@ func (p *Processor) waitBusy(ctx context.Context, t *task, a dedup.Answer) error
 		p.log.WarnContext(ctx, "event is held elsewhere for long",
 			append(p.taskAttrs(t), "for", since.Round(time.Millisecond))...)
 		for _, o := range p.obs.stall {
-			o.ObserveStall(ctx, StallEvent{
+			o.ObserveStall(ctx, observe.StallEvent{
 				Group: p.cfg.Group, Message: t.message, Key: t.request.Key, For: since, Busy: true,
 			})
 		}

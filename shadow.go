@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // This file is the shadow mode: the store is kept, and obeyed in nothing. A consumer that exists already runs in it until
@@ -22,7 +23,7 @@ func (p *Processor) shadow(ctx, hard context.Context, t *task, a dedup.Answer) (
 		t.skipCounted = true
 		p.notifyKnown(ctx, t, a)
 	}
-	t.handled, t.claim, t.settlement = false, dedup.Claim{}, SettledHandled // by us
+	t.handled, t.claim, t.settlement = false, dedup.Claim{}, observe.SettledHandled // by us
 	t.attempt = t.failures + 1
 	var o outcome
 	if t.tx == nil {
@@ -63,7 +64,7 @@ func (p *Processor) shadowTx(hard context.Context, t *task) (o outcome, blocked 
 			return o.err
 		})
 	})
-	p.storeCall(hard, t.access, VerbTransaction, 0, nil, began, err)
+	p.storeCall(hard, t.access, observe.VerbTransaction, 0, nil, began, err)
 	switch {
 	case err == nil:
 		return o, false, nil

@@ -10,12 +10,13 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // duplicates notes what was found to be one.
-type duplicates struct{ seen []idem.DuplicateEvent }
+type duplicates struct{ seen []observe.DuplicateEvent }
 
-func (d *duplicates) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
+func (d *duplicates) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) {
 	d.seen = append(d.seen, e)
 }
 
@@ -23,7 +24,7 @@ func (d *duplicates) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) 
 func TestShadow_CountsAndRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var found duplicates
-		b.cfg.Shadow, b.cfg.Observers = true, []idem.Observer{&found}
+		b.cfg.Shadow, b.cfg.Observers = true, []observe.Observer{&found}
 		b.on(succeed)
 		b.start()
 		msgs := []*idem.Message{message("e1", 1), message("e1", 2), message("e2", 3), message("e1", 4)}
@@ -132,7 +133,7 @@ func TestBudget_SuccessesPay(t *testing.T) {
 func TestShadow_CountsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var found duplicates
-		b.cfg.Shadow, b.cfg.Observers = true, []idem.Observer{&found}
+		b.cfg.Shadow, b.cfg.Observers = true, []observe.Observer{&found}
 		runs := 0
 		b.on(func(context.Context, idem.Event[payload]) error {
 			switch runs++; runs {

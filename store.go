@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // storeAccess is a store with what the engine keeps about it.
@@ -59,7 +60,7 @@ func (p *Processor) claimAll(ctx context.Context, access *storeAccess, budget *w
 		for i := range answers {
 			p.observeClaim(ctx, of(i), answers[i].Verdict, since, err)
 		}
-		p.storeCall(ctx, access, VerbClaim, len(reqs), answers, since, err)
+		p.storeCall(ctx, access, observe.VerbClaim, len(reqs), answers, since, err)
 		if err == nil {
 			access.up(ctx, p, since)
 			return since, nil
@@ -101,7 +102,7 @@ func (p *Processor) release(ctx context.Context, access *storeAccess, releases [
 	_ = p.insist(ctx, &waitBudget{left: Forever}, &access.health, "release", func() (bool, error) {
 		began := time.Now()
 		err := access.store.Release(ctx, releases)
-		p.storeCall(ctx, access, VerbRelease, len(releases), nil, began, err)
+		p.storeCall(ctx, access, observe.VerbRelease, len(releases), nil, began, err)
 		return errors.Is(err, dedup.ErrClaimLost), err
 	})
 }
@@ -127,7 +128,7 @@ func (p *Processor) completeAll(hard context.Context, access *storeAccess, of *w
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := access.complete(context.WithoutCancel(hard), max(abandonAfter, p.cfg.Lease/2), done)
-		p.storeCall(hard, access, VerbComplete, len(done), nil, began, err)
+		p.storeCall(hard, access, observe.VerbComplete, len(done), nil, began, err)
 		var gone *dedup.LostError
 		switch {
 		case err == nil:

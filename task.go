@@ -5,6 +5,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/throttle"
+	"github.com/idem-go/idem/observe"
 )
 
 // task is the processing of one delivery, from its record to its settlement.
@@ -21,17 +22,17 @@ type task struct {
 	deferred *deferredEvent // its queue in the store, if the event was deferred
 	// first task of the same event in the group; its settlement settles this task too
 	leader     *task
-	isolated   bool            // shares no group with other events
-	pending    step            // step of the last attempt, carried out before the next one
-	permit     throttle.Permit // permit of the handler's limits for the next run
-	retryPaid  bool            // the group has paid the retry budget for the next run
-	dataUsed   bool            // an earlier run may have changed data
-	action     action          // the last decision about a failure
-	settled    bool            // the offset may be committed
-	settlement Settlement      // kind of the settlement, for observers
-	end        end             // end of the event, for its queue
-	handled    bool            // the event is handled, by this task or before
-	seen       dedup.Origin    // the record that was handled, if handled
+	isolated   bool               // shares no group with other events
+	pending    step               // step of the last attempt, carried out before the next one
+	permit     throttle.Permit    // permit of the handler's limits for the next run
+	retryPaid  bool               // the group has paid the retry budget for the next run
+	dataUsed   bool               // an earlier run may have changed data
+	action     action             // the last decision about a failure
+	settled    bool               // the offset may be committed
+	settlement observe.Settlement // kind of the settlement, for observers
+	end        end                // end of the event, for its queue
+	handled    bool               // the event is handled, by this task or before
+	seen       dedup.Origin       // the record that was handled, if handled
 
 	shadow      bool // the handler runs regardless of the store's answer
 	skipCounted bool // shadow mode has counted the delivery as a duplicate

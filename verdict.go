@@ -50,7 +50,7 @@ type facts struct {
 func (t *task) facts(a dedup.Answer) facts {
 	return facts{
 		now: time.Now(), notBefore: t.notBefore(), shadow: t.shadow, tx: t.tx != nil, deferred: t.deferred != nil,
-		own:      t.message.Topic != "" && a.First.Same(t.message.origin()),
+		own:      t.message.Topic != "" && a.First.Same(t.message.Origin()),
 		compared: t.request.Fingerprint != dedup.Fingerprint{},
 		refusal:  t.refusal,
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/observe"
 )
 
 // BenchmarkConsumer compares the runner with bare sarama: messages that nobody handles, so that
@@ -39,7 +40,7 @@ func BenchmarkConsumer(b *testing.B) {
 		idem.On(r, "other", func(context.Context, idem.Event[struct{}]) error { return nil })
 		c, err := New(Config{
 			Brokers: brokers, Group: "idem-" + topic, Topics: []string{topic}, Store: forever(), Logger: quiet,
-			CreateDeadLetterTopics: &TopicSpec{}, Observers: []idem.Observer{&skips{left: int64(b.N), stop: stop}},
+			CreateDeadLetterTopics: &TopicSpec{}, Observers: []observe.Observer{&skips{left: int64(b.N), stop: stop}},
 		}, r)
 		require.NoError(b, err)
 		b.ResetTimer()
@@ -93,7 +94,7 @@ type skips struct {
 	stop context.CancelFunc
 }
 
-func (s *skips) ObserveSkipped(context.Context, idem.SkippedEvent) {
+func (s *skips) ObserveSkipped(context.Context, observe.SkippedEvent) {
 	if atomic.AddInt64(&s.left, -1) == 0 {
 		s.stop()
 	}

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // busyNotes knows the partitions whose event another worker handled a moment ago. A worker that
@@ -22,7 +22,7 @@ type busyNotes struct {
 const busyMoment = 5 * time.Second
 
 // ObserveClaim notes events that another worker handles.
-func (b *busyNotes) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
+func (b *busyNotes) ObserveClaim(_ context.Context, e observe.ClaimEvent) {
 	if e.Verdict != dedup.Busy {
 		return
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/observe"
 )
 
 // fakeBrokers starts a Kafka inside this process.
@@ -282,6 +283,6 @@ func (c *tally) handle(_ context.Context, m *idem.Message) error {
 // duplicates counts deliveries that the store knew.
 type duplicates struct{ tally }
 
-func (d *duplicates) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) { d.add(e.Key.ID) }
+func (d *duplicates) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) { d.add(e.Key.ID) }
 
 const soon, poll = 30 * time.Second, 20 * time.Millisecond

@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 // commitHealth pairs commits with errors, which sarama returns later on a channel. Observers get
@@ -17,12 +16,12 @@ type commitHealth struct {
 	log       *slog.Logger
 	text      func(error) string
 	group     string
-	observers []idem.CommitObserver
+	observers []observe.CommitObserver
 
 	mu      sync.Mutex
 	open    bool      // a commit was not reported yet
 	ended   time.Time // zero while the commit runs
-	current idem.CommitEvent
+	current observe.CommitEvent
 	failing bool
 	failed  time.Time // the last failure
 }
@@ -55,7 +54,7 @@ func (c *commitHealth) begin(moved int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open, c.ended = true, time.Time{}
-	c.current = idem.CommitEvent{Group: c.group, Partitions: moved}
+	c.current = observe.CommitEvent{Group: c.group, Partitions: moved}
 }
 
 func (c *commitHealth) end(took time.Duration) {
@@ -68,7 +67,7 @@ func (c *commitHealth) end(took time.Duration) {
 func (c *commitHealth) settle() {
 	c.mu.Lock()
 	e, open := c.current, c.open
-	c.open, c.current = false, idem.CommitEvent{}
+	c.open, c.current = false, observe.CommitEvent{}
 	report := open && (e.Partitions > 0 || e.Err != nil)
 	if report && e.Err != nil {
 		c.failed = time.Now()
@@ -92,7 +91,7 @@ func (c *commitHealth) settle() {
 }
 
 // observe passes a commit to the observers.
-func (c *commitHealth) observe(e idem.CommitEvent) {
+func (c *commitHealth) observe(e observe.CommitEvent) {
 	for _, o := range c.observers {
 		o.ObserveCommit(context.Background(), e)
 	}

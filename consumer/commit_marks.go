@@ -6,8 +6,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 const (
@@ -21,7 +20,7 @@ const (
 type marks struct {
 	sess    sarama.ConsumerGroupSession
 	direct  *directCommits // nil: no direct commits
-	observe func(idem.CommitEvent)
+	observe func(observe.CommitEvent)
 	turn    chan struct{} // has room for the one assignment that commits directly
 
 	mu        sync.Mutex
@@ -30,7 +29,7 @@ type marks struct {
 }
 
 func newMarks(
-	sess sarama.ConsumerGroupSession, direct *directCommits, observe func(idem.CommitEvent),
+	sess sarama.ConsumerGroupSession, direct *directCommits, observe func(observe.CommitEvent),
 ) *marks {
 	return &marks{
 		sess: sess, direct: direct, observe: observe, turn: make(chan struct{}, 1),
@@ -90,7 +89,7 @@ func (m *marks) commitDirectly(ctx context.Context, p partition, next int64) err
 	}
 	began := time.Now()
 	refused, err := m.direct.send(ctx, m.sess, open)
-	m.observe(idem.CommitEvent{
+	m.observe(observe.CommitEvent{
 		Group: m.direct.group, Partitions: len(open), Took: time.Since(began),
 		Err: firstError(err, refused),
 	})

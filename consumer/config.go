@@ -14,7 +14,9 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // Config of a [Consumer] or a [GroupHandler]. The zero value of a field is its default.
@@ -108,7 +110,7 @@ type Config struct {
 	// "<topic>.<group>.dlq".
 	DeadLetterTopic func(topic string) string
 	// CreateDeadLetterTopics creates missing dead-letter topics at the start, and the group's retry
-	// topics, see [idem.RetryTopic]: one for each delay that a handler declares, and one for
+	// topics, see [deadletter.RetryTopic]: one for each delay that a handler declares, and one for
 	// replays. If nil, the topics must exist, and a missing topic is a [*TopicError]. Only the
 	// topic for replays is optional: if it is missing, or without the right to read it, a warning
 	// is logged and dead letters cannot be replayed.
@@ -138,7 +140,7 @@ type Config struct {
 	Sarama func(*sarama.Config)
 
 	// Observers implement one or more observer interfaces of package idem.
-	Observers []idem.Observer
+	Observers []observe.Observer
 	// Logger defaults to slog.Default(). Log lines report changes of state; observers get each
 	// event.
 	Logger *slog.Logger
@@ -186,7 +188,7 @@ func (c Config) withDefaults() Config {
 	c.StallTimeout = cmp.Or(c.StallTimeout, 5*time.Minute)
 	c.SilenceTimeout = cmp.Or(c.SilenceTimeout, time.Minute)
 	if c.DeadLetterTopic == nil {
-		c.DeadLetterTopic = idem.DeadLetterTopic(c.Group)
+		c.DeadLetterTopic = deadletter.Topic(c.Group)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -18,6 +18,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 )
 
 func good() Config {
@@ -83,7 +84,7 @@ func TestNew_Refuses(t *testing.T) {
 		"CreateDeadLetterTopics":          func(c *Config) { c.CreateDeadLetterTopics = &TopicSpec{Partitions: -1} },
 		"two thirds":                      func(c *Config) { c.Grace = 41 * time.Second },
 		"Lease":                           func(c *Config) { c.Lease = time.Millisecond },
-		"observer int implements no":      func(c *Config) { c.Observers = []idem.Observer{1} },
+		"observer int implements no":      func(c *Config) { c.Observers = []observe.Observer{1} },
 		"memstore":                        func(c *Config) { c.Store = memstore.New() }, // rule 31
 		"AutoCommit.Enable":               hook(func(sc *sarama.Config) { sc.Consumer.Offsets.AutoCommit.Enable = true }),
 		"Return.Errors must be true":      hook(func(sc *sarama.Config) { sc.Consumer.Return.Errors = false }),

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/testenv"
 )
@@ -24,8 +25,8 @@ import (
 // aside.
 var hostileHeaders = []string{
 	"", "h", "h", "trace", "idem-", "idem-x", "IDEM-error", "idem-original-", "idem-original-x", "\xff\x00", "ключ",
-	idem.HeaderTopic, idem.HeaderPartition, idem.HeaderOffset, idem.HeaderTime, idem.HeaderGroup, idem.HeaderEventID,
-	idem.HeaderErrorClass, idem.HeaderValueOmitted, idem.HeaderGeneration, idem.HeaderRetry, idem.HeaderDue,
+	deadletter.HeaderTopic, deadletter.HeaderPartition, deadletter.HeaderOffset, deadletter.HeaderTime, deadletter.HeaderGroup, deadletter.HeaderEventID,
+	deadletter.HeaderErrorClass, deadletter.HeaderValueOmitted, deadletter.HeaderGeneration, deadletter.HeaderRetry, deadletter.HeaderDue,
 }
 
 // hostileRecord is made of all that Kafka allows: nothing, emptiness, any bytes, names twice, times
@@ -105,7 +106,7 @@ func TestKafka_DeadLettersAreReadBack_T09(t *testing.T) {
 	require.NoError(t, m.end())
 	classes := map[idem.Class]int{}
 	for _, record := range letters {
-		l, err := idem.ParseDeadLetter(FromSarama(record))
+		l, err := deadletter.Parse(FromSarama(record))
 		require.NoError(t, err)
 		at := place{l.Message.Partition, l.Message.Offset}
 		want := sources[at]
@@ -114,7 +115,7 @@ func TestKafka_DeadLettersAreReadBack_T09(t *testing.T) {
 		requireSameMessage(t, want, l.Message)
 		copied, err := l.Redrive(dedup.Position{Generation: 1})
 		require.NoError(t, err)
-		again, err := idem.ParseDeadLetter(copied)
+		again, err := deadletter.Parse(copied)
 		require.NoError(t, err)
 		requireSameMessage(t, want, again.Message)
 		classes[l.Class]++
@@ -147,11 +148,11 @@ func TestKafka_AsLargeAsCanBe_T04(t *testing.T) {
 	letters := readAll(t, brokers, topic+"."+cfg.Group+".dlq", 2)
 	require.NoError(t, m.end())
 	require.EqualValues(t, 2, committed(t, brokers, cfg.Group, topic, 0)[0])
-	pointer, err := idem.ParseDeadLetter(FromSarama(letters[0]))
+	pointer, err := deadletter.Parse(FromSarama(letters[0]))
 	require.NoError(t, err)
 	require.True(t, pointer.Omitted)
 	require.Equal(t, []any{topic, int64(0), []byte("k")}, []any{pointer.Message.Topic, pointer.Message.Offset, pointer.Message.Key})
-	whole, err := idem.ParseDeadLetter(FromSarama(letters[1]))
+	whole, err := deadletter.Parse(FromSarama(letters[1]))
 	require.NoError(t, err)
 	require.False(t, whole.Omitted)
 	requireSameMessage(t, FromSarama(sources[1]), whole.Message)

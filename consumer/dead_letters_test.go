@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -69,13 +70,13 @@ func TestKafka_BadInputs_T01(t *testing.T) {
 	require.Empty(t, handled)
 	require.EqualValues(t, len(msgs), committed(t, brokers, cfg.Group, topic, 0)[0])
 	for _, l := range letters {
-		i, err := strconv.Atoi(header(l, idem.HeaderOffset))
+		i, err := strconv.Atoi(header(l, deadletter.HeaderOffset))
 		require.NoError(t, err)
 		in := inputs[i]
-		require.Equal(t, string(in.class), header(l, idem.HeaderErrorClass), "input %d", i)
-		require.NotEmpty(t, header(l, idem.HeaderError))
-		require.LessOrEqual(t, len(header(l, idem.HeaderError)), 1<<10)
-		require.Equal(t, topic, header(l, idem.HeaderTopic))
+		require.Equal(t, string(in.class), header(l, deadletter.HeaderErrorClass), "input %d", i)
+		require.NotEmpty(t, header(l, deadletter.HeaderError))
+		require.LessOrEqual(t, len(header(l, deadletter.HeaderError)), 1<<10)
+		require.Equal(t, topic, header(l, deadletter.HeaderTopic))
 		require.Equal(t, fmt.Sprint("key", i), string(l.Key))
 		require.Equal(t, in.value, string(l.Value))
 		require.NotNil(t, l.Value)
@@ -96,8 +97,8 @@ func TestKafka_TooLargeForADeadLetter_T04(t *testing.T) {
 	m := start(t, cfg, routed(got.handle))
 	letters := readAll(t, brokers, topic+"."+cfg.Group+".dlq", 1)
 	require.Empty(t, letters[0].Value)
-	require.Equal(t, fmt.Sprint(len(value)), header(letters[0], idem.HeaderValueOmitted))
-	require.Equal(t, "0", header(letters[0], idem.HeaderOffset))
+	require.Equal(t, fmt.Sprint(len(value)), header(letters[0], deadletter.HeaderValueOmitted))
+	require.Equal(t, "0", header(letters[0], deadletter.HeaderOffset))
 	require.Equal(t, "k", string(letters[0].Key))
 	require.Eventually(t, func() bool { return got.events() == 1 }, soon, poll)
 	require.NoError(t, m.end())
@@ -123,7 +124,7 @@ func TestKafka_DeadLettersByteForByte_T09(t *testing.T) {
 	letters := readAll(t, brokers, topic+"."+cfg.Group+".dlq", n)
 	require.NoError(t, m.end())
 	for _, l := range letters {
-		i, err := strconv.Atoi(header(l, idem.HeaderOffset))
+		i, err := strconv.Atoi(header(l, deadletter.HeaderOffset))
 		require.NoError(t, err)
 		s := sources[i]
 		require.EqualValues(t, i, s.Offset)

@@ -9,9 +9,8 @@ import (
 	"testing"
 
 	"github.com/IBM/sarama"
+	"github.com/idem-go/idem/observe"
 	"github.com/stretchr/testify/require"
-
-	"github.com/idem-go/idem"
 )
 
 // G-04: what the consumer says of an error quotes no data, or is what Config.ErrorText makes of it.
@@ -32,7 +31,7 @@ func TestErrorText_G04(t *testing.T) {
 	require.Equal(t, 2, strings.Count(lines.String(), "error=hidden"), lines.String())
 
 	health := commitHealth{log: trouble.log, text: cfg.errorText}
-	health.open, health.current = true, idem.CommitEvent{Partitions: 1, Err: quoting}
+	health.open, health.current = true, observe.CommitEvent{Partitions: 1, Err: quoting}
 	health.settle()
 	require.NotContains(t, lines.String(), "canary")
 	require.Contains(t, lines.String(), `committing offsets fails, will go on trying" error=hidden`)

@@ -13,6 +13,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 )
 
 // orderMail is the payload of the examples.
@@ -41,7 +42,7 @@ func ExampleConsumer() {
 		// A real consumer remembers in Postgres or Redis; this one forgets with the process, and says so.
 		Store:                  memstore.New(memstore.Volatile()),
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
-		Observers:              []idem.Observer{untilDuplicates(2, stop)},
+		Observers:              []observe.Observer{untilDuplicates(2, stop)},
 		Logger:                 slog.New(slog.DiscardHandler),
 	}, router)
 	check(err)
@@ -63,7 +64,7 @@ func ExampleGroupHandler() {
 	defer stop()
 	cfg := consumer.Config{
 		Group: "mailer", Store: memstore.New(memstore.Volatile()),
-		Observers: []idem.Observer{untilDeadLetter(stop)}, Logger: slog.New(slog.DiscardHandler),
+		Observers: []observe.Observer{untilDeadLetter(stop)}, Logger: slog.New(slog.DiscardHandler),
 	}
 	settings, err := consumer.DefaultSaramaConfig(cfg) // or your own, see there
 	check(err)
@@ -129,9 +130,11 @@ type countDuplicates struct {
 }
 
 // untilDuplicates stops the example after so many duplicates. One partition, so nothing happens at once.
-func untilDuplicates(n int, stop context.CancelFunc) idem.Observer { return &countDuplicates{n, stop} }
+func untilDuplicates(n int, stop context.CancelFunc) observe.Observer {
+	return &countDuplicates{n, stop}
+}
 
-func (c *countDuplicates) ObserveDuplicate(context.Context, idem.DuplicateEvent) {
+func (c *countDuplicates) ObserveDuplicate(context.Context, observe.DuplicateEvent) {
 	if c.left--; c.left == 0 {
 		c.stop()
 	}
@@ -140,9 +143,9 @@ func (c *countDuplicates) ObserveDuplicate(context.Context, idem.DuplicateEvent)
 type deadLetterSeen struct{ stop context.CancelFunc }
 
 // untilLetter stops the example after a dead letter.
-func untilDeadLetter(stop context.CancelFunc) idem.Observer { return deadLetterSeen{stop} }
+func untilDeadLetter(stop context.CancelFunc) observe.Observer { return deadLetterSeen{stop} }
 
-func (l deadLetterSeen) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
+func (l deadLetterSeen) ObserveDeadLetter(_ context.Context, e observe.DeadLetterEvent) {
 	fmt.Println("dead letter:", e.Class)
 	l.stop()
 }

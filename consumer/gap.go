@@ -10,8 +10,8 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/observe"
 )
 
 // gapGuard checks, before a session consumes, that the committed offsets are still in the log.
@@ -20,7 +20,7 @@ import (
 type gapGuard struct {
 	cfg       Config
 	log       *slog.Logger
-	observers []idem.GapObserver
+	observers []observe.GapObserver
 	client    sarama.Client
 	lost      *lostOffsets
 }
@@ -64,7 +64,7 @@ func (g *gapGuard) report(gap *GapError, policy GapPolicy) {
 		"oldest", gap.Oldest, "newest", gap.Newest, "missing", gap.Missing(),
 		"policy", policy.String())
 	for _, o := range g.observers {
-		o.ObserveGap(context.Background(), idem.GapEvent{
+		o.ObserveGap(context.Background(), observe.GapEvent{
 			Group: g.cfg.Group, Topic: gap.Topic, Partition: gap.Partition,
 			Committed: gap.Committed, Oldest: gap.Oldest, Newest: gap.Newest,
 			Policy: policy.String(),

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 // groupState is shared by the sessions of a GroupHandler: settings, processor, reports, and the
@@ -149,7 +150,7 @@ func (g *groupState) excused(p partition) bool {
 
 // reportRebalance reports assigned, revoked or lost partitions.
 func (g *groupState) reportRebalance(
-	sess sarama.ConsumerGroupSession, kind idem.RebalanceKind, partitions map[string][]int32,
+	sess sarama.ConsumerGroupSession, kind observe.RebalanceKind, partitions map[string][]int32,
 	cause error,
 ) {
 	own := make(map[string][]int32, len(partitions))
@@ -160,13 +161,13 @@ func (g *groupState) reportRebalance(
 	if cause != nil && !errors.Is(cause, context.Canceled) {
 		attrs = append(attrs, "cause", cause)
 	}
-	if kind == idem.Lost {
+	if kind == observe.Lost {
 		g.log.Warn("partitions lost", attrs...)
 	} else {
 		g.log.Info("partitions "+kind.String(), attrs...)
 	}
 	for _, o := range g.obs.rebalance {
-		o.ObserveRebalance(sess.Context(), idem.RebalanceEvent{
+		o.ObserveRebalance(sess.Context(), observe.RebalanceEvent{
 			Group: g.cfg.Group, Kind: kind, Partitions: own,
 			Generation: sess.GenerationID(), Cause: cause,
 		})
@@ -183,7 +184,7 @@ func (g *groupState) reportStall(a *assignment, rested time.Duration, over bool)
 			append(attrs, "for", rested.Round(time.Second), "pending", a.lane.Pending())...)
 	}
 	for _, o := range g.obs.stall {
-		o.ObservePartitionStall(context.Background(), idem.PartitionStallEvent{
+		o.ObservePartitionStall(context.Background(), observe.PartitionStallEvent{
 			Group: g.cfg.Group, Topic: a.topic, Partition: a.id, For: rested, Over: over,
 		})
 	}
@@ -209,7 +210,7 @@ func (g *groupState) reportProgress(ctx context.Context, a *assignment, last boo
 		begin = a.times.begin(nil)
 	}
 	for _, o := range g.obs.progress {
-		o.ObserveProgress(ctx, idem.ProgressEvent{
+		o.ObserveProgress(ctx, observe.ProgressEvent{
 			Group: g.cfg.Group, Topic: a.topic, Partition: a.id, Last: last,
 			Next: next, Fetched: a.times.fetched.Load(), Begin: begin,
 			Pending: a.lane.Pending(), HighWater: a.claim.HighWaterMarkOffset(),

@@ -93,7 +93,7 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 
 // Topics returns the topics to subscribe to for the events of sources. These are the sources, a
 // retry topic of each source for each delay that a handler declares, and one for replays
-// ([idem.RetryTopic]). Pass all topics to every Consume of the group. A [Consumer] does this
+// ([deadletter.RetryTopic]). Pass all topics to every Consume of the group. A [Consumer] does this
 // itself.
 //
 // sarama consumes nothing while one of the topics does not exist. Create them all, or leave out the

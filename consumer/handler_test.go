@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 // TestHandler_CommitsAtTheEnd_K03: what was handled is committed before ConsumeClaim returns,
@@ -179,10 +180,10 @@ func TestHandler_Lost_K11(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var kinds []idem.RebalanceKind
-				observer := rebalances(func(e idem.RebalanceEvent) { kinds = append(kinds, e.Kind) })
+				var kinds []observe.RebalanceKind
+				observer := rebalances(func(e observe.RebalanceEvent) { kinds = append(kinds, e.Kind) })
 				causes := make(chan error, 1)
-				h := newHandler(t, Config{CommitInterval: time.Hour, Observers: []idem.Observer{observer}},
+				h := newHandler(t, Config{CommitInterval: time.Hour, Observers: []observe.Observer{observer}},
 					func(ctx context.Context, m *idem.Message) error {
 						if m.Offset == 0 {
 							return nil
@@ -208,7 +209,7 @@ func TestHandler_Lost_K11(t *testing.T) {
 				require.ErrorIs(t, <-causes, idem.ErrPartitionLost)
 				require.NoError(t, closeAll(h, sess))
 				require.Empty(t, sess.marks, "marked for a partition that is somebody else's")
-				require.Equal(t, []idem.RebalanceKind{idem.Assigned, idem.Lost}, kinds)
+				require.Equal(t, []observe.RebalanceKind{observe.Assigned, observe.Lost}, kinds)
 			})
 		})
 	}
@@ -233,9 +234,9 @@ func TestHandler_CancelledSession(t *testing.T) {
 	require.NoError(t, h.endOf(ctx))
 }
 
-type rebalances func(idem.RebalanceEvent)
+type rebalances func(observe.RebalanceEvent)
 
-func (f rebalances) ObserveRebalance(_ context.Context, e idem.RebalanceEvent) { f(e) }
+func (f rebalances) ObserveRebalance(_ context.Context, e observe.RebalanceEvent) { f(e) }
 
 // TestHandler_LateFinish_K39: a handler that was abandoned ends after the partition came back to us
 // in the same session. What it finishes moves nothing.
@@ -340,9 +341,9 @@ func TestHandler_NoProducer(t *testing.T) {
 func TestHandler_Stall_K13(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var told []idem.PartitionStallEvent
+		var told []observe.PartitionStallEvent
 		gate := make(chan struct{})
-		h := newHandler(t, Config{StallTimeout: time.Minute, Observers: []idem.Observer{stalls(func(e idem.PartitionStallEvent) {
+		h := newHandler(t, Config{StallTimeout: time.Minute, Observers: []observe.Observer{stalls(func(e observe.PartitionStallEvent) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, e)
@@ -370,17 +371,17 @@ func TestHandler_Stall_K13(t *testing.T) {
 	})
 }
 
-type stalls func(idem.PartitionStallEvent)
+type stalls func(observe.PartitionStallEvent)
 
-func (f stalls) ObservePartitionStall(_ context.Context, e idem.PartitionStallEvent) { f(e) }
+func (f stalls) ObservePartitionStall(_ context.Context, e observe.PartitionStallEvent) { f(e) }
 
 // TestHandler_CommitErrors_K05: sarama tells errors of commits elsewhere and later; observers get
 // them with the commit.
 func TestHandler_CommitErrors_K05(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var told []idem.CommitEvent
-		h := newHandler(t, Config{Observers: []idem.Observer{commits(func(e idem.CommitEvent) {
+		var told []observe.CommitEvent
+		h := newHandler(t, Config{Observers: []observe.Observer{commits(func(e observe.CommitEvent) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, e)
@@ -411,6 +412,6 @@ func TestHandler_CommitErrors_K05(t *testing.T) {
 	})
 }
 
-type commits func(idem.CommitEvent)
+type commits func(observe.CommitEvent)
 
-func (f commits) ObserveCommit(_ context.Context, e idem.CommitEvent) { f(e) }
+func (f commits) ObserveCommit(_ context.Context, e observe.CommitEvent) { f(e) }

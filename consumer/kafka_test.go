@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/observe"
 )
 
 // This file runs whole consumers on the real broker.
@@ -35,7 +37,7 @@ func TestKafka_GracefulStop_K03(t *testing.T) {
 		brokers, topic, cfg := onKafka(t, 4)
 		cfg.Cooperative, cfg.CommitInterval, cfg.Store = cooperative, time.Hour, forever()
 		again := new(duplicates)
-		cfg.Observers = []idem.Observer{again}
+		cfg.Observers = []observe.Observer{again}
 		produceEvents(t, brokers, topic, 0, 1000)
 		var got tally
 		m := start(t, cfg, routed(got.handle))
@@ -58,7 +60,7 @@ func TestKafka_StopUnderLoad_K03(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 4)
 	cfg.Store = forever()
 	again := new(duplicates)
-	cfg.Observers = []idem.Observer{again}
+	cfg.Observers = []observe.Observer{again}
 	produceEvents(t, brokers, topic, 0, 1000)
 	var got tally
 	slow := func(ctx context.Context, m *idem.Message) error {
@@ -78,10 +80,10 @@ func TestKafka_StopUnderLoad_K03(t *testing.T) {
 // gaps collects gap events.
 type gaps struct {
 	mu  sync.Mutex
-	all []idem.GapEvent
+	all []observe.GapEvent
 }
 
-func (g *gaps) ObserveGap(_ context.Context, e idem.GapEvent) {
+func (g *gaps) ObserveGap(_ context.Context, e observe.GapEvent) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.all = append(g.all, e)
@@ -94,7 +96,7 @@ func TestKafka_Gap_K17(t *testing.T) {
 		t.Run(policy.String(), func(t *testing.T) {
 			brokers, topic, cfg := onKafka(t, 1)
 			seen := new(gaps)
-			cfg.OnGap, cfg.Observers = policy, []idem.Observer{seen}
+			cfg.OnGap, cfg.Observers = policy, []observe.Observer{seen}
 			produceEvents(t, brokers, topic, 0, 100)
 			var got tally
 			m := start(t, cfg, routed(got.handle))
@@ -291,7 +293,7 @@ func TestKafka_CooperativeJoin_K10(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 6)
 	cfg.Cooperative, cfg.Store, cfg.Grace = true, forever(), 10*time.Second
 	again := new(duplicates)
-	cfg.Observers = []idem.Observer{again}
+	cfg.Observers = []observe.Observer{again}
 	var got tally
 	var cancelled atomic.Int64
 	handle := func(ctx context.Context, m *idem.Message) error {
@@ -389,8 +391,8 @@ func TestKafka_PanicAndGoexit_K23(t *testing.T) {
 	}, idem.Retry(idem.RetryPolicy{MaxAttempts: 2, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond})))
 	letters := readAll(t, brokers, topic+"."+cfg.Group+".dlq", 4)
 	for _, l := range letters {
-		require.Equal(t, "panic", header(l, idem.HeaderErrorClass))
-		require.Equal(t, "2", header(l, idem.HeaderAttempts))
+		require.Equal(t, "panic", header(l, deadletter.HeaderErrorClass))
+		require.Equal(t, "2", header(l, deadletter.HeaderAttempts))
 	}
 	require.Eventually(t, func() bool { return got.events() == 6 }, soon, poll)
 	require.NoError(t, m.end())

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/observe"
 )
 
 // TestKfake runs the way that examples and users' tests run: sarama against a Kafka inside the
@@ -23,7 +25,7 @@ func TestKfake(t *testing.T) {
 					CreateDeadLetterTopics: &TopicSpec{}, Grace: 5 * time.Second,
 				}
 				again := new(duplicates)
-				cfg.Observers = []idem.Observer{again}
+				cfg.Observers = []observe.Observer{again}
 				var got tally
 				handle := func(ctx context.Context, m *idem.Message) error {
 					if eventID(m) == "7" {
@@ -55,7 +57,7 @@ func TestKfake(t *testing.T) {
 				produceEvents(t, brokers, "orders", 600, 700)
 				require.Eventually(t, func() bool { return got.events() == 699 }, soon, poll)
 				letter := readAll(t, brokers, "orders.g.dlq", 1)[0]
-				require.Equal(t, "permanent", header(letter, idem.HeaderErrorClass))
+				require.Equal(t, "permanent", header(letter, deadletter.HeaderErrorClass))
 				for _, m := range members {
 					require.NoError(t, m.end())
 				}

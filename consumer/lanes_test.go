@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 func TestConfig_Lanes(t *testing.T) {
@@ -63,7 +64,7 @@ func TestKafka_Lanes_Rule25(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	cfg.Lanes, cfg.Store = lanes, forever()
 	again := new(duplicates)
-	cfg.Observers = []idem.Observer{again}
+	cfg.Observers = []observe.Observer{again}
 	var records []*sarama.ProducerMessage
 	for i := range events {
 		r := record(topic, i)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/observe"
 )
 
 // TestKfake_Lost_K11: the group threw us out. Running handlers are cancelled at once, nothing is
@@ -31,8 +32,8 @@ func TestKfake_Lost_K11(t *testing.T) {
 			var kinds atomic.Int64
 			cfg := Config{
 				Brokers: brokers, Group: "g", Topics: []string{"orders"}, Cooperative: true, Store: forever(),
-				Observers: []idem.Observer{rebalances(func(e idem.RebalanceEvent) {
-					if e.Kind == idem.Lost {
+				Observers: []observe.Observer{rebalances(func(e observe.RebalanceEvent) {
+					if e.Kind == observe.Lost {
 						kinds.Add(1)
 					}
 				})},

@@ -1,23 +1,21 @@
 package consumer
 
-import (
-	"github.com/idem-go/idem"
-)
+import "github.com/idem-go/idem/observe"
 
 // observers are the observers of partitions and topics, by interface.
 type observers struct {
-	rebalance []idem.RebalanceObserver
-	commit    []idem.CommitObserver
-	gap       []idem.GapObserver
-	stall     []idem.PartitionStallObserver
-	progress  []idem.ProgressObserver
-	topic     []idem.TopicObserver
-	silence   []idem.SilenceObserver
+	rebalance []observe.RebalanceObserver
+	commit    []observe.CommitObserver
+	gap       []observe.GapObserver
+	stall     []observe.PartitionStallObserver
+	progress  []observe.ProgressObserver
+	topic     []observe.TopicObserver
+	silence   []observe.SilenceObserver
 }
 
 // sortObservers returns the observers of the consumer, and those of the processor. The processor
 // also gets observers that implement no interface at all, and refuses such observers.
-func sortObservers(list []idem.Observer) (own observers, others []idem.Observer) {
+func sortObservers(list []observe.Observer) (own observers, others []observe.Observer) {
 	for _, o := range list {
 		before := own.count()
 		own.rebalance = pick(own.rebalance, o)
@@ -34,7 +32,7 @@ func sortObservers(list []idem.Observer) (own observers, others []idem.Observer)
 	return own, others
 }
 
-func pick[O any](list []O, o idem.Observer) []O {
+func pick[O any](list []O, o observe.Observer) []O {
 	if hook, ok := o.(O); ok {
 		return append(list, hook)
 	}
@@ -46,12 +44,12 @@ func (s *observers) count() int {
 		len(s.topic) + len(s.silence)
 }
 
-func observesProcessor(o idem.Observer) bool {
+func observesProcessor(o observe.Observer) bool {
 	switch o.(type) {
-	case idem.HandledObserver, idem.DuplicateObserver, idem.DeadLetterObserver, idem.RetryObserver,
-		idem.SkippedObserver, idem.ClaimObserver, idem.StoreObserver, idem.StallObserver,
-		idem.ClaimGroupObserver,
-		idem.CallObserver, idem.StoreCallObserver, idem.SettledObserver, idem.LostObserver:
+	case observe.HandledObserver, observe.DuplicateObserver, observe.DeadLetterObserver, observe.RetryObserver,
+		observe.SkippedObserver, observe.ClaimObserver, observe.StoreObserver, observe.StallObserver,
+		observe.ClaimGroupObserver,
+		observe.CallObserver, observe.StoreCallObserver, observe.SettledObserver, observe.LostObserver:
 		return true
 	}
 	return false

@@ -11,29 +11,30 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 // partitionsSeen is what an observer is told of partitions.
 type partitionsSeen struct {
 	mu       sync.Mutex
-	kinds    []idem.RebalanceKind
+	kinds    []observe.RebalanceKind
 	sets     []map[string][]int32
-	progress []idem.ProgressEvent
+	progress []observe.ProgressEvent
 }
 
-func (p *partitionsSeen) ObserveRebalance(_ context.Context, e idem.RebalanceEvent) {
+func (p *partitionsSeen) ObserveRebalance(_ context.Context, e observe.RebalanceEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.kinds, p.sets = append(p.kinds, e.Kind), append(p.sets, e.Partitions)
 }
 
-func (p *partitionsSeen) lastProgress() idem.ProgressEvent {
+func (p *partitionsSeen) lastProgress() observe.ProgressEvent {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.progress[len(p.progress)-1]
 }
 
-func (p *partitionsSeen) ObserveProgress(_ context.Context, e idem.ProgressEvent) {
+func (p *partitionsSeen) ObserveProgress(_ context.Context, e observe.ProgressEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.progress = append(p.progress, e)
@@ -44,7 +45,7 @@ func (p *partitionsSeen) ObserveProgress(_ context.Context, e idem.ProgressEvent
 func TestHandler_TellsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &partitionsSeen{}
-		cfg := Config{CommitInterval: time.Second, Observers: []idem.Observer{seen}}
+		cfg := Config{CommitInterval: time.Second, Observers: []observe.Observer{seen}}
 		h := newHandler(t, cfg, func(ctx context.Context, m *idem.Message) error {
 			if m.Offset >= 5 {
 				<-ctx.Done()
@@ -58,7 +59,7 @@ func TestHandler_TellsProgress(t *testing.T) {
 		claim := newFakeClaim("t", 0, 10)
 		run := consume(h, sess, claim)
 		time.Sleep(1500 * time.Millisecond)
-		require.Equal(t, idem.ProgressEvent{Group: "g", Topic: "t", Partition: 0, Next: -1, Fetched: -1, Begin: 0, HighWater: 1000}, seen.lastProgress())
+		require.Equal(t, observe.ProgressEvent{Group: "g", Topic: "t", Partition: 0, Next: -1, Fetched: -1, Begin: 0, HighWater: 1000}, seen.lastProgress())
 		lag, ok := seen.lastProgress().Lag()
 		require.True(t, ok)
 		require.EqualValues(t, 1000, lag, "from where it began")
@@ -67,7 +68,7 @@ func TestHandler_TellsProgress(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		now := seen.lastProgress()
-		require.Equal(t, idem.ProgressEvent{Group: "g", Topic: "t", Partition: 0, Next: 5, Fetched: 7, Begin: 0, Pending: 2, HighWater: 1000}, now)
+		require.Equal(t, observe.ProgressEvent{Group: "g", Topic: "t", Partition: 0, Next: 5, Fetched: 7, Begin: 0, Pending: 2, HighWater: 1000}, now)
 		lag, _ = now.Lag()
 		require.EqualValues(t, 995, lag)
 
@@ -86,7 +87,7 @@ func TestHandler_TellsProgress(t *testing.T) {
 func TestHandler_TellsOfClaimsThatNeverBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &partitionsSeen{}
-		h := newHandler(t, Config{Observers: []idem.Observer{seen}}, func(context.Context, *idem.Message) error { return nil })
+		h := newHandler(t, Config{Observers: []observe.Observer{seen}}, func(context.Context, *idem.Message) error { return nil })
 		ctx, cancel := context.WithCancelCause(t.Context())
 		sess := newFakeSession(ctx, map[string][]int32{"t": {0, 1}})
 		require.NoError(t, h.Setup(sess))
@@ -96,7 +97,7 @@ func TestHandler_TellsOfClaimsThatNeverBegan(t *testing.T) {
 		<-run.done
 		require.NoError(t, h.Cleanup(sess))
 		require.NoError(t, h.Close())
-		require.Equal(t, []idem.RebalanceKind{idem.Assigned, idem.Revoked}, seen.kinds)
+		require.Equal(t, []observe.RebalanceKind{observe.Assigned, observe.Revoked}, seen.kinds)
 		require.Equal(t, seen.sets[0], seen.sets[1])
 	})
 }

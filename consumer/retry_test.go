@@ -15,6 +15,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/publish"
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/testenv"
 )
@@ -30,7 +31,7 @@ func withDelays(delays ...time.Duration) func(*Consumer) {
 // copyOf makes the copy of event number i of a source topic that lies in the topic for a delay.
 func copyOf(t *testing.T, source, group string, i int, delay time.Duration) *sarama.ProducerMessage {
 	t.Helper()
-	l := idem.DeadLetter{
+	l := deadletter.Event{
 		Key: dedup.Key{Scope: group, Type: "thing", ID: fmt.Sprint(i)}, Group: group,
 		Message: &idem.Message{
 			Topic: source, Offset: int64(i), Time: time.Now(), Key: fmt.Append(nil, "key-", i), Value: []byte("{}"),
@@ -40,10 +41,10 @@ func copyOf(t *testing.T, source, group string, i int, delay time.Duration) *sar
 	}
 	m, err := l.Redrive(dedup.Position{})
 	require.NoError(t, err)
-	m.Topic = idem.RetryTopic(source, group, delay)
+	m.Topic = deadletter.RetryTopic(source, group, delay)
 	if delay > 0 {
 		due := time.Now().Add(delay).UTC().Format(time.RFC3339Nano)
-		m.Headers = append(m.Headers, idem.Header{Key: idem.HeaderDue, Value: []byte(due)})
+		m.Headers = append(m.Headers, idem.Header{Key: deadletter.HeaderDue, Value: []byte(due)})
 	}
 	return publish.ToSarama(m)
 }
@@ -67,7 +68,7 @@ func TestHandler_WaitsUntilDue_T05(t *testing.T) {
 			handled.Add(1)
 			return nil
 		})
-		topic := idem.RetryTopic("t", "g", delay)
+		topic := deadletter.RetryTopic("t", "g", delay)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		sess := newFakeSession(ctx, map[string][]int32{topic: {0, 1}})
 		require.NoError(t, h.Setup(sess))
@@ -163,7 +164,7 @@ func TestKafka_RetryTopics_T05(t *testing.T) {
 	topics, err := testenv.KafkaAdmin(t, brokers).ListTopics()
 	require.NoError(t, err)
 	for _, d := range []time.Duration{0, short, long, 400 * 24 * time.Hour} {
-		made := topics[idem.RetryTopic(topic, cfg.Group, d)]
+		made := topics[deadletter.RetryTopic(topic, cfg.Group, d)]
 		require.EqualValues(t, 3, made.NumPartitions)
 		require.Equal(t, "2000000", *made.ConfigEntries["max.message.bytes"])
 		if keep := made.ConfigEntries["retention.ms"]; d > 300*24*time.Hour {
@@ -183,7 +184,7 @@ func TestKafka_RetryTopicsMissing(t *testing.T) {
 	make := func(name string) {
 		require.NoError(t, admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
 	}
-	make(idem.DeadLetterTopic(cfg.Group)(topic))
+	make(deadletter.Topic(cfg.Group)(topic))
 	err := start(t, cfg, routed(nothing), withDelays(time.Minute)).wait(t, soon)
 	var missing *TopicError
 	require.ErrorAs(t, err, &missing)
@@ -191,13 +192,13 @@ func TestKafka_RetryTopicsMissing(t *testing.T) {
 	require.Equal(t, []string{topic + "." + cfg.Group + ".retry.1m"}, missing.Topics)
 	require.ErrorContains(t, err, "retry topics")
 
-	make(idem.RetryTopic(topic, cfg.Group, time.Minute))
+	make(deadletter.RetryTopic(topic, cfg.Group, time.Minute))
 	var got tally
 	m := start(t, cfg, routed(got.handle), withDelays(time.Minute))
 	require.Eventually(t, func() bool { return len(m.handler.claims()) == 3 }, soon, poll)
 	require.Equal(t, 1, m.count("dead letters cannot be replayed"))
 
-	make(idem.RetryTopic(topic, cfg.Group, 0))
+	make(deadletter.RetryTopic(topic, cfg.Group, 0))
 	produce(t, brokers, copyOf(t, topic, cfg.Group, 7, 0))
 	m.handler.endSession(errTest) // any rejoin
 	require.Eventually(t, func() bool { return got.events() == 1 }, soon, poll)
@@ -213,7 +214,7 @@ func TestKafka_RetryTopicsFromTheBeginning_K29(t *testing.T) {
 		brokers, topic, cfg := onKafka(t, 4)
 		cfg.Start, cfg.Cooperative = Newest, cooperative
 		admin := testenv.KafkaAdmin(t, brokers)
-		require.NoError(t, admin.CreateTopic(idem.RetryTopic(topic, cfg.Group, 0), &sarama.TopicDetail{NumPartitions: 4, ReplicationFactor: 1}, false))
+		require.NoError(t, admin.CreateTopic(deadletter.RetryTopic(topic, cfg.Group, 0), &sarama.TopicDetail{NumPartitions: 4, ReplicationFactor: 1}, false))
 		produceEvents(t, brokers, topic, 0, 20)
 		var msgs []*sarama.ProducerMessage
 		for i := range 20 {
@@ -281,8 +282,8 @@ func TestKafka_LaterAttempts_Rule3(t *testing.T) {
 	require.Less(t, time.Since(began), 2*time.Second, "the others do not wait")
 	require.Eventually(t, func() bool { return got.events() == 19 }, soon, poll)
 	require.GreaterOrEqual(t, time.Since(began), 3*time.Second)
-	letter := readAll(t, brokers, idem.DeadLetterTopic(cfg.Group)(topic), 1)[0]
-	require.Equal(t, "3", header(letter, idem.HeaderAttempts))
+	letter := readAll(t, brokers, deadletter.Topic(cfg.Group)(topic), 1)[0]
+	require.Equal(t, "3", header(letter, deadletter.HeaderAttempts))
 	require.Equal(t, 19, got.total())
 	require.Equal(t, 3, failed.n["7"])
 	require.NoError(t, one.end())
@@ -292,7 +293,7 @@ func TestKafka_LaterAttempts_Rule3(t *testing.T) {
 // T-02: the handlers of the release before had a delay that those of this one do not have. The
 // copies it left are handled.
 func TestKfake_FormerTier_T02(t *testing.T) {
-	tier := idem.RetryTopic("orders", "g", time.Second)
+	tier := deadletter.RetryTopic("orders", "g", time.Second)
 	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq", tier, "orders.other.retry.1s", "others.g.retry.1s")
 	for i := range 3 {
 		produce(t, brokers, copyOf(t, "orders", "g", i, time.Second))
@@ -315,13 +316,13 @@ func TestKafka_NotACopy_G03(t *testing.T) {
 	var got tally
 	m := start(t, cfg, routed(got.handle))
 	require.Eventually(t, func() bool { return m.Ready() == nil && len(m.handler.claims()) == 2 }, soon, poll)
-	retry := idem.RetryTopic(topic, cfg.Group, 0)
+	retry := deadletter.RetryTopic(topic, cfg.Group, 0)
 	forged := copyOf(t, "admin", cfg.Group, 2, 0)
 	forged.Topic = retry
 	produce(t, brokers, &sarama.ProducerMessage{Topic: retry, Value: sarama.StringEncoder("anything")}, forged, copyOf(t, topic, cfg.Group, 3, 0))
 	require.Eventually(t, func() bool { return got.events() == 1 }, soon, poll)
 	require.NoError(t, m.end())
-	for _, l := range readAll(t, brokers, idem.DeadLetterTopic(cfg.Group)(topic), 2) {
-		require.Equal(t, string(idem.ClassNotACopy), header(l, idem.HeaderErrorClass))
+	for _, l := range readAll(t, brokers, deadletter.Topic(cfg.Group)(topic), 2) {
+		require.Equal(t, string(idem.ClassNotACopy), header(l, deadletter.HeaderErrorClass))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/lane"
+	"github.com/idem-go/idem/observe"
 )
 
 // session is one session of the group with all assignments. A goroutine of the session commits.
@@ -55,7 +56,7 @@ func (s *session) begin(claim sarama.ConsumerGroupClaim, l *lane.Partition) *ass
 	delete(s.announced, a.partition)
 	s.mu.Unlock()
 	if !known { // a cooperative rebalance added it
-		s.g.reportRebalance(s.sess, idem.Assigned, map[string][]int32{a.topic: {a.id}}, nil)
+		s.g.reportRebalance(s.sess, observe.Assigned, map[string][]int32{a.topic: {a.id}}, nil)
 	}
 	return a
 }
@@ -96,7 +97,7 @@ func (s *session) end(a *assignment, lost error) error {
 	}
 	s.g.reportProgress(s.sess.Context(), a, true)
 	if alone {
-		s.g.reportRebalance(s.sess, idem.Revoked, map[string][]int32{a.topic: {a.id}}, nil)
+		s.g.reportRebalance(s.sess, observe.Revoked, map[string][]int32{a.topic: {a.id}}, nil)
 	}
 	switch {
 	case failed != nil:
@@ -248,9 +249,9 @@ func (s *session) close(cause error) {
 		ended[p.topic] = append(ended[p.topic], p.id)
 	}
 	s.mu.Unlock()
-	kind := idem.Revoked
+	kind := observe.Revoked
 	if s.g.endOf(s.sess.Context()) != nil {
-		kind = idem.Lost
+		kind = observe.Lost
 	}
 	if len(ended) > 0 {
 		s.g.reportRebalance(s.sess, kind, ended, cause)
@@ -266,7 +267,7 @@ func (s *session) announce(claims map[string][]int32) {
 		}
 	}
 	s.mu.Unlock()
-	s.g.reportRebalance(s.sess, idem.Assigned, claims, nil)
+	s.g.reportRebalance(s.sess, observe.Assigned, claims, nil)
 }
 
 func (s *session) list() (all []*assignment) {

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 // errSilent is why a membership ended.
@@ -27,7 +26,7 @@ type silenceWatch struct {
 	after     time.Duration // SilenceTimeout
 	client    sarama.Client
 	log       *slog.Logger
-	observers []idem.SilenceObserver
+	observers []observe.SilenceObserver
 	assigned  func() []*assignment    // the current assignments
 	leave     func(cause error)       // ends the sessions
 	behind    map[*assignment]lagging // as of the last look
@@ -46,7 +45,7 @@ func (s *silenceWatch) run(ctx context.Context) {
 	}
 	for pause(ctx, max(s.after/4, 50*time.Millisecond)) == nil {
 		for a, q := range s.check() {
-			e := idem.SilenceEvent{
+			e := observe.SilenceEvent{
 				Group: s.group, Topic: a.topic, Partition: a.id,
 				Seen: q.seen, For: time.Since(q.since),
 			}

@@ -16,11 +16,12 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/observe"
 )
 
-type silences func(idem.SilenceEvent)
+type silences func(observe.SilenceEvent)
 
-func (f silences) ObserveSilence(_ context.Context, e idem.SilenceEvent) { f(e) }
+func (f silences) ObserveSilence(_ context.Context, e observe.SilenceEvent) { f(e) }
 
 // TestKfake_Silence_K15: one partition gets no answers any longer, and nothing says so. The group
 // is joined anew, once, and consumption is back. A partition that is paused, or idle, is not
@@ -35,7 +36,7 @@ func TestKfake_Silence_K15(t *testing.T) {
 	gate := make(chan struct{})
 	m := start(t, Config{
 		Brokers: brokers, Group: "g", Topics: []string{"orders"}, SilenceTimeout: time.Second, Grace: time.Second,
-		Observers: []idem.Observer{silences(func(e idem.SilenceEvent) {
+		Observers: []observe.Observer{silences(func(e observe.SilenceEvent) {
 			told.Add(1)
 			if e.Topic != "orders" || e.Partition != 1 || e.For < time.Second {
 				t.Errorf("told of %+v", e)
@@ -240,10 +241,10 @@ func TestKafka_BrokenLinks_K15(t *testing.T) {
 // topicEvents notes what is told of topics.
 type topicEvents struct {
 	mu  sync.Mutex
-	all []idem.TopicEvent
+	all []observe.TopicEvent
 }
 
-func (e *topicEvents) ObserveTopic(_ context.Context, event idem.TopicEvent) {
+func (e *topicEvents) ObserveTopic(_ context.Context, event observe.TopicEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = append(e.all, event)
@@ -262,7 +263,7 @@ func TestKafka_TopicDeleted_K27(t *testing.T) {
 		require.NoError(t, create())
 		events := new(topicEvents)
 		cfg.Topics, cfg.Cooperative, cfg.Grace = append(cfg.Topics, doomed), cooperative, time.Second
-		cfg.Observers, cfg.OnGap = []idem.Observer{events}, EarliestOnGap
+		cfg.Observers, cfg.OnGap = []observe.Observer{events}, EarliestOnGap
 		cfg.Sarama = func(sc *sarama.Config) {
 			quick(sc)
 			sc.Metadata.RefreshFrequency = time.Second

@@ -15,6 +15,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // hangOnce returns a handler that never ends for the first delivery of event 0, whatever its
@@ -90,7 +91,7 @@ func TestKafka_LeaveGroupAlone_K13(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 3)
 	cfg.Store, cfg.StallTimeout, cfg.WhenStalled, cfg.Lease = forever(), 2*time.Second, LeaveGroup, 2*time.Second
 	again := new(duplicates)
-	cfg.Observers = []idem.Observer{again}
+	cfg.Observers = []observe.Observer{again}
 	var got tally
 	handle, hung, gate := hangOnce(&got)
 	m := start(t, cfg, routed(handle))
@@ -208,7 +209,7 @@ func TestBusyNotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := new(busyNotes)
 		tell := func(topic string, id int32, v dedup.Verdict) {
-			b.ObserveClaim(t.Context(), idem.ClaimEvent{Message: &idem.Message{Topic: topic, Partition: id}, Verdict: v})
+			b.ObserveClaim(t.Context(), observe.ClaimEvent{Message: &idem.Message{Topic: topic, Partition: id}, Verdict: v})
 		}
 		tell("a", 1, dedup.Busy)
 		tell("a", 2, dedup.Fresh)

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // groupTopics names the topics of a group.
@@ -29,13 +29,13 @@ func (g groupTopics) Topics(sources ...string) []string {
 // which copies are written must be read.
 func (g groupTopics) retries(source string) (topics []string) {
 	for _, d := range g.delays {
-		topics = append(topics, idem.RetryTopic(source, g.group, d))
+		topics = append(topics, deadletter.RetryTopic(source, g.group, d))
 	}
 	return topics
 }
 
 // replays returns the retry topic for replayed dead letters of a source.
-func (g groupTopics) replays(source string) string { return idem.RetryTopic(source, g.group, 0) }
+func (g groupTopics) replays(source string) string { return deadletter.RetryTopic(source, g.group, 0) }
 
 // topicList has the topics of a consumer and the current subscription: those that exist. While one
 // topic of the subscription is missing sarama joins no group, so one deleted topic would stop all

@@ -11,8 +11,8 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // topicSetup makes sure, at the start of a consumer, that all topics exist and may be used.
@@ -112,9 +112,9 @@ func (s *topicSetup) prepareDeadLetters(
 func (s *topicSetup) prepareRetries(ctx context.Context, sources []*sarama.TopicMetadata) error {
 	all, needed := make(map[string]*sarama.TopicMetadata), make(map[string]time.Duration)
 	for _, source := range sources {
-		all[idem.RetryTopic(source.Name, s.cfg.Group, 0)] = source
+		all[deadletter.RetryTopic(source.Name, s.cfg.Group, 0)] = source
 		for _, d := range s.delays {
-			name := idem.RetryTopic(source.Name, s.cfg.Group, d)
+			name := deadletter.RetryTopic(source.Name, s.cfg.Group, d)
 			all[name], needed[name] = source, d
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/observe"
 )
 
 // topicWatch keeps the subscription true while topics come and go.
@@ -20,7 +20,7 @@ type topicWatch struct {
 	group     string
 	commands  topicadmin.Commands
 	log       *slog.Logger
-	observers []idem.TopicObserver
+	observers []observe.TopicObserver
 }
 
 // look finds the topics that can be read, and reports changes. The result is true if the
@@ -79,7 +79,7 @@ func (w *topicWatch) report(change topicChanges, found topicadmin.Access) {
 
 func (w *topicWatch) observe(topic string, missing bool) {
 	for _, o := range w.observers {
-		o.ObserveTopic(context.Background(), idem.TopicEvent{Group: w.group, Topic: topic,
+		o.ObserveTopic(context.Background(), observe.TopicEvent{Group: w.group, Topic: topic,
 			Missing: missing})
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/ops"
 )
 
@@ -18,7 +18,7 @@ func Example() {
 	cfg := consumer.Config{
 		Brokers: []string{"localhost:9092"}, Group: "orders", Topics: []string{"payments"},
 		Store:     memstore.New(memstore.Volatile()),
-		Observers: []idem.Observer{monitor},
+		Observers: []observe.Observer{monitor},
 	}
 	page, err := ops.NewHandler(ops.Config{
 		Consumer: cfg,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/outbox"
 )
@@ -169,7 +170,7 @@ func full(now time.Time) (sources, *fakeDeadLetters) {
 				Error: []string{"card declined: do not retry", "post https://pay.example/v1/charges: 503 Service Unavailable, after 8 attempts in 32 s"}[i%2],
 			},
 			First: ago(2 * time.Hour), Key: fmt.Appendf(nil, "customer-%d", i), Value: []byte(`{"order_id":"A-4711","amount":12.50,"items":[{"sku":"x","n":1}]}`),
-			Headers: []idem.Header{{Key: "traceparent", Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")}, {Key: idem.HeaderErrorClass, Value: []byte(class)}, {Key: idem.HeaderEventID, Value: []byte("order-47")}},
+			Headers: []idem.Header{{Key: "traceparent", Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")}, {Key: deadletter.HeaderErrorClass, Value: []byte(class)}, {Key: deadletter.HeaderEventID, Value: []byte("order-47")}},
 		})
 	}
 	box := newFakeDeadLetters(letters...)

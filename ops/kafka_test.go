@@ -20,6 +20,7 @@ import (
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 )
 
 // running is a consumer on a Kafka in the process, and the page about it.
@@ -55,7 +56,7 @@ func run(t *testing.T) *running {
 	}, idem.KeyOrdered(2*time.Hour))
 	cfg := consumer.Config{
 		Brokers: cluster.ListenAddrs(), Group: "billing", Topics: []string{"orders"}, Store: memstore.New(memstore.Volatile()), CommitInterval: 50 * time.Millisecond,
-		CreateDeadLetterTopics: &consumer.TopicSpec{}, Observers: []idem.Observer{NewMonitor()}, Logger: quietConfig().Logger,
+		CreateDeadLetterTopics: &consumer.TopicSpec{}, Observers: []observe.Observer{NewMonitor()}, Logger: quietConfig().Logger,
 		Sarama: func(c *sarama.Config) { c.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond },
 	}
 	c, err := consumer.New(cfg, router)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // Monitor is an observer that remembers for the page what went on in this process: counts by second and by minute, partitions,
@@ -33,14 +34,14 @@ const (
 )
 
 var (
-	_ idem.SettledObserver    = (*Monitor)(nil)
-	_ idem.CallObserver       = (*Monitor)(nil)
-	_ idem.DuplicateObserver  = (*Monitor)(nil)
-	_ idem.DeadLetterObserver = (*Monitor)(nil)
-	_ idem.RetryObserver      = (*Monitor)(nil)
-	_ idem.LostObserver       = (*Monitor)(nil)
-	_ idem.StoreObserver      = (*Monitor)(nil)
-	_ idem.StallObserver      = (*Monitor)(nil)
+	_ observe.SettledObserver    = (*Monitor)(nil)
+	_ observe.CallObserver       = (*Monitor)(nil)
+	_ observe.DuplicateObserver  = (*Monitor)(nil)
+	_ observe.DeadLetterObserver = (*Monitor)(nil)
+	_ observe.RetryObserver      = (*Monitor)(nil)
+	_ observe.LostObserver       = (*Monitor)(nil)
+	_ observe.StoreObserver      = (*Monitor)(nil)
+	_ observe.StallObserver      = (*Monitor)(nil)
 )
 
 // NewMonitor makes an empty one.
@@ -79,18 +80,18 @@ func (m *Monitor) totals() (c counts) {
 }
 
 // ObserveSettled counts deliveries and what became of them, many at once.
-func (m *Monitor) ObserveSettled(_ context.Context, e idem.SettledEvent) {
+func (m *Monitor) ObserveSettled(_ context.Context, e observe.SettledEvent) {
 	at := m.moment()
 	if !e.Deferred {
 		m.count(at, kindDelivery, e.Total())
 	}
-	m.count(at, kindHandled, e.Counts[idem.SettledHandled])
-	m.count(at, kindDuplicate, e.Counts[idem.SettledDuplicate])
-	m.count(at, kindSkipped, e.Counts[idem.SettledSkipped]+e.Counts[idem.SettledFallback])
+	m.count(at, kindHandled, e.Counts[observe.SettledHandled])
+	m.count(at, kindDuplicate, e.Counts[observe.SettledDuplicate])
+	m.count(at, kindSkipped, e.Counts[observe.SettledSkipped]+e.Counts[observe.SettledFallback])
 }
 
 // ObserveDuplicate counts those that are the same record again; what is left of all duplicates are copies.
-func (m *Monitor) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
+func (m *Monitor) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) {
 	if e.SameRecord {
 		m.count(m.moment(), kindSame, 1)
 	}
@@ -100,7 +101,7 @@ func (m *Monitor) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
 }
 
 // ObserveDeadLetter counts dead letters, and remembers why.
-func (m *Monitor) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
+func (m *Monitor) ObserveDeadLetter(_ context.Context, e observe.DeadLetterEvent) {
 	at := m.moment()
 	m.count(at, kindDeadLetter, 1)
 	if !m.failures.room(at.second) {
@@ -110,7 +111,7 @@ func (m *Monitor) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
 }
 
 // ObserveRetry counts attempts that follow, and remembers why.
-func (m *Monitor) ObserveRetry(_ context.Context, e idem.RetryEvent) {
+func (m *Monitor) ObserveRetry(_ context.Context, e observe.RetryEvent) {
 	at := m.moment()
 	if e.Deferred {
 		m.count(at, kindBehind, 1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // callTable has the calls of handlers that have not returned, in shards: a call takes the lock of one of them twice.
@@ -24,7 +25,7 @@ const (
 
 type callShard struct {
 	mu   sync.Mutex
-	all  map[*idem.Call]callState
+	all  map[*observe.Call]callState
 	more int // that run and found no room
 	_    [64]byte
 }
@@ -45,7 +46,7 @@ func (t *callTable) shard(m *idem.Message) *callShard {
 }
 
 // BeginCall remembers that a handler runs.
-func (m *Monitor) BeginCall(ctx context.Context, c *idem.Call) context.Context {
+func (m *Monitor) BeginCall(ctx context.Context, c *observe.Call) context.Context {
 	msg := c.Message(0)
 	s := m.calls.shard(msg)
 	s.mu.Lock()
@@ -55,14 +56,14 @@ func (m *Monitor) BeginCall(ctx context.Context, c *idem.Call) context.Context {
 		return ctx
 	}
 	if s.all == nil {
-		s.all = make(map[*idem.Call]callState)
+		s.all = make(map[*observe.Call]callState)
 	}
 	s.all[c] = callState{c.Group, msg.Topic, msg.Partition, msg.Offset, c.Key(0), c.Len(), c.Began}
 	return ctx
 }
 
 // EndCall forgets it, and counts failures.
-func (m *Monitor) EndCall(_ context.Context, c *idem.Call) {
+func (m *Monitor) EndCall(_ context.Context, c *observe.Call) {
 	s := m.calls.shard(c.Message(0))
 	s.mu.Lock()
 	if _, ok := s.all[c]; ok {
@@ -77,7 +78,7 @@ func (m *Monitor) EndCall(_ context.Context, c *idem.Call) {
 }
 
 // failedOf is how many events of a call have failed. Being stopped is no failure.
-func failedOf(c *idem.Call) int {
+func failedOf(c *observe.Call) int {
 	var named idem.BatchError
 	switch {
 	case errors.Is(c.Err, context.Canceled):

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 // maxNotices bounds what is remembered of what went on: the last of it.
@@ -61,32 +61,32 @@ func (b *noticeBoard) list(n int) []notice {
 }
 
 var (
-	_ idem.CommitObserver  = (*Monitor)(nil)
-	_ idem.GapObserver     = (*Monitor)(nil)
-	_ idem.TopicObserver   = (*Monitor)(nil)
-	_ idem.SilenceObserver = (*Monitor)(nil)
+	_ observe.CommitObserver  = (*Monitor)(nil)
+	_ observe.GapObserver     = (*Monitor)(nil)
+	_ observe.TopicObserver   = (*Monitor)(nil)
+	_ observe.SilenceObserver = (*Monitor)(nil)
 
-	_ idem.ConflictObserver = (*Monitor)(nil)
+	_ observe.ConflictObserver = (*Monitor)(nil)
 )
 
-func (m *Monitor) noteRebalance(e idem.RebalanceEvent, n int) {
+func (m *Monitor) noteRebalance(e observe.RebalanceEvent, n int) {
 	one := notice{kind: "rebalance", subject: e.Kind.String(), Level: "info", Text: fmt.Sprintf("generation %d", e.Generation)}
 	if e.Cause != nil {
 		one.Text += ": " + errorText(e.Cause)
 	}
 	switch e.Kind {
-	case idem.Assigned:
+	case observe.Assigned:
 		one.Title = plural(n, "partition") + " assigned"
-	case idem.Revoked:
+	case observe.Revoked:
 		one.Title = plural(n, "partition") + " given back in order"
-	case idem.Lost:
+	case observe.Lost:
 		one.Title, one.Level = plural(n, "partition")+" lost", "warn"
 		one.Text += "; nothing was committed, what was under way comes again"
 	}
 	m.notices.add(one)
 }
 
-func (m *Monitor) noteStall(e idem.PartitionStallEvent) {
+func (m *Monitor) noteStall(e observe.PartitionStallEvent) {
 	where := fmt.Sprintf("%s/%d", e.Topic, e.Partition)
 	if e.Over {
 		m.notices.add(notice{kind: "stall", subject: where, Level: "ok", Title: "Partition " + where + " moves again"})
@@ -99,14 +99,14 @@ func (m *Monitor) noteStall(e idem.PartitionStallEvent) {
 }
 
 // ObserveCommit remembers commits that failed.
-func (m *Monitor) ObserveCommit(_ context.Context, e idem.CommitEvent) {
+func (m *Monitor) ObserveCommit(_ context.Context, e observe.CommitEvent) {
 	if e.Err != nil {
 		m.notices.add(notice{kind: "commit", Level: "warn", Title: "Commit of offsets failed", Text: errorText(e.Err)})
 	}
 }
 
 // ObserveGap remembers records that are gone.
-func (m *Monitor) ObserveGap(_ context.Context, e idem.GapEvent) {
+func (m *Monitor) ObserveGap(_ context.Context, e observe.GapEvent) {
 	m.notices.add(notice{
 		kind: "gap", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "bad", Title: "Records are gone that were not consumed",
 		Text: fmt.Sprintf("%s/%d: to go on with %d, and the log has %d to %d; policy: %s", e.Topic, e.Partition, e.Committed, e.Oldest, e.Newest, e.Policy),
@@ -114,7 +114,7 @@ func (m *Monitor) ObserveGap(_ context.Context, e idem.GapEvent) {
 }
 
 // ObserveTopic remembers topics that were deleted.
-func (m *Monitor) ObserveTopic(_ context.Context, e idem.TopicEvent) {
+func (m *Monitor) ObserveTopic(_ context.Context, e observe.TopicEvent) {
 	if e.Missing {
 		m.notices.add(notice{kind: "topic", subject: e.Topic, Level: "bad", Title: "Topic " + clip(e.Topic, 249) + " is missing"})
 		return
@@ -123,7 +123,7 @@ func (m *Monitor) ObserveTopic(_ context.Context, e idem.TopicEvent) {
 }
 
 // ObserveSilence remembers partitions that went silent.
-func (m *Monitor) ObserveSilence(_ context.Context, e idem.SilenceEvent) {
+func (m *Monitor) ObserveSilence(_ context.Context, e observe.SilenceEvent) {
 	m.notices.add(notice{
 		kind: "silence", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "warn", Title: "The group was joined anew",
 		Text: fmt.Sprintf("no records of %s/%d arrived for %s although there were some", e.Topic, e.Partition, e.For.Round(time.Second)),
@@ -131,7 +131,7 @@ func (m *Monitor) ObserveSilence(_ context.Context, e idem.SilenceEvent) {
 }
 
 // ObserveStore remembers outages.
-func (m *Monitor) ObserveStore(_ context.Context, e idem.StoreEvent) {
+func (m *Monitor) ObserveStore(_ context.Context, e observe.StoreEvent) {
 	name := strings.ToUpper(e.Name[:min(1, len(e.Name))]) + e.Name[min(1, len(e.Name)):]
 	if e.Down {
 		m.notices.add(notice{kind: "store", subject: e.Name, Level: "bad", Title: name + " is away", Text: errorText(e.Err)})
@@ -147,7 +147,7 @@ func (m *Monitor) ObserveStore(_ context.Context, e idem.StoreEvent) {
 }
 
 // ObserveStall remembers handlers that hang, and events that are busy elsewhere for long.
-func (m *Monitor) ObserveStall(_ context.Context, e idem.StallEvent) {
+func (m *Monitor) ObserveStall(_ context.Context, e observe.StallEvent) {
 	n := notice{kind: "hung", subject: e.Key.String(), Level: "bad", Title: "A handler goes on although its time is over"}
 	if e.Busy {
 		n.kind, n.Level, n.Title = "busy", "warn", "An event is held elsewhere for long"
@@ -157,7 +157,7 @@ func (m *Monitor) ObserveStall(_ context.Context, e idem.StallEvent) {
 }
 
 // ObserveLost remembers claims that were lost while their handler ran.
-func (m *Monitor) ObserveLost(_ context.Context, e idem.LostEvent) {
+func (m *Monitor) ObserveLost(_ context.Context, e observe.LostEvent) {
 	m.notices.add(notice{
 		kind: "lost", Level: "warn", Title: "A claim was lost while its handler ran",
 		Text: fmt.Sprintf("%s %s: somebody else has taken it over, it goes through the gate again", clip(e.Key.Type, 255), clip(e.Key.ID, 255)),
@@ -166,7 +166,7 @@ func (m *Monitor) ObserveLost(_ context.Context, e idem.LostEvent) {
 
 // ObserveConflict remembers copies with another content, by the type of their event. They are counted among duplicates and dead
 // dead letters already.
-func (m *Monitor) ObserveConflict(_ context.Context, e idem.ConflictEvent) {
+func (m *Monitor) ObserveConflict(_ context.Context, e observe.ConflictEvent) {
 	o, fate := originOf(e.Message), "it was skipped"
 	switch {
 	case e.Shadow:

@@ -8,17 +8,18 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // A store that is away when its processor is closed is not said to be back.
 func TestMonitor_OutageThatIsNotSeenToEnd(t *testing.T) {
 	m := NewMonitor()
 	const name = "store *pgstore.Store"
-	m.ObserveStore(t.Context(), idem.StoreEvent{Name: name, Down: true})
+	m.ObserveStore(t.Context(), observe.StoreEvent{Name: name, Down: true})
 	require.Equal(t, "Store *pgstore.Store is away", m.notices.list(1)[0].Title)
-	m.ObserveStore(t.Context(), idem.StoreEvent{Name: name, Ended: true, For: time.Minute})
+	m.ObserveStore(t.Context(), observe.StoreEvent{Name: name, Ended: true, For: time.Minute})
 	require.Equal(t, "Store *pgstore.Store is asked no longer", m.notices.list(1)[0].Title)
-	m.ObserveStore(t.Context(), idem.StoreEvent{Name: name, For: time.Minute})
+	m.ObserveStore(t.Context(), observe.StoreEvent{Name: name, For: time.Minute})
 	require.Equal(t, "Store *pgstore.Store is back", m.notices.list(1)[0].Title)
 }
 
@@ -26,7 +27,7 @@ func TestMonitor_OutageThatIsNotSeenToEnd(t *testing.T) {
 func TestMonitor_Conflict(t *testing.T) {
 	m := NewMonitor()
 	for i, typ := range []string{"paid", "paid", "sent"} {
-		m.ObserveConflict(t.Context(), idem.ConflictEvent{
+		m.ObserveConflict(t.Context(), observe.ConflictEvent{
 			Message: &idem.Message{Topic: "orders", Partition: 2, Offset: int64(i)}, Key: dedup.Key{Type: typ, ID: "7"}, DeadLetter: i == 2,
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 // maxPartitions bounds what is remembered. Others are counted only.
@@ -119,13 +119,13 @@ func (t *partitionTable) sum(group string) (lag int64, assigned, stalled int) {
 }
 
 var (
-	_ idem.RebalanceObserver      = (*Monitor)(nil)
-	_ idem.ProgressObserver       = (*Monitor)(nil)
-	_ idem.PartitionStallObserver = (*Monitor)(nil)
+	_ observe.RebalanceObserver      = (*Monitor)(nil)
+	_ observe.ProgressObserver       = (*Monitor)(nil)
+	_ observe.PartitionStallObserver = (*Monitor)(nil)
 )
 
 // ObserveProgress remembers where a partition is.
-func (m *Monitor) ObserveProgress(_ context.Context, e idem.ProgressEvent) {
+func (m *Monitor) ObserveProgress(_ context.Context, e observe.ProgressEvent) {
 	now := time.Now()
 	m.parts.mu.Lock()
 	if p := m.parts.get(partitionID{e.Group, e.Topic, e.Partition}); p != nil {
@@ -148,13 +148,13 @@ func (m *Monitor) ObserveProgress(_ context.Context, e idem.ProgressEvent) {
 }
 
 // ObserveRebalance remembers which partitions are ours.
-func (m *Monitor) ObserveRebalance(_ context.Context, e idem.RebalanceEvent) {
+func (m *Monitor) ObserveRebalance(_ context.Context, e observe.RebalanceEvent) {
 	n := 0
 	m.parts.mu.Lock()
 	for topic, partitions := range e.Partitions {
 		for _, id := range partitions {
 			n++
-			if e.Kind == idem.Assigned {
+			if e.Kind == observe.Assigned {
 				m.parts.get(partitionID{e.Group, topic, id})
 			} else {
 				m.parts.drop(partitionID{e.Group, topic, id})
@@ -166,7 +166,7 @@ func (m *Monitor) ObserveRebalance(_ context.Context, e idem.RebalanceEvent) {
 }
 
 // ObservePartitionStall remembers which partitions rest.
-func (m *Monitor) ObservePartitionStall(_ context.Context, e idem.PartitionStallEvent) {
+func (m *Monitor) ObservePartitionStall(_ context.Context, e observe.PartitionStallEvent) {
 	m.parts.mu.Lock()
 	if p := m.parts.get(partitionID{e.Group, e.Topic, e.Partition}); p != nil {
 		p.Stalled = e.For

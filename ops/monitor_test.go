@@ -15,19 +15,20 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 )
 
 var (
-	_ idem.RebalanceObserver      = (*Monitor)(nil)
-	_ idem.ProgressObserver       = (*Monitor)(nil)
-	_ idem.PartitionStallObserver = (*Monitor)(nil)
+	_ observe.RebalanceObserver      = (*Monitor)(nil)
+	_ observe.ProgressObserver       = (*Monitor)(nil)
+	_ observe.PartitionStallObserver = (*Monitor)(nil)
 )
 
 // world is a processor with a monitor, whose store is in memory.
 func world(t testing.TB, m *Monitor, router *idem.Router) *idem.Processor {
 	t.Helper()
 	p, err := idem.NewProcessor(router, idem.Config{
-		Store: memstore.New(memstore.Volatile()), Scope: "billing", Group: "billing", Observers: []idem.Observer{m}, Producer: drain{},
+		Store: memstore.New(memstore.Volatile()), Scope: "billing", Group: "billing", Observers: []observe.Observer{m}, Producer: drain{},
 		Logger:          quietConfig().Logger,
 		DeadLetterTopic: func(topic string) string { return topic + ".dlq" },
 	})
@@ -116,8 +117,8 @@ func TestMonitor_Time(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMonitor()
 		settle := func(n int) {
-			e := idem.SettledEvent{Group: "billing"}
-			e.Counts[idem.SettledHandled] = n
+			e := observe.SettledEvent{Group: "billing"}
+			e.Counts[observe.SettledHandled] = n
 			m.ObserveSettled(t.Context(), e)
 		}
 		settle(5)
@@ -151,25 +152,25 @@ func sumOf(rates []float64, seconds float64) int { return int(sum(rates)*seconds
 func TestMonitor_Partitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, ctx := NewMonitor(), t.Context()
-		m.ObserveRebalance(ctx, idem.RebalanceEvent{Group: "billing", Kind: idem.Assigned, Partitions: map[string][]int32{"orders": {0, 1}}})
-		m.ObserveRebalance(ctx, idem.RebalanceEvent{Group: "mails", Kind: idem.Assigned, Partitions: map[string][]int32{"orders": {0}}})
-		m.ObserveProgress(ctx, idem.ProgressEvent{Group: "billing", Topic: "orders", Partition: 0, Next: 90, HighWater: 100, Pending: 3})
-		m.ObserveProgress(ctx, idem.ProgressEvent{Group: "billing", Topic: "orders", Partition: 1, Next: -1, Begin: -1, HighWater: 7})
+		m.ObserveRebalance(ctx, observe.RebalanceEvent{Group: "billing", Kind: observe.Assigned, Partitions: map[string][]int32{"orders": {0, 1}}})
+		m.ObserveRebalance(ctx, observe.RebalanceEvent{Group: "mails", Kind: observe.Assigned, Partitions: map[string][]int32{"orders": {0}}})
+		m.ObserveProgress(ctx, observe.ProgressEvent{Group: "billing", Topic: "orders", Partition: 0, Next: 90, HighWater: 100, Pending: 3})
+		m.ObserveProgress(ctx, observe.ProgressEvent{Group: "billing", Topic: "orders", Partition: 1, Next: -1, Begin: -1, HighWater: 7})
 		lag, assigned, _ := m.parts.sum("")
 		require.EqualValues(t, 10, lag)
 		require.Equal(t, 3, assigned)
-		m.ObservePartitionStall(ctx, idem.PartitionStallEvent{Group: "billing", Topic: "orders", Partition: 0, For: time.Minute})
+		m.ObservePartitionStall(ctx, observe.PartitionStallEvent{Group: "billing", Topic: "orders", Partition: 0, For: time.Minute})
 		all, _ := m.parts.list("billing")
 		require.Len(t, all, 2)
 		require.Equal(t, time.Minute, all[0].Stalled)
 		require.EqualValues(t, -1, all[1].Lag)
-		m.ObserveRebalance(ctx, idem.RebalanceEvent{Group: "billing", Kind: idem.Lost, Partitions: map[string][]int32{"orders": {0}}})
+		m.ObserveRebalance(ctx, observe.RebalanceEvent{Group: "billing", Kind: observe.Lost, Partitions: map[string][]int32{"orders": {0}}})
 		all, _ = m.parts.list("")
 		require.Len(t, all, 2, "the same partition of another group stays")
 		lag, _, _ = m.parts.sum("billing")
 		require.Zero(t, lag)
 		require.Equal(t, "1 partition lost", m.notices.list(1)[0].Title)
-		m.ObserveProgress(ctx, idem.ProgressEvent{Group: "billing", Topic: "orders", Partition: 1, Next: 5, HighWater: 7, Last: true})
+		m.ObserveProgress(ctx, observe.ProgressEvent{Group: "billing", Topic: "orders", Partition: 1, Next: 5, HighWater: 7, Last: true})
 		_, assigned, _ = m.parts.sum("billing")
 		require.Zero(t, assigned)
 	})
@@ -180,16 +181,16 @@ func TestMonitor_Bounds(t *testing.T) {
 	m, ctx := NewMonitor(), t.Context()
 	long := strings.Repeat("x", 1<<20)
 	for i := range 3 * maxPartitions {
-		m.ObserveProgress(ctx, idem.ProgressEvent{Topic: "t", Partition: int32(i), Next: 1, HighWater: 2})
+		m.ObserveProgress(ctx, observe.ProgressEvent{Topic: "t", Partition: int32(i), Next: 1, HighWater: 2})
 	}
 	for i := range 10_000 {
 		key := dedup.Key{Scope: "s", Type: "t", ID: fmt.Sprint("event-", i)}
-		m.ObserveRetry(ctx, idem.RetryEvent{Key: key, Err: errors.New(long)})
-		m.ObserveDeadLetter(ctx, idem.DeadLetterEvent{Key: key, Err: errors.New(long)})
+		m.ObserveRetry(ctx, observe.RetryEvent{Key: key, Err: errors.New(long)})
+		m.ObserveDeadLetter(ctx, observe.DeadLetterEvent{Key: key, Err: errors.New(long)})
 		if i < 100 {
-			m.ObserveTopic(ctx, idem.TopicEvent{Topic: fmt.Sprint(i) + long, Missing: true})
-			m.ObserveStall(ctx, idem.StallEvent{Key: dedup.Key{Type: long, ID: fmt.Sprint(i) + long}})
-			m.ObserveStore(ctx, idem.StoreEvent{Name: fmt.Sprint(i), Down: true, Err: errors.New(long)})
+			m.ObserveTopic(ctx, observe.TopicEvent{Topic: fmt.Sprint(i) + long, Missing: true})
+			m.ObserveStall(ctx, observe.StallEvent{Key: dedup.Key{Type: long, ID: fmt.Sprint(i) + long}})
+			m.ObserveStore(ctx, observe.StoreEvent{Name: fmt.Sprint(i), Down: true, Err: errors.New(long)})
 		}
 	}
 	all, more := m.parts.list("")
@@ -262,9 +263,9 @@ func TestMonitor_CallsAreBounded(t *testing.T) {
 func TestNotices_RepeatsAreOne(t *testing.T) {
 	m := NewMonitor()
 	for range 50 {
-		m.ObserveCommit(t.Context(), idem.CommitEvent{Err: errors.New("not the coordinator")})
+		m.ObserveCommit(t.Context(), observe.CommitEvent{Err: errors.New("not the coordinator")})
 	}
-	m.ObserveCommit(t.Context(), idem.CommitEvent{})
+	m.ObserveCommit(t.Context(), observe.CommitEvent{})
 	require.Len(t, m.notices.list(10), 1)
 	require.Equal(t, 50, m.notices.list(1)[0].Times)
 }
@@ -291,22 +292,22 @@ func TestMonitor_Race(t *testing.T) {
 
 func everything(m *Monitor, i, j int) {
 	ctx, key := context.Background(), dedup.Key{Scope: "s", Type: "t", ID: fmt.Sprint("e-", j%40)}
-	e := idem.SettledEvent{Group: "billing", Topic: "t", Partition: int32(i)}
-	e.Counts[idem.SettledHandled], e.Counts[idem.SettledDuplicate] = 2, 1
+	e := observe.SettledEvent{Group: "billing", Topic: "t", Partition: int32(i)}
+	e.Counts[observe.SettledHandled], e.Counts[observe.SettledDuplicate] = 2, 1
 	m.ObserveSettled(ctx, e)
-	m.ObserveDuplicate(ctx, idem.DuplicateEvent{Key: key, SameRecord: true, Age: time.Second})
-	m.ObserveRetry(ctx, idem.RetryEvent{Key: key, Err: errors.New("x")})
-	m.ObserveDeadLetter(ctx, idem.DeadLetterEvent{Key: key, Err: errors.New("x")})
-	m.ObserveProgress(ctx, idem.ProgressEvent{Group: "billing", Topic: "t", Partition: int32(i), Next: int64(j), HighWater: 1000})
-	m.ObserveRebalance(ctx, idem.RebalanceEvent{Group: "billing", Kind: idem.RebalanceKind(j % 3), Partitions: map[string][]int32{"t": {int32(i)}}})
-	m.ObserveCommit(ctx, idem.CommitEvent{Err: errors.New("x")})
-	m.ObserveLost(ctx, idem.LostEvent{Key: key})
+	m.ObserveDuplicate(ctx, observe.DuplicateEvent{Key: key, SameRecord: true, Age: time.Second})
+	m.ObserveRetry(ctx, observe.RetryEvent{Key: key, Err: errors.New("x")})
+	m.ObserveDeadLetter(ctx, observe.DeadLetterEvent{Key: key, Err: errors.New("x")})
+	m.ObserveProgress(ctx, observe.ProgressEvent{Group: "billing", Topic: "t", Partition: int32(i), Next: int64(j), HighWater: 1000})
+	m.ObserveRebalance(ctx, observe.RebalanceEvent{Group: "billing", Kind: observe.RebalanceKind(j % 3), Partitions: map[string][]int32{"t": {int32(i)}}})
+	m.ObserveCommit(ctx, observe.CommitEvent{Err: errors.New("x")})
+	m.ObserveLost(ctx, observe.LostEvent{Key: key})
 }
 
 func BenchmarkMonitor_Settled(b *testing.B) {
 	m := NewMonitor()
-	e := idem.SettledEvent{Group: "billing"}
-	e.Counts[idem.SettledHandled] = 200
+	e := observe.SettledEvent{Group: "billing"}
+	e.Counts[observe.SettledHandled] = 200
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
@@ -320,7 +321,7 @@ func BenchmarkMonitor_Duplicate(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			m.ObserveDuplicate(context.Background(), idem.DuplicateEvent{SameRecord: true, Age: time.Second})
+			m.ObserveDuplicate(context.Background(), observe.DuplicateEvent{SameRecord: true, Age: time.Second})
 		}
 	})
 }
@@ -333,13 +334,13 @@ func BenchmarkMonitor_Retry(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		m.ObserveRetry(context.Background(), idem.RetryEvent{Key: keys[i%len(keys)], Err: err})
+		m.ObserveRetry(context.Background(), observe.RetryEvent{Key: keys[i%len(keys)], Err: err})
 	}
 }
 
 // BenchmarkMonitor_Handle is an event through a whole processor, without a monitor and with one.
 func BenchmarkMonitor_Handle(b *testing.B) {
-	for name, observers := range map[string][]idem.Observer{"without": nil, "with": {NewMonitor()}} {
+	for name, observers := range map[string][]observe.Observer{"without": nil, "with": {NewMonitor()}} {
 		b.Run(name, func(b *testing.B) {
 			router := idem.NewRouter(idem.ID(idem.FromHeader("event_id")), idem.Type(idem.FromHeader("event_type")), idem.Retention(time.Hour))
 			idem.On(router, "paid", func(context.Context, idem.Event[map[string]any]) error { return nil })

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // shownLetters is how many dead letters a page lists.
@@ -195,7 +196,7 @@ func (l *deadLetterView) open() {
 		if len(x.Value) > shownHead {
 			s.Cut, s.Size = true, len(x.Value)
 		}
-		if strings.HasPrefix(x.Key, idem.HeaderPrefix) && !strings.HasPrefix(x.Key, idem.HeaderOriginal) {
+		if strings.HasPrefix(x.Key, deadletter.HeaderPrefix) && !strings.HasPrefix(x.Key, deadletter.HeaderOriginal) {
 			l.Ours = append(l.Ours, s)
 		} else if l.Hidden == "" {
 			l.Theirs = append(l.Theirs, s)

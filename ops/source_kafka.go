@@ -14,6 +14,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
@@ -185,7 +186,7 @@ func (l *deadLetterSource) source(topic string) string {
 	c := &l.cfg.Consumer
 	name := c.DeadLetterTopic
 	if name == nil {
-		name = idem.DeadLetterTopic(c.Group)
+		name = deadletter.Topic(c.Group)
 	}
 	source := ""
 	for _, t := range c.Topics {
@@ -197,7 +198,7 @@ func (l *deadLetterSource) source(topic string) string {
 		}
 		source = t
 	}
-	if t, ok := strings.CutSuffix(topic, idem.DeadLetterTopic(c.Group)("")); ok && source == "" && t != "" {
+	if t, ok := strings.CutSuffix(topic, deadletter.Topic(c.Group)("")); ok && source == "" && t != "" {
 		return t
 	}
 	return source

@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
@@ -53,7 +53,7 @@ func TestOutbox(t *testing.T) {
 func TestNewSources(t *testing.T) {
 	m := NewMonitor()
 	store, other := memstore.New(memstore.Volatile()), memstore.New(memstore.Volatile())
-	cfg := Config{Consumer: consumer.Config{Group: "billing", Store: store, Observers: []idem.Observer{m}}, Stores: []dedup.Store{store, other, nil}, Scopes: []string{"a", "billing"}}.withDefaults()
+	cfg := Config{Consumer: consumer.Config{Group: "billing", Store: store, Observers: []observe.Observer{m}}, Stores: []dedup.Store{store, other, nil}, Scopes: []string{"a", "billing"}}.withDefaults()
 	require.Same(t, m, cfg.Monitor)
 	require.Equal(t, []string{"billing", "a"}, cfg.Scopes)
 	require.Len(t, cfg.Stores, 2)

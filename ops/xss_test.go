@@ -14,6 +14,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/outbox"
 )
 
@@ -42,8 +43,8 @@ func poisoned(text string) sources {
 	m := NewMonitor()
 	m.notices.add(notice{kind: "x", subject: text, Level: "warn", Title: text, Text: text})
 	m.failures.note(failure{Key: key, Attempt: 1, Topic: text, Error: text, Class: idem.Class(text)})
-	m.ObserveProgress(nil, idem.ProgressEvent{Group: "billing", Topic: text, Next: 1, HighWater: 3}) //nolint:staticcheck // it is not looked at
-	m.calls.shards[0].all = map[*idem.Call]callState{{}: {"billing", text, 1, 2, key, 1, now}}
+	m.ObserveProgress(nil, observe.ProgressEvent{Group: "billing", Topic: text, Next: 1, HighWater: 3}) //nolint:staticcheck // it is not looked at
+	m.calls.shards[0].all = map[*observe.Call]callState{{}: {"billing", text, 1, 2, key, 1, now}}
 	n := int64(4)
 	return sources{
 		monitor: m, deadLetters: letters,

@@ -7,7 +7,7 @@
 //
 //	telemetry, err := otelidem.New()
 //	...
-//	c, err := consumer.New(consumer.Config{Observers: []idem.Observer{telemetry}, ...}, router)
+//	c, err := consumer.New(consumer.Config{Observers: []observe.Observer{telemetry}, ...}, router)
 //
 // # Metrics
 //

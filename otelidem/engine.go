@@ -10,23 +10,24 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // This file counts the events of processors. On the path of a delivery, Observer implements only
-// the interfaces that report many at once: neither idem.HandledObserver nor idem.ClaimObserver.
+// the interfaces that report many at once: neither observe.HandledObserver nor observe.ClaimObserver.
 var (
-	_ idem.ClaimGroupObserver = (*Observer)(nil)
-	_ idem.CallObserver       = (*Observer)(nil)
-	_ idem.StoreCallObserver  = (*Observer)(nil)
-	_ idem.SettledObserver    = (*Observer)(nil)
-	_ idem.DuplicateObserver  = (*Observer)(nil)
-	_ idem.DeadLetterObserver = (*Observer)(nil)
-	_ idem.RetryObserver      = (*Observer)(nil)
-	_ idem.SkippedObserver    = (*Observer)(nil)
-	_ idem.StoreObserver      = (*Observer)(nil)
-	_ idem.StallObserver      = (*Observer)(nil)
-	_ idem.LostObserver       = (*Observer)(nil)
-	_ idem.ConflictObserver   = (*Observer)(nil)
+	_ observe.ClaimGroupObserver = (*Observer)(nil)
+	_ observe.CallObserver       = (*Observer)(nil)
+	_ observe.StoreCallObserver  = (*Observer)(nil)
+	_ observe.SettledObserver    = (*Observer)(nil)
+	_ observe.DuplicateObserver  = (*Observer)(nil)
+	_ observe.DeadLetterObserver = (*Observer)(nil)
+	_ observe.RetryObserver      = (*Observer)(nil)
+	_ observe.SkippedObserver    = (*Observer)(nil)
+	_ observe.StoreObserver      = (*Observer)(nil)
+	_ observe.StallObserver      = (*Observer)(nil)
+	_ observe.LostObserver       = (*Observer)(nil)
+	_ observe.ConflictObserver   = (*Observer)(nil)
 )
 
 // enginePart has the instruments of processors.
@@ -82,7 +83,7 @@ func (p *enginePart) initSets() {
 // settledLabels are the labels of settled deliveries.
 type settledLabels struct {
 	group, topic string
-	outcome      idem.Settlement
+	outcome      observe.Settlement
 }
 
 func (l settledLabels) attributes() []attribute.KeyValue {
@@ -96,14 +97,14 @@ func (l settledLabels) attributes() []attribute.KeyValue {
 func (l settledLabels) bounded() settledLabels { l.topic = otherLabel; return l }
 
 // ObserveSettled counts deliveries by outcome.
-func (o *Observer) ObserveSettled(ctx context.Context, e idem.SettledEvent) {
+func (o *Observer) ObserveSettled(ctx context.Context, e observe.SettledEvent) {
 	counter := o.engine.consumed
 	if e.Deferred {
 		counter = o.engine.deferred
 	}
 	for i, n := range e.Counts {
 		if n > 0 {
-			l := settledLabels{e.Group, e.Topic, idem.Settlement(i)} //nolint:gosec // a small index
+			l := settledLabels{e.Group, e.Topic, observe.Settlement(i)} //nolint:gosec // a small index
 			set := o.engine.settledSets.get(l)
 			counter.Add(ctx, int64(n), set.add...)
 		}
@@ -138,7 +139,7 @@ func (l groupLabels) attributes() []attribute.KeyValue {
 func (l groupLabels) bounded() groupLabels { l.typ = otherLabel; return l }
 
 // BeginClaimGroup begins the span of a claim group.
-func (o *Observer) BeginClaimGroup(ctx context.Context, r *idem.ClaimGroup) context.Context {
+func (o *Observer) BeginClaimGroup(ctx context.Context, r *observe.ClaimGroup) context.Context {
 	if !o.mayTrace {
 		return ctx
 	}
@@ -146,7 +147,7 @@ func (o *Observer) BeginClaimGroup(ctx context.Context, r *idem.ClaimGroup) cont
 }
 
 // EndClaimGroup counts the claim group and ends its span.
-func (o *Observer) EndClaimGroup(ctx context.Context, r *idem.ClaimGroup) {
+func (o *Observer) EndClaimGroup(ctx context.Context, r *observe.ClaimGroup) {
 	kind := causeType(ctx, r.Err)
 	o.engine.claimGroupSize.Record(ctx, int64(r.Len()),
 		o.engine.sizeSets.get(groupLabels{group: r.Group, err: kind}).record...)
@@ -156,7 +157,7 @@ func (o *Observer) EndClaimGroup(ctx context.Context, r *idem.ClaimGroup) {
 }
 
 // BeginCall counts events in flight, and begins the span of a call, if any.
-func (o *Observer) BeginCall(ctx context.Context, c *idem.Call) context.Context {
+func (o *Observer) BeginCall(ctx context.Context, c *observe.Call) context.Context {
 	o.engine.inFlightSets.get(groupLabels{group: c.Group, typ: c.Type}).n.Add(int64(c.Len()))
 	if !o.mayTrace {
 		return ctx
@@ -165,7 +166,7 @@ func (o *Observer) BeginCall(ctx context.Context, c *idem.Call) context.Context 
 }
 
 // EndCall counts the call and ends the span.
-func (o *Observer) EndCall(ctx context.Context, c *idem.Call) {
+func (o *Observer) EndCall(ctx context.Context, c *observe.Call) {
 	kind, inFlight := causeType(ctx, c.Err),
 		o.engine.inFlightSets.get(groupLabels{group: c.Group, typ: c.Type})
 	inFlight.n.Add(-int64(c.Len()))
@@ -207,7 +208,7 @@ func (l duplicateLabels) bounded() duplicateLabels { l.topic = otherLabel; retur
 
 // ObserveDuplicate counts a duplicate. The type is that of the handler for the event. Only another
 // record with the event has an age; a redelivery of the same record has none.
-func (o *Observer) ObserveDuplicate(ctx context.Context, e idem.DuplicateEvent) {
+func (o *Observer) ObserveDuplicate(ctx context.Context, e observe.DuplicateEvent) {
 	set := o.engine.duplicateSets.get(duplicateLabels{e.Group, e.Message.Topic, e.Key.Type,
 		e.Verdict, e.SameRecord, e.Shadow})
 	set.n.Add(1)
@@ -220,7 +221,7 @@ func (o *Observer) ObserveDuplicate(ctx context.Context, e idem.DuplicateEvent) 
 }
 
 // ObserveConflict counts a copy with different content.
-func (o *Observer) ObserveConflict(ctx context.Context, e idem.ConflictEvent) {
+func (o *Observer) ObserveConflict(ctx context.Context, e observe.ConflictEvent) {
 	known := e.Known.String()
 	set := o.engine.eventSets.get(eventLabels{
 		group: e.Group, topic: e.Message.Topic, typ: e.Key.Type, key: attrVerdict, value: known,
@@ -244,7 +245,7 @@ func (l storeLabels) attributes() []attribute.KeyValue {
 }
 
 // ObserveStoreCall counts the verdicts and measures the call.
-func (o *Observer) ObserveStoreCall(ctx context.Context, e idem.StoreCallEvent) {
+func (o *Observer) ObserveStoreCall(ctx context.Context, e observe.StoreCallEvent) {
 	kind := ""
 	if e.Err != nil {
 		kind = causeType(ctx, e.Err)
@@ -253,7 +254,7 @@ func (o *Observer) ObserveStoreCall(ctx context.Context, e idem.StoreCallEvent) 
 		group: e.Group, store: e.Store, verb: e.Verb.String(), err: kind,
 	})
 	o.engine.storeCall.Record(ctx, e.Took.Seconds(), set.record...)
-	if e.Verb == idem.VerbClaim || e.Verb == idem.VerbTransaction {
+	if e.Verb == observe.VerbClaim || e.Verb == observe.VerbTransaction {
 		o.countClaims(ctx, &e)
 	}
 	if o.spans.recording.Load() > 0 {
@@ -261,7 +262,7 @@ func (o *Observer) ObserveStoreCall(ctx context.Context, e idem.StoreCallEvent) 
 	}
 }
 
-func (o *Observer) countClaims(ctx context.Context, e *idem.StoreCallEvent) {
+func (o *Observer) countClaims(ctx context.Context, e *observe.StoreCallEvent) {
 	count := func(v dedup.Verdict, n int) {
 		if n > 0 {
 			set := o.engine.storeSets.get(storeLabels{
@@ -284,7 +285,7 @@ func (o *Observer) countClaims(ctx context.Context, e *idem.StoreCallEvent) {
 }
 
 // ObserveStore counts stores that are down.
-func (o *Observer) ObserveStore(ctx context.Context, e idem.StoreEvent) {
+func (o *Observer) ObserveStore(ctx context.Context, e observe.StoreEvent) {
 	set := o.engine.storeSets.get(storeLabels{
 		group: e.Group, store: strings.TrimPrefix(e.Name, "store "),
 	})
@@ -314,7 +315,7 @@ func (l eventLabels) attributes() []attribute.KeyValue {
 func (l eventLabels) bounded() eventLabels { l.topic = otherLabel; return l }
 
 // ObserveRetry counts a failure that will be tried again.
-func (o *Observer) ObserveRetry(ctx context.Context, e idem.RetryEvent) {
+func (o *Observer) ObserveRetry(ctx context.Context, e observe.RetryEvent) {
 	kind := "in_place"
 	switch {
 	case e.Deferred:
@@ -334,7 +335,7 @@ func (o *Observer) ObserveRetry(ctx context.Context, e idem.RetryEvent) {
 
 // ObserveDeadLetter counts a dead letter. There is no type label, since the type of such an event
 // may be any text.
-func (o *Observer) ObserveDeadLetter(ctx context.Context, e idem.DeadLetterEvent) {
+func (o *Observer) ObserveDeadLetter(ctx context.Context, e observe.DeadLetterEvent) {
 	class := deadLetterClass(e.Class)
 	set := o.engine.eventSets.get(eventLabels{
 		group: e.Group, topic: e.Message.Topic, key: attrDeadLetterClass, value: class,
@@ -358,7 +359,7 @@ func deadLetterClass(c idem.Class) string {
 
 // ObserveSkipped counts a message without a handler. The type is text of the producer, and no
 // label.
-func (o *Observer) ObserveSkipped(ctx context.Context, e idem.SkippedEvent) {
+func (o *Observer) ObserveSkipped(ctx context.Context, e observe.SkippedEvent) {
 	reason := "no_handler"
 	if e.Tombstone {
 		reason = "tombstone"
@@ -369,7 +370,7 @@ func (o *Observer) ObserveSkipped(ctx context.Context, e idem.SkippedEvent) {
 }
 
 // ObserveStall counts a stalled event.
-func (o *Observer) ObserveStall(ctx context.Context, e idem.StallEvent) {
+func (o *Observer) ObserveStall(ctx context.Context, e observe.StallEvent) {
 	kind := "hung"
 	if e.Busy {
 		kind = "busy"
@@ -381,7 +382,7 @@ func (o *Observer) ObserveStall(ctx context.Context, e idem.StallEvent) {
 }
 
 // ObserveLost counts a lost claim.
-func (o *Observer) ObserveLost(ctx context.Context, e idem.LostEvent) {
+func (o *Observer) ObserveLost(ctx context.Context, e observe.LostEvent) {
 	o.engine.lost.Add(ctx, 1,
 		o.engine.eventSets.get(eventLabels{group: e.Group, typ: e.Key.Type}).add...)
 	o.addGroupEvent(ctx, "idem.claim.lost")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/otelidem"
 )
 
@@ -22,7 +23,7 @@ func ExampleNew() {
 	idem.On(router, "paid", func(context.Context, idem.Event[struct{}]) error { return nil })
 	p, err := idem.NewProcessor(router, idem.Config{
 		Store: memstore.New(), Scope: "billing", Group: "billing",
-		Observers: []idem.Observer{telemetry}, Logger: slog.New(slog.DiscardHandler),
+		Observers: []observe.Observer{telemetry}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		panic(err)

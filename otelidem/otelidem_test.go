@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/otelidem"
 )
 
@@ -88,7 +88,7 @@ func TestObserverImplementsWhatIsOnThePathForManyAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	defer o.Close()
 	var observer any = o
-	_, handled := observer.(idem.HandledObserver)
-	_, claim := observer.(idem.ClaimObserver)
+	_, handled := observer.(observe.HandledObserver)
+	_, claim := observer.(observe.ClaimObserver)
 	require.False(t, handled || claim, "these report every event by itself")
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 )
 
 // recorder makes spans that record until they end. The tests that read spans use the SDK and are
@@ -48,7 +49,7 @@ func TestRecordingRunsAreCountedDown(t *testing.T) {
 		idem.On(r, "paid", fn)
 		p, err := idem.NewProcessor(r, idem.Config{
 			Store: memstore.New(), Scope: group, Group: group,
-			Observers: []idem.Observer{o}, Logger: slog.New(slog.DiscardHandler),
+			Observers: []observe.Observer{o}, Logger: slog.New(slog.DiscardHandler),
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, p.Close()) })

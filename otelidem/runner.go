@@ -5,21 +5,20 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/idem-go/idem/observe"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-
-	"github.com/idem-go/idem"
 )
 
 // This file counts the events of consumers about groups and partitions.
 var (
-	_ idem.RebalanceObserver      = (*Observer)(nil)
-	_ idem.CommitObserver         = (*Observer)(nil)
-	_ idem.GapObserver            = (*Observer)(nil)
-	_ idem.TopicObserver          = (*Observer)(nil)
-	_ idem.SilenceObserver        = (*Observer)(nil)
-	_ idem.PartitionStallObserver = (*Observer)(nil)
-	_ idem.ProgressObserver       = (*Observer)(nil)
+	_ observe.RebalanceObserver      = (*Observer)(nil)
+	_ observe.CommitObserver         = (*Observer)(nil)
+	_ observe.GapObserver            = (*Observer)(nil)
+	_ observe.TopicObserver          = (*Observer)(nil)
+	_ observe.SilenceObserver        = (*Observer)(nil)
+	_ observe.PartitionStallObserver = (*Observer)(nil)
+	_ observe.ProgressObserver       = (*Observer)(nil)
 )
 
 // maxPartitions bounds the partitions with gauges of their own, and maxGroups the groups. Further
@@ -123,7 +122,7 @@ func (p *runnerPart) partition(of partition) *partitionState {
 }
 
 // ObserveRebalance counts the change, and records the assignment.
-func (o *Observer) ObserveRebalance(ctx context.Context, e idem.RebalanceEvent) {
+func (o *Observer) ObserveRebalance(ctx context.Context, e observe.RebalanceEvent) {
 	p := &o.runner
 	set := p.eventSets.get(eventLabels{group: e.Group, key: attrRebalance, value: e.Kind.String()})
 	p.rebalances.Add(ctx, 1, set.add...)
@@ -135,7 +134,7 @@ func (o *Observer) ObserveRebalance(ctx context.Context, e idem.RebalanceEvent) 
 	}
 	for topic, ids := range e.Partitions {
 		for _, id := range ids {
-			if at := (partition{e.Group, topic, id}); e.Kind == idem.Assigned {
+			if at := (partition{e.Group, topic, id}); e.Kind == observe.Assigned {
 				g.assign(at)
 			} else if g.revoke(at) {
 				delete(p.partitions, at)
@@ -169,7 +168,7 @@ func (g *groupState) revoke(at partition) bool {
 
 // ObserveProgress records the state of a partition for the gauges. Late progress of a revoked
 // partition is ignored.
-func (o *Observer) ObserveProgress(_ context.Context, e idem.ProgressEvent) {
+func (o *Observer) ObserveProgress(_ context.Context, e observe.ProgressEvent) {
 	p, at := &o.runner, partition{e.Group, e.Topic, e.Partition}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,7 +204,7 @@ func (p *runnerPart) owners(at partition) (n int, known bool) {
 }
 
 // ObservePartitionStall counts a stall, and records it for the gauge.
-func (o *Observer) ObservePartitionStall(ctx context.Context, e idem.PartitionStallEvent) {
+func (o *Observer) ObservePartitionStall(ctx context.Context, e observe.PartitionStallEvent) {
 	p, at := &o.runner, partition{e.Group, e.Topic, e.Partition}
 	if !e.Over {
 		p.stalls.Add(ctx, 1, p.eventSets.get(eventLabels{group: e.Group, topic: e.Topic}).add...)
@@ -238,13 +237,13 @@ func (l commitLabels) attributes() []attribute.KeyValue {
 }
 
 // ObserveCommit measures a commit.
-func (o *Observer) ObserveCommit(ctx context.Context, e idem.CommitEvent) {
+func (o *Observer) ObserveCommit(ctx context.Context, e observe.CommitEvent) {
 	o.runner.operation.Record(ctx, e.Took.Seconds(),
 		o.runner.commitSets.get(commitLabels{e.Group, errorType(e.Err)}).record...)
 }
 
 // ObserveGap counts a gap.
-func (o *Observer) ObserveGap(ctx context.Context, e idem.GapEvent) {
+func (o *Observer) ObserveGap(ctx context.Context, e observe.GapEvent) {
 	set := o.runner.eventSets.get(eventLabels{
 		group: e.Group, topic: e.Topic, key: attrGapPolicy, value: e.Policy,
 	})
@@ -252,7 +251,7 @@ func (o *Observer) ObserveGap(ctx context.Context, e idem.GapEvent) {
 }
 
 // ObserveTopic counts missing topics.
-func (o *Observer) ObserveTopic(ctx context.Context, e idem.TopicEvent) {
+func (o *Observer) ObserveTopic(ctx context.Context, e observe.TopicEvent) {
 	n := int64(-1)
 	if e.Missing {
 		n = 1
@@ -262,7 +261,7 @@ func (o *Observer) ObserveTopic(ctx context.Context, e idem.TopicEvent) {
 }
 
 // ObserveSilence counts a partition that became silent.
-func (o *Observer) ObserveSilence(ctx context.Context, e idem.SilenceEvent) {
+func (o *Observer) ObserveSilence(ctx context.Context, e observe.SilenceEvent) {
 	o.runner.silences.Add(ctx, 1,
 		o.runner.eventSets.get(eventLabels{group: e.Group, topic: e.Topic}).add...)
 }

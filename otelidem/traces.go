@@ -12,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // maxLinks bounds the links of a span.
@@ -90,7 +91,7 @@ func (o *Observer) claimGroupOf(ctx context.Context) *claimGroupState {
 
 // startClaimGroup begins the span of a claim group. Costly attributes are computed for recording
 // spans only.
-func (o *Observer) startClaimGroup(ctx context.Context, r *idem.ClaimGroup) context.Context {
+func (o *Observer) startClaimGroup(ctx context.Context, r *observe.ClaimGroup) context.Context {
 	m, single, continued := r.Message(0), r.Len() == 1, false
 	outer := trace.SpanContextFromContext(ctx)
 	if o.continues && single {
@@ -132,7 +133,7 @@ func (o *Observer) under(ctx context.Context, m *idem.Message) (within context.C
 }
 
 // claimGroupAttributes are the attributes that samplers do not need.
-func (o *Observer) claimGroupAttributes(r *idem.ClaimGroup) []attribute.KeyValue {
+func (o *Observer) claimGroupAttributes(r *observe.ClaimGroup) []attribute.KeyValue {
 	m := r.Message(0)
 	kvs := make([]attribute.KeyValue, 0, 8)
 	kvs = append(kvs, attribute.Bool(attrTx, r.Transactional))
@@ -162,7 +163,7 @@ func (o *Observer) eventAttributes(m *idem.Message, k dedup.Key) []attribute.Key
 }
 
 // link adds links to the first 32 sampled spans of producers.
-func (o *Observer) link(span trace.Span, r *idem.ClaimGroup) {
+func (o *Observer) link(span trace.Span, r *observe.ClaimGroup) {
 	if len(o.fields) == 0 {
 		return
 	}
@@ -183,7 +184,7 @@ func (o *Observer) link(span trace.Span, r *idem.ClaimGroup) {
 }
 
 // endClaimGroup ends the span of a claim group.
-func (o *Observer) endClaimGroup(ctx context.Context, r *idem.ClaimGroup, kind string) {
+func (o *Observer) endClaimGroup(ctx context.Context, r *observe.ClaimGroup, kind string) {
 	s := o.claimGroupOf(ctx)
 	if s == nil {
 		trace.SpanFromContext(ctx).End()
@@ -210,7 +211,7 @@ func (o *Observer) endClaimGroup(ctx context.Context, r *idem.ClaimGroup, kind s
 // callSpan is the separate span of a call. It is stored in the context under callKey, which calls
 // of another processor within the handler inherit.
 type callSpan struct {
-	call *idem.Call
+	call *observe.Call
 	span trace.Span
 }
 
@@ -218,7 +219,7 @@ type callKey struct{}
 
 // startCall begins the span of a call with one event in a larger group, if traces are continued and
 // the producer was sampled.
-func (o *Observer) startCall(ctx context.Context, c *idem.Call) context.Context {
+func (o *Observer) startCall(ctx context.Context, c *observe.Call) context.Context {
 	if !o.continues || c.Batch || c.Len() != 1 {
 		return ctx
 	}
@@ -244,7 +245,7 @@ func (o *Observer) startCall(ctx context.Context, c *idem.Call) context.Context 
 }
 
 // endCall ends the span of a call, and records the result for the span of the group.
-func (o *Observer) endCall(ctx context.Context, c *idem.Call, kind string) {
+func (o *Observer) endCall(ctx context.Context, c *observe.Call, kind string) {
 	if own, ok := ctx.Value(callKey{}).(callSpan); ok && own.call == c {
 		failAs(own.span, kind)
 		own.span.End()
@@ -292,8 +293,8 @@ func (o *Observer) recordDuplicate(ctx context.Context, v dedup.Verdict) {
 }
 
 // recordStoreCall records the verdicts for the span of their claim group.
-func (o *Observer) recordStoreCall(ctx context.Context, e *idem.StoreCallEvent) {
-	if e.Verb != idem.VerbClaim && e.Verb != idem.VerbTransaction {
+func (o *Observer) recordStoreCall(ctx context.Context, e *observe.StoreCallEvent) {
+	if e.Verb != observe.VerbClaim && e.Verb != observe.VerbTransaction {
 		return
 	}
 	s := o.claimGroupOf(ctx)
@@ -304,9 +305,9 @@ func (o *Observer) recordStoreCall(ctx context.Context, e *idem.StoreCallEvent) 
 	defer s.mu.Unlock()
 	if e.Err == nil {
 		switch {
-		case e.Verb == idem.VerbTransaction && e.Keys > 0:
+		case e.Verb == observe.VerbTransaction && e.Keys > 0:
 			s.handled += min(s.undecided, e.Verdict(dedup.Fresh))
-		case e.Verb == idem.VerbTransaction: // one event, without a claim
+		case e.Verb == observe.VerbTransaction: // one event, without a claim
 			s.handled += min(s.undecided, 1)
 		}
 		for v, n := range e.Verdicts {

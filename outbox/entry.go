@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -164,9 +165,9 @@ func (e *Entry) headerProblem(h idem.Header) string {
 	switch {
 	case h.Key == HeaderID || h.Key == HeaderType:
 		return fmt.Sprintf("header %q is made of ID and Type: set those", h.Key)
-	case strings.HasPrefix(h.Key, idem.HeaderPrefix):
+	case strings.HasPrefix(h.Key, deadletter.HeaderPrefix):
 		return fmt.Sprintf("header %q belongs to Idem: names must not begin with %q",
-			h.Key, idem.HeaderPrefix)
+			h.Key, deadletter.HeaderPrefix)
 	case h.Key == "ce_id" && string(h.Value) != e.ID,
 		h.Key == "ce_type" && string(h.Value) != e.Type:
 		return fmt.Sprintf("header %q differs from the entry, and consumers would refuse "+

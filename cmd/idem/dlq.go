@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/internal/deadletters"
 )
 
@@ -53,7 +53,7 @@ func (o *dlqFlags) name(a *app) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return idem.DeadLetterTopic(group)(o.topic), nil
+	return deadletter.Topic(group)(o.topic), nil
 }
 
 // filterFlags choose dead letters.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/pgstore"
@@ -151,9 +152,9 @@ func (w *deadLetterWorld) blockWithoutRecord(m *idem.Message) {
 	letter := *m
 	letter.Topic = w.topic + ".g.dlq"
 	for name, value := range map[string]string{
-		idem.HeaderTopic: m.Topic, idem.HeaderPartition: fmt.Sprint(m.Partition), idem.HeaderOffset: fmt.Sprint(m.Offset),
-		idem.HeaderTime: m.Time.UTC().Format(time.RFC3339), idem.HeaderGroup: "g", idem.HeaderScope: "g", idem.HeaderEventType: "paid",
-		idem.HeaderEventID: id, idem.HeaderErrorClass: string(idem.ClassTooOld), idem.HeaderError: "too old",
+		deadletter.HeaderTopic: m.Topic, deadletter.HeaderPartition: fmt.Sprint(m.Partition), deadletter.HeaderOffset: fmt.Sprint(m.Offset),
+		deadletter.HeaderTime: m.Time.UTC().Format(time.RFC3339), deadletter.HeaderGroup: "g", deadletter.HeaderScope: "g", deadletter.HeaderEventType: "paid",
+		deadletter.HeaderEventID: id, deadletter.HeaderErrorClass: string(idem.ClassTooOld), deadletter.HeaderError: "too old",
 	} {
 		letter.Headers = append(letter.Headers, idem.Header{Key: name, Value: []byte(value)})
 	}

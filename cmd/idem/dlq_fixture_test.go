@@ -20,6 +20,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/internal/deadletters"
@@ -127,9 +128,9 @@ func (w *deadLetterWorld) copiesByID() map[string][]string {
 	w.t.Helper()
 	found := make(map[string][]string)
 	for _, m := range w.copies() {
-		id := headerText(m, idem.HeaderEventID)
-		require.Equal(w.t, "0", headerText(m, idem.HeaderRetry))
-		found[id] = append(found[id], headerText(m, idem.HeaderGeneration))
+		id := headerText(m, deadletter.HeaderEventID)
+		require.Equal(w.t, "0", headerText(m, deadletter.HeaderRetry))
+		found[id] = append(found[id], headerText(m, deadletter.HeaderGeneration))
 	}
 	return found
 }

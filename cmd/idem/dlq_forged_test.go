@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/deadletters"
 )
@@ -17,9 +18,9 @@ func (w *deadLetterWorld) forged(topic, scope, id string) *idem.Message {
 	at := time.Now().UTC().Format(time.RFC3339)
 	m := &idem.Message{Topic: w.topic + ".g.dlq", Key: []byte("k"), Value: []byte(`{"event_id":"` + id + `","type":"paid"}`), Time: time.Now()}
 	for _, h := range [][2]string{
-		{idem.HeaderTopic, topic}, {idem.HeaderPartition, "0"}, {idem.HeaderOffset, "7"}, {idem.HeaderTime, at}, {idem.HeaderGroup, "g"},
-		{idem.HeaderScope, scope}, {idem.HeaderEventType, "paid"}, {idem.HeaderEventID, id}, {idem.HeaderAttempts, strconv.Itoa(1)},
-		{idem.HeaderErrorClass, "failed"},
+		{deadletter.HeaderTopic, topic}, {deadletter.HeaderPartition, "0"}, {deadletter.HeaderOffset, "7"}, {deadletter.HeaderTime, at}, {deadletter.HeaderGroup, "g"},
+		{deadletter.HeaderScope, scope}, {deadletter.HeaderEventType, "paid"}, {deadletter.HeaderEventID, id}, {deadletter.HeaderAttempts, strconv.Itoa(1)},
+		{deadletter.HeaderErrorClass, "failed"},
 	} {
 		m.Headers = append(m.Headers, idem.Header{Key: h[0], Value: []byte(h[1])})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/redisstore"
@@ -100,7 +101,7 @@ func replayKilled(t *testing.T, w *deadLetterWorld, path string, flags []string)
 		killAfter(t, w, random.IntN(events/kills), append(args, "--rate", "150"), path)
 		var some []*idem.Message
 		for _, m := range w.copies() {
-			if headerText(m, idem.HeaderEventID) != "" && random.IntN(2) == 0 {
+			if headerText(m, deadletter.HeaderEventID) != "" && random.IntN(2) == 0 {
 				some = append(some, m)
 			}
 		}
@@ -149,7 +150,7 @@ func (w *deadLetterWorld) handleReopened(id string, m *idem.Message) {
 	w.t.Helper()
 	position, err := w.store.(dedup.Operator).Reopen(w.t.Context(), w.key(id))
 	require.NoError(w.t, err)
-	l := &idem.DeadLetter{Key: w.key(id), Group: "g", Message: m}
+	l := &deadletter.Event{Key: w.key(id), Group: "g", Message: m}
 	c, err := l.Redrive(position)
 	require.NoError(w.t, err)
 	w.handle(func(string) error { return nil }, c)

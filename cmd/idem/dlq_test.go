@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/internal/deadletters"
@@ -138,7 +139,7 @@ func TestReplayWantsAChoiceBetweenPayloads(t *testing.T) {
 		}
 	}
 	for _, m := range w.copies() {
-		if headerText(m, idem.HeaderEventID) == "torn" {
+		if headerText(m, deadletter.HeaderEventID) == "torn" {
 			require.Contains(t, string(m.Value), `"n":2`)
 		}
 	}
@@ -168,7 +169,7 @@ func TestReplayRemembersDeadLettersWithoutIdentity(t *testing.T) {
 	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenReplayed: 2}, again.Verdicts)
 	require.Len(t, w.copies(), 1)
 	require.Equal(t, "not json", string(w.copies()[0].Value))
-	require.Empty(t, headerText(w.copies()[0], idem.HeaderGeneration))
+	require.Empty(t, headerText(w.copies()[0], deadletter.HeaderGeneration))
 	require.Equal(t, 2, settled())
 
 	w.fail(w.copies()...) // the handler was not mended
@@ -224,7 +225,7 @@ func TestReplaySkipsOmittedValues(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
 	l := w.deadLetters()[0]
-	l.Value, l.Headers = nil, append(l.Headers, idem.Header{Key: idem.HeaderValueOmitted, Value: []byte("99")})
+	l.Value, l.Headers = nil, append(l.Headers, idem.Header{Key: deadletter.HeaderValueOmitted, Value: []byte("99")})
 	l.Time = time.Now()
 	require.NoError(t, w.producer.Produce(t.Context(), l))
 	require.Equal(t, map[string][]deadletters.Verdict{"e": {deadletters.SeenDead, deadletters.SeenOmitted}}, byEvent(w.verdicts(deadletters.Filter{}, deadletters.Decisions{})))
@@ -412,7 +413,7 @@ func TestPurge(t *testing.T) {
 	w.fail(w.events("e", 12)...)
 	byPartition := map[int32][]string{}
 	for _, m := range w.deadLetters() {
-		byPartition[m.Partition] = append(byPartition[m.Partition], headerText(m, idem.HeaderEventID))
+		byPartition[m.Partition] = append(byPartition[m.Partition], headerText(m, deadletter.HeaderEventID))
 	}
 	require.Greater(t, len(byPartition[0]), 3)
 	require.Greater(t, len(byPartition[1]), 1)
@@ -443,7 +444,7 @@ func TestPurge(t *testing.T) {
 	var left []string
 	for _, m := range w.deadLetters() {
 		require.EqualValues(t, 0, m.Partition)
-		left = append(left, headerText(m, idem.HeaderEventID))
+		left = append(left, headerText(m, deadletter.HeaderEventID))
 	}
 	require.Equal(t, byPartition[0][2:], left)
 }

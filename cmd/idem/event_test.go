@@ -75,7 +75,7 @@ func TestEventOfSeveralTypes(t *testing.T) {
 func TestEventOfCloudEvents(t *testing.T) {
 	s, known := memory()
 	for _, source := range []string{"/shop", "/" + strings.Repeat("long", 70)} {
-		id, err := idem.StandardID()(&idem.Message{Headers: []idem.Header{
+		id, err := idem.StandardID().Extract(&idem.Message{Headers: []idem.Header{
 			{Key: "ce_source", Value: []byte(source)}, {Key: "ce_id", Value: []byte("1")},
 		}})
 		require.NoError(t, err)

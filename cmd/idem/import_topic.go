@@ -17,11 +17,11 @@ import (
 
 // identity is where a record says which event it is.
 type identity struct {
-	id, typ, tenant idem.IDFunc // tenant may be nil
+	id, typ, tenant idem.Extractor // tenant may be the zero value
 }
 
 func (f *importFlags) identity() identity {
-	either := func(header, field string, without idem.IDFunc) idem.IDFunc {
+	either := func(header, field string, without idem.Extractor) idem.Extractor {
 		switch {
 		case header != "":
 			return idem.FromHeader(header)
@@ -195,8 +195,8 @@ func (im *importer) readTopic(ctx context.Context, client sarama.Client, spans [
 func (im *importer) addRecord(ctx context.Context, which identity, m *idem.Message) error {
 	where := fmt.Sprintf("%s/%d/%d", m.Topic, m.Partition, m.Offset)
 	var parts [3]string
-	for i, find := range []idem.IDFunc{which.typ, which.id, which.tenant} {
-		part, err := find(m)
+	for i, find := range []idem.Extractor{which.typ, which.id, which.tenant} {
+		part, err := find.Extract(m)
 		switch {
 		case errors.Is(err, idem.ErrNotFound):
 			im.counts.NoIdentity++

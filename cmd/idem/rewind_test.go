@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/pgstore"
@@ -211,7 +212,7 @@ func TestOperationsOnKafka(t *testing.T) {
 	w := newRealDeadLetterWorld(t, memstore.New(memstore.Volatile()))
 	w.fail(w.events("e", 8)...)
 	for _, m := range w.deadLetters() {
-		require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key(headerText(m, idem.HeaderEventID)), time.Hour, "no"))
+		require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key(headerText(m, deadletter.HeaderEventID)), time.Hour, "no"))
 	}
 	require.NoError(t, w.open().purge(t.Context(), false))
 	require.Empty(t, w.deadLetters())

@@ -16,6 +16,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/observe"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -64,7 +65,7 @@ func (e *engine) Produce(_ context.Context, msgs ...*idem.Message) error {
 	return nil
 }
 
-func (e *engine) ObserveClaim(_ context.Context, c idem.ClaimEvent) {
+func (e *engine) ObserveClaim(_ context.Context, c observe.ClaimEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if errors.Is(c.Err, dedup.ErrUnknownCommit) {
@@ -75,7 +76,7 @@ func (e *engine) ObserveClaim(_ context.Context, c idem.ClaimEvent) {
 	}
 }
 
-func (e *engine) ObserveStore(_ context.Context, l idem.StoreEvent) {
+func (e *engine) ObserveStore(_ context.Context, l observe.StoreEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l.Down {
@@ -103,7 +104,7 @@ func newEngine(t testing.TB, s *pgstore.Store, register func(*engine, *idem.Rout
 	r := idem.NewRouter(idem.ID(idem.FromHeader("event-id")), idem.Type(idem.FromHeader("event-type")))
 	register(e, r)
 	p, err := idem.NewProcessor(r, idem.Config{
-		Store: s, Scope: "orders", Producer: e, Observers: []idem.Observer{e}, BusyWait: idem.Forever,
+		Store: s, Scope: "orders", Producer: e, Observers: []observe.Observer{e}, BusyWait: idem.Forever,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -29,9 +30,9 @@ var quickRetry = idem.Retry(idem.RetryPolicy{MaxAttempts: 3, MinBackoff: time.Mi
 func classOf(m *idem.Message) (class idem.Class, id string) {
 	for _, h := range m.Headers {
 		switch h.Key {
-		case idem.HeaderErrorClass:
+		case deadletter.HeaderErrorClass:
 			class = idem.Class(h.Value)
-		case idem.HeaderEventID:
+		case deadletter.HeaderEventID:
 			id = string(h.Value)
 		}
 	}

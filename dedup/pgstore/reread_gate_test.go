@@ -21,7 +21,7 @@ func TestUndecodedEventIsMovedOn_Rule3(t *testing.T) {
 	}
 	e := newEngine(t, s, func(e *engine, r *idem.Router) {
 		idem.OnTx(r, "paid", e.write, oneTry, idem.RetryTopics(100*time.Millisecond, time.Second), idem.Decode(func(m *idem.Message, _ any) error {
-			if id, _ := idem.FromHeader("event-id")(m); id != "e2" || len(says) == 0 {
+			if id, _ := idem.FromHeader("event-id").Extract(m); id != "e2" || len(says) == 0 {
 				return nil
 			}
 			err := says[0]

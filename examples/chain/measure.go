@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/examples/payments/provider"
 )
 
@@ -94,8 +94,8 @@ func (c *chain) look(ctx context.Context) (f found, events []string, err error) 
 	f.orderIDs, f.orderRecords = len(ids), records
 	f.foreignIDs += foreign(ids, payments, c.orderEvent)
 	for _, t := range []string{
-		idem.DeadLetterTopic(c.orderGroup)(c.payments),
-		idem.DeadLetterTopic(c.notifierGroup)(c.orders),
+		deadletter.Topic(c.orderGroup)(c.payments),
+		deadletter.Topic(c.notifierGroup)(c.orders),
 	} {
 		_, n, err := c.read(ctx, t)
 		if err != nil {

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/examples/internal/cli"
+	"github.com/idem-go/idem/observe"
 )
 
 // counter counts the deliveries of a worker by outcome. Duplicates are no errors: Kafka delivers at
@@ -19,26 +19,26 @@ type counter struct {
 }
 
 var (
-	_ idem.ClaimObserver      = (*counter)(nil)
-	_ idem.HandledObserver    = (*counter)(nil)
-	_ idem.RetryObserver      = (*counter)(nil)
-	_ idem.DuplicateObserver  = (*counter)(nil)
-	_ idem.DeadLetterObserver = (*counter)(nil)
+	_ observe.ClaimObserver      = (*counter)(nil)
+	_ observe.HandledObserver    = (*counter)(nil)
+	_ observe.RetryObserver      = (*counter)(nil)
+	_ observe.DuplicateObserver  = (*counter)(nil)
+	_ observe.DeadLetterObserver = (*counter)(nil)
 )
 
 // ObserveClaim counts a delivery by the answer of the store. Busy is not a final answer, because
 // the event is claimed again.
-func (c *counter) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
+func (c *counter) ObserveClaim(_ context.Context, e observe.ClaimEvent) {
 	if e.Err == nil && e.Verdict != dedup.Busy {
 		c.deliveries.Add(1)
 	}
 }
 
 // ObserveRetry subtracts one, because the same delivery is claimed again.
-func (c *counter) ObserveRetry(context.Context, idem.RetryEvent) { c.deliveries.Add(-1) }
+func (c *counter) ObserveRetry(context.Context, observe.RetryEvent) { c.deliveries.Add(-1) }
 
 // ObserveHandled counts runs of the handler.
-func (c *counter) ObserveHandled(_ context.Context, e idem.HandledEvent) {
+func (c *counter) ObserveHandled(_ context.Context, e observe.HandledEvent) {
 	if e.Err == nil {
 		c.sent.Add(1)
 	} else {
@@ -47,11 +47,11 @@ func (c *counter) ObserveHandled(_ context.Context, e idem.HandledEvent) {
 }
 
 // ObserveDuplicate counts skipped deliveries.
-func (c *counter) ObserveDuplicate(context.Context, idem.DuplicateEvent) { c.duplicates.Add(1) }
+func (c *counter) ObserveDuplicate(context.Context, observe.DuplicateEvent) { c.duplicates.Add(1) }
 
 // ObserveDeadLetter counts dead letters. The store never sees a record without identity, so that
 // such a delivery is counted here.
-func (c *counter) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
+func (c *counter) ObserveDeadLetter(_ context.Context, e observe.DeadLetterEvent) {
 	c.deadLettered.Add(1)
 	if e.Key.ID == "" {
 		c.deliveries.Add(1)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/observe"
 )
 
 // demoWorker is a worker with a plug to pull.
@@ -57,7 +58,7 @@ func (d *demo) config(name string, p *plug) consumer.Config {
 		Grace:                  3 * time.Second,
 		CommitInterval:         250 * time.Millisecond,
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
-		Observers:              []idem.Observer{d.counts},
+		Observers:              []observe.Observer{d.counts},
 		Logger:                 d.log.With("worker", name),
 		Sarama: func(c *sarama.Config) {
 			c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, p

@@ -17,6 +17,7 @@ import (
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/examples/internal/telemetry"
+	"github.com/idem-go/idem/observe"
 )
 
 // scope is the namespace of the events in the store. The scope differs from the consumer group, so
@@ -88,7 +89,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 		Lease:      o.lease,
 		// A notification that can never be sent goes to <topic>.<group>.dlq.
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
-		Observers:              []idem.Observer{counts, watch},
+		Observers:              []observe.Observer{counts, watch},
 		Logger:                 o.log,
 	}
 	stopPage, err := o.servePage(ctx, &cfg, store)

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/idem-go/idem/deadletter"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/idem-go/idem"
 )
 
 // measure counts the results after the demonstration.
@@ -23,9 +22,9 @@ func (d *demo) measure(p plan, s *summary) error {
 	// A record that is redelivered after a kill may have two dead letters. Both count as one.
 	given, values, origins := make(map[event]bool), make(map[string]bool), make(map[string]bool)
 	for _, r := range letters {
-		origins[header(r, idem.HeaderPartition)+"/"+header(r, idem.HeaderOffset)] = true
+		origins[header(r, deadletter.HeaderPartition)+"/"+header(r, deadletter.HeaderOffset)] = true
 		values[string(r.Value)] = true
-		given[event{header(r, idem.HeaderEventType), header(r, idem.HeaderEventID)}] = true
+		given[event{header(r, deadletter.HeaderEventType), header(r, deadletter.HeaderEventID)}] = true
 	}
 	s.deadLettered = len(origins)
 	for _, e := range p.events {
@@ -47,7 +46,7 @@ func (d *demo) measure(p plan, s *summary) error {
 
 // deadLetters reads the dead-letter topic from beginning to end. A missing topic has no records.
 func (d *demo) deadLetters(ctx context.Context) ([]*kgo.Record, error) {
-	topic := idem.DeadLetterTopic(d.group)(d.topic)
+	topic := deadletter.Topic(d.group)(d.topic)
 	ends, err := d.admin.ListEndOffsets(ctx, topic)
 	if err != nil {
 		return nil, err

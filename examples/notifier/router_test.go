@@ -14,6 +14,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 )
 
 // sendLog is a sender that records calls. fail, if not nil, answers each call.
@@ -33,7 +34,7 @@ func (s *sendLog) Send(_ context.Context, n notification, key string) error {
 	return nil
 }
 
-func newProcessor(t *testing.T, send sender, observers ...idem.Observer) *idem.Processor {
+func newProcessor(t *testing.T, send sender, observers ...observe.Observer) *idem.Processor {
 	t.Helper()
 	p, err := idem.NewProcessor(newRouter(send, 4*time.Hour), idem.Config{
 		Store: memstore.New(), Scope: "any-group", Producer: discard{}, Observers: observers,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 )
 
 var sample = notification{
@@ -62,7 +63,7 @@ func settle(t *testing.T, send sender, opts ...idem.Option) settled {
 		return notify(send)(ctx, e)
 	})
 	p, err := idem.NewProcessor(router, idem.Config{
-		Store: memstore.New(), Scope: "test", Producer: discard{}, Observers: []idem.Observer{&classes{&out.class}},
+		Store: memstore.New(), Scope: "test", Producer: discard{}, Observers: []observe.Observer{&classes{&out.class}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
@@ -79,7 +80,7 @@ func (discard) Produce(context.Context, ...*idem.Message) error { return nil }
 
 type classes struct{ last *idem.Class }
 
-func (c *classes) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) { *c.last = e.Class }
+func (c *classes) ObserveDeadLetter(_ context.Context, e observe.DeadLetterEvent) { *c.last = e.Class }
 
 func TestWebhookAnswers(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // A consumer without a store moves over in three steps. The import records its past effects. A run
@@ -35,7 +36,7 @@ func TestMovedOver_Idempotent(t *testing.T) {
 	shadowed := &stats{}
 	shadow, err := idem.NewProcessor(newRouter(handler{worker: "shadow", auditOn: true}), idem.Config{
 		Store: store, Scope: "orderstatus", Producer: s, BusyWait: idem.Forever, Shadow: true,
-		Observers: []idem.Observer{shadowed}, Logger: slog.New(slog.DiscardHandler),
+		Observers: []observe.Observer{shadowed}, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	defer shadow.Close()

@@ -23,6 +23,7 @@ import (
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/examples/internal/telemetry"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
@@ -137,7 +138,7 @@ func (o options) work(ctx context.Context) error {
 	return err
 }
 
-func (o options) config(store *pgstore.Store, observers ...idem.Observer) consumer.Config {
+func (o options) config(store *pgstore.Store, observers ...observe.Observer) consumer.Config {
 	return consumer.Config{
 		Brokers:    strings.Split(o.brokers, ","),
 		Group:      o.group,

@@ -15,9 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
@@ -28,7 +30,7 @@ type shop struct {
 	pool      *pgxpool.Pool
 	processor *idem.Processor
 	stats     *stats
-	retries   chan idem.RetryEvent
+	retries   chan observe.RetryEvent
 	offset    int64
 
 	mu          sync.Mutex
@@ -50,10 +52,10 @@ func newShop(t testing.TB, orders int64, emit ...string) *shop {
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 
-	s := &shop{t: t, pool: pool, stats: &stats{}, retries: make(chan idem.RetryEvent, 1000)}
+	s := &shop{t: t, pool: pool, stats: &stats{}, retries: make(chan observe.RetryEvent, 1000)}
 	s.processor, err = idem.NewProcessor(newRouter(handler{"test", true, strings.Join(emit, ""), pgoutbox.New(pool)}), idem.Config{
 		Store: store, Scope: "orderstatus", Producer: s, BusyWait: idem.Forever,
-		Observers: []idem.Observer{s.stats, s}, Logger: slog.New(slog.DiscardHandler),
+		Observers: []observe.Observer{s.stats, s}, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.processor.Close()) })
@@ -67,7 +69,7 @@ func (s *shop) Produce(_ context.Context, msgs ...*idem.Message) error {
 	return nil
 }
 
-func (s *shop) ObserveRetry(_ context.Context, e idem.RetryEvent) { s.retries <- e }
+func (s *shop) ObserveRetry(_ context.Context, e observe.RetryEvent) { s.retries <- e }
 
 // message returns a delivery of a payment as a new record.
 func (s *shop) message(payment string, order int64) *idem.Message {
@@ -123,7 +125,7 @@ func (s *shop) requireNoDeadLetters() {
 	defer s.mu.Unlock()
 	for _, m := range s.deadLetters {
 		h := headers(m)
-		require.Fail(s.t, "dead letter", "%s: %s: %s", h[idem.HeaderEventID], h[idem.HeaderErrorClass], h[idem.HeaderError])
+		require.Fail(s.t, "dead letter", "%s: %s: %s", h[deadletter.HeaderEventID], h[deadletter.HeaderErrorClass], h[deadletter.HeaderError])
 	}
 }
 
@@ -183,9 +185,9 @@ func TestOrderPaidTwice(t *testing.T) {
 	letter, headers := s.deadLetter()
 	require.Equal(t, "payments.orderstatus.dlq", letter.Topic)
 	require.Equal(t, second.Value, letter.Value)
-	require.Equal(t, "permanent", headers[idem.HeaderErrorClass])
-	require.Contains(t, headers[idem.HeaderError], "order 1 paid twice: by pay-1, and now by pay-2")
-	require.Equal(t, "pay-2", headers[idem.HeaderEventID])
+	require.Equal(t, "permanent", headers[deadletter.HeaderErrorClass])
+	require.Contains(t, headers[deadletter.HeaderError], "order 1 paid twice: by pay-1, and now by pay-2")
+	require.Equal(t, "pay-2", headers[deadletter.HeaderEventID])
 	s.requirePaid(1, "pay-1")
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`), "what the second payment did must be rolled back")
 }
@@ -203,7 +205,7 @@ func TestOrderPaidTwiceAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	_, headers := s.deadLetter()
-	require.Contains(t, headers[idem.HeaderError], "order 1 paid twice")
+	require.Contains(t, headers[deadletter.HeaderError], "order 1 paid twice")
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'paid'`))
 }
@@ -228,8 +230,8 @@ func TestOrderNeverComes(t *testing.T) {
 	s := newShop(t, 1)
 	s.deliver(s.message("pay-2", 2))
 	_, headers := s.deadLetter()
-	require.Equal(t, "failed", headers[idem.HeaderErrorClass])
-	require.Contains(t, headers[idem.HeaderError], "order 2 does not exist yet")
+	require.Equal(t, "failed", headers[deadletter.HeaderErrorClass])
+	require.Contains(t, headers[deadletter.HeaderError], "order 2 does not exist yet")
 	require.NotEmpty(t, s.retries)
 	require.Zero(t, s.count(`SELECT count(*) FROM order_effects`))
 }
@@ -263,7 +265,7 @@ func TestBadPayments(t *testing.T) {
 			m.Value = []byte(c.value)
 			s.deliver(m)
 			letter, headers := s.deadLetter()
-			require.Equal(t, c.class, headers[idem.HeaderErrorClass], headers[idem.HeaderError])
+			require.Equal(t, c.class, headers[deadletter.HeaderErrorClass], headers[deadletter.HeaderError])
 			require.Equal(t, c.value, string(letter.Value))
 			require.Zero(t, s.count(`SELECT count(*) FROM order_effects`))
 			require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'pending'`))

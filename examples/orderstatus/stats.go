@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 // stats counts the outcomes of deliveries.
@@ -19,7 +19,7 @@ type stats struct {
 }
 
 // ObserveClaim counts committed runs. A commit may still fail after a handler has succeeded.
-func (s *stats) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
+func (s *stats) ObserveClaim(_ context.Context, e observe.ClaimEvent) {
 	if e.Verdict.Held() {
 		if e.Err != nil {
 			s.failed.Add(1)
@@ -30,7 +30,7 @@ func (s *stats) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
 }
 
 // ObserveDuplicate counts duplicates, and separately those that Kafka redelivered.
-func (s *stats) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
+func (s *stats) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) {
 	s.duplicates.Add(1)
 	if e.SameRecord {
 		s.redelivered.Add(1)
@@ -38,11 +38,11 @@ func (s *stats) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
 }
 
 // ObserveDeadLetter counts dead letters.
-func (s *stats) ObserveDeadLetter(context.Context, idem.DeadLetterEvent) { s.deadLetters.Add(1) }
+func (s *stats) ObserveDeadLetter(context.Context, observe.DeadLetterEvent) { s.deadLetters.Add(1) }
 
 // ObserveRebalance counts assignments of partitions to this worker.
-func (s *stats) ObserveRebalance(_ context.Context, e idem.RebalanceEvent) {
-	if e.Kind == idem.Assigned {
+func (s *stats) ObserveRebalance(_ context.Context, e observe.RebalanceEvent) {
+	if e.Kind == observe.Assigned {
 		s.assignments.Add(1)
 	}
 }

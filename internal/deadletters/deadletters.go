@@ -16,7 +16,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/kafkalog"
 )
@@ -37,7 +37,7 @@ func (l *NamedStore) Operator() dedup.Operator { return l.Store.(dedup.Operator)
 type Config struct {
 	// Client must live as long as the [Queue].
 	Client sarama.Client
-	// Topic is the dead-letter topic, [idem.DeadLetterTopic](group)(source) unless the group gave it another name.
+	// Topic is the dead-letter topic, [deadletter.Topic](group)(source) unless the group gave it another name.
 	Topic string
 	// Source is the topic that the records of the dead letters must come from. Empty: any. Others are never replayed (G-03).
 	Source string
@@ -102,7 +102,7 @@ func TopicsOf(client sarama.Client, group string) ([]string, error) {
 func topicsOf(all []string, group string) (ours []string) {
 	exists := func(source string) bool { return slices.Contains(all, source) }
 	for _, t := range all {
-		source, ok := strings.CutSuffix(t, idem.DeadLetterTopic(group)(""))
+		source, ok := strings.CutSuffix(t, deadletter.Topic(group)(""))
 		if !ok {
 			continue
 		}

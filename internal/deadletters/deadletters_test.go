@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -19,9 +20,9 @@ import (
 func deadLetter(id, class string, at time.Time) *idem.Message {
 	m := &idem.Message{Topic: "orders.g.dlq", Key: []byte(id), Value: []byte(`{"event_id":"` + id + `","type":"paid"}`), Time: at}
 	for _, h := range [][2]string{
-		{idem.HeaderTopic, "orders"}, {idem.HeaderPartition, "0"}, {idem.HeaderOffset, "7"}, {idem.HeaderTime, at.UTC().Format(time.RFC3339)},
-		{idem.HeaderGroup, "g"}, {idem.HeaderScope, "g"}, {idem.HeaderEventType, "paid"}, {idem.HeaderEventID, id},
-		{idem.HeaderAttempts, strconv.Itoa(1)}, {idem.HeaderErrorClass, class},
+		{deadletter.HeaderTopic, "orders"}, {deadletter.HeaderPartition, "0"}, {deadletter.HeaderOffset, "7"}, {deadletter.HeaderTime, at.UTC().Format(time.RFC3339)},
+		{deadletter.HeaderGroup, "g"}, {deadletter.HeaderScope, "g"}, {deadletter.HeaderEventType, "paid"}, {deadletter.HeaderEventID, id},
+		{deadletter.HeaderAttempts, strconv.Itoa(1)}, {deadletter.HeaderErrorClass, class},
 	} {
 		m.Headers = append(m.Headers, idem.Header{Key: h[0], Value: []byte(h[1])})
 	}
@@ -58,11 +59,11 @@ func TestFilter_WhatCouldNotBeDecoded(t *testing.T) {
 	broken := header(header(w.event("other", ""), "event-id", "e1"), "event-type", "paid")
 	broken.Value = []byte(`{"amount":`)
 	w.handle(func(string) error { return nil }, broken)
-	require.Equal(t, "e1", headerText(w.deadLetters()[0], idem.HeaderEventID))
+	require.Equal(t, "e1", headerText(w.deadLetters()[0], deadletter.HeaderEventID))
 	unknown := header(w.event("other", ""), "event-id", "e3")
 	unknown.Value = []byte("no JSON")
 	w.handle(func(string) error { return nil }, unknown)
-	require.Empty(t, headerText(w.deadLetters()[1], idem.HeaderScope), "it has no type, and so no key")
+	require.Empty(t, headerText(w.deadLetters()[1], deadletter.HeaderScope), "it has no type, and so no key")
 	count := func(f Filter) (n int) {
 		_, err := Scan(t.Context(), w.client, []string{"orders.g.dlq"}, f, func(*Found) (bool, error) { n++; return true, nil })
 		require.NoError(t, err)
@@ -121,7 +122,7 @@ func TestOpenAndGet(t *testing.T) {
 		l, err := q.Get(t.Context(), Place{m.Partition, m.Offset})
 		require.NoError(t, err)
 		d := l.Detail(true)
-		require.Equal(t, headerText(m, idem.HeaderEventID), d.ID)
+		require.Equal(t, headerText(m, deadletter.HeaderEventID), d.ID)
 		require.Equal(t, string(m.Value), d.Payload.Text)
 		require.Nil(t, l.Detail(false).Payload)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -83,7 +84,7 @@ func TestReplay_ForgedFormerIdentity_G03(t *testing.T) {
 	for _, id := range []string{"victim", "unknown"} {
 		forged := w.copies()[0]
 		for i := range forged.Headers {
-			if forged.Headers[i].Key == idem.HeaderEventID {
+			if forged.Headers[i].Key == deadletter.HeaderEventID {
 				forged.Headers[i].Value = []byte(id)
 			}
 		}

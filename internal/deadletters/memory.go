@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -27,20 +27,20 @@ func memoryKey(scope string, parts ...string) dedup.Key {
 	return key
 }
 
-func originParts(l *idem.DeadLetter) []string {
+func originParts(l *deadletter.Event) []string {
 	return []string{l.Message.Topic, strconv.Itoa(int(l.Message.Partition)), strconv.FormatInt(l.Message.Offset, 10)}
 }
 
 // letterKey is by which the store remembers that a dead letter without identity was published again (T-10): where its record came from, and
 // when it failed. Without the time, a dead letter that came back because its handler was not mended yet would count as replayed, never be
 // replayed again, and be purged.
-func deadLetterKey(scope string, l *idem.DeadLetter) dedup.Key {
+func deadLetterKey(scope string, l *deadletter.Event) dedup.Key {
 	return memoryKey(scope, append(originParts(l), strconv.FormatInt(l.LastFailure.UnixMilli(), 10))...)
 }
 
 // replayKeys are by which the store counts how often a record was published again without being reopened: one key for each time, up to
 // [MaxGenerations]. The time of failure of the dead letter is kept with it, so that a replay that is repeated counts once.
-func replayKeys(scope string, l *idem.DeadLetter) (keys [MaxGenerations]dedup.Key) {
+func replayKeys(scope string, l *deadletter.Event) (keys [MaxGenerations]dedup.Key) {
 	for i := range keys {
 		keys[i] = memoryKey(scope, append(originParts(l), "replay", strconv.Itoa(i+1))...)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/kafkalog"
 )
@@ -167,7 +168,7 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 			r.skipped(j)
 			return nil
 		case errors.Is(err, idem.ErrTooLarge):
-			j.Verdict, j.Note = SeenTooLarge, fmt.Sprintf("raise max.message.bytes of %s and replay again: %v", idem.RetryTopic(l.DeadLetter.Message.Topic, r.q.Group, 0), err)
+			j.Verdict, j.Note = SeenTooLarge, fmt.Sprintf("raise max.message.bytes of %s and replay again: %v", deadletter.RetryTopic(l.DeadLetter.Message.Topic, r.q.Group, 0), err)
 			r.skipped(j)
 			return nil
 		case err != nil:
@@ -225,7 +226,7 @@ func (r *replayer) do(ctx context.Context, j *Judged) error {
 	if j.Action == ActUnblock {
 		return r.unblock(ctx, j)
 	}
-	if err := r.haveTopic(idem.RetryTopic(j.DeadLetter.Message.Topic, r.q.Group, 0)); err != nil {
+	if err := r.haveTopic(deadletter.RetryTopic(j.DeadLetter.Message.Topic, r.q.Group, 0)); err != nil {
 		return err
 	}
 	position, err := r.position(ctx, j)
@@ -248,7 +249,7 @@ func (r *replayer) position(ctx context.Context, j *Judged) (dedup.Position, err
 	case ActReopen:
 		return r.reopen(ctx, j)
 	case ActForce:
-		return dedup.Position{Generation: j.DeadLetter.Generation + 1}, nil
+		return dedup.Position{Generation: j.DeadLetter.Position.Generation + 1}, nil
 	default:
 		return dedup.Position{}, nil
 	}
@@ -264,7 +265,7 @@ func (r *replayer) unblock(ctx context.Context, j *Judged) error {
 	e := j.deferred
 	position, err := r.reopen(ctx, j)
 	if errors.Is(err, dedup.ErrNotDead) && j.recordless {
-		position, err = dedup.Position{Generation: max(e.Position.Generation, j.DeadLetter.Generation) + 1}, nil
+		position, err = dedup.Position{Generation: max(e.Position.Generation, j.DeadLetter.Position.Generation) + 1}, nil
 	}
 	if err != nil {
 		return err

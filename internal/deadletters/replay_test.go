@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // places are where the dead letters of an event are.
 func (w *world) places(id string) (at []Place) {
 	w.t.Helper()
 	for _, m := range w.deadLetters() {
-		if headerText(m, idem.HeaderEventID) == id {
+		if headerText(m, deadletter.HeaderEventID) == id {
 			at = append(at, Place{m.Partition, m.Offset})
 		}
 	}

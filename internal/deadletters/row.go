@@ -42,7 +42,7 @@ func (l *Found) Row() Row {
 		return row
 	}
 	t := l.DeadLetter
-	row.Class, row.Error, row.Attempts, row.Generation, row.Omitted, row.Group = t.Class, t.Error, t.Attempts, t.Generation, t.Omitted, t.Group
+	row.Class, row.Error, row.Attempts, row.Generation, row.Omitted, row.Group = t.Class, t.Error, t.Attempts, t.Position.Generation, t.Omitted, t.Group
 	row.Tenant, row.Scope = t.Key.Tenant, t.Key.Scope
 	row.Type, row.ID = cmp.Or(t.Key.Type, t.Type), cmp.Or(t.Key.ID, t.ID)
 	row.Origin = fmt.Sprintf("%s/%d/%d", t.Message.Topic, t.Message.Partition, t.Message.Offset)

@@ -14,6 +14,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
@@ -66,7 +67,7 @@ type Found struct {
 	Topic  string
 	Record *idem.Message
 	// DeadLetter is what the record says, nil if it is not a dead letter, and Err says why not.
-	DeadLetter *idem.DeadLetter
+	DeadLetter *deadletter.Event
 	Err        error
 }
 
@@ -92,21 +93,21 @@ func (f *Filter) sameEvents(l *Found) bool {
 }
 
 // sameFound is sameEvents of a dead letter without identity, by what was found of its event.
-func (f *Filter) sameFound(l *idem.DeadLetter) bool {
+func (f *Filter) sameFound(l *deadletter.Event) bool {
 	found := f.Scope == "" && (f.ID == "" || f.ID == l.ID) && (len(f.Types) == 0 || slices.Contains(f.Types, l.Type))
 	return found || f.ID != "" && f.carriedBy(l.Message)
 }
 
 // carriedBy reports whether a record without identity says that it is the event.
 func (f *Filter) carriedBy(m *idem.Message) bool {
-	id, err := idem.StandardID()(m)
+	id, err := idem.StandardID().Extract(m)
 	if err != nil || id != f.ID {
 		return false
 	}
 	if len(f.Types) == 0 {
 		return true
 	}
-	typ, err := idem.StandardType()(m)
+	typ, err := idem.StandardType().Extract(m)
 	return err == nil && slices.Contains(f.Types, typ)
 }
 
@@ -183,8 +184,8 @@ var legalTopic = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 func foundIn(m *idem.Message) *Found {
 	l := &Found{Place: Place{m.Partition, m.Offset}, Topic: m.Topic, Record: m}
-	if l.DeadLetter, l.Err = idem.ParseDeadLetter(m); l.Err == nil && !legalTopic.MatchString(l.DeadLetter.Message.Topic) {
-		l.DeadLetter, l.Err = nil, fmt.Errorf("%w: header %s: not the name of a topic", idem.ErrNotDeadLetter, idem.HeaderTopic) // G-03
+	if l.DeadLetter, l.Err = deadletter.Parse(m); l.Err == nil && !legalTopic.MatchString(l.DeadLetter.Message.Topic) {
+		l.DeadLetter, l.Err = nil, fmt.Errorf("%w: header %s: not the name of a topic", deadletter.ErrNotDeadLetter, deadletter.HeaderTopic) // G-03
 	}
 	return l
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // Survey is what a first reading finds out: which dead letters belong to the same event, and whether they say the same. Of each
@@ -71,7 +72,7 @@ func (s *Survey) note(l *Found) error {
 	default:
 		k.differ = k.differ || k.value != value
 	}
-	generation, failed := uint64(l.DeadLetter.Generation)+1, l.Failed().UnixMilli()
+	generation, failed := uint64(l.DeadLetter.Position.Generation)+1, l.Failed().UnixMilli()
 	if s.filter.match(l) && (generation > k.generation || generation == k.generation && failed > k.failed) {
 		k.chosen, k.generation, k.failed = l.Place, generation, failed
 	}
@@ -103,12 +104,12 @@ func (s *Survey) doubt(j *Judged) {
 func (s *Survey) RetryTopics(group string) []string {
 	var topics []string
 	for _, origin := range slices.Sorted(maps.Keys(s.origins)) {
-		topics = append(topics, idem.RetryTopic(origin, group, 0))
+		topics = append(topics, deadletter.RetryTopic(origin, group, 0))
 	}
 	return topics
 }
 
-func eventDigest(l *idem.DeadLetter) digest {
+func eventDigest(l *deadletter.Event) digest {
 	sum := sha256.Sum256([]byte(l.Key.String()))
 	return digest(sum[:16])
 }

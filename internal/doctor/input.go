@@ -7,8 +7,8 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/internal/redact"
 )
 
@@ -68,7 +68,7 @@ func (o Options) withDefaults(group string) Options {
 	o.Rebalance, o.Session = cmp.Or(o.Rebalance, d.Rebalance), cmp.Or(o.Session, d.Session)
 	o.Lanes, o.Instances = cmp.Or(o.Lanes, d.Lanes), cmp.Or(o.Instances, d.Instances)
 	if o.DeadLetterTopic == nil {
-		o.DeadLetterTopic = idem.DeadLetterTopic(group)
+		o.DeadLetterTopic = deadletter.Topic(group)
 	}
 	return o
 }

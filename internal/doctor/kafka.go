@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // checkKafka examines the cluster. The error means that ctx has ended.
@@ -113,7 +112,7 @@ func (k *kafkaDoctor) findSources(r *Findings) {
 		}
 	}
 	k.sources = slices.DeleteFunc(slices.Clone(k.sources), func(t string) bool {
-		return strings.Contains(t, idem.RetryTopic("", k.in.Group, 0)) // consumed beside its source
+		return strings.Contains(t, deadletter.RetryTopic("", k.in.Group, 0)) // consumed beside its source
 	})
 	slices.Sort(k.sources)
 	k.sources = slices.Compact(k.sources)

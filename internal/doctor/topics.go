@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // checkTopics checks the consumed topics, and the group's dead-letter and retry topics of each.
@@ -17,9 +17,9 @@ func (k *kafkaDoctor) checkTopics(r *Findings) {
 	wanted := slices.Clone(k.sources)
 	for _, source := range k.sources {
 		wanted = append(wanted, k.deadLetters(source))
-		retries[source] = []string{idem.RetryTopic(source, k.in.Group, 0)}
+		retries[source] = []string{deadletter.RetryTopic(source, k.in.Group, 0)}
 		for _, delay := range k.opt.RetryDelays {
-			retries[source] = append(retries[source], idem.RetryTopic(source, k.in.Group, delay))
+			retries[source] = append(retries[source], deadletter.RetryTopic(source, k.in.Group, delay))
 		}
 		wanted = append(wanted, retries[source]...)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/internal/deadletters"
 )
 
@@ -46,7 +46,7 @@ func DeadLetters(ctx context.Context, client sarama.Client, group string, q Quer
 		return all, err
 	}
 	if q.Topic != "" {
-		all.Topics = []string{idem.DeadLetterTopic(group)(q.Topic)}
+		all.Topics = []string{deadletter.Topic(group)(q.Topic)}
 	} else {
 		var err error
 		if all.Topics, err = deadletters.TopicsOf(client, group); err != nil {
@@ -76,7 +76,7 @@ func deadLetterOf(l *deadletters.Found) DeadLetter {
 	x, m := l.DeadLetter, l.DeadLetter.Message
 	return DeadLetter{
 		Topic: l.Topic, Partition: l.Partition, Offset: l.Offset, Class: string(x.Class), Error: x.Error, Attempts: x.Attempts,
-		Generation: x.Generation, First: moment(x.FirstFailure), Last: moment(x.LastFailure),
+		Generation: x.Position.Generation, First: moment(x.FirstFailure), Last: moment(x.LastFailure),
 		Origin: &Origin{m.Topic, m.Partition, m.Offset, moment(m.Time)}, Written: l.Record.Time,
 	}
 }

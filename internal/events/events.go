@@ -34,7 +34,7 @@ func (q Query) Key() dedup.Key {
 
 // CloudEventID is the ID that handlers make of the source and the id of a CloudEvent.
 func CloudEventID(source, id string) (string, error) {
-	return idem.StandardID()(&idem.Message{Headers: []idem.Header{
+	return idem.StandardID().Extract(&idem.Message{Headers: []idem.Header{
 		{Key: "ce_id", Value: []byte(id)}, {Key: "ce_source", Value: []byte(source)},
 	}})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/internal/deadletters"
@@ -199,9 +200,9 @@ func TestDeadLetters(t *testing.T) {
 	write := func(topic, id, tenant string) {
 		m := &idem.Message{Topic: topic, Value: []byte("{}"), Time: time.Now()}
 		for _, h := range [][2]string{
-			{idem.HeaderTopic, strings.Split(topic, ".")[0]}, {idem.HeaderPartition, "0"}, {idem.HeaderOffset, "7"},
-			{idem.HeaderTime, time.Now().UTC().Format(time.RFC3339)}, {idem.HeaderGroup, "g"}, {idem.HeaderScope, "billing"},
-			{idem.HeaderEventType, "order"}, {idem.HeaderEventID, id}, {idem.HeaderTenant, tenant}, {idem.HeaderAttempts, "1"}, {idem.HeaderErrorClass, "failed"},
+			{deadletter.HeaderTopic, strings.Split(topic, ".")[0]}, {deadletter.HeaderPartition, "0"}, {deadletter.HeaderOffset, "7"},
+			{deadletter.HeaderTime, time.Now().UTC().Format(time.RFC3339)}, {deadletter.HeaderGroup, "g"}, {deadletter.HeaderScope, "billing"},
+			{deadletter.HeaderEventType, "order"}, {deadletter.HeaderEventID, id}, {deadletter.HeaderTenant, tenant}, {deadletter.HeaderAttempts, "1"}, {deadletter.HeaderErrorClass, "failed"},
 		} {
 			if h[1] != "" {
 				m.Headers = append(m.Headers, idem.Header{Key: h[0], Value: []byte(h[1])})

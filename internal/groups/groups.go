@@ -11,8 +11,7 @@ import (
 	"strings"
 
 	"github.com/IBM/sarama"
-
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // Member is a member of a consumer group with its assignment.
@@ -125,6 +124,6 @@ func Error(group string, err error) error {
 
 // IsRetryOf reports whether topic is a retry topic of the group for events of source.
 func IsRetryOf(topic, source, group string) bool {
-	retry := idem.RetryTopic(source, group, 0)
+	retry := deadletter.RetryTopic(source, group, 0)
 	return topic == retry || strings.HasPrefix(topic, retry+".")
 }

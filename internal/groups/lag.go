@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // Kind is the role of a topic for a group.
@@ -36,7 +35,7 @@ type Query struct {
 	// are always included.
 	Topics []string
 	// DeadLetterTopic returns the dead-letter topic of a topic, like Config.DeadLetterTopic of the
-	// consumer. Defaults to [idem.DeadLetterTopic].
+	// consumer. Defaults to [deadletter.Topic].
 	DeadLetterTopic func(topic string) string
 }
 
@@ -152,7 +151,7 @@ func bounded[T any](ctx context.Context, r *Reader, ask func() (T, error)) (T, e
 // lag asks, and asks once more after a refresh if leaders or coordinators may have moved.
 func (r *Reader) lag(ctx context.Context, q Query) (State, error) {
 	if q.DeadLetterTopic == nil {
-		q.DeadLetterTopic = idem.DeadLetterTopic(q.Group)
+		q.DeadLetterTopic = deadletter.Topic(q.Group)
 	}
 	if time.Since(r.listed) > fresh {
 		r.refresh()
@@ -314,9 +313,9 @@ func topicsOf(
 // kindOf derives the kind from the default names of topics.
 func (q *Query) kindOf(topic string) Kind {
 	switch {
-	case strings.HasSuffix(topic, idem.DeadLetterTopic(q.Group)("")):
+	case strings.HasSuffix(topic, deadletter.Topic(q.Group)("")):
 		return DeadLetters
-	case strings.Contains(topic, idem.RetryTopic("", q.Group, 0)):
+	case strings.Contains(topic, deadletter.RetryTopic("", q.Group, 0)):
 		return Retry
 	}
 	return Source

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/outbox"
@@ -77,7 +78,7 @@ func TestRedrivenDeadLetterEmitsTheSameIdentities_Rule23(t *testing.T) {
 	s.settle(p, s.messages("a")...)
 	require.Empty(t, s.rows())
 	require.Len(t, s.deadLetters, 1)
-	letter, err := idem.ParseDeadLetter(s.deadLetters[0])
+	letter, err := deadletter.Parse(s.deadLetters[0])
 	require.NoError(t, err)
 	fails = false
 	position, err := pgstore.New(s.pool).Reopen(t.Context(), letter.Key)

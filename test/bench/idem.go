@@ -14,6 +14,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/observe"
 )
 
 // Idem's rows. Settings are the defaults, so that what is measured is what one gets.
@@ -29,7 +30,7 @@ func (n noDeadLetters) Produce(context.Context, ...*idem.Message) error {
 }
 
 // consumeIdem runs the router on the topic.
-func consumeIdem(ctx context.Context, x *run, store dedup.Store, r *idem.Router, observers ...idem.Observer) error {
+func consumeIdem(ctx context.Context, x *run, store dedup.Store, r *idem.Router, observers ...observe.Observer) error {
 	letters := noDeadLetters{newFirstError()}
 	cfg := consumer.Config{
 		Brokers: x.brokers, Group: x.group, Scope: x.scope, Topics: []string{x.topic.name}, Store: store, Lanes: x.row.lanes,

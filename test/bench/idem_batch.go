@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 func idemOnBatchTx(ctx context.Context, x *run) error {
@@ -48,7 +49,7 @@ func idemOnBatchRedis(ctx context.Context, x *run) error {
 // duplicates counts deliveries that were known.
 type duplicates struct{ x *run }
 
-func (d duplicates) ObserveDuplicate(context.Context, idem.DuplicateEvent) {
+func (d duplicates) ObserveDuplicate(context.Context, observe.DuplicateEvent) {
 	d.x.meter.begin()
 	d.x.meter.count(1)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 )
 
 // Latency: 100 events a second, alternately to a consumer written by hand and to Idem, which run beside each other. What
@@ -120,7 +121,7 @@ func (s *side) byIdem(ctx context.Context) error {
 // claims tells of commits: the answer to a transactional claim comes after its commit.
 type claims struct{ *side }
 
-func (c claims) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
+func (c claims) ObserveClaim(_ context.Context, e observe.ClaimEvent) {
 	if seq, err := strconv.Atoi(string(e.Message.Key)); err == nil && e.Err == nil {
 		c.committed(seq - 1) // see spec.event
 	}

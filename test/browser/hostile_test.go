@@ -11,10 +11,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/chromedp/chromedp"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/idem-go/idem"
 )
 
 // hostile are texts that want to be more than text. What they would do is to set window.pwned, to add an element that is marked with
@@ -50,11 +49,11 @@ func hostileTexts(t *testing.T, w *world, b *browser) {
 		// An event that comes the usual way, and a dead letter that somebody forged.
 		w.produce(w.topic, record{id: short, typ: "invoice.sent", key: short, value: h.text, headers: [][2]string{{"tenant", short}, {"x-" + short, h.text}, {"idem-error", short}}})
 		w.produce(w.deadLetters, record{id: short, typ: short, key: h.text, value: h.text, headers: [][2]string{
-			{"x-" + short, h.text}, {idem.HeaderTopic, w.topic}, {idem.HeaderPartition, "0"}, {idem.HeaderOffset, "1"},
-			{idem.HeaderTime, time.Now().UTC().Format(time.RFC3339)}, {idem.HeaderGroup, w.group}, {idem.HeaderScope, w.group},
-			{idem.HeaderTenant, short}, {idem.HeaderEventID, short}, {idem.HeaderEventType, short}, {idem.HeaderAttempts, "1"},
-			{idem.HeaderFirstFailure, time.Now().UTC().Format(time.RFC3339)}, {idem.HeaderLastFailure, time.Now().UTC().Format(time.RFC3339)},
-			{idem.HeaderErrorClass, short}, {idem.HeaderError, short},
+			{"x-" + short, h.text}, {deadletter.HeaderTopic, w.topic}, {deadletter.HeaderPartition, "0"}, {deadletter.HeaderOffset, "1"},
+			{deadletter.HeaderTime, time.Now().UTC().Format(time.RFC3339)}, {deadletter.HeaderGroup, w.group}, {deadletter.HeaderScope, w.group},
+			{deadletter.HeaderTenant, short}, {deadletter.HeaderEventID, short}, {deadletter.HeaderEventType, short}, {deadletter.HeaderAttempts, "1"},
+			{deadletter.HeaderFirstFailure, time.Now().UTC().Format(time.RFC3339)}, {deadletter.HeaderLastFailure, time.Now().UTC().Format(time.RFC3339)},
+			{deadletter.HeaderErrorClass, short}, {deadletter.HeaderError, short},
 		}})
 	}
 	w.deadLetterCount(before + 2*int64(len(hostile)))

@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
@@ -51,7 +51,7 @@ func worldOf(t testing.TB, topic, group string) *world {
 	t.Helper()
 	brokers := testenv.Kafka(t)
 	w := &world{t: t, signIn: rand.Text(), postgres: testenv.Postgres(t), topic: topic, group: group, provider: newProvider(t)}
-	w.deadLetters = idem.DeadLetterTopic(w.group)(w.topic)
+	w.deadLetters = deadletter.Topic(w.group)(w.topic)
 	cfg := testenv.KafkaConfig()
 	cfg.Version = sarama.V2_8_0_0
 	var err error
@@ -159,7 +159,7 @@ func (w *world) deadLetterCount(n int64) {
 }
 
 // retries is the topic that copies of replayed dead letters go to.
-func (w *world) retries() string { return idem.RetryTopic(w.topic, w.group, 0) }
+func (w *world) retries() string { return deadletter.RetryTopic(w.topic, w.group, 0) }
 
 // size is how many records were written to a topic.
 func (w *world) size(topic string) (n int64) {

@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/httpidem"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/outbox"
 )
 
@@ -27,7 +29,7 @@ type sink struct {
 
 // instrument watches all that goes on in a house, and has ways out of its own, such as metrics and spans.
 type instrument struct {
-	observers []idem.Observer
+	observers []observe.Observer
 	http      func(context.Context, httpidem.Observation)
 	outbox    []outbox.Observer
 	sinks     []sink
@@ -43,7 +45,7 @@ type house struct {
 	log         *slog.Logger
 	deadLetters *letterbox
 	instruments []instrument
-	observers   []idem.Observer // of instruments
+	observers   []observe.Observer // of instruments
 	sinks       []sink
 }
 
@@ -168,7 +170,7 @@ func (l *letterbox) headers() string {
 	for _, m := range l.msgs {
 		fmt.Fprintln(&b, m.Topic)
 		for _, h := range m.Headers {
-			if strings.HasPrefix(h.Key, idem.HeaderPrefix) && !strings.HasPrefix(h.Key, idem.HeaderOriginal) {
+			if strings.HasPrefix(h.Key, deadletter.HeaderPrefix) && !strings.HasPrefix(h.Key, deadletter.HeaderOriginal) {
 				fmt.Fprintf(&b, "%s: %s\n", h.Key, h.Value)
 			}
 		}

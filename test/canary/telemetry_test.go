@@ -16,6 +16,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/otelidem"
 	"github.com/idem-go/idem/outbox"
 )
@@ -33,7 +34,7 @@ func telemetry(t testing.TB) instrument {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, seen.Close()) })
 	return instrument{
-		observers: []idem.Observer{seen}, outbox: []outbox.Observer{seen}, http: seen.ObserveRequest,
+		observers: []observe.Observer{seen}, outbox: []outbox.Observer{seen}, http: seen.ObserveRequest,
 		sinks: []sink{
 			{"metrics", func() string {
 				var all metricdata.ResourceMetrics

@@ -21,6 +21,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/otelidem"
 )
 
@@ -191,7 +192,7 @@ func handleAll(t *testing.T, o *otelidem.Observer) {
 	idem.OnBatch(r, "many", func(context.Context, []idem.Event[paid]) error { return nil })
 	store := &flaky{Store: memstore.New()}
 	p, err := idem.NewProcessor(r, idem.Config{
-		Store: store, Scope: "orders", Group: "orders", Producer: deadLetters{}, Observers: []idem.Observer{o}, Logger: slog.New(slog.DiscardHandler),
+		Store: store, Scope: "orders", Group: "orders", Producer: deadLetters{}, Observers: []observe.Observer{o}, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
@@ -214,42 +215,42 @@ func handleAll(t *testing.T, o *otelidem.Observer) {
 func tellAll(ctx context.Context, o *otelidem.Observer) {
 	const group, topic = "orders", "payments"
 	m, key := message("paid", "one", 1), dedup.Key{Scope: group, Type: "paid", ID: "one"}
-	for i := range [...]idem.Settlement{idem.SettledHandled, idem.SettledDuplicate, idem.SettledDeadLetter, idem.SettledRescheduled, idem.SettledSkipped, idem.SettledFallback} {
+	for i := range [...]observe.Settlement{observe.SettledHandled, observe.SettledDuplicate, observe.SettledDeadLetter, observe.SettledRescheduled, observe.SettledSkipped, observe.SettledFallback} {
 		for _, deferred := range []bool{false, true} {
-			e := idem.SettledEvent{Group: group, Topic: topic, Deferred: deferred}
+			e := observe.SettledEvent{Group: group, Topic: topic, Deferred: deferred}
 			e.Counts[i] = 1
 			o.ObserveSettled(ctx, e)
 		}
 	}
 	for _, verdict := range []dedup.Verdict{dedup.Done, dedup.Rescheduled, dedup.Dead, dedup.Conflict} {
-		o.ObserveDuplicate(ctx, idem.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, SameRecord: true})
-		o.ObserveDuplicate(ctx, idem.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, Age: time.Second, Shadow: true})
+		o.ObserveDuplicate(ctx, observe.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, SameRecord: true})
+		o.ObserveDuplicate(ctx, observe.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, Age: time.Second, Shadow: true})
 	}
-	o.ObserveConflict(ctx, idem.ConflictEvent{Group: group, Message: m, Key: key, Known: dedup.Done})
-	answered := idem.StoreCallEvent{Group: group, Store: "*pgstore.Store", Verb: idem.VerbTransaction, Took: time.Second, Takeovers: 1}
+	o.ObserveConflict(ctx, observe.ConflictEvent{Group: group, Message: m, Key: key, Known: dedup.Done})
+	answered := observe.StoreCallEvent{Group: group, Store: "*pgstore.Store", Verb: observe.VerbTransaction, Took: time.Second, Takeovers: 1}
 	for v := range answered.Verdicts {
 		answered.Verdicts[v] = 1
 	}
 	o.ObserveStoreCall(ctx, answered)
-	for _, verb := range []idem.StoreVerb{idem.VerbClaim, idem.VerbTransaction, idem.VerbComplete, idem.VerbRelease} {
-		o.ObserveStoreCall(ctx, idem.StoreCallEvent{Group: group, Store: "*pgstore.Store", Verb: verb, Keys: 1, Err: errAny})
+	for _, verb := range []observe.StoreVerb{observe.VerbClaim, observe.VerbTransaction, observe.VerbComplete, observe.VerbRelease} {
+		o.ObserveStoreCall(ctx, observe.StoreCallEvent{Group: group, Store: "*pgstore.Store", Verb: verb, Keys: 1, Err: errAny})
 	}
-	o.ObserveStore(ctx, idem.StoreEvent{Group: group, Name: "store *pgstore.Store", Down: true, Err: errAny})
-	for _, e := range []idem.RetryEvent{{}, {Topic: "payments.orders.retry.1m"}, {Later: true}, {Deferred: true}} {
+	o.ObserveStore(ctx, observe.StoreEvent{Group: group, Name: "store *pgstore.Store", Down: true, Err: errAny})
+	for _, e := range []observe.RetryEvent{{}, {Topic: "payments.orders.retry.1m"}, {Later: true}, {Deferred: true}} {
 		e.Group, e.Message, e.Key, e.Err = group, m, key, errAny
 		o.ObserveRetry(ctx, e)
 	}
-	o.ObserveStall(ctx, idem.StallEvent{Group: group, Message: m, Key: key})
-	o.ObserveStall(ctx, idem.StallEvent{Group: group, Message: m, Key: key, Busy: true})
-	o.ObserveLost(ctx, idem.LostEvent{Group: group, Message: m, Key: key})
-	o.ObserveCommit(ctx, idem.CommitEvent{Group: group, Took: time.Second})
-	o.ObserveCommit(ctx, idem.CommitEvent{Group: group, Took: time.Second, Err: errAny})
-	for _, kind := range []idem.RebalanceKind{idem.Lost, idem.Revoked, idem.Assigned} {
-		o.ObserveRebalance(ctx, idem.RebalanceEvent{Group: group, Kind: kind, Partitions: map[string][]int32{topic: {3}}})
+	o.ObserveStall(ctx, observe.StallEvent{Group: group, Message: m, Key: key})
+	o.ObserveStall(ctx, observe.StallEvent{Group: group, Message: m, Key: key, Busy: true})
+	o.ObserveLost(ctx, observe.LostEvent{Group: group, Message: m, Key: key})
+	o.ObserveCommit(ctx, observe.CommitEvent{Group: group, Took: time.Second})
+	o.ObserveCommit(ctx, observe.CommitEvent{Group: group, Took: time.Second, Err: errAny})
+	for _, kind := range []observe.RebalanceKind{observe.Lost, observe.Revoked, observe.Assigned} {
+		o.ObserveRebalance(ctx, observe.RebalanceEvent{Group: group, Kind: kind, Partitions: map[string][]int32{topic: {3}}})
 	}
-	o.ObserveProgress(ctx, idem.ProgressEvent{Group: group, Topic: topic, Partition: 3, Next: 1, Pending: 2, HighWater: 9})
-	o.ObservePartitionStall(ctx, idem.PartitionStallEvent{Group: group, Topic: topic, Partition: 3})
-	o.ObserveGap(ctx, idem.GapEvent{Group: group, Topic: topic, Partition: 3, Policy: "fail"})
-	o.ObserveTopic(ctx, idem.TopicEvent{Group: group, Topic: topic, Missing: true})
-	o.ObserveSilence(ctx, idem.SilenceEvent{Group: group, Topic: topic, Partition: 3})
+	o.ObserveProgress(ctx, observe.ProgressEvent{Group: group, Topic: topic, Partition: 3, Next: 1, Pending: 2, HighWater: 9})
+	o.ObservePartitionStall(ctx, observe.PartitionStallEvent{Group: group, Topic: topic, Partition: 3})
+	o.ObserveGap(ctx, observe.GapEvent{Group: group, Topic: topic, Partition: 3, Policy: "fail"})
+	o.ObserveTopic(ctx, observe.TopicEvent{Group: group, Topic: topic, Missing: true})
+	o.ObserveSilence(ctx, observe.SilenceEvent{Group: group, Topic: topic, Partition: 3})
 }

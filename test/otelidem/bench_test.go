@@ -16,6 +16,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/otelidem"
 )
 
@@ -89,7 +90,7 @@ func benchmark(b *testing.B, register func(*idem.Router), store noStore, mode st
 		Store: store, Scope: "billing", Group: "billing", Logger: slog.New(slog.DiscardHandler),
 	}
 	if mode != "off" {
-		cfg.Observers = []idem.Observer{benchObserver(b, mode)}
+		cfg.Observers = []observe.Observer{benchObserver(b, mode)}
 	}
 	p, err := idem.NewProcessor(r, cfg)
 	require.NoError(b, err)
@@ -149,21 +150,21 @@ func benchMessage(i int) *idem.Message {
 func BenchmarkObserve(b *testing.B) {
 	o := benchObserver(b, "metrics")
 	m, k := benchMessage(1), dedup.Key{Scope: "billing", Type: "paid", ID: "e1"}
-	settled := idem.SettledEvent{Group: "billing", Topic: "orders", Partition: 1}
-	settled.Counts[idem.SettledHandled], settled.Counts[idem.SettledDuplicate] = 200, 56
-	call := idem.StoreCallEvent{
-		Group: "billing", Store: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 256,
+	settled := observe.SettledEvent{Group: "billing", Topic: "orders", Partition: 1}
+	settled.Counts[observe.SettledHandled], settled.Counts[observe.SettledDuplicate] = 200, 56
+	call := observe.StoreCallEvent{
+		Group: "billing", Store: "*pgstore.Store", Verb: observe.VerbTransaction, Keys: 256,
 		Took: time.Millisecond,
 	}
 	call.Verdicts[dedup.Fresh], call.Verdicts[dedup.Done] = 200, 56
 	for name, fn := range map[string]func(){
 		"duplicate-of-the-same-record": func() {
-			o.ObserveDuplicate(b.Context(), idem.DuplicateEvent{
+			o.ObserveDuplicate(b.Context(), observe.DuplicateEvent{
 				Group: "billing", Message: m, Key: k, Verdict: dedup.Done, SameRecord: true,
 			})
 		},
 		"duplicate-elsewhere": func() {
-			o.ObserveDuplicate(b.Context(), idem.DuplicateEvent{
+			o.ObserveDuplicate(b.Context(), observe.DuplicateEvent{
 				Group: "billing", Message: m, Key: k, Verdict: dedup.Done, Age: time.Minute,
 			})
 		},

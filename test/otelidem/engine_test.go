@@ -13,6 +13,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/otelidem"
 )
 
@@ -172,15 +173,15 @@ func TestSeriesAreBounded_G15(t *testing.T) {
 func TestLabelsBeyondTheBoundAreOther_G15(t *testing.T) {
 	tm := newTelemetry(t)
 	for i := range 3000 {
-		e := idem.SettledEvent{Group: "billing", Topic: fmt.Sprintf("topic-%d", i)}
-		e.Counts[idem.SettledHandled] = 1
+		e := observe.SettledEvent{Group: "billing", Topic: fmt.Sprintf("topic-%d", i)}
+		e.Counts[observe.SettledHandled] = 1
 		tm.ObserveSettled(t.Context(), e)
 	}
 	require.Equal(t, 1001, len(tm.series()[consumed])) //nolint:testifylint // a thousand series are no message
 	require.Equal(t, 2000, tm.sum(consumed, "messaging.destination.name=_OTHER"))
 	require.Equal(t, 3000, tm.sum(consumed))
 	for i := range 5000 { // labels without a bounded form
-		tm.ObserveDeadLetter(t.Context(), idem.DeadLetterEvent{
+		tm.ObserveDeadLetter(t.Context(), observe.DeadLetterEvent{
 			Group: fmt.Sprintf("group-%d", i), Message: message("e", 1),
 			Class: idem.Class(fmt.Sprint(i)),
 		})
@@ -208,14 +209,14 @@ func TestErrorTypeOfACancelledHandlerIsTheCause(t *testing.T) {
 func TestStoreDown(t *testing.T) {
 	tm := newTelemetry(t)
 	for range 2 {
-		tm.ObserveStore(t.Context(), idem.StoreEvent{
+		tm.ObserveStore(t.Context(), observe.StoreEvent{
 			Group: "billing", Name: "store *pgstore.Store", Down: true, Err: errBoom,
 		})
 	}
 	require.Equal(t, 2, tm.sum("idem.store.down", "idem.store=*pgstore.Store"), "of two processors")
 	for range 2 {
 		tm.ObserveStore(t.Context(),
-			idem.StoreEvent{Group: "billing", Name: "store *pgstore.Store"})
+			observe.StoreEvent{Group: "billing", Name: "store *pgstore.Store"})
 	}
 	require.Equal(t, 0, tm.sum("idem.store.down"))
 	require.Equal(t, 2, tm.sum("idem.store.outages"))
@@ -223,8 +224,8 @@ func TestStoreDown(t *testing.T) {
 
 func TestStoreCalls(t *testing.T) {
 	tm := newTelemetry(t)
-	e := idem.StoreCallEvent{
-		Group: "billing", Store: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 9,
+	e := observe.StoreCallEvent{
+		Group: "billing", Store: "*pgstore.Store", Verb: observe.VerbTransaction, Keys: 9,
 		Took: time.Second, Takeovers: 2,
 	}
 	e.Verdicts[dedup.Fresh], e.Verdicts[dedup.Uncertain], e.Verdicts[dedup.Done] = 4, 2, 3
@@ -241,7 +242,7 @@ func TestStoreCalls(t *testing.T) {
 
 func TestRetriesByWhere(t *testing.T) {
 	tm := newTelemetry(t)
-	for _, e := range []idem.RetryEvent{
+	for _, e := range []observe.RetryEvent{
 		{Deferred: true}, {Later: true, Topic: "orders-retry"}, {Later: true}, {Delay: time.Second},
 		{Delay: time.Second},
 	} {
@@ -257,16 +258,16 @@ func TestRareEvents(t *testing.T) {
 	tm := newTelemetry(t)
 	k := dedup.Key{Type: "paid", ID: "e1"}
 	tm.ObserveStall(t.Context(),
-		idem.StallEvent{Group: "billing", Message: message("e1", 1), Key: k})
+		observe.StallEvent{Group: "billing", Message: message("e1", 1), Key: k})
 	tm.ObserveStall(t.Context(),
-		idem.StallEvent{Group: "billing", Message: message("e1", 1), Key: k, Busy: true})
-	tm.ObserveLost(t.Context(), idem.LostEvent{Group: "billing", Message: message("e1", 1), Key: k})
+		observe.StallEvent{Group: "billing", Message: message("e1", 1), Key: k, Busy: true})
+	tm.ObserveLost(t.Context(), observe.LostEvent{Group: "billing", Message: message("e1", 1), Key: k})
 	require.Equal(t, 1,
 		tm.sum("idem.handler.stalls", "idem.stall.kind=hung", "idem.event.type=paid"))
 	require.Equal(t, 1, tm.sum("idem.handler.stalls", "idem.stall.kind=busy"))
 	require.Equal(t, 1, tm.sum("idem.claims.lost"))
-	e := idem.SettledEvent{Group: "billing", Topic: "orders", Deferred: true}
-	e.Counts[idem.SettledHandled] = 3
+	e := observe.SettledEvent{Group: "billing", Topic: "orders", Deferred: true}
+	e.Counts[observe.SettledHandled] = 3
 	tm.ObserveSettled(t.Context(), e)
 	require.Equal(t, 3, tm.sum("idem.deferred", "idem.outcome=handled"))
 	require.Zero(t, tm.sum(consumed), "they are no deliveries")
@@ -281,7 +282,7 @@ func TestTwoObservers(t *testing.T) {
 	for _, o := range []*otelidem.Observer{tm.Observer, second} {
 		r := idem.NewRouter()
 		idem.OnBatch(r, "paid", func(context.Context, []idem.Event[paid]) error { return nil })
-		p := tm.processor(r, func(c *idem.Config) { c.Observers = []idem.Observer{o} })
+		p := tm.processor(r, func(c *idem.Config) { c.Observers = []observe.Observer{o} })
 		handle(t, p, message("e1", 1), message("e1", 2))
 	}
 	require.Equal(t, 4, tm.sum(consumed))
@@ -317,9 +318,9 @@ func TestConcurrently(t *testing.T) {
 				if _, err := p.HandleBatch(t.Context(), []*idem.Message{m, m}); err != nil {
 					t.Error(err)
 				}
-				tm.rebalance("billing", idem.Assigned, int32(w))
+				tm.rebalance("billing", observe.Assigned, int32(w))
 				tm.progress("billing", int32(w), 1, i%10 == 9)
-				tm.rebalance("billing", idem.Revoked, int32(w))
+				tm.rebalance("billing", observe.Revoked, int32(w))
 			}
 		})
 	}
@@ -337,7 +338,7 @@ func TestConcurrently(t *testing.T) {
 
 func TestDuplicateAges(t *testing.T) {
 	tm := newTelemetry(t)
-	for _, e := range []idem.DuplicateEvent{
+	for _, e := range []observe.DuplicateEvent{
 		{Age: time.Minute}, {Age: -time.Minute}, {SameRecord: true}, {Age: time.Hour, Shadow: true},
 	} {
 		e.Group, e.Message, e.Key, e.Verdict = "billing", message("e1", 1),

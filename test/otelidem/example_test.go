@@ -10,6 +10,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/otelidem"
 )
 
@@ -25,7 +26,7 @@ func Example() {
 	idem.On(router, "paid", func(context.Context, idem.Event[paid]) error { return nil })
 	p, err := idem.NewProcessor(router, idem.Config{
 		Store: memstore.New(), Scope: "billing", Group: "billing",
-		Observers: []idem.Observer{telemetry}, Logger: slog.New(slog.DiscardHandler),
+		Observers: []observe.Observer{telemetry}, Logger: slog.New(slog.DiscardHandler),
 	})
 	check(err)
 	defer p.Close()

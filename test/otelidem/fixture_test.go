@@ -23,6 +23,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/otelidem"
 )
 
@@ -223,7 +224,7 @@ func (s *sink) len() int {
 func (tm *telemetry) processor(r *idem.Router, change ...func(*idem.Config)) *idem.Processor {
 	cfg := idem.Config{
 		Store: memstore.New(), Scope: "billing", Group: "billing", Producer: &sink{},
-		Observers: []idem.Observer{tm.Observer},
+		Observers: []observe.Observer{tm.Observer},
 		Logger:    slog.New(slog.DiscardHandler), Lease: 10 * time.Second, BusyWait: idem.Forever,
 	}
 	for _, f := range change {

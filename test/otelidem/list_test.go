@@ -17,6 +17,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/otelidem"
 )
 
@@ -78,37 +79,37 @@ func (tm *telemetry) requireListed() {
 func TestAttributesAreThoseOfTheList(t *testing.T) {
 	tm := newTelemetry(t)
 	m, k, ctx := message("e1", 1), dedup.Key{Scope: "billing", Type: "paid", ID: "e1"}, t.Context()
-	tm.ObserveStall(ctx, idem.StallEvent{Group: "billing", Message: m, Key: k})
-	tm.ObserveLost(ctx, idem.LostEvent{Group: "billing", Message: m, Key: k})
-	tm.ObserveRetry(ctx, idem.RetryEvent{Group: "billing", Message: m, Key: k, Err: errBoom})
-	tm.ObserveDuplicate(ctx, idem.DuplicateEvent{
+	tm.ObserveStall(ctx, observe.StallEvent{Group: "billing", Message: m, Key: k})
+	tm.ObserveLost(ctx, observe.LostEvent{Group: "billing", Message: m, Key: k})
+	tm.ObserveRetry(ctx, observe.RetryEvent{Group: "billing", Message: m, Key: k, Err: errBoom})
+	tm.ObserveDuplicate(ctx, observe.DuplicateEvent{
 		Group: "billing", Message: m, Key: k, Verdict: dedup.Done, Shadow: true, Age: time.Hour,
 	})
-	tm.ObserveDeadLetter(ctx, idem.DeadLetterEvent{
+	tm.ObserveDeadLetter(ctx, observe.DeadLetterEvent{
 		Group: "billing", Message: m, Key: k, Class: idem.ClassFailed, Err: errBoom,
 	})
 	tm.ObserveConflict(ctx,
-		idem.ConflictEvent{Group: "billing", Message: m, Key: k, Known: dedup.Done})
-	tm.ObserveSkipped(ctx, idem.SkippedEvent{Group: "billing", Message: m, Type: "x"})
+		observe.ConflictEvent{Group: "billing", Message: m, Key: k, Known: dedup.Done})
+	tm.ObserveSkipped(ctx, observe.SkippedEvent{Group: "billing", Message: m, Type: "x"})
 	tm.ObserveStore(ctx,
-		idem.StoreEvent{Group: "billing", Name: "producer", Down: true, Err: errBoom})
-	call := idem.StoreCallEvent{
-		Group: "billing", Store: "l", Verb: idem.VerbClaim, Keys: 1, Takeovers: 1,
+		observe.StoreEvent{Group: "billing", Name: "producer", Down: true, Err: errBoom})
+	call := observe.StoreCallEvent{
+		Group: "billing", Store: "l", Verb: observe.VerbClaim, Keys: 1, Takeovers: 1,
 	}
 	call.Verdicts[dedup.Fresh] = 1
 	tm.ObserveStoreCall(ctx, call)
 	call.Err = errBoom
 	tm.ObserveStoreCall(ctx, call)
 	for _, deferred := range []bool{true, false} {
-		e := idem.SettledEvent{Group: "billing", Topic: "orders", Deferred: deferred}
-		e.Counts[idem.SettledRescheduled] = 1
+		e := observe.SettledEvent{Group: "billing", Topic: "orders", Deferred: deferred}
+		e.Counts[observe.SettledRescheduled] = 1
 		tm.ObserveSettled(ctx, e)
 	}
-	tm.ObserveCommit(ctx, idem.CommitEvent{Group: "billing", Err: errBoom})
-	tm.ObserveGap(ctx, idem.GapEvent{Group: "billing", Topic: "orders", Policy: "fail"})
-	tm.ObserveTopic(ctx, idem.TopicEvent{Group: "billing", Topic: "orders", Missing: true})
-	tm.ObserveSilence(ctx, idem.SilenceEvent{Group: "billing", Topic: "orders"})
-	tm.rebalance("billing", idem.Assigned, 1)
+	tm.ObserveCommit(ctx, observe.CommitEvent{Group: "billing", Err: errBoom})
+	tm.ObserveGap(ctx, observe.GapEvent{Group: "billing", Topic: "orders", Policy: "fail"})
+	tm.ObserveTopic(ctx, observe.TopicEvent{Group: "billing", Topic: "orders", Missing: true})
+	tm.ObserveSilence(ctx, observe.SilenceEvent{Group: "billing", Topic: "orders"})
+	tm.rebalance("billing", observe.Assigned, 1)
 	tm.progress("billing", 1, 7, false)
 	tm.stall("billing", 1, false)
 	r := idem.NewRouter()
@@ -155,7 +156,7 @@ func TestErrorTypes(t *testing.T) {
 		"_OTHER":          errors.New("canary"),
 	} {
 		tm := newTelemetry(t)
-		tm.ObserveCommit(t.Context(), idem.CommitEvent{Group: "billing", Err: err})
+		tm.ObserveCommit(t.Context(), observe.CommitEvent{Group: "billing", Err: err})
 		ps := tm.series()["messaging.client.operation.duration"]
 		require.Len(t, ps, 1)
 		have, ok := ps[0].attrs.Value(attribute.Key("error.type"))

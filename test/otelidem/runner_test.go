@@ -5,19 +5,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/idem-go/idem/observe"
 	"github.com/stretchr/testify/require"
-
-	"github.com/idem-go/idem"
 )
 
-func (tm *telemetry) rebalance(group string, kind idem.RebalanceKind, ids ...int32) {
-	tm.ObserveRebalance(tm.t.Context(), idem.RebalanceEvent{
+func (tm *telemetry) rebalance(group string, kind observe.RebalanceKind, ids ...int32) {
+	tm.ObserveRebalance(tm.t.Context(), observe.RebalanceEvent{
 		Group: group, Kind: kind, Partitions: map[string][]int32{"orders": ids},
 	})
 }
 
 func (tm *telemetry) progress(group string, id int32, lag int64, last bool) {
-	tm.ObserveProgress(tm.t.Context(), idem.ProgressEvent{
+	tm.ObserveProgress(tm.t.Context(), observe.ProgressEvent{
 		Group: group, Topic: "orders", Partition: id, Next: 100, HighWater: 100 + lag, Pending: 3,
 		Last: last,
 	})
@@ -25,14 +24,14 @@ func (tm *telemetry) progress(group string, id int32, lag int64, last bool) {
 
 func (tm *telemetry) stall(group string, id int32, over bool) {
 	tm.ObservePartitionStall(tm.t.Context(),
-		idem.PartitionStallEvent{Group: group, Topic: "orders", Partition: id, Over: over})
+		observe.PartitionStallEvent{Group: group, Topic: "orders", Partition: id, Over: over})
 }
 
 // Revoked partitions are not reported, in whatever order the events come, and groups do not mix.
 func TestGaugesOfPartitions(t *testing.T) {
 	tm := newTelemetry(t)
-	tm.rebalance("billing", idem.Assigned, 0, 1)
-	tm.rebalance("mail", idem.Assigned, 0)
+	tm.rebalance("billing", observe.Assigned, 0, 1)
+	tm.rebalance("mail", observe.Assigned, 0)
 	tm.progress("billing", 0, 7, false)
 	tm.progress("billing", 1, 5, false)
 	tm.progress("mail", 0, 1000, false)
@@ -51,12 +50,12 @@ func TestGaugesOfPartitions(t *testing.T) {
 
 	tm.progress("billing", 1, 5, true)
 	require.Len(t, tm.series()["idem.partition.lag"], 2)
-	tm.rebalance("billing", idem.Revoked, 1)
+	tm.rebalance("billing", observe.Revoked, 1)
 	tm.progress("billing", 1, 9, false) // late
 	tm.stall("billing", 1, false)       // late
 	require.Len(t, tm.series()["idem.partition.lag"], 2)
 	require.Len(t, tm.series()["idem.partition.stalled"], 2)
-	tm.rebalance("billing", idem.Lost, 0) // without a last report
+	tm.rebalance("billing", observe.Lost, 0) // without a last report
 	require.Len(t, tm.series()["idem.partition.lag"], 1)
 	require.Equal(t, 0, tm.sum("idem.partitions.assigned", "messaging.consumer.group.name=billing"))
 	require.Len(t, tm.series()["idem.partitions.assigned"], 2, "none is something to see")
@@ -70,16 +69,16 @@ func TestGaugesOfPartitions(t *testing.T) {
 // moment before the other one revokes it.
 func TestGaugesAreHandedOver(t *testing.T) {
 	tm := newTelemetry(t)
-	tm.rebalance("billing", idem.Assigned, 0)
+	tm.rebalance("billing", observe.Assigned, 0)
 	tm.progress("billing", 0, 7, false)
-	tm.rebalance("billing", idem.Assigned, 0) // by the other one
+	tm.rebalance("billing", observe.Assigned, 0) // by the other one
 	tm.progress("billing", 0, 5, false)
 	tm.progress("billing", 0, 7, true)
-	tm.rebalance("billing", idem.Lost, 0)
+	tm.rebalance("billing", observe.Lost, 0)
 	require.Equal(t, 5, tm.sum("idem.partition.lag"))
 	require.Equal(t, 1, tm.sum("idem.partitions.assigned"))
 	tm.progress("billing", 0, 5, true)
-	tm.rebalance("billing", idem.Revoked, 0)
+	tm.rebalance("billing", observe.Revoked, 0)
 	require.Empty(t, tm.series()["idem.partition.lag"])
 	require.Equal(t, 0, tm.sum("idem.partitions.assigned"))
 }
@@ -90,7 +89,7 @@ func TestGaugesWithoutRebalances(t *testing.T) {
 	tm.progress("billing", 0, 7, false)
 	require.Equal(t, 7, tm.sum("idem.partition.lag"))
 	tm.ObserveProgress(t.Context(),
-		idem.ProgressEvent{Group: "billing", Topic: "orders", Next: -1, Begin: -1, Pending: 2})
+		observe.ProgressEvent{Group: "billing", Topic: "orders", Next: -1, Begin: -1, Pending: 2})
 	require.Empty(t, tm.series()["idem.partition.lag"], "not known")
 	require.Equal(t, 2, tm.sum("idem.partition.pending"))
 	tm.progress("billing", 0, 7, true)
@@ -103,7 +102,7 @@ func TestPartitionsAreBounded_G15(t *testing.T) {
 	for i := range ids {
 		ids[i] = int32(i)
 	}
-	tm.rebalance("billing", idem.Assigned, ids...)
+	tm.rebalance("billing", observe.Assigned, ids...)
 	for _, id := range ids {
 		tm.progress("billing", id, 1, false)
 	}
@@ -112,11 +111,11 @@ func TestPartitionsAreBounded_G15(t *testing.T) {
 	for _, id := range ids {
 		tm.progress("billing", id, 1, true)
 	}
-	tm.rebalance("billing", idem.Revoked, ids...)
+	tm.rebalance("billing", observe.Revoked, ids...)
 	require.Empty(t, tm.series()["idem.partition.lag"])
 	require.Equal(t, 0, tm.sum("idem.partitions.assigned"))
 	for i := range 3000 {
-		tm.rebalance(fmt.Sprintf("group-%d", i), idem.Assigned, 1)
+		tm.rebalance(fmt.Sprintf("group-%d", i), observe.Assigned, 1)
 	}
 	require.Equal(t, 1000, len(tm.series()["idem.partitions.assigned"])) //nolint:testifylint // a thousand series are no message
 }
@@ -124,26 +123,26 @@ func TestPartitionsAreBounded_G15(t *testing.T) {
 func TestCommitsGapsTopicsSilences(t *testing.T) {
 	tm := newTelemetry(t)
 	tm.ObserveCommit(t.Context(),
-		idem.CommitEvent{Group: "billing", Took: time.Second, Partitions: 2})
+		observe.CommitEvent{Group: "billing", Took: time.Second, Partitions: 2})
 	tm.ObserveCommit(t.Context(),
-		idem.CommitEvent{Group: "billing", Took: time.Second, Partitions: 2, Err: errBoom})
+		observe.CommitEvent{Group: "billing", Took: time.Second, Partitions: 2, Err: errBoom})
 	const commits = "messaging.client.operation.duration"
 	require.EqualValues(t, 2,
 		tm.count(commits, "messaging.operation.name=commit", "messaging.operation.type=settle"))
 	require.EqualValues(t, 1, tm.count(commits, "error.type=_OTHER"))
-	tm.ObserveGap(t.Context(), idem.GapEvent{Group: "billing", Topic: "orders", Policy: "fail"})
+	tm.ObserveGap(t.Context(), observe.GapEvent{Group: "billing", Topic: "orders", Policy: "fail"})
 	require.Equal(t, 1, tm.sum("idem.offset.gaps", "idem.gap.policy=fail"))
-	tm.ObserveTopic(t.Context(), idem.TopicEvent{Group: "billing", Topic: "orders", Missing: true})
+	tm.ObserveTopic(t.Context(), observe.TopicEvent{Group: "billing", Topic: "orders", Missing: true})
 	require.Equal(t, 1, tm.sum("idem.topics.missing"))
-	tm.ObserveTopic(t.Context(), idem.TopicEvent{Group: "billing", Topic: "orders"})
+	tm.ObserveTopic(t.Context(), observe.TopicEvent{Group: "billing", Topic: "orders"})
 	require.Equal(t, 0, tm.sum("idem.topics.missing"))
-	tm.ObserveSilence(t.Context(), idem.SilenceEvent{Group: "billing", Topic: "orders"})
+	tm.ObserveSilence(t.Context(), observe.SilenceEvent{Group: "billing", Topic: "orders"})
 	require.Equal(t, 1, tm.sum("idem.partition.silences"))
 }
 
 func TestCloseTakesGaugesAway(t *testing.T) {
 	tm := newTelemetry(t)
-	tm.rebalance("billing", idem.Assigned, 0)
+	tm.rebalance("billing", observe.Assigned, 0)
 	tm.progress("billing", 0, 7, false)
 	require.NoError(t, tm.Close())
 	require.NoError(t, tm.Close())

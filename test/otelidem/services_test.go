@@ -21,6 +21,7 @@ import (
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/redisstore"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/otelidem"
 )
 
@@ -105,7 +106,7 @@ func (s *shop) start() (stop func()) {
 	c, err := consumer.New(consumer.Config{
 		Brokers: s.brokers, Group: s.group, Topics: []string{s.topic}, Store: s.pg,
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
-		Observers:              []idem.Observer{s.tm.Observer},
+		Observers:              []observe.Observer{s.tm.Observer},
 		Logger:                 slog.New(slog.DiscardHandler),
 		CommitInterval:         100 * time.Millisecond,
 		Sarama: func(c *sarama.Config) {

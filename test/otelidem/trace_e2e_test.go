@@ -24,6 +24,7 @@ import (
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/httpidem"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/otelidem"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
@@ -136,7 +137,7 @@ func newWay(t *testing.T) *way {
 	})
 	c, err := consumer.New(consumer.Config{
 		Brokers: brokers, Group: w.topic + "-mail", Topics: []string{w.topic},
-		Store: pgstore.New(pool), Observers: []idem.Observer{tm.Observer}, Logger: quiet,
+		Store: pgstore.New(pool), Observers: []observe.Observer{tm.Observer}, Logger: quiet,
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
 	}, router)
 	require.NoError(t, err)

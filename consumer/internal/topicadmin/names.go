@@ -4,13 +4,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 )
 
 // SourceOf returns the source topic of one of the group's retry topics, for delayed retries or for
 // replays.
 func SourceOf(topic, group string) (source string, ok bool) {
-	infix := idem.RetryTopic("", group, 0)
+	infix := deadletter.RetryTopic("", group, 0)
 	at := strings.LastIndex(topic, infix)
 	if at <= 0 {
 		return "", false
@@ -20,7 +20,7 @@ func SourceOf(topic, group string) (source string, ok bool) {
 		return source, true
 	}
 	delay, err := time.ParseDuration(strings.TrimPrefix(rest, "."))
-	return source, err == nil && idem.RetryTopic(source, group, delay) == topic
+	return source, err == nil && deadletter.RetryTopic(source, group, delay) == topic
 }
 
 // IsRetry reports whether a topic is one of the group's retry topics.

@@ -26,6 +26,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/ops"
 	"github.com/idem-go/idem/ops/doctor"
 	"github.com/idem-go/idem/outbox/pgoutbox"
@@ -87,7 +88,7 @@ func (o *options) serve(ctx context.Context, pool *pgxpool.Pool) error {
 	monitor := ops.NewMonitor()
 	settings := consumer.Config{
 		Brokers: strings.Split(o.brokers, ","), Group: o.group, Topics: []string{o.topic}, Store: pgstore.New(pool),
-		CommitInterval: 200 * time.Millisecond, CreateDeadLetterTopics: &consumer.TopicSpec{}, Observers: []idem.Observer{monitor},
+		CommitInterval: 200 * time.Millisecond, CreateDeadLetterTopics: &consumer.TopicSpec{}, Observers: []observe.Observer{monitor},
 		Lanes: 8, // one slow event holds up no others
 	}
 	router := o.router()

@@ -1,4 +1,4 @@
-package idem
+package identity
 
 import (
 	"bytes"
@@ -13,10 +13,12 @@ import (
 	"strings"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
 )
 
-// fingerprinter returns a function that makes the fingerprint of the named JSON fields.
-func fingerprinter(secret []byte, fields []string) (func(*Message) (dedup.Fingerprint, error), error) {
+// Fingerprinter returns a function that makes the fingerprint of the named JSON fields: their
+// HMAC-SHA-256 under secret.
+func Fingerprinter(secret []byte, fields []string) (func(*idemtype.Message) (dedup.Fingerprint, error), error) {
 	if len(secret) < 16 {
 		return nil, fmt.Errorf("Fingerprint: the secret has %d bytes, at least 16 are needed", len(secret))
 	}
@@ -27,11 +29,11 @@ func fingerprinter(secret []byte, fields []string) (func(*Message) (dedup.Finger
 	for i, f := range fields {
 		paths[i] = strings.Split(f, ".")
 	}
-	return func(m *Message) (fp dedup.Fingerprint, err error) {
+	return func(m *idemtype.Message) (fp dedup.Fingerprint, err error) {
 		mac := hmac.New(sha256.New, secret)
 		for _, path := range paths {
-			raw, err := jsonField(m.Value, path)
-			if err != nil && !errors.Is(err, ErrNotFound) {
+			raw, err := field(m.Value, path)
+			if err != nil && !errors.Is(err, idemtype.ErrNotFound) {
 				return fp, err
 			}
 			addField(mac, raw)
@@ -41,8 +43,8 @@ func fingerprinter(secret []byte, fields []string) (func(*Message) (dedup.Finger
 	}, nil
 }
 
-// addField writes a field with its length in front, so that no two lists of fields give the same bytes. White space in
-// nested values does not count.
+// addField writes the length of a field and the field, so that two lists of fields never give the
+// same bytes. White space in nested values does not count.
 func addField(mac hash.Hash, raw json.RawMessage) {
 	var compact bytes.Buffer
 	if json.Compact(&compact, raw) == nil {

@@ -1,4 +1,4 @@
-package idem
+package identity
 
 import (
 	"bytes"
@@ -6,33 +6,34 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/idem-go/idem/idemtype"
 	"github.com/stretchr/testify/require"
 )
 
-// slowMember is jsonMember by encoding/json.
+// slowMember is member by encoding/json.
 func slowMember(data []byte, name string) (found json.RawMessage, err error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return nil, ErrNotFound
+		return nil, idemtype.ErrNotFound
 	}
 	for n := 0; dec.More(); {
 		key, err := dec.Token()
 		if err != nil {
-			return nil, ErrNotFound
+			return nil, idemtype.ErrNotFound
 		}
 		var raw json.RawMessage
 		if err := dec.Decode(&raw); err != nil {
-			return nil, ErrNotFound
+			return nil, idemtype.ErrNotFound
 		}
 		if key == name {
 			if n++; n > 1 {
-				return nil, ErrAmbiguous
+				return nil, idemtype.ErrAmbiguous
 			}
 			found = raw
 		}
 	}
 	if _, err := dec.Token(); err != nil || found == nil {
-		return nil, ErrNotFound
+		return nil, idemtype.ErrNotFound
 	}
 	return found, nil
 }
@@ -47,8 +48,8 @@ func FuzzJSONMember(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, name string) {
 		want, wantErr := slowMember(data, name)
-		got, err := jsonMember(data, name)
-		if errors.Is(wantErr, ErrAmbiguous) {
+		got, err := member(data, name)
+		if errors.Is(wantErr, idemtype.ErrAmbiguous) {
 			// It may be invalid behind the second one, where the slow one does not look.
 			require.Error(t, err)
 			return

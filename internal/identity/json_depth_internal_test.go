@@ -1,4 +1,4 @@
-package idem
+package identity
 
 import (
 	"encoding/json"
@@ -16,18 +16,18 @@ func TestJSONMember_Deep_G02(t *testing.T) {
 		for _, c := range [][2]string{{"[", "]"}, {`{"a":`, "}"}} {
 			inner := strings.Repeat(c[0], depth) + "1" + strings.Repeat(c[1], depth)
 			value := fmt.Appendf(nil, `{"deep":%s,"event_id":"7"}`, inner)
-			id, err := jsonMember(value, "event_id")
+			id, err := member(value, "event_id")
 			if depth < 10_000 {
 				require.NoError(t, err)
 				require.Equal(t, `"7"`, string(id))
 			} else {
-				require.ErrorIs(t, err, errNotJSON)
+				require.ErrorIs(t, err, ErrNotJSON)
 			}
 			if depth < 100_000 {
 				require.Equal(t, json.Valid(value), err == nil, depth)
 			}
-			_, err = jsonMember(value[:len(value)/2], "event_id")
-			require.ErrorIs(t, err, errNotJSON, "cut off")
+			_, err = member(value[:len(value)/2], "event_id")
+			require.ErrorIs(t, err, ErrNotJSON, "cut off")
 		}
 	}
 }

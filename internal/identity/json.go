@@ -1,17 +1,23 @@
-package idem
+package identity
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/idem-go/idem/idemtype"
 )
 
-// This file finds members of JSON objects. encoding/json can do that too, in twenty times the time: a consumer looks
-// for the type and the identity in every delivery, duplicates included. FuzzJSONMember holds the two against each other.
+// This file finds fields of JSON objects in a twentieth of the time of encoding/json. A consumer looks
+// for the type and the ID in every delivery, duplicates included. FuzzJSONMember compares the results
+// with those of encoding/json.
 
-// jsonField walks the path through nested objects. What is not a JSON object has no fields.
-func jsonField(data []byte, path []string) (json.RawMessage, error) {
+// field follows the path through nested objects. A value that is not a JSON object has no fields.
+func field(data []byte, path []string) (json.RawMessage, error) {
 	for _, name := range path {
-		next, err := jsonMember(data, name)
+		next, err := member(data, name)
 		if err != nil {
 			return nil, err
 		}
@@ -20,16 +26,18 @@ func jsonField(data []byte, path []string) (json.RawMessage, error) {
 	return data, nil
 }
 
-// What no field can be found in.
+// ErrNotJSON means that the value of a message is not valid JSON. ErrNotJSON matches
+// [idemtype.ErrNotFound].
+var ErrNotJSON = fmt.Errorf("%w: the value is not valid JSON", idemtype.ErrNotFound)
+
 var (
-	errNotJSON  = fmt.Errorf("%w: the value is not valid JSON", ErrNotFound)
-	errNoObject = fmt.Errorf("%w: the value is not a JSON object", ErrNotFound)
-	errNoValue  = fmt.Errorf("%w: the value is empty", ErrNotFound)
+	errNoObject = fmt.Errorf("%w: the value is not a JSON object", idemtype.ErrNotFound)
+	errNoValue  = fmt.Errorf("%w: the value is empty", idemtype.ErrNotFound)
 )
 
-// jsonMember returns the value of a member of the object that data begins with. It reads the object to its end, since a
-// name that comes twice is ambiguous, and a value that was cut short has no identity.
-func jsonMember(data []byte, name string) (found json.RawMessage, err error) {
+// member returns the value of a member of a JSON object. member reads the object to its end, because
+// a name that appears twice is ambiguous and a truncated value has no identity.
+func member(data []byte, name string) (found json.RawMessage, err error) {
 	s := scanner{data: data}
 	s.space()
 	if !s.is('{') {
@@ -37,22 +45,22 @@ func jsonMember(data []byte, name string) (found json.RawMessage, err error) {
 	}
 	s.space()
 	if s.is('}') {
-		return nil, ErrNotFound
+		return nil, idemtype.ErrNotFound
 	}
 	for {
 		key, ok := s.str()
 		s.space()
 		if !ok || !s.is(':') {
-			return nil, errNotJSON
+			return nil, ErrNotJSON
 		}
 		s.space()
 		from := s.at
 		if !s.value(0) {
-			return nil, errNotJSON
+			return nil, ErrNotJSON
 		}
 		if sameName(key, name) {
 			if found != nil {
-				return nil, fmt.Errorf("%w: it appears more than once", ErrAmbiguous)
+				return nil, fmt.Errorf("%w: it appears more than once", idemtype.ErrAmbiguous)
 			}
 			found = data[from:s.at:s.at]
 		}
@@ -62,23 +70,23 @@ func jsonMember(data []byte, name string) (found json.RawMessage, err error) {
 			s.space()
 		case s.is('}'):
 			if found == nil {
-				return nil, ErrNotFound
+				return nil, idemtype.ErrNotFound
 			}
 			return found, nil
 		default:
-			return nil, errNotJSON
+			return nil, ErrNotJSON
 		}
 	}
 }
 
-// withoutFields says what the data is, behind its leading space, that does not begin like an object.
+// withoutFields returns the error for data that does not begin like an object.
 func (s *scanner) withoutFields() error {
 	if s.at == len(s.data) {
 		return errNoValue
 	}
 	valid := s.value(0)
 	if s.space(); !valid || s.at < len(s.data) {
-		return errNotJSON
+		return ErrNotJSON
 	}
 	return errNoObject
 }
@@ -98,7 +106,8 @@ func sameName(quoted []byte, name string) bool {
 	return false
 }
 
-// scanner reads JSON. Its methods move over what they name and report whether it was there.
+// scanner reads JSON. Each method moves over the element of its name and reports whether the element
+// was there.
 type scanner struct {
 	data []byte
 	at   int
@@ -257,4 +266,42 @@ func (s *scanner) digits() bool {
 		s.at++
 	}
 	return s.at > from
+}
+
+// fieldText returns the text of a field that is an identity.
+func fieldText(field string, raw json.RawMessage) (string, error) {
+	switch {
+	case len(raw) == 0 || bytes.Equal(raw, []byte("null")) || bytes.Equal(raw, []byte(`""`)):
+		return "", fmt.Errorf("JSON field %s %w", field, idemtype.ErrNotFound)
+	case raw[0] == '"':
+		if inner := raw[1 : len(raw)-1]; plain(inner) {
+			return string(inner), nil
+		}
+		var s string
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return "", fmt.Errorf("JSON field %s: %w: %w", field, idemtype.ErrNotFound, err)
+		}
+		// encoding/json replaces invalid UTF-8 and half surrogates with U+FFFD. Different IDs would
+		// become equal, and events would be skipped as duplicates (P-22).
+		if strings.ContainsRune(s, utf8.RuneError) {
+			return "", fmt.Errorf("%w: JSON field %s is not valid Unicode", idemtype.ErrInvalid, field)
+		}
+		return s, nil
+	case raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9':
+		if bytes.ContainsAny(raw, ".eE") {
+			return "", fmt.Errorf("%w: JSON field %s is not an integer", idemtype.ErrAmbiguous, field)
+		}
+		return string(raw), nil
+	}
+	return "", fmt.Errorf("JSON field %s %w: it is neither a string nor an integer", field, idemtype.ErrNotFound)
+}
+
+// plain reports whether a JSON string has ASCII characters only and no escapes.
+func plain(inner []byte) bool {
+	for _, c := range inner {
+		if c == '\\' || c >= 0x80 {
+			return false
+		}
+	}
+	return true
 }

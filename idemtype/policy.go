@@ -1,0 +1,44 @@
+package idemtype
+
+// UncertainPolicy decides about an uncertain event: the handler may have had its effect, but the
+// store has no completion. The zero value is [RerunUncertain].
+type UncertainPolicy uint8
+
+const (
+	// RerunUncertain runs the handler again, so the effect happens at least once. The handler
+	// passes Event.IdempotencyKey to the outside API, which can then recognize a repetition.
+	RerunUncertain UncertainPolicy = iota
+	// DeadLetterUncertain never runs the handler again, so the effect happens at most once. Any
+	// outcome but nil and NotApplied makes the event a dead letter for a person to decide: an
+	// error, a panic, a time-out or a cancellation.
+	DeadLetterUncertain
+)
+
+// ConflictPolicy decides about a conflict: an event whose ID the store knows with another content.
+// The zero value is [SkipConflict].
+type ConflictPolicy uint8
+
+const (
+	// SkipConflict skips the copy like a duplicate if the store has the other event as done. While
+	// the other event is in flight, the copy waits. In any other state of the other event, the copy
+	// becomes a dead letter, so that a correction of a failed event is not lost.
+	SkipConflict ConflictPolicy = iota
+	// DeadLetterConflict makes the copy a dead letter at once, in any state of the other event.
+	DeadLetterConflict
+)
+
+// TooOldPolicy decides about an event that is older than the memory of the store. The store cannot
+// know whether such an event was handled. The zero value is the default of the registration
+// function.
+type TooOldPolicy uint8
+
+const (
+	// RunTooOld runs the event like a new one. Such events run at least once.
+	RunTooOld TooOldPolicy = iota + 1 // zero is the default of the handler
+	// DeadLetterTooOld makes the event a dead letter without a run. The default of On and OnBatch.
+	DeadLetterTooOld
+	// StopTooOld ends the consumer with an error that matches [ErrTooOld]. The default of OnTx and
+	// OnBatchTx. Events beyond the horizon usually come by the thousand, after a rewind of
+	// offsets.
+	StopTooOld
+)

@@ -1,0 +1,96 @@
+// Package identity finds event IDs, event types and tenants in messages, and makes fingerprints of
+// their contents.
+package identity
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/idem-go/idem/idemtype"
+)
+
+// Extractor finds an identity in a message. The zero value finds none and is invalid.
+type Extractor struct {
+	// Find returns the identity, or an error as documented at idem.Extractor.
+	Find func(*idemtype.Message) (string, error)
+	// Descriptor names the place of the identity. Stores keep it, so the text never changes.
+	Descriptor string
+	Form       Form
+}
+
+func plainOf(descriptor string, find func(*idemtype.Message) (string, error)) Extractor {
+	return Extractor{Find: find, Descriptor: descriptor}
+}
+
+// FromFunc returns an extractor that calls find.
+func FromFunc(descriptor string, find func(*idemtype.Message) (string, error)) Extractor {
+	return plainOf("described("+strconv.Quote(descriptor)+")", find)
+}
+
+// FromHeader returns an extractor of a header that must appear once.
+func FromHeader(name string) Extractor {
+	// Made once, because a look at a missing header must not allocate.
+	missing := fmt.Errorf("header %s %w", name, idemtype.ErrNotFound)
+	return plainOf("header("+strconv.Quote(name)+")", func(m *idemtype.Message) (string, error) {
+		v, n := header(m, name)
+		switch {
+		case n == 0 || n == 1 && len(v) == 0:
+			return "", missing
+		case n > 1:
+			return "", fmt.Errorf("%w: header %s appears %d times", idemtype.ErrAmbiguous, name, n)
+		}
+		return string(v), nil
+	})
+}
+
+// header returns the first header with that name, and the number of such headers.
+func header(m *idemtype.Message, name string) (value []byte, n int) {
+	for i := range m.Headers {
+		if m.Headers[i].Key == name {
+			if n == 0 {
+				value = m.Headers[i].Value
+			}
+			n++
+		}
+	}
+	return value, n
+}
+
+// FromKey returns an extractor of the Kafka key.
+func FromKey() Extractor {
+	return plainOf("key", func(m *idemtype.Message) (string, error) {
+		if len(m.Key) == 0 {
+			return "", fmt.Errorf("kafka key %w", idemtype.ErrNotFound)
+		}
+		return string(m.Key), nil
+	})
+}
+
+// FromValue returns an extractor of the whole value.
+func FromValue() Extractor {
+	return plainOf("value", func(m *idemtype.Message) (string, error) {
+		if len(m.Value) == 0 {
+			return "", fmt.Errorf("value %w", idemtype.ErrNotFound)
+		}
+		return string(m.Value), nil
+	})
+}
+
+// FromJSON returns an extractor of a field of the value.
+func FromJSON(name string) Extractor {
+	path := strings.Split(name, ".")
+	return plainOf("json("+strconv.Quote(name)+")", func(m *idemtype.Message) (string, error) {
+		raw, err := field(m.Value, path)
+		if err != nil {
+			return "", fmt.Errorf("JSON field %s: %w", name, err)
+		}
+		return fieldText(name, raw)
+	})
+}
+
+// Fixed returns an extractor of a constant.
+func Fixed(s string) Extractor {
+	return plainOf("fixed("+strconv.Quote(s)+")",
+		func(*idemtype.Message) (string, error) { return s, nil })
+}

@@ -1,0 +1,69 @@
+package idem
+
+import "github.com/idem-go/idem/idemtype"
+
+// This file names the types of package idemtype that users of this package need, so that they
+// import one package.
+
+// Producer publishes dead letters and copies for delayed retries, see [idemtype.Producer].
+type Producer = idemtype.Producer
+
+// Class is the reason why an event became a dead letter, see [idemtype.Class].
+type Class = idemtype.Class
+
+// The classes of dead letters, see [idemtype.Class].
+const (
+	ClassPermanent   = idemtype.ClassPermanent
+	ClassFailed      = idemtype.ClassFailed
+	ClassRetryAfter  = idemtype.ClassRetryAfter
+	ClassPanic       = idemtype.ClassPanic
+	ClassTimeout     = idemtype.ClassTimeout
+	ClassUncertain   = idemtype.ClassUncertain
+	ClassCrashLoop   = idemtype.ClassCrashLoop
+	ClassAlreadyDead = idemtype.ClassAlreadyDead
+	ClassConflict    = idemtype.ClassConflict
+	ClassTooOld      = idemtype.ClassTooOld
+	ClassUndecodable = idemtype.ClassUndecodable
+	ClassNoID        = idemtype.ClassNoID
+	ClassAmbiguous   = idemtype.ClassAmbiguous
+	ClassNoType      = idemtype.ClassNoType
+	ClassNotJSON     = idemtype.ClassNotJSON
+	ClassNotACopy    = idemtype.ClassNotACopy
+)
+
+// RetryPolicy limits the retries of a failing event, see [idemtype.RetryPolicy].
+type RetryPolicy = idemtype.RetryPolicy
+
+// NoLimit, as [RetryPolicy].MaxAttempts, sets no limit of attempts.
+const NoLimit = idemtype.NoLimit
+
+// Forever, as a duration in [RetryPolicy] or [Config], sets no limit of time.
+const Forever = idemtype.Forever
+
+// UncertainPolicy decides about an uncertain event, see [idemtype.UncertainPolicy].
+type UncertainPolicy = idemtype.UncertainPolicy
+
+// The values of UncertainPolicy.
+const (
+	RerunUncertain      = idemtype.RerunUncertain
+	DeadLetterUncertain = idemtype.DeadLetterUncertain
+)
+
+// ConflictPolicy decides about a conflict, see [idemtype.ConflictPolicy].
+type ConflictPolicy = idemtype.ConflictPolicy
+
+// The values of ConflictPolicy.
+const (
+	SkipConflict       = idemtype.SkipConflict
+	DeadLetterConflict = idemtype.DeadLetterConflict
+)
+
+// TooOldPolicy decides about an event that is older than the memory of the store, see [idemtype.TooOldPolicy].
+type TooOldPolicy = idemtype.TooOldPolicy
+
+// The values of TooOldPolicy.
+const (
+	RunTooOld        = idemtype.RunTooOld
+	DeadLetterTooOld = idemtype.DeadLetterTooOld
+	StopTooOld       = idemtype.StopTooOld
+)
