@@ -34,6 +34,9 @@ var (
 // same message: FromFunc("payment_id without its prefix", find). An empty descriptor is an error of
 // [NewProcessor].
 //
+// The result of find counts as a plain ID, also if find calls another extractor. So do not combine
+// such an extractor with others by [FirstOf].
+//
 // find returns an error that matches [ErrNotFound] if the message has no identity, and
 // [ErrAmbiguous] if it has several that differ. A mark such as [Unavailable] means the same as on
 // an error of a handler. After any other error the message becomes a dead letter.

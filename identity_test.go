@@ -114,7 +114,7 @@ func recipeOf(number func(below int) int, depth int) modelled {
 	case 4:
 		return modelled{"hashed" + list, idem.Hashed(fns...), all("hashed")}
 	case 5:
-		leaf := leaves[number(len(leaves))]
+		leaf := leaves[1+number(len(leaves)-1)] // the result of a function is a plain ID: not of StandardID
 		return modelled{"described(" + leaf.words + ")", idem.FromFunc("words", leaf.find.Extract), leaf.name}
 	default:
 		return modelled{"first" + list, idem.FirstOf(fns...), func(m *idem.Message) (string, bool) {
