@@ -1,13 +1,8 @@
 package idem
 
 import (
-	"fmt"
-
 	"github.com/idem-go/idem/internal/safetext"
 )
-
-// maxErrorText limits the text of an error outside of this process (T-04).
-const maxErrorText = 1 << 10
 
 // ErrorText is the default of [Config].ErrorText: the text of an error for log lines, dead letters
 // and stores. The text has at most 1 KiB and quotes no data. The text of nil is empty. Safe for
@@ -27,21 +22,7 @@ const maxErrorText = 1 << 10
 //
 // In an error that was made into text, as with %v instead of %w, only the most common forms are
 // recognized.
-func ErrorText(err error) string { return safetext.Cut(safetext.Text(err), maxErrorText) }
-
-// errorText returns the text of err for use outside this process. If Config.ErrorText panics, a
-// substitute names the type of err.
-func (p *Processor) errorText(err error) (text string) {
-	if err == nil {
-		return ""
-	}
-	defer func() {
-		if recover() != nil {
-			text = fmt.Sprintf("%T, for which Config.ErrorText panicked", err)
-		}
-	}()
-	return safetext.Cut(p.cfg.ErrorText(err), maxErrorText)
-}
+func ErrorText(err error) string { return safetext.Cut(safetext.Text(err), 1<<10) }
 
 // DecodeError means that the value of a message could not be decoded into the handler's type. The
 // message becomes a dead letter of [ClassUndecodable] without a claim in the store.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/engine"
 )
 
 // Router holds the handlers by event type. Register handlers with [On], [OnTx], [OnBatch] and
@@ -21,21 +22,14 @@ import (
 //
 // A Router is not safe for concurrent use. Processors and consumers only read it.
 type Router struct {
-	table    *table
+	table    *engine.Table
 	defaults []Option
-}
-
-// table is shared by a router and its groups.
-type table struct {
-	routes     []*route
-	otherwise  func(context.Context, *Message) error
-	otherwises int
 }
 
 // NewRouter returns an empty router. The handlers have the given options, unless a group or a
 // handler overrides them.
 func NewRouter(defaults ...Option) *Router {
-	return &Router{table: &table{}, defaults: defaults}
+	return &Router{table: &engine.Table{}, defaults: defaults}
 }
 
 // With returns a group with more defaults. A handler that is registered on the group is registered
@@ -51,8 +45,8 @@ func (r *Router) With(opts ...Option) *Router {
 // An error of fn means the same as an error of a handler. The store is not involved: fn runs for
 // every delivery, also for duplicates and after a crash.
 func (r *Router) NotFound(fn func(context.Context, *Message) error) {
-	r.table.otherwise = fn
-	r.table.otherwises++
+	r.table.NotFound = fn
+	r.table.NotFoundCalls++
 }
 
 // On registers fn for events of type typ. The effects of fn are outside the store's database, such
@@ -69,8 +63,8 @@ func (r *Router) NotFound(fn func(context.Context, *Message) error) {
 // before the next one runs. So a crash makes at most one event of the lane uncertain.
 func On[T any](r *Router, typ string, fn func(context.Context, Event[T]) error, opts ...Option) {
 	rt := newRoute[T](r, typ, opts, fn == nil)
-	rt.tooOld = cmp.Or(rt.tooOld, DeadLetterTooOld)
-	rt.call = one(func(ctx context.Context, _ any, e Event[T]) error { return fn(ctx, e) })
+	rt.TooOld = cmp.Or(rt.TooOld, DeadLetterTooOld)
+	rt.Call = one(func(ctx context.Context, _ any, e Event[T]) error { return fn(ctx, e) })
 }
 
 // OnTx registers fn for events of type typ. The effects of fn are writes in tx. The mark in the
@@ -92,9 +86,9 @@ func OnTx[T, Tx any](
 	r *Router, typ string, fn func(context.Context, Tx, Event[T]) error, opts ...Option,
 ) {
 	rt := newRoute[T](r, typ, opts, fn == nil)
-	rt.bind = bindTx[Tx]
-	rt.tooOld = cmp.Or(rt.tooOld, StopTooOld)
-	rt.call = one(func(ctx context.Context, tx any, e Event[T]) error {
+	rt.Bind = bindTx[Tx]
+	rt.TooOld = cmp.Or(rt.TooOld, StopTooOld)
+	rt.Call = one(func(ctx context.Context, tx any, e Event[T]) error {
 		return fn(ctx, tx.(Tx), e)
 	})
 }
@@ -113,9 +107,9 @@ func OnBatch[T any](
 	r *Router, typ string, fn func(context.Context, []Event[T]) error, opts ...Option,
 ) {
 	rt := newRoute[T](r, typ, opts, fn == nil)
-	rt.batch = true
-	rt.tooOld = cmp.Or(rt.tooOld, DeadLetterTooOld)
-	rt.call = many(func(ctx context.Context, _ any, e []Event[T]) error { return fn(ctx, e) })
+	rt.Batch = true
+	rt.TooOld = cmp.Or(rt.TooOld, DeadLetterTooOld)
+	rt.Call = many(func(ctx context.Context, _ any, e []Event[T]) error { return fn(ctx, e) })
 }
 
 // OnBatchTx is [OnTx] for a handler that takes many events in one call, such as one statement for
@@ -133,41 +127,30 @@ func OnBatchTx[T, Tx any](
 	r *Router, typ string, fn func(context.Context, Tx, []Event[T]) error, opts ...Option,
 ) {
 	rt := newRoute[T](r, typ, opts, fn == nil)
-	rt.bind = bindTx[Tx]
-	rt.tooOld = cmp.Or(rt.tooOld, StopTooOld)
-	rt.batch = true
-	rt.call = many(func(ctx context.Context, tx any, e []Event[T]) error {
+	rt.Bind = bindTx[Tx]
+	rt.TooOld = cmp.Or(rt.TooOld, StopTooOld)
+	rt.Batch = true
+	rt.Call = many(func(ctx context.Context, tx any, e []Event[T]) error {
 		return fn(ctx, tx.(Tx), e)
 	})
 }
 
-// route is one registered handler.
-type route struct {
-	settings
-	typ    string
-	data   string // name of T, for errors
-	site   string // file:line of the registration
-	batch  bool   // the handler takes many events
-	bind   func(dedup.Store) (txStore, error)
-	decode func(*Message) (payload any, err error)
-	call   invocation
-}
-
-func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *route {
-	rt := &route{
-		settings: newSettings(r.defaults, opts),
-		typ:      typ,
-		data:     reflect.TypeFor[T]().String(),
-		site:     callSite(),
+func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *engine.Handler {
+	s := newSettings(r.defaults, opts)
+	rt := &engine.Handler{
+		Settings: s.Settings,
+		Type:     typ,
+		Data:     reflect.TypeFor[T]().String(),
+		Site:     callSite(),
 	}
 	if isNil {
-		rt.problems = append(rt.problems, errors.New("handler is nil"))
+		rt.Problems = append(rt.Problems, errors.New("handler is nil"))
 	}
-	if rt.name == "" {
-		rt.name = typ
+	if rt.Name == "" {
+		rt.Name = typ
 	}
-	rt.decode = decoder[T](&rt.settings)
-	r.table.routes = append(r.table.routes, rt)
+	rt.Decode = decoder[T](s)
+	r.table.Handlers = append(r.table.Handlers, rt)
 	return rt
 }
 
@@ -180,20 +163,7 @@ func callSite() string {
 	return fmt.Sprintf("%s:%d", filepath.Base(file), line)
 }
 
-// invocation runs a handler on decoded messages: on one message, unless the handler takes batches.
-type invocation func(ctx context.Context, tx any, in []input) error
-
-// input is one event of a call: a copy, so that an abandoned handler shares no state.
-type input struct {
-	meta
-	id        string
-	attempt   int
-	uncertain bool
-	message   *Message
-	payload   any // *T
-}
-
-func decoder[T any](s *settings) func(*Message) (any, error) {
+func decoder[T any](s *options) func(*Message) (any, error) {
 	decode, own := s.decode, s.ownDecode
 	return func(m *Message) (any, error) {
 		data := new(T)
@@ -206,14 +176,14 @@ func decoder[T any](s *settings) func(*Message) (any, error) {
 	}
 }
 
-func one[T any](fn func(context.Context, any, Event[T]) error) invocation {
-	return func(ctx context.Context, tx any, in []input) error {
-		return fn(dedup.WithParent(ctx, in[0].key), tx, newEvent[T](&in[0]))
+func one[T any](fn func(context.Context, any, Event[T]) error) engine.Invocation {
+	return func(ctx context.Context, tx any, in []engine.Input) error {
+		return fn(dedup.WithParent(ctx, in[0].Key), tx, newEvent[T](&in[0]))
 	}
 }
 
-func many[T any](fn func(context.Context, any, []Event[T]) error) invocation {
-	return func(ctx context.Context, tx any, in []input) error {
+func many[T any](fn func(context.Context, any, []Event[T]) error) engine.Invocation {
+	return func(ctx context.Context, tx any, in []engine.Input) error {
 		events := make([]Event[T], len(in))
 		for i := range in {
 			events[i] = newEvent[T](&in[i])
@@ -222,26 +192,16 @@ func many[T any](fn func(context.Context, any, []Event[T]) error) invocation {
 	}
 }
 
-func newEvent[T any](in *input) Event[T] {
+func newEvent[T any](in *engine.Input) Event[T] {
 	return Event[T]{
-		ID: in.id, Type: in.key.Type, Tenant: in.key.Tenant, Data: *in.payload.(*T),
-		Attempt: in.attempt, Uncertain: in.uncertain, Message: in.message, meta: in.meta,
+		ID: in.ID, Type: in.Key.Type, Tenant: in.Key.Tenant, Data: *in.Payload.(*T),
+		Attempt: in.Attempt, Uncertain: in.Uncertain, Message: in.Message, meta: meta{in.Key, in.Name, in.Fence},
 	}
-}
-
-// txStore is a dedup.TxStore without the type parameter.
-type txStore interface {
-	claimTx(
-		ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
-		fn func(tx any) ([]dedup.Completion, error),
-	) error
-	canRunTx() bool // without a claim
-	runTx(ctx context.Context, limit time.Duration, fn func(tx any) error) error
 }
 
 type txAdapter[Tx any] struct{ store dedup.TxStore[Tx] }
 
-func bindTx[Tx any](store dedup.Store) (txStore, error) {
+func bindTx[Tx any](store dedup.Store) (engine.TxStore, error) {
 	s, ok := store.(dedup.TxStore[Tx])
 	if !ok {
 		return nil, fmt.Errorf("handler takes a %s, but %T has no such transactions",
@@ -250,16 +210,16 @@ func bindTx[Tx any](store dedup.Store) (txStore, error) {
 	return txAdapter[Tx]{store: s}, nil
 }
 
-func (a txAdapter[Tx]) canRunTx() bool {
+func (a txAdapter[Tx]) CanRunTx() bool {
 	_, ok := a.store.(dedup.TxRunner[Tx])
 	return ok
 }
 
-func (a txAdapter[Tx]) runTx(ctx context.Context, limit time.Duration, fn func(any) error) error {
+func (a txAdapter[Tx]) RunTx(ctx context.Context, limit time.Duration, fn func(any) error) error {
 	return a.store.(dedup.TxRunner[Tx]).RunTx(ctx, limit, func(tx Tx) error { return fn(tx) })
 }
 
-func (a txAdapter[Tx]) claimTx(
+func (a txAdapter[Tx]) ClaimTx(
 	ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(any) ([]dedup.Completion, error),
 ) error {

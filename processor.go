@@ -1,293 +1,165 @@
 package idem
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/internal/engine"
 )
 
-// Config of a [Processor].
-type Config struct {
-	// Store is the store of handlers without the option [Store].
-	Store dedup.Store
-	// Scope names who remembers, for handlers without the option [Scope]. Required; a consumer sets it to the group.
-	Scope string
-	// Group is the consumer group: it names the dead-letter topics. Defaults to Scope.
-	Group string
-	// Lease is how long a claim lasts without renewal; the event of a worker that crashed is taken over after at most this
-	// long. Handlers may take longer, their claims are renewed. Defaults to 30 s, at least 1 s.
-	Lease time.Duration
-	// StoreTimeout is how long the store may take to answer a claim. Then the call is given up, also if the store's client does not heed
-	// contexts, and the claim is asked for again under the same token. A store that is slow gets twice as long each time, up to a Lease.
-	// Defaults to 2 s, or a Lease if that is shorter.
-	StoreTimeout time.Duration
-	// BusyWait is how long one call of HandleBatch waits, in all, for what is not in its power: an event that is busy elsewhere,
-	// a store or a producer that is down. Then it returns a [WaitError]. Keep it below the poll interval of the client. Only
-	// recording an effect that has happened is tried for longer, up to a Lease, since giving up repeats the effect.
-	// Defaults to 1 s; [Forever] waits until the context ends.
-	BusyWait time.Duration
-	// Grace is how long work that was begun may go on when the context of HandleBatch ends. Two seconds before it is over,
-	// handlers have their contexts cancelled with the cause [ErrStopping]; at its end they are abandoned. Transactions are cancelled
-	// at once, as rolling back is free. Defaults to 10 s.
-	Grace time.Duration
-	// Producer sends dead letters. If nil, HandleBatch stops at what it would dead-letter, with [ErrNoProducer].
-	Producer Producer
-	// DeadLetterTopic names the topic for dead letters of a topic. Defaults to "<topic>.<group>.dlq": dead letters are
-	// per group, as another group may have handled the event well (rule 6).
-	DeadLetterTopic func(topic string) string
-	// Shadow keeps the store and obeys it in nothing: what it would have skipped is counted ([observe.DuplicateEvent].Shadow), logged
-	// at level debug, and run. It is how a consumer that exists is moved over without applying its backlog twice: let it run
-	// so until what it would skip is what is expected, then take the option away. Handlers must then be [Blocking].
-	Shadow bool
-	// Observers are told what happens; see [Observer].
-	Observers []observe.Observer
-	// Logger defaults to slog.Default(). Payloads are never logged.
-	Logger *slog.Logger
-	// ErrorText makes the text of an error for log lines, dead letters and the store, where at most 1 KiB of it is kept.
-	// Defaults to [ErrorText]. It is called from several goroutines at once, with errors that are not nil. Observers get
-	// errors as they are.
-	ErrorText func(error) string
-}
+// Processor handles messages: it finds the handler and the identity of each event, claims the event
+// in the store, runs the handler if the event is new, and publishes dead letters. A Processor knows
+// no Kafka client. The caller fetches messages and commits those that are settled.
+//
+// A Processor is safe for concurrent use. Messages of one partition that must stay in order belong
+// in one call.
+type Processor struct{ engine *engine.Processor }
 
-func (c Config) withDefaults() Config {
-	c.Group = cmp.Or(c.Group, c.Scope)
-	c.Lease = cmp.Or(c.Lease, 30*time.Second)
-	c.StoreTimeout = cmp.Or(c.StoreTimeout, min(2*time.Second, c.Lease))
-	c.BusyWait = cmp.Or(c.BusyWait, time.Second)
-	c.Grace = cmp.Or(c.Grace, 10*time.Second)
-	if c.DeadLetterTopic == nil {
-		c.DeadLetterTopic = deadletter.Topic(c.Group)
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.ErrorText == nil {
-		c.ErrorText = ErrorText
-	}
-	return c
-}
-
-func (c Config) validate() (problems []error) {
-	if c.Scope == "" {
-		problems = append(problems, errors.New("Config.Scope is empty: set it, usually to the consumer group"))
-	}
-	if c.Lease < time.Second {
-		problems = append(problems, fmt.Errorf("Config.Lease is %s, at least 1s is needed to renew it in time", c.Lease))
-	}
-	if c.BusyWait < 0 || c.Grace < 0 || c.StoreTimeout < 0 {
-		problems = append(problems, errors.New("Config.BusyWait, Config.Grace and Config.StoreTimeout must not be negative"))
-	}
-	return problems
-}
-
-// Processor settles messages: it finds the handler and the identity, asks the store, runs what is fresh,
-// and dead-letters what will never work. It knows nothing of Kafka clients: fetching and committing are the caller's,
-// who commits what is settled and nothing else. Safe for concurrent use, as long as messages of one partition that must
-// stay in order are in one call.
-type Processor struct {
-	cfg         Config
-	log         *slog.Logger
-	obs         observers
-	routes      routes
-	retryTopics deadletter.RetryTopics // of the group
-	batches     bool                   // a handler takes many events at once
-	stores      []*storeAccess
-	producer    health
-
-	unanswered         unanswered
-	abandoned          sync.WaitGroup
-	abandonedNow       atomic.Int64
-	closing            context.Context //nolint:containedctx // ends when Close begins
-	close              context.CancelFunc
-	crashGuard         crashGuard
-	unhandled          unhandled
-	deferredPartitions deferredPartitions
-	ordered            bool // a handler is KeyOrdered
-	own                *ownProgress
-}
-
-// NewProcessor checks all wiring and returns every mistake, joined. It uses no network.
+// NewProcessor returns a processor for the handlers of r. The error joins all mistakes in cfg and in
+// the registrations. NewProcessor does not use the network.
 func NewProcessor(r *Router, cfg Config) (*Processor, error) {
-	cfg = cfg.withDefaults()
-	p := &Processor{cfg: cfg, log: cfg.Logger, producer: health{name: "producer"}, retryTopics: deadletter.RetryTopicsOf(cfg.Group)}
-	problems := cfg.validate()
-	for _, o := range cfg.Observers {
-		if !p.obs.add(o) {
-			problems = append(problems, fmt.Errorf("observer %T implements no observer interface", o))
-		}
+	if cfg.ErrorText == nil {
+		cfg.ErrorText = ErrorText
 	}
-	if r == nil {
-		return nil, errors.Join(append(problems, errors.New("router is nil"))...)
+	var handlers *engine.Table
+	if r != nil {
+		handlers = r.table
 	}
-	problems = append(problems, p.wire(r.table)...)
-	if err := errors.Join(problems...); err != nil {
+	e, err := engine.New(handlers, engine.Config(cfg))
+	if err != nil {
 		return nil, err
 	}
-	p.own = newOwnProgress(p.stores)
-	for _, l := range p.stores {
-		l.renewer = dedup.NewLeaseRenewer(l.store, cfg.Lease)
-	}
-	p.closing, p.close = context.WithCancel(context.Background())
-	return p, nil
+	return &Processor{engine: e}, nil
 }
 
-// Handle settles one message, or says why it is not settled, like [Processor.HandleBatch].
+// Handle settles one message. The errors are those of [Processor.HandleBatch].
 func (p *Processor) Handle(ctx context.Context, m *Message) error {
-	_, err := p.HandleBatch(ctx, []*Message{m})
-	return err
+	return p.engine.Handle(ctx, m)
 }
 
-// maxAbandoned is how many handlers may hang behind before nothing more is begun (rule 48).
-const maxAbandoned = 64
-
-// HandleBatch settles msgs in order. Events next to each other share round trips and transactions, see [OnTx]. The first settled of them are handled, known as duplicates, skipped, or
-// dead-lettered, and may be committed; the others must come again. err is nil exactly if all are settled, else it says
-// why the next one is not:
+// HandleBatch settles msgs in order and returns the number of settled messages from the front.
+// Commit only those; pass the others again. Neighbouring events share round trips and transactions,
+// see [OnTx]. A settled message is handled, a known duplicate, skipped, dead-lettered, or has a
+// delayed retry.
 //
-//   - a [WaitError] that matches [ErrBusy] or [dedup.ErrUnavailable]: come again after the time it names;
-//   - an error that matches [ErrStopping] or [ErrPartitionLost]: ctx has ended; what was begun was given the grace;
-//   - [ErrNoProducer]: the message would be dead-lettered and there is no way to;
-//   - [ErrAbandoned]: a handler hangs and was left behind;
-//   - [ErrTooOld]: the store can no longer know the event, and its handler stops at that ([WhenTooOld]).
+// err is nil if, and only if, all messages are settled. Otherwise err is the reason for the first
+// message that is not:
 //
-// When ctx ends, nothing new is begun and what runs is finished, see [Config].Grace.
+//   - a [WaitError] that matches [ErrBusy], [ErrNotDue] or [dedup.ErrUnavailable]: pass the
+//     messages again after the time in the error;
+//   - an error that matches [ErrStopping] or [ErrPartitionLost]: ctx has ended;
+//   - [ErrNoProducer]: the message would become a dead letter, but there is no producer;
+//   - [ErrAbandoned]: a handler ignored its cancelled context and was abandoned;
+//   - [ErrTooOld]: the event is older than the memory of the store ([WhenTooOld]).
 //
-// HandleBatch records how far each partition is settled, so that a store in Postgres can delete what has expired
-// ([dedup.ProgressRecorder]): at most every 10 s, in a call of a second at most, and at [Processor.Close]. It goes by the messages that
-// it is given. Those of one partition must come in their order, and what is not settled must come again, or the progress of that
-// partition stands still. Commit what is settled well within the retention. A partition without new messages holds up the deletion
-// for its whole scope: say with [Processor.RecordProgress] that it is caught up.
+// After the end of ctx no handler starts, and running handlers finish within [Config].Grace.
+//
+// HandleBatch records in the stores how far each partition is settled, so that pgstore can delete
+// expired events ([dedup.ProgressRecorder]): at most every 10 s, for at most one second, and at
+// [Processor.Close]. Pass the messages of a partition in order, and pass messages that are not
+// settled again; otherwise the progress of the partition stops. Commit settled messages well within
+// the retention. A partition without new messages delays the deletion for its whole scope; report
+// its progress with [Processor.RecordProgress].
 func (p *Processor) HandleBatch(ctx context.Context, msgs []*Message) (settled int, err error) {
-	if p.own != nil {
-		if p.own.begin(msgs) {
-			p.writeProgress(ctx, true)
-		}
-		defer func() { // also if an observer panics
-			if p.own.end(msgs, settled) {
-				p.writeProgress(ctx, false)
-			}
-		}()
-	}
-	err = p.Settle(ctx, msgs, func(n int) { settled = n })
-	return settled, err
+	return p.engine.HandleBatch(ctx, msgs)
 }
 
-// Settle is [Processor.HandleBatch] for callers that want to know at once what is settled: progress is called with the
-// number of messages from the front that are, each time it has grown, by the goroutine that called Settle. Before Settle
-// returns nil it was called with len(msgs). progress must be quick. Settle records no progress in the stores: see
+// Settle is [Processor.HandleBatch] for callers that need the progress during the call. progress
+// gets the number of settled messages from the front, each time the number has grown, on the
+// goroutine of Settle. progress must be quick. Settle records no progress in the stores, see
 // [Processor.NoteProgress].
 func (p *Processor) Settle(ctx context.Context, msgs []*Message, progress func(settled int)) error {
-	return p.newBatch(ctx, msgs, progress).settle()
+	return p.engine.Settle(ctx, msgs, progress)
 }
 
-// OrderKey returns what events must share for their order to matter: the key of the record, or the identity of the event
-// if the record has none, so that copies of one event never run beside each other (rule 25). It is empty for a record
-// with neither, which is bound to no order. Two records with equal order keys must not be in two calls of Settle at once.
-func (p *Processor) OrderKey(m *Message) string {
-	if m.Key != nil {
-		return "k" + string(m.Key)
-	}
-	key := ""
-	_ = guard(func() error { // what is wrong with the message is found when it is handled
-		m, c, err := p.open(m)
-		if err != nil {
-			return err
-		}
-		b, _, err := p.routes.find(m)
-		if err != nil || b == nil {
-			return err
-		}
-		d := &task{message: m, copied: c, reading: reading{route: b}}
-		if _, err := p.identify(d); err == nil {
-			key = "e" + d.request.Key.String()
-		}
-		return nil
-	})
-	return key
+// OrderKey returns the key of the order that m belongs to: the Kafka key, or the identity of the
+// event if the record has no Kafka key. Empty for a record without both. Do not pass two messages
+// with equal order keys to two calls of Settle at the same time.
+func (p *Processor) OrderKey(m *Message) string { return p.engine.OrderKey(m) }
+
+// Due returns how long m must not be handled yet, if m is a copy for a later attempt in a retry
+// topic of the group. Otherwise Due returns zero. The wait ends at the latest when the delay of the
+// topic has passed since [Message].Received. Due sets a zero Received to the present time.
+//
+// HandleBatch waits for that time itself. A consumer that can pause a partition should pause it
+// instead.
+func (p *Processor) Due(m *Message) time.Duration { return p.engine.Due(m) }
+
+// Assigned reports that a partition was assigned to this process. The first events of the partition
+// are then watched for one that kills the process. A partition without a call of Assigned counts as
+// newly assigned once.
+//
+// For callers of [Processor.HandleBatch]: a store that does not know the partition deletes nothing
+// until the progress of the partition is known. Messages of an earlier assignment that were not
+// settled no longer stop the progress.
+func (p *Processor) Assigned(topic string, partition int32) { p.engine.Assigned(topic, partition) }
+
+// RunsDeferred reports whether a handler is [KeyOrdered] or a store may hold deferred events, so
+// that [Processor.RunDeferred] has work.
+func (p *Processor) RunsDeferred() bool { return p.engine.RunsDeferred() }
+
+// RunDeferred runs the deferred events of a partition when they are due, in the order of Kafka keys,
+// until ctx ends. Only the owner of the partition may call RunDeferred, once, after
+// [Processor.Assigned], beside the calls of HandleBatch. Package lane calls it.
+//
+// RunDeferred returns after all its work has ended. The error is nil or matches [ErrAbandoned].
+func (p *Processor) RunDeferred(ctx context.Context, topic string, partition int32) error {
+	return p.engine.RunDeferred(ctx, topic, partition)
 }
 
-// closeWait is how long Close waits for claims that were given up: a client of a database gives them up too, a moment later.
-const closeWait = 5 * time.Second
+// RetryDelays returns the delays of all handlers with [RetryTopics], ascending. A consumer reads
+// [deadletter.RetryTopic] of each of its topics for each delay.
+func (p *Processor) RetryDelays() []time.Duration { return p.engine.RetryDelays() }
 
-// Close stops the renewal of leases. Call it when no HandleBatch is running any longer. Handlers that were abandoned and
-// still hang are not waited for; Close returns an error that matches [ErrAbandoned] and counts them. Progress of a loop of one's own
-// that is not recorded yet is recorded, in a second at most.
-func (p *Processor) Close() error {
-	if p.own != nil {
-		p.writeProgress(context.Background(), true)
-	}
-	p.close()
-	for _, l := range p.stores {
-		l.renewer.Close()
-		l.end(p)
-	}
-	if n := p.unanswered.wait(closeWait); n > 0 {
-		p.log.Warn("calls of the store that were given up have still not returned", "calls", n)
-	}
-	p.producer.end(p)
-	if n := p.abandonedNow.Load(); n > 0 {
-		return fmt.Errorf("%w: %d still run", ErrAbandoned, n)
-	}
-	p.abandoned.Wait()
-	return nil
+// DeadLetterTopic returns the dead-letter topic for a topic. For a retry topic of the group it is
+// that of the source topic.
+func (p *Processor) DeadLetterTopic(topic string) string { return p.engine.DeadLetterTopic(topic) }
+
+// Register records in the stores the group and the extractors of each event type. A consumer calls
+// Register at its start. The stores refuse changed extractors, and a group under another scope,
+// because every event of the backlog would be new. r.Scope and r.Recipes are set for each store and
+// scope; the default of r.Group is [Config].Group. A store that is no [dedup.Registrar] is skipped.
+//
+// The error joins the refusals. They match [dedup.ErrIdentityChanged], [dedup.ErrOtherScope], or
+// [dedup.ErrUnavailable]; call Register again after the latter. Other stores keep their records.
+func (p *Processor) Register(ctx context.Context, r dedup.Registration) error {
+	return p.engine.Register(ctx, r)
 }
 
-// Stores returns the stores in use, each once: the ones to check before the first event.
-func (p *Processor) Stores() []dedup.Store {
-	stores := make([]dedup.Store, len(p.stores))
-	for i, l := range p.stores {
-		stores[i] = l.store
-	}
-	return stores
+// RecordProgress records the progress of the group in the stores, for each scope of the handlers. A
+// store that deletes expired events by consumed time needs the progress ([dedup.ProgressRecorder]);
+// other stores are skipped. The error joins those of the stores. An error only delays deletions.
+func (p *Processor) RecordProgress(ctx context.Context, progress []dedup.Progress) error {
+	return p.engine.RecordProgress(ctx, progress)
 }
 
-// Status is what a processor knows about its own health.
+// NoteProgress notes the progress of a partition, for callers of [Processor.Settle]. NoteProgress
+// may be called for each message. The stores get the progress at most every 10 s, in a call of at
+// most one second, and at [Processor.Close]. An error is logged, and the record is repeated later.
+// [Processor.HandleBatch] and package lane note the progress themselves. Safe for concurrent use.
+func (p *Processor) NoteProgress(ctx context.Context, progress dedup.Progress) {
+	p.engine.NoteProgress(ctx, progress)
+}
+
+// Stores returns the stores of all handlers, each once.
+func (p *Processor) Stores() []dedup.Store { return p.engine.Stores() }
+
+// Status is the health of a processor.
 type Status struct {
-	Down      []string // stores and producer that cannot be reached now
-	Abandoned int      // handlers that hang and were left behind
-	// MostlyUnhandled: more than half of the last 1,000 events were of types that nobody handles. A renamed type loses events
-	// in silence otherwise (rule 47).
+	// Down has the names of the stores and the producer that cannot be reached.
+	Down []string
+	// Abandoned is the number of abandoned handlers that still run.
+	Abandoned int
+	// MostlyUnhandled reports that more than half of the last 1,000 events had a type without a
+	// handler, for example because a producer has renamed a type.
 	MostlyUnhandled bool
 }
 
-// Status may be asked at any time.
-func (p *Processor) Status() Status {
-	s := Status{Abandoned: int(p.abandonedNow.Load()), MostlyUnhandled: p.unhandled.mostSkipped()}
-	for _, l := range p.stores {
-		if l.isDown.Load() {
-			s.Down = append(s.Down, l.name)
-		}
-	}
-	if p.producer.isDown.Load() {
-		s.Down = append(s.Down, p.producer.name)
-	}
-	return s
-}
+// Status returns the present health. Safe for concurrent use.
+func (p *Processor) Status() Status { return Status(p.engine.Status()) }
 
-// DeadLetterTopic returns where dead letters of a topic go. Those of a retry topic of the group go where those of its source
-// topic do, also if they are no copies.
-func (p *Processor) DeadLetterTopic(topic string) string {
-	if source, _, ok := p.retryTopics.Source(topic); ok {
-		topic = source
-	}
-	return p.cfg.DeadLetterTopic(topic)
-}
-
-// Assigned says that a partition has come to this process. Its first events are watched, since what killed the former
-// owner may be among them (rule 18). A partition that was never announced counts as newly assigned once. If the loop calls
-// [Processor.HandleBatch], a store that knows nothing of the partition forgets nothing until it is known how far it is consumed. Offsets
-// that were not settled in an assignment before do not hold up its progress any longer.
-func (p *Processor) Assigned(topic string, partition int32) {
-	p.crashGuard.begin(topic, partition)
-	p.deferredPartitions.begin(topic, partition)
-	p.own.reset(topic, partition)
-}
+// Close stops the renewal of leases and records progress that is not recorded yet, for at most one
+// second. Call Close after the last HandleBatch has returned. If abandoned handlers still run, Close
+// does not wait for them and returns an error that matches [ErrAbandoned] with their number.
+func (p *Processor) Close() error { return p.engine.Close() }

@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// maxUnanswered is how many calls of one claim may be under way that were given up: no more are made until one of them returns.
+const maxUnanswered = 2
+
+// errUnanswered says that a call was given up.
+var errUnanswered = fmt.Errorf("%w: no answer in time", dedup.ErrUnavailable)
+
+// asker is one claim, which is asked for under one token until the store answers. Clients of databases do not all heed the end of a
+// context: a call that does not return in time goes on in its own goroutine, and the claim is asked for again on another connection.
+type asker struct {
+	p      *Processor
+	access *storeAccess
+	token  dedup.Token
+	reqs   []dedup.Request
+
+	mu        sync.Mutex
+	abandoned int           // calls that were given up and have not returned
+	dropped   chan struct{} // not nil: the claim is not wanted any longer; closed when no call is left
+}
+
+// ask asks once.
+func (a *asker) ask(ctx context.Context, answers []dedup.Answer) error {
+	a.mu.Lock()
+	full := a.abandoned >= maxUnanswered
+	a.mu.Unlock()
+	if full {
+		return errUnanswered
+	}
+	slow := a.access.slow.Load()
+	began, limit := time.Now(), min(a.p.cfg.StoreTimeout<<slow, max(a.p.cfg.StoreTimeout, a.p.cfg.Lease))
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	got := make([]dedup.Answer, len(answers)) // its own: a call that was given up may still write
+	err := a.call(bounded, func() error { return a.access.store.Claim(bounded, a.token, a.p.cfg.Lease, a.reqs, got) })
+	switch {
+	case err != nil && ctx.Err() == nil && bounded.Err() != nil && limit < a.p.cfg.Lease:
+		a.access.slow.CompareAndSwap(slow, slow+1) // a store that is slow is not to be asked in vain for ever
+	case err == nil && time.Since(began) < a.p.cfg.StoreTimeout/2:
+		a.access.slow.Store(0)
+	}
+	if err == nil && slices.ContainsFunc(got, func(a dedup.Answer) bool { return a.Verdict == 0 }) {
+		err = errors.New("store returned no verdict")
+	}
+	if err == nil {
+		copy(answers, got)
+	}
+	return err
+}
+
+// claimResult is what a call came to.
+type claimResult struct {
+	err      error
+	panicked any
+}
+
+// call runs fn and returns when it does, or when ctx ends. A panic of fn goes on in the caller.
+func (a *asker) call(ctx context.Context, fn func() error) error {
+	done := make(chan claimResult, 1)
+	var over, left bool // guarded by a.mu
+	go func() {
+		r := claimResult{err: errUnanswered} // if fn ends its goroutine
+		defer func() {
+			r.panicked = recover()
+			a.mu.Lock()
+			over = true
+			gone := left
+			a.mu.Unlock()
+			if gone {
+				a.late()
+			} else {
+				done <- r
+			}
+		}()
+		r.err = fn()
+	}()
+	select {
+	case r := <-done:
+		return r.result()
+	case <-ctx.Done():
+	}
+	a.mu.Lock()
+	if over {
+		a.mu.Unlock()
+		r := <-done
+		return r.result()
+	}
+	left = true
+	a.abandoned++
+	a.p.unanswered.add()
+	a.mu.Unlock()
+	return fmt.Errorf("%w: %w", errUnanswered, context.Cause(ctx))
+}
+
+func (r claimResult) result() error {
+	if r.panicked != nil {
+		panic(r.panicked)
+	}
+	return r.err
+}
+
+// late is the end of a call that was given up. If the claim is not wanted any longer it is given back.
+func (a *asker) late() {
+	defer a.p.unanswered.done()
+	a.mu.Lock()
+	a.abandoned--
+	dropped := a.dropped
+	last := dropped != nil && a.abandoned == 0
+	a.mu.Unlock()
+	if dropped == nil {
+		return
+	}
+	a.p.releaseGhosts(context.Background(), a.access, a.token, a.reqs)
+	if last {
+		close(dropped)
+	}
+}
+
+// drop gives the claim back, now, and once more when calls return that are still under way.
+func (a *asker) drop(ctx context.Context) {
+	a.mu.Lock()
+	a.dropped = make(chan struct{})
+	left := a.abandoned
+	a.mu.Unlock()
+	if left > 0 {
+		timer := time.NewTimer(abandonAfter)
+		defer timer.Stop()
+		select {
+		case <-a.dropped: // as each of them has done it
+			return
+		case <-timer.C:
+		}
+	}
+	a.p.releaseGhosts(ctx, a.access, a.token, a.reqs)
+}
+
+// unanswered counts calls that were given up and have not returned.
+type unanswered struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when there are none; nil: there are none
+}
+
+func (u *unanswered) add() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n++; u.n == 1 {
+		u.none = make(chan struct{})
+	}
+}
+
+func (u *unanswered) done() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n--; u.n == 0 {
+		close(u.none)
+		u.none = nil
+	}
+}
+
+// wait waits for them, for at most d, and returns how many are left.
+func (u *unanswered) wait(d time.Duration) int {
+	u.mu.Lock()
+	none := u.none
+	u.mu.Unlock()
+	if none == nil {
+		return 0
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-none:
+	case <-timer.C:
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.n
+}

@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
+)
+
+// policy is the part of a handler's options that decides about the answers of the store and about failures.
+type Policy struct {
+	Retry     idemtype.RetryPolicy
+	Mode      OrderMode
+	Delays    []time.Duration // of delayed retries, ascending
+	Uncertain idemtype.UncertainPolicy
+	Conflict  idemtype.ConflictPolicy
+	TooOld    idemtype.TooOldPolicy
+}
+
+// moment is what decide needs to know beside the history of the event.
+type moment struct {
+	now       time.Time
+	draw      float64       // from [0, 1), for the jitter of the back-off
+	claimed   bool          // a run under a claim, whose effect cannot be rolled back
+	unnamed   bool          // the error is about a call of several events and names none of them
+	retry     uint64        // the delayed retry that this is; zero: the original record
+	topic     time.Duration // delay of the retry topic that the record came from; zero: another topic
+	notBefore time.Time     // an earlier attempt asked to run no sooner
+}
+
+// actionKind is the next step of an event after a run, or after a refusal to run it.
+type actionKind uint8
+
+const (
+	actComplete     actionKind = iota // record it as done, settle it
+	actRetry                          // release the claim, pause, claim again
+	actWait                           // release the claim, wait until the outage is over, claim again
+	actDelayedRetry                   // publish or defer the next attempt, record it as rescheduled, settle it
+	actDeadLetter                     // publish the dead letter, record it as dead, settle it
+	actReclaim                        // the claim is lost: claim again and follow the new answer
+	actIsolate                        // release the claim, run the event once more without others in its call
+	actGiveBack                       // release the claim, return an error
+)
+
+// action is what finish carries out.
+type action struct {
+	kind      actionKind
+	delay     time.Duration // pause of a retry in place; delay of a delayed retry
+	notBefore time.Time     // earliest time of a delayed retry, if the error asked for one
+	counted   bool          // a delayed retry after a run that counts as an attempt
+	release   dedup.Outcome // of the claim; for a dead letter and a delayed retry: if it cannot be published
+}
+
+// decide chooses the next step. A transactional run leaves no doubt about its effect, because it was rolled back.
+func decide(o outcome, p *Policy, h *attempts, at moment) action {
+	switch {
+	case o.meaning == succeeded:
+		return action{kind: actComplete}
+	case o.refused:
+		if o.meaning == transient || o.unbegun && o.meaning != permanent {
+			return delayOrDeadLetter(o, p, at)
+		}
+		return deadLetterAction(p)
+	}
+	a := decideAttempt(o, p, h, at)
+	failed := a.kind == actRetry || a.kind == actDelayedRetry || a.kind == actDeadLetter
+	if at.unnamed && failed && o.meaning != notApplied && p.Uncertain == idemtype.RerunUncertain {
+		// The error does not say which events of the call had their effect (rule 2).
+		return action{kind: actIsolate, release: dedup.Unknown}
+	}
+	return a
+}
+
+// decideAttempt is decide for a run that began, or a reading that failed, and for an error about this event.
+func decideAttempt(o outcome, p *Policy, h *attempts, at moment) action {
+	if at.claimed && p.Uncertain == idemtype.DeadLetterUncertain && o.inDoubt() {
+		return deadLetterAction(p)
+	}
+	switch o.meaning {
+	case succeeded:
+		return action{kind: actComplete}
+	case permanent:
+		return deadLetterAction(p)
+	case unavailable:
+		if !h.blamed(o, p.Retry, at.now) {
+			return action{kind: actWait, release: dedup.Unstarted}
+		}
+	case claimLost:
+		return action{kind: actReclaim, release: dedup.Unknown}
+	case stopped, abandoned:
+		return action{kind: actGiveBack, release: dedup.Unknown}
+	case transient, notApplied, unknown:
+	}
+	return retryOrDelay(o, p, h, at)
+}
+
+// inDoubt reports whether the effect may have happened. Under at most once only nil and NotApplied leave no doubt (rule 5). A handler
+// that was left behind is still running: the next claim is answered with Uncertain.
+func (o *outcome) inDoubt() bool {
+	switch o.meaning {
+	case transient, unknown, stopped:
+		return !o.unbegun
+	case unavailable:
+		return !o.unbegun && !o.unapplied
+	case succeeded, notApplied, permanent, abandoned, claimLost:
+	}
+	return false
+}
+
+// retryOrDelay spends the retry policy: a number of runs, and a time in place. A delayed retry is one run.
+func retryOrDelay(o outcome, p *Policy, h *attempts, at moment) action {
+	runs := p.Retry.MaxAttempts
+	if at.retry > 0 {
+		runs = 1
+	}
+	if h.attempt-h.earlier >= runs {
+		return delayOrDeadLetter(o, p, at)
+	}
+	delay := max(o.after, backoff(p.Retry, h.attempt, at.draw))
+	// A delay of nearly Forever must not be added to.
+	if p.Retry.InPlace != idemtype.Forever && delay > p.Retry.InPlace-at.now.Sub(h.blockedSince) {
+		return delayOrDeadLetter(o, p, at)
+	}
+	return action{kind: actRetry, delay: delay, release: dedup.Failed}
+}
+
+// delayOrDeadLetter chooses the next delayed retry of an event whose tries in place are spent.
+func delayOrDeadLetter(o outcome, p *Policy, at moment) action {
+	if p.Mode == Blocking || at.retry >= maxReschedules {
+		return deadLetterAction(p)
+	}
+	next, counted := nextDelay(o.after, p, at)
+	if next >= len(p.Delays) {
+		return deadLetterAction(p)
+	}
+	a := action{kind: actDelayedRetry, delay: p.Delays[next], counted: counted, release: p.failed()}
+	if o.after > 0 {
+		a.notBefore = at.now.Add(o.after)
+	}
+	return a
+}
+
+// nextDelay returns the index of the next delay, or an index behind the last one if all were used. An event that must wait for longer
+// than the longest delay takes that delay again and again, without counting an attempt (rule 42).
+func nextDelay(after time.Duration, p *Policy, at moment) (next int, counted bool) {
+	if p.Mode == KeyOrdered { // the store keeps any delay
+		return int(at.retry), true
+	}
+	for next < len(p.Delays) && p.Delays[next] <= at.topic {
+		next++
+	}
+	if after <= 0 {
+		return next, true
+	}
+	for i := next; i < len(p.Delays); i++ {
+		if p.Delays[i] >= after {
+			return i, true
+		}
+	}
+	if after <= p.Delays[len(p.Delays)-1] && !at.notBefore.After(at.now) { // it has run, and its delays are used up
+		return next, true
+	}
+	return len(p.Delays) - 1, false
+}
+
+func deadLetterAction(p *Policy) action { return action{kind: actDeadLetter, release: p.failed()} }
+
+// failed is how a claim is released after a failure whose next step cannot be published.
+func (p *Policy) failed() dedup.Outcome {
+	if p.Uncertain == idemtype.DeadLetterUncertain {
+		return dedup.Unknown
+	}
+	return dedup.Failed
+}
+
+// note returns the history after an outcome. answers reports whether the store answers a probe; it counts for an outage only.
+func (h attempts) note(o outcome, p idemtype.RetryPolicy, now time.Time, answers bool) attempts {
+	switch {
+	case o.meaning != unavailable:
+		h.outages, h.downSince = 0, time.Time{}
+	case !answers: // the store is down: the event is not to blame, whatever was counted before
+		h.outages, h.downSince = min(h.outages, maxOutages), time.Time{}
+	case !o.marked:
+		h.outages++
+	case h.downSince.IsZero():
+		h.downSince = now
+	}
+	if o.meaning == succeeded || o.meaning == unavailable && !h.blamed(o, p, now) {
+		return h
+	}
+	if h.firstFailure.IsZero() {
+		h.firstFailure = now
+	}
+	if h.blockedSince.IsZero() {
+		h.blockedSince = now
+	}
+	h.lastFailure = now
+	return h
+}
+
+// maxOutages is how often in a row the store may be unavailable to one event while it answers a probe (rule 18).
+const maxOutages = 5
+
+// blamed reports whether an outage counts as a failure of the event. A few probes find an event that breaks its database (rule 18).
+// An error that the handler marks as [Unavailable] counts only after [RetryPolicy].Outage.
+func (h *attempts) blamed(o outcome, p idemtype.RetryPolicy, now time.Time) bool {
+	if !o.marked {
+		return h.outages > maxOutages
+	}
+	return p.Outage != idemtype.Forever && !h.downSince.IsZero() && now.Sub(h.downSince) >= p.Outage
+}
+
+// maxTakeovers is how many holders of a claim may die before their event counts as the cause, and maxStarts the same for
+// transactions, of which only the start can be recorded (rule 18).
+const (
+	maxTakeovers = 3
+	maxStarts    = 3
+)

@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
+)
+
+// This file puts failing events of [KeyOrdered] handlers where their next attempt is.
+
+// deferEvent puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
+func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Event) error {
+	wait := max(t.action.delay, time.Until(next.NotBefore))
+	e, err := p.newDeferred(t, next, wait)
+	if err != nil {
+		return err
+	}
+	if t.deferred != nil {
+		e.Key, e.Queue = t.deferred.head.Key, t.deferred.head.Queue // as they were when it was deferred, whatever this release makes of it
+		return p.postpone(ctx, t, e)
+	}
+	part := p.deferredPartitionOf(t)
+	part.tableMu.Lock()
+	defer part.tableMu.Unlock()
+	for try := 1; ; try++ {
+		if err := p.deferAll(ctx, t.budget, t.access, part, []dedup.Deferred{e}); err != nil {
+			return err
+		}
+		there, err := p.deferredAsNext(ctx, t, part, e)
+		if err != nil {
+			return err
+		}
+		if there {
+			break
+		}
+		reason := fmt.Errorf("%w: defer: event %s was taken out of its queue meanwhile", dedup.ErrUnavailable, e.Key)
+		if stop := t.budget.wait(ctx, outageWait(try), reason); stop != nil {
+			return stop
+		}
+	}
+	p.notifyRescheduled(ctx, t, outcome{err: errors.New(next.Error)}, "")
+	return nil
+}
+
+// deferredAsNext makes sure that a failing event, which was deferred a moment ago, waits for its next attempt. The store keeps an event in
+// one queue: a copy of it may be there already, behind another event, even under another Kafka key. That copy waits for the attempt that
+// has just failed, and the store would let nothing of that position run any longer. So the copy gives way to the next attempt, in its
+// place. there is false if the event is not deferred any longer.
+func (p *Processor) deferredAsNext(ctx context.Context, t *task, part *deferredPartition, e dedup.Deferred) (there bool, err error) {
+	var at dedup.DeferredPartition
+	var found dedup.Deferred
+	var ok bool
+	err = p.change(ctx, t.budget, t.access, "look for a deferred event", func(ctx context.Context) (err error) {
+		at, found, ok, err = part.deferrer.FindDeferred(ctx, part.id.Scope, part.id.Topic, e.Key)
+		return err
+	})
+	if err != nil || !ok {
+		return false, err
+	}
+	if found.Position.Before(e.Position) {
+		if err := p.deadLetterOtherContent(ctx, t, found); err != nil {
+			return false, err
+		}
+		e.Queue = found.Queue
+		err := p.change(ctx, t.budget, t.access, "defer", func(ctx context.Context) (err error) {
+			ok, err = part.deferrer.Postpone(ctx, at, e)
+			return err
+		})
+		if err != nil || !ok { // false: it is there already after an error, or was taken away
+			return false, err
+		}
+	}
+	if at == part.id {
+		part.set(found.Queue, true)
+		part.signal()
+	}
+	return true, nil
+}
+
+// deadLetterOtherContent dead-letters a deferred copy if it has another content than the event that takes its place.
+func (p *Processor) deadLetterOtherContent(ctx context.Context, t *task, copied dedup.Deferred) error {
+	if copied.Position.Generation != 0 || copied.Origin.Same(t.request.Origin) { // what was replayed may have been repaired
+		return nil
+	}
+	m, content, ok := contentOf(t.route, copied)
+	if !ok || !dedup.Differ(content, t.request.Fingerprint) {
+		return nil
+	}
+	other := &task{message: m, reading: reading{route: t.route, access: t.access, request: t.request}, budget: t.budget}
+	other.request.Fingerprint, other.request.Position = content, copied.Position
+	_, err := p.deadLetterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled, First: t.request.Origin})
+	return err
+}
+
+// contentOf returns the message of a deferred event and its content. ok is false if it cannot be compared.
+func contentOf(route *bound, e dedup.Deferred) (m *idemtype.Message, content dedup.Fingerprint, ok bool) {
+	var err error
+	m, _, err = fromDeferred(e)
+	if err == nil {
+		err = guard(func() (err error) { content, err = route.compared(m); return err })
+	}
+	return m, content, err == nil
+}
+
+// postpone leaves an event at the head of its queue for the next attempt. If it is not there any longer, a person has taken
+// it away, and the store knows.
+func (p *Processor) postpone(ctx context.Context, t *task, e dedup.Deferred) error {
+	part := t.deferred.part
+	err := p.change(ctx, t.budget, t.access, "postpone", func(ctx context.Context) error {
+		_, err := part.deferrer.Postpone(ctx, part.id, e)
+		return err
+	})
+	if err == nil && !e.Blocked {
+		p.notifyRescheduled(ctx, t, outcome{err: errors.New("failed again")}, "")
+	}
+	return err
+}

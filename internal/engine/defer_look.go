@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// mayJoin returns the events that may be deferred, in their order. A deferred event is never too old (rule 8), so its age must be
+// judged before: an event that is too old is claimed instead, where its handler's policy decides. An event that is
+// done is settled here, since the store may have forgotten that by the time its queue goes on. All others may join.
+func (b *batch) mayJoin(part *deferredPartition, tasks []*task) ([]*task, error) {
+	answers := make(map[*task]dedup.Answer, len(tasks))
+	for _, tx := range []bool{false, true} {
+		if err := b.lookAt(tx, tasks, answers); err != nil {
+			return nil, err
+		}
+	}
+	joins := make([]*task, 0, len(tasks))
+	for _, t := range tasks {
+		switch a := answers[t]; a.Verdict {
+		case dedup.Done:
+			t.settled, t.end = true, endDone
+			b.p.notifyDuplicate(b.ctx, t, a)
+		case dedup.TooOld:
+			deferred, err := b.isDeferred(part, t)
+			if err != nil {
+				return nil, err
+			}
+			if deferred { // it was deferred in time, and comes again
+				joins = append(joins, t)
+			}
+		default:
+			joins = append(joins, t)
+		}
+	}
+	return joins, nil
+}
+
+// lookAt asks the store what it knows of events of transactional handlers, or of the others, in one call.
+func (b *batch) lookAt(tx bool, tasks []*task, answers map[*task]dedup.Answer) error {
+	var asked []*task
+	for _, t := range tasks {
+		if (t.tx != nil) == tx {
+			asked = append(asked, t)
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	access := asked[0].access // the events of one partition have one
+	look := access.look(tx)
+	if look == nil {
+		return nil
+	}
+	byKey := func(x, y *task) int { return x.request.Key.Compare(y.request.Key) }
+	slices.SortStableFunc(asked, byKey)
+	first := slices.CompactFunc(slices.Clone(asked), func(x, y *task) bool { return x.request.Key == y.request.Key })
+	reqs, got := make([]dedup.Request, len(first)), make([]dedup.Answer, len(first))
+	for i, t := range first {
+		reqs[i] = t.request
+	}
+	err := b.p.change(b.ctx, b.budget, access, "look before deferral", func(ctx context.Context) error { return look(ctx, reqs, got) })
+	if err != nil {
+		return err
+	}
+	for _, t := range asked {
+		i, _ := slices.BinarySearchFunc(first, t, byKey)
+		answers[t] = got[i]
+	}
+	return nil
+}
+
+// look returns the store's call that tells what it knows, or nil if it has none.
+func (s *storeAccess) look(tx bool) func(context.Context, []dedup.Request, []dedup.Answer) error {
+	if tx {
+		if looker, ok := s.store.(dedup.TxLooker); ok {
+			return looker.LookTx
+		}
+		return nil
+	}
+	if looker, ok := s.store.(dedup.Looker); ok {
+		return looker.Look
+	}
+	return nil
+}
+
+// isDeferred reports whether an event is deferred already.
+func (b *batch) isDeferred(part *deferredPartition, t *task) (deferred bool, err error) {
+	err = b.p.change(b.ctx, b.budget, t.access, "look for a deferred event", func(ctx context.Context) (err error) {
+		_, _, deferred, err = part.deferrer.FindDeferred(ctx, part.id.Scope, part.id.Topic, t.request.Key)
+		return err
+	})
+	return deferred, err
+}

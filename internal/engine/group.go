@@ -1,0 +1,231 @@
+package engine
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
+)
+
+// eventGroup is a sequence of events of a batch that are claimed and run together.
+type eventGroup struct {
+	batch    *batch
+	ctx      context.Context // context of the batch, or the one that observers derived from it
+	failure  error           // why the group settled nothing, for observers
+	access   *storeAccess
+	tx       TxStore // nil for claimed handlers
+	end      int     // index of the message behind the last one
+	tasks    []*task // the events to claim, in the order of delivery, each key once
+	isolated bool    // the first event shares the group with no other
+	single   bool    // only one event: it is retried until it is settled
+	maxTasks int     // the largest number of tasks
+	// whether the events behind a settled one must not run; may be nil
+	sorted []*task
+}
+
+var keySeed = maphash.MakeSeed()
+
+// group forms the group that begins with the next message.
+func (b *batch) group() *eventGroup {
+	first := &b.tasks[b.next]
+	g := &eventGroup{
+		batch: b, ctx: b.ctx, access: first.route.access, tx: first.tx,
+		end: b.next, maxTasks: len(b.tasks),
+	}
+	g.isolated = b.mustBeIsolated(first)
+	clear(b.keys)
+	for g.end < len(b.tasks) && g.admit(b.resolve(g.end)) {
+		g.end++
+	}
+	g.sort()
+	return g
+}
+
+// mustBeIsolated reports whether an event needs a group of its own.
+func (b *batch) mustBeIsolated(t *task) bool {
+	rt := t.route
+	_, former := t.formerKey()
+	switch {
+	case t.isolated, former:
+		return true
+	// At most once: the claim must directly precede the run. Else a crash would give up an event
+	// that never ran.
+	case t.tx == nil:
+		return !rt.Batch && rt.Uncertain == idemtype.DeadLetterUncertain
+	default:
+		return !rt.Batch && (rt.TxPerEvent || rt.limits != nil) || rt.txLimit.Off() ||
+			t.limit().Now() <= 1
+	}
+}
+
+// admit adds a message to the group if the message may join.
+func (g *eventGroup) admit(t *task) bool {
+	if t.passive() || t.leader != nil && t.leader.settled && t.leader.handled {
+		return true
+	}
+	if t.destination != destHandler {
+		return false
+	}
+	if len(g.tasks) > 0 && g.batch.mustWait(t) {
+		return false
+	}
+	if len(g.tasks) > 0 {
+		first := g.tasks[0].route
+		apart := t.route != first && (t.route.ungrouped() || first.ungrouped())
+		if g.isolated || apart || t.route.access != g.access || (t.tx == nil) != (g.tx == nil) ||
+			g.batch.mustBeIsolated(t) {
+			return false
+		}
+	}
+	most := min(g.maxTasks, t.maxGroup())
+	if len(g.tasks) >= most || !g.inOrder(t) {
+		return false
+	}
+	g.maxTasks = most
+	t.leader = nil
+	g.tasks = append(g.tasks, t)
+	return true
+}
+
+// ungrouped reports whether a handler shares groups with no other handler: it has limits, or runs
+// at most once and its claims must not wait for other handlers.
+func (b *bound) ungrouped() bool {
+	return b.limits != nil || b.tx == nil && b.Batch && b.Uncertain == idemtype.DeadLetterUncertain
+}
+
+// inOrder reports whether the order of the Kafka key is kept if the event joins the group. Handlers
+// of single events are called in order. A batch handler is called once for all its events, at the
+// place of the first one. Two keys with the same hash end a group early, which is harmless.
+func (g *eventGroup) inOrder(t *task) bool {
+	if !g.batch.p.batches || t.message.Key == nil {
+		return true
+	}
+	if g.batch.keys == nil {
+		g.batch.keys = make(map[uint64]*task)
+	}
+	hash := maphash.Bytes(keySeed, t.message.Key)
+	last := g.batch.keys[hash]
+	switch {
+	case last == nil:
+	// A copy does not run, and normally has the Kafka key of its original.
+	case last.request.Key == t.request.Key:
+		return true
+	case last.route != t.route && (last.route.Batch || t.route.Batch):
+		return false
+	case t.route.Batch && !t.route.SameKey:
+		return false
+	}
+	g.batch.keys[hash] = t
+	return true
+}
+
+// maxGroup returns how many events a group may have now if this event is in it.
+func (t *task) maxGroup() int {
+	b := t.route
+	switch {
+	case b.tx != nil:
+		return t.limit().Now()
+	case b.Batch:
+		return b.MaxBatch
+	default:
+		return b.limits.Ahead(b.ahead.Events(b.MaxBatch))
+	}
+}
+
+// sort orders the tasks by event key (P-04) and removes copies, which are settled with the first
+// task of their key. The group ends before a copy that differs in content, position or handler.
+func (g *eventGroup) sort() {
+	g.sorted = append(make([]*task, 0, len(g.tasks)), g.tasks...)
+	if len(g.sorted) < 2 {
+		return
+	}
+	slices.SortStableFunc(g.sorted,
+		func(a, b *task) int { return a.request.Key.Compare(b.request.Key) })
+	end := g.end
+	copies := false
+	for i := 1; i < len(g.sorted); i++ {
+		t, before := g.sorted[i], g.sorted[i-1]
+		if before.leader != nil {
+			before = before.leader
+		}
+		if t.request.Key != before.request.Key {
+			continue
+		}
+		if t.request.Fingerprint == before.request.Fingerprint &&
+			t.request.Position == before.request.Position && t.route == before.route {
+			t.leader, copies = before, true
+		} else {
+			end = min(end, t.index)
+		}
+	}
+	if copies || end < g.end {
+		g.filter(func(t *task) bool { return t.leader == nil && t.index < end })
+		g.end = end
+	}
+}
+
+// filter keeps the wanted tasks only.
+func (g *eventGroup) filter(wanted func(*task) bool) {
+	unwanted := func(t *task) bool { return !wanted(t) }
+	g.tasks = slices.DeleteFunc(g.tasks, unwanted)
+	g.sorted = slices.DeleteFunc(g.sorted, unwanted)
+}
+
+// cut shortens the group to its first n tasks.
+func (g *eventGroup) cut(n int) {
+	if n == len(g.tasks) {
+		return
+	}
+	g.end = g.tasks[n].index
+	g.filter(func(t *task) bool { return t.index < g.end })
+}
+
+// task returns the task of request i.
+func (g *eventGroup) task(i int) *task { return g.sorted[i] }
+
+// requests returns new slices for the requests and the answers of the store, in the order of keys.
+// They are not reused, because an abandoned call of the store may still access those of an earlier
+// attempt.
+func (g *eventGroup) requests() ([]dedup.Request, []dedup.Answer) {
+	reqs := make([]dedup.Request, len(g.sorted))
+	for i, t := range g.sorted {
+		reqs[i] = t.request
+	}
+	return reqs, make([]dedup.Answer, len(reqs))
+}
+
+// advance moves the batch over the settled tasks. For a group of one, [batch.single] does that.
+func (g *eventGroup) advance() {
+	if !g.single {
+		g.batch.advance()
+	}
+}
+
+// call is one call of a handler, with one event or, for a batch handler, several.
+type call struct {
+	route *bound
+	tasks []*task
+	held  *dedup.HeldClaims // nil for a transactional handler
+}
+
+// calls returns the handler calls for the fresh tasks, in the order of their first events.
+func (g *eventGroup) calls(fresh []*task) []call {
+	calls := make([]call, 0, len(fresh))
+	at := map[*bound]int{}
+	for i, t := range fresh {
+		if !t.route.Batch {
+			calls = append(calls, call{route: t.route, tasks: fresh[i : i+1]})
+			continue
+		}
+		if n, ok := at[t.route]; ok {
+			calls[n].tasks = append(calls[n].tasks, t)
+			continue
+		}
+		at[t.route] = len(calls)
+		calls = append(calls,
+			call{route: t.route, tasks: append(make([]*task, 0, len(fresh)-i), t)})
+	}
+	return calls
+}

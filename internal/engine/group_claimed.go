@@ -1,0 +1,349 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/throttle"
+	"github.com/idem-go/idem/observe"
+)
+
+// This file runs groups of claimed handlers. One round trip claims all events of a group. The
+// events of a call are completed before the next call begins.
+
+// runClaimed claims the events of the group, settles the duplicates and runs the fresh events.
+func (g *eventGroup) runClaimed() error {
+	var fresh []*task
+	permit, err := g.permit()
+	if err != nil {
+		return err
+	}
+	defer func() { permit.End(len(fresh) > 0) }()
+	since, err := g.claim()
+	if err != nil {
+		g.tasks[0].permit.End(false)
+		return err
+	}
+	if g.single {
+		return g.runSingle(since)
+	}
+	g.cutAtException()
+	if fresh = g.settleKnown(); len(fresh) == 0 {
+		return nil
+	}
+	return g.callAll(fresh, since)
+}
+
+// permit waits for the right to run a batch handler. The wait comes before the claim, so that no
+// claims are held meanwhile. A handler with limits shares its groups with no other handler.
+func (g *eventGroup) permit() (throttle.Permit, error) {
+	if first := g.tasks[0].route; first.Batch && !g.single {
+		return first.limits.Acquire(g.ctx, g.batch.budget)
+	}
+	return throttle.Permit{}, nil
+}
+
+// claim asks the store for all events of the group and stores the answers in the tasks. since is
+// the time before the call.
+func (g *eventGroup) claim() (since time.Time, err error) {
+	asked := time.Now()
+	token := dedup.NewToken()
+	reqs, answers := g.requests()
+	since, err = g.batch.p.claimAll(g.ctx, g.access, g.batch.budget, token, g.task, reqs, answers)
+	for i, t := range g.sorted {
+		t.excludeWait(time.Since(asked))
+		if err == nil {
+			t.noteAnswer(token, answers[i])
+		}
+	}
+	return since, err
+}
+
+// runSingle acts on the answer for the only event of the group.
+func (g *eventGroup) runSingle(since time.Time) error {
+	t, p := g.tasks[0], g.batch.p
+	if t.decision.step == stepRun || t.decision.step == stepRefuse {
+		return g.callAll(g.tasks, since)
+	}
+	var s step
+	var err error
+	if t.decision.step == stepRunIgnored {
+		hard, release := p.stopContext(g.ctx, true)
+		defer release()
+		s, err = p.shadow(g.ctx, hard, t, t.answer)
+	} else {
+		s, err = p.settleAnswer(g.ctx, t, t.answer, t.decision)
+	}
+	t.settled, t.pending = s.settled, s
+	return err
+}
+
+// noteAnswer stores the answer of the store and the decision about it.
+func (t *task) noteAnswer(token dedup.Token, a dedup.Answer) {
+	t.answer = a
+	t.decision = verdict(a, &t.route.Policy, &t.attempts, t.facts(a))
+	if a.Verdict.Held() {
+		t.claim = t.request.Held(token, a)
+		t.attempt, t.uncertain = max(int(a.Failures), t.earlier)+1, a.Verdict == dedup.Uncertain
+		t.busy = busy{}
+	}
+}
+
+// known reports whether the event is a duplicate that its group settles.
+func (t *task) known() bool { return t.decision.step == stepSkip && t.decision.joins }
+
+// cutAtException ends the group before the first event that is neither fresh nor a duplicate. The
+// claims behind that event are released before the batch waits for the event. Without the release,
+// two workers with the same events in different orders would wait for each other without end (rule
+// 9).
+func (g *eventGroup) cutAtException() {
+	first := len(g.tasks)
+	for i, t := range g.tasks {
+		if t.exceptional() {
+			t.isolated = true
+			first = min(first, i)
+		}
+	}
+	g.releaseUnstarted(g.tasks[first:])
+	g.tasks = g.tasks[:first]
+}
+
+// exceptional reports whether the event must be claimed in a group of its own. An event that became
+// due during the claim and cannot be decoded is exceptional too.
+func (t *task) exceptional() bool {
+	return !t.decision.joins || t.decision.step == stepRun && t.decodeLate().refused
+}
+
+// releaseUnstarted releases the claims of tasks whose handlers were not called.
+func (g *eventGroup) releaseUnstarted(tasks []*task) {
+	releases := make([]dedup.Release, 0, len(tasks))
+	for _, t := range tasks {
+		if t.answer.Verdict.Held() {
+			t.stopRenewal()
+			releases = append(releases, dedup.Release{
+				Claim: t.claim, Outcome: dedup.Unstarted, Retention: t.route.Retention,
+			})
+		}
+	}
+	if len(releases) > 0 {
+		g.batch.p.release(g.ctx, g.access, releases)
+	}
+}
+
+// settleKnown settles the duplicates, reports the progress once for all of them, and returns the
+// other tasks.
+func (g *eventGroup) settleKnown() (fresh []*task) {
+	for _, t := range g.tasks {
+		if !t.known() {
+			fresh = append(fresh, t)
+			continue
+		}
+		g.batch.p.notifyKnown(g.ctx, t, t.answer)
+		t.settled = true
+	}
+	g.advance()
+	return fresh
+}
+
+// callAll calls the handlers one after the other. The first call that does not succeed ends the
+// group. The claims of the calls behind it are released.
+func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
+	hard, release := g.batch.p.stopContext(g.ctx, true)
+	defer release()
+	calls := g.calls(fresh)
+	for i := range calls {
+		calls[i].startRenewal(hard, g.access, since)
+	}
+	for i := range calls {
+		c, behind := &calls[i], calls[i+1:]
+		// The process was paused, and another worker may have taken over the claims.
+		if !c.held.Alive() {
+			g.releaseCalls(calls[i:])
+			return g.lapsed(c)
+		}
+		if g.single {
+			if o := c.tasks[0].refused(); o.refused {
+				return g.settleFailed(hard, c, outcomes{all: o}, c.tasks)
+			}
+		}
+		if g.ctx.Err() != nil {
+			g.releaseCalls(calls[i:])
+			return stopCause(g.ctx)
+		}
+		own, ok := g.permitOf(c)
+		if !ok { // no permit: wait for it later, without holding claims
+			g.releaseCalls(calls[i:])
+			c.tasks[0].isolated = true
+			return nil
+		}
+		completed, err := g.call(hard, c, behind)
+		own.End(true)
+		if err != nil || !completed {
+			return err
+		}
+	}
+	return nil
+}
+
+// lapsed ends a group whose lease ended before a call began. The event waits before it is claimed
+// again.
+func (g *eventGroup) lapsed(c *call) error {
+	t := c.tasks[0]
+	t.permit.End(false)
+	cause := context.Cause(c.held.Context())
+	switch {
+	case g.ctx.Err() != nil:
+		return stopCause(g.ctx)
+	case errors.Is(cause, dedup.ErrLeaseRenewerClosed):
+		return fmt.Errorf("event %s: %w", t.request.Key, cause)
+	}
+	g.batch.p.notifyLapsed(g.ctx, t)
+	t.isolated, t.pending = true, step{outage: errLapsed}
+	return nil
+}
+
+// permitOf returns a permit for a call of a handler of single events. ok is false if none is free.
+func (g *eventGroup) permitOf(c *call) (throttle.Permit, bool) {
+	if c.route.Batch || g.single {
+		return throttle.Permit{}, true // the group holds the permit
+	}
+	return c.route.limits.Try()
+}
+
+// startRenewal renews the leases of the call's claims. The loss of one claim cancels the whole
+// call.
+func (c *call) startRenewal(hard context.Context, access *storeAccess, since time.Time) {
+	claims := make([]dedup.Claim, len(c.tasks))
+	for i, t := range c.tasks {
+		claims[i] = t.claim
+	}
+	c.held = access.renewer.KeepAll(hard, claims, since)
+	for i, t := range c.tasks {
+		t.held, t.heldAt = c.held, i
+	}
+}
+
+// stopRenewal ends the renewal of the event's lease.
+func (t *task) stopRenewal() {
+	if t.held != nil {
+		t.held.Stop(t.heldAt)
+		t.held = nil
+	}
+}
+
+// releaseCalls releases the claims of several calls in one round trip.
+func (g *eventGroup) releaseCalls(calls []call) {
+	var tasks []*task
+	for i := range calls {
+		tasks = append(tasks, calls[i].tasks...)
+	}
+	g.releaseUnstarted(tasks)
+}
+
+// call makes one handler call and completes its events. completed is false if an event failed or a
+// claim was lost. The claims of the calls behind it are released then.
+func (g *eventGroup) call(
+	hard context.Context, c *call, behind []call,
+) (completed bool, err error) {
+	defer c.held.StopAll()
+	began := time.Now()
+	o := g.batch.p.callMany(c.held.Context(), c, nil)
+	if !c.route.Batch {
+		c.route.ahead.Note(time.Since(began))
+	}
+	good, bad := o.split(c.tasks)
+	if len(bad) > 0 {
+		g.releaseCalls(behind)
+	}
+	lost, err := g.completeAll(hard, good)
+	switch {
+	case len(bad) > 0:
+		return false, errors.Join(err, g.settleFailed(hard, c, o, bad))
+	case lost || err != nil:
+		g.releaseCalls(behind)
+		return false, err
+	}
+	return true, nil
+}
+
+// completions returns the completions for a successful call.
+func completions(tasks []*task) []dedup.Completion {
+	done := make([]dedup.Completion, len(tasks))
+	for i, t := range tasks {
+		done[i] = dedup.Completion{Claim: t.claim, Retention: t.route.Retention}
+	}
+	return done
+}
+
+func (c *call) completions() []dedup.Completion { return completions(c.tasks) }
+
+func noClaims() []dedup.Completion { return nil }
+
+func (t *task) completions() []dedup.Completion {
+	if !t.claimed || t.claim.Key.ID == "" {
+		return nil
+	}
+	return []dedup.Completion{{Claim: t.claim, Retention: t.route.Retention}}
+}
+
+// completeAll records the success of events. lost reports whether a claim was lost. Each event with
+// a lost claim is claimed again by itself.
+func (g *eventGroup) completeAll(hard context.Context, good []*task) (lost bool, err error) {
+	if len(good) == 0 {
+		return false, nil
+	}
+	gone, err := g.batch.p.completeAll(hard, g.access, g.batch.budget, completions(good))
+	if err != nil {
+		return false, err
+	}
+	good[0].route.budget.Earn(len(good))
+	for _, t := range good {
+		t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, observe.SettledHandled
+		t.end = endDone
+	}
+	for _, i := range gone {
+		t := good[i]
+		t.handled, t.settled, t.isolated, t.end = false, false, true, endNone
+		g.batch.p.notifyLost(g.ctx, t)
+	}
+	g.advance()
+	return len(gone) > 0, nil
+}
+
+// settleFailed acts on failed events while their claims are held. Each of them is isolated from
+// then on. The claims are released in one call, because each call costs a time-out while the store
+// is down.
+func (g *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad []*task) error {
+	var errs []error
+	var back []dedup.Release
+	p := g.batch.p
+	for i, t := range bad {
+		what := o.of(t)
+		p.judge(hard, t, what, o.many && o.named == nil)
+		t.isolated = true
+		rec := underClaim{p: p, stopRenewal: t.stopRenewal, collect: &back}
+		published := t.action.kind == actDeadLetter || t.action.kind == actDelayedRetry
+		// The producer has failed already. Do not try it for each event.
+		if published && len(errs) > 0 {
+			rec.release(hard, t, t.action.release)
+			continue
+		}
+		s, err := p.finish(g.ctx, hard, t, what, rec)
+		t.stopRenewal()
+		if err != nil {
+			errs = append(errs, err)
+		}
+		t.settled, t.pending = s.settled, s
+		if i > 0 && t.action.kind == actWait { // the first event waits for all
+			t.pending, t.isolated = step{}, false
+		}
+	}
+	if len(back) > 0 {
+		p.release(g.ctx, g.access, back)
+	}
+	g.advance()
+	return errors.Join(errs...)
+}

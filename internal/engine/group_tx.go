@@ -1,0 +1,524 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/observe"
+)
+
+// This file is about transactions that many events share. Only a rolled-back transaction is ever taken apart, so nothing
+// in here can make an effect happen twice (rule 2).
+
+// txGroup is one such transaction.
+type txGroup struct {
+	group   *eventGroup
+	reqs    []dedup.Request
+	answers []dedup.Answer
+	calls   []call // of what is fresh
+	took    []time.Duration
+
+	began    time.Time
+	watched  bool // its start is counted
+	lookOnly bool // look only: the partition has just come, and what killed its former owner may be in here
+	ran      bool
+	current  atomic.Int32 // index into calls
+	deadline atomic.Int64 // of the current call; Unix nanoseconds
+	failed   int          // index of the call that failed, or -1
+	err      error        // of that call, as it returned it
+	outcome  outcome      // of that call
+}
+
+// runInTx claims the events of the group, runs those that are fresh, and commits, in one transaction.
+func (g *eventGroup) runInTx() error {
+	p, ctx := g.batch.p, g.ctx
+	if g.single {
+		if done, err := g.refuseBeforeTx(); done {
+			return err
+		}
+	}
+	permit, err := g.permit()
+	if err != nil {
+		return err
+	}
+	tg := &txGroup{group: g, failed: -1, lookOnly: !g.single && g.guarded()}
+	defer func() { permit.End(tg.ran) }()
+	tg.reqs, tg.answers = g.requests()
+	hard, release := p.stopContext(ctx, false)
+	defer release()
+	free, err := g.access.slot(hard, g.batch.budget) // before a start is counted: waiting for it is no crash
+	if err != nil {
+		g.tasks[0].permit.End(false)
+		return err
+	}
+	free = sync.OnceFunc(free)
+	defer free() // also if an observer panics
+	if g.single {
+		if done, err := tg.countStart(ctx, free); done {
+			return err
+		}
+	}
+	tg.began = time.Now()
+	err = tg.claim(hard)
+	free() // nothing that follows needs it
+	looked := errors.Is(err, errLookOnly)
+	if looked {
+		err = nil
+	} else if err == nil { // again: a store may answer Busy when it commits
+		tg.keepAnswers()
+	}
+	tg.observe(ctx, looked, err)
+	switch {
+	case g.single:
+		return tg.settleSingle(ctx, hard, err)
+	case err != nil:
+		g.failure = err
+		return tg.rolledBack(hard, tg.began, err)
+	}
+	g.access.up(ctx, p, tg.began)
+	if looked {
+		tg.settleKnown()
+	} else {
+		tg.committed()
+	}
+	return nil
+}
+
+// observe reports the transaction and its answers to observers.
+func (tg *txGroup) observe(ctx context.Context, looked bool, err error) {
+	p := tg.group.batch.p
+	if !looked {
+		p.storeCall(ctx, tg.group.access, observe.VerbTransaction, len(tg.reqs), tg.answers, tg.began, err)
+	}
+	for i, t := range tg.group.sorted {
+		if !looked || t.known() { // the others have only been looked at
+			p.observeClaim(ctx, t, tg.answers[i].Verdict, tg.began, err)
+		}
+	}
+}
+
+// errLookOnly ends a transaction in which nothing is to be run.
+var errLookOnly = errors.New("only looked")
+
+// guarded reports whether the store counts starts and an event is of a partition that has just come. Such events run one
+// by one (rule 18), while those among them that are known already are still settled together.
+func (g *eventGroup) guarded() bool {
+	if g.access.counter == nil {
+		return false
+	}
+	topic, partition, last := "", int32(-1), false
+	for _, t := range g.tasks {
+		if t.message.Partition != partition || t.message.Topic != topic {
+			topic, partition = t.message.Topic, t.message.Partition
+			last = g.batch.p.guarded(t.message)
+		}
+		if last {
+			return true
+		}
+	}
+	return false
+}
+
+// settleKnown settles what is known. The first of the others are run by themselves.
+func (tg *txGroup) settleKnown() {
+	b := tg.group.batch
+	watched := guardedEvents
+	for _, t := range tg.group.tasks {
+		if t.known() {
+			b.p.notifyKnown(tg.group.ctx, t, t.answer)
+			t.settled = true
+		} else if watched--; watched >= 0 {
+			t.isolated = true
+		}
+	}
+	b.advance()
+}
+
+// errSlow is the cause when a store does not answer a claim or a commit.
+var errSlow = fmt.Errorf("%w: no answer from a transaction", dedup.ErrUnavailable)
+
+// claim calls the store, which calls the handlers, perhaps more than once. Each handler has its own time. The store has txSlack before
+// the first handler, and as much after the last.
+func (tg *txGroup) claim(hard context.Context) error {
+	limit := time.Duration(0)
+	for _, t := range tg.group.tasks {
+		limit = max(limit, t.route.Timeout)
+	}
+	return inTxTime(hard, func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error {
+		return tg.group.tx.ClaimTx(ctx, limit, tg.reqs, tg.answers, func(tx any) ([]dedup.Completion, error) {
+			var ended error
+			err := run(func() { ended = tg.runOnce(ctx, abort, tx) })
+			return nil, firstOf(err, ended)
+		})
+	})
+}
+
+// runOnce runs the fresh events in a transaction of the store, or ends it if nothing is to run in it.
+func (tg *txGroup) runOnce(ctx context.Context, abort context.CancelCauseFunc, tx any) error {
+	if tg.lookOnly || !tg.group.single && tg.behindDeferred() {
+		tg.keepAnswers() // what is known stays so
+		return errLookOnly
+	}
+	tg.ran = true
+	return tg.run(ctx, abort, tx)
+}
+
+// run makes the calls in a goroutine of its own, as [Processor.run] does for one.
+func (tg *txGroup) run(hard context.Context, abort context.CancelCauseFunc, tx any) error {
+	tg.failed, tg.err, tg.outcome = -1, nil, outcome{} // of the run before, if the store runs it again
+	tg.calls = tg.group.calls(tg.fresh())
+	if len(tg.calls) == 0 {
+		return nil
+	}
+	inputs := make([][]Input, len(tg.calls))
+	all := make([]Input, 0, len(tg.group.tasks))
+	for i, c := range tg.calls {
+		n := len(all)
+		for _, t := range c.tasks {
+			all = append(all, t.input())
+		}
+		inputs[i] = all[n:len(all):len(all)]
+	}
+	ctx, cancel := context.WithCancelCause(hard)
+	defer cancel(context.Canceled)
+	tg.took = make([]time.Duration, len(tg.calls))
+	tg.begin(0)
+	done := make(chan error, 1)
+	go tg.work(ctx, tx, inputs, done)
+	tg.outcome = tg.wait(ctx, hard, cancel, abort, done)
+	var failed *callError
+	switch {
+	case errors.As(tg.outcome.err, &failed):
+		tg.failed, tg.err = failed.call, failed.err
+		if tg.group.single { // a batch handler names its only event in a BatchError as well
+			all := tg.outcome
+			all.err = tg.err
+			o := newOutcomes(ctx, all, tg.group.tasks)
+			tg.outcome = o.of(tg.group.tasks[0])
+			tg.err = tg.outcome.err
+		}
+	case tg.outcome.meaning != succeeded: // it still runs: what it is at is all there is to know
+		tg.outcome.meaning = abandoned
+		tg.failed = int(tg.current.Load())
+		if tg.group.single {
+			return errors.Join(idemtype.ErrAbandoned, tg.outcome.err)
+		}
+		// It may have ended the transaction before it hung: then there are claims to be taken back.
+		return errors.Join(idemtype.ErrAbandoned, tg.outcome.err, &dedup.TxEndedError{Unrun: tg.unrun()})
+	}
+	tg.notifyHandled(ctx)
+	if errors.Is(tg.err, dedup.ErrTxEnded) && !tg.group.single {
+		return &dedup.TxEndedError{Unrun: tg.unrun()}
+	}
+	return tg.err
+}
+
+// behindDeferred reports whether an event waits for a later attempt in the table: what is behind it must not run before that is
+// known (rule 4).
+func (tg *txGroup) behindDeferred() bool {
+	for i, t := range tg.group.sorted {
+		if tg.answers[i].Verdict == dedup.Rescheduled && t.route.Mode == KeyOrdered {
+			return true
+		}
+	}
+	return false
+}
+
+// keepAnswers keeps the answers: the store takes them back when the transaction is.
+func (tg *txGroup) keepAnswers() {
+	for i, t := range tg.group.sorted {
+		t.answer = tg.answers[i]
+		t.decision = verdict(t.answer, &t.route.Policy, &t.attempts, t.facts(t.answer))
+	}
+}
+
+// fresh returns the events that are to run, in the order of delivery.
+func (tg *txGroup) fresh() []*task {
+	tg.keepAnswers()
+	fresh := make([]*task, 0, len(tg.group.tasks))
+	for _, t := range tg.group.tasks {
+		if t.answer.Verdict == dedup.Fresh {
+			t.attempt, t.uncertain = t.failures+1, false
+			fresh = append(fresh, t)
+		}
+	}
+	return fresh
+}
+
+// callError says which call failed.
+type callError struct {
+	call int
+	err  error
+}
+
+func (e *callError) Error() string { return e.err.Error() }
+func (e *callError) Unwrap() error { return e.err }
+
+func (tg *txGroup) begin(i int) {
+	tg.current.Store(int32(i))
+	tg.deadline.Store(time.Now().Add(tg.calls[i].route.Timeout).UnixNano())
+}
+
+// wait returns what the calls came to. A call that is over its time has its context cancelled; if it goes on regardless it
+// is left behind some time later.
+func (tg *txGroup) wait(ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error) outcome {
+	p := tg.group.batch.p
+	shortest := tg.calls[0].route.Timeout // the next call may have less time than this one
+	for i := range tg.calls {
+		shortest = min(shortest, tg.calls[i].route.Timeout)
+	}
+	timer := time.NewTimer(shortest)
+	defer timer.Stop()
+	for {
+		select {
+		case err := <-done:
+			return classify(context.Cause(ctx), err)
+		case <-ctx.Done():
+			return p.overdue(ctx, hard, tg.currentTask(), done, noClaims)
+		case <-timer.C:
+		}
+		if left := tg.timeLeft(); left > 0 { // the next call has begun meanwhile
+			timer.Reset(min(left, shortest))
+			continue
+		}
+		break
+	}
+	cancel(idemtype.ErrHandlerTimeout)
+	late := time.AfterFunc(txSlack, func() { abort(idemtype.ErrHandlerTimeout) })
+	defer late.Stop()
+	return p.overdue(ctx, hard, tg.currentTask(), done, noClaims)
+}
+
+// timeLeft is how much time the current call has.
+func (tg *txGroup) timeLeft() time.Duration { return time.Until(time.Unix(0, tg.deadline.Load())) }
+
+// currentTask is the first event of the current call.
+func (tg *txGroup) currentTask() *task { return tg.calls[tg.current.Load()].tasks[0] }
+
+// work makes the calls until one fails, and sends what they came to: nil or a *callError.
+func (tg *txGroup) work(ctx context.Context, tx any, inputs [][]Input, done chan<- error) {
+	i, finished, p := 0, false, tg.group.batch.p
+	var watched observedCall
+	checker, _ := tx.(dedup.TxChecker)
+	if tg.group.single { // the store finds it when it commits
+		checker = nil
+	}
+	defer func() {
+		if !finished { // a panic, or runtime.Goexit
+			err := userErr(panicked(recover()))
+			watched.end(err)
+			done <- &callError{i, blamed(checker, err)}
+		}
+	}()
+	for ; i < len(tg.calls); i++ {
+		if i > 0 {
+			tg.begin(i)
+		}
+		began := time.Now()
+		err := ctx.Err() // nothing new begins in a transaction that ends
+		if err == nil {
+			watched = p.observeCall(ctx, tg.calls[i].route, inputs[i])
+			err = userErr(tg.calls[i].route.Call(watched.ctx, tx, inputs[i]))
+			watched.end(err)
+		}
+		tg.took[i] = time.Since(began)
+		if named := namedIn(err, len(inputs[i])); named != nil && len(named) == 0 {
+			err = nil // a BatchError that names nobody
+		}
+		if err := blamed(checker, err); err != nil {
+			finished = true
+			done <- &callError{i, err}
+			return
+		}
+	}
+	finished = true
+	done <- nil
+}
+
+// blamed is the error of the call that has just ended, with what it did to its transaction: an error of the database that
+// a handler swallows is its own, and not that of the next one, which meets it (rule 12). That it ended the transaction
+// goes before everything else, a panic included: there are claims to be taken back.
+func blamed(checker dedup.TxChecker, err error) error {
+	if checker == nil {
+		return err
+	}
+	if state := checker.CheckTx(); state != nil && (err == nil || errors.Is(state, dedup.ErrTxEnded)) {
+		return state
+	}
+	return err
+}
+
+// notifyHandled tells observers of the calls that were made.
+func (tg *txGroup) notifyHandled(ctx context.Context) {
+	p := tg.group.batch.p
+	if len(p.obs.handled) == 0 {
+		return
+	}
+	for i, c := range tg.calls {
+		var err error
+		if tg.failed >= 0 && i >= tg.failed {
+			if i > tg.failed {
+				return
+			}
+			err = tg.err
+		}
+		for _, t := range c.tasks {
+			p.notifyHandled(ctx, t, tg.took[i], err)
+		}
+	}
+}
+
+// unrun returns the requests of the calls behind the one that failed.
+func (tg *txGroup) unrun() (indices []int) {
+	left := make(map[*task]bool)
+	for _, c := range tg.calls[tg.failed+1:] {
+		for _, t := range c.tasks {
+			left[t] = true
+		}
+	}
+	for i, t := range tg.group.sorted {
+		if left[t] {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// committed settles what the transaction answered for. What is neither fresh nor a duplicate is settled by
+// itself.
+func (tg *txGroup) committed() {
+	b := tg.group.batch
+	n := 0
+	for _, t := range tg.group.tasks {
+		switch {
+		case t.answer.Verdict == dedup.Fresh:
+			t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, observe.SettledHandled
+			t.route.budget.Earn(1)
+			n++
+		case t.known():
+			b.p.notifyKnown(tg.group.ctx, t, t.answer)
+			t.settled = true
+		default:
+			t.isolated = true
+		}
+	}
+	for _, t := range tg.firsts() {
+		t.limit().Grow(n, t.route.MaxBatch)
+	}
+	b.outages, b.contended = 0, 0
+	b.advance()
+}
+
+// maxContended is how often in a row a group is tried again that met a lock before its first handler. The order of keys
+// keeps claims from a deadlock, and every try waits for at most 20 ms.
+const maxContended = 3
+
+// firsts returns an event of each handler.
+func (tg *txGroup) firsts() (firsts []*task) {
+	for _, t := range tg.group.tasks {
+		if len(firsts) == 0 || firsts[len(firsts)-1].route != t.route {
+			firsts = append(firsts, t)
+		}
+	}
+	return firsts
+}
+
+// rolledBack decides how the events go on. Nothing of them has happened, and no attempt is counted: an event that is to
+// blame is run by itself, and what happens there counts.
+func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) error {
+	b, p := tg.group.batch, tg.group.batch.p
+	switch {
+	case hard.Err() != nil:
+		return interrupted(tg.group.ctx, tg.group.tasks[0], outcome{err: err})
+	case errors.Is(err, dedup.ErrTxEnded) && !errors.Is(err, idemtype.ErrAbandoned):
+		tg.endedByHandler(err)
+	case errors.Is(err, dedup.ErrContended) && !tg.ran && b.contended < maxContended:
+		b.contended++ // a copy elsewhere, or a lock of the server's own that is soon free: nothing is known of our rows
+	case errors.Is(err, dedup.ErrContended):
+		tg.startOver()
+		tg.isolate(tg.group.tasks)
+	case !tg.ran, tg.failed < 0 && errors.Is(err, dedup.ErrUnavailable): // also a commit whose outcome is unknown (P-11)
+		if tg.ran {
+			tg.shrink()
+		}
+		return tg.outage(began, err)
+	case tg.failed < 0: // refused by COMMIT: nobody knows whose fault it is (rule 12)
+		tg.shrink()
+		tg.isolate(tg.group.tasks)
+	default:
+		tg.shrink()
+		tg.blame()
+	}
+	if errors.Is(err, dedup.ErrUnavailable) {
+		tg.group.access.down(tg.group.ctx, p, began, err)
+	}
+	return nil
+}
+
+func (tg *txGroup) shrink() {
+	for _, t := range tg.firsts() {
+		t.limit().Shrink(len(tg.group.tasks))
+	}
+}
+
+// startOver makes groups begin anew with one: handlers that meet on their rows meet again, and every group that does costs
+// what it had done (rule 1).
+func (tg *txGroup) startOver() {
+	for _, t := range tg.firsts() {
+		t.limit().StartOver()
+	}
+}
+
+func (tg *txGroup) isolate(tasks []*task) {
+	for _, t := range tasks {
+		t.isolated = true
+	}
+}
+
+// blame singles out who failed. A call of many events that names none is tried again with fewer, by the size that has
+// shrunk.
+func (tg *txGroup) blame() {
+	c := tg.calls[tg.failed]
+	if named := namedIn(tg.err, len(c.tasks)); named != nil {
+		for i, err := range named {
+			if err != nil {
+				c.tasks[i].isolated = true
+			}
+		}
+		return
+	}
+	if len(c.tasks) == 1 || tg.outcome.meaning == abandoned {
+		tg.isolate(c.tasks)
+	}
+}
+
+// endedByHandler: a handler ended the transaction by SQL. What it ran is durable or gone, and the store knows which; so all ask
+// again, by themselves, and this handler never shares a transaction again (P-13, rule 12).
+func (tg *txGroup) endedByHandler(err error) {
+	tg.isolate(tg.group.tasks)
+	firsts := tg.firsts()
+	if tg.failed >= 0 {
+		firsts = tg.calls[tg.failed].tasks[:1]
+	}
+	for _, t := range firsts {
+		rt := t.route
+		if rt.txLimit.TurnOff() || errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
+			tg.group.batch.p.log.ErrorContext(tg.group.ctx, "handler ended the transaction it was given: its events get one each from now on",
+				"type", rt.Type, "handler", rt.Site, "error", tg.group.batch.p.errorText(err))
+		}
+	}
+}
+
+// outage waits for the store; then the run is planned anew.
+func (tg *txGroup) outage(began time.Time, err error) error {
+	b := tg.group.batch
+	b.outages++
+	tg.group.access.down(tg.group.ctx, b.p, began, err)
+	return b.budget.wait(tg.group.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err))
+}

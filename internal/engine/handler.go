@@ -1,0 +1,54 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
+)
+
+// table has the handlers of a router.
+type Table struct {
+	Handlers []*Handler
+	// function for events of a type without a handler; may be nil
+	NotFound      func(context.Context, *idemtype.Message) error
+	NotFoundCalls int // calls of Router.NotFound
+}
+
+// route is one registered handler.
+type Handler struct {
+	Settings
+	Type   string
+	Data   string // name of T, for errors
+	Site   string // file:line of the registration
+	Batch  bool   // the handler takes many events
+	Bind   func(dedup.Store) (TxStore, error)
+	Decode func(*idemtype.Message) (payload any, err error)
+	Call   Invocation
+}
+
+// invocation runs a handler on decoded messages: on one message, unless the handler takes batches.
+type Invocation func(ctx context.Context, tx any, in []Input) error
+
+// input is one event of a call: a copy, so that an abandoned handler shares no state.
+type Input struct {
+	Key       dedup.Key
+	Name      string // of the handler
+	Fence     uint64
+	ID        string
+	Attempt   int
+	Uncertain bool
+	Message   *idemtype.Message
+	Payload   any // as the handler's decode returned it
+}
+
+// txStore is a dedup.TxStore without the type parameter.
+type TxStore interface {
+	ClaimTx(
+		ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+		fn func(tx any) ([]dedup.Completion, error),
+	) error
+	CanRunTx() bool // without a claim
+	RunTx(ctx context.Context, limit time.Duration, fn func(tx any) error) error
+}

@@ -1,0 +1,20 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What waits in the store's table fails more often than others; their groups are not made small by it (rules 4 and 12).
+func TestGroupSize_DeferredEventsHaveTheirOwn_Rule4(t *testing.T) {
+	rt := &bound{Handler: &Handler{}}
+	rt.txLimit.Reset(64)
+	rt.deferredLimit.Reset(64)
+	deferred := &task{reading: reading{route: rt}, deferred: &deferredEvent{}}
+	other := &task{reading: reading{route: rt}}
+	g := txGroup{group: &eventGroup{tasks: []*task{deferred, deferred}}}
+	g.shrink()
+	require.Equal(t, 1, deferred.limit().Now())
+	require.Equal(t, 64, other.limit().Now())
+}

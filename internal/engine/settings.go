@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/identity"
+)
+
+// settings are the options of one handler.
+type Settings struct {
+	Policy
+	Store             dedup.Store
+	Scope             string
+	Name              string
+	Tenant            identity.Extractor
+	ID                identity.Extractor
+	Source            *TypeSource
+	Retention         time.Duration
+	Timeout           time.Duration
+	Fingerprint       func(*idemtype.Message) (dedup.Fingerprint, error)
+	NoContentCheck    bool // contents of copies are not compared
+	Tombstones        bool
+	ContinueAfterDead bool
+	TxPerEvent        bool
+	SameKey           bool
+	MaxBatch          int
+	Concurrency       int
+	Rate              int
+	Per               time.Duration
+	Problems          []error
+}
+
+// typeSource is an extractor of types. Handlers with the same typeSource share a look-up.
+type TypeSource struct{ identity.Extractor }
+
+var standardType = &TypeSource{identity.StandardType()}
+
+const (
+	// DefaultMaxBatch is the default of Settings.MaxBatch.
+	DefaultMaxBatch = 512
+	maxMaxBatch     = 4096
+)
+
+// invalidExtractor is the advice for an extractor that is the zero value.
+const InvalidExtractor = "the extractor is invalid: FromFunc needs a descriptor and a function"
+
+// defaultSettings are the settings of a handler without options.
+func DefaultSettings() Settings {
+	return Settings{
+		ID:        identity.StandardID(),
+		Source:    standardType,
+		Retention: 7 * 24 * time.Hour,
+		Timeout:   30 * time.Second,
+		MaxBatch:  DefaultMaxBatch,
+		Policy:    Policy{Retry: withDefaults(idemtype.RetryPolicy{})},
+	}
+}
+
+// complete sets the defaults of the retry policy and notes the mistakes in the settings.
+func (s *Settings) Complete() {
+	s.Retry = withDefaults(s.Retry)
+	s.Problems = append(s.Problems, s.validate()...)
+}
+
+func (s *Settings) validate() (problems []error) {
+	if err := validateRetry(s.Retry); err != nil {
+		problems = append(problems, err)
+	}
+	if s.ID.Find == nil {
+		problems = append(problems, errors.New("ID: "+InvalidExtractor))
+	}
+	if s.Source.Find == nil {
+		problems = append(problems, errors.New("Type: "+InvalidExtractor))
+	}
+	if s.Retention <= 0 {
+		problems = append(problems, fmt.Errorf("Retention must be positive, not %s", s.Retention))
+	}
+	if s.Timeout <= 0 {
+		problems = append(problems, fmt.Errorf("Timeout must be positive, not %s", s.Timeout))
+	}
+	if s.MaxBatch < 1 || s.MaxBatch > maxMaxBatch {
+		problems = append(problems,
+			fmt.Errorf("MaxBatch must be between 1 and %d, not %d", maxMaxBatch, s.MaxBatch))
+	}
+	if s.Concurrency < 0 || s.Rate < 0 || s.Rate > 0 && s.Per <= 0 {
+		problems = append(problems, errors.New("Concurrency and RateLimit must be positive"))
+	}
+	if err := checkDelays(s); err != nil {
+		problems = append(problems, err)
+	}
+	return problems
+}
