@@ -35,7 +35,12 @@ type mailer interface {
 }
 
 // run is the program of the README.
-func run(ctx context.Context, brokers []string, store dedup.Store, mail mailer) error {
+func run(ctx context.Context, brokers []string, url string, mail mailer) error {
+	store, err := pgstore.Open(ctx, url) // or redisstore, dynamostore; memstore for tests
+	if err != nil {
+		return err
+	}
+	defer store.Close()
 	router := idem.NewRouter()
 	idem.On(router, "order.created", func(ctx context.Context, e idem.Event[OrderCreated]) error {
 		return mail.Send(ctx, e.Data.Email, e.IdempotencyKey())
@@ -71,9 +76,6 @@ func TestQuickstart_Idempotent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	url := testenv.Postgres(t)
-	store, err := pgstore.Open(ctx, url)
-	require.NoError(t, err)
-	defer store.Close()
 	pool, err := pgxpool.New(ctx, url)
 	require.NoError(t, err)
 	defer pool.Close()
@@ -90,7 +92,7 @@ func TestQuickstart_Idempotent(t *testing.T) {
 
 	mail := &mailbox{}
 	done := make(chan error, 1)
-	go func() { done <- run(ctx, brokers, store, mail) }()
+	go func() { done <- run(ctx, brokers, url, mail) }()
 	require.Eventually(t, func() bool {
 		var paid bool
 		require.NoError(t, pool.QueryRow(ctx, `SELECT status = 'paid' FROM orders`).Scan(&paid))
@@ -106,26 +108,23 @@ func TestQuickstart_Idempotent(t *testing.T) {
 func TestQuickstart_NotSetUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	store, err := pgstore.Open(ctx, testenv.Postgres(t))
-	require.NoError(t, err)
-	defer store.Close()
+	url := testenv.Postgres(t)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "payments"))
 	require.NoError(t, err)
 	defer cluster.Close()
 	began := time.Now()
-	err = run(ctx, cluster.ListenAddrs(), store, &mailbox{})
+	err = run(ctx, cluster.ListenAddrs(), url, &mailbox{})
 	var setup *dedup.SetupError
 	require.ErrorAs(t, err, &setup)
 	require.ErrorContains(t, err, "run `IDEM_STORE=postgres://")
 	require.Less(t, time.Since(began), 10*time.Second)
 
-	url := testenv.Postgres(t)
 	pool, err := pgxpool.New(ctx, url)
 	require.NoError(t, err)
 	defer pool.Close()
 	require.NoError(t, pgstore.Migrate(ctx, pool))
 	began = time.Now()
-	err = run(ctx, cluster.ListenAddrs(), pgstore.New(pool), &mailbox{})
+	err = run(ctx, cluster.ListenAddrs(), url, &mailbox{})
 	var topics *consumer.TopicError
 	require.ErrorAs(t, err, &topics)
 	require.ErrorContains(t, err, "kafka-topics --bootstrap-server "+cluster.ListenAddrs()[0]+" --create --topic payments.orders.dlq ")

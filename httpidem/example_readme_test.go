@@ -49,7 +49,7 @@ func example(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		resp, err := client.Do(req) // repeated while nobody knows what became of it
+		resp, err := client.Do(req) // repeated with one key until the outcome is known
 
 		if err != nil {
 			return err
