@@ -84,7 +84,7 @@ func (p *Processor) OrderKey(m *Message) string { return p.engine.OrderKey(m) }
 //
 // HandleBatch waits for that time itself. A consumer that can pause a partition should pause it
 // instead.
-func (p *Processor) Due(m *Message) time.Duration { return p.engine.Due(m) }
+func (p *Processor) Due(m *Message) time.Duration { return p.engine.DueIn(m) }
 
 // Assigned reports that a partition was assigned to this process. The first events of the partition
 // are then watched for one that kills the process. A partition without a call of Assigned counts as
@@ -114,7 +114,7 @@ func (p *Processor) RetryDelays() []time.Duration { return p.engine.RetryDelays(
 
 // DeadLetterTopic returns the dead-letter topic for a topic. For a retry topic of the group it is
 // that of the source topic.
-func (p *Processor) DeadLetterTopic(topic string) string { return p.engine.DeadLetterTopic(topic) }
+func (p *Processor) DeadLetterTopic(topic string) string { return p.engine.DeadLetterTopicOf(topic) }
 
 // Register records in the stores the group and the extractors of each event type. A consumer calls
 // Register at its start. The stores refuse changed extractors, and a group under another scope,

@@ -20,7 +20,6 @@ var errUnanswered = fmt.Errorf("%w: no answer in time", dedup.ErrUnavailable)
 // asker is one claim, which is asked for under one token until the store answers. Clients of databases do not all heed the end of a
 // context: a call that does not return in time goes on in its own goroutine, and the claim is asked for again on another connection.
 type asker struct {
-	p      *Processor
 	access *storeAccess
 	token  dedup.Token
 	reqs   []dedup.Request
@@ -39,15 +38,15 @@ func (a *asker) ask(ctx context.Context, answers []dedup.Answer) error {
 		return errUnanswered
 	}
 	slow := a.access.slow.Load()
-	began, limit := time.Now(), min(a.p.cfg.StoreTimeout<<slow, max(a.p.cfg.StoreTimeout, a.p.cfg.Lease))
+	began, limit := time.Now(), min(a.access.timeout<<slow, max(a.access.timeout, a.access.lease))
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	got := make([]dedup.Answer, len(answers)) // its own: a call that was given up may still write
-	err := a.call(bounded, func() error { return a.access.store.Claim(bounded, a.token, a.p.cfg.Lease, a.reqs, got) })
+	err := a.call(bounded, func() error { return a.access.store.Claim(bounded, a.token, a.access.lease, a.reqs, got) })
 	switch {
-	case err != nil && ctx.Err() == nil && bounded.Err() != nil && limit < a.p.cfg.Lease:
+	case err != nil && ctx.Err() == nil && bounded.Err() != nil && limit < a.access.lease:
 		a.access.slow.CompareAndSwap(slow, slow+1) // a store that is slow is not to be asked in vain for ever
-	case err == nil && time.Since(began) < a.p.cfg.StoreTimeout/2:
+	case err == nil && time.Since(began) < a.access.timeout/2:
 		a.access.slow.Store(0)
 	}
 	if err == nil && slices.ContainsFunc(got, func(a dedup.Answer) bool { return a.Verdict == 0 }) {
@@ -98,7 +97,7 @@ func (a *asker) call(ctx context.Context, fn func() error) error {
 	}
 	left = true
 	a.abandoned++
-	a.p.unanswered.add()
+	a.access.given.add()
 	a.mu.Unlock()
 	return fmt.Errorf("%w: %w", errUnanswered, context.Cause(ctx))
 }
@@ -112,7 +111,7 @@ func (r claimResult) result() error {
 
 // late is the end of a call that was given up. If the claim is not wanted any longer it is given back.
 func (a *asker) late() {
-	defer a.p.unanswered.done()
+	defer a.access.given.done()
 	a.mu.Lock()
 	a.abandoned--
 	dropped := a.dropped
@@ -121,7 +120,7 @@ func (a *asker) late() {
 	if dropped == nil {
 		return
 	}
-	a.p.releaseGhosts(context.Background(), a.access, a.token, a.reqs)
+	a.access.releaseGhosts(context.Background(), a.token, a.reqs)
 	if last {
 		close(dropped)
 	}
@@ -142,7 +141,7 @@ func (a *asker) drop(ctx context.Context) {
 		case <-timer.C:
 		}
 	}
-	a.p.releaseGhosts(ctx, a.access, a.token, a.reqs)
+	a.access.releaseGhosts(ctx, a.token, a.reqs)
 }
 
 // unanswered counts calls that were given up and have not returned.

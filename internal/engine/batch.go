@@ -35,21 +35,6 @@ type batch struct {
 	keys map[uint64]*task
 }
 
-// destination is the further way of a message. It is decided without the store.
-type destination uint8
-
-const (
-	destHandler destination = iota + 1
-	destUnhandled
-	destFallback
-	destDeadLetter
-	destNoMessage // the message is nil
-	destReread    // the record was not readable, or is not due: resolve it again
-)
-
-// passive reports whether the message needs nothing but a notification of observers.
-func (t *task) passive() bool { return t.settled || t.destination == destUnhandled }
-
 func (p *Processor) newBatch(ctx context.Context, msgs []*idemtype.Message, progress func(int)) *batch {
 	b := &batch{
 		p: p, ctx: ctx, tasks: make([]task, len(msgs)), progress: progress,
@@ -71,7 +56,7 @@ func (b *batch) settle() error {
 		if n := b.p.abandonedNow.Load(); n >= maxAbandoned {
 			return fmt.Errorf("%w: %d hang, restart the process", idemtype.ErrAbandoned, n)
 		}
-		if err := b.step(); err != nil {
+		if err := b.settleNext(); err != nil {
 			return err
 		}
 	}
@@ -80,13 +65,14 @@ func (b *batch) settle() error {
 
 // step settles the next message, together with the messages behind it that can share a group with
 // it.
-func (b *batch) step() error {
+func (b *batch) settleNext() error {
 	if err := b.deferWaiting(); err != nil || b.next == len(b.tasks) {
 		return err
 	}
 	t := b.resolve(b.next)
 	if t.destination == destReread {
-		return b.reread(t)
+		b.deferredVersion = ^uint64(0) // the events behind it were not looked at
+		return b.p.reread(b.ctx, t)
 	}
 	if t.destination != destHandler {
 		return b.settleUnhandled(t)
@@ -94,22 +80,24 @@ func (b *batch) step() error {
 	if due := t.due(); due > 0 {
 		return b.budget.wait(b.ctx, due, idemtype.ErrNotDue)
 	}
-	g := b.group()
-	g.afford()
-	taken := g.tasks[:g.access.inflight.join(g.tasks)]
-	if len(taken) == 0 {
+	g := b.formGroup()
+	g.payRetries()
+	tasks := g.tasks
+	key := func(i int) dedup.Key { return tasks[i].request.Key }
+	taken := g.access.inflight.join(len(tasks), key)
+	if taken == 0 {
 		return g.access.inflight.wait(b.ctx, g.tasks[0].request.Key, b.budget)
 	}
-	defer g.access.inflight.finish(taken)
-	g.cut(len(taken))
+	defer g.access.inflight.leave(taken, key)
+	g.cut(taken)
 	if g.single = len(g.tasks) == 1; g.single {
-		return b.single(g)
+		return b.settleAlone(g)
 	}
-	return g.observed(g.attempt)
+	return g.observed(g.runOnce)
 }
 
 // single settles the only event of a group, including its waits and retries.
-func (b *batch) single(g *eventGroup) error {
+func (b *batch) settleAlone(g *eventGroup) error {
 	t := g.tasks[0]
 	if !t.blockedSince.IsZero() { // the time behind earlier events is not its own
 		t.excludeWait(time.Since(t.lastFailure))
@@ -181,3 +169,101 @@ func (b *batch) settleUnhandled(t *task) (err error) {
 	b.advance()
 	return nil
 }
+
+// notifySettled tells what was settled since it was last asked, in the order of the batch. At the end of a batch that includes what lies behind an event that is not: it
+// will come again, and count again, as a duplicate.
+func (b *batch) notifySettled(rest bool) {
+	if len(b.p.obs.settled) == 0 {
+		return
+	}
+	var e observe.SettledEvent
+	total := 0
+	flush := func() {
+		if total > 0 {
+			for _, o := range b.p.obs.settled {
+				o.ObserveSettled(b.ctx, e)
+			}
+		}
+		total = 0
+	}
+	to := b.next
+	if rest {
+		to = len(b.tasks)
+	}
+	for i := b.notified; i < to; i++ {
+		t := &b.tasks[i]
+		if !t.settled {
+			continue
+		}
+		topic, partition := t.place()
+		if total > 0 && (e.Partition != partition || e.Topic != topic || e.Deferred != (t.deferred != nil)) {
+			flush()
+		}
+		if total == 0 {
+			e = observe.SettledEvent{Group: b.p.cfg.Group, Topic: topic, Partition: partition, Deferred: t.deferred != nil}
+		}
+		e.Counts[t.settlement]++
+		total++
+	}
+	flush()
+}
+
+// place is where the delivery was fetched from.
+func (t *task) place() (topic string, partition int32) {
+	if c := t.copied; c != nil && c.topic != "" {
+		return c.topic, c.partition
+	}
+	return t.message.Topic, t.message.Partition
+}
+
+// deferWaiting defers the events of the whole batch whose Kafka keys wait in the store. Their keys block no other event, and one
+// round trip for each of them would delay every event.
+func (b *batch) deferWaiting() error {
+	version := b.p.deferredPartitions.version.Load()
+	if !b.p.ordered || b.deferredVersion == version {
+		return nil
+	}
+	b.deferredVersion = version
+	waiting := make(map[*deferredPartition][]*task)
+	for i := b.next; i < len(b.tasks); i++ {
+		t := b.resolve(i)
+		unread := t.destination == destReread
+		if unread && (t.request.Key.ID == "" || t.route.Mode != KeyOrdered || t.deferred != nil) {
+			break // it may belong to a queue: nothing overtakes it
+		}
+		if t.settled || t.destination != destHandler && !unread || t.route.Mode != KeyOrdered || t.deferred != nil {
+			continue
+		}
+		part := b.p.deferredPartitionOf(t)
+		if err := b.p.loadDeferred(b.ctx, part, t); err != nil {
+			return err
+		}
+		if part.has(b.p.OrderKey(t.message)) {
+			waiting[part] = append(waiting[part], t)
+		} else if unread {
+			break
+		}
+	}
+	for part, tasks := range waiting {
+		if err := b.p.deferBehind(b.ctx, part, tasks); err != nil {
+			return err
+		}
+	}
+	b.advance()
+	return nil
+}
+
+// resolve finds out what message i is for, once.
+func (b *batch) resolve(i int) *task {
+	t := &b.tasks[i]
+	if i < b.resolved {
+		return t
+	}
+	b.resolved = i + 1
+	b.p.resolve(t)
+	t.budget = b.budget
+	return t
+}
+
+// maxAbandoned is how many handlers may hang behind before nothing more is begun (rule 48).
+const maxAbandoned = 64

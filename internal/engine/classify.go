@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -78,51 +77,6 @@ func classify(cause, err error) outcome {
 	return o
 }
 
-// userError is an error of a user's function that matches ErrAbandoned: something of its own was left behind, and nothing of this
-// processor, its lanes or its stores. It matches all else that err matches.
-type userError struct{ err error }
-
-func (e *userError) Error() string { return e.err.Error() }
-
-func (e *userError) Is(target error) bool {
-	return target != idemtype.ErrAbandoned && errors.Is(e.err, target)
-}
-
-func (e *userError) As(target any) bool { return errors.As(e.err, target) }
-
-// userErr is err as the engine takes it from a function of the user's.
-func userErr(err error) error {
-	if errors.Is(err, idemtype.ErrAbandoned) {
-		return &userError{err}
-	}
-	return err
-}
-
-// outcomes is what one call of a handler came to, for each of its events.
-type outcomes struct {
-	all   outcome
-	many  bool              // the call was about more than one event
-	named map[*task]outcome // of the events that a BatchError names; the others have succeeded
-}
-
-func newOutcomes(ctx context.Context, all outcome, tasks []*task) outcomes {
-	named := namedIn(all.err, len(tasks))
-	if named == nil || all.meaning == abandoned {
-		return outcomes{all: all, many: len(tasks) > 1}
-	}
-	o := outcomes{many: len(tasks) > 1, named: make(map[*task]outcome, len(named))}
-	cause := context.Cause(ctx)
-	if all.class == idemtype.ClassTimeout { // of a context that has ended with the run
-		cause = idemtype.ErrHandlerTimeout
-	}
-	for i, err := range named {
-		if err != nil {
-			o.named[tasks[i]] = classify(cause, err)
-		}
-	}
-	return o
-}
-
 // namedIn returns the BatchError that err is, if all it names are among n events.
 func namedIn(err error, n int) idemtype.BatchError {
 	for err != nil {
@@ -144,26 +98,4 @@ func namedIn(err error, n int) idemtype.BatchError {
 		err = errors.Unwrap(err)
 	}
 	return nil
-}
-
-func (o *outcomes) of(t *task) outcome {
-	if o.named == nil {
-		return o.all
-	}
-	return o.named[t] // succeeded if it is not there
-}
-
-// split tells the events that succeeded from the others.
-func (o *outcomes) split(tasks []*task) (good, bad []*task) {
-	if o.named == nil && o.all.meaning == succeeded {
-		return tasks, nil
-	}
-	for _, t := range tasks {
-		if o.of(t).meaning == succeeded {
-			good = append(good, t)
-		} else {
-			bad = append(bad, t)
-		}
-	}
-	return good, bad
 }

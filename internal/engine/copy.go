@@ -12,6 +12,12 @@ import (
 // are replayed. The headers of Idem mean something only in those topics (G-03, rule 6). The store
 // decides which copy may run; a copy only claims to be of a position.
 
+// copies reads the copies of one group.
+type copies struct {
+	group  string
+	topics deadletter.RetryTopics
+}
+
 // copied is the history of a copy or of a deferred event.
 type copied struct {
 	deadletter.Event
@@ -30,26 +36,6 @@ func (c *copied) wait() time.Duration {
 	return min(time.Until(c.Due), c.delay-time.Since(c.received))
 }
 
-// open returns the record that m is a copy of, if m lies in a retry topic of the group. For any
-// other message open returns m itself and nil.
-func (p *Processor) open(m *idemtype.Message) (*idemtype.Message, *copied, error) {
-	source, delay, ok := p.retryTopics.Source(m.Topic)
-	if !ok {
-		return m, nil, nil
-	}
-	e, err := deadletter.ParseCopy(m)
-	switch {
-	case err != nil:
-		return m, nil, err
-	case e.Group != p.cfg.Group || e.Message.Topic != source:
-		return m, nil, fmt.Errorf("a copy of %s for group %s does not belong here",
-			e.Message.Topic, e.Group)
-	}
-	return e.Message, &copied{
-		Event: *e, topic: m.Topic, partition: m.Partition, delay: delay, received: received(m),
-	}, nil
-}
-
 // received returns when m was received: now, if the consumer has not set the time.
 func received(m *idemtype.Message) time.Time {
 	if m.Received.IsZero() {
@@ -58,12 +44,9 @@ func received(m *idemtype.Message) time.Time {
 	return m.Received
 }
 
-// Due returns how long m must not be handled yet, if m is a copy for a later attempt in a retry topic of the group. The wait ends at
-// the latest when the delay of the topic has passed since [Message].Received. Due sets a zero Received to the present time.
-//
-// HandleBatch waits for that time itself. A consumer that can pause a partition should pause it instead.
-func (p *Processor) Due(m *idemtype.Message) time.Duration {
-	_, delay, ok := p.retryTopics.Source(m.Topic)
+// due returns how long m must not be handled yet. due sets a zero Received of a copy.
+func (c *copies) due(m *idemtype.Message) time.Duration {
+	_, delay, ok := c.topics.Source(m.Topic)
 	if !ok || delay == 0 {
 		return 0
 	}
@@ -71,6 +54,26 @@ func (p *Processor) Due(m *idemtype.Message) time.Duration {
 	if !ok {
 		return 0
 	}
-	c := copied{Event: deadletter.Event{Due: due}, delay: delay, received: received(m)}
-	return max(c.wait(), 0)
+	waiting := copied{Event: deadletter.Event{Due: due}, delay: delay, received: received(m)}
+	return max(waiting.wait(), 0)
+}
+
+// open returns the record that m is a copy of, if m lies in a retry topic of the group. For any
+// other message open returns m itself and nil.
+func (c *copies) open(m *idemtype.Message) (*idemtype.Message, *copied, error) {
+	source, delay, ok := c.topics.Source(m.Topic)
+	if !ok {
+		return m, nil, nil
+	}
+	e, err := deadletter.ParseCopy(m)
+	switch {
+	case err != nil:
+		return m, nil, err
+	case e.Group != c.group || e.Message.Topic != source:
+		return m, nil, fmt.Errorf("a copy of %s for group %s does not belong here",
+			e.Message.Topic, e.Group)
+	}
+	return e.Message, &copied{
+		Event: *e, topic: m.Topic, partition: m.Partition, delay: delay, received: received(m),
+	}, nil
 }

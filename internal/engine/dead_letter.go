@@ -1,21 +1,18 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/identity"
 	"github.com/idem-go/idem/observe"
 )
-
-// failure is an event that is given up, with its last error.
-type failure struct {
-	deadletter.Event
-	err error
-}
 
 // publishDeadLetter publishes until the dead letter is acknowledged (T-01), or until ctx or the wait budget of the call ends.
 func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, f failure) error {
@@ -23,12 +20,12 @@ func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, f
 	if p.cfg.Producer == nil {
 		return fmt.Errorf("%w: %s/%d/%d is to be dead-lettered (%s): %w", idemtype.ErrNoProducer, m.Topic, m.Partition, m.Offset, f.Class, f.err)
 	}
-	topic := p.DeadLetterTopic(m.Topic)
+	topic := p.DeadLetterTopicOf(m.Topic)
 	l, omitted := f.DeadLetter(topic), false
 	err := p.publish(ctx, budget, "dead letters", func(ctx context.Context) error {
 		err := p.produce(ctx, l)
 		if errors.Is(err, idemtype.ErrTooLarge) {
-			p.log.WarnContext(ctx, "dead letter too large, sending it without its value", p.messageAttrs(m, f.Key)...)
+			p.log.WarnContext(ctx, "dead letter too large, sending it without its value", messageAttrs(m, f.Key)...)
 			l, omitted = f.Pointer(topic), true
 			err = p.produce(ctx, l)
 		}
@@ -44,7 +41,7 @@ func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, f
 	if err != nil {
 		return err
 	}
-	attrs := append(p.messageAttrs(m, f.Key), "class", f.Class, "dead_letter_topic", l.Topic, "error", p.errorText(f.err))
+	attrs := append(messageAttrs(m, f.Key), "class", f.Class, "dead_letter_topic", l.Topic, "error", p.errorText(f.err))
 	p.log.ErrorContext(ctx, "event dead-lettered", attrs...)
 	for _, o := range p.obs.deadLetter {
 		o.ObserveDeadLetter(ctx, observe.DeadLetterEvent{Group: p.cfg.Group, Message: m, Key: f.Key, Topic: l.Topic, Class: f.Class, Err: f.err, Omitted: omitted})
@@ -55,7 +52,7 @@ func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, f
 // publish calls send until that succeeds, or until ctx or the wait budget of the call ends. What is too large is not tried
 // again, if send says so.
 func (p *Processor) publish(ctx context.Context, budget *waitBudget, what string, send func(context.Context) error) error {
-	return p.insist(ctx, budget, &p.producer, what, func() (bool, error) {
+	return p.producer.insist(ctx, budget, what, func() (bool, error) {
 		err := send(ctx)
 		return errors.Is(err, idemtype.ErrTooLarge), err
 	})
@@ -70,3 +67,92 @@ func (p *Processor) produce(ctx context.Context, l *idemtype.Message) error {
 
 // produceTimeout bounds one attempt to send a dead letter.
 const produceTimeout = 10 * time.Second
+
+// deadLetterTask gives up a message that never comes to the store. Its dead letter has the key of the event, if that is known. A copy for a
+// later attempt is the exception: the store waits for it, so the dead letter has its position instead, to which it is replayed.
+func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
+	f := p.failure(t, outcome{class: t.class, err: t.err})
+	if c := t.copied; c != nil {
+		f.Position = c.Position
+	}
+	if f.Position.Retry > 0 {
+		f.Key = dedup.Key{}
+	}
+	if f.Key.ID == "" {
+		f.ID, f.Type = t.hints()
+	}
+	return p.publishDeadLetter(ctx, t.budget, f)
+}
+
+// hints are what can be said of an event without an identity: what was found before something else was not, or what its record
+// says in the usual places, if no handler says where to look.
+func (t *task) hints() (id, typ string) {
+	id, typ = t.id, t.typ
+	if t.route != nil {
+		typ = t.route.Type
+	}
+	if c := t.copied; c != nil && c.Key.ID != "" {
+		id, typ = cmp.Or(id, c.Key.ID), cmp.Or(typ, c.Key.Type)
+	}
+	if id == "" && t.route == nil {
+		id, _ = usualID.Find(t.message)
+	}
+	if typ == "" && t.class == idemtype.ClassNotACopy {
+		typ, _ = usualType.Find(t.message)
+	}
+	if (dedup.Key{ID: id}).Validate() != nil {
+		id = ""
+	}
+	if (dedup.Key{ID: "-", Type: typ}).Validate() != nil {
+		typ = ""
+	}
+	return id, typ
+}
+
+var usualID, usualType = identity.StandardID(), identity.StandardType()
+
+// deadLetterOnly publishes a dead letter of this copy. The record of the event in the store stays
+// as it is.
+func (p *Processor) deadLetterOnly(
+	ctx context.Context, t *task, class idemtype.Class, err error,
+) (attemptResult, error) {
+	o := outcome{class: class, err: err}
+	f := p.failure(t, o)
+	f.Attempts = 0
+	if err := p.publishDeadLetter(ctx, t.budget, f); err != nil {
+		return attemptResult{}, err
+	}
+	t.settlement = observe.SettledDeadLetter
+	return attemptResult{settled: true}, nil
+}
+
+// deadLetterConflict dead-letters a copy with a different content.
+func (p *Processor) deadLetterConflict(ctx context.Context, t *task, a dedup.Answer) (attemptResult, error) {
+	t.permit.End(false)
+	s, err := p.deadLetterOnly(ctx, t, idemtype.ClassConflict, conflictError(a))
+	if err == nil {
+		p.notifyConflict(ctx, t, a, true)
+	}
+	return s, err
+}
+
+// DeadLetterTopic returns the dead-letter topic for a topic.
+func (p *Processor) DeadLetterTopicOf(topic string) string {
+	if source, _, ok := p.copies.topics.Source(topic); ok {
+		topic = source
+	}
+	return p.cfg.DeadLetterTopic(topic)
+}
+
+// failure returns the event with its last error.
+func (p *Processor) failure(t *task, o outcome) failure {
+	now := time.Now()
+	if t.firstFailure.IsZero() {
+		t.firstFailure, t.lastFailure = now, now
+	}
+	return failure{err: o.err, Event: deadletter.Event{
+		Key: t.request.Key, Group: p.cfg.Group, Message: t.message, Class: o.class, Error: p.errorText(o.err),
+		Attempts: t.attempt, FirstFailure: t.firstFailure, LastFailure: t.lastFailure,
+		Position: dedup.Position{Generation: t.request.Position.Generation},
+	}}
+}

@@ -7,16 +7,6 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// policy is the part of a handler's options that decides about the answers of the store and about failures.
-type Policy struct {
-	Retry     idemtype.RetryPolicy
-	Mode      OrderMode
-	Delays    []time.Duration // of delayed retries, ascending
-	Uncertain idemtype.UncertainPolicy
-	Conflict  idemtype.ConflictPolicy
-	TooOld    idemtype.TooOldPolicy
-}
-
 // moment is what decide needs to know beside the history of the event.
 type moment struct {
 	now       time.Time
@@ -216,3 +206,21 @@ const (
 	maxTakeovers = 3
 	maxStarts    = 3
 )
+
+// attempts is the history of an event.
+type attempts struct {
+	attempt   int  // number of the current or last run, from 1
+	uncertain bool // an earlier run may have had its effect
+	earlier   int  // runs that an earlier copy of the event has used
+	// failed runs of a transactional handler; the store counts those of a claimed handler
+	failures     int
+	firstFailure time.Time
+	lastFailure  time.Time
+	// start of the time for retries in place; waits that the event did not cause move it on
+	blockedSince time.Time
+	// times in a row that the store was unavailable to the event but answered a probe
+	outages    int
+	downSince  time.Time // start of an outage that only the handler reports; zero if none
+	rereads    int       // failed readings of this delivery
+	readerDown int       // waits for a dependency of the reading
+}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/idemtype"
 )
 
 // This file puts failing events of [KeyOrdered] handlers where their next attempt is.
@@ -16,7 +15,7 @@ import (
 // deferEvent puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
 func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Event) error {
 	wait := max(t.action.delay, time.Until(next.NotBefore))
-	e, err := p.newDeferred(t, next, wait)
+	e, err := newDeferred(t, p.OrderKey(t.message), next, wait)
 	if err != nil {
 		return err
 	}
@@ -55,7 +54,7 @@ func (p *Processor) deferredAsNext(ctx context.Context, t *task, part *deferredP
 	var at dedup.DeferredPartition
 	var found dedup.Deferred
 	var ok bool
-	err = p.change(ctx, t.budget, t.access, "look for a deferred event", func(ctx context.Context) (err error) {
+	err = t.access.repeat(ctx, t.budget, "look for a deferred event", func(ctx context.Context) (err error) {
 		at, found, ok, err = part.deferrer.FindDeferred(ctx, part.id.Scope, part.id.Topic, e.Key)
 		return err
 	})
@@ -67,7 +66,7 @@ func (p *Processor) deferredAsNext(ctx context.Context, t *task, part *deferredP
 			return false, err
 		}
 		e.Queue = found.Queue
-		err := p.change(ctx, t.budget, t.access, "defer", func(ctx context.Context) (err error) {
+		err := t.access.repeat(ctx, t.budget, "defer", func(ctx context.Context) (err error) {
 			ok, err = part.deferrer.Postpone(ctx, at, e)
 			return err
 		})
@@ -97,21 +96,11 @@ func (p *Processor) deadLetterOtherContent(ctx context.Context, t *task, copied 
 	return err
 }
 
-// contentOf returns the message of a deferred event and its content. ok is false if it cannot be compared.
-func contentOf(route *bound, e dedup.Deferred) (m *idemtype.Message, content dedup.Fingerprint, ok bool) {
-	var err error
-	m, _, err = fromDeferred(e)
-	if err == nil {
-		err = guard(func() (err error) { content, err = route.compared(m); return err })
-	}
-	return m, content, err == nil
-}
-
 // postpone leaves an event at the head of its queue for the next attempt. If it is not there any longer, a person has taken
 // it away, and the store knows.
 func (p *Processor) postpone(ctx context.Context, t *task, e dedup.Deferred) error {
 	part := t.deferred.part
-	err := p.change(ctx, t.budget, t.access, "postpone", func(ctx context.Context) error {
+	err := t.access.repeat(ctx, t.budget, "postpone", func(ctx context.Context) error {
 		_, err := part.deferrer.Postpone(ctx, part.id, e)
 		return err
 	})

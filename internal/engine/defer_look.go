@@ -10,10 +10,10 @@ import (
 // mayJoin returns the events that may be deferred, in their order. A deferred event is never too old (rule 8), so its age must be
 // judged before: an event that is too old is claimed instead, where its handler's policy decides. An event that is
 // done is settled here, since the store may have forgotten that by the time its queue goes on. All others may join.
-func (b *batch) mayJoin(part *deferredPartition, tasks []*task) ([]*task, error) {
+func (p *Processor) mayJoin(ctx context.Context, part *deferredPartition, tasks []*task) ([]*task, error) {
 	answers := make(map[*task]dedup.Answer, len(tasks))
 	for _, tx := range []bool{false, true} {
-		if err := b.lookAt(tx, tasks, answers); err != nil {
+		if err := p.lookAt(ctx, tx, tasks, answers); err != nil {
 			return nil, err
 		}
 	}
@@ -21,10 +21,10 @@ func (b *batch) mayJoin(part *deferredPartition, tasks []*task) ([]*task, error)
 	for _, t := range tasks {
 		switch a := answers[t]; a.Verdict {
 		case dedup.Done:
-			t.settled, t.end = true, endDone
-			b.p.notifyDuplicate(b.ctx, t, a)
+			t.settled, t.ending = true, endDone
+			p.notifyDuplicate(ctx, t, a)
 		case dedup.TooOld:
-			deferred, err := b.isDeferred(part, t)
+			deferred, err := p.isDeferred(ctx, part, t)
 			if err != nil {
 				return nil, err
 			}
@@ -39,7 +39,7 @@ func (b *batch) mayJoin(part *deferredPartition, tasks []*task) ([]*task, error)
 }
 
 // lookAt asks the store what it knows of events of transactional handlers, or of the others, in one call.
-func (b *batch) lookAt(tx bool, tasks []*task, answers map[*task]dedup.Answer) error {
+func (p *Processor) lookAt(ctx context.Context, tx bool, tasks []*task, answers map[*task]dedup.Answer) error {
 	var asked []*task
 	for _, t := range tasks {
 		if (t.tx != nil) == tx {
@@ -61,7 +61,7 @@ func (b *batch) lookAt(tx bool, tasks []*task, answers map[*task]dedup.Answer) e
 	for i, t := range first {
 		reqs[i] = t.request
 	}
-	err := b.p.change(b.ctx, b.budget, access, "look before deferral", func(ctx context.Context) error { return look(ctx, reqs, got) })
+	err := access.repeat(ctx, asked[0].budget, "look before deferral", func(ctx context.Context) error { return look(ctx, reqs, got) })
 	if err != nil {
 		return err
 	}
@@ -72,23 +72,9 @@ func (b *batch) lookAt(tx bool, tasks []*task, answers map[*task]dedup.Answer) e
 	return nil
 }
 
-// look returns the store's call that tells what it knows, or nil if it has none.
-func (s *storeAccess) look(tx bool) func(context.Context, []dedup.Request, []dedup.Answer) error {
-	if tx {
-		if looker, ok := s.store.(dedup.TxLooker); ok {
-			return looker.LookTx
-		}
-		return nil
-	}
-	if looker, ok := s.store.(dedup.Looker); ok {
-		return looker.Look
-	}
-	return nil
-}
-
 // isDeferred reports whether an event is deferred already.
-func (b *batch) isDeferred(part *deferredPartition, t *task) (deferred bool, err error) {
-	err = b.p.change(b.ctx, b.budget, t.access, "look for a deferred event", func(ctx context.Context) (err error) {
+func (p *Processor) isDeferred(ctx context.Context, part *deferredPartition, t *task) (deferred bool, err error) {
+	err = t.access.repeat(ctx, t.budget, "look for a deferred event", func(ctx context.Context) (err error) {
 		_, _, deferred, err = part.deferrer.FindDeferred(ctx, part.id.Scope, part.id.Topic, t.request.Key)
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/identity"
 )
 
 // Register says in the stores who consumes what, and by which recipe each type's events are told apart, before the first
@@ -41,35 +40,35 @@ func (p *Processor) Register(ctx context.Context, r dedup.Registration) error {
 func (p *Processor) RecordProgress(ctx context.Context, progress []dedup.Progress) error {
 	var errs []error
 	for _, place := range p.places() {
-		if recorder, ok := place.access.store.(dedup.ProgressRecorder); ok {
-			errs = append(errs, recorder.RecordProgress(ctx, place.scope, progress))
+		if store, ok := place.access.store.(dedup.ProgressRecorder); ok {
+			errs = append(errs, store.RecordProgress(ctx, place.scope, progress))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // place is where handlers remember.
-type place struct {
+type storeScope struct {
 	access *storeAccess
 	scope  string
 }
 
 // places returns each once: by store as they were registered, then by scope.
-func (p *Processor) places() (all []place) {
+func (p *Processor) places() (all []storeScope) {
 	for b := range p.handlers {
 		at := p.placeOf(b)
 		if !slices.Contains(all, at) {
 			all = append(all, at)
 		}
 	}
-	slices.SortFunc(all, func(a, b place) int {
+	slices.SortFunc(all, func(a, b storeScope) int {
 		return cmp.Or(slices.Index(p.stores, a.access)-slices.Index(p.stores, b.access), cmp.Compare(a.scope, b.scope))
 	})
 	return all
 }
 
-func (p *Processor) placeOf(b *bound) place {
-	return place{b.access, cmp.Or(b.Handler.Scope, p.cfg.Scope)}
+func (p *Processor) placeOf(b *bound) storeScope {
+	return storeScope{b.access, cmp.Or(b.Handler.Scope, p.cfg.Scope)}
 }
 
 // handlers are all routes.
@@ -84,7 +83,7 @@ func (p *Processor) handlers(yield func(*bound) bool) {
 }
 
 // recipes has one text for each type. Handlers of one type that find it in different places share it, sorted.
-func (p *Processor) recipes(at place) map[string]string {
+func (p *Processor) recipes(at storeScope) map[string]string {
 	words := make(map[string][]string)
 	for b := range p.handlers {
 		if p.placeOf(b) == at {
@@ -112,25 +111,4 @@ func (s *Settings) recipe(mixed bool) string {
 		words += " tenant=" + s.Tenant.Descriptor
 	}
 	return words
-}
-
-// logForms lets handlers of one type, in one place, find identities that never meet although they have different forms.
-func (p *Processor) logForms() {
-	type kin struct {
-		place
-		typ string
-	}
-	all := make(map[kin][]*bound)
-	for b := range p.handlers {
-		b.form = b.ID.Form
-		at := kin{p.placeOf(b), b.Type}
-		all[at] = append(all[at], b)
-	}
-	for _, kin := range all {
-		for _, b := range kin {
-			for _, other := range kin {
-				b.mixed = b.mixed || b.form != identity.TaggedForm && other.form != b.form
-			}
-		}
-	}
 }

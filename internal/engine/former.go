@@ -28,7 +28,7 @@ func (p *Processor) settleFormer(ctx context.Context, d *task) error {
 		return nil
 	}
 	what := fmt.Sprintf("event %s had the key %s before, which could not be settled", d.request.Key, key)
-	return p.change(ctx, d.budget, d.access, what, func(ctx context.Context) error { return endFormer(ctx, operator, d, key) })
+	return d.access.repeat(ctx, d.budget, what, func(ctx context.Context) error { return endFormer(ctx, operator, d, key) })
 }
 
 // endFormer discards a key that waits for just this copy. A key that waits for another copy, or that is not known, is left as it is.
@@ -40,7 +40,7 @@ func endFormer(ctx context.Context, operator dedup.Operator, d *task, key dedup.
 	for _, r := range records {
 		if r.State == dedup.Waiting && r.Position == d.copied.Position {
 			became := "goes on as"
-			if d.end == endDone {
+			if d.ending == endDone {
 				became = "handled as"
 			}
 			return operator.Discard(ctx, key, d.route.Retention, fmt.Sprintf("its identity has changed, %s %s", became, d.request.Key))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/observe"
 )
 
 // eventGroup is a sequence of events of a batch that are claimed and run together.
@@ -28,7 +29,7 @@ type eventGroup struct {
 var keySeed = maphash.MakeSeed()
 
 // group forms the group that begins with the next message.
-func (b *batch) group() *eventGroup {
+func (b *batch) formGroup() *eventGroup {
 	first := &b.tasks[b.next]
 	g := &eventGroup{
 		batch: b, ctx: b.ctx, access: first.route.access, tx: first.tx,
@@ -68,7 +69,7 @@ func (g *eventGroup) admit(t *task) bool {
 	if t.destination != destHandler {
 		return false
 	}
-	if len(g.tasks) > 0 && g.batch.mustWait(t) {
+	if len(g.tasks) > 0 && g.batch.p.mustWait(t) {
 		return false
 	}
 	if len(g.tasks) > 0 {
@@ -87,12 +88,6 @@ func (g *eventGroup) admit(t *task) bool {
 	t.leader = nil
 	g.tasks = append(g.tasks, t)
 	return true
-}
-
-// ungrouped reports whether a handler shares groups with no other handler: it has limits, or runs
-// at most once and its claims must not wait for other handlers.
-func (b *bound) ungrouped() bool {
-	return b.limits != nil || b.tx == nil && b.Batch && b.Uncertain == idemtype.DeadLetterUncertain
 }
 
 // inOrder reports whether the order of the Kafka key is kept if the event joins the group. Handlers
@@ -203,20 +198,13 @@ func (g *eventGroup) advance() {
 	}
 }
 
-// call is one call of a handler, with one event or, for a batch handler, several.
-type call struct {
-	route *bound
-	tasks []*task
-	held  *dedup.HeldClaims // nil for a transactional handler
-}
-
 // calls returns the handler calls for the fresh tasks, in the order of their first events.
-func (g *eventGroup) calls(fresh []*task) []call {
-	calls := make([]call, 0, len(fresh))
+func (g *eventGroup) calls(fresh []*task) []handlerCall {
+	calls := make([]handlerCall, 0, len(fresh))
 	at := map[*bound]int{}
 	for i, t := range fresh {
 		if !t.route.Batch {
-			calls = append(calls, call{route: t.route, tasks: fresh[i : i+1]})
+			calls = append(calls, handlerCall{route: t.route, tasks: fresh[i : i+1]})
 			continue
 		}
 		if n, ok := at[t.route]; ok {
@@ -225,7 +213,79 @@ func (g *eventGroup) calls(fresh []*task) []call {
 		}
 		at[t.route] = len(calls)
 		calls = append(calls,
-			call{route: t.route, tasks: append(make([]*task, 0, len(fresh)-i), t)})
+			handlerCall{route: t.route, tasks: append(make([]*task, 0, len(fresh)-i), t)})
 	}
 	return calls
+}
+
+// observed does the work of a run and tells of its begin and end.
+func (g *eventGroup) observed(work func() error) (err error) {
+	p := g.batch.p
+	if len(p.obs.claimGroup) == 0 {
+		return work()
+	}
+	event := &observe.ClaimGroup{Deliveries: taskList(g.tasks), Group: p.cfg.Group, Transactional: g.tx != nil}
+	g.failure = nil
+	ctx := g.ctx
+	end := p.beginClaimGroup(&g.ctx, event)
+	defer func() {
+		g.ctx = ctx
+		var outage error
+		if g.single {
+			outage = g.tasks[0].pending.outage
+		}
+		end(firstOf(err, outage, g.failure))
+	}()
+	return work()
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginClaimGroup tells of the begin of a run and replaces its context. The end is told to each observer with the context that it made.
+func (p *Processor) beginClaimGroup(ctx *context.Context, group *observe.ClaimGroup) (end func(err error)) {
+	contexts := make([]context.Context, len(p.obs.claimGroup))
+	for i, o := range p.obs.claimGroup {
+		*ctx = o.BeginClaimGroup(*ctx, group) //nolint:fatcontext // bounded by the observers, each under the one before
+		contexts[i] = *ctx
+	}
+	return func(err error) {
+		group.Err = err
+		for i := len(p.obs.claimGroup) - 1; i >= 0; i-- {
+			p.obs.claimGroup[i].EndClaimGroup(contexts[i], group)
+		}
+	}
+}
+
+// taskList implements [observe.Deliveries].
+type taskList []*task
+
+func (l taskList) Len() int { return len(l) }
+
+func (l taskList) Message(i int) *idemtype.Message { return l[i].message }
+
+func (l taskList) Key(i int) dedup.Key { return l[i].request.Key }
+
+// afford pays for the delayed copies of a run. The run ends before the first one that must wait: that one pays by itself, in settle.
+func (g *eventGroup) payRetries() {
+	if len(g.tasks) == 1 {
+		return
+	}
+	for i, e := range g.tasks {
+		if e.request.Position.Retry == 0 || e.retryPaid {
+			continue
+		}
+		if e.route.budget.Spend() > 0 {
+			e.route.budget.Refund()
+			g.cut(max(i, 1))
+			return
+		}
+		e.retryPaid = true
+	}
 }

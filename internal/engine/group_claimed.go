@@ -17,7 +17,7 @@ import (
 // runClaimed claims the events of the group, settles the duplicates and runs the fresh events.
 func (g *eventGroup) runClaimed() error {
 	var fresh []*task
-	permit, err := g.permit()
+	permit, err := g.acquirePermit()
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (g *eventGroup) runClaimed() error {
 
 // permit waits for the right to run a batch handler. The wait comes before the claim, so that no
 // claims are held meanwhile. A handler with limits shares its groups with no other handler.
-func (g *eventGroup) permit() (throttle.Permit, error) {
+func (g *eventGroup) acquirePermit() (throttle.Permit, error) {
 	if first := g.tasks[0].route; first.Batch && !g.single {
 		return first.limits.Acquire(g.ctx, g.batch.budget)
 	}
@@ -52,7 +52,8 @@ func (g *eventGroup) claim() (since time.Time, err error) {
 	asked := time.Now()
 	token := dedup.NewToken()
 	reqs, answers := g.requests()
-	since, err = g.batch.p.claimAll(g.ctx, g.access, g.batch.budget, token, g.task, reqs, answers)
+	since, err = g.access.claimAll(g.ctx, g.batch.budget, token, reqs, answers,
+		g.batch.p.claimObserver(g.ctx, g.sorted, answers))
 	for i, t := range g.sorted {
 		t.excludeWait(time.Since(asked))
 		if err == nil {
@@ -68,12 +69,12 @@ func (g *eventGroup) runSingle(since time.Time) error {
 	if t.decision.step == stepRun || t.decision.step == stepRefuse {
 		return g.callAll(g.tasks, since)
 	}
-	var s step
+	var s attemptResult
 	var err error
 	if t.decision.step == stepRunIgnored {
 		hard, release := p.stopContext(g.ctx, true)
 		defer release()
-		s, err = p.shadow(g.ctx, hard, t, t.answer)
+		s, err = p.runIgnored(g.ctx, hard, t, t.answer)
 	} else {
 		s, err = p.settleAnswer(g.ctx, t, t.answer, t.decision)
 	}
@@ -93,7 +94,7 @@ func (t *task) noteAnswer(token dedup.Token, a dedup.Answer) {
 }
 
 // known reports whether the event is a duplicate that its group settles.
-func (t *task) known() bool { return t.decision.step == stepSkip && t.decision.joins }
+func (t *task) isDuplicate() bool { return t.decision.step == stepSkip && t.decision.joins }
 
 // cutAtException ends the group before the first event that is neither fresh nor a duplicate. The
 // claims behind that event are released before the batch waits for the event. Without the release,
@@ -129,7 +130,7 @@ func (g *eventGroup) releaseUnstarted(tasks []*task) {
 		}
 	}
 	if len(releases) > 0 {
-		g.batch.p.release(g.ctx, g.access, releases)
+		g.access.release(g.ctx, releases)
 	}
 }
 
@@ -137,7 +138,7 @@ func (g *eventGroup) releaseUnstarted(tasks []*task) {
 // other tasks.
 func (g *eventGroup) settleKnown() (fresh []*task) {
 	for _, t := range g.tasks {
-		if !t.known() {
+		if !t.isDuplicate() {
 			fresh = append(fresh, t)
 			continue
 		}
@@ -165,7 +166,7 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 			return g.lapsed(c)
 		}
 		if g.single {
-			if o := c.tasks[0].refused(); o.refused {
+			if o := c.tasks[0].refusedOutcome(); o.refused {
 				return g.settleFailed(hard, c, outcomes{all: o}, c.tasks)
 			}
 		}
@@ -190,7 +191,7 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 
 // lapsed ends a group whose lease ended before a call began. The event waits before it is claimed
 // again.
-func (g *eventGroup) lapsed(c *call) error {
+func (g *eventGroup) lapsed(c *handlerCall) error {
 	t := c.tasks[0]
 	t.permit.End(false)
 	cause := context.Cause(c.held.Context())
@@ -201,12 +202,12 @@ func (g *eventGroup) lapsed(c *call) error {
 		return fmt.Errorf("event %s: %w", t.request.Key, cause)
 	}
 	g.batch.p.notifyLapsed(g.ctx, t)
-	t.isolated, t.pending = true, step{outage: errLapsed}
+	t.isolated, t.pending = true, attemptResult{outage: errLapsed}
 	return nil
 }
 
 // permitOf returns a permit for a call of a handler of single events. ok is false if none is free.
-func (g *eventGroup) permitOf(c *call) (throttle.Permit, bool) {
+func (g *eventGroup) permitOf(c *handlerCall) (throttle.Permit, bool) {
 	if c.route.Batch || g.single {
 		return throttle.Permit{}, true // the group holds the permit
 	}
@@ -215,7 +216,7 @@ func (g *eventGroup) permitOf(c *call) (throttle.Permit, bool) {
 
 // startRenewal renews the leases of the call's claims. The loss of one claim cancels the whole
 // call.
-func (c *call) startRenewal(hard context.Context, access *storeAccess, since time.Time) {
+func (c *handlerCall) startRenewal(hard context.Context, access *storeAccess, since time.Time) {
 	claims := make([]dedup.Claim, len(c.tasks))
 	for i, t := range c.tasks {
 		claims[i] = t.claim
@@ -226,16 +227,8 @@ func (c *call) startRenewal(hard context.Context, access *storeAccess, since tim
 	}
 }
 
-// stopRenewal ends the renewal of the event's lease.
-func (t *task) stopRenewal() {
-	if t.held != nil {
-		t.held.Stop(t.heldAt)
-		t.held = nil
-	}
-}
-
 // releaseCalls releases the claims of several calls in one round trip.
-func (g *eventGroup) releaseCalls(calls []call) {
+func (g *eventGroup) releaseCalls(calls []handlerCall) {
 	var tasks []*task
 	for i := range calls {
 		tasks = append(tasks, calls[i].tasks...)
@@ -246,7 +239,7 @@ func (g *eventGroup) releaseCalls(calls []call) {
 // call makes one handler call and completes its events. completed is false if an event failed or a
 // claim was lost. The claims of the calls behind it are released then.
 func (g *eventGroup) call(
-	hard context.Context, c *call, behind []call,
+	hard context.Context, c *handlerCall, behind []handlerCall,
 ) (completed bool, err error) {
 	defer c.held.StopAll()
 	began := time.Now()
@@ -269,44 +262,24 @@ func (g *eventGroup) call(
 	return true, nil
 }
 
-// completions returns the completions for a successful call.
-func completions(tasks []*task) []dedup.Completion {
-	done := make([]dedup.Completion, len(tasks))
-	for i, t := range tasks {
-		done[i] = dedup.Completion{Claim: t.claim, Retention: t.route.Retention}
-	}
-	return done
-}
-
-func (c *call) completions() []dedup.Completion { return completions(c.tasks) }
-
-func noClaims() []dedup.Completion { return nil }
-
-func (t *task) completions() []dedup.Completion {
-	if !t.claimed || t.claim.Key.ID == "" {
-		return nil
-	}
-	return []dedup.Completion{{Claim: t.claim, Retention: t.route.Retention}}
-}
-
 // completeAll records the success of events. lost reports whether a claim was lost. Each event with
 // a lost claim is claimed again by itself.
 func (g *eventGroup) completeAll(hard context.Context, good []*task) (lost bool, err error) {
 	if len(good) == 0 {
 		return false, nil
 	}
-	gone, err := g.batch.p.completeAll(hard, g.access, g.batch.budget, completions(good))
+	gone, err := g.access.completeAll(hard, g.batch.budget, completions(good))
 	if err != nil {
 		return false, err
 	}
 	good[0].route.budget.Earn(len(good))
 	for _, t := range good {
 		t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, observe.SettledHandled
-		t.end = endDone
+		t.ending = endDone
 	}
 	for _, i := range gone {
 		t := good[i]
-		t.handled, t.settled, t.isolated, t.end = false, false, true, endNone
+		t.handled, t.settled, t.isolated, t.ending = false, false, true, endNone
 		g.batch.p.notifyLost(g.ctx, t)
 	}
 	g.advance()
@@ -316,7 +289,7 @@ func (g *eventGroup) completeAll(hard context.Context, good []*task) (lost bool,
 // settleFailed acts on failed events while their claims are held. Each of them is isolated from
 // then on. The claims are released in one call, because each call costs a time-out while the store
 // is down.
-func (g *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad []*task) error {
+func (g *eventGroup) settleFailed(hard context.Context, c *handlerCall, o outcomes, bad []*task) error {
 	var errs []error
 	var back []dedup.Release
 	p := g.batch.p
@@ -338,11 +311,11 @@ func (g *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad
 		}
 		t.settled, t.pending = s.settled, s
 		if i > 0 && t.action.kind == actWait { // the first event waits for all
-			t.pending, t.isolated = step{}, false
+			t.pending, t.isolated = attemptResult{}, false
 		}
 	}
 	if len(back) > 0 {
-		p.release(g.ctx, g.access, back)
+		g.access.release(g.ctx, back)
 	}
 	g.advance()
 	return errors.Join(errs...)

@@ -21,7 +21,7 @@ type txGroup struct {
 	group   *eventGroup
 	reqs    []dedup.Request
 	answers []dedup.Answer
-	calls   []call // of what is fresh
+	calls   []handlerCall // of what is fresh
 	took    []time.Duration
 
 	began    time.Time
@@ -43,7 +43,7 @@ func (g *eventGroup) runInTx() error {
 			return err
 		}
 	}
-	permit, err := g.permit()
+	permit, err := g.acquirePermit()
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (g *eventGroup) runInTx() error {
 		g.failure = err
 		return tg.rolledBack(hard, tg.began, err)
 	}
-	g.access.up(ctx, p, tg.began)
+	g.access.up(ctx, tg.began)
 	if looked {
 		tg.settleKnown()
 	} else {
@@ -94,10 +94,10 @@ func (g *eventGroup) runInTx() error {
 func (tg *txGroup) observe(ctx context.Context, looked bool, err error) {
 	p := tg.group.batch.p
 	if !looked {
-		p.storeCall(ctx, tg.group.access, observe.VerbTransaction, len(tg.reqs), tg.answers, tg.began, err)
+		tg.group.access.called(ctx, observe.VerbTransaction, len(tg.reqs), tg.answers, tg.began, err)
 	}
 	for i, t := range tg.group.sorted {
-		if !looked || t.known() { // the others have only been looked at
+		if !looked || t.isDuplicate() { // the others have only been looked at
 			p.observeClaim(ctx, t, tg.answers[i].Verdict, tg.began, err)
 		}
 	}
@@ -130,7 +130,7 @@ func (tg *txGroup) settleKnown() {
 	b := tg.group.batch
 	watched := guardedEvents
 	for _, t := range tg.group.tasks {
-		if t.known() {
+		if t.isDuplicate() {
 			b.p.notifyKnown(tg.group.ctx, t, t.answer)
 			t.settled = true
 		} else if watched--; watched >= 0 {
@@ -139,9 +139,6 @@ func (tg *txGroup) settleKnown() {
 	}
 	b.advance()
 }
-
-// errSlow is the cause when a store does not answer a claim or a commit.
-var errSlow = fmt.Errorf("%w: no answer from a transaction", dedup.ErrUnavailable)
 
 // claim calls the store, which calls the handlers, perhaps more than once. Each handler has its own time. The store has txSlack before
 // the first handler, and as much after the last.
@@ -153,14 +150,14 @@ func (tg *txGroup) claim(hard context.Context) error {
 	return inTxTime(hard, func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error {
 		return tg.group.tx.ClaimTx(ctx, limit, tg.reqs, tg.answers, func(tx any) ([]dedup.Completion, error) {
 			var ended error
-			err := run(func() { ended = tg.runOnce(ctx, abort, tx) })
+			err := run(func() { ended = tg.runFresh(ctx, abort, tx) })
 			return nil, firstOf(err, ended)
 		})
 	})
 }
 
 // runOnce runs the fresh events in a transaction of the store, or ends it if nothing is to run in it.
-func (tg *txGroup) runOnce(ctx context.Context, abort context.CancelCauseFunc, tx any) error {
+func (tg *txGroup) runFresh(ctx context.Context, abort context.CancelCauseFunc, tx any) error {
 	if tg.lookOnly || !tg.group.single && tg.behindDeferred() {
 		tg.keepAnswers() // what is known stays so
 		return errLookOnly
@@ -251,15 +248,6 @@ func (tg *txGroup) fresh() []*task {
 	return fresh
 }
 
-// callError says which call failed.
-type callError struct {
-	call int
-	err  error
-}
-
-func (e *callError) Error() string { return e.err.Error() }
-func (e *callError) Unwrap() error { return e.err }
-
 func (tg *txGroup) begin(i int) {
 	tg.current.Store(int32(i))
 	tg.deadline.Store(time.Now().Add(tg.calls[i].route.Timeout).UnixNano())
@@ -313,7 +301,7 @@ func (tg *txGroup) work(ctx context.Context, tx any, inputs [][]Input, done chan
 		if !finished { // a panic, or runtime.Goexit
 			err := userErr(panicked(recover()))
 			watched.end(err)
-			done <- &callError{i, blamed(checker, err)}
+			done <- &callError{i, txFault(checker, err)}
 		}
 	}()
 	for ; i < len(tg.calls); i++ {
@@ -331,7 +319,7 @@ func (tg *txGroup) work(ctx context.Context, tx any, inputs [][]Input, done chan
 		if named := namedIn(err, len(inputs[i])); named != nil && len(named) == 0 {
 			err = nil // a BatchError that names nobody
 		}
-		if err := blamed(checker, err); err != nil {
+		if err := txFault(checker, err); err != nil {
 			finished = true
 			done <- &callError{i, err}
 			return
@@ -344,7 +332,7 @@ func (tg *txGroup) work(ctx context.Context, tx any, inputs [][]Input, done chan
 // blamed is the error of the call that has just ended, with what it did to its transaction: an error of the database that
 // a handler swallows is its own, and not that of the next one, which meets it (rule 12). That it ended the transaction
 // goes before everything else, a panic included: there are claims to be taken back.
-func blamed(checker dedup.TxChecker, err error) error {
+func txFault(checker dedup.TxChecker, err error) error {
 	if checker == nil {
 		return err
 	}
@@ -401,7 +389,7 @@ func (tg *txGroup) committed() {
 			t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, observe.SettledHandled
 			t.route.budget.Earn(1)
 			n++
-		case t.known():
+		case t.isDuplicate():
 			b.p.notifyKnown(tg.group.ctx, t, t.answer)
 			t.settled = true
 		default:
@@ -432,7 +420,7 @@ func (tg *txGroup) firsts() (firsts []*task) {
 // rolledBack decides how the events go on. Nothing of them has happened, and no attempt is counted: an event that is to
 // blame is run by itself, and what happens there counts.
 func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) error {
-	b, p := tg.group.batch, tg.group.batch.p
+	b := tg.group.batch
 	switch {
 	case hard.Err() != nil:
 		return interrupted(tg.group.ctx, tg.group.tasks[0], outcome{err: err})
@@ -447,7 +435,7 @@ func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) 
 		if tg.ran {
 			tg.shrink()
 		}
-		return tg.outage(began, err)
+		return tg.waitForStore(began, err)
 	case tg.failed < 0: // refused by COMMIT: nobody knows whose fault it is (rule 12)
 		tg.shrink()
 		tg.isolate(tg.group.tasks)
@@ -456,7 +444,7 @@ func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) 
 		tg.blame()
 	}
 	if errors.Is(err, dedup.ErrUnavailable) {
-		tg.group.access.down(tg.group.ctx, p, began, err)
+		tg.group.access.down(tg.group.ctx, began, err)
 	}
 	return nil
 }
@@ -516,9 +504,9 @@ func (tg *txGroup) endedByHandler(err error) {
 }
 
 // outage waits for the store; then the run is planned anew.
-func (tg *txGroup) outage(began time.Time, err error) error {
+func (tg *txGroup) waitForStore(began time.Time, err error) error {
 	b := tg.group.batch
 	b.outages++
-	tg.group.access.down(tg.group.ctx, b.p, began, err)
+	tg.group.access.down(tg.group.ctx, began, err)
 	return b.budget.wait(tg.group.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err))
 }

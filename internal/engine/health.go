@@ -3,30 +3,36 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
 	"github.com/idem-go/idem/observe"
 )
 
-// health knows whether something the engine depends on is there, so that its going and coming are told once each and not once per
-// event.
+// health is the state of a dependency: a store or the producer. Each outage and each return is
+// reported once, not once per event.
 type health struct {
 	name   string
-	isDown atomic.Bool // quick look without the lock
+	report *reporter
+	isDown atomic.Bool // read without the lock
 	mu     sync.Mutex
-	since  time.Time // down since
+	since  time.Time // begin of the outage
 	back   time.Time // last return
-	logged time.Time // when this outage was last told to be of a set-up
+	logged time.Time // last log line about a missing set-up
 }
 
-// setupEvery is how often the log repeats that a store is not set up: only a person mends it.
+// setupEvery is the interval of log lines about a store that is not set up, which only a person can
+// change.
 const setupEvery = time.Minute
 
-// down notes a failure of a call that began at the given time. One that began before the last return says nothing new.
-func (h *health) down(ctx context.Context, p *Processor, began time.Time, err error) {
+// down notes the failure of a call that began at the given time. A call that began before the last
+// return has no effect.
+func (h *health) down(ctx context.Context, began time.Time, err error) {
+	r := h.report
 	var setup *dedup.SetupError
 	h.mu.Lock()
 	late := began.Before(h.back)
@@ -35,31 +41,32 @@ func (h *health) down(ctx context.Context, p *Processor, began time.Time, err er
 		h.since, h.logged = time.Now(), time.Time{}
 	}
 	downFor := time.Since(h.since)
-	again := errors.As(err, &setup) && !late && (first || h.logged.IsZero() || time.Since(h.logged) >= setupEvery)
+	again := errors.As(err, &setup) && !late &&
+		(first || h.logged.IsZero() || time.Since(h.logged) >= setupEvery)
 	if again {
 		h.logged = time.Now()
 	}
 	h.mu.Unlock()
 	if again && !first {
-		p.log.WarnContext(ctx, h.name+" is still not set up, pausing", "for", downFor.Round(time.Second), "error", p.errorText(err))
+		r.log.WarnContext(ctx, h.name+" is still not set up, pausing",
+			"for", downFor.Round(time.Second), "error", r.errorText(err))
 	}
 	if !first {
 		return
 	}
-	p.log.WarnContext(ctx, h.name+" unavailable, pausing", "error", p.errorText(err))
-	for _, o := range p.obs.store {
-		o.ObserveStore(ctx, observe.StoreEvent{Group: p.cfg.Group, Name: h.name, Down: true, Err: err})
-	}
+	r.log.WarnContext(ctx, h.name+" unavailable, pausing", "error", r.errorText(err))
+	h.notify(ctx, observe.StoreEvent{Down: true, Err: err})
 }
 
-// up notes a success of a call that began at the given time. One that began before the outage says nothing of its end: a
-// server that goes down lets some of its work finish.
-func (h *health) up(ctx context.Context, p *Processor, began time.Time) {
+// up notes the success of a call that began at the given time. A call that began before the outage
+// has no effect, because a server that stops may still finish some of its work.
+func (h *health) up(ctx context.Context, began time.Time) {
 	if !h.isDown.Load() {
 		return
 	}
 	h.mu.Lock()
-	first, downFor := !began.Before(h.since) && h.isDown.CompareAndSwap(true, false), time.Since(h.since)
+	first := !began.Before(h.since) && h.isDown.CompareAndSwap(true, false)
+	downFor := time.Since(h.since)
 	if first {
 		h.back = time.Now()
 	}
@@ -67,21 +74,55 @@ func (h *health) up(ctx context.Context, p *Processor, began time.Time) {
 	if !first {
 		return
 	}
-	p.log.InfoContext(ctx, h.name+" is back", "after", downFor.Round(time.Millisecond))
-	for _, o := range p.obs.store {
-		o.ObserveStore(ctx, observe.StoreEvent{Group: p.cfg.Group, Name: h.name, For: downFor})
-	}
+	h.report.log.InfoContext(ctx, h.name+" is back", "after", downFor.Round(time.Millisecond))
+	h.notify(ctx, observe.StoreEvent{For: downFor})
 }
 
-// end tells those who watch that an outage has nobody any longer who suffers from it, so that nothing stays down for ever.
-func (h *health) end(p *Processor) {
+// close reports the end of an outage that lasts until the processor is closed.
+func (h *health) close() {
 	h.mu.Lock()
 	was, downFor := h.isDown.CompareAndSwap(true, false), time.Since(h.since)
 	h.mu.Unlock()
-	if !was {
-		return
+	if was {
+		h.notify(context.Background(), observe.StoreEvent{Ended: true, For: downFor})
 	}
-	for _, o := range p.obs.store {
-		o.ObserveStore(context.Background(), observe.StoreEvent{Group: p.cfg.Group, Name: h.name, Ended: true, For: downFor})
+}
+
+func (h *health) notify(ctx context.Context, e observe.StoreEvent) {
+	e.Group, e.Name = h.report.group, h.name
+	for _, o := range h.report.obs.store {
+		o.ObserveStore(ctx, e)
 	}
+}
+
+// insist asks until there is no error, the error is final, or the wait budget or ctx ends. A final
+// error is returned unchanged. An error that matches [idemtype.ErrBusy] is no outage.
+func (h *health) insist(
+	ctx context.Context, budget *waitBudget, what string, ask func() (final bool, err error),
+) error {
+	for try := 1; ; try++ {
+		began := time.Now()
+		final, err := ask()
+		switch {
+		case err == nil:
+			h.up(ctx, began)
+			return nil
+		case final:
+			return err
+		}
+		if stop := h.pause(ctx, budget, what, try, began, err); stop != nil {
+			return stop
+		}
+	}
+}
+
+// pause waits before a failed call is repeated. The returned error is the reason not to repeat it.
+func (h *health) pause(
+	ctx context.Context, budget *waitBudget, what string, try int, began time.Time, err error,
+) error {
+	if !errors.Is(err, idemtype.ErrBusy) {
+		h.down(ctx, began, err)
+	}
+	return budget.wait(ctx, outageWait(try),
+		fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err))
 }

@@ -9,44 +9,48 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// inflight are the events that this process has in hand. Copies of one event that come to two lanes would otherwise meet
-// in the database, each with a connection, and a handler that needs another connection would wait for the ones that the copies
-// hold: a deadlock that no server sees (rule 26). So a lane takes an event in hand before it asks for anything else, and
-// waits for one that is in hand elsewhere while it holds nothing.
+// inflight has the events that this process handles now. Without it, copies of one event in two
+// lanes would meet in the database, each with a connection. A handler that needs another connection
+// would then wait for those of the copies: a deadlock that no server sees (rule 26). So a lane joins
+// its events first, and waits for another lane while it holds neither a claim nor a connection.
 type inflight struct {
-	mu   sync.Mutex
-	keys map[dedup.Key]chan struct{} // the channel is there if somebody waits, and closed when the event is let go
+	mu sync.Mutex
+	// The channel exists if another lane waits. It is closed when the event is finished.
+	keys map[dedup.Key]chan struct{}
 }
 
-// join takes events in hand, from the front, up to the first that is in hand already. It returns how many it took.
-func (f *inflight) join(tasks []*task) int {
+// join adds the first of n events, up to the first one that another lane handles. join returns the
+// number of added events.
+func (f *inflight) join(n int, key func(i int) dedup.Key) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.keys == nil {
 		f.keys = make(map[dedup.Key]chan struct{})
 	}
-	for i, t := range tasks {
-		if _, taken := f.keys[t.request.Key]; taken {
+	for i := range n {
+		k := key(i)
+		if _, taken := f.keys[k]; taken {
 			return i
 		}
-		f.keys[t.request.Key] = nil
+		f.keys[k] = nil
 	}
-	return len(tasks)
+	return n
 }
 
-// finish lets events go and wakes who waits for them.
-func (f *inflight) finish(tasks []*task) {
+// leave removes n events and wakes the lanes that wait for them.
+func (f *inflight) leave(n int, key func(i int) dedup.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, t := range tasks {
-		if waiting := f.keys[t.request.Key]; waiting != nil {
+	for i := range n {
+		k := key(i)
+		if waiting := f.keys[k]; waiting != nil {
 			close(waiting)
 		}
-		delete(f.keys, t.request.Key)
+		delete(f.keys, k)
 	}
 }
 
-// finished returns a channel that is closed when the event is let go, or nil if nobody has it.
+// finished returns a channel that is closed when the event is finished, or nil if no lane handles it.
 func (f *inflight) finished(k dedup.Key) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,11 +65,12 @@ func (f *inflight) finished(k dedup.Key) <-chan struct{} {
 	return waiting
 }
 
-// wait waits until another lane lets go of the event.
+// wait waits until another lane has finished the event.
 func (f *inflight) wait(ctx context.Context, k dedup.Key, budget *waitBudget) error {
-	landed := f.finished(k)
-	if landed == nil {
+	done := f.finished(k)
+	if done == nil {
 		return nil
 	}
-	return budget.await(ctx, landed, fmt.Errorf("%w: in another lane of this process", idemtype.ErrBusy))
+	return budget.await(ctx, done,
+		fmt.Errorf("%w: in another lane of this process", idemtype.ErrBusy))
 }

@@ -3,15 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
 )
-
-// abandonAfter is how long a handler may go on after its context was cancelled for a stop, before it is left behind.
-const abandonAfter = 2 * time.Second
 
 // stopContext returns the context for a run: it outlives ctx, whose end means "start nothing new", by the grace that is
 // left for work that was begun (rule 13). A transaction gets none, since rolling it back is free; nor does a run on a
@@ -38,23 +34,6 @@ func (p *Processor) stopContext(ctx context.Context, grace bool) (hard context.C
 		}
 		cancel(context.Canceled)
 	}
-}
-
-// stopCauseOf returns the cause if ctx has ended, else nil.
-func stopCauseOf(ctx context.Context) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return stopCause(ctx)
-}
-
-// stopCause is why ctx ended, in a form that tells a stop from anything a handler does itself.
-func stopCause(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if errors.Is(cause, idemtype.ErrPartitionLost) || errors.Is(cause, idemtype.ErrStopping) {
-		return cause
-	}
-	return errors.Join(idemtype.ErrStopping, cause)
 }
 
 // run calls the handler in a goroutine of its own: runtime.Goexit would end ours whether we recover or not, and a
@@ -106,7 +85,7 @@ func (p *Processor) overdue(ctx, hard context.Context, t *task, done <-chan erro
 // abandon counts a handler that was left behind, until it ends. The events that succeeded are recorded then. A store takes that if no
 // worker has claimed them meanwhile (rule 13). claims are those of all events of the call, in their order.
 func (p *Processor) abandon(t *task, done <-chan error, claims []dedup.Completion) {
-	access, attrs := t.access, p.taskAttrs(t) // of the first event of a call
+	access, attrs := t.access, taskAttrs(t) // of the first event of a call
 	p.abandonedNow.Add(1)
 	p.abandoned.Go(func() {
 		err := <-done
@@ -152,7 +131,7 @@ const lateFor = 10 * time.Second
 func (p *Processor) completeLate(access *storeAccess, done []dedup.Completion) (recorded int, err error) {
 	until := time.Now().Add(lateFor)
 	for try := 1; ; try++ {
-		err = p.bounded(context.Background(), abandonAfter, func(ctx context.Context) error { return access.store.Complete(ctx, done) })
+		err = within(context.Background(), abandonAfter, func(ctx context.Context) error { return access.store.Complete(ctx, done) })
 		var lost *dedup.LostError
 		switch {
 		case err == nil:
@@ -184,8 +163,60 @@ func (p *Processor) start(ctx context.Context, b *bound, tx any, in []Input, don
 	finished = true
 }
 
-// panicked is the error for a handler that did not return: it panicked, or ended its goroutine (value is nil).
-func panicked(value any) error {
-	stack := debug.Stack()
-	return &idemtype.PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]}
+// timedRun runs the handler on one event and tells what came of it.
+func (p *Processor) timedRun(ctx context.Context, t *task, tx any) outcome {
+	began := time.Now()
+	t.retryPaid = false
+	o := p.run(ctx, t, []Input{t.input()}, tx, t.completions)
+	if named := namedIn(o.err, 1); named != nil { // a batch handler that names its only event means its error
+		o = outcome{}
+		if err := named[0]; err != nil {
+			o = classify(context.Cause(ctx), err)
+		}
+	}
+	if t.claimed && !t.route.Batch {
+		t.route.ahead.Note(time.Since(began))
+	}
+	p.notifyHandled(ctx, t, time.Since(began), o.err)
+	return o
+}
+
+// callMany makes a call of a handler and tells of each of its events.
+func (p *Processor) callMany(ctx context.Context, c *handlerCall, tx any) outcomes {
+	began := time.Now()
+	in := make([]Input, len(c.tasks))
+	for i, t := range c.tasks {
+		in[i], t.retryPaid = t.input(), false
+	}
+	o := newOutcomes(ctx, p.run(ctx, c.tasks[0], in, tx, c.completions), c.tasks)
+	took := time.Since(began)
+	for _, t := range c.tasks {
+		p.notifyHandled(ctx, t, took, o.of(t).err)
+	}
+	return o
+}
+
+func (t *task) input() Input {
+	data := t.data
+	if t.dataUsed { // by a run that may have changed it, or is still at it
+		data = t.again()
+	}
+	t.dataUsed = true
+	return Input{
+		Key: t.request.Key, Name: t.route.Name, Fence: t.claim.Fence,
+		ID: t.id, Attempt: t.attempt, Uncertain: t.uncertain, Message: t.message, Payload: data,
+	}
+}
+
+// again decodes once more what was decoded before. Should that fail now, what is there must do.
+func (t *task) again() any {
+	data := t.data
+	_ = guard(func() error {
+		fresh, err := t.route.Decode(t.message)
+		if err == nil {
+			data = fresh
+		}
+		return err
+	})
+	return data
 }

@@ -1,201 +1,15 @@
 package engine
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"sync"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
 	"github.com/idem-go/idem/internal/identity"
 	"github.com/idem-go/idem/internal/mark"
-	"github.com/idem-go/idem/internal/throttle"
-	"github.com/idem-go/idem/observe"
 )
-
-// routes finds the handler of a message. Handlers with the same way to find a type share a look-up; the ways are tried
-// in the order of registration.
-type routes struct {
-	groups   []routeGroup
-	notFound func(context.Context, *idemtype.Message) error
-}
-
-type routeGroup struct {
-	source *TypeSource
-	byType map[string]*bound
-}
-
-// bound is a route with the store it uses in this processor, and what the processor has learned about it.
-type bound struct {
-	*Handler
-	access        *storeAccess
-	tx            TxStore
-	limits        *throttle.Limits // nil: none
-	txLimit       throttle.AdaptiveLimit
-	deferredLimit throttle.AdaptiveLimit // of events that were deferred: they fail more often than others, who are not to pay for it
-	ahead         throttle.ClaimAhead
-	budget        throttle.RetryBudget
-	form          identity.Form // of its identities
-	mixed         bool          // another handler of its type finds identities of another form
-
-	conflicts conflictLog
-}
-
-// wire builds the look-up and binds handlers to stores.
-func (p *Processor) wire(registered *Table) (problems []error) {
-	p.routes.notFound = registered.NotFound
-	if registered.NotFoundCalls > 1 {
-		problems = append(problems, errors.New("NotFound was called more than once"))
-	}
-	if len(registered.Handlers) == 0 {
-		problems = append(problems, errors.New("router has no handlers"))
-	}
-	for _, rt := range registered.Handlers {
-		fail := func(err error) { problems = append(problems, fmt.Errorf("%s: %q: %w", rt.Site, rt.Type, err)) }
-		for _, err := range rt.Problems {
-			fail(err)
-		}
-		b := &bound{Handler: rt, limits: throttle.NewLimits(rt.Concurrency, rt.Rate, rt.Per)}
-		b.txLimit.Reset(rt.MaxBatch)
-		b.deferredLimit.Reset(rt.MaxBatch)
-		p.batches = p.batches || rt.Batch
-		p.ordered = p.ordered || rt.Mode == KeyOrdered
-		if err := p.bind(b); err != nil {
-			fail(err)
-		}
-		if err := p.checkTimes(rt); err != nil {
-			fail(err)
-		}
-		if err := p.checkShadow(b); err != nil {
-			fail(err)
-		}
-		if first := p.routes.add(b); first != nil {
-			fail(fmt.Errorf("already registered at %s: two handlers for one type need two consumer groups", first.Site))
-		}
-	}
-	p.logForms()
-	return problems
-}
-
-// checkTimes refuses a retention that ends before a live event can be finished: that is a mistake, while a short one is
-// a choice.
-func (p *Processor) checkTimes(rt *Handler) error {
-	const rebalance = time.Minute
-	need := p.cfg.Lease + rebalance
-	if rt.Retry.InPlace != idemtype.Forever {
-		need += rt.Retry.InPlace
-	}
-	for _, d := range rt.Delays {
-		need += d
-	}
-	if rt.Retention > 0 && rt.Retention < need {
-		return fmt.Errorf("Retention %s is shorter than a lease, the retries and a rebalance together (%s)", rt.Retention, need)
-	}
-	return nil
-}
-
-// bind finds or adds the store of a route.
-func (p *Processor) bind(b *bound) error {
-	store := b.Handler.Store
-	if store == nil {
-		store = p.cfg.Store
-	}
-	if store == nil {
-		return errors.New("no store: set Config.Store or the option idem.Store")
-	}
-	if !reflect.TypeOf(store).Comparable() {
-		return fmt.Errorf("store %T is not comparable: pass a pointer", store)
-	}
-	for _, access := range p.stores {
-		if access.store == store {
-			b.access = access
-		}
-	}
-	if b.access == nil {
-		b.access = newStoreAccess(store)
-		p.stores = append(p.stores, b.access)
-	}
-	if b.Mode == KeyOrdered {
-		if _, ok := store.(dedup.Deferrer); !ok {
-			return fmt.Errorf("KeyOrdered keeps waiting events in the store, which %T cannot do: use Postgres, or RetryTopics", store)
-		}
-	}
-	if b.Bind == nil {
-		return nil
-	}
-	tx, err := b.Bind(store)
-	b.tx = tx
-	return err
-}
-
-// add returns the handler that has the place already, if there is one.
-func (r *routes) add(b *bound) (first *Handler) {
-	for i := range r.groups {
-		if g := &r.groups[i]; g.source == b.source() {
-			if other, ok := g.byType[b.Type]; ok {
-				return other.Handler
-			}
-			g.byType[b.Type] = b
-			return nil
-		}
-	}
-	r.groups = append(r.groups, routeGroup{source: b.source(), byType: map[string]*bound{b.Type: b}})
-	return nil
-}
-
-func (b *bound) source() *TypeSource { return b.Settings.Source }
-
-// find returns the handler of m, or the type that nobody handles. Where one source contradicts itself and no other one
-// leads to a handler, that is an error.
-func (r *routes) find(m *idemtype.Message) (b *bound, typ string, err error) {
-	found := false
-	for _, g := range r.groups {
-		t, findErr := g.source.Find(m)
-		switch {
-		case findErr == nil:
-			if b := g.byType[t]; b != nil {
-				return b, t, nil
-			}
-			typ, found = t, true
-		case !errors.Is(findErr, idemtype.ErrNotFound) && mark.Label(findErr) != "": // nobody knows where it leads to
-			return nil, "", findErr
-		case err == nil || errors.Is(err, idemtype.ErrNotFound) && !errors.Is(err, identity.ErrNotJSON):
-			err = findErr
-		}
-	}
-	if found && errors.Is(err, idemtype.ErrNotFound) {
-		err = nil
-	}
-	return nil, typ, err
-}
-
-// guard turns a panic of the user's functions that look into a message into an error: they run before the store knows of
-// the event, so that nothing would ever stop it from killing one process after another (K-23).
-func guard(fn func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = panicked(v)
-		}
-		err = userErr(err)
-	}()
-	return fn()
-}
-
-// resolve finds out what message i is for, once.
-func (b *batch) resolve(i int) *task {
-	t := &b.tasks[i]
-	if i < b.resolved {
-		return t
-	}
-	b.resolved = i + 1
-	b.p.resolve(t)
-	t.budget = b.budget
-	return t
-}
 
 // resolve finds the handler, the identity and the payload. What fails here never touches the store (rule 6). It may be called
 // again for an event that could not be read.
@@ -205,9 +19,9 @@ func (p *Processor) resolve(t *task) {
 		return
 	}
 	if t.copied == nil {
-		m, c, err := p.open(t.message)
+		m, c, err := p.copies.open(t.message)
 		if err != nil {
-			t.deadLetter(idemtype.ClassNotACopy, err)
+			t.toDeadLetter(idemtype.ClassNotACopy, err)
 			return
 		}
 		t.message, t.copied = m, c
@@ -227,7 +41,7 @@ func (p *Processor) resolve(t *task) {
 	case b == nil && p.routes.notFound != nil && !tombstone:
 		t.destination = destFallback
 	case b == nil && moved:
-		t.deadLetter(idemtype.ClassNoType, fmt.Errorf("nobody handles the type %q any longer, and this is a copy for a later attempt", t.typ))
+		t.toDeadLetter(idemtype.ClassNoType, fmt.Errorf("nobody handles the type %q any longer, and this is a copy for a later attempt", t.typ))
 	case b == nil:
 		t.destination = destUnhandled
 	default:
@@ -248,7 +62,7 @@ func (t *task) read() {
 	switch {
 	case t.due() > 0:
 		t.destination = destReread
-	case time.Until(t.notBefore()) > 0 && !t.shadow: // the attempt reschedules it
+	case time.Until(t.earliest()) > 0 && !t.shadow: // the attempt reschedules it
 		t.isolated = true
 	case t.message.Value == nil && !t.route.Tombstones:
 		t.giveUp(idemtype.ClassUndecodable, errors.New("its handler takes no tombstones any longer, and this is a copy for a later attempt"))
@@ -267,7 +81,7 @@ func (t *task) decode() error {
 	return err
 }
 
-func (t *task) deadLetter(class idemtype.Class, err error) {
+func (t *task) toDeadLetter(class idemtype.Class, err error) {
 	t.destination, t.class, t.err = destDeadLetter, class, err
 }
 
@@ -298,22 +112,10 @@ func (p *Processor) identify(t *task) (idemtype.Class, error) {
 	anyAge := rt.TooOld == idemtype.RunTooOld || t.deferred != nil
 	t.request = dedup.Request{Key: key, Origin: m.Origin(), Retention: rt.Retention, AnyAge: anyAge}
 	t.remember(t.copied)
-	if t.request.Fingerprint, err = rt.compared(m); err != nil {
+	if t.request.Fingerprint, err = rt.fingerprintOf(m); err != nil {
 		return idemtype.ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
 	}
 	return "", nil
-}
-
-// compared is what copies of m are compared by: the fields that [Fingerprint] names, else all of the value.
-func (s *Settings) compared(m *idemtype.Message) (dedup.Fingerprint, error) {
-	switch {
-	case s.Fingerprint != nil:
-		return s.Fingerprint(m)
-	case s.NoContentCheck:
-		return dedup.Fingerprint{}, nil
-	default:
-		return dedup.Checksum(m.Value), nil
-	}
 }
 
 func classOfSource(err error, otherwise idemtype.Class) idemtype.Class {
@@ -326,116 +128,99 @@ func classOfSource(err error, otherwise idemtype.Class) idemtype.Class {
 	return otherwise
 }
 
-// deadLetterTask gives up a message that never comes to the store. Its dead letter has the key of the event, if that is known. A copy for a
-// later attempt is the exception: the store waits for it, so the dead letter has its position instead, to which it is replayed.
-func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
-	f := p.failure(t, outcome{class: t.class, err: t.err})
-	if c := t.copied; c != nil {
-		f.Position = c.Position
+// unread notes why an event cannot be read.
+func (t *task) unread(class idemtype.Class, err error) {
+	t.class, t.err = class, err
+	if mark.Label(err) != "" {
+		t.destination = destReread
+		return
 	}
-	if f.Position.Retry > 0 {
-		f.Key = dedup.Key{}
-	}
-	if f.Key.ID == "" {
-		f.ID, f.Type = t.hints()
-	}
-	return p.publishDeadLetter(ctx, t.budget, f)
+	t.giveUp(class, err)
 }
 
-// hints are what can be said of an event without an identity: what was found before something else was not, or what its record
-// says in the usual places, if no handler says where to look.
-func (t *task) hints() (id, typ string) {
-	id, typ = t.id, t.typ
-	if t.route != nil {
-		typ = t.route.Type
+// giveUp lets the event be dead-lettered; the attempt records that if the store waits for it.
+func (t *task) giveUp(class idemtype.Class, err error) {
+	t.identifyAsDeferred()
+	if !t.shadow && t.request.Key.ID != "" && (t.request.Position != dedup.Position{} || t.deferred != nil) {
+		t.refuseInAttempt(outcome{meaning: permanent, class: class, err: err})
+		return
 	}
-	if c := t.copied; c != nil && c.Key.ID != "" {
-		id, typ = cmp.Or(id, c.Key.ID), cmp.Or(typ, c.Key.Type)
-	}
-	if id == "" && t.route == nil {
-		id, _ = usualID.Find(t.message)
-	}
-	if typ == "" && t.class == idemtype.ClassNotACopy {
-		typ, _ = usualType.Find(t.message)
-	}
-	if (dedup.Key{ID: id}).Validate() != nil {
-		id = ""
-	}
-	if (dedup.Key{ID: "-", Type: typ}).Validate() != nil {
-		typ = ""
-	}
-	return id, typ
+	t.toDeadLetter(class, err)
 }
 
-var usualID, usualType = identity.StandardID(), identity.StandardType()
+// refuseInAttempt lets the attempt end the event by o, instead of running its handler.
+func (t *task) refuseInAttempt(o outcome) {
+	t.destination, t.isolated, t.refusal = destHandler, true, o
+}
 
-// runNotFound calls the router's fallback, with the default retries.
-func (p *Processor) runNotFound(ctx context.Context, m *idemtype.Message, budget *waitBudget) (came observe.Settlement, err error) {
-	t := &task{message: m, budget: budget, reading: reading{claimed: true, route: &bound{Handler: &Handler{Settings: DefaultSettings()}}}}
-	t.route.Call = func(ctx context.Context, _ any, _ []Input) error { return p.routes.notFound(ctx, m) }
-	for waits := 0; ; {
-		t.attempt = t.failures + 1
-		hard, release := p.stopContext(ctx, true)
-		o := p.run(hard, t, nil, nil, noClaims)
-		release()
-		if o.meaning == succeeded {
-			return observe.SettledFallback, nil
-		}
-		p.judge(ctx, t, o, false)
-		s, err := p.finish(ctx, ctx, t, o, unrecorded{})
-		switch {
-		case s.settled || err != nil:
-			return t.settlement, err
-		case s.outage != nil:
-			waits++
-			err = budget.wait(ctx, outageWait(waits), s.outage)
-		default:
-			err = sleep(ctx, s.sleep)
-		}
+// identifyAsDeferred gives an event that cannot be identified any longer the key and the position at which it was deferred, so that it
+// ends its record and blocks its queue like any other dead event.
+func (t *task) identifyAsDeferred() {
+	if t.deferred == nil || t.route == nil || t.request.Key.ID != "" {
+		return
+	}
+	key := t.deferred.head.Key
+	t.id, t.request = key.ID, dedup.Request{Key: key, Origin: t.message.Origin(), Retention: t.route.Retention, AnyAge: true}
+	t.remember(t.copied)
+}
+
+// unhandledError returns why a deferred event stays at the head of its queue: no handler is found for it, so that nobody can say what becomes
+// of it, or where its record is.
+func (t *task) unhandledError() error {
+	switch {
+	case t.deferred == nil:
+	case t.destination == destFallback || t.destination == destUnhandled:
+		return fmt.Errorf("nobody handles the type %q any longer", t.deferred.head.Key.Type)
+	case t.destination == destDeadLetter:
+		return fmt.Errorf("no handler can be found: %w", t.err)
+	}
+	return nil
+}
+
+// readingOutcome is what an error means of a function that reads an event. Nothing was run, so there is no doubt.
+func readingOutcome(err error) outcome {
+	if mark.Label(err) == "" {
+		return outcome{meaning: permanent, class: idemtype.ClassUndecodable, err: err}
+	}
+	o := classify(nil, err)
+	o.unbegun = true
+	return o
+}
+
+// OrderKey returns the Kafka key, or the identity of an event without one.
+func (p *Processor) OrderKey(m *idemtype.Message) string {
+	if m.Key != nil {
+		return "k" + string(m.Key)
+	}
+	key := ""
+	_ = guard(func() error { // what is wrong with the message is found when it is handled
+		m, c, err := p.copies.open(m)
 		if err != nil {
-			return t.settlement, err
+			return err
 		}
+		b, _, err := p.routes.find(m)
+		if err != nil || b == nil {
+			return err
+		}
+		d := &task{message: m, copied: c, reading: reading{route: b}}
+		if _, err := p.identify(d); err == nil {
+			key = "e" + d.request.Key.String()
+		}
+		return nil
+	})
+	return key
+}
+
+// decodeLate decodes the data of an event whose time came while the store was asked. The outcome is marked as refused if that fails.
+func (t *task) decodeLate() outcome {
+	if t.data != nil {
+		return outcome{}
 	}
-}
-
-// crashGuard remembers which partitions came lately.
-type crashGuard struct {
-	mu   sync.Mutex
-	left map[guardKey]int
-}
-
-type guardKey struct {
-	topic     string
-	partition int32
-}
-
-// guardedEvents is how many events of a partition must succeed before it is trusted again.
-const guardedEvents = 16
-
-func (p *crashGuard) begin(topic string, partition int32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.left, guardKey{topic, partition})
-}
-
-// count returns how many events are to be watched still, after taking off n.
-func (p *crashGuard) count(m *idemtype.Message, n int) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.left == nil {
-		p.left = make(map[guardKey]int)
+	err := t.decode()
+	if err == nil {
+		return outcome{}
 	}
-	key := guardKey{m.Topic, m.Partition}
-	now, ok := p.left[key]
-	if !ok {
-		now = guardedEvents
-	}
-	now = max(now-n, 0)
-	p.left[key] = now
-	return now
+	o := readingOutcome(err)
+	o.refused = true
+	return o
 }
-
-func (p *Processor) guarded(m *idemtype.Message) bool { return p.crashGuard.count(m, 0) > 0 }
-
-// noteEnd notes a success.
-func (p *Processor) noteEnd(m *idemtype.Message) { p.crashGuard.count(m, 1) }

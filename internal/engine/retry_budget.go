@@ -10,40 +10,22 @@ import (
 	"github.com/idem-go/idem/internal/throttle"
 )
 
-// afford pays for the delayed copies of a run. The run ends before the first one that must wait: that one pays by itself, in settle.
-func (g *eventGroup) afford() {
-	if len(g.tasks) == 1 {
-		return
-	}
-	for i, e := range g.tasks {
-		if e.request.Position.Retry == 0 || e.retryPaid {
-			continue
-		}
-		if e.route.budget.Spend() > 0 {
-			e.route.budget.Refund()
-			g.cut(max(i, 1))
-			return
-		}
-		e.retryPaid = true
-	}
-}
-
 // afford waits until the event may be run again.
-func (p *Processor) afford(ctx context.Context, d *task) error {
-	wait := d.route.budget.Spend()
+func (t *task) afford(ctx context.Context) error {
+	wait := t.route.budget.Spend()
 	if wait <= 0 {
 		return nil
 	}
-	tooMany := fmt.Errorf("%w: too many retries of %q", dedup.ErrUnavailable, d.route.Type)
-	if d.budget.left != idemtype.Forever && wait > d.budget.left {
-		if d.request.Position.Retry > 0 { // it will ask again
-			d.route.budget.Refund()
+	tooMany := fmt.Errorf("%w: too many retries of %q", dedup.ErrUnavailable, t.route.Type)
+	if t.budget.left != idemtype.Forever && wait > t.budget.left {
+		if t.request.Position.Retry > 0 { // it will ask again
+			t.route.budget.Refund()
 		}
 		return &idemtype.WaitError{Err: tooMany, After: wait}
 	}
 	began := time.Now()
-	defer func() { d.excludeWait(time.Since(began)) }()
-	return d.budget.wait(ctx, wait, tooMany)
+	defer func() { t.excludeWait(time.Since(began)) }()
+	return t.budget.wait(ctx, wait, tooMany)
 }
 
 // limit is how many events may share a transaction with this one.

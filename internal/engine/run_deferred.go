@@ -27,7 +27,7 @@ func (p *Processor) deferrers() map[deferredKey]bool {
 	for _, g := range p.routes.groups {
 		for _, b := range g.byType {
 			if _, ok := b.access.store.(dedup.Deferrer); ok && !p.cfg.Shadow {
-				at := deferredKey{dedup.DeferredPartition{Scope: b.scopeIn(p)}, b.access}
+				at := deferredKey{dedup.DeferredPartition{Scope: p.placeOf(b).scope}, b.access}
 				found[at] = found[at] || b.Mode == KeyOrdered
 			}
 		}
@@ -35,18 +35,11 @@ func (p *Processor) deferrers() map[deferredKey]bool {
 	return found
 }
 
-func (b *bound) scopeIn(p *Processor) string {
-	if b.Scope != "" {
-		return b.Scope
-	}
-	return p.cfg.Scope
-}
-
 // RunDeferred runs what waits in the store for the partition when it is due, in the order of Kafka keys, until ctx ends
 // (rule 4). Only the owner of a partition may call it, once, beside its calls of HandleBatch, and after [Processor.Assigned]; lane.New does
 // so by itself. It returns when all it began has ended, with nil, or with an error that matches [ErrAbandoned].
 func (p *Processor) RunDeferred(ctx context.Context, topic string, partition int32) error {
-	if _, _, ok := p.retryTopics.Source(topic); ok { // what waits, waits with its source
+	if _, _, ok := p.copies.topics.Source(topic); ok { // what waits, waits with its source
 		return nil
 	}
 	var all sync.WaitGroup
@@ -86,8 +79,8 @@ type deferredRunner struct {
 // anyDeferred reports whether anything waits in a partition to which nothing comes any longer. It is asked with each assignment, as members
 // of the release before may have deferred more until then.
 func (r *deferredRunner) anyDeferred(ctx context.Context) (some bool) {
-	err := r.p.insist(ctx, &waitBudget{left: idemtype.Forever}, &r.access.health, "look for deferred events", func() (bool, error) {
-		err := r.p.bounded(ctx, txSlack, func(ctx context.Context) error {
+	err := r.access.insist(ctx, &waitBudget{left: idemtype.Forever}, "look for deferred events", func() (bool, error) {
+		err := within(ctx, txSlack, func(ctx context.Context) error {
 			queues, err := r.part.deferrer.Queues(ctx, r.part.id, "", 2)
 			some = len(queues) > 0
 			return err
@@ -149,7 +142,7 @@ func (r *deferredRunner) round(ctx context.Context, heads []dedup.Deferred) (mov
 	var firstErr error
 	var first dedup.Key
 	for i := range heads {
-		if r.busy(heads[i].Queue) {
+		if r.isBusy(heads[i].Queue) {
 			continue
 		}
 		if err := r.p.noHandler(&heads[i]); err != nil {
@@ -166,22 +159,22 @@ func (r *deferredRunner) round(ctx context.Context, heads []dedup.Deferred) (mov
 	}
 	r.p.log.WarnContext(ctx, "deferred events are left where they are", "topic", r.part.id.Topic, "partition", r.part.id.Partition,
 		"queues", len(stuck), "key", first.String(), "error", r.p.errorText(firstErr))
-	return true, r.delay(ctx, stuckWait, stuck...)
+	return true, r.postponeQueues(ctx, stuckWait, stuck...)
 }
 
 // delay lets queues wait for their next turn.
-func (r *deferredRunner) delay(ctx context.Context, wait time.Duration, queues ...string) error {
+func (r *deferredRunner) postponeQueues(ctx context.Context, wait time.Duration, queues ...string) error {
 	began := time.Now()
-	err := r.p.bounded(ctx, txSlack, func(ctx context.Context) error { return r.part.deferrer.Delay(ctx, r.part.id, wait, queues...) })
+	err := within(ctx, txSlack, func(ctx context.Context) error { return r.part.deferrer.Delay(ctx, r.part.id, wait, queues...) })
 	if err != nil && ctx.Err() == nil {
-		r.access.down(ctx, r.p, began, err)
+		r.access.down(ctx, began, err)
 	}
 	return err
 }
 
 func (r *deferredRunner) due(ctx context.Context) (heads []dedup.Deferred, next time.Duration, err error) {
 	began := time.Now()
-	err = r.p.bounded(ctx, txSlack, func(ctx context.Context) (err error) {
+	err = within(ctx, txSlack, func(ctx context.Context) (err error) {
 		heads, next, err = r.part.deferrer.Due(ctx, r.part.id, dueAtOnce)
 		return err
 	})
@@ -189,7 +182,7 @@ func (r *deferredRunner) due(ctx context.Context) (heads []dedup.Deferred, next 
 	case err == nil && len(heads) < dueAtOnce:
 		r.forget(heads)
 	case err != nil && ctx.Err() == nil:
-		r.access.down(ctx, r.p, began, err)
+		r.access.down(ctx, began, err)
 	}
 	return heads, next, err
 }
@@ -210,7 +203,7 @@ func (r *deferredRunner) forget(heads []dedup.Deferred) {
 }
 
 // busy reports whether a queue is being run, or is left alone.
-func (r *deferredRunner) busy(queue string) bool {
+func (r *deferredRunner) isBusy(queue string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	until, known := r.restUntil[queue]
@@ -219,7 +212,7 @@ func (r *deferredRunner) busy(queue string) bool {
 
 // begin runs a queue if nobody is at it and there is a slot.
 func (r *deferredRunner) begin(ctx context.Context, head dedup.Deferred) (begun bool) {
-	if r.busy(head.Queue) {
+	if r.isBusy(head.Queue) {
 		return false
 	}
 	select {
@@ -231,8 +224,8 @@ func (r *deferredRunner) begin(ctx context.Context, head dedup.Deferred) (begun 
 	r.restUntil[head.Queue] = time.Time{}
 	r.mu.Unlock()
 	r.running.Go(func() {
-		err := r.queue(ctx, head)
-		rest := err != nil && r.delay(ctx, deferredEvery, head.Queue) != nil
+		err := r.runQueue(ctx, head)
+		rest := err != nil && r.postponeQueues(ctx, deferredEvery, head.Queue) != nil
 		<-r.slots
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -253,7 +246,7 @@ func (r *deferredRunner) begin(ctx context.Context, head dedup.Deferred) (begun 
 const takeAhead = 64
 
 // queue runs the events of a queue until one of them must wait. The head goes by itself: it has failed before.
-func (r *deferredRunner) queue(ctx context.Context, head dedup.Deferred) error {
+func (r *deferredRunner) runQueue(ctx context.Context, head dedup.Deferred) error {
 	for events := []dedup.Deferred{head}; len(events) > 0; {
 		goesOn, err := r.runEvents(ctx, events)
 		if err != nil {
@@ -275,7 +268,7 @@ func (r *deferredRunner) queue(ctx context.Context, head dedup.Deferred) error {
 
 // next returns what may run now of a queue.
 func (r *deferredRunner) next(ctx context.Context, queue string) (events []dedup.Deferred, err error) {
-	err = r.p.bounded(ctx, txSlack, func(ctx context.Context) (err error) {
+	err = within(ctx, txSlack, func(ctx context.Context) (err error) {
 		events, err = r.part.deferrer.First(ctx, r.part.id, queue, takeAhead)
 		return err
 	})
@@ -325,18 +318,18 @@ func (r *deferredRunner) staysInQueue(t *task) bool {
 	if t.destination != destHandler {
 		return false
 	}
-	return t.end == endRescheduled && t.action.kind == actDelayedRetry && t.route.Mode == KeyOrdered || t.end == endDead && !t.route.ContinueAfterDead
+	return t.ending == endRescheduled && t.action.kind == actDelayedRetry && t.route.Mode == KeyOrdered || t.ending == endDead && !t.route.ContinueAfterDead
 }
 
 // overtaken reports whether a later attempt has overtaken a deferred event: another one who takes himself for the owner has
 // postponed it, and what comes behind it waits for that. What the table holds is looked up before more of the queue is run.
 func (r *deferredRunner) overtaken(t *task) bool {
-	return t.destination == destHandler && t.end == endRescheduled
+	return t.destination == destHandler && t.ending == endRescheduled
 }
 
 // block leaves a dead event at the head of its queue, for a person. One that was postponed is where it should be.
 func (r *deferredRunner) block(ctx context.Context, t *task) error {
-	if t.end != endDead {
+	if t.ending != endDead {
 		return nil
 	}
 	head := t.deferred.head
@@ -352,7 +345,7 @@ func (r *deferredRunner) remove(ctx context.Context, events []dedup.Deferred) er
 	r.part.tableMu.Lock()
 	defer r.part.tableMu.Unlock()
 	queue := events[0].Queue
-	return r.p.change(ctx, &waitBudget{left: idemtype.Forever}, r.access, "remove deferred events", func(ctx context.Context) error {
+	return r.access.repeat(ctx, &waitBudget{left: idemtype.Forever}, "remove deferred events", func(ctx context.Context) error {
 		empty, err := r.part.deferrer.Remove(ctx, r.part.id, queue, events...)
 		if err == nil && empty {
 			r.part.set(queue, false)

@@ -13,58 +13,37 @@ import (
 // settleAnswer acts on a decision that runs no handler.
 func (p *Processor) settleAnswer(
 	ctx context.Context, t *task, a dedup.Answer, dec decision,
-) (step, error) {
+) (attemptResult, error) {
 	t.permit.End(false)
 	if dec.queue { // an earlier owner of the partition may have deferred it just now
-		if err := p.deferredPartitions.refresh(ctx, p, t); err != nil {
-			return step{outage: err}, nil //nolint:nilerr // it is waited for
+		if err := p.deferredPartitionOf(t).refresh(ctx, p.OrderKey(t.message)); err != nil {
+			return attemptResult{outage: err}, nil //nolint:nilerr // it is waited for
 		}
 	}
-	if dec.end != endNone {
-		t.end = dec.end
+	if dec.ending != endNone {
+		t.ending = dec.ending
 	}
 	switch dec.step {
 	case stepSkip:
 		p.notifyKnown(ctx, t, a)
-		return step{settled: true}, nil
+		return attemptResult{settled: true}, nil
 	case stepBusy:
-		return step{}, p.waitBusy(ctx, t, a)
+		return attemptResult{}, p.waitBusy(ctx, t, a)
 	case stepAskAgain:
 		t.request.Fingerprint = dedup.Fingerprint{}
-		return step{}, nil
+		return attemptResult{}, nil
 	case stepDeadLetterCopy:
-		s, err := p.deadLetterOnly(ctx, t, dec.class, dec.err)
-		if err == nil && dec.class == idemtype.ClassConflict {
-			p.notifyConflict(ctx, t, a, true)
+		if dec.class == idemtype.ClassConflict {
+			return p.deadLetterConflict(ctx, t, a)
 		}
-		return s, err
+		return p.deadLetterOnly(ctx, t, dec.class, dec.err)
 	case stepStop:
-		return step{}, fmt.Errorf("event %s of %s: %w", t.request.Key,
+		return attemptResult{}, fmt.Errorf("event %s of %s: %w", t.request.Key,
 			t.message.Time.UTC().Format(time.RFC3339), dec.err)
 	case stepUnanswered, stepRun, stepRunIgnored, stepRefuse:
 	}
-	return step{outage: fmt.Errorf("%w: unexpected verdict %s", dedup.ErrUnavailable,
+	return attemptResult{outage: fmt.Errorf("%w: unexpected verdict %s", dedup.ErrUnavailable,
 		a.Verdict)}, nil
-}
-
-// deadLetterConflict dead-letters a copy with a different content.
-func (p *Processor) deadLetterConflict(ctx context.Context, t *task, a dedup.Answer) (step, error) {
-	return p.settleAnswer(ctx, t, a, copyDeadLetter(idemtype.ClassConflict, conflictError(a), endNone))
-}
-
-// deadLetterOnly publishes a dead letter of this copy. The record of the event in the store stays
-// as it is.
-func (p *Processor) deadLetterOnly(
-	ctx context.Context, t *task, class idemtype.Class, err error,
-) (step, error) {
-	o := outcome{class: class, err: err}
-	f := p.failure(t, o)
-	f.Attempts = 0
-	if err := p.publishDeadLetter(ctx, t.budget, f); err != nil {
-		return step{}, err
-	}
-	t.settlement = observe.SettledDeadLetter
-	return step{settled: true}, nil
 }
 
 // waitBusy waits while another worker holds the claim. It holds no claim itself (rule 9). The event
@@ -77,7 +56,7 @@ func (p *Processor) waitBusy(ctx context.Context, t *task, a dedup.Answer) error
 	if since := now.Sub(t.busySince); since > 2*p.cfg.Lease && !t.busyNotified {
 		t.busyNotified = true
 		p.log.WarnContext(ctx, "event is held elsewhere for long",
-			append(p.taskAttrs(t), "for", since.Round(time.Millisecond))...)
+			append(taskAttrs(t), "for", since.Round(time.Millisecond))...)
 		for _, o := range p.obs.stall {
 			o.ObserveStall(ctx, observe.StallEvent{
 				Group: p.cfg.Group, Message: t.message, Key: t.request.Key, For: since, Busy: true,

@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -16,9 +14,9 @@ import (
 // its store knows what lies in its topics, and until what it would skip is what its owners expect.
 
 // shadow runs an event that would have been skipped, as if there were no store. Its failures meet the retry policy.
-func (p *Processor) shadow(ctx, hard context.Context, t *task, a dedup.Answer) (step, error) {
+func (p *Processor) runIgnored(ctx, hard context.Context, t *task, a dedup.Answer) (attemptResult, error) {
 	if ctx.Err() != nil {
-		return step{}, stopCause(ctx)
+		return attemptResult{}, stopCause(ctx)
 	}
 	if !t.skipCounted { // once, however often it fails
 		t.skipCounted = true
@@ -33,10 +31,10 @@ func (p *Processor) shadow(ctx, hard context.Context, t *task, a dedup.Answer) (
 		var blocked bool
 		var err error
 		if o, blocked, err = p.shadowTx(hard, t); err != nil {
-			return step{}, err
+			return attemptResult{}, err
 		}
 		if blocked {
-			return step{}, p.waitBusy(ctx, t, dedup.Answer{Verdict: dedup.Busy})
+			return attemptResult{}, p.waitBusy(ctx, t, dedup.Answer{Verdict: dedup.Busy})
 		}
 	}
 	p.judge(hard, t, o, false)
@@ -65,7 +63,7 @@ func (p *Processor) shadowTx(hard context.Context, t *task) (o outcome, blocked 
 			return o.err
 		})
 	})
-	p.storeCall(hard, t.access, observe.VerbTransaction, 0, nil, began, err)
+	t.access.called(hard, observe.VerbTransaction, 0, nil, began, err)
 	switch {
 	case err == nil:
 		return o, false, nil
@@ -73,17 +71,4 @@ func (p *Processor) shadowTx(hard context.Context, t *task) (o outcome, blocked 
 		return outcome{}, true, nil
 	}
 	return txOutcome(hard, o, ran, err), false, nil
-}
-
-// checkShadow refuses what needs a store that is obeyed.
-func (p *Processor) checkShadow(b *bound) error {
-	switch {
-	case !p.cfg.Shadow:
-		return nil
-	case b.Mode != Blocking:
-		return errors.New("RetryTopics and KeyOrdered need a store that is obeyed: without them while Config.Shadow is set")
-	case b.tx != nil && !b.tx.CanRunTx():
-		return fmt.Errorf("Config.Shadow needs a dedup.TxRunner, which %s is not", reflect.TypeOf(b.access.store))
-	}
-	return nil
 }

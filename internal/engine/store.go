@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,62 +14,101 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// storeAccess is a store with what the engine keeps about it.
+// storeAccess is a store with the state that the engine keeps about it. Its methods repeat a call
+// until the store answers.
 type storeAccess struct {
 	store    dedup.Store
 	renewer  *dedup.LeaseRenewer
-	counter  dedup.StartCounter // nil if it is none
+	counter  dedup.StartCounter // nil if the store is none
 	inflight inflight
-	slots    chan struct{} // a value in it is a transaction; nil: no bound
-	slow     atomic.Int32  // claims get StoreTimeout, doubled as often
+	slots    chan struct{} // one value per open transaction; nil: no limit
+	lease    time.Duration
+	timeout  time.Duration // of a claim, Config.StoreTimeout
+	slow     atomic.Int32  // the timeout is doubled that often
+	given    *unanswered   // abandoned calls of all stores
 	health
 }
 
-func newStoreAccess(store dedup.Store) *storeAccess {
-	access := &storeAccess{store: store, health: health{name: fmt.Sprintf("store %T", store)}}
-	access.counter, _ = store.(dedup.StartCounter)
-	if limiter, ok := store.(dedup.TxLimiter); ok && limiter.MaxTx() > 0 {
-		access.slots = make(chan struct{}, limiter.MaxTx())
+func newStoreAccess(store dedup.Store, cfg *Config, r *reporter, given *unanswered) *storeAccess {
+	s := &storeAccess{
+		store: store, lease: cfg.Lease, timeout: cfg.StoreTimeout, given: given,
+		health: health{name: fmt.Sprintf("store %T", store), report: r},
 	}
-	return access
+	s.counter, _ = store.(dedup.StartCounter)
+	if limiter, ok := store.(dedup.TxLimiter); ok && limiter.MaxTx() > 0 {
+		s.slots = make(chan struct{}, limiter.MaxTx())
+	}
+	return s
 }
 
-// slot waits for the right to begin a transaction, with no connection or claim held (rule 25). release must be called if
-// err is nil.
+// typeName returns the type of the store.
+func (s *storeAccess) typeName() string { return strings.TrimPrefix(s.name, "store ") }
+
+// slot waits for the right to begin a transaction, with no connection or claim held (rule 25). If
+// err is nil, release must be called.
 func (s *storeAccess) slot(ctx context.Context, budget *waitBudget) (release func(), err error) {
 	if s.slots == nil {
 		return func() {}, nil
 	}
-	if err := budget.acquireSlot(ctx, s.slots, fmt.Errorf("%w: all connections for transactions are in use", idemtype.ErrBusy)); err != nil {
+	reason := fmt.Errorf("%w: all connections for transactions are in use", idemtype.ErrBusy)
+	if err := budget.acquireSlot(ctx, s.slots, reason); err != nil {
 		return nil, err
 	}
 	return func() { <-s.slots }, nil
 }
 
-// claimAll asks until the store answers. of returns the delivery that a request is for. Whatever the error is, there is no answer: nothing runs and nothing is marked
-// . The token stays the same, so that a claim whose reply was lost is recognised.
-func (p *Processor) claimAll(ctx context.Context, access *storeAccess, budget *waitBudget, token dedup.Token, of func(i int) *task,
-	reqs []dedup.Request, answers []dedup.Answer,
+// called reports a call of the store to observers. answers is nil for a call without answers.
+func (s *storeAccess) called(
+	ctx context.Context, verb observe.StoreVerb, keys int, answers []dedup.Answer,
+	began time.Time, err error,
+) {
+	if len(s.report.obs.storeCall) == 0 {
+		return
+	}
+	e := observe.StoreCallEvent{
+		Group: s.report.group, Store: s.typeName(), Verb: verb, Keys: keys, Took: time.Since(began),
+	}
+	if !errors.Is(err, dedup.ErrClaimLost) {
+		e.Err = err
+	}
+	if err == nil {
+		e.Count(answers)
+	}
+	for _, o := range s.report.obs.storeCall {
+		o.ObserveStoreCall(ctx, e)
+	}
+}
+
+// errLate means that a claim was granted and that its lease had ended before the answer came.
+var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease; "+
+	"a longer Config.Lease helps if that goes on", dedup.ErrUnavailable)
+
+// claimAll asks until the store answers. After an error there is no answer: no handler runs and no
+// offset is marked. The token stays the same, so that the store recognizes a claim whose
+// reply was lost. answered, which may be nil, is called after every answer.
+func (s *storeAccess) claimAll(
+	ctx context.Context, budget *waitBudget, token dedup.Token, reqs []dedup.Request,
+	answers []dedup.Answer, answered func(since time.Time, err error),
 ) (since time.Time, err error) {
-	a := asker{p: p, access: access, token: token, reqs: reqs}
+	a := asker{access: s, token: token, reqs: reqs}
 	for try := 1; ; try++ {
 		since = time.Now()
 		err := a.ask(ctx, answers)
-		if err == nil && slices.ContainsFunc(answers, held) && passed(since.Add(p.cfg.Lease)) {
+		if err == nil && slices.ContainsFunc(answers, isHeld) && passed(since.Add(s.lease)) {
 			clear(answers) // another worker may have taken over meanwhile
 			err = errLate
 		}
-		for i := range answers {
-			p.observeClaim(ctx, of(i), answers[i].Verdict, since, err)
+		if answered != nil {
+			answered(since, err)
 		}
-		p.storeCall(ctx, access, observe.VerbClaim, len(reqs), answers, since, err)
+		s.called(ctx, observe.VerbClaim, len(reqs), answers, since, err)
 		if err == nil {
-			access.up(ctx, p, since)
+			s.up(ctx, since)
 			return since, nil
 		}
-		stop := stopCauseOf(ctx) // an error after a stop says nothing about the store
+		stop := stopCauseOf(ctx) // after a stop, an error is no sign of an outage
 		if stop == nil {
-			stop = p.pause(ctx, budget, &access.health, "claim", try, since, err)
+			stop = s.pause(ctx, budget, "claim", try, since, err)
 		}
 		if stop != nil {
 			a.drop(ctx)
@@ -77,75 +117,69 @@ func (p *Processor) claimAll(ctx context.Context, access *storeAccess, budget *w
 	}
 }
 
-// errLate says that a claim was granted and that its lease was over when the answer came.
-var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease; a longer Config.Lease helps if that goes on",
-	dedup.ErrUnavailable)
+func isHeld(a dedup.Answer) bool { return a.Verdict.Held() }
 
-func held(a dedup.Answer) bool { return a.Verdict.Held() }
-
-// releaseGhosts gives back claims that may have been granted although no answer came, before the deliveries are left to
-// others: they would wait for the lease otherwise, and under DeadLetterUncertain give up an event that never ran (rule 32). If the
-// store is down for longer than a stop allows, a claim stays a ghost until its lease ends.
-func (p *Processor) releaseGhosts(ctx context.Context, access *storeAccess, token dedup.Token, reqs []dedup.Request) {
+// releaseGhosts releases claims that the store may have granted without an answer, before other
+// workers get the events. Otherwise the events would wait for the lease, and under
+// DeadLetterUncertain an event that never ran would be given up (rule 32). If the store is down for
+// longer than a stop allows, such a claim lasts until its lease ends.
+func (s *storeAccess) releaseGhosts(
+	ctx context.Context, token dedup.Token, reqs []dedup.Request,
+) {
 	releases := make([]dedup.Release, len(reqs))
 	for i := range reqs {
 		releases[i] = dedup.Release{
-			Claim: dedup.Claim{Key: reqs[i].Key, Token: token}, Outcome: dedup.Unstarted, Retention: reqs[i].Retention,
+			Claim:   dedup.Claim{Key: reqs[i].Key, Token: token},
+			Outcome: dedup.Unstarted, Retention: reqs[i].Retention,
 		}
 	}
-	p.release(ctx, access, releases)
+	s.release(ctx, releases)
 }
 
-// release works on after a stop, for a moment; a failure leaves the claims to their lease.
-func (p *Processor) release(ctx context.Context, access *storeAccess, releases []dedup.Release) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(abandonAfter, p.cfg.Lease))
+// release gives claims back, also for a moment after a stop. After a failure the claims last until
+// their leases end.
+func (s *storeAccess) release(ctx context.Context, releases []dedup.Release) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(abandonAfter, s.lease))
 	defer cancel()
-	_ = p.insist(ctx, &waitBudget{left: idemtype.Forever}, &access.health, "release", func() (bool, error) {
+	_ = s.insist(ctx, &waitBudget{left: idemtype.Forever}, "release", func() (bool, error) {
 		began := time.Now()
-		err := access.store.Release(ctx, releases)
-		p.storeCall(ctx, access, observe.VerbRelease, len(releases), nil, began, err)
+		err := s.store.Release(ctx, releases)
+		s.called(ctx, observe.VerbRelease, len(releases), nil, began, err)
 		return errors.Is(err, dedup.ErrClaimLost), err
 	})
 }
 
-// complete records the end of one event. It reports whether the claim was lost, and tells observers of that.
-func (p *Processor) complete(hard context.Context, t *task, c dedup.Completion) (lost bool, err error) {
-	c.Claim, c.Retention = t.claim, t.route.Retention
-	if c.Dead != "" { // whose dead letter was sent, so that other copies can be told from it (rule 6)
-		c.First = t.request.Origin
-	}
-	gone, err := p.completeAll(hard, t.access, t.budget, []dedup.Completion{c})
-	if len(gone) > 0 {
-		p.notifyLost(hard, t)
-	}
-	return len(gone) > 0, err
-}
-
-// completeAll records the end of events until the store answers, since an effect that happened must be remembered. It
-// returns the indices of claims that were lost. It gives up when hard, the context of work that was begun, has ended, or
-// after the longer of a lease and the wait budget of the call.
-func (p *Processor) completeAll(hard context.Context, access *storeAccess, of *waitBudget, done []dedup.Completion) (lost []int, err error) {
-	budget := waitBudget{left: max(of.left, p.cfg.Lease)}
+// completeAll records the end of events until the store answers, because an effect that happened
+// must be remembered. completeAll returns the indices of claims that were lost. It gives up when
+// hard ends, or after the longer of a lease and the wait budget of the call.
+func (s *storeAccess) completeAll(
+	hard context.Context, of *waitBudget, done []dedup.Completion,
+) (lost []int, err error) {
+	budget := waitBudget{left: max(of.left, s.lease)}
 	for try := 1; ; try++ {
 		began := time.Now()
-		err := access.complete(context.WithoutCancel(hard), max(abandonAfter, p.cfg.Lease/2), done)
-		p.storeCall(hard, access, observe.VerbComplete, len(done), nil, began, err)
+		err := s.complete(context.WithoutCancel(hard), max(abandonAfter, s.lease/2), done)
+		s.called(hard, observe.VerbComplete, len(done), nil, began, err)
 		var gone *dedup.LostError
 		switch {
 		case err == nil:
-			access.up(hard, p, began)
+			s.up(hard, began)
 			return nil, nil
 		case errors.As(err, &gone):
 			return gone.Claims, nil
 		}
-		if stop := p.pause(hard, &budget, &access.health, "complete", try, began, err); stop != nil {
-			return nil, fmt.Errorf("event %s took effect, but this could not be recorded: %w", done[0].Key, stop)
+		if stop := s.pause(hard, &budget, "complete", try, began, err); stop != nil {
+			return nil, fmt.Errorf("event %s took effect, but this could not be recorded: %w",
+				done[0].Key, stop)
 		}
 	}
 }
 
-// complete asks once. The end of one event is joined with those of other lanes, in a call that lasts a lease at most.
-func (s *storeAccess) complete(ctx context.Context, limit time.Duration, done []dedup.Completion) error {
+// complete asks once. The end of one event shares its call with those of other lanes. Such a call
+// takes a lease at most.
+func (s *storeAccess) complete(
+	ctx context.Context, limit time.Duration, done []dedup.Completion,
+) error {
 	if len(done) == 1 {
 		return s.renewer.Complete(ctx, done[0])
 	}
@@ -154,11 +188,38 @@ func (s *storeAccess) complete(ctx context.Context, limit time.Duration, done []
 	return s.store.Complete(ctx, done)
 }
 
-// probe reports whether the store can be reached, as far as it can say.
-func (p *Processor) probe(ctx context.Context, t *task) bool {
-	if t.access == nil { // of an event whose handler is not known yet
+// change repeats a change of the store until it succeeds.
+func (s *storeAccess) repeat(
+	ctx context.Context, budget *waitBudget, what string, fn func(context.Context) error,
+) error {
+	return s.insist(ctx, budget, what, func() (bool, error) {
+		return false, within(context.WithoutCancel(ctx), txSlack, fn)
+	})
+}
+
+// reachable reports whether the store answers a ping. A store without pings, and an event whose
+// store is not known yet, count as reachable.
+func (s *storeAccess) reachable(ctx context.Context) bool {
+	if s == nil {
 		return true
 	}
-	checker, ok := t.access.store.(dedup.Checker)
-	return !ok || p.bounded(ctx, 2*time.Second, checker.Ping) == nil
+	checker, ok := s.store.(dedup.Checker)
+	return !ok || within(ctx, 2*time.Second, checker.Ping) == nil
+}
+
+// look returns the method that reads the state of events, or nil if the store has none. tx chooses
+// the one for transactional handlers.
+func (s *storeAccess) look(
+	tx bool,
+) func(context.Context, []dedup.Request, []dedup.Answer) error {
+	if tx {
+		if looker, ok := s.store.(dedup.TxLooker); ok {
+			return looker.LookTx
+		}
+		return nil
+	}
+	if looker, ok := s.store.(dedup.Looker); ok {
+		return looker.Look
+	}
+	return nil
 }

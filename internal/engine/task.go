@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"context"
+	"math/rand/v2"
 	"time"
 
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
 	"github.com/idem-go/idem/internal/throttle"
@@ -17,21 +20,21 @@ type task struct {
 	budget  *waitBudget
 	reading
 	attempts
-	lease
+	claimState
 	busy
 
 	deferred *deferredEvent // its queue in the store, if the event was deferred
 	// first task of the same event in the group; its settlement settles this task too
 	leader     *task
 	isolated   bool               // shares no group with other events
-	pending    step               // step of the last attempt, carried out before the next one
+	pending    attemptResult      // step of the last attempt, carried out before the next one
 	permit     throttle.Permit    // permit of the handler's limits for the next run
 	retryPaid  bool               // the group has paid the retry budget for the next run
 	dataUsed   bool               // an earlier run may have changed data
 	action     action             // the last decision about a failure
 	settled    bool               // the offset may be committed
 	settlement observe.Settlement // kind of the settlement, for observers
-	end        end                // end of the event, for its queue
+	ending     ending             // end of the event, for its queue
 	handled    bool               // the event is handled, by this task or before
 	seen       dedup.Origin       // the record that was handled, if handled
 
@@ -55,26 +58,8 @@ type reading struct {
 	refusal     outcome // a permanent failure of the reading, recorded like a failed run
 }
 
-// attempts is the history of an event.
-type attempts struct {
-	attempt   int  // number of the current or last run, from 1
-	uncertain bool // an earlier run may have had its effect
-	earlier   int  // runs that an earlier copy of the event has used
-	// failed runs of a transactional handler; the store counts those of a claimed handler
-	failures     int
-	firstFailure time.Time
-	lastFailure  time.Time
-	// start of the time for retries in place; waits that the event did not cause move it on
-	blockedSince time.Time
-	// times in a row that the store was unavailable to the event but answered a probe
-	outages    int
-	downSince  time.Time // start of an outage that only the handler reports; zero if none
-	rereads    int       // failed readings of this delivery
-	readerDown int       // waits for a dependency of the reading
-}
-
 // lease is the claim of an event, with the answer that granted it.
-type lease struct {
+type claimState struct {
 	answer   dedup.Answer // the last answer of the store
 	decision decision     // the decision about the answer
 	claim    dedup.Claim
@@ -87,4 +72,110 @@ type lease struct {
 type busy struct {
 	busySince    time.Time
 	busyNotified bool
+}
+
+// step is the result of one attempt.
+type attemptResult struct {
+	settled bool
+	sleep   time.Duration // pause before the next attempt, within the retry policy
+	outage  error         // before the next attempt, wait until this outage is over
+}
+
+// destination is the further way of a message. It is decided without the store.
+type destination uint8
+
+const (
+	destHandler destination = iota + 1
+	destUnhandled
+	destFallback
+	destDeadLetter
+	destNoMessage // the message is nil
+	destReread    // the record was not readable, or is not due: resolve it again
+)
+
+// passive reports whether the message needs nothing but a notification of observers.
+func (t *task) passive() bool { return t.settled || t.destination == destUnhandled }
+
+func (t *task) facts(a dedup.Answer) facts {
+	return facts{
+		now: time.Now(), notBefore: t.earliest(), shadow: t.shadow, tx: t.tx != nil, deferred: t.deferred != nil,
+		own:      t.message.Topic != "" && a.First.Same(t.message.Origin()),
+		compared: t.request.Fingerprint != dedup.Fingerprint{},
+		refusal:  t.refusal,
+	}
+}
+
+// notBefore is when a copy may be run, beyond the delay of its topic.
+func (t *task) earliest() time.Time {
+	if t.copied == nil {
+		return time.Time{}
+	}
+	return t.copied.NotBefore
+}
+
+// due is how long a copy must not be handled yet.
+func (t *task) due() time.Duration {
+	if t.copied == nil {
+		return 0
+	}
+	return t.copied.wait()
+}
+
+// remember takes over what a copy says of earlier attempts.
+func (t *task) remember(c *copied) {
+	if c == nil {
+		return
+	}
+	t.request.Position = c.Position
+	if c.Position.Retry > 0 { // else it was reopened, and begins anew
+		t.earlier, t.failures = c.Attempts, c.Attempts
+		t.firstFailure, t.lastFailure = c.FirstFailure, c.LastFailure
+	}
+}
+
+func (t *task) moment(now time.Time, unnamed bool) moment {
+	at := moment{
+		now: now, draw: rand.Float64(), claimed: t.claimed, unnamed: unnamed,
+		retry: uint64(t.request.Position.Retry), notBefore: t.earliest(),
+	}
+	if c := t.copied; c != nil {
+		at.topic = c.delay
+	}
+	return at
+}
+
+// failure is an event that is given up, with its last error.
+type failure struct {
+	deadletter.Event
+	err error
+}
+
+// excludeWait takes time that was spent waiting for others off the time that retries may take: an outage costs no event
+// anything.
+func (t *task) excludeWait(waited time.Duration) {
+	if !t.blockedSince.IsZero() {
+		t.blockedSince = t.blockedSince.Add(waited)
+	}
+}
+
+// deferredEvent is where an event waits that was taken from there.
+type deferredEvent struct {
+	part *deferredPartition
+	head dedup.Deferred
+}
+
+// waitOut waits before the given try to reach what is down. The time does not count as the event's.
+func (t *task) waitOut(ctx context.Context, try int, reason error) error {
+	began := time.Now()
+	err := t.budget.wait(ctx, outageWait(try), reason)
+	t.excludeWait(time.Since(began))
+	return err
+}
+
+// stopRenewal ends the renewal of the event's lease.
+func (t *task) stopRenewal() {
+	if t.held != nil {
+		t.held.Stop(t.heldAt)
+		t.held = nil
+	}
 }

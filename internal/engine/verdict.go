@@ -31,9 +31,9 @@ type decision struct {
 	outcome outcome        // of a refusal
 	class   idemtype.Class // of the dead letter of a copy
 	err     error
-	end     end  // of the event, for its queue
-	queue   bool // the queue of its Kafka key must be known first: events behind it belong there (rule 4)
-	joins   bool // does not cut a group of events
+	ending  ending // of the event, for its queue
+	queue   bool   // the queue of its Kafka key must be known first: events behind it belong there (rule 4)
+	joins   bool   // does not cut a group of events
 }
 
 // facts is what verdict needs to know of a delivery beside its history.
@@ -46,15 +46,6 @@ type facts struct {
 	own       bool      // the store's record was made by this very record of Kafka
 	compared  bool      // the request had a fingerprint
 	refusal   outcome   // of the reading
-}
-
-func (t *task) facts(a dedup.Answer) facts {
-	return facts{
-		now: time.Now(), notBefore: t.notBefore(), shadow: t.shadow, tx: t.tx != nil, deferred: t.deferred != nil,
-		own:      t.message.Topic != "" && a.First.Same(t.message.Origin()),
-		compared: t.request.Fingerprint != dedup.Fingerprint{},
-		refusal:  t.refusal,
-	}
 }
 
 // verdict decides what an answer of the store means.
@@ -71,17 +62,17 @@ func verdict(a dedup.Answer, p *Policy, h *attempts, f facts) decision {
 	}
 	switch a.Verdict {
 	case dedup.Done:
-		return decision{step: stepSkip, end: endDone, joins: true}
+		return decision{step: stepSkip, ending: endDone, joins: true}
 	case dedup.Rescheduled:
 		ordered := p.Mode == KeyOrdered
-		return decision{step: stepSkip, end: endRescheduled, queue: ordered && !f.deferred, joins: !ordered}
+		return decision{step: stepSkip, ending: endRescheduled, queue: ordered && !f.deferred, joins: !ordered}
 	case dedup.Dead:
 		return ofDead(a, f)
 	case dedup.Conflict:
 		return ofConflict(a, p, f)
 	case dedup.TooOld:
 		if p.TooOld == idemtype.StopTooOld {
-			return decision{step: stepStop, err: idemtype.ErrTooOld, end: endDead}
+			return decision{step: stepStop, err: idemtype.ErrTooOld, ending: endDead}
 		}
 		return copyDeadLetter(idemtype.ClassTooOld, errors.New("the event is older than what the store remembers"), endDead)
 	default:
@@ -89,8 +80,8 @@ func verdict(a dedup.Answer, p *Policy, h *attempts, f facts) decision {
 	}
 }
 
-func copyDeadLetter(class idemtype.Class, err error, e end) decision {
-	return decision{step: stepDeadLetterCopy, class: class, err: err, end: e}
+func copyDeadLetter(class idemtype.Class, err error, e ending) decision {
+	return decision{step: stepDeadLetterCopy, class: class, err: err, ending: e}
 }
 
 // granted decides about an event whose claim is granted.
@@ -134,7 +125,7 @@ func ofDead(a dedup.Answer, f facts) decision {
 	case discarded(a): // a person has decided: events behind it go on (rule 4)
 		return decision{step: stepSkip}
 	case f.own: // its dead letter was sent, and only its offset was not committed
-		return decision{step: stepSkip, end: endDead}
+		return decision{step: stepSkip, ending: endDead}
 	}
 	// Another copy may carry what the first one lacked. It is never dropped (rule 6).
 	return copyDeadLetter(idemtype.ClassAlreadyDead, fmt.Errorf("this event was given up before: %s", a.Reason), endDead)
@@ -156,7 +147,7 @@ func ofConflict(a dedup.Answer, p *Policy, f facts) decision {
 	d := copyDeadLetter(idemtype.ClassConflict, conflictError(a), endNone)
 	d.queue = a.Known == dedup.Rescheduled && p.Mode == KeyOrdered && !f.deferred
 	if a.Known == dedup.Dead && !discarded(a) { // blocks its queue as any dead event
-		d.end = endDead
+		d.ending = endDead
 	}
 	return d
 }
@@ -177,3 +168,13 @@ func conflictError(a dedup.Answer) error {
 		return errors.New(other + "was tried and is not done")
 	}
 }
+
+const (
+	endNone ending = iota
+	endDone
+	endRescheduled // on its way to a later attempt
+	endDead
+)
+
+// end is what settled an event.
+type ending uint8

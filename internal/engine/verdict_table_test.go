@@ -44,7 +44,7 @@ func (a *answered) pause() time.Duration {
 type wantDecision struct {
 	step    verdictStep
 	class   idemtype.Class // of a dead letter of the copy
-	end     end
+	end     ending
 	queue   bool
 	joins   bool
 	refusal wantRefusal
@@ -61,7 +61,7 @@ func refused(m meaning, c idemtype.Class) wantDecision {
 	return wantDecision{step: stepRefuse, refusal: wantRefusal{meaning: m, class: c}}
 }
 
-func copyLetter(c idemtype.Class, e end) wantDecision {
+func copyLetter(c idemtype.Class, e ending) wantDecision {
 	return wantDecision{step: stepDeadLetterCopy, class: c, end: e}
 }
 
@@ -324,7 +324,7 @@ func TestVerdict_Table(t *testing.T) {
 	verdictTable.check(t, walkAnswers, func(a *answered, want wantDecision) string {
 		d := verdict(a.answer, &a.policy, &a.past, a.facts)
 		got := wantDecision{
-			step: d.step, class: d.class, end: d.end, queue: d.queue, joins: d.joins,
+			step: d.step, class: d.class, end: d.ending, queue: d.queue, joins: d.joins,
 			refusal: wantRefusal{d.outcome.meaning, d.outcome.class, d.outcome.after, d.outcome.unbegun},
 		}
 		switch {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
 )
 
@@ -98,45 +97,11 @@ func passed(t time.Time) bool {
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
-// bounded calls fn with a context that ends after at most limit.
-func (p *Processor) bounded(ctx context.Context, limit time.Duration, fn func(context.Context) error) error {
+// within calls fn with a context that ends after limit at the latest.
+func within(ctx context.Context, limit time.Duration, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return fn(ctx)
-}
-
-// insist asks until the answer is nil, or final, or the wait budget or ctx ends. A final error is returned as it is; [ErrBusy] says that
-// the dependency h is there.
-func (p *Processor) insist(ctx context.Context, budget *waitBudget, h *health, what string, ask func() (final bool, err error)) error {
-	for try := 1; ; try++ {
-		began := time.Now()
-		final, err := ask()
-		switch {
-		case err == nil:
-			h.up(ctx, p, began)
-			return nil
-		case final:
-			return err
-		}
-		if stop := p.pause(ctx, budget, h, what, try, began, err); stop != nil {
-			return stop
-		}
-	}
-}
-
-// pause waits before a question that failed is asked again. The error says why it is not to be asked again.
-func (p *Processor) pause(ctx context.Context, budget *waitBudget, h *health, what string, try int, began time.Time, err error) error {
-	if !errors.Is(err, idemtype.ErrBusy) {
-		h.down(ctx, p, began, err)
-	}
-	return budget.wait(ctx, outageWait(try), fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err))
-}
-
-// change repeats a change of a store until it succeeds.
-func (p *Processor) change(ctx context.Context, budget *waitBudget, access *storeAccess, what string, fn func(context.Context) error) error {
-	return p.insist(ctx, budget, &access.health, what, func() (bool, error) {
-		return false, p.bounded(context.WithoutCancel(ctx), txSlack, fn)
-	})
 }
 
 // Seat implements [throttle.Waiter].
@@ -154,3 +119,26 @@ func (budget *waitBudget) Pause(ctx context.Context, d time.Duration, reason str
 	}
 	return sleep(ctx, d)
 }
+
+// stopCause is why ctx ended, in a form that tells a stop from anything a handler does itself.
+func stopCause(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, idemtype.ErrPartitionLost) || errors.Is(cause, idemtype.ErrStopping) {
+		return cause
+	}
+	return errors.Join(idemtype.ErrStopping, cause)
+}
+
+// stopCauseOf returns the cause if ctx has ended, else nil.
+func stopCauseOf(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return stopCause(ctx)
+}
+
+// abandonAfter is how long a handler may go on after its context was cancelled for a stop, before it is left behind.
+const abandonAfter = 2 * time.Second
+
+// txSlack is how much longer than its handler a transaction may take: to begin, to wait for a copy, to commit.
+const txSlack = 10 * time.Second

@@ -1,0 +1,28 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// Processor is the engine behind Processor of package idem.
+type Processor struct {
+	*reporter
+	cfg      Config
+	routes   routes
+	copies   copies
+	batches  bool // a handler takes many events at once
+	stores   []*storeAccess
+	producer health
+
+	unanswered         unanswered
+	abandoned          sync.WaitGroup
+	abandonedNow       atomic.Int64
+	closing            context.Context //nolint:containedctx // ends when Close begins
+	close              context.CancelFunc
+	crashGuard         crashGuard
+	deferredPartitions deferredPartitions
+	ordered            bool // a handler is KeyOrdered
+	own                *ownProgress
+}

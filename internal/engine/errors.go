@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"errors"
+	"runtime/debug"
+
+	"github.com/idem-go/idem/idemtype"
+)
+
+// panicked is the error for a handler that did not return: it panicked, or ended its goroutine (value is nil).
+func panicked(value any) error {
+	stack := debug.Stack()
+	return &idemtype.PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]}
+}
+
+// guard turns a panic of the user's functions that look into a message into an error: they run before the store knows of
+// the event, so that nothing would ever stop it from killing one process after another (K-23).
+func guard(fn func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicked(v)
+		}
+		err = userErr(err)
+	}()
+	return fn()
+}
+
+// userError is an error of a user's function that matches ErrAbandoned: something of its own was left behind, and nothing of this
+// processor, its lanes or its stores. It matches all else that err matches.
+type userError struct{ err error }
+
+func (e *userError) Error() string { return e.err.Error() }
+
+func (e *userError) Is(target error) bool {
+	return target != idemtype.ErrAbandoned && errors.Is(e.err, target)
+}
+
+func (e *userError) As(target any) bool { return errors.As(e.err, target) }
+
+// userErr is err as the engine takes it from a function of the user's.
+func userErr(err error) error {
+	if errors.Is(err, idemtype.ErrAbandoned) {
+		return &userError{err}
+	}
+	return err
+}
+
+// callError says which call failed.
+type callError struct {
+	call int
+	err  error
+}
+
+func (e *callError) Error() string { return e.err.Error() }
+
+func (e *callError) Unwrap() error { return e.err }

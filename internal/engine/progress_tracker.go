@@ -1,0 +1,280 @@
+package engine
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
+)
+
+const (
+	// progressEvery is how often progress is recorded at most.
+	progressEvery = 10 * time.Second
+	// progressLimit bounds one record, and so what it adds to a call of HandleBatch.
+	progressLimit = time.Second
+	// maxUnsettled is how many offsets of a partition are remembered one by one that were given and not settled.
+	maxUnsettled = 4096
+)
+
+// ownProgress is what is known of the progress of all partitions. Nil if no store wants to know.
+type ownProgress struct {
+	mu      sync.Mutex
+	parts   map[partitionID]*consumed
+	used    bool      // a loop of one's own is at work
+	next    time.Time // nothing is written before
+	writing bool
+	failed  bool // was told
+}
+
+type partitionID struct {
+	topic     string
+	partition int32
+}
+
+// consumed is the progress of one partition.
+type consumed struct {
+	active   []int64 // of each call under way, the lowest offset that it was given
+	left     []int64 // offsets that were given and are not settled, ascending
+	more     span    // where further ones of these are, if they were too many
+	top      point   // the highest that was settled
+	soon     point   // settled before top: it is said as soon as nothing below is open
+	reported dedup.Progress
+	wrote    int64 // Next as it was recorded last
+	begun    bool  // a message has come
+	change   bool  // said is to be written
+
+	assigned bool // and no message has come, nor is it on record
+}
+
+// point is a settled message.
+type point struct {
+	known  bool
+	offset int64
+	at     time.Time
+}
+
+// span is a range of offsets, both included.
+type span struct {
+	known    bool
+	from, to int64
+}
+
+func newOwnProgress(stores []dedup.Store) *ownProgress {
+	for _, s := range stores {
+		if _, ok := s.(dedup.ProgressRecorder); ok {
+			return &ownProgress{parts: make(map[partitionID]*consumed)}
+		}
+	}
+	return nil
+}
+
+func (g *ownProgress) of(topic string, partition int32) *consumed {
+	id := partitionID{topic, partition}
+	c := g.parts[id]
+	if c == nil {
+		c = &consumed{reported: dedup.Progress{Topic: topic, Partition: partition}}
+		g.parts[id] = c
+	}
+	return c
+}
+
+// stretches yields the parts of a batch that are of one partition each: where each begins and ends, with its lowest and highest offset.
+func stretches(msgs []*idemtype.Message, yield func(from, to int, low, high int64)) {
+	for from := 0; from < len(msgs); {
+		if msgs[from] == nil {
+			from++
+			continue
+		}
+		first, to := msgs[from], from+1
+		low, high := first.Offset, first.Offset
+		for ; to < len(msgs) && msgs[to] != nil && msgs[to].Partition == first.Partition && msgs[to].Topic == first.Topic; to++ {
+			low, high = min(low, msgs[to].Offset), max(high, msgs[to].Offset)
+		}
+		yield(from, to, low, high)
+		from = to
+	}
+}
+
+// begin notes what a call is given. It reports whether that must be recorded before anything is handled: a partition that was never
+// seen keeps the store from forgetting until something of it is settled.
+func (g *ownProgress) begin(msgs []*idemtype.Message) (first bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.used = true
+	stretches(msgs, func(from, _ int, low, _ int64) {
+		c := g.of(msgs[from].Topic, msgs[from].Partition)
+		c.active = append(c.active, low)
+		switch {
+		case !c.begun:
+			c.begun, c.assigned, first = true, false, true
+			c.report(low, time.Time{})
+		case low < c.reported.Next:
+			c.setBack(low)
+		}
+	})
+	return first
+}
+
+// end notes what has become of it. It reports whether it is time to write.
+func (g *ownProgress) end(msgs []*idemtype.Message, settled int) (due bool) {
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	stretches(msgs, func(from, to int, low, high int64) {
+		c := g.of(msgs[from].Topic, msgs[from].Partition)
+		if i := slices.Index(c.active, low); i >= 0 {
+			c.active = slices.Delete(c.active, i, i+1)
+		}
+		if c.more.known && low <= c.more.from && high >= c.more.to { // all of them were given again
+			c.more = span{}
+		}
+		good := min(max(settled, from), to)
+		for _, m := range msgs[from:good] {
+			c.noteSettled(m)
+		}
+		for _, m := range msgs[good:to] {
+			c.leave(m.Offset)
+		}
+		c.advance()
+	})
+	return !now.Before(g.next)
+}
+
+func (c *consumed) noteSettled(m *idemtype.Message) {
+	if len(c.left) > 0 {
+		if i, found := slices.BinarySearch(c.left, m.Offset); found {
+			c.left = slices.Delete(c.left, i, i+1)
+		}
+	}
+	if !c.top.known || m.Offset > c.top.offset {
+		c.top = point{known: true, offset: m.Offset, at: m.Time}
+	}
+}
+
+// leave notes an offset that must come again.
+func (c *consumed) leave(offset int64) {
+	i, found := slices.BinarySearch(c.left, offset)
+	switch {
+	case found:
+	case len(c.left) < maxUnsettled:
+		c.left = slices.Insert(c.left, i, offset)
+	case !c.more.known:
+		c.more = span{known: true, from: offset, to: offset}
+	default:
+		c.more.from, c.more.to = min(c.more.from, offset), max(c.more.to, offset)
+	}
+}
+
+// open is the lowest offset that was given and is not settled.
+func (c *consumed) open() int64 {
+	low := int64(math.MaxInt64)
+	for _, offset := range c.active {
+		low = min(low, offset)
+	}
+	if len(c.left) > 0 {
+		low = min(low, c.left[0])
+	}
+	if c.more.known {
+		low = min(low, c.more.from)
+	}
+	return low
+}
+
+// advance says what was settled below all that is open. With many calls at once something is open below the highest settled message
+// nearly always, so one that was the highest before is waited for.
+func (c *consumed) advance() {
+	open := c.open()
+	switch {
+	case c.top.known && c.top.offset < open:
+		c.reportPoint(c.top)
+		c.soon = c.top
+	case !c.soon.known:
+		c.soon = c.top
+	case c.soon.offset < open:
+		c.reportPoint(c.soon)
+		c.soon = c.top
+	}
+}
+
+func (c *consumed) reportPoint(p point) {
+	if p.known && p.offset >= c.reported.Next {
+		c.report(p.offset+1, p.at)
+	}
+}
+
+func (c *consumed) report(next int64, at time.Time) {
+	if at.Unix() <= 0 { // the broker has none
+		at = time.Time{}
+	}
+	c.reported.Next, c.reported.Time, c.reported.CaughtUp, c.change = next, at, false, true
+}
+
+// back is for a message that was settled before and comes again: its loop was set back, and so is what the store knows.
+func (c *consumed) setBack(to int64) {
+	c.top, c.soon = point{}, point{}
+	if to < c.wrote {
+		c.report(to, time.Time{})
+		return
+	}
+	c.reported.Next, c.reported.Time, c.change = c.wrote, time.Time{}, false // as it is on record
+}
+
+// reset forgets a partition that has come (again): where it goes on is not known yet.
+func (g *ownProgress) reset(topic string, partition int32) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := g.of(topic, partition)
+	*c = consumed{active: c.active, reported: dedup.Progress{Topic: topic, Partition: partition}, assigned: true}
+}
+
+// take returns what is to be written: partitions that have moved on, and assigned ones of which no message has come.
+func (g *ownProgress) take(now bool) (changed, unseen []dedup.Progress) {
+	began := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.used || g.writing || !now && began.Before(g.next) {
+		return nil, nil
+	}
+	for _, c := range g.parts {
+		switch {
+		case c.change:
+			changed = append(changed, c.reported)
+			c.change = false
+		case c.assigned:
+			unseen = append(unseen, c.reported)
+		}
+	}
+	g.writing, g.next = len(changed)+len(unseen) > 0, began.Add(progressEvery)
+	return changed, unseen
+}
+
+// wrote notes what has become of it. It reports whether that is news.
+func (g *ownProgress) wrote(changed, unseen []dedup.Progress, err error) (news bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.writing = false
+	news = g.failed != (err != nil)
+	g.failed = err != nil
+	for _, said := range changed {
+		switch c := g.of(said.Topic, said.Partition); {
+		case !c.begun: // it was assigned anew
+		case err != nil:
+			c.change = true
+		default:
+			c.wrote = said.Next
+			c.change = c.change || c.reported.Next < said.Next // it was set back meanwhile
+		}
+	}
+	for _, said := range unseen {
+		if err == nil {
+			g.of(said.Topic, said.Partition).assigned = false
+		}
+	}
+	return news
+}

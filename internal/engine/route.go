@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/identity"
+	"github.com/idem-go/idem/internal/mark"
+	"github.com/idem-go/idem/internal/throttle"
+)
+
+// routes finds the handler of a message. Handlers with the same way to find a type share a look-up; the ways are tried
+// in the order of registration.
+type routes struct {
+	groups   []routeGroup
+	notFound func(context.Context, *idemtype.Message) error
+}
+
+type routeGroup struct {
+	source *TypeSource
+	byType map[string]*bound
+}
+
+// bound is a route with the store it uses in this processor, and what the processor has learned about it.
+type bound struct {
+	*Handler
+	access        *storeAccess
+	tx            TxStore
+	limits        *throttle.Limits // nil: none
+	txLimit       throttle.AdaptiveLimit
+	deferredLimit throttle.AdaptiveLimit // of events that were deferred: they fail more often than others, who are not to pay for it
+	ahead         throttle.ClaimAhead
+	budget        throttle.RetryBudget
+	form          identity.Form // of its identities
+	mixed         bool          // another handler of its type finds identities of another form
+
+	conflicts conflictLog
+}
+
+// add returns the handler that has the place already, if there is one.
+func (r *routes) add(b *bound) (first *Handler) {
+	for i := range r.groups {
+		if g := &r.groups[i]; g.source == b.source() {
+			if other, ok := g.byType[b.Type]; ok {
+				return other.Handler
+			}
+			g.byType[b.Type] = b
+			return nil
+		}
+	}
+	r.groups = append(r.groups, routeGroup{source: b.source(), byType: map[string]*bound{b.Type: b}})
+	return nil
+}
+
+func (b *bound) source() *TypeSource { return b.Settings.Source }
+
+// find returns the handler of m, or the type that nobody handles. Where one source contradicts itself and no other one
+// leads to a handler, that is an error.
+func (r *routes) find(m *idemtype.Message) (b *bound, typ string, err error) {
+	found := false
+	for _, g := range r.groups {
+		t, findErr := g.source.Find(m)
+		switch {
+		case findErr == nil:
+			if b := g.byType[t]; b != nil {
+				return b, t, nil
+			}
+			typ, found = t, true
+		case !errors.Is(findErr, idemtype.ErrNotFound) && mark.Label(findErr) != "": // nobody knows where it leads to
+			return nil, "", findErr
+		case err == nil || errors.Is(err, idemtype.ErrNotFound) && !errors.Is(err, identity.ErrNotJSON):
+			err = findErr
+		}
+	}
+	if found && errors.Is(err, idemtype.ErrNotFound) {
+		err = nil
+	}
+	return nil, typ, err
+}
+
+// ungrouped reports whether a handler shares groups with no other handler: it has limits, or runs
+// at most once and its claims must not wait for other handlers.
+func (b *bound) ungrouped() bool {
+	return b.limits != nil || b.tx == nil && b.Batch && b.Uncertain == idemtype.DeadLetterUncertain
+}

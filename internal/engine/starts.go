@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
+)
+
+// countStart records, for the first events of a partition after it was assigned, that a run begins: a transaction
+// that dies with its process leaves no trace of its own (rule 18).
+func (p *Processor) countStart(ctx context.Context, t *task) (watched bool, crashed, err error) {
+	counter := t.access.counter
+	if counter == nil || !p.guarded(t.message) {
+		return false, nil, nil
+	}
+	var starts uint32
+	began := time.Now()
+	err = within(ctx, p.cfg.Lease, func(ctx context.Context) (err error) {
+		starts, err = counter.CountStart(ctx, t.request.Key, t.request.Origin)
+		return err
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			t.access.down(ctx, began, err)
+		}
+		return false, nil, fmt.Errorf("%w: count start: %w", dedup.ErrUnavailable, err)
+	}
+	if starts > maxStarts {
+		t.attempt = t.failures + int(starts) - 1
+		return false, fmt.Errorf("%d runs were begun and none came to an end", starts-1), nil
+	}
+	return starts > 0, nil, nil
+}
+
+// clearStarts forgets the starts of an event whose run ended. A failure to do so is made good by the next end.
+func (p *Processor) clearStarts(ctx context.Context, t *task) {
+	counter := t.access.counter
+	if counter == nil {
+		return
+	}
+	_ = within(context.WithoutCancel(ctx), abandonAfter, func(ctx context.Context) error {
+		return counter.ClearStarts(ctx, t.request.Key, t.request.Origin)
+	})
+}
+
+func (p *Processor) guarded(m *idemtype.Message) bool { return p.crashGuard.count(m, 0) > 0 }
+
+// noteEnd notes a success.
+func (p *Processor) noteEnd(m *idemtype.Message) { p.crashGuard.count(m, 1) }

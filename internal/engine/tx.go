@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
+)
+
+// inTxTime calls a store that calls a handler in a transaction, perhaps more than once. The store has
+// txSlack before each run of the handler, and as much after the last. run carries out one run, which
+// limits its own time; abort ends the whole transaction.
+func inTxTime(hard context.Context, call func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error) error {
+	ctx, cancel := context.WithCancelCause(hard)
+	defer cancel(context.Canceled)
+	slow := time.AfterFunc(txSlack, func() { cancel(errSlow) })
+	defer func() { slow.Stop() }()
+	err := call(ctx, cancel, func(fn func()) error {
+		slow.Stop()
+		if cause := context.Cause(ctx); cause != nil { // the store calls although its time is over
+			return cause
+		}
+		fn()
+		slow = time.AfterFunc(txSlack, func() { cancel(errSlow) })
+		return nil
+	})
+	if err != nil && errors.Is(context.Cause(ctx), errSlow) {
+		return fmt.Errorf("%w: %w", errSlow, err)
+	}
+	return err
+}
+
+// txOutcome is what a failed transaction means. The store knows its database and has the last word on whether that
+// is to blame; a commit whose outcome is unknown is asked about by claiming again (P-11).
+func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
+	switch {
+	case o.meaning == abandoned && hard.Err() == nil: // nobody stops us: it ignored its time-out, and its connection was cut
+		return outcome{meaning: unknown, class: idemtype.ClassTimeout, err: err}
+	case o.meaning == abandoned:
+		return o
+	case ran && o.meaning == permanent:
+		return o
+	case hard.Err() != nil:
+		return outcome{meaning: stopped, err: err}
+	case errors.Is(err, dedup.ErrUnavailable):
+		return outcome{meaning: unavailable, class: idemtype.ClassFailed, err: err}
+	case !ran: // no answer, for whatever reason: the event is not to blame
+		return outcome{meaning: unavailable, class: idemtype.ClassFailed, err: err}
+	case o.meaning == succeeded: // refused by the commit
+		return outcome{meaning: transient, class: idemtype.ClassFailed, err: err}
+	}
+	o.err = err
+	return o
+}
+
+// errSlow is the cause when a store does not answer a claim or a commit.
+var errSlow = fmt.Errorf("%w: no answer from a transaction", dedup.ErrUnavailable)
+
+// claimTx asks the store for this event alone.
+func (t *task) claimTx(ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error) {
+	var answers [1]dedup.Answer
+	err := t.tx.ClaimTx(ctx, limit, []dedup.Request{t.request}, answers[:], fn)
+	return answers[0], err
+}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/identity"
+	"github.com/idem-go/idem/internal/throttle"
+)
+
+// wire builds the look-up and binds handlers to stores.
+func (p *Processor) wire(registered *Table) (problems []error) {
+	p.routes.notFound = registered.NotFound
+	if registered.NotFoundCalls > 1 {
+		problems = append(problems, errors.New("NotFound was called more than once"))
+	}
+	if len(registered.Handlers) == 0 {
+		problems = append(problems, errors.New("router has no handlers"))
+	}
+	for _, rt := range registered.Handlers {
+		fail := func(err error) { problems = append(problems, fmt.Errorf("%s: %q: %w", rt.Site, rt.Type, err)) }
+		for _, err := range rt.Problems {
+			fail(err)
+		}
+		b := &bound{Handler: rt, limits: throttle.NewLimits(rt.Concurrency, rt.Rate, rt.Per)}
+		b.txLimit.Reset(rt.MaxBatch)
+		b.deferredLimit.Reset(rt.MaxBatch)
+		p.batches = p.batches || rt.Batch
+		p.ordered = p.ordered || rt.Mode == KeyOrdered
+		if err := p.bind(b); err != nil {
+			fail(err)
+		}
+		if err := p.checkTimes(rt); err != nil {
+			fail(err)
+		}
+		if err := p.checkShadow(b); err != nil {
+			fail(err)
+		}
+		if first := p.routes.add(b); first != nil {
+			fail(fmt.Errorf("already registered at %s: two handlers for one type need two consumer groups", first.Site))
+		}
+	}
+	p.logForms()
+	return problems
+}
+
+// checkTimes refuses a retention that ends before a live event can be finished: that is a mistake, while a short one is
+// a choice.
+func (p *Processor) checkTimes(rt *Handler) error {
+	const rebalance = time.Minute
+	need := p.cfg.Lease + rebalance
+	if rt.Retry.InPlace != idemtype.Forever {
+		need += rt.Retry.InPlace
+	}
+	for _, d := range rt.Delays {
+		need += d
+	}
+	if rt.Retention > 0 && rt.Retention < need {
+		return fmt.Errorf("Retention %s is shorter than a lease, the retries and a rebalance together (%s)", rt.Retention, need)
+	}
+	return nil
+}
+
+// bind finds or adds the store of a route.
+func (p *Processor) bind(b *bound) error {
+	store := b.Handler.Store
+	if store == nil {
+		store = p.cfg.Store
+	}
+	if store == nil {
+		return errors.New("no store: set Config.Store or the option idem.Store")
+	}
+	if !reflect.TypeOf(store).Comparable() {
+		return fmt.Errorf("store %T is not comparable: pass a pointer", store)
+	}
+	for _, access := range p.stores {
+		if access.store == store {
+			b.access = access
+		}
+	}
+	if b.access == nil {
+		b.access = newStoreAccess(store, &p.cfg, p.reporter, &p.unanswered)
+		p.stores = append(p.stores, b.access)
+	}
+	if b.Mode == KeyOrdered {
+		if _, ok := store.(dedup.Deferrer); !ok {
+			return fmt.Errorf("KeyOrdered keeps waiting events in the store, which %T cannot do: use Postgres, or RetryTopics", store)
+		}
+	}
+	if b.Bind == nil {
+		return nil
+	}
+	tx, err := b.Bind(store)
+	b.tx = tx
+	return err
+}
+
+// checkShadow refuses what needs a store that is obeyed.
+func (p *Processor) checkShadow(b *bound) error {
+	switch {
+	case !p.cfg.Shadow:
+		return nil
+	case b.Mode != Blocking:
+		return errors.New("RetryTopics and KeyOrdered need a store that is obeyed: without them while Config.Shadow is set")
+	case b.tx != nil && !b.tx.CanRunTx():
+		return fmt.Errorf("Config.Shadow needs a dedup.TxRunner, which %s is not", reflect.TypeOf(b.access.store))
+	}
+	return nil
+}
+
+// logForms lets handlers of one type, in one place, find identities that never meet although they have different forms.
+func (p *Processor) logForms() {
+	type kin struct {
+		storeScope
+		typ string
+	}
+	all := make(map[kin][]*bound)
+	for b := range p.handlers {
+		b.form = b.ID.Form
+		at := kin{p.placeOf(b), b.Type}
+		all[at] = append(all[at], b)
+	}
+	for _, kin := range all {
+		for _, b := range kin {
+			for _, other := range kin {
+				b.mixed = b.mixed || b.form != identity.TaggedForm && other.form != b.form
+			}
+		}
+	}
+}
