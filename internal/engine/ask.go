@@ -11,14 +11,16 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// maxUnanswered is how many calls of one claim may be under way that were given up: no more are made until one of them returns.
+// maxUnanswered limits the abandoned calls of one claim. At the limit the claim waits for one of
+// them.
 const maxUnanswered = 2
 
-// errUnanswered says that a call was given up.
+// errUnanswered means that a call was abandoned.
 var errUnanswered = fmt.Errorf("%w: no answer in time", dedup.ErrUnavailable)
 
-// asker is one claim, which is asked for under one token until the store answers. Clients of databases do not all heed the end of a
-// context: a call that does not return in time goes on in its own goroutine, and the claim is asked for again on another connection.
+// asker asks for one claim, under one token, until the store answers. Some clients of databases
+// ignore the end of a context. A call that does not return in time goes on in its goroutine, and
+// the asker asks again on another connection.
 type asker struct {
 	access *storeAccess
 	token  dedup.Token
@@ -42,10 +44,15 @@ func (a *asker) ask(ctx context.Context, answers []dedup.Answer) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	got := make([]dedup.Answer, len(answers)) // its own: a call that was given up may still write
-	err := a.call(bounded, func() error { return a.access.store.Claim(bounded, a.token, a.access.lease, a.reqs, got) })
+	err := a.call(
+		bounded,
+		func() error { return a.access.store.Claim(bounded, a.token, a.access.lease, a.reqs, got) },
+	)
 	switch {
 	case err != nil && ctx.Err() == nil && bounded.Err() != nil && limit < a.access.lease:
-		a.access.slow.CompareAndSwap(slow, slow+1) // a store that is slow is not to be asked in vain for ever
+		a.access.slow.CompareAndSwap(
+			slow, slow+1,
+		) // a store that is slow is not to be asked in vain for ever
 	case err == nil && time.Since(began) < a.access.timeout/2:
 		a.access.slow.Store(0)
 	}
@@ -58,7 +65,7 @@ func (a *asker) ask(ctx context.Context, answers []dedup.Answer) error {
 	return err
 }
 
-// claimResult is what a call came to.
+// claimResult is the result of a call.
 type claimResult struct {
 	err      error
 	panicked any
@@ -109,7 +116,7 @@ func (r claimResult) result() error {
 	return r.err
 }
 
-// late is the end of a call that was given up. If the claim is not wanted any longer it is given back.
+// late handles the return of an abandoned call. A claim that is no longer wanted is released.
 func (a *asker) late() {
 	defer a.access.given.done()
 	a.mu.Lock()
@@ -126,7 +133,7 @@ func (a *asker) late() {
 	}
 }
 
-// drop gives the claim back, now, and once more when calls return that are still under way.
+// drop releases the claim now, and again after each abandoned call returns.
 func (a *asker) drop(ctx context.Context) {
 	a.mu.Lock()
 	a.dropped = make(chan struct{})
@@ -136,7 +143,7 @@ func (a *asker) drop(ctx context.Context) {
 		timer := time.NewTimer(abandonAfter)
 		defer timer.Stop()
 		select {
-		case <-a.dropped: // as each of them has done it
+		case <-a.dropped: // each call has released the claim
 			return
 		case <-timer.C:
 		}
@@ -148,7 +155,7 @@ func (a *asker) drop(ctx context.Context) {
 type unanswered struct {
 	mu   sync.Mutex
 	n    int
-	none chan struct{} // closed when there are none; nil: there are none
+	none chan struct{} // closed when n is zero; nil while n is zero
 }
 
 func (u *unanswered) add() {
@@ -168,7 +175,7 @@ func (u *unanswered) done() {
 	}
 }
 
-// wait waits for them, for at most d, and returns how many are left.
+// wait waits for abandoned calls, for at most d, and returns the number that is left.
 func (u *unanswered) wait(d time.Duration) int {
 	u.mu.Lock()
 	none := u.none

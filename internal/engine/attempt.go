@@ -7,8 +7,8 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// settleSingle takes the only event of the group through its attempts until it is settled. An error says that it is not settled and
-// must come again.
+// settleSingle repeats attempts until the only event of the group is settled. After an error the
+// event is not settled and must come again.
 func (g *eventGroup) settleSingle() error {
 	t, ctx := g.tasks[0], g.ctx
 	again := t.request.Position.Retry > 0
@@ -53,7 +53,8 @@ func (g *eventGroup) runOnce() error {
 // errLapsed is the reason for a wait after a lease that was over before anything began under it.
 var errLapsed = fmt.Errorf("%w: a lease was over before its handler began", dedup.ErrUnavailable)
 
-// refused returns the outcome for an event that must not run although its claim is granted. It is marked as refused if so.
+// refusedOutcome returns the outcome of an event that must not run although the claim is granted.
+// outcome.refused is false if the event may run.
 func (t *task) refusedOutcome() outcome {
 	o := t.decision.outcome
 	if !o.refused {
@@ -65,8 +66,8 @@ func (t *task) refusedOutcome() outcome {
 	return o
 }
 
-// begunRuns is how many runs of a refused event have begun, as far as is known. The run that was cut short counts, and so does a reading
-// that failed.
+// begunRuns returns the known number of begun runs of a refused event. A run that was cut short
+// counts, and so does a failed reading.
 func (t *task) begunRuns(a dedup.Answer, o outcome) int {
 	known := max(int(a.Failures), t.earlier, t.failures)
 	switch {

@@ -10,11 +10,14 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// refuseBeforeTx ends an event that must not run: its copy came before its time, or cannot be read. done is false if it may run.
+// refuseBeforeTx ends an event that must not run, because a copy came too early or the event cannot
+// be read. done is false if the event may run.
 func (g *eventGroup) refuseBeforeTx() (done bool, err error) {
 	t, p := g.tasks[0], g.batch.p
 	t.answer = dedup.Answer{}
-	t.decision = decision{outcome: refuse(t.answer, &t.route.Policy, &t.attempts, t.facts(t.answer))}
+	t.decision = decision{
+		outcome: refuse(t.answer, &t.route.Policy, &t.attempts, t.facts(t.answer)),
+	}
 	o := t.refusedOutcome()
 	if !o.refused {
 		return false, nil
@@ -30,8 +33,9 @@ func (g *eventGroup) refuseBeforeTx() (done bool, err error) {
 	return true, err
 }
 
-// countStart counts the start of the only event of the group while the crash guard watches its partition. An event that was started too
-// often without an end is given up: done is true then, and after an error of the store.
+// countStart counts the start of the only event of the group while the crash guard watches the
+// partition. An event with too many starts and no end is given up. done is true then, and after an
+// error of the store.
 func (tg *txGroup) countStart(ctx context.Context, free func()) (done bool, err error) {
 	t, p := tg.group.tasks[0], tg.group.batch.p
 	watched, crashed, err := p.countStart(ctx, t)
@@ -44,15 +48,19 @@ func (tg *txGroup) countStart(ctx context.Context, free func()) (done bool, err 
 		return false, nil
 	}
 	free()
-	s, err := p.finishRefused(ctx, t, outcome{meaning: unknown, class: idemtype.ClassCrashLoop, err: crashed, refused: true})
-	if s.settled { // not before: an event that kills processes must not run again because its dead letter could not be sent
+	s, err := p.finishRefused(
+		ctx, t,
+		outcome{meaning: unknown, class: idemtype.ClassCrashLoop, err: crashed, refused: true},
+	)
+	if s.settled { // not before: an event that kills processes must not run again because the dead letter could not be sent
 		p.clearStarts(ctx, t)
 	}
 	t.settled, t.pending = s.settled, s
 	return true, err
 }
 
-// settleSingle settles the only event of the group after its transaction, which err has rolled back if it is not nil.
+// settleSingle settles the only event of the group after the transaction. err is the reason for a
+// rollback, or nil.
 func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 	g, p := tg.group, tg.group.batch.p
 	t := g.tasks[0]
@@ -86,10 +94,15 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 	return err
 }
 
-// finishTx does what was decided about a transaction that was rolled back.
-func (p *Processor) finishTx(ctx context.Context, t *task, o outcome, ran bool) (attemptResult, error) {
-	if errors.Is(o.err, dedup.ErrTxEnded) { // by COMMIT it is done when it comes again, and nobody hears of it any more (P-13)
-		p.log.ErrorContext(ctx, "handler ended the transaction it was given, or tried to: what it had kept for the end of it is not written",
+// finishTx decides about an event whose transaction was rolled back, and carries the decision out.
+func (p *Processor) finishTx(
+	ctx context.Context, t *task, o outcome, ran bool,
+) (attemptResult, error) {
+	if errors.Is(
+		o.err, dedup.ErrTxEnded,
+	) { // after a COMMIT the next claim finds the event done (P-13)
+		p.log.ErrorContext(ctx,
+			"handler ended the transaction it was given, or tried to: what it had kept for the end of it is not written",
 			append(taskAttrs(t), "error", p.errorText(o.err))...)
 	}
 	if o.meaning == unavailable && !ran {

@@ -10,11 +10,12 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// batch is the work of one call of [Processor.HandleBatch]. It settles the messages in order, in
-// groups of neighbouring events. The events of a group share one round trip for their claims, and a
-// transaction if their handlers are transactional. A group settles fresh events and duplicates
-// only. Any other event (busy, failed, given up before) leaves the group and is settled by itself,
-// in its place.
+// batch is the work of one call of [Processor.HandleBatch]. A batch settles the messages in order,
+// in groups of neighbouring events. The events of a group share one round trip for their claims,
+// and a transaction if their handlers are transactional.
+//
+// A group settles fresh events and duplicates. Any other event, such as a busy or failed one,
+// leaves the group and is settled by itself, in place.
 type batch struct {
 	p        *Processor
 	ctx      context.Context
@@ -35,7 +36,9 @@ type batch struct {
 	keys map[uint64]*task
 }
 
-func (p *Processor) newBatch(ctx context.Context, msgs []*idemtype.Message, progress func(int)) *batch {
+func (p *Processor) newBatch(
+	ctx context.Context, msgs []*idemtype.Message, progress func(int),
+) *batch {
 	b := &batch{
 		p: p, ctx: ctx, tasks: make([]task, len(msgs)), progress: progress,
 		budget: &waitBudget{left: p.cfg.BusyWait}, deferredVersion: ^uint64(0),
@@ -63,8 +66,7 @@ func (b *batch) settle() error {
 	return nil
 }
 
-// step settles the next message, together with the messages behind it that can share a group with
-// it.
+// settleNext settles the next message, together with the messages behind it that can share a group.
 func (b *batch) settleNext() error {
 	if err := b.deferWaiting(); err != nil || b.next == len(b.tasks) {
 		return err
@@ -96,7 +98,7 @@ func (b *batch) settleNext() error {
 	return g.observed(g.runOnce)
 }
 
-// single settles the only event of a group, including its waits and retries.
+// settleAlone settles the only event of a group, including the waits and retries.
 func (b *batch) settleAlone(g *eventGroup) error {
 	t := g.tasks[0]
 	if !t.blockedSince.IsZero() { // the time behind earlier events is not its own
@@ -170,8 +172,9 @@ func (b *batch) settleUnhandled(t *task) (err error) {
 	return nil
 }
 
-// notifySettled tells what was settled since it was last asked, in the order of the batch. At the end of a batch that includes what lies behind an event that is not: it
-// will come again, and count again, as a duplicate.
+// notifySettled reports the deliveries that were settled since the last call, in the order of the
+// batch. With rest, at the end of a batch, it includes settled deliveries behind one that is not
+// settled. Those come again and count again, as duplicates.
 func (b *batch) notifySettled(rest bool) {
 	if len(b.p.obs.settled) == 0 {
 		return
@@ -196,11 +199,15 @@ func (b *batch) notifySettled(rest bool) {
 			continue
 		}
 		topic, partition := t.place()
-		if total > 0 && (e.Partition != partition || e.Topic != topic || e.Deferred != (t.deferred != nil)) {
+		if total > 0 &&
+			(e.Partition != partition || e.Topic != topic || e.Deferred != (t.deferred != nil)) {
 			flush()
 		}
 		if total == 0 {
-			e = observe.SettledEvent{Group: b.p.cfg.Group, Topic: topic, Partition: partition, Deferred: t.deferred != nil}
+			e = observe.SettledEvent{
+				Group: b.p.cfg.Group, Topic: topic, Partition: partition,
+				Deferred: t.deferred != nil,
+			}
 		}
 		e.Counts[t.settlement]++
 		total++
@@ -216,8 +223,8 @@ func (t *task) place() (topic string, partition int32) {
 	return t.message.Topic, t.message.Partition
 }
 
-// deferWaiting defers the events of the whole batch whose Kafka keys wait in the store. Their keys block no other event, and one
-// round trip for each of them would delay every event.
+// deferWaiting defers the events of the whole batch whose Kafka keys wait in the store. Other keys
+// need not wait for them, and one call of the store defers many.
 func (b *batch) deferWaiting() error {
 	version := b.p.deferredPartitions.version.Load()
 	if !b.p.ordered || b.deferredVersion == version {
@@ -229,9 +236,10 @@ func (b *batch) deferWaiting() error {
 		t := b.resolve(i)
 		unread := t.destination == destReread
 		if unread && (t.request.Key.ID == "" || t.route.Mode != KeyOrdered || t.deferred != nil) {
-			break // it may belong to a queue: nothing overtakes it
+			break // the event may belong to a queue, and no event may overtake it
 		}
-		if t.settled || t.destination != destHandler && !unread || t.route.Mode != KeyOrdered || t.deferred != nil {
+		if t.settled || t.destination != destHandler && !unread || t.route.Mode != KeyOrdered ||
+			t.deferred != nil {
 			continue
 		}
 		part := b.p.deferredPartitionOf(t)
@@ -253,7 +261,7 @@ func (b *batch) deferWaiting() error {
 	return nil
 }
 
-// resolve finds out what message i is for, once.
+// resolve resolves message i, once.
 func (b *batch) resolve(i int) *task {
 	t := &b.tasks[i]
 	if i < b.resolved {
@@ -265,5 +273,5 @@ func (b *batch) resolve(i int) *task {
 	return t
 }
 
-// maxAbandoned is how many handlers may hang behind before nothing more is begun (rule 48).
+// maxAbandoned limits the abandoned handlers. At the limit no handler starts (rule 48).
 const maxAbandoned = 64

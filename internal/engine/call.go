@@ -14,7 +14,7 @@ type handlerCall struct {
 	held  *dedup.HeldClaims // nil for a transactional handler
 }
 
-// outcomes is what one call of a handler came to, for each of its events.
+// outcomes has the outcome of each event of one call of a handler.
 type outcomes struct {
 	all   outcome
 	many  bool              // the call was about more than one event
@@ -46,7 +46,7 @@ func (o *outcomes) of(t *task) outcome {
 	return o.named[t] // succeeded if it is not there
 }
 
-// split tells the events that succeeded from the others.
+// split separates the events that succeeded from the others.
 func (o *outcomes) split(tasks []*task) (good, bad []*task) {
 	if o.named == nil && o.all.meaning == succeeded {
 		return tasks, nil

@@ -9,9 +9,10 @@ import (
 	"github.com/idem-go/idem/internal/mark"
 )
 
-// This file says what happens when a handler fails: classify tells what an error means, decide what is done about it.
+// This file and decide.go define the consequences of a failure: classify returns the meaning of an
+// error, decide the next step.
 
-// meaning is what one run of a handler came to.
+// meaning is the kind of the end of a run.
 type meaning uint8
 
 const (
@@ -26,7 +27,7 @@ const (
 	claimLost           // the lease ended while it ran
 )
 
-// outcome is the meaning of a run with what belongs to it.
+// outcome is the end of a run.
 type outcome struct {
 	meaning   meaning
 	class     idemtype.Class // of the dead letter, should it come to that
@@ -38,7 +39,7 @@ type outcome struct {
 	unapplied bool           // an unavailable error that is marked as [NotApplied] too
 }
 
-// failed says what failed, for log lines.
+// failed describes the failure for log lines.
 func (o *outcome) failed() string {
 	if o.unbegun {
 		return "event could not be read"
@@ -46,8 +47,9 @@ func (o *outcome) failed() string {
 	return "handler failed"
 }
 
-// classify reads the error of a run. ctx is the handler's context. What the handler says itself comes first; then what
-// was done to it; any other error is transient. A success is a success, even of a handler whose context has ended.
+// classify returns the meaning of an error. cause is the cause of the handler's context. A mark of
+// the handler decides first, then the cause. Any other error is transient. A nil error is a
+// success, even if the context has ended.
 func classify(cause, err error) outcome {
 	o := outcome{meaning: transient, class: idemtype.ClassFailed, err: err}
 	if after, ok := mark.Find(err, mark.RetryAfter); ok {

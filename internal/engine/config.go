@@ -51,13 +51,23 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() (problems []error) {
 	if c.Scope == "" {
-		problems = append(problems, errors.New("Config.Scope is empty: set it, usually to the consumer group"))
+		problems = append(
+			problems, errors.New("Config.Scope is empty: set it, usually to the consumer group"),
+		)
 	}
 	if c.Lease < time.Second {
-		problems = append(problems, fmt.Errorf("Config.Lease is %s, at least 1s is needed to renew it in time", c.Lease))
+		problems = append(
+			problems,
+			fmt.Errorf("Config.Lease is %s, at least 1s is needed to renew it in time", c.Lease),
+		)
 	}
 	if c.BusyWait < 0 || c.Grace < 0 || c.StoreTimeout < 0 {
-		problems = append(problems, errors.New("Config.BusyWait, Config.Grace and Config.StoreTimeout must not be negative"))
+		problems = append(
+			problems,
+			errors.New(
+				"Config.BusyWait, Config.Grace and Config.StoreTimeout must not be negative",
+			),
+		)
 	}
 	return problems
 }

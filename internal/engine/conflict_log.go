@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// conflictLog bounds what conflicts of one handler write.
+// conflictLog limits the log lines and the notes in the store about conflicts of one handler.
 type conflictLog struct {
 	mu       sync.Mutex
 	next     time.Time // of the log
@@ -13,11 +13,11 @@ type conflictLog struct {
 	nextNote time.Time // in the store
 }
 
-// conflictLogEvery is how often at most a conflict is logged for one handler.
+// conflictLogEvery is the shortest interval between two log lines of one handler.
 const conflictLogEvery = time.Minute
 
-// conflictNoteEvery is how often at most a conflict of one handler is noted in the store, so that a producer whose copies all
-// differ costs a hundredth of the time.
+// conflictNoteEvery is the shortest interval between two notes of one handler. A producer whose
+// copies all differ then costs a hundredth of the time.
 const conflictNoteEvery = 100 * time.Millisecond
 
 // admitNote reports whether a conflict may be noted in the store now.
@@ -31,14 +31,15 @@ func (l *conflictLog) admitNote(now time.Time) bool {
 	return true
 }
 
-// noteFailed lets the store rest: a note that fails costs a second.
+// noteFailed stops notes for a while, because a failed note takes a second.
 func (l *conflictLog) noteFailed(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.nextNote = now.Add(conflictLogEvery)
 }
 
-// admit reports whether a line may be logged now, and how many were left out before it.
+// admit reports whether a line may be logged now, and the number of lines that were left out
+// before.
 func (l *conflictLog) admit(now time.Time) (leftOut int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,18 +14,23 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// publishDeadLetter publishes until the dead letter is acknowledged (T-01), or until ctx or the wait budget of the call ends.
+// publishDeadLetter publishes until the broker has acknowledged the dead letter (T-01), or until
+// ctx or the wait budget of the call ends.
 func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, f failure) error {
 	m := f.Message
 	if p.cfg.Producer == nil {
-		return fmt.Errorf("%w: %s/%d/%d is to be dead-lettered (%s): %w", idemtype.ErrNoProducer, m.Topic, m.Partition, m.Offset, f.Class, f.err)
+		return fmt.Errorf(
+			"%w: %s/%d/%d is to be dead-lettered (%s): %w", idemtype.ErrNoProducer, m.Topic,
+			m.Partition, m.Offset, f.Class, f.err,
+		)
 	}
 	topic := p.DeadLetterTopicOf(m.Topic)
 	l, omitted := f.DeadLetter(topic), false
 	err := p.publish(ctx, budget, "dead letters", func(ctx context.Context) error {
 		err := p.produce(ctx, l)
 		if errors.Is(err, idemtype.ErrTooLarge) {
-			p.log.WarnContext(ctx, "dead letter too large, sending it without its value", messageAttrs(m, f.Key)...)
+			p.log.WarnContext(ctx, "dead letter too large, sending it without its value",
+				messageAttrs(m, f.Key)...)
 			l, omitted = f.Pointer(topic), true
 			err = p.produce(ctx, l)
 		}
@@ -33,7 +38,7 @@ func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, f
 			l.Time = time.Time{}
 			err = p.produce(ctx, l)
 		}
-		if errors.Is(err, idemtype.ErrTooLarge) { // there is nothing smaller: until somebody raises the limit
+		if errors.Is(err, idemtype.ErrTooLarge) { // a person must raise the limit
 			err = errors.New("dead letter without its value: " + p.errorText(err))
 		}
 		return err
@@ -41,24 +46,32 @@ func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, f
 	if err != nil {
 		return err
 	}
-	attrs := append(messageAttrs(m, f.Key), "class", f.Class, "dead_letter_topic", l.Topic, "error", p.errorText(f.err))
+	attrs := append(
+		messageAttrs(m, f.Key), "class", f.Class, "dead_letter_topic", l.Topic, "error",
+		p.errorText(f.err),
+	)
 	p.log.ErrorContext(ctx, "event dead-lettered", attrs...)
 	for _, o := range p.obs.deadLetter {
-		o.ObserveDeadLetter(ctx, observe.DeadLetterEvent{Group: p.cfg.Group, Message: m, Key: f.Key, Topic: l.Topic, Class: f.Class, Err: f.err, Omitted: omitted})
+		o.ObserveDeadLetter(ctx, observe.DeadLetterEvent{
+			Group: p.cfg.Group, Message: m, Key: f.Key, Topic: l.Topic, Class: f.Class,
+			Err: f.err, Omitted: omitted,
+		})
 	}
 	return nil
 }
 
-// publish calls send until that succeeds, or until ctx or the wait budget of the call ends. What is too large is not tried
-// again, if send says so.
-func (p *Processor) publish(ctx context.Context, budget *waitBudget, what string, send func(context.Context) error) error {
+// publish calls send until there is no error, the message is too large, or ctx or the wait budget
+// of the call ends.
+func (p *Processor) publish(
+	ctx context.Context, budget *waitBudget, what string, send func(context.Context) error,
+) error {
 	return p.producer.insist(ctx, budget, what, func() (bool, error) {
 		err := send(ctx)
 		return errors.Is(err, idemtype.ErrTooLarge), err
 	})
 }
 
-// produce sends one message. It outlives a stop by a moment, since a dead letter that was begun had better be finished.
+// produce publishes one message. A stop does not cancel a begun dead letter at once.
 func (p *Processor) produce(ctx context.Context, l *idemtype.Message) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), produceTimeout)
 	defer cancel()
@@ -68,8 +81,9 @@ func (p *Processor) produce(ctx context.Context, l *idemtype.Message) error {
 // produceTimeout bounds one attempt to send a dead letter.
 const produceTimeout = 10 * time.Second
 
-// deadLetterTask gives up a message that never comes to the store. Its dead letter has the key of the event, if that is known. A copy for a
-// later attempt is the exception: the store waits for it, so the dead letter has its position instead, to which it is replayed.
+// deadLetterTask publishes the dead letter of a message that never gets a claim. The dead letter
+// has the key of the event, if that is known. The dead letter of a copy has no key but the copy's
+// position, because the store waits for that copy; a replay goes to that position.
 func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
 	f := p.failure(t, outcome{class: t.class, err: t.err})
 	if c := t.copied; c != nil {
@@ -84,8 +98,8 @@ func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
 	return p.publishDeadLetter(ctx, t.budget, f)
 }
 
-// hints are what can be said of an event without an identity: what was found before something else was not, or what its record
-// says in the usual places, if no handler says where to look.
+// hints returns the ID and the type of an event without a valid identity, as far as they were
+// found. Without a handler the usual places are searched. Either may be empty.
 func (t *task) hints() (id, typ string) {
 	id, typ = t.id, t.typ
 	if t.route != nil {
@@ -112,7 +126,7 @@ func (t *task) hints() (id, typ string) {
 var usualID, usualType = identity.StandardID(), identity.StandardType()
 
 // deadLetterOnly publishes a dead letter of this copy. The record of the event in the store stays
-// as it is.
+// unchanged.
 func (p *Processor) deadLetterOnly(
 	ctx context.Context, t *task, class idemtype.Class, err error,
 ) (attemptResult, error) {
@@ -127,7 +141,9 @@ func (p *Processor) deadLetterOnly(
 }
 
 // deadLetterConflict dead-letters a copy with a different content.
-func (p *Processor) deadLetterConflict(ctx context.Context, t *task, a dedup.Answer) (attemptResult, error) {
+func (p *Processor) deadLetterConflict(
+	ctx context.Context, t *task, a dedup.Answer,
+) (attemptResult, error) {
 	t.permit.End(false)
 	s, err := p.deadLetterOnly(ctx, t, idemtype.ClassConflict, conflictError(a))
 	if err == nil {
@@ -144,7 +160,7 @@ func (p *Processor) DeadLetterTopicOf(topic string) string {
 	return p.cfg.DeadLetterTopic(topic)
 }
 
-// failure returns the event with its last error.
+// failure returns the event with the last error.
 func (p *Processor) failure(t *task, o outcome) failure {
 	now := time.Now()
 	if t.firstFailure.IsZero() {

@@ -7,12 +7,12 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// moment is what decide needs to know beside the history of the event.
+// moment is the situation of an event at a decision, beside the history.
 type moment struct {
 	now       time.Time
 	draw      float64       // from [0, 1), for the jitter of the back-off
-	claimed   bool          // a run under a claim, whose effect cannot be rolled back
-	unnamed   bool          // the error is about a call of several events and names none of them
+	claimed   bool          // a run under a claim; the effect cannot be rolled back
+	unnamed   bool          // the error of a call of several events does not name this one
 	retry     uint64        // the delayed retry that this is; zero: the original record
 	topic     time.Duration // delay of the retry topic that the record came from; zero: another topic
 	notBefore time.Time     // an earlier attempt asked to run no sooner
@@ -28,11 +28,11 @@ const (
 	actDelayedRetry                   // publish or defer the next attempt, record it as rescheduled, settle it
 	actDeadLetter                     // publish the dead letter, record it as dead, settle it
 	actReclaim                        // the claim is lost: claim again and follow the new answer
-	actIsolate                        // release the claim, run the event once more without others in its call
+	actIsolate                        // release the claim, run the event once more without others in the call
 	actGiveBack                       // release the claim, return an error
 )
 
-// action is what finish carries out.
+// action is the next step of an event, for finish.
 type action struct {
 	kind      actionKind
 	delay     time.Duration // pause of a retry in place; delay of a delayed retry
@@ -41,7 +41,8 @@ type action struct {
 	release   dedup.Outcome // of the claim; for a dead letter and a delayed retry: if it cannot be published
 }
 
-// decide chooses the next step. A transactional run leaves no doubt about its effect, because it was rolled back.
+// decide chooses the next step of an event. A transactional run leaves no doubt about the effect,
+// because a failed one was rolled back.
 func decide(o outcome, p *Policy, h *attempts, at moment) action {
 	switch {
 	case o.meaning == succeeded:
@@ -55,13 +56,13 @@ func decide(o outcome, p *Policy, h *attempts, at moment) action {
 	a := decideAttempt(o, p, h, at)
 	failed := a.kind == actRetry || a.kind == actDelayedRetry || a.kind == actDeadLetter
 	if at.unnamed && failed && o.meaning != notApplied && p.Uncertain == idemtype.RerunUncertain {
-		// The error does not say which events of the call had their effect (rule 2).
+		// The error does not name the events that had an effect (rule 2).
 		return action{kind: actIsolate, release: dedup.Unknown}
 	}
 	return a
 }
 
-// decideAttempt is decide for a run that began, or a reading that failed, and for an error about this event.
+// decideAttempt decides about a run that began, or a reading that failed.
 func decideAttempt(o outcome, p *Policy, h *attempts, at moment) action {
 	if at.claimed && p.Uncertain == idemtype.DeadLetterUncertain && o.inDoubt() {
 		return deadLetterAction(p)
@@ -84,8 +85,8 @@ func decideAttempt(o outcome, p *Policy, h *attempts, at moment) action {
 	return retryOrDelay(o, p, h, at)
 }
 
-// inDoubt reports whether the effect may have happened. Under at most once only nil and NotApplied leave no doubt (rule 5). A handler
-// that was left behind is still running: the next claim is answered with Uncertain.
+// inDoubt reports whether the effect may have happened. At most once, only nil and NotApplied leave
+// no doubt (rule 5). An abandoned handler still runs; the next claim gets the verdict Uncertain.
 func (o *outcome) inDoubt() bool {
 	switch o.meaning {
 	case transient, unknown, stopped:
@@ -97,7 +98,8 @@ func (o *outcome) inDoubt() bool {
 	return false
 }
 
-// retryOrDelay spends the retry policy: a number of runs, and a time in place. A delayed retry is one run.
+// retryOrDelay applies the limits of the retry policy: attempts, and time in place. A delayed retry
+// is one attempt.
 func retryOrDelay(o outcome, p *Policy, h *attempts, at moment) action {
 	runs := p.Retry.MaxAttempts
 	if at.retry > 0 {
@@ -114,7 +116,7 @@ func retryOrDelay(o outcome, p *Policy, h *attempts, at moment) action {
 	return action{kind: actRetry, delay: delay, release: dedup.Failed}
 }
 
-// delayOrDeadLetter chooses the next delayed retry of an event whose tries in place are spent.
+// delayOrDeadLetter chooses the next delayed retry of an event without retries in place.
 func delayOrDeadLetter(o outcome, p *Policy, at moment) action {
 	if p.Mode == Blocking || at.retry >= maxReschedules {
 		return deadLetterAction(p)
@@ -130,8 +132,9 @@ func delayOrDeadLetter(o outcome, p *Policy, at moment) action {
 	return a
 }
 
-// nextDelay returns the index of the next delay, or an index behind the last one if all were used. An event that must wait for longer
-// than the longest delay takes that delay again and again, without counting an attempt (rule 42).
+// nextDelay returns the index of the next delay, or len(p.Delays) after the last one. An event that
+// must wait for longer than the longest delay gets that delay again, without counting an attempt
+// (rule 42).
 func nextDelay(after time.Duration, p *Policy, at moment) (next int, counted bool) {
 	if p.Mode == KeyOrdered { // the store keeps any delay
 		return int(at.retry), true
@@ -147,7 +150,8 @@ func nextDelay(after time.Duration, p *Policy, at moment) (next int, counted boo
 			return i, true
 		}
 	}
-	if after <= p.Delays[len(p.Delays)-1] && !at.notBefore.After(at.now) { // it has run, and its delays are used up
+	if after <= p.Delays[len(p.Delays)-1] &&
+		!at.notBefore.After(at.now) { // the event has run with every delay
 		return next, true
 	}
 	return len(p.Delays) - 1, false
@@ -155,7 +159,8 @@ func nextDelay(after time.Duration, p *Policy, at moment) (next int, counted boo
 
 func deadLetterAction(p *Policy) action { return action{kind: actDeadLetter, release: p.failed()} }
 
-// failed is how a claim is released after a failure whose next step cannot be published.
+// failed returns the outcome for the release of a claim after a failure if the next step cannot be
+// published.
 func (p *Policy) failed() dedup.Outcome {
 	if p.Uncertain == idemtype.DeadLetterUncertain {
 		return dedup.Unknown
@@ -163,12 +168,13 @@ func (p *Policy) failed() dedup.Outcome {
 	return dedup.Failed
 }
 
-// note returns the history after an outcome. answers reports whether the store answers a probe; it counts for an outage only.
+// note returns the history after an outcome. answers reports whether the store answers a ping; it
+// counts only for an outage.
 func (h attempts) note(o outcome, p idemtype.RetryPolicy, now time.Time, answers bool) attempts {
 	switch {
 	case o.meaning != unavailable:
 		h.outages, h.downSince = 0, time.Time{}
-	case !answers: // the store is down: the event is not to blame, whatever was counted before
+	case !answers: // the store is down, so the event is not the cause
 		h.outages, h.downSince = min(h.outages, maxOutages), time.Time{}
 	case !o.marked:
 		h.outages++
@@ -188,11 +194,13 @@ func (h attempts) note(o outcome, p idemtype.RetryPolicy, now time.Time, answers
 	return h
 }
 
-// maxOutages is how often in a row the store may be unavailable to one event while it answers a probe (rule 18).
+// maxOutages limits how often in a row the store may be unavailable to one event although the store
+// answers a ping (rule 18).
 const maxOutages = 5
 
-// blamed reports whether an outage counts as a failure of the event. A few probes find an event that breaks its database (rule 18).
-// An error that the handler marks as [Unavailable] counts only after [RetryPolicy].Outage.
+// blamed reports whether an outage counts as a failure of the event. A few pings find an event that
+// breaks the database (rule 18). An error that the handler marks as unavailable counts after
+// RetryPolicy.Outage.
 func (h *attempts) blamed(o outcome, p idemtype.RetryPolicy, now time.Time) bool {
 	if !o.marked {
 		return h.outages > maxOutages
@@ -200,8 +208,8 @@ func (h *attempts) blamed(o outcome, p idemtype.RetryPolicy, now time.Time) bool
 	return p.Outage != idemtype.Forever && !h.downSince.IsZero() && now.Sub(h.downSince) >= p.Outage
 }
 
-// maxTakeovers is how many holders of a claim may die before their event counts as the cause, and maxStarts the same for
-// transactions, of which only the start can be recorded (rule 18).
+// maxTakeovers limits the holders of a claim that may die before the event counts as the cause.
+// maxStarts is the same for transactions, of which only the start can be recorded (rule 18).
 const (
 	maxTakeovers = 3
 	maxStarts    = 3
@@ -210,7 +218,7 @@ const (
 // attempts is the history of an event.
 type attempts struct {
 	attempt   int  // number of the current or last run, from 1
-	uncertain bool // an earlier run may have had its effect
+	uncertain bool // an earlier run may have had the effect
 	earlier   int  // runs that an earlier copy of the event has used
 	// failed runs of a transactional handler; the store counts those of a claimed handler
 	failures     int
@@ -220,7 +228,7 @@ type attempts struct {
 	blockedSince time.Time
 	// times in a row that the store was unavailable to the event but answered a probe
 	outages    int
-	downSince  time.Time // start of an outage that only the handler reports; zero if none
+	downSince  time.Time // start of an outage that only the handler reports; zero without one
 	rereads    int       // failed readings of this delivery
 	readerDown int       // waits for a dependency of the reading
 }

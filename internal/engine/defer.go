@@ -9,22 +9,31 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// This file is about handlers that are [KeyOrdered]: what waits in the store's table, and who takes it up again. Only
-// the owner of a partition puts events there and takes them out, so what it knows of them is what the table holds; should
-// another one take himself for the owner, the claim of each event keeps the two apart (rule 4).
+// This file defers events of KeyOrdered handlers: events wait in a table of the store behind a
+// failed event of their Kafka key. Only the owner of a partition changes its queues. If two workers
+// take themselves for the owner, the claim of each event keeps the two apart (rule 4).
 
-// deferredPartitionOf returns where an event would wait. Copies have the partition of the record they were made of.
+// deferredPartitionOf returns the partition that the event is deferred in. A copy has the partition
+// of its original record.
 func (p *Processor) deferredPartitionOf(t *task) *deferredPartition {
-	return p.deferredPartitions.of(deferredKey{dedup.DeferredPartition{Scope: t.request.Key.Scope, Topic: t.message.Topic, Partition: t.message.Partition}, t.access})
+	return p.deferredPartitions.of(
+		deferredKey{
+			dedup.DeferredPartition{
+				Scope: t.request.Key.Scope, Topic: t.message.Topic, Partition: t.message.Partition,
+			},
+			t.access,
+		},
+	)
 }
 
-// mustWait reports whether an event may not join a run that others have begun: it is not due, or waits for others of its
-// Kafka key.
+// mustWait reports whether an event may not join a group: the event is not due, or the Kafka key
+// may have a queue.
 func (p *Processor) mustWait(t *task) bool {
 	if t.due() > 0 {
 		return true
 	}
-	return t.route.Mode == KeyOrdered && t.deferred == nil && p.deferredPartitionOf(t).knows(p.OrderKey(t.message))
+	return t.route.Mode == KeyOrdered && t.deferred == nil &&
+		p.deferredPartitionOf(t).knows(p.OrderKey(t.message))
 }
 
 // maxDeferred limits the events that are deferred in one call of the store.
@@ -54,8 +63,9 @@ func (p *Processor) deferBehind(
 	return nil
 }
 
-// joinQueues puts events at the ends of their queues, but for those whose queue has ended meanwhile. An event that waits already
-// stays as it is; a copy of it with another content is dead-lettered, since nobody knows yet which of the two will count.
+// joinQueues appends events to their queues. An event without a queue, which may have ended
+// meanwhile, is left out. An event that is deferred already stays unchanged. A copy of it with
+// another content becomes a dead letter, because either content may count in the end.
 func (p *Processor) joinQueues(ctx context.Context, part *deferredPartition, tasks []*task) error {
 	others, err := p.joinAlike(ctx, part, tasks)
 	for _, t := range others {
@@ -63,14 +73,18 @@ func (p *Processor) joinQueues(ctx context.Context, part *deferredPartition, tas
 			return err
 		}
 		var s attemptResult
-		s, err = p.deadLetterConflict(ctx, t, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled})
+		s, err = p.deadLetterConflict(
+			ctx, t, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled},
+		)
 		t.settled = s.settled
 	}
 	return err
 }
 
-// joinAlike is join but for the copies with another content, which it returns.
-func (p *Processor) joinAlike(ctx context.Context, part *deferredPartition, tasks []*task) (others []*task, err error) {
+// joinAlike is joinQueues without the copies with another content, which it returns.
+func (p *Processor) joinAlike(
+	ctx context.Context, part *deferredPartition, tasks []*task,
+) (others []*task, err error) {
 	part.tableMu.Lock()
 	defer part.tableMu.Unlock()
 	waiting := make([]*task, 0, len(tasks))
@@ -97,7 +111,10 @@ func (p *Processor) joinAlike(ctx context.Context, part *deferredPartition, task
 		case !some:
 			known[t.request.Key] = deferredContent{t.request.Fingerprint, t.request.Origin}
 		}
-		deferred, err := newDeferred(t, p.OrderKey(t.message), deadletter.Event{Key: t.request.Key, Position: t.request.Position}, 0)
+		deferred, err := newDeferred(
+			t, p.OrderKey(t.message),
+			deadletter.Event{Key: t.request.Key, Position: t.request.Position}, 0,
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -115,15 +132,17 @@ func (p *Processor) joinAlike(ctx context.Context, part *deferredPartition, task
 	return others, nil
 }
 
-// deferredContent is what is compared of an event that waits already.
+// deferredContent identifies the content of a deferred event.
 type deferredContent struct {
 	content dedup.Fingerprint
-	origin  dedup.Origin // of the record itself, whose content may have been repaired since
+	origin  dedup.Origin // the record; a person may have repaired the content
 }
 
-// deferredOf returns what is known of those of some events that wait already. A fingerprint that cannot be made is none: it is not
-// compared.
-func (p *Processor) deferredOf(ctx context.Context, part *deferredPartition, tasks []*task) (map[dedup.Key]deferredContent, error) {
+// deferredOf returns the contents of those events that are deferred already. An event without a
+// readable fingerprint is not compared.
+func (p *Processor) deferredOf(
+	ctx context.Context, part *deferredPartition, tasks []*task,
+) (map[dedup.Key]deferredContent, error) {
 	known := make(map[dedup.Key]deferredContent)
 	routes := make(map[dedup.Key]*bound)
 	var keys []dedup.Key
@@ -137,21 +156,34 @@ func (p *Processor) deferredOf(ctx context.Context, part *deferredPartition, tas
 		return known, nil
 	}
 	var found []dedup.Deferred
-	err := tasks[0].access.repeat(ctx, tasks[0].budget, "look for deferred events", func(ctx context.Context) (err error) {
-		found, err = part.deferrer.DeferredOf(ctx, part.id.Scope, part.id.Topic, keys...)
-		return err
-	})
+	err := tasks[0].access.repeat(
+		ctx,
+		tasks[0].budget,
+		"look for deferred events",
+		func(ctx context.Context) (err error) {
+			found, err = part.deferrer.DeferredOf(ctx, part.id.Scope, part.id.Topic, keys...)
+			return err
+		},
+	)
 	for _, e := range found {
 		d := deferredContent{origin: e.Origin}
 		if m, _, err := fromDeferred(e); err == nil {
-			_ = guard(func() (err error) { d.content, err = routes[e.Key].fingerprintOf(m); return err })
+			_ = guard(
+				func() (err error) { d.content, err = routes[e.Key].fingerprintOf(m); return err },
+			)
 		}
 		known[e.Key] = d
 	}
 	return known, err
 }
 
-// deferAll writes to the table until that succeeds.
-func (p *Processor) deferAll(ctx context.Context, budget *waitBudget, access *storeAccess, part *deferredPartition, events []dedup.Deferred) error {
-	return access.repeat(ctx, budget, "defer", func(ctx context.Context) error { return part.deferrer.Defer(ctx, part.id, events) })
+// deferAll writes events to the table until the store answers.
+func (p *Processor) deferAll(
+	ctx context.Context, budget *waitBudget, access *storeAccess, part *deferredPartition,
+	events []dedup.Deferred,
+) error {
+	return access.repeat(
+		ctx, budget, "defer",
+		func(ctx context.Context) error { return part.deferrer.Defer(ctx, part.id, events) },
+	)
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file puts failing events of [KeyOrdered] handlers where their next attempt is.
+// This file defers failing events of KeyOrdered handlers for their next attempt.
 
-// deferEvent puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
+// deferEvent puts a failing event at the head of a queue. An event that came from a queue goes back
+// to the head.
 func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Event) error {
 	wait := max(t.action.delay, time.Until(next.NotBefore))
 	e, err := newDeferred(t, p.OrderKey(t.message), next, wait)
@@ -20,7 +21,7 @@ func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Eve
 		return err
 	}
 	if t.deferred != nil {
-		e.Key, e.Queue = t.deferred.head.Key, t.deferred.head.Queue // as they were when it was deferred, whatever this release makes of it
+		e.Key, e.Queue = t.deferred.head.Key, t.deferred.head.Queue // unchanged, even if this release computes others
 		return p.postpone(ctx, t, e)
 	}
 	part := p.deferredPartitionOf(t)
@@ -37,7 +38,9 @@ func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Eve
 		if there {
 			break
 		}
-		reason := fmt.Errorf("%w: defer: event %s was taken out of its queue meanwhile", dedup.ErrUnavailable, e.Key)
+		reason := fmt.Errorf(
+			"%w: defer: event %s was taken out of its queue meanwhile", dedup.ErrUnavailable, e.Key,
+		)
 		if stop := t.budget.wait(ctx, outageWait(try), reason); stop != nil {
 			return stop
 		}
@@ -46,18 +49,27 @@ func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Eve
 	return nil
 }
 
-// deferredAsNext makes sure that a failing event, which was deferred a moment ago, waits for its next attempt. The store keeps an event in
-// one queue: a copy of it may be there already, behind another event, even under another Kafka key. That copy waits for the attempt that
-// has just failed, and the store would let nothing of that position run any longer. So the copy gives way to the next attempt, in its
-// place. there is false if the event is not deferred any longer.
-func (p *Processor) deferredAsNext(ctx context.Context, t *task, part *deferredPartition, e dedup.Deferred) (there bool, err error) {
+// deferredAsNext makes sure that a deferred failing event waits for the next attempt. The store
+// keeps an event in one queue. A copy may be deferred already, behind another event or under
+// another Kafka key, for the attempt that has just failed. The store would refuse that position, so
+// the next attempt replaces the copy. there is false if the event is not deferred any longer.
+func (p *Processor) deferredAsNext(
+	ctx context.Context, t *task, part *deferredPartition, e dedup.Deferred,
+) (there bool, err error) {
 	var at dedup.DeferredPartition
 	var found dedup.Deferred
 	var ok bool
-	err = t.access.repeat(ctx, t.budget, "look for a deferred event", func(ctx context.Context) (err error) {
-		at, found, ok, err = part.deferrer.FindDeferred(ctx, part.id.Scope, part.id.Topic, e.Key)
-		return err
-	})
+	err = t.access.repeat(
+		ctx,
+		t.budget,
+		"look for a deferred event",
+		func(ctx context.Context) (err error) {
+			at, found, ok, err = part.deferrer.FindDeferred(
+				ctx, part.id.Scope, part.id.Topic, e.Key,
+			)
+			return err
+		},
+	)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -81,23 +93,33 @@ func (p *Processor) deferredAsNext(ctx context.Context, t *task, part *deferredP
 	return true, nil
 }
 
-// deadLetterOtherContent dead-letters a deferred copy if it has another content than the event that takes its place.
-func (p *Processor) deadLetterOtherContent(ctx context.Context, t *task, copied dedup.Deferred) error {
-	if copied.Position.Generation != 0 || copied.Origin.Same(t.request.Origin) { // what was replayed may have been repaired
+// deadLetterOtherContent publishes a dead letter of a deferred copy whose content differs from that
+// of the event that replaces it.
+func (p *Processor) deadLetterOtherContent(
+	ctx context.Context, t *task, copied dedup.Deferred,
+) error {
+	if copied.Position.Generation != 0 ||
+		copied.Origin.Same(t.request.Origin) { // a replayed event may have been repaired
 		return nil
 	}
 	m, content, ok := contentOf(t.route, copied)
 	if !ok || !dedup.Differ(content, t.request.Fingerprint) {
 		return nil
 	}
-	other := &task{message: m, reading: reading{route: t.route, access: t.access, request: t.request}, budget: t.budget}
+	other := &task{
+		message: m, reading: reading{route: t.route, access: t.access, request: t.request},
+		budget: t.budget,
+	}
 	other.request.Fingerprint, other.request.Position = content, copied.Position
-	_, err := p.deadLetterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled, First: t.request.Origin})
+	_, err := p.deadLetterConflict(
+		ctx, other,
+		dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled, First: t.request.Origin},
+	)
 	return err
 }
 
-// postpone leaves an event at the head of its queue for the next attempt. If it is not there any longer, a person has taken
-// it away, and the store knows.
+// postpone leaves an event at the head of the queue for the next attempt. An event that is not in
+// the queue any longer was removed by a person.
 func (p *Processor) postpone(ctx context.Context, t *task, e dedup.Deferred) error {
 	part := t.deferred.part
 	err := t.access.repeat(ctx, t.budget, "postpone", func(ctx context.Context) error {

@@ -7,10 +7,14 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// mayJoin returns the events that may be deferred, in their order. A deferred event is never too old (rule 8), so its age must be
-// judged before: an event that is too old is claimed instead, where its handler's policy decides. An event that is
-// done is settled here, since the store may have forgotten that by the time its queue goes on. All others may join.
-func (p *Processor) mayJoin(ctx context.Context, part *deferredPartition, tasks []*task) ([]*task, error) {
+// mayJoin returns the events that may be deferred, in their order.
+//
+// A deferred event is never too old (rule 8), so its age is judged here. An event that is too old
+// is claimed instead, and the policy of the handler decides. An event that is done is settled here,
+// because the store may have deleted the record when the queue goes on. All others may be deferred.
+func (p *Processor) mayJoin(
+	ctx context.Context, part *deferredPartition, tasks []*task,
+) ([]*task, error) {
 	answers := make(map[*task]dedup.Answer, len(tasks))
 	for _, tx := range []bool{false, true} {
 		if err := p.lookAt(ctx, tx, tasks, answers); err != nil {
@@ -38,8 +42,11 @@ func (p *Processor) mayJoin(ctx context.Context, part *deferredPartition, tasks 
 	return joins, nil
 }
 
-// lookAt asks the store what it knows of events of transactional handlers, or of the others, in one call.
-func (p *Processor) lookAt(ctx context.Context, tx bool, tasks []*task, answers map[*task]dedup.Answer) error {
+// lookAt asks the store for the state of events, either of transactional handlers or of the others,
+// in one call.
+func (p *Processor) lookAt(
+	ctx context.Context, tx bool, tasks []*task, answers map[*task]dedup.Answer,
+) error {
 	var asked []*task
 	for _, t := range tasks {
 		if (t.tx != nil) == tx {
@@ -56,12 +63,17 @@ func (p *Processor) lookAt(ctx context.Context, tx bool, tasks []*task, answers 
 	}
 	byKey := func(x, y *task) int { return x.request.Key.Compare(y.request.Key) }
 	slices.SortStableFunc(asked, byKey)
-	first := slices.CompactFunc(slices.Clone(asked), func(x, y *task) bool { return x.request.Key == y.request.Key })
+	first := slices.CompactFunc(
+		slices.Clone(asked), func(x, y *task) bool { return x.request.Key == y.request.Key },
+	)
 	reqs, got := make([]dedup.Request, len(first)), make([]dedup.Answer, len(first))
 	for i, t := range first {
 		reqs[i] = t.request
 	}
-	err := access.repeat(ctx, asked[0].budget, "look before deferral", func(ctx context.Context) error { return look(ctx, reqs, got) })
+	err := access.repeat(
+		ctx, asked[0].budget, "look before deferral",
+		func(ctx context.Context) error { return look(ctx, reqs, got) },
+	)
 	if err != nil {
 		return err
 	}
@@ -73,10 +85,19 @@ func (p *Processor) lookAt(ctx context.Context, tx bool, tasks []*task, answers 
 }
 
 // isDeferred reports whether an event is deferred already.
-func (p *Processor) isDeferred(ctx context.Context, part *deferredPartition, t *task) (deferred bool, err error) {
-	err = t.access.repeat(ctx, t.budget, "look for a deferred event", func(ctx context.Context) (err error) {
-		_, _, deferred, err = part.deferrer.FindDeferred(ctx, part.id.Scope, part.id.Topic, t.request.Key)
-		return err
-	})
+func (p *Processor) isDeferred(
+	ctx context.Context, part *deferredPartition, t *task,
+) (deferred bool, err error) {
+	err = t.access.repeat(
+		ctx,
+		t.budget,
+		"look for a deferred event",
+		func(ctx context.Context) (err error) {
+			_, _, deferred, err = part.deferrer.FindDeferred(
+				ctx, part.id.Scope, part.id.Topic, t.request.Key,
+			)
+			return err
+		},
+	)
 	return deferred, err
 }

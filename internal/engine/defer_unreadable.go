@@ -8,8 +8,8 @@ import (
 	"github.com/idem-go/idem/internal/mark"
 )
 
-// noHandler returns why there is no handler for a deferred event, if that can be said without running anything. A function of the
-// user that cannot say now is asked again when the event runs.
+// noHandler returns the reason why a deferred event has no handler. The result is nil if a function
+// of the user is unavailable now; that function is called again when the event runs.
 func (p *Processor) noHandler(deferred *dedup.Deferred) error {
 	m, _, err := fromDeferred(*deferred)
 	if err != nil {
@@ -26,19 +26,28 @@ func (p *Processor) noHandler(deferred *dedup.Deferred) error {
 	return fmt.Errorf("nobody handles the type %q any longer", deferred.Key.Type)
 }
 
-// giveUpUnreadable dead-letters an event of a transactional handler, unless the store says that nothing is left to be done: it may
-// have been given up or handled before.
-func (p *Processor) giveUpUnreadable(ctx context.Context, t *task, o outcome) (attemptResult, error) {
+// giveUpUnreadable publishes the dead letter of an unreadable event of a transactional handler. If
+// the store knows the event as dead or done, that answer is followed instead.
+func (p *Processor) giveUpUnreadable(
+	ctx context.Context, t *task, o outcome,
+) (attemptResult, error) {
 	if look := t.access.look(true); look != nil {
 		var a [1]dedup.Answer
-		err := t.access.repeat(ctx, t.budget, "look before giving up", func(ctx context.Context) error {
-			return look(ctx, []dedup.Request{t.request}, a[:])
-		})
+		err := t.access.repeat(
+			ctx,
+			t.budget,
+			"look before giving up",
+			func(ctx context.Context) error {
+				return look(ctx, []dedup.Request{t.request}, a[:])
+			},
+		)
 		if err != nil {
 			return attemptResult{}, err
 		}
 		if a[0].Verdict != 0 {
-			return p.settleAnswer(ctx, t, a[0], verdict(a[0], &t.route.Policy, &t.attempts, t.facts(a[0])))
+			return p.settleAnswer(
+				ctx, t, a[0], verdict(a[0], &t.route.Policy, &t.attempts, t.facts(a[0])),
+			)
 		}
 	}
 	return p.finishRefused(ctx, t, o)

@@ -9,7 +9,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// deferredPartitions are what waits, by partition.
+// deferredPartitions has the queues of deferred events, by partition.
 type deferredPartitions struct {
 	version atomic.Uint64 // grows when a queue begins, or is found
 	mu      sync.Mutex
@@ -22,21 +22,21 @@ type deferredKey struct {
 	access *storeAccess
 }
 
-// deferredPartition is what waits of one partition.
+// deferredPartition has the queues of one partition.
 type deferredPartition struct {
 	all      *deferredPartitions
 	id       dedup.DeferredPartition
 	deferrer dedup.Deferrer
 
-	tableMu sync.Mutex // held over a change of the table, so that a queue does not end while somebody joins it
+	tableMu sync.Mutex // held during a change of the table, so that no event joins a queue that ends
 
 	mu     sync.Mutex
 	loaded bool
-	queues map[string]struct{} // what waits by Kafka key; what is not in the table may still be here, not the reverse
+	queues map[string]struct{} // by Kafka key; may have a queue that the table has not, never the reverse
 	wake   chan struct{}
 }
 
-// begin forgets what was known of a partition.
+// begin forgets the queues of a partition, which another worker may have changed.
 func (d *deferredPartitions) begin(topic string, partition int32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,10 @@ func (d *deferredPartitions) of(at deferredKey) *deferredPartition {
 	defer d.mu.Unlock()
 	part := d.byID[at]
 	if part == nil {
-		part = &deferredPartition{all: d, id: at.DeferredPartition, deferrer: at.access.store.(dedup.Deferrer), wake: make(chan struct{}, 1)}
+		part = &deferredPartition{
+			all: d, id: at.DeferredPartition, deferrer: at.access.store.(dedup.Deferrer),
+			wake: make(chan struct{}, 1),
+		}
 		if d.byID == nil {
 			d.byID = make(map[deferredKey]*deferredPartition)
 		}
@@ -63,7 +66,7 @@ func (d *deferredPartitions) of(at deferredKey) *deferredPartition {
 	return part
 }
 
-// load asks once what waits.
+// load reads the queues of the partition, once.
 func (d *deferredPartition) load(ctx context.Context) error {
 	d.tableMu.Lock()
 	defer d.tableMu.Unlock()
@@ -98,7 +101,7 @@ func (d *deferredPartition) isLoaded() bool {
 	return d.loaded
 }
 
-// signal lets the table be looked at.
+// signal wakes the runner of the partition.
 func (d *deferredPartition) signal() {
 	select {
 	case d.wake <- struct{}{}:
@@ -113,7 +116,7 @@ func (d *deferredPartition) has(queue string) bool {
 	return ok
 }
 
-// knows reports whether a queue waits, or that it is not known what does.
+// knows reports whether a queue exists, or whether the queues are not loaded.
 func (d *deferredPartition) knows(queue string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

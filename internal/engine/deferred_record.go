@@ -31,7 +31,7 @@ type deferredRecord struct {
 	NotBefore millis         `json:"not_before"`
 }
 
-// millis is a time as Kafka has it: milliseconds since 1970, whatever the year. Null is none.
+// millis is a time in Kafka's unit: milliseconds since 1970. Null is the zero time.
 type millis struct{ ms *int64 }
 
 func toMillis(t time.Time) millis {
@@ -57,7 +57,9 @@ func (m *millis) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &m.ms)
 // recordVersion is written with each record; another one is not read (rule 35).
 const recordVersion = 1
 
-func newDeferred(t *task, queue string, e deadletter.Event, wait time.Duration) (dedup.Deferred, error) {
+func newDeferred(
+	t *task, queue string, e deadletter.Event, wait time.Duration,
+) (dedup.Deferred, error) {
 	m := t.message
 	r := deferredRecord{
 		V: recordVersion, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: toMillis(m.Time), Key: m.Key, Value: m.Value,
@@ -77,16 +79,21 @@ func newDeferred(t *task, queue string, e deadletter.Event, wait time.Duration) 
 	}, nil
 }
 
-// fromDeferred returns the message of a deferred event, and its history.
+// fromDeferred returns the message of a deferred event, and the history.
 func fromDeferred(e dedup.Deferred) (*idemtype.Message, *copied, error) {
 	var r deferredRecord
 	if err := json.Unmarshal(e.Data, &r); err != nil {
 		return nil, nil, fmt.Errorf("deferred event %s: %w", e.Key, err)
 	}
 	if r.V != recordVersion {
-		return nil, nil, fmt.Errorf("deferred event %s was written by another release (version %d)", e.Key, r.V)
+		return nil, nil, fmt.Errorf(
+			"deferred event %s was written by another release (version %d)", e.Key, r.V,
+		)
 	}
-	m := &idemtype.Message{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time.time(), Key: r.Key, Value: r.Value}
+	m := &idemtype.Message{
+		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time.time(), Key: r.Key,
+		Value: r.Value,
+	}
 	for i, name := range r.HeaderNames {
 		m.Headers = append(m.Headers, idemtype.Header{Key: string(name), Value: r.Headers[i]})
 	}
@@ -95,8 +102,11 @@ func fromDeferred(e dedup.Deferred) (*idemtype.Message, *copied, error) {
 	}}, nil
 }
 
-// contentOf returns the message of a deferred event and its content. ok is false if it cannot be compared.
-func contentOf(route *bound, e dedup.Deferred) (m *idemtype.Message, content dedup.Fingerprint, ok bool) {
+// contentOf returns the message of a deferred event and its fingerprint. ok is false if the event
+// cannot be read.
+func contentOf(
+	route *bound, e dedup.Deferred,
+) (m *idemtype.Message, content dedup.Fingerprint, ok bool) {
 	var err error
 	m, _, err = fromDeferred(e)
 	if err == nil {

@@ -10,11 +10,10 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// This file is about attempts that do not hold up the lane: where a failing event goes when its tries in place are spent,
-// and how it gets there so that at most one copy of each attempt can ever run (rule 3).
+// This file makes delayed retries: the place of the next attempt of a failing event, and the order
+// of steps that lets at most one copy of each attempt run (rule 3).
 
-// RetryDelays returns the delays of all handlers with [RetryTopics], ascending: a consumer reads [deadletter.RetryTopic] of each of its
-// topics for each of them.
+// RetryDelays returns the delays of all handlers with retry topics, ascending.
 func (p *Processor) RetryDelays() []time.Duration {
 	var delays []time.Duration
 	for _, g := range p.routes.groups {
@@ -28,7 +27,7 @@ func (p *Processor) RetryDelays() []time.Duration {
 	return slices.Compact(delays)
 }
 
-// next returns the event for its next attempt.
+// next returns the event for the next attempt.
 func (p *Processor) next(t *task, o outcome) deadletter.Event {
 	e := p.failure(t, o).Event
 	e.Attempts = t.earlier
@@ -41,8 +40,9 @@ func (p *Processor) next(t *task, o outcome) deadletter.Event {
 	return e
 }
 
-// publishCopy brings the event to the place of its next attempt, before the store knows of it. If that is not recorded, the store
-// accepts the copy all the same, and the record follows it. An error that matches [ErrTooLarge] says that no topic takes it.
+// publishCopy brings the event to the place of the next attempt, before the store records that. If
+// the record fails, the store still accepts the copy, and the record follows. An error that matches
+// [idemtype.ErrTooLarge] means that no topic accepts the copy.
 func (p *Processor) publishCopy(ctx context.Context, t *task, o outcome) error {
 	e := p.next(t, o)
 	if t.route.Mode == KeyOrdered {
@@ -50,10 +50,16 @@ func (p *Processor) publishCopy(ctx context.Context, t *task, o outcome) error {
 	}
 	if p.cfg.Producer == nil {
 		m := t.message
-		return fmt.Errorf("%w: %s/%d/%d is to be tried again later: %w", idemtype.ErrNoProducer, m.Topic, m.Partition, m.Offset, o.err)
+		return fmt.Errorf(
+			"%w: %s/%d/%d is to be tried again later: %w", idemtype.ErrNoProducer, m.Topic,
+			m.Partition, m.Offset, o.err,
+		)
 	}
 	c := e.Copy(t.action.delay)
-	err := p.publish(ctx, t.budget, "later attempts", func(ctx context.Context) error { return p.produce(ctx, c) })
+	err := p.publish(
+		ctx, t.budget, "later attempts",
+		func(ctx context.Context) error { return p.produce(ctx, c) },
+	)
 	if err == nil {
 		p.notifyRescheduled(ctx, t, o, c.Topic)
 	}

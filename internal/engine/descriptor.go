@@ -10,15 +10,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Register says in the stores who consumes what, and by which recipe each type's events are told apart, before the first
-// event: a recipe that has changed, or a group that begins anew under another scope, would make every event of the
-// backlog new again (rules 7 and 14). A consumer calls it at its start. r.Scope and r.Recipes are filled in for each
-// store and scope that handlers use; r.Group defaults to [Config].Group. Stores that are no [dedup.Registrar] are
-// skipped.
-//
-// Errors are joined, one for each store and scope that refuses; they match [dedup.ErrIdentityChanged],
-// [dedup.ErrOtherScope], or [dedup.ErrUnavailable], with which it is to be called again. What other stores have recorded
-// stays recorded.
+// Register records the group and the extractors of each event type in the stores. Changed
+// extractors, or another scope, would make every event of the backlog new (rules 7 and 14).
 func (p *Processor) Register(ctx context.Context, r dedup.Registration) error {
 	r.Group = cmp.Or(r.Group, p.cfg.Group)
 	var errs []error
@@ -34,9 +27,7 @@ func (p *Processor) Register(ctx context.Context, r dedup.Registration) error {
 	return errors.Join(errs...)
 }
 
-// RecordProgress says in the stores how far the group has consumed, for each scope that handlers use: a store that
-// forgets in consumed time needs to know ([dedup.ProgressRecorder]); others are skipped. Errors are joined; nothing is
-// lost by them but time.
+// RecordProgress records the progress of the group in the stores, for each scope of the handlers.
 func (p *Processor) RecordProgress(ctx context.Context, progress []dedup.Progress) error {
 	var errs []error
 	for _, place := range p.places() {
@@ -62,7 +53,10 @@ func (p *Processor) places() (all []storeScope) {
 		}
 	}
 	slices.SortFunc(all, func(a, b storeScope) int {
-		return cmp.Or(slices.Index(p.stores, a.access)-slices.Index(p.stores, b.access), cmp.Compare(a.scope, b.scope))
+		return cmp.Or(
+			slices.Index(p.stores, a.access)-slices.Index(p.stores, b.access),
+			cmp.Compare(a.scope, b.scope),
+		)
 	})
 	return all
 }
@@ -82,7 +76,8 @@ func (p *Processor) handlers(yield func(*bound) bool) {
 	}
 }
 
-// recipes has one text for each type. Handlers of one type that find it in different places share it, sorted.
+// recipes returns one text for each type. Handlers of one type with different extractors share a
+// text, sorted.
 func (p *Processor) recipes(at storeScope) map[string]string {
 	words := make(map[string][]string)
 	for b := range p.handlers {
@@ -98,9 +93,9 @@ func (p *Processor) recipes(at storeScope) map[string]string {
 	return all
 }
 
-// recipe says where type, ID and tenant of an event come from. It is the same text as long as they come from the same
-// places, and is kept in stores: changing a word changes the identity of everybody's events. mixed says that other handlers of the
-// type find identities of another form.
+// recipe describes the extractors of type, ID and tenant. Stores keep the text: a changed word
+// would make every event new. mixed is true if other handlers of the type find identities of
+// another form.
 func (s *Settings) recipe(mixed bool) string {
 	id := " id="
 	if mixed {

@@ -7,14 +7,15 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// panicked is the error for a handler that did not return: it panicked, or ended its goroutine (value is nil).
+// panicked returns the error for a handler that panicked, or that ended its goroutine (value is
+// nil).
 func panicked(value any) error {
 	stack := debug.Stack()
 	return &idemtype.PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]}
 }
 
-// guard turns a panic of the user's functions that look into a message into an error: they run before the store knows of
-// the event, so that nothing would ever stop it from killing one process after another (K-23).
+// guard turns a panic of a user's function that reads a message into an error. Such a function runs
+// before the store knows the event, so the crash guard could not stop a loop of crashes (K-23).
 func guard(fn func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -25,8 +26,8 @@ func guard(fn func() error) (err error) {
 	return fn()
 }
 
-// userError is an error of a user's function that matches ErrAbandoned: something of its own was left behind, and nothing of this
-// processor, its lanes or its stores. It matches all else that err matches.
+// userError is an error of a user's function that matches ErrAbandoned. The function has abandoned
+// work of its own, and the processor has not. userError matches all other errors that err matches.
 type userError struct{ err error }
 
 func (e *userError) Error() string { return e.err.Error() }
@@ -45,7 +46,7 @@ func userErr(err error) error {
 	return err
 }
 
-// callError says which call failed.
+// callError is the error of one call of a transaction.
 type callError struct {
 	call int
 	err  error

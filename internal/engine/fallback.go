@@ -8,8 +8,16 @@ import (
 )
 
 // runNotFound calls the router's fallback, with the default retries.
-func (p *Processor) runNotFound(ctx context.Context, m *idemtype.Message, budget *waitBudget) (came observe.Settlement, err error) {
-	t := &task{message: m, budget: budget, reading: reading{claimed: true, route: &bound{Handler: &Handler{Settings: DefaultSettings()}}}}
+func (p *Processor) runNotFound(
+	ctx context.Context, m *idemtype.Message, budget *waitBudget,
+) (came observe.Settlement, err error) {
+	t := &task{
+		message: m,
+		budget:  budget,
+		reading: reading{
+			claimed: true, route: &bound{Handler: &Handler{Settings: DefaultSettings()}},
+		},
+	}
 	t.route.Call = func(ctx context.Context, _ any, _ []Input) error { return p.routes.notFound(ctx, m) }
 	for waits := 0; ; {
 		t.attempt = t.failures + 1

@@ -13,8 +13,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// judge adds the outcome to the history of the event and decides the next step. unnamed is true if
-// the error belongs to a call of several events and names none of them.
+// judge adds the outcome to the history of the event and decides the next step. unnamed is true for
+// the error of a call of several events that does not name this one.
 func (p *Processor) judge(ctx context.Context, t *task, o outcome, unnamed bool) {
 	answers := o.meaning == unavailable && !o.refused && t.access.reachable(ctx)
 	at := t.moment(time.Now(), unnamed)
@@ -71,7 +71,9 @@ func (p *Processor) finish(
 }
 
 // giveUp dead-letters an event and records that.
-func (p *Processor) giveUp(hard context.Context, t *task, o outcome, rec recorder) (attemptResult, error) {
+func (p *Processor) giveUp(
+	hard context.Context, t *task, o outcome, rec recorder,
+) (attemptResult, error) {
 	if err := p.publishDeadLetter(hard, t.budget, p.failure(t, o)); err != nil {
 		rec.release(hard, t, t.action.release)
 		return attemptResult{}, err
@@ -81,8 +83,8 @@ func (p *Processor) giveUp(hard context.Context, t *task, o outcome, rec recorde
 	return attemptResult{settled: settled}, err
 }
 
-// reschedule publishes or defers the next attempt and records that. An event whose copy is too
-// large is dead-lettered.
+// reschedule publishes or defers the next attempt and records that. An event with a copy that is
+// too large is dead-lettered.
 func (p *Processor) reschedule(
 	hard context.Context, t *task, o outcome, rec recorder,
 ) (attemptResult, error) {
@@ -101,10 +103,12 @@ func (p *Processor) reschedule(
 
 func (p *Processor) reason(o outcome) string {
 	class := string(o.class) + ": "
-	return safetext.Cut(class+strings.TrimPrefix(p.errorText(o.err), class), dedup.MaxReason) // a permanent error says so itself
+	return safetext.Cut(
+		class+strings.TrimPrefix(p.errorText(o.err), class), dedup.MaxReason,
+	) // the text of a permanent error begins with its class
 }
 
-// interrupted is the error for an event whose run was cut short.
+// interrupted returns the error for an event with an interrupted run.
 func interrupted(ctx context.Context, t *task, o outcome) error {
 	if cause := stopCause(ctx); ctx.Err() != nil {
 		return fmt.Errorf("event %s: %w: %w", t.request.Key, cause, o.err)

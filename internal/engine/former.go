@@ -7,31 +7,38 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file settles the key that an event had before its identity was changed, with Tenant for instance. A copy of such an event says the
-// old key, and the store waits for that copy under the old key for as long as it keeps the record.
+// This file settles the former key of an event with a changed identity, with Tenant for example.
+// A copy of such an event has the former key, and the store waits for the copy under that key.
 
-// formerKey returns the key under which a copy was made, if the event has another one now. Headers of copies mean something in the group's own
-// topics only, and never reach another scope.
+// formerKey returns the key of a copy, if the event has another key now. Headers of copies count
+// only in topics of the group, and never reach another scope.
 func (t *task) formerKey() (dedup.Key, bool) {
 	c := t.copied
 	if c == nil || c.topic == "" || t.shadow || c.Position == (dedup.Position{}) {
 		return dedup.Key{}, false
 	}
-	return c.Key, c.Key.ID != "" && c.Key != t.request.Key && c.Key.Scope == t.request.Key.Scope && c.Key.Validate() == nil
+	return c.Key, c.Key.ID != "" && c.Key != t.request.Key && c.Key.Scope == t.request.Key.Scope &&
+		c.Key.Validate() == nil
 }
 
-// settleFormer settles the former key of an event that is settled under its present one. It asks until the store answers.
+// settleFormer settles the former key of an event that is settled under the present key.
 func (p *Processor) settleFormer(ctx context.Context, d *task) error {
 	key, ok := d.formerKey()
 	operator, can := d.access.store.(dedup.Operator)
 	if !ok || !can {
 		return nil
 	}
-	what := fmt.Sprintf("event %s had the key %s before, which could not be settled", d.request.Key, key)
-	return d.access.repeat(ctx, d.budget, what, func(ctx context.Context) error { return endFormer(ctx, operator, d, key) })
+	what := fmt.Sprintf(
+		"event %s had the key %s before, which could not be settled", d.request.Key, key,
+	)
+	return d.access.repeat(
+		ctx, d.budget, what,
+		func(ctx context.Context) error { return endFormer(ctx, operator, d, key) },
+	)
 }
 
-// endFormer discards a key that waits for just this copy. A key that waits for another copy, or that is not known, is left as it is.
+// endFormer discards a key that waits for this copy. A key that waits for another copy, or that is
+// unknown, stays unchanged.
 func endFormer(ctx context.Context, operator dedup.Operator, d *task, key dedup.Key) error {
 	records, err := operator.Inspect(ctx, key)
 	if err != nil {
@@ -43,7 +50,10 @@ func endFormer(ctx context.Context, operator dedup.Operator, d *task, key dedup.
 			if d.ending == endDone {
 				became = "handled as"
 			}
-			return operator.Discard(ctx, key, d.route.Retention, fmt.Sprintf("its identity has changed, %s %s", became, d.request.Key))
+			return operator.Discard(
+				ctx, key, d.route.Retention,
+				fmt.Sprintf("its identity has changed, %s %s", became, d.request.Key),
+			)
 		}
 	}
 	return nil

@@ -14,13 +14,13 @@ import (
 type eventGroup struct {
 	batch    *batch
 	ctx      context.Context // context of the batch, or the one that observers derived from it
-	failure  error           // why the group settled nothing, for observers
+	failure  error           // reason why the group settled no event, for observers
 	access   *storeAccess
 	tx       TxStore // nil for claimed handlers
 	end      int     // index of the message behind the last one
 	tasks    []*task // the events to claim, in the order of delivery, each key once
 	isolated bool    // the first event shares the group with no other
-	single   bool    // only one event: it is retried until it is settled
+	single   bool    // only one event, which is retried until settled
 	maxTasks int     // the largest number of tasks
 	// whether the events behind a settled one must not run; may be nil
 	sorted []*task
@@ -91,7 +91,7 @@ func (g *eventGroup) admit(t *task) bool {
 }
 
 // inOrder reports whether the order of the Kafka key is kept if the event joins the group. Handlers
-// of single events are called in order. A batch handler is called once for all its events, at the
+// of single events are called in order. A batch handler is called once for all the events, at the
 // place of the first one. Two keys with the same hash end a group early, which is harmless.
 func (g *eventGroup) inOrder(t *task) bool {
 	if !g.batch.p.batches || t.message.Key == nil {
@@ -168,7 +168,7 @@ func (g *eventGroup) filter(wanted func(*task) bool) {
 	g.sorted = slices.DeleteFunc(g.sorted, unwanted)
 }
 
-// cut shortens the group to its first n tasks.
+// cut shortens the group to the first n tasks.
 func (g *eventGroup) cut(n int) {
 	if n == len(g.tasks) {
 		return
@@ -218,13 +218,15 @@ func (g *eventGroup) calls(fresh []*task) []handlerCall {
 	return calls
 }
 
-// observed does the work of a run and tells of its begin and end.
+// observed does the work of an attempt and reports the begin and end to observers.
 func (g *eventGroup) observed(work func() error) (err error) {
 	p := g.batch.p
 	if len(p.obs.claimGroup) == 0 {
 		return work()
 	}
-	event := &observe.ClaimGroup{Deliveries: taskList(g.tasks), Group: p.cfg.Group, Transactional: g.tx != nil}
+	event := &observe.ClaimGroup{
+		Deliveries: taskList(g.tasks), Group: p.cfg.Group, Transactional: g.tx != nil,
+	}
 	g.failure = nil
 	ctx := g.ctx
 	end := p.beginClaimGroup(&g.ctx, event)
@@ -248,11 +250,16 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// beginClaimGroup tells of the begin of a run and replaces its context. The end is told to each observer with the context that it made.
-func (p *Processor) beginClaimGroup(ctx *context.Context, group *observe.ClaimGroup) (end func(err error)) {
+// beginClaimGroup reports the begin of an attempt and replaces the context. Each observer gets its
+// own context at the end.
+func (p *Processor) beginClaimGroup(
+	ctx *context.Context, group *observe.ClaimGroup,
+) (end func(err error)) {
 	contexts := make([]context.Context, len(p.obs.claimGroup))
 	for i, o := range p.obs.claimGroup {
-		*ctx = o.BeginClaimGroup(*ctx, group) //nolint:fatcontext // bounded by the observers, each under the one before
+		*ctx = o.BeginClaimGroup(
+			*ctx, group,
+		) //nolint:fatcontext // bounded by the observers, each under the one before
 		contexts[i] = *ctx
 	}
 	return func(err error) {
@@ -272,7 +279,8 @@ func (l taskList) Message(i int) *idemtype.Message { return l[i].message }
 
 func (l taskList) Key(i int) dedup.Key { return l[i].request.Key }
 
-// afford pays for the delayed copies of a run. The run ends before the first one that must wait: that one pays by itself, in settle.
+// payRetries pays the retry budget for the delayed copies of a group. The group ends before the
+// first copy that must wait; that one pays by itself.
 func (g *eventGroup) payRetries() {
 	if len(g.tasks) == 1 {
 		return

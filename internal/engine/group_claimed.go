@@ -38,7 +38,7 @@ func (g *eventGroup) runClaimed() error {
 }
 
 // permit waits for the right to run a batch handler. The wait comes before the claim, so that no
-// claims are held meanwhile. A handler with limits shares its groups with no other handler.
+// claims are held meanwhile. A handler with limits shares the groups with no other handler.
 func (g *eventGroup) acquirePermit() (throttle.Permit, error) {
 	if first := g.tasks[0].route; first.Batch && !g.single {
 		return first.limits.Acquire(g.ctx, g.batch.budget)
@@ -118,7 +118,7 @@ func (t *task) exceptional() bool {
 	return !t.decision.joins || t.decision.step == stepRun && t.decodeLate().refused
 }
 
-// releaseUnstarted releases the claims of tasks whose handlers were not called.
+// releaseUnstarted releases claims without a started handler.
 func (g *eventGroup) releaseUnstarted(tasks []*task) {
 	releases := make([]dedup.Release, 0, len(tasks))
 	for _, t := range tasks {
@@ -189,7 +189,7 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 	return nil
 }
 
-// lapsed ends a group whose lease ended before a call began. The event waits before it is claimed
+// lapsed ends a group after the end of a lease before a call. The event waits before it is claimed
 // again.
 func (g *eventGroup) lapsed(c *handlerCall) error {
 	t := c.tasks[0]
@@ -206,7 +206,8 @@ func (g *eventGroup) lapsed(c *handlerCall) error {
 	return nil
 }
 
-// permitOf returns a permit for a call of a handler of single events. ok is false if none is free.
+// permitOf returns a permit for a call of a handler of single events. ok is false without a free
+// permit.
 func (g *eventGroup) permitOf(c *handlerCall) (throttle.Permit, bool) {
 	if c.route.Batch || g.single {
 		return throttle.Permit{}, true // the group holds the permit
@@ -236,7 +237,7 @@ func (g *eventGroup) releaseCalls(calls []handlerCall) {
 	g.releaseUnstarted(tasks)
 }
 
-// call makes one handler call and completes its events. completed is false if an event failed or a
+// call makes one handler call and completes the events. completed is false if an event failed or a
 // claim was lost. The claims of the calls behind it are released then.
 func (g *eventGroup) call(
 	hard context.Context, c *handlerCall, behind []handlerCall,
@@ -289,7 +290,9 @@ func (g *eventGroup) completeAll(hard context.Context, good []*task) (lost bool,
 // settleFailed acts on failed events while their claims are held. Each of them is isolated from
 // then on. The claims are released in one call, because each call costs a time-out while the store
 // is down.
-func (g *eventGroup) settleFailed(hard context.Context, c *handlerCall, o outcomes, bad []*task) error {
+func (g *eventGroup) settleFailed(
+	hard context.Context, c *handlerCall, o outcomes, bad []*task,
+) error {
 	var errs []error
 	var back []dedup.Release
 	p := g.batch.p

@@ -13,29 +13,30 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// This file is about transactions that many events share. Only a rolled-back transaction is ever taken apart, so nothing
-// in here can make an effect happen twice (rule 2).
+// This file runs transactional handlers. Many events share a transaction. Only the events of a
+// rolled-back transaction are taken apart, so no effect can happen twice (rule 2).
 
 // txGroup is one such transaction.
 type txGroup struct {
 	group   *eventGroup
 	reqs    []dedup.Request
 	answers []dedup.Answer
-	calls   []handlerCall // of what is fresh
+	calls   []handlerCall // calls for the fresh events
 	took    []time.Duration
 
 	began    time.Time
 	watched  bool // its start is counted
-	lookOnly bool // look only: the partition has just come, and what killed its former owner may be in here
+	lookOnly bool // only look: an event of a newly assigned partition may kill the process
 	ran      bool
 	current  atomic.Int32 // index into calls
 	deadline atomic.Int64 // of the current call; Unix nanoseconds
 	failed   int          // index of the call that failed, or -1
-	err      error        // of that call, as it returned it
+	err      error        // result of that call, unchanged
 	outcome  outcome      // of that call
 }
 
-// runInTx claims the events of the group, runs those that are fresh, and commits, in one transaction.
+// runInTx claims the events of the group, runs those that are fresh, and commits, in one
+// transaction.
 func (g *eventGroup) runInTx() error {
 	p, ctx := g.batch.p, g.ctx
 	if g.single {
@@ -52,7 +53,9 @@ func (g *eventGroup) runInTx() error {
 	tg.reqs, tg.answers = g.requests()
 	hard, release := p.stopContext(ctx, false)
 	defer release()
-	free, err := g.access.slot(hard, g.batch.budget) // before a start is counted: waiting for it is no crash
+	free, err := g.access.slot(
+		hard, g.batch.budget,
+	) // before a start is counted: waiting for it is no crash
 	if err != nil {
 		g.tasks[0].permit.End(false)
 		return err
@@ -66,7 +69,7 @@ func (g *eventGroup) runInTx() error {
 	}
 	tg.began = time.Now()
 	err = tg.claim(hard)
-	free() // nothing that follows needs it
+	free() // the following steps need no connection
 	looked := errors.Is(err, errLookOnly)
 	if looked {
 		err = nil
@@ -94,7 +97,9 @@ func (g *eventGroup) runInTx() error {
 func (tg *txGroup) observe(ctx context.Context, looked bool, err error) {
 	p := tg.group.batch.p
 	if !looked {
-		tg.group.access.called(ctx, observe.VerbTransaction, len(tg.reqs), tg.answers, tg.began, err)
+		tg.group.access.called(
+			ctx, observe.VerbTransaction, len(tg.reqs), tg.answers, tg.began, err,
+		)
 	}
 	for i, t := range tg.group.sorted {
 		if !looked || t.isDuplicate() { // the others have only been looked at
@@ -103,11 +108,11 @@ func (tg *txGroup) observe(ctx context.Context, looked bool, err error) {
 	}
 }
 
-// errLookOnly ends a transaction in which nothing is to be run.
+// errLookOnly ends a transaction in which no handler runs.
 var errLookOnly = errors.New("only looked")
 
-// guarded reports whether the store counts starts and an event is of a partition that has just come. Such events run one
-// by one (rule 18), while those among them that are known already are still settled together.
+// guarded reports whether the store counts starts and an event belongs to a newly assigned
+// partition. Such events run one by one (rule 18). Known ones are still settled together.
 func (g *eventGroup) guarded() bool {
 	if g.access.counter == nil {
 		return false
@@ -125,7 +130,7 @@ func (g *eventGroup) guarded() bool {
 	return false
 }
 
-// settleKnown settles what is known. The first of the others are run by themselves.
+// settleKnown settles the known events. The first of the others run by themselves.
 func (tg *txGroup) settleKnown() {
 	b := tg.group.batch
 	watched := guardedEvents
@@ -140,26 +145,36 @@ func (tg *txGroup) settleKnown() {
 	b.advance()
 }
 
-// claim calls the store, which calls the handlers, perhaps more than once. Each handler has its own time. The store has txSlack before
-// the first handler, and as much after the last.
+// claim calls the store, which calls the handlers, perhaps more than once. Each handler has its own
+// timeout.
 func (tg *txGroup) claim(hard context.Context) error {
 	limit := time.Duration(0)
 	for _, t := range tg.group.tasks {
 		limit = max(limit, t.route.Timeout)
 	}
-	return inTxTime(hard, func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error {
-		return tg.group.tx.ClaimTx(ctx, limit, tg.reqs, tg.answers, func(tx any) ([]dedup.Completion, error) {
-			var ended error
-			err := run(func() { ended = tg.runFresh(ctx, abort, tx) })
-			return nil, firstOf(err, ended)
-		})
-	})
+	return inTxTime(
+		hard,
+		func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error {
+			return tg.group.tx.ClaimTx(
+				ctx,
+				limit,
+				tg.reqs,
+				tg.answers,
+				func(tx any) ([]dedup.Completion, error) {
+					var ended error
+					err := run(func() { ended = tg.runFresh(ctx, abort, tx) })
+					return nil, firstOf(err, ended)
+				},
+			)
+		},
+	)
 }
 
-// runOnce runs the fresh events in a transaction of the store, or ends it if nothing is to run in it.
+// runFresh runs the fresh events in a transaction of the store, or ends the transaction if no
+// handler may run.
 func (tg *txGroup) runFresh(ctx context.Context, abort context.CancelCauseFunc, tx any) error {
 	if tg.lookOnly || !tg.group.single && tg.behindDeferred() {
-		tg.keepAnswers() // what is known stays so
+		tg.keepAnswers() // known events stay known
 		return errLookOnly
 	}
 	tg.ran = true
@@ -200,14 +215,17 @@ func (tg *txGroup) run(hard context.Context, abort context.CancelCauseFunc, tx a
 			tg.outcome = o.of(tg.group.tasks[0])
 			tg.err = tg.outcome.err
 		}
-	case tg.outcome.meaning != succeeded: // it still runs: what it is at is all there is to know
+	case tg.outcome.meaning != succeeded: // the handler still runs; only its current call is known
 		tg.outcome.meaning = abandoned
 		tg.failed = int(tg.current.Load())
 		if tg.group.single {
 			return errors.Join(idemtype.ErrAbandoned, tg.outcome.err)
 		}
-		// It may have ended the transaction before it hung: then there are claims to be taken back.
-		return errors.Join(idemtype.ErrAbandoned, tg.outcome.err, &dedup.TxEndedError{Unrun: tg.unrun()})
+		// The handler may have ended the transaction before it hung. Then claims must be taken
+		// back.
+		return errors.Join(
+			idemtype.ErrAbandoned, tg.outcome.err, &dedup.TxEndedError{Unrun: tg.unrun()},
+		)
 	}
 	tg.notifyHandled(ctx)
 	if errors.Is(tg.err, dedup.ErrTxEnded) && !tg.group.single {
@@ -216,8 +234,8 @@ func (tg *txGroup) run(hard context.Context, abort context.CancelCauseFunc, tx a
 	return tg.err
 }
 
-// behindDeferred reports whether an event waits for a later attempt in the table: what is behind it must not run before that is
-// known (rule 4).
+// behindDeferred reports whether an event waits for a later attempt in the table. The events behind
+// it must not run before their queue is known (rule 4).
 func (tg *txGroup) behindDeferred() bool {
 	for i, t := range tg.group.sorted {
 		if tg.answers[i].Verdict == dedup.Rescheduled && t.route.Mode == KeyOrdered {
@@ -253,9 +271,11 @@ func (tg *txGroup) begin(i int) {
 	tg.deadline.Store(time.Now().Add(tg.calls[i].route.Timeout).UnixNano())
 }
 
-// wait returns what the calls came to. A call that is over its time has its context cancelled; if it goes on regardless it
-// is left behind some time later.
-func (tg *txGroup) wait(ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error) outcome {
+// wait returns the outcome of the calls. The context of an overdue call is cancelled. If the
+// handler ignores that, it is abandoned some time later.
+func (tg *txGroup) wait(
+	ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error,
+) outcome {
 	p := tg.group.batch.p
 	shortest := tg.calls[0].route.Timeout // the next call may have less time than this one
 	for i := range tg.calls {
@@ -289,12 +309,12 @@ func (tg *txGroup) timeLeft() time.Duration { return time.Until(time.Unix(0, tg.
 // currentTask is the first event of the current call.
 func (tg *txGroup) currentTask() *task { return tg.calls[tg.current.Load()].tasks[0] }
 
-// work makes the calls until one fails, and sends what they came to: nil or a *callError.
+// work makes the calls until one fails. It sends nil or a *callError.
 func (tg *txGroup) work(ctx context.Context, tx any, inputs [][]Input, done chan<- error) {
 	i, finished, p := 0, false, tg.group.batch.p
 	var watched observedCall
 	checker, _ := tx.(dedup.TxChecker)
-	if tg.group.single { // the store finds it when it commits
+	if tg.group.single { // the store finds an ended transaction at the commit
 		checker = nil
 	}
 	defer func() {
@@ -309,7 +329,7 @@ func (tg *txGroup) work(ctx context.Context, tx any, inputs [][]Input, done chan
 			tg.begin(i)
 		}
 		began := time.Now()
-		err := ctx.Err() // nothing new begins in a transaction that ends
+		err := ctx.Err() // no handler starts in a cancelled transaction
 		if err == nil {
 			watched = p.observeCall(ctx, tg.calls[i].route, inputs[i])
 			err = userErr(tg.calls[i].route.Call(watched.ctx, tx, inputs[i]))
@@ -317,7 +337,7 @@ func (tg *txGroup) work(ctx context.Context, tx any, inputs [][]Input, done chan
 		}
 		tg.took[i] = time.Since(began)
 		if named := namedIn(err, len(inputs[i])); named != nil && len(named) == 0 {
-			err = nil // a BatchError that names nobody
+			err = nil // an empty BatchError is a success
 		}
 		if err := txFault(checker, err); err != nil {
 			finished = true
@@ -329,20 +349,21 @@ func (tg *txGroup) work(ctx context.Context, tx any, inputs [][]Input, done chan
 	done <- nil
 }
 
-// blamed is the error of the call that has just ended, with what it did to its transaction: an error of the database that
-// a handler swallows is its own, and not that of the next one, which meets it (rule 12). That it ended the transaction
-// goes before everything else, a panic included: there are claims to be taken back.
+// txFault returns the error of the last call, together with the state of the transaction. A
+// database error that the handler ignored belongs to this call, not to the next one (rule 12). The
+// end of the transaction has precedence, also over a panic, because claims must be taken back.
 func txFault(checker dedup.TxChecker, err error) error {
 	if checker == nil {
 		return err
 	}
-	if state := checker.CheckTx(); state != nil && (err == nil || errors.Is(state, dedup.ErrTxEnded)) {
+	if state := checker.CheckTx(); state != nil &&
+		(err == nil || errors.Is(state, dedup.ErrTxEnded)) {
 		return state
 	}
 	return err
 }
 
-// notifyHandled tells observers of the calls that were made.
+// notifyHandled reports the events of all calls to observers.
 func (tg *txGroup) notifyHandled(ctx context.Context) {
 	p := tg.group.batch.p
 	if len(p.obs.handled) == 0 {
@@ -378,8 +399,8 @@ func (tg *txGroup) unrun() (indices []int) {
 	return indices
 }
 
-// committed settles what the transaction answered for. What is neither fresh nor a duplicate is settled by
-// itself.
+// committed settles the fresh events and the duplicates of the transaction. All others are settled
+// by themselves.
 func (tg *txGroup) committed() {
 	b := tg.group.batch
 	n := 0
@@ -403,8 +424,8 @@ func (tg *txGroup) committed() {
 	b.advance()
 }
 
-// maxContended is how often in a row a group is tried again that met a lock before its first handler. The order of keys
-// keeps claims from a deadlock, and every try waits for at most 20 ms.
+// maxContended limits how often in a row a group that met a lock before the first handler is tried
+// again. Claims in the order of keys cannot deadlock, and every try waits for at most 20 ms.
 const maxContended = 3
 
 // firsts returns an event of each handler.
@@ -417,8 +438,8 @@ func (tg *txGroup) firsts() (firsts []*task) {
 	return firsts
 }
 
-// rolledBack decides how the events go on. Nothing of them has happened, and no attempt is counted: an event that is to
-// blame is run by itself, and what happens there counts.
+// rolledBack decides about the events of a rolled-back transaction. No effect has happened, and no
+// attempt counts. An event that may be the cause runs by itself; that run counts.
 func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) error {
 	b := tg.group.batch
 	switch {
@@ -427,16 +448,17 @@ func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) 
 	case errors.Is(err, dedup.ErrTxEnded) && !errors.Is(err, idemtype.ErrAbandoned):
 		tg.endedByHandler(err)
 	case errors.Is(err, dedup.ErrContended) && !tg.ran && b.contended < maxContended:
-		b.contended++ // a copy elsewhere, or a lock of the server's own that is soon free: nothing is known of our rows
+		b.contended++ // a copy elsewhere, or a short lock of the server
 	case errors.Is(err, dedup.ErrContended):
 		tg.startOver()
 		tg.isolate(tg.group.tasks)
-	case !tg.ran, tg.failed < 0 && errors.Is(err, dedup.ErrUnavailable): // also a commit whose outcome is unknown (P-11)
+	case !tg.ran,
+		tg.failed < 0 && errors.Is(err, dedup.ErrUnavailable): // or the commit has an unknown outcome (P-11)
 		if tg.ran {
 			tg.shrink()
 		}
 		return tg.waitForStore(began, err)
-	case tg.failed < 0: // refused by COMMIT: nobody knows whose fault it is (rule 12)
+	case tg.failed < 0: // refused by COMMIT: no event is known as the cause (rule 12)
 		tg.shrink()
 		tg.isolate(tg.group.tasks)
 	default:
@@ -455,8 +477,8 @@ func (tg *txGroup) shrink() {
 	}
 }
 
-// startOver makes groups begin anew with one: handlers that meet on their rows meet again, and every group that does costs
-// what it had done (rule 1).
+// startOver sets the group size of the handlers to one. Handlers that meet on their rows would meet
+// again, and each rollback repeats the work of a group (rule 1).
 func (tg *txGroup) startOver() {
 	for _, t := range tg.firsts() {
 		t.limit().StartOver()
@@ -469,8 +491,8 @@ func (tg *txGroup) isolate(tasks []*task) {
 	}
 }
 
-// blame singles out who failed. A call of many events that names none is tried again with fewer, by the size that has
-// shrunk.
+// blame isolates the events that failed. If a call of many events names no event, the group is
+// tried again with the smaller size.
 func (tg *txGroup) blame() {
 	c := tg.calls[tg.failed]
 	if named := namedIn(tg.err, len(c.tasks)); named != nil {
@@ -486,8 +508,9 @@ func (tg *txGroup) blame() {
 	}
 }
 
-// endedByHandler: a handler ended the transaction by SQL. What it ran is durable or gone, and the store knows which; so all ask
-// again, by themselves, and this handler never shares a transaction again (P-13, rule 12).
+// endedByHandler handles a transaction that a handler has ended by SQL. Its effects are committed
+// or gone, and only the store knows. So each event asks again by itself, and this handler never
+// shares a transaction again (P-13, rule 12).
 func (tg *txGroup) endedByHandler(err error) {
 	tg.isolate(tg.group.tasks)
 	firsts := tg.firsts()
@@ -496,17 +519,23 @@ func (tg *txGroup) endedByHandler(err error) {
 	}
 	for _, t := range firsts {
 		rt := t.route
-		if rt.txLimit.TurnOff() || errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
-			tg.group.batch.p.log.ErrorContext(tg.group.ctx, "handler ended the transaction it was given: its events get one each from now on",
-				"type", rt.Type, "handler", rt.Site, "error", tg.group.batch.p.errorText(err))
+		if rt.txLimit.TurnOff() ||
+			errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
+			tg.group.batch.p.log.ErrorContext(
+				tg.group.ctx,
+				"handler ended the transaction it was given: its events get one each from now on",
+				"type", rt.Type, "handler", rt.Site, "error", tg.group.batch.p.errorText(err),
+			)
 		}
 	}
 }
 
-// outage waits for the store; then the run is planned anew.
+// waitForStore waits for the store. Then the group is formed anew.
 func (tg *txGroup) waitForStore(began time.Time, err error) error {
 	b := tg.group.batch
 	b.outages++
 	tg.group.access.down(tg.group.ctx, began, err)
-	return b.budget.wait(tg.group.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err))
+	return b.budget.wait(
+		tg.group.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err),
+	)
 }

@@ -11,8 +11,9 @@ import (
 
 // inflight has the events that this process handles now. Without it, copies of one event in two
 // lanes would meet in the database, each with a connection. A handler that needs another connection
-// would then wait for those of the copies: a deadlock that no server sees (rule 26). So a lane joins
-// its events first, and waits for another lane while it holds neither a claim nor a connection.
+// would then wait for those of the copies: a deadlock that no server sees (rule 26). So a lane
+// joins the events first, and waits for another lane while it holds neither a claim nor a
+// connection.
 type inflight struct {
 	mu sync.Mutex
 	// The channel exists if another lane waits. It is closed when the event is finished.
@@ -50,7 +51,8 @@ func (f *inflight) leave(n int, key func(i int) dedup.Key) {
 	}
 }
 
-// finished returns a channel that is closed when the event is finished, or nil if no lane handles it.
+// finished returns a channel that is closed when the event is finished, or nil if no lane handles
+// it.
 func (f *inflight) finished(k dedup.Key) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()

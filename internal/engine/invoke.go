@@ -9,10 +9,12 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// stopContext returns the context for a run: it outlives ctx, whose end means "start nothing new", by the grace that is
-// left for work that was begun (rule 13). A transaction gets none, since rolling it back is free; nor does a run on a
-// partition that is lost already (K-11). release must be called.
-func (p *Processor) stopContext(ctx context.Context, grace bool) (hard context.Context, release func()) {
+// stopContext returns the context of work that has begun. hard outlives ctx by the rest of the
+// grace (rule 13). Without grace, and on a lost partition (K-11), hard ends with ctx: a transaction
+// is rolled back. release must be called.
+func (p *Processor) stopContext(
+	ctx context.Context, grace bool,
+) (hard context.Context, release func()) {
 	hard, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	var timer *time.Timer
 	armed := make(chan struct{})
@@ -36,11 +38,15 @@ func (p *Processor) stopContext(ctx context.Context, grace bool) (hard context.C
 	}
 }
 
-// run calls the handler in a goroutine of its own: runtime.Goexit would end ours whether we recover or not, and a
-// handler that hangs must not keep a partition that is to be given back (K-07, K-23). It returns when the handler does, or when hard has
-// ended and the handler goes on regardless; the handler is then abandoned and its goroutine counted until it ends. d is an
-// event of the call, for what there is to tell; claims returns what its success completes.
-func (p *Processor) run(hard context.Context, t *task, in []Input, tx any, claims func() []dedup.Completion) outcome {
+// run calls the handler in a goroutine of its own, because runtime.Goexit would end ours, and
+// because a handler that hangs must not block the revocation of a partition (K-07, K-23).
+//
+// run returns when the handler returns. If the handler goes on after the end of hard, it is
+// abandoned and counted until it returns. t is one event of the call, for reports. claims returns
+// the completions for a success.
+func (p *Processor) run(
+	hard context.Context, t *task, in []Input, tx any, claims func() []dedup.Completion,
+) outcome {
 	ctx, cancel := context.WithTimeoutCause(hard, t.route.Timeout, idemtype.ErrHandlerTimeout)
 	defer cancel()
 	done := make(chan error, 1)
@@ -54,9 +60,12 @@ func (p *Processor) run(hard context.Context, t *task, in []Input, tx any, claim
 	}
 }
 
-// overdue waits for a handler whose context has ended. After a time-out alone it waits as long as it takes, and says so:
-// running the event again beside itself would help nobody. After a stop it waits a moment more.
-func (p *Processor) overdue(ctx, hard context.Context, t *task, done <-chan error, claims func() []dedup.Completion) outcome {
+// overdue waits for a handler after the end of the context. After a timeout it waits for as long as
+// the handler runs, and reports that: a second run beside the first helps no one. After a stop it
+// waits for a moment.
+func (p *Processor) overdue(
+	ctx, hard context.Context, t *task, done <-chan error, claims func() []dedup.Completion,
+) outcome {
 	stall := time.NewTimer(p.cfg.Lease)
 	defer stall.Stop()
 	left := time.NewTimer(abandonAfter)
@@ -74,16 +83,21 @@ func (p *Processor) overdue(ctx, hard context.Context, t *task, done <-chan erro
 			left.Reset(abandonAfter)
 		case <-left.C:
 			p.abandon(t, done, claims())
-			if cause := context.Cause(hard); errors.Is(cause, dedup.ErrClaimLost) { // the event is somebody else's by now
+			if cause := context.Cause(hard); errors.Is(
+				cause, dedup.ErrClaimLost,
+			) { // another worker has the event by now
 				return outcome{meaning: claimLost, err: cause}
 			}
-			return outcome{meaning: abandoned, class: idemtype.ClassTimeout, err: idemtype.ErrAbandoned}
+			return outcome{
+				meaning: abandoned, class: idemtype.ClassTimeout, err: idemtype.ErrAbandoned,
+			}
 		}
 	}
 }
 
-// abandon counts a handler that was left behind, until it ends. The events that succeeded are recorded then. A store takes that if no
-// worker has claimed them meanwhile (rule 13). claims are those of all events of the call, in their order.
+// abandon counts an abandoned handler until it returns. Late successes are then recorded. The store
+// accepts them if no worker has claimed the events meanwhile (rule 13). claims has all events of
+// the call, in order.
 func (p *Processor) abandon(t *task, done <-chan error, claims []dedup.Completion) {
 	access, attrs := t.access, taskAttrs(t) // of the first event of a call
 	p.abandonedNow.Add(1)
@@ -92,7 +106,9 @@ func (p *Processor) abandon(t *task, done <-chan error, claims []dedup.Completio
 		p.abandonedNow.Add(-1)
 		good := lateSuccesses(err, claims)
 		if len(good) == 0 {
-			p.log.Info("a handler that was left behind has ended", append(attrs, "error", p.errorText(err))...)
+			p.log.Info(
+				"a handler that was left behind has ended",
+				append(attrs, "error", p.errorText(err))...)
 			return
 		}
 		recorded, why := p.completeLate(access, good)
@@ -104,8 +120,8 @@ func (p *Processor) abandon(t *task, done <-chan error, claims []dedup.Completio
 	})
 }
 
-// lateSuccesses returns the completions of the events that succeeded, by the error of their call: all without an error, and those
-// that a BatchError does not name.
+// lateSuccesses returns the completions of the events that succeeded: all without an error, or
+// those that a BatchError does not name.
 func lateSuccesses(err error, claims []dedup.Completion) []dedup.Completion {
 	if err == nil {
 		return claims
@@ -123,15 +139,20 @@ func lateSuccesses(err error, claims []dedup.Completion) []dedup.Completion {
 	return good
 }
 
-// lateFor is how long it is tried to record the success of a handler that was left behind. [Processor.Close] cuts it short.
+// lateFor limits the time to record a late success. [Processor.Close] cuts it short.
 const lateFor = 10 * time.Second
 
-// completeLate records late successes and returns how many were recorded. The claims of the others were lost, or err says why there is no
-// answer.
-func (p *Processor) completeLate(access *storeAccess, done []dedup.Completion) (recorded int, err error) {
+// completeLate records late successes and returns the number of recorded ones. The claims of the
+// others were lost, unless err is the reason for no answer.
+func (p *Processor) completeLate(
+	access *storeAccess, done []dedup.Completion,
+) (recorded int, err error) {
 	until := time.Now().Add(lateFor)
 	for try := 1; ; try++ {
-		err = within(context.Background(), abandonAfter, func(ctx context.Context) error { return access.store.Complete(ctx, done) })
+		err = within(
+			context.Background(), abandonAfter,
+			func(ctx context.Context) error { return access.store.Complete(ctx, done) },
+		)
 		var lost *dedup.LostError
 		switch {
 		case err == nil:
@@ -145,7 +166,8 @@ func (p *Processor) completeLate(access *storeAccess, done []dedup.Completion) (
 	}
 }
 
-// start runs the handler and sends what it came to, be it an error, a panic or runtime.Goexit, to done, which has room.
+// start runs the handler and sends the result to done: an error, a panic or runtime.Goexit. done is
+// buffered.
 func (p *Processor) start(ctx context.Context, b *bound, tx any, in []Input, done chan<- error) {
 	var err error
 	finished := false
@@ -163,12 +185,12 @@ func (p *Processor) start(ctx context.Context, b *bound, tx any, in []Input, don
 	finished = true
 }
 
-// timedRun runs the handler on one event and tells what came of it.
+// timedRun runs the handler on one event and reports the result.
 func (p *Processor) timedRun(ctx context.Context, t *task, tx any) outcome {
 	began := time.Now()
 	t.retryPaid = false
 	o := p.run(ctx, t, []Input{t.input()}, tx, t.completions)
-	if named := namedIn(o.err, 1); named != nil { // a batch handler that names its only event means its error
+	if named := namedIn(o.err, 1); named != nil { // a batch handler names its only event
 		o = outcome{}
 		if err := named[0]; err != nil {
 			o = classify(context.Cause(ctx), err)
@@ -181,7 +203,7 @@ func (p *Processor) timedRun(ctx context.Context, t *task, tx any) outcome {
 	return o
 }
 
-// callMany makes a call of a handler and tells of each of its events.
+// callMany calls a handler and reports each of the events.
 func (p *Processor) callMany(ctx context.Context, c *handlerCall, tx any) outcomes {
 	began := time.Now()
 	in := make([]Input, len(c.tasks))
@@ -198,7 +220,7 @@ func (p *Processor) callMany(ctx context.Context, c *handlerCall, tx any) outcom
 
 func (t *task) input() Input {
 	data := t.data
-	if t.dataUsed { // by a run that may have changed it, or is still at it
+	if t.dataUsed { // an earlier run may have changed it
 		data = t.again()
 	}
 	t.dataUsed = true
@@ -208,7 +230,7 @@ func (t *task) input() Input {
 	}
 }
 
-// again decodes once more what was decoded before. Should that fail now, what is there must do.
+// again decodes the value once more. If that fails now, the earlier result is used.
 func (t *task) again() any {
 	data := t.data
 	_ = guard(func() error {

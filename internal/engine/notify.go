@@ -11,8 +11,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// This file tells logs and observers what happened. A log line says that a state changed; what happens to every event
-// is for observers, and at level debug.
+// This file reports events to the log and to observers. The log has changes of state. Observers
+// also get what happens to every event, as the log does at level DEBUG.
 
 // taskAttrs returns the log attributes of an event.
 func taskAttrs(t *task) []any {
@@ -21,15 +21,23 @@ func taskAttrs(t *task) []any {
 
 func (r *reporter) notifyHandled(ctx context.Context, t *task, took time.Duration, err error) {
 	for _, h := range r.obs.handled {
-		h.ObserveHandled(ctx, observe.HandledEvent{Group: r.group, Message: t.message, Key: t.request.Key, Attempt: t.attempt, Took: took, Err: err})
+		h.ObserveHandled(ctx, observe.HandledEvent{
+			Group: r.group, Message: t.message, Key: t.request.Key, Attempt: t.attempt,
+			Took: took, Err: err,
+		})
 	}
 }
 
-func (r *reporter) observeClaim(ctx context.Context, t *task, v dedup.Verdict, since time.Time, err error) {
+func (r *reporter) observeClaim(
+	ctx context.Context, t *task, v dedup.Verdict, since time.Time, err error,
+) {
 	if len(r.obs.claim) == 0 {
 		return
 	}
-	e := observe.ClaimEvent{Group: r.group, Message: t.message, Key: t.request.Key, Verdict: v, Took: time.Since(since), Err: err}
+	e := observe.ClaimEvent{
+		Group: r.group, Message: t.message, Key: t.request.Key, Verdict: v, Took: time.Since(since),
+		Err: err,
+	}
 	for _, o := range r.obs.claim {
 		o.ObserveClaim(ctx, e)
 	}
@@ -55,7 +63,8 @@ func (r *reporter) notifyDuplicate(ctx context.Context, t *task, a dedup.Answer)
 		t.settlement = observe.SettledDuplicate
 	}
 	if r.log.Enabled(ctx, slog.LevelDebug) {
-		r.log.DebugContext(ctx, "duplicate skipped", append(messageAttrs(t.message, t.request.Key), "verdict", a.Verdict.String())...)
+		r.log.DebugContext(ctx, "duplicate skipped",
+			append(messageAttrs(t.message, t.request.Key), "verdict", a.Verdict.String())...)
 	}
 	if len(r.obs.duplicate) == 0 {
 		return
@@ -71,17 +80,20 @@ func (r *reporter) notifyDuplicate(ctx context.Context, t *task, a dedup.Answer)
 	}
 }
 
-// notifyDeferred tells of an event that waits behind another one of its Kafka key. It has not failed.
+// notifyDeferred reports an event that waits behind a failed one of the Kafka key.
 func (r *reporter) notifyDeferred(ctx context.Context, t *task) {
 	if r.log.Enabled(ctx, slog.LevelDebug) {
-		r.log.DebugContext(ctx, "event waits behind another one of its key", messageAttrs(t.message, t.request.Key)...)
+		r.log.DebugContext(ctx, "event waits behind another one of its key",
+			messageAttrs(t.message, t.request.Key)...)
 	}
 	for _, h := range r.obs.retry {
-		h.ObserveRetry(ctx, observe.RetryEvent{Group: r.group, Message: t.message, Key: t.request.Key, Deferred: true})
+		h.ObserveRetry(ctx, observe.RetryEvent{
+			Group: r.group, Message: t.message, Key: t.request.Key, Deferred: true,
+		})
 	}
 }
 
-// notifyRescheduled tells of an event that is tried again elsewhere.
+// notifyRescheduled reports an event with a delayed retry.
 func (r *reporter) notifyRescheduled(ctx context.Context, t *task, o outcome, topic string) {
 	r.log.WarnContext(ctx, o.failed()+", later attempts go on elsewhere",
 		append(taskAttrs(t), "in", t.action.delay, "to", topic, "error", r.errorText(o.err))...)
@@ -93,48 +105,68 @@ func (r *reporter) notifyRescheduled(ctx context.Context, t *task, o outcome, to
 }
 
 func (r *reporter) notifyRetry(ctx context.Context, t *task, o outcome) {
-	r.log.WarnContext(ctx, o.failed()+", will try again",
-		append(taskAttrs(t), "in", t.action.delay.Round(time.Millisecond), "error", r.errorText(o.err))...)
+	r.log.WarnContext(
+		ctx,
+		o.failed()+", will try again",
+		append(
+			taskAttrs(t), "in", t.action.delay.Round(time.Millisecond), "error", r.errorText(o.err),
+		)...)
 	for _, h := range r.obs.retry {
-		h.ObserveRetry(ctx, observe.RetryEvent{Group: r.group, Message: t.message, Key: t.request.Key, Attempt: t.attempt, Delay: t.action.delay, Err: o.err})
+		h.ObserveRetry(ctx, observe.RetryEvent{
+			Group: r.group, Message: t.message, Key: t.request.Key, Attempt: t.attempt,
+			Delay: t.action.delay, Err: o.err,
+		})
 	}
 }
 
-// notifyStall tells of a handler that goes on although its time is over.
+// notifyStall reports a handler that ignores its cancelled context.
 func (r *reporter) notifyStall(ctx context.Context, t *task) {
 	over := t.route.Timeout + r.lease
-	r.log.ErrorContext(ctx, "handler ignores its cancelled context", append(taskAttrs(t), "for", over)...)
+	r.log.ErrorContext(ctx, "handler ignores its cancelled context",
+		append(taskAttrs(t), "for", over)...)
 	for _, o := range r.obs.stall {
-		o.ObserveStall(ctx, observe.StallEvent{Group: r.group, Message: t.message, Key: t.request.Key, For: over})
+		o.ObserveStall(
+			ctx,
+			observe.StallEvent{Group: r.group, Message: t.message, Key: t.request.Key, For: over},
+		)
 	}
 }
 
-func (r *reporter) notifySkipped(ctx context.Context, m *idemtype.Message, typ string, tombstone bool) {
+func (r *reporter) notifySkipped(
+	ctx context.Context, m *idemtype.Message, typ string, tombstone bool,
+) {
 	if !tombstone {
 		r.unhandled.note(true)
 		if r.unhandled.first(typ) {
-			r.log.WarnContext(ctx, "no handler for this event type, skipping", append(messageAttrs(m, dedup.Key{}), "type", safetext.Cut(typ, dedup.MaxPart))...)
+			r.log.WarnContext(ctx, "no handler for this event type, skipping",
+				append(messageAttrs(m, dedup.Key{}), "type", safetext.Cut(typ, dedup.MaxPart))...)
 		}
 	}
 	for _, o := range r.obs.skipped {
-		o.ObserveSkipped(ctx, observe.SkippedEvent{Group: r.group, Message: m, Type: typ, Tombstone: tombstone})
+		o.ObserveSkipped(
+			ctx, observe.SkippedEvent{Group: r.group, Message: m, Type: typ, Tombstone: tombstone},
+		)
 	}
 }
 
-// notifyLapsed tells of a claim whose lease was over before its handler began.
+// notifyLapsed reports a claim whose lease ended before the handler began.
 func (r *reporter) notifyLapsed(ctx context.Context, t *task) {
-	r.log.WarnContext(ctx, "lease was over before the handler began: claiming again", append(taskAttrs(t), "lease", r.lease)...)
+	r.log.WarnContext(ctx, "lease was over before the handler began: claiming again",
+		append(taskAttrs(t), "lease", r.lease)...)
 }
 
-// notifyLost tells of a claim that was lost before the end of its event was recorded.
+// notifyLost reports a claim that was lost before the end of the event was recorded.
 func (r *reporter) notifyLost(ctx context.Context, t *task) {
-	r.log.WarnContext(ctx, "claim was lost before the end of its event was recorded", taskAttrs(t)...)
+	r.log.WarnContext(ctx, "claim was lost before the end of its event was recorded",
+		taskAttrs(t)...)
 	for _, o := range r.obs.lost {
-		o.ObserveLost(ctx, observe.LostEvent{Group: r.group, Message: t.message, Key: t.request.Key})
+		o.ObserveLost(
+			ctx, observe.LostEvent{Group: r.group, Message: t.message, Key: t.request.Key},
+		)
 	}
 }
 
-// notifyKnown tells of a delivery that is settled because its event is known.
+// notifyKnown reports a delivery of a known event.
 func (r *reporter) notifyKnown(ctx context.Context, t *task, a dedup.Answer) {
 	if a.Verdict == dedup.Conflict {
 		r.notifyConflict(ctx, t, a, false)
@@ -142,7 +174,7 @@ func (r *reporter) notifyKnown(ctx context.Context, t *task, a dedup.Answer) {
 	r.notifyDuplicate(ctx, t, a)
 }
 
-// notifyConflict tells of a copy with another content that is settled: skipped, or dead-lettered.
+// notifyConflict reports a settled copy with another content, which was skipped or dead-lettered.
 func (r *reporter) notifyConflict(ctx context.Context, t *task, a dedup.Answer, deadLetter bool) {
 	for _, o := range r.obs.conflict {
 		o.ObserveConflict(ctx, observe.ConflictEvent{
@@ -161,18 +193,22 @@ func (r *reporter) notifyConflict(ctx context.Context, t *task, a dedup.Answer, 
 	case deadLetter:
 		text = "event ID is known with another content, copy dead-lettered"
 	}
-	attrs := append(messageAttrs(t.message, t.request.Key), "known", a.Known.String(),
-		"first_topic", a.First.Topic, "first_partition", a.First.Partition, "first_offset", a.First.Offset)
+	attrs := append(
+		messageAttrs(t.message, t.request.Key), "known", a.Known.String(), "first_topic",
+		a.First.Topic, "first_partition", a.First.Partition, "first_offset", a.First.Offset,
+	)
 	if leftOut > 0 {
 		attrs = append(attrs, "not_logged", leftOut)
 	}
 	r.log.WarnContext(ctx, text, attrs...)
 }
 
-// noteConflict lets the store remember the copy, for a person who looks at the event. It is lost if that fails.
+// noteConflict notes the copy in the store, for a person who inspects the event. After a failure
+// the note is lost.
 func (r *reporter) noteConflict(ctx context.Context, t *task) {
 	noter, ok := t.access.store.(dedup.ConflictNoter)
-	if !ok || t.message.Topic == "" || t.access.isDown.Load() || !t.route.conflicts.admitNote(time.Now()) {
+	if !ok || t.message.Topic == "" || t.access.isDown.Load() ||
+		!t.route.conflicts.admitNote(time.Now()) {
 		return
 	}
 	err := within(context.WithoutCancel(ctx), conflictNoteTime, func(ctx context.Context) error {
@@ -180,7 +216,8 @@ func (r *reporter) noteConflict(ctx context.Context, t *task) {
 	})
 	if err != nil {
 		t.route.conflicts.noteFailed(time.Now())
-		r.log.DebugContext(ctx, "conflict was not noted in the store", append(messageAttrs(t.message, t.request.Key), "error", r.errorText(err))...)
+		r.log.DebugContext(ctx, "conflict was not noted in the store",
+			append(messageAttrs(t.message, t.request.Key), "error", r.errorText(err))...)
 	}
 }
 

@@ -9,30 +9,35 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// observedCall is a call of a handler that is told of; without observers it only has a context.
+// observedCall is a call of a handler. Without observers only the context is set.
 type observedCall struct {
 	ctx      context.Context
 	r        *reporter
-	call     *observe.Call // nil: nothing to be told, or told already
+	call     *observe.Call // nil: no observers, or the end was reported
 	contexts []context.Context
 }
 
-// observeCall tells of the begin of a call.
+// observeCall reports the begin of a call.
 func (r *reporter) observeCall(ctx context.Context, b *bound, in []Input) observedCall {
 	w := observedCall{ctx: ctx, r: r}
 	if len(r.obs.call) == 0 || len(in) == 0 {
 		return w
 	}
-	w.call = &observe.Call{Events: inputs(in), Group: r.group, Type: b.Type, Batch: b.Batch, Transactional: b.tx != nil, Began: time.Now()}
+	w.call = &observe.Call{
+		Events: inputs(in), Group: r.group, Type: b.Type, Batch: b.Batch,
+		Transactional: b.tx != nil, Began: time.Now(),
+	}
 	w.contexts = make([]context.Context, len(r.obs.call))
 	for i, o := range r.obs.call {
-		r.protect("BeginCall", func() { w.ctx = o.BeginCall(w.ctx, w.call) }) //nolint:fatcontext // as above
-		w.contexts[i] = w.ctx                                                 //nolint:fatcontext // as above
+		r.protect(
+			"BeginCall", func() { w.ctx = o.BeginCall(w.ctx, w.call) },
+		) //nolint:fatcontext // as above
+		w.contexts[i] = w.ctx //nolint:fatcontext // as above
 	}
 	return w
 }
 
-// end tells of the end of a call, once.
+// end reports the end of a call, once.
 func (w *observedCall) end(err error) {
 	if w.call == nil {
 		return
@@ -45,7 +50,7 @@ func (w *observedCall) end(err error) {
 	}
 }
 
-// protect keeps an observer's panic from being taken for that of the handler on whose goroutine it is told.
+// protect catches a panic of an observer, which would otherwise count as a panic of the handler.
 func (r *reporter) protect(what string, callback func()) {
 	defer func() {
 		if v := recover(); v != nil {

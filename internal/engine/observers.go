@@ -48,6 +48,34 @@ func (s *observers) add(o observe.Observer) bool {
 }
 
 func (s *observers) count() int {
-	return len(s.handled) + len(s.duplicate) + len(s.deadLetter) + len(s.retry) + len(s.skipped) + len(s.claim) +
-		len(s.store) + len(s.stall) + len(s.claimGroup) + len(s.call) + len(s.storeCall) + len(s.settled) + len(s.lost) + len(s.conflict)
+	return len(
+		s.handled,
+	) + len(
+		s.duplicate,
+	) + len(
+		s.deadLetter,
+	) + len(
+		s.retry,
+	) + len(
+		s.skipped,
+	) + len(
+		s.claim,
+	) +
+		len(
+			s.store,
+		) + len(
+		s.stall,
+	) + len(
+		s.claimGroup,
+	) + len(
+		s.call,
+	) + len(
+		s.storeCall,
+	) + len(
+		s.settled,
+	) + len(
+		s.lost,
+	) + len(
+		s.conflict,
+	)
 }

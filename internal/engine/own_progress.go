@@ -9,17 +9,15 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file is about the progress of loops on other clients than package consumer. A store that forgets in consumed time (rule 8)
-// deletes nothing of a scope until it knows how far the scope has consumed.
+// This file records the progress of loops on other clients than package consumer. A store that
+// deletes expired events by consumed time (rule 8) deletes no event of a scope before it knows the
+// progress of the scope.
 //
-// HandleBatch sees messages and not offsets that were committed. What it records of a partition is the last settled message below
-// which all messages are settled that this processor was given since the partition was assigned. A message that was given and is not
-// settled, in this call or an earlier one, holds the progress of its partition back until it has come again and is settled.
+// HandleBatch gets messages, not committed offsets. It records the last settled message of a
+// partition below which all messages since the assignment are settled. A message that is not
+// settled stops the progress of the partition until it comes again and is settled.
 
-// NoteProgress says how far a partition is settled, for loops that call [Processor.Settle]. Unlike [Processor.RecordProgress] it may be
-// called for each message: the stores are told at most every 10 s, in a call that takes a second at most, by whoever comes then, and
-// at [Processor.Close]. An error is logged and the record is repeated later. [Processor.HandleBatch] and package lane do so by themselves.
-// Safe for concurrent use.
+// NoteProgress notes the progress of a partition, for callers of Settle.
 func (p *Processor) NoteProgress(ctx context.Context, progress dedup.Progress) {
 	g := p.own
 	if g == nil {
@@ -39,7 +37,7 @@ func (p *Processor) NoteProgress(ctx context.Context, progress dedup.Progress) {
 	}
 }
 
-// writeProgress records what has changed, unless it did so a moment ago. Another call that is at it does it for all.
+// writeProgress records the changes, unless a recent call did. One call writes for all.
 func (p *Processor) writeProgress(ctx context.Context, now bool) {
 	g := p.own
 	changed, unseen := g.take(now)
@@ -52,14 +50,17 @@ func (p *Processor) writeProgress(ctx context.Context, now bool) {
 	told := g.wrote(changed, unseen, err)
 	switch {
 	case told && err != nil:
-		p.log.WarnContext(ctx, "progress cannot be recorded, the store forgets nothing meanwhile", "error", p.errorText(err))
+		p.log.WarnContext(
+			ctx, "progress cannot be recorded, the store forgets nothing meanwhile", "error",
+			p.errorText(err),
+		)
 	case told:
 		p.log.InfoContext(ctx, "progress is recorded again")
 	}
 }
 
-// recordUnseen records those partitions, without a time, of which a store knows nothing: it forgets nothing until their loop has said how
-// far they are.
+// recordUnseen records partitions that a store does not know, without a time. The store then
+// deletes no event until the loop reports the progress of these partitions.
 func (p *Processor) recordUnseen(ctx context.Context, all []dedup.Progress) error {
 	if len(all) == 0 {
 		return nil
@@ -80,7 +81,10 @@ func (p *Processor) recordUnseen(ctx context.Context, all []dedup.Progress) erro
 			return err
 		}
 		unknown := slices.DeleteFunc(slices.Clone(all), func(a dedup.Progress) bool {
-			return slices.ContainsFunc(known, func(k dedup.Progress) bool { return k.Topic == a.Topic && k.Partition == a.Partition })
+			return slices.ContainsFunc(
+				known,
+				func(k dedup.Progress) bool { return k.Topic == a.Topic && k.Partition == a.Partition },
+			)
 		})
 		if err := store.RecordProgress(ctx, place.scope, unknown); err != nil {
 			return err

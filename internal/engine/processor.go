@@ -22,7 +22,9 @@ func New(handlers *Table, cfg Config) (*Processor, error) {
 	problems := cfg.validate()
 	for _, o := range cfg.Observers {
 		if !p.obs.add(o) {
-			problems = append(problems, fmt.Errorf("observer %T implements no observer interface", o))
+			problems = append(
+				problems, fmt.Errorf("observer %T implements no observer interface", o),
+			)
 		}
 	}
 	if handlers == nil {
@@ -47,7 +49,9 @@ func (p *Processor) Handle(ctx context.Context, m *idemtype.Message) error {
 }
 
 // HandleBatch settles messages in order, and records the progress of partitions.
-func (p *Processor) HandleBatch(ctx context.Context, msgs []*idemtype.Message) (settled int, err error) {
+func (p *Processor) HandleBatch(
+	ctx context.Context, msgs []*idemtype.Message,
+) (settled int, err error) {
 	if p.own != nil {
 		if p.own.begin(msgs) {
 			p.writeProgress(ctx, true)
@@ -63,11 +67,13 @@ func (p *Processor) HandleBatch(ctx context.Context, msgs []*idemtype.Message) (
 }
 
 // Settle settles messages in order.
-func (p *Processor) Settle(ctx context.Context, msgs []*idemtype.Message, progress func(settled int)) error {
+func (p *Processor) Settle(
+	ctx context.Context, msgs []*idemtype.Message, progress func(settled int),
+) error {
 	return p.newBatch(ctx, msgs, progress).settle()
 }
 
-// closeWait is how long Close waits for claims that were given up: a client of a database gives them up too, a moment later.
+// closeWait limits how long Close waits for abandoned calls of the store.
 const closeWait = 5 * time.Second
 
 // Close ends the renewal of leases and records the progress.

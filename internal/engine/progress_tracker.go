@@ -13,20 +13,20 @@ import (
 const (
 	// progressEvery is how often progress is recorded at most.
 	progressEvery = 10 * time.Second
-	// progressLimit bounds one record, and so what it adds to a call of HandleBatch.
+	// progressLimit limits one record, and so the time that it adds to a call of HandleBatch.
 	progressLimit = time.Second
-	// maxUnsettled is how many offsets of a partition are remembered one by one that were given and not settled.
+	// maxUnsettled limits the unsettled offsets of a partition that are remembered one by one.
 	maxUnsettled = 4096
 )
 
-// ownProgress is what is known of the progress of all partitions. Nil if no store wants to know.
+// ownProgress has the progress of all partitions. Nil if no store records progress.
 type ownProgress struct {
 	mu      sync.Mutex
 	parts   map[partitionID]*consumed
 	used    bool      // a loop of one's own is at work
-	next    time.Time // nothing is written before
+	next    time.Time // earliest time of the next record
 	writing bool
-	failed  bool // was told
+	failed  bool // the failure was logged
 }
 
 type partitionID struct {
@@ -40,11 +40,11 @@ type consumed struct {
 	left     []int64 // offsets that were given and are not settled, ascending
 	more     span    // where further ones of these are, if they were too many
 	top      point   // the highest that was settled
-	soon     point   // settled before top: it is said as soon as nothing below is open
+	soon     point   // settled before top; reported when all offsets below are settled
 	reported dedup.Progress
 	wrote    int64 // Next as it was recorded last
 	begun    bool  // a message has come
-	change   bool  // said is to be written
+	change   bool  // reported must be written
 
 	assigned bool // and no message has come, nor is it on record
 }
@@ -81,7 +81,8 @@ func (g *ownProgress) of(topic string, partition int32) *consumed {
 	return c
 }
 
-// stretches yields the parts of a batch that are of one partition each: where each begins and ends, with its lowest and highest offset.
+// stretches yields the parts of a batch that belong to one partition each, with their lowest and
+// highest offsets.
 func stretches(msgs []*idemtype.Message, yield func(from, to int, low, high int64)) {
 	for from := 0; from < len(msgs); {
 		if msgs[from] == nil {
@@ -98,8 +99,9 @@ func stretches(msgs []*idemtype.Message, yield func(from, to int, low, high int6
 	}
 }
 
-// begin notes what a call is given. It reports whether that must be recorded before anything is handled: a partition that was never
-// seen keeps the store from forgetting until something of it is settled.
+// begin notes the messages of a call. first is true for a new partition, whose progress must be
+// recorded before a handler runs. The store then deletes no event until a message of the partition
+// is settled.
 func (g *ownProgress) begin(msgs []*idemtype.Message) (first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -118,7 +120,7 @@ func (g *ownProgress) begin(msgs []*idemtype.Message) (first bool) {
 	return first
 }
 
-// end notes what has become of it. It reports whether it is time to write.
+// end notes the result of a call. due is true if the progress must be written now.
 func (g *ownProgress) end(msgs []*idemtype.Message, settled int) (due bool) {
 	now := time.Now()
 	g.mu.Lock()
@@ -183,8 +185,9 @@ func (c *consumed) open() int64 {
 	return low
 }
 
-// advance says what was settled below all that is open. With many calls at once something is open below the highest settled message
-// nearly always, so one that was the highest before is waited for.
+// advance reports the last offset below which all messages are settled. With many concurrent calls
+// an offset below the highest settled one is nearly always open, so an earlier highest one is
+// reported.
 func (c *consumed) advance() {
 	open := c.open()
 	switch {
@@ -206,13 +209,14 @@ func (c *consumed) reportPoint(p point) {
 }
 
 func (c *consumed) report(next int64, at time.Time) {
-	if at.Unix() <= 0 { // the broker has none
+	if at.Unix() <= 0 { // the record has no time
 		at = time.Time{}
 	}
 	c.reported.Next, c.reported.Time, c.reported.CaughtUp, c.change = next, at, false, true
 }
 
-// back is for a message that was settled before and comes again: its loop was set back, and so is what the store knows.
+// setBack handles a settled message that comes again, because its loop was set back. The progress
+// in the store goes back too.
 func (c *consumed) setBack(to int64) {
 	c.top, c.soon = point{}, point{}
 	if to < c.wrote {
@@ -230,10 +234,14 @@ func (g *ownProgress) reset(topic string, partition int32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := g.of(topic, partition)
-	*c = consumed{active: c.active, reported: dedup.Progress{Topic: topic, Partition: partition}, assigned: true}
+	*c = consumed{
+		active: c.active, reported: dedup.Progress{Topic: topic, Partition: partition},
+		assigned: true,
+	}
 }
 
-// take returns what is to be written: partitions that have moved on, and assigned ones of which no message has come.
+// take returns the progress to write: partitions with changes, and assigned partitions without
+// messages.
 func (g *ownProgress) take(now bool) (changed, unseen []dedup.Progress) {
 	began := time.Now()
 	g.mu.Lock()
@@ -254,7 +262,7 @@ func (g *ownProgress) take(now bool) (changed, unseen []dedup.Progress) {
 	return changed, unseen
 }
 
-// wrote notes what has become of it. It reports whether that is news.
+// wrote notes the result of a record. news is true if the result differs from the last one.
 func (g *ownProgress) wrote(changed, unseen []dedup.Progress, err error) (news bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// recorder records the end of an event and releases its claim. The implementations differ by
+// recorder records the end of an event and releases the claim. The implementations differ by
 // backend.
 type recorder interface {
 	// record reports whether the event is settled. If settled is false and err is nil, the event is
@@ -63,15 +63,23 @@ func (unrecorded) record(
 
 func (unrecorded) release(context.Context, *task, dedup.Outcome) {}
 
-// recordTx records the end of an event that was published elsewhere, until the store answers. If the store knows another end, that
-// stands: an event that was handled or moved on meanwhile is not dead, and blocks no queue (rule 4).
-func (p *Processor) recordTx(ctx context.Context, t *task, c dedup.Completion) (settled bool, err error) {
-	c.Claim, c.Retention = t.request.Held(dedup.Token{}, dedup.Answer{First: t.request.Origin}), t.route.Retention
+// recordTx records the end of an event that was published elsewhere, until the store answers. If
+// the store knows another end, that end stands: an event that was handled meanwhile is not dead,
+// and blocks no queue (rule 4).
+func (p *Processor) recordTx(
+	ctx context.Context, t *task, c dedup.Completion,
+) (settled bool, err error) {
+	c.Claim, c.Retention = t.request.Held(
+		dedup.Token{}, dedup.Answer{First: t.request.Origin},
+	), t.route.Retention
 	var a dedup.Answer
 	err = t.access.insist(ctx, t.budget, "published, not yet recorded", func() (bool, error) {
 		began := time.Now()
 		err := within(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) (err error) {
-			a, err = t.claimTx(ctx, txSlack, func(any) ([]dedup.Completion, error) { return []dedup.Completion{c}, nil })
+			a, err = t.claimTx(
+				ctx, txSlack,
+				func(any) ([]dedup.Completion, error) { return []dedup.Completion{c}, nil },
+			)
 			if err == nil && a.Verdict == dedup.Busy {
 				err = idemtype.ErrBusy
 			}
@@ -88,15 +96,17 @@ func (p *Processor) recordTx(ctx context.Context, t *task, c dedup.Completion) (
 		t.ending = endDone
 	case dedup.Rescheduled:
 		t.ending = endRescheduled
-	default: // recorded, or dead already; a copy in conflict, or too old, has its dead letter
+	default: // recorded, or dead already; a copy in conflict, or too old, has the dead letter
 	}
 	return true, nil
 }
 
-// complete records the end of one event. It reports whether the claim was lost, and tells observers of that.
-func (p *Processor) complete(hard context.Context, t *task, c dedup.Completion) (lost bool, err error) {
+// complete records the end of one event. lost is true, and reported, if the claim was lost.
+func (p *Processor) complete(
+	hard context.Context, t *task, c dedup.Completion,
+) (lost bool, err error) {
 	c.Claim, c.Retention = t.claim, t.route.Retention
-	if c.Dead != "" { // whose dead letter was sent, so that other copies can be told from it (rule 6)
+	if c.Dead != "" { // so that other copies differ from the one with the dead letter (rule 6)
 		c.First = t.request.Origin
 	}
 	gone, err := t.access.completeAll(hard, t.budget, []dedup.Completion{c})

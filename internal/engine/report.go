@@ -10,8 +10,7 @@ import (
 	"github.com/idem-go/idem/internal/safetext"
 )
 
-// reporter writes the log and calls the observers. The log has changes of state; observers also get
-// what happens to every event.
+// reporter writes the log and calls the observers.
 type reporter struct {
 	group     string
 	shadow    bool

@@ -10,12 +10,12 @@ import (
 )
 
 // This file waits for events that cannot be read now. The functions that find type, ID, tenant and
-// fingerprint, and the decoder, return errors. A mark on such an error means the same as on an error
-// of a handler, and the event waits in its place without a claim. After an error without a mark, the
-// message becomes a dead letter at once.
+// fingerprint, and the decoder, return errors. A mark on such an error means the same as on an
+// error of a handler, and the event waits in place without a claim. After an error without a mark,
+// the message becomes a dead letter at once.
 //
 // Such a dead letter leaves no record in the store (rule 6), because an unreadable record must not
-// use up the ID for a good copy of its event. An event that the store waits for is the exception:
+// use up the ID for a good copy of the event. An event that the store waits for is the exception:
 // nothing else can run at its position.
 
 // reread waits as the error of the last reading demands, and resolves the event again. Or reread

@@ -11,8 +11,8 @@ import (
 	"github.com/idem-go/idem/internal/mark"
 )
 
-// resolve finds the handler, the identity and the payload. What fails here never touches the store (rule 6). It may be called
-// again for an event that could not be read.
+// resolve finds the handler, the identity and the payload. A failure here never touches the store
+// (rule 6). resolve may be called again for an event that could not be read.
 func (p *Processor) resolve(t *task) {
 	if t.message == nil {
 		t.destination, t.err = destNoMessage, errors.New("message is nil")
@@ -41,7 +41,13 @@ func (p *Processor) resolve(t *task) {
 	case b == nil && p.routes.notFound != nil && !tombstone:
 		t.destination = destFallback
 	case b == nil && moved:
-		t.toDeadLetter(idemtype.ClassNoType, fmt.Errorf("nobody handles the type %q any longer, and this is a copy for a later attempt", t.typ))
+		t.toDeadLetter(
+			idemtype.ClassNoType,
+			fmt.Errorf(
+				"nobody handles the type %q any longer, and this is a copy for a later attempt",
+				t.typ,
+			),
+		)
 	case b == nil:
 		t.destination = destUnhandled
 	default:
@@ -65,7 +71,12 @@ func (t *task) read() {
 	case time.Until(t.earliest()) > 0 && !t.shadow: // the attempt reschedules it
 		t.isolated = true
 	case t.message.Value == nil && !t.route.Tombstones:
-		t.giveUp(idemtype.ClassUndecodable, errors.New("its handler takes no tombstones any longer, and this is a copy for a later attempt"))
+		t.giveUp(
+			idemtype.ClassUndecodable,
+			errors.New(
+				"its handler takes no tombstones any longer, and this is a copy for a later attempt",
+			),
+		)
 	default:
 		if err := t.decode(); err != nil {
 			t.unread(idemtype.ClassUndecodable, err)
@@ -85,7 +96,7 @@ func (t *task) toDeadLetter(class idemtype.Class, err error) {
 	t.destination, t.class, t.err = destDeadLetter, class, err
 }
 
-// identify makes the request to the store. What fails here never touches it (rule 6).
+// identify makes the request to the store. A failure here never touches the store (rule 6).
 func (p *Processor) identify(t *task) (idemtype.Class, error) {
 	rt, m := t.route, t.message
 	id, err := rt.ID.Find(m)
@@ -108,7 +119,8 @@ func (p *Processor) identify(t *task) (idemtype.Class, error) {
 	if err := key.Validate(); err != nil {
 		return idemtype.ClassNoID, err
 	}
-	// The engine itself deferred a deferred event, after the store was asked whether it is too old: it may wait for any time.
+	// The age of a deferred event was judged before it was deferred. The event may wait for any
+	// time.
 	anyAge := rt.TooOld == idemtype.RunTooOld || t.deferred != nil
 	t.request = dedup.Request{Key: key, Origin: m.Origin(), Retention: rt.Retention, AnyAge: anyAge}
 	t.remember(t.copied)
@@ -141,31 +153,34 @@ func (t *task) unread(class idemtype.Class, err error) {
 // giveUp lets the event be dead-lettered; the attempt records that if the store waits for it.
 func (t *task) giveUp(class idemtype.Class, err error) {
 	t.identifyAsDeferred()
-	if !t.shadow && t.request.Key.ID != "" && (t.request.Position != dedup.Position{} || t.deferred != nil) {
+	if !t.shadow && t.request.Key.ID != "" &&
+		(t.request.Position != dedup.Position{} || t.deferred != nil) {
 		t.refuseInAttempt(outcome{meaning: permanent, class: class, err: err})
 		return
 	}
 	t.toDeadLetter(class, err)
 }
 
-// refuseInAttempt lets the attempt end the event by o, instead of running its handler.
+// refuseInAttempt lets the attempt end the event by o, instead of running the handler.
 func (t *task) refuseInAttempt(o outcome) {
 	t.destination, t.isolated, t.refusal = destHandler, true, o
 }
 
-// identifyAsDeferred gives an event that cannot be identified any longer the key and the position at which it was deferred, so that it
-// ends its record and blocks its queue like any other dead event.
+// identifyAsDeferred gives an unreadable deferred event its former key and position, so that its
+// record ends and the queue is blocked, as for any other dead event.
 func (t *task) identifyAsDeferred() {
 	if t.deferred == nil || t.route == nil || t.request.Key.ID != "" {
 		return
 	}
 	key := t.deferred.head.Key
-	t.id, t.request = key.ID, dedup.Request{Key: key, Origin: t.message.Origin(), Retention: t.route.Retention, AnyAge: true}
+	t.id, t.request = key.ID, dedup.Request{
+		Key: key, Origin: t.message.Origin(), Retention: t.route.Retention, AnyAge: true,
+	}
 	t.remember(t.copied)
 }
 
-// unhandledError returns why a deferred event stays at the head of its queue: no handler is found for it, so that nobody can say what becomes
-// of it, or where its record is.
+// unhandledError returns the reason why a deferred event without a handler stays at the head of its
+// queue.
 func (t *task) unhandledError() error {
 	switch {
 	case t.deferred == nil:
@@ -177,7 +192,8 @@ func (t *task) unhandledError() error {
 	return nil
 }
 
-// readingOutcome is what an error means of a function that reads an event. Nothing was run, so there is no doubt.
+// readingOutcome returns the outcome of an error of a function that reads an event. No handler ran,
+// so there is no doubt about an effect.
 func readingOutcome(err error) outcome {
 	if mark.Label(err) == "" {
 		return outcome{meaning: permanent, class: idemtype.ClassUndecodable, err: err}
@@ -193,7 +209,7 @@ func (p *Processor) OrderKey(m *idemtype.Message) string {
 		return "k" + string(m.Key)
 	}
 	key := ""
-	_ = guard(func() error { // what is wrong with the message is found when it is handled
+	_ = guard(func() error { // an invalid message is found when it is handled
 		m, c, err := p.copies.open(m)
 		if err != nil {
 			return err
@@ -211,7 +227,8 @@ func (p *Processor) OrderKey(m *idemtype.Message) string {
 	return key
 }
 
-// decodeLate decodes the data of an event whose time came while the store was asked. The outcome is marked as refused if that fails.
+// decodeLate decodes an event that became due during the claim. After an error the outcome is
+// marked as refused.
 func (t *task) decodeLate() outcome {
 	if t.data != nil {
 		return outcome{}

@@ -10,8 +10,8 @@ import (
 	"github.com/idem-go/idem/internal/throttle"
 )
 
-// routes finds the handler of a message. Handlers with the same way to find a type share a look-up; the ways are tried
-// in the order of registration.
+// routes finds the handler of a message. Handlers with the same extractor of types share a look-up.
+// The extractors are tried in the order of registration.
 type routes struct {
 	groups   []routeGroup
 	notFound func(context.Context, *idemtype.Message) error
@@ -22,14 +22,14 @@ type routeGroup struct {
 	byType map[string]*bound
 }
 
-// bound is a route with the store it uses in this processor, and what the processor has learned about it.
+// bound is a handler with the store in this processor, and the limits.
 type bound struct {
 	*Handler
 	access        *storeAccess
 	tx            TxStore
-	limits        *throttle.Limits // nil: none
+	limits        *throttle.Limits // nil without limits
 	txLimit       throttle.AdaptiveLimit
-	deferredLimit throttle.AdaptiveLimit // of events that were deferred: they fail more often than others, who are not to pay for it
+	deferredLimit throttle.AdaptiveLimit // for deferred events, which fail more often
 	ahead         throttle.ClaimAhead
 	budget        throttle.RetryBudget
 	form          identity.Form // of its identities
@@ -49,14 +49,16 @@ func (r *routes) add(b *bound) (first *Handler) {
 			return nil
 		}
 	}
-	r.groups = append(r.groups, routeGroup{source: b.source(), byType: map[string]*bound{b.Type: b}})
+	r.groups = append(
+		r.groups, routeGroup{source: b.source(), byType: map[string]*bound{b.Type: b}},
+	)
 	return nil
 }
 
 func (b *bound) source() *TypeSource { return b.Settings.Source }
 
-// find returns the handler of m, or the type that nobody handles. Where one source contradicts itself and no other one
-// leads to a handler, that is an error.
+// find returns the handler of m, or the type without a handler. A source with contradictory types
+// is an error, unless another source leads to a handler.
 func (r *routes) find(m *idemtype.Message) (b *bound, typ string, err error) {
 	found := false
 	for _, g := range r.groups {
@@ -67,7 +69,7 @@ func (r *routes) find(m *idemtype.Message) (b *bound, typ string, err error) {
 				return b, t, nil
 			}
 			typ, found = t, true
-		case !errors.Is(findErr, idemtype.ErrNotFound) && mark.Label(findErr) != "": // nobody knows where it leads to
+		case !errors.Is(findErr, idemtype.ErrNotFound) && mark.Label(findErr) != "": // the handler is not known yet
 			return nil, "", findErr
 		case err == nil || errors.Is(err, idemtype.ErrNotFound) && !errors.Is(err, identity.ErrNotJSON):
 			err = findErr
@@ -79,8 +81,8 @@ func (r *routes) find(m *idemtype.Message) (b *bound, typ string, err error) {
 	return nil, typ, err
 }
 
-// ungrouped reports whether a handler shares groups with no other handler: it has limits, or runs
-// at most once and its claims must not wait for other handlers.
+// ungrouped reports whether a handler shares groups with no other handler. It has limits, or it
+// runs at most once and the claims must not wait for other handlers.
 func (b *bound) ungrouped() bool {
 	return b.limits != nil || b.tx == nil && b.Batch && b.Uncertain == idemtype.DeadLetterUncertain
 }

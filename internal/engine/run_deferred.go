@@ -13,15 +13,15 @@ import (
 // queuesAtOnce is how many queues of a partition are run at a time.
 const queuesAtOnce = 8
 
-// deferredEvery is how often the table is looked at although nothing is known to be due: a person may have replayed or skipped an
-// event.
+// deferredEvery is the interval of looks at the table without a known due event, because a person
+// may have replayed or skipped one.
 const deferredEvery = 5 * time.Second
 
-// RunsDeferred reports whether events may wait in a store, so that [Processor.RunDeferred] has something to do.
+// RunsDeferred reports whether events may wait in a store.
 func (p *Processor) RunsDeferred() bool { return len(p.deferrers()) > 0 }
 
-// deferrers are the scopes in which events may wait, and the stores they wait in; true if a handler is [KeyOrdered]. Where none
-// is any longer, a release before may have left some.
+// deferrers returns the scopes and stores in which events may wait. The value is true if a handler
+// is KeyOrdered. Without such a handler, an earlier release may have left events.
 func (p *Processor) deferrers() map[deferredKey]bool {
 	found := make(map[deferredKey]bool)
 	for _, g := range p.routes.groups {
@@ -35,11 +35,10 @@ func (p *Processor) deferrers() map[deferredKey]bool {
 	return found
 }
 
-// RunDeferred runs what waits in the store for the partition when it is due, in the order of Kafka keys, until ctx ends
-// (rule 4). Only the owner of a partition may call it, once, beside its calls of HandleBatch, and after [Processor.Assigned]; lane.New does
-// so by itself. It returns when all it began has ended, with nil, or with an error that matches [ErrAbandoned].
+// RunDeferred runs the due events of a partition, in the order of Kafka keys, until ctx ends (rule
+// 4).
 func (p *Processor) RunDeferred(ctx context.Context, topic string, partition int32) error {
-	if _, _, ok := p.copies.topics.Source(topic); ok { // what waits, waits with its source
+	if _, _, ok := p.copies.topics.Source(topic); ok { // events wait with their source topic
 		return nil
 	}
 	var all sync.WaitGroup
@@ -47,7 +46,10 @@ func (p *Processor) RunDeferred(ctx context.Context, topic string, partition int
 	var errs []error
 	for at, ordered := range p.deferrers() {
 		at.Topic, at.Partition = topic, partition
-		runner := &deferredRunner{p: p, access: at.access, part: p.deferredPartitions.of(at), slots: make(chan struct{}, queuesAtOnce), restUntil: make(map[string]time.Time)}
+		runner := &deferredRunner{
+			p: p, access: at.access, part: p.deferredPartitions.of(at),
+			slots: make(chan struct{}, queuesAtOnce), restUntil: make(map[string]time.Time),
+		}
 		all.Go(func() {
 			if !ordered && !runner.anyDeferred(ctx) {
 				return
@@ -76,18 +78,24 @@ type deferredRunner struct {
 	abandoned error
 }
 
-// anyDeferred reports whether anything waits in a partition to which nothing comes any longer. It is asked with each assignment, as members
-// of the release before may have deferred more until then.
+// anyDeferred reports whether an event waits in a partition without KeyOrdered handlers. It asks at
+// each assignment, because members with the earlier release may have deferred more.
 func (r *deferredRunner) anyDeferred(ctx context.Context) (some bool) {
-	err := r.access.insist(ctx, &waitBudget{left: idemtype.Forever}, "look for deferred events", func() (bool, error) {
-		err := within(ctx, txSlack, func(ctx context.Context) error {
-			queues, err := r.part.deferrer.Queues(ctx, r.part.id, "", 2)
-			some = len(queues) > 0
-			return err
-		})
-		final := ctx.Err() != nil || !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
-		return final, err
-	})
+	err := r.access.insist(
+		ctx,
+		&waitBudget{left: idemtype.Forever},
+		"look for deferred events",
+		func() (bool, error) {
+			err := within(ctx, txSlack, func(ctx context.Context) error {
+				queues, err := r.part.deferrer.Queues(ctx, r.part.id, "", 2)
+				some = len(queues) > 0
+				return err
+			})
+			final := ctx.Err() != nil ||
+				!errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
+			return final, err
+		},
+	)
 	if err != nil && ctx.Err() == nil {
 		r.p.log.WarnContext(ctx, "not known whether events are deferred, and none of them runs",
 			"topic", r.part.id.Topic, "partition", r.part.id.Partition, "error", r.p.errorText(err))
@@ -113,7 +121,7 @@ func (r *deferredRunner) run(ctx context.Context) error {
 			wait = outageWait(outages)
 		default:
 			outages = 0
-			// What was due and has not begun waits for those who are at it, and they signal.
+			// Due queues without a slot wait for a running one, which signals.
 			if next > 0 || next == 0 && moved && len(r.slots) < queuesAtOnce {
 				wait = min(wait, max(next, 10*time.Millisecond))
 			}
@@ -129,15 +137,19 @@ func (r *deferredRunner) run(ctx context.Context) error {
 }
 
 const (
-	// dueAtOnce is how many queues are asked for at a time. It is more than are run, which are due until they have ended.
+	// dueAtOnce limits the queues of one look. It is larger than the number of running queues,
+	// which stay due until their end.
 	dueAtOnce = 8 * queuesAtOnce
-	// stuckWait is how long a queue is left alone for whose head there is no handler: only another release has one.
+	// stuckWait is the pause of a queue without a handler for the head. Only another release can
+	// have one.
 	stuckWait = 30 * time.Second
 )
 
-// round runs queues. Those whose heads nobody can handle give up their turn, so that they keep no others from theirs, however
-// many they are. It reports whether others may have come to be the longest due.
-func (r *deferredRunner) round(ctx context.Context, heads []dedup.Deferred) (moved bool, err error) {
+// round runs due queues. A queue without a handler for the head gives up its turn, so that it
+// blocks no other queue. moved is true if other queues may be the longest due now.
+func (r *deferredRunner) round(
+	ctx context.Context, heads []dedup.Deferred,
+) (moved bool, err error) {
 	var stuck []string
 	var firstErr error
 	var first dedup.Key
@@ -157,22 +169,32 @@ func (r *deferredRunner) round(ctx context.Context, heads []dedup.Deferred) (mov
 	if len(stuck) == 0 {
 		return moved, nil
 	}
-	r.p.log.WarnContext(ctx, "deferred events are left where they are", "topic", r.part.id.Topic, "partition", r.part.id.Partition,
-		"queues", len(stuck), "key", first.String(), "error", r.p.errorText(firstErr))
+	r.p.log.WarnContext(
+		ctx, "deferred events are left where they are", "topic", r.part.id.Topic, "partition",
+		r.part.id.Partition, "queues", len(stuck), "key", first.String(), "error",
+		r.p.errorText(firstErr),
+	)
 	return true, r.postponeQueues(ctx, stuckWait, stuck...)
 }
 
 // delay lets queues wait for their next turn.
-func (r *deferredRunner) postponeQueues(ctx context.Context, wait time.Duration, queues ...string) error {
+func (r *deferredRunner) postponeQueues(
+	ctx context.Context, wait time.Duration, queues ...string,
+) error {
 	began := time.Now()
-	err := within(ctx, txSlack, func(ctx context.Context) error { return r.part.deferrer.Delay(ctx, r.part.id, wait, queues...) })
+	err := within(
+		ctx, txSlack,
+		func(ctx context.Context) error { return r.part.deferrer.Delay(ctx, r.part.id, wait, queues...) },
+	)
 	if err != nil && ctx.Err() == nil {
 		r.access.down(ctx, began, err)
 	}
 	return err
 }
 
-func (r *deferredRunner) due(ctx context.Context) (heads []dedup.Deferred, next time.Duration, err error) {
+func (r *deferredRunner) due(
+	ctx context.Context,
+) (heads []dedup.Deferred, next time.Duration, err error) {
 	began := time.Now()
 	err = within(ctx, txSlack, func(ctx context.Context) (err error) {
 		heads, next, err = r.part.deferrer.Due(ctx, r.part.id, dueAtOnce)
@@ -187,7 +209,7 @@ func (r *deferredRunner) due(ctx context.Context) (heads []dedup.Deferred, next 
 	return heads, next, err
 }
 
-// forget drops what is known of queues that were left alone and are not due any longer. heads is all that is due.
+// forget removes paused queues that are not due any longer. heads has all due queues.
 func (r *deferredRunner) forget(heads []dedup.Deferred) {
 	due := make(map[string]bool, len(heads))
 	for i := range heads {
@@ -202,7 +224,7 @@ func (r *deferredRunner) forget(heads []dedup.Deferred) {
 	}
 }
 
-// busy reports whether a queue is being run, or is left alone.
+// isBusy reports whether a queue runs or is paused.
 func (r *deferredRunner) isBusy(queue string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,7 +232,7 @@ func (r *deferredRunner) isBusy(queue string) bool {
 	return known && (until.IsZero() || time.Now().Before(until))
 }
 
-// begin runs a queue if nobody is at it and there is a slot.
+// begin runs a queue if it is not running and a slot is free.
 func (r *deferredRunner) begin(ctx context.Context, head dedup.Deferred) (begun bool) {
 	if r.isBusy(head.Queue) {
 		return false
@@ -232,7 +254,7 @@ func (r *deferredRunner) begin(ctx context.Context, head dedup.Deferred) (begun 
 		if errors.Is(err, idemtype.ErrAbandoned) {
 			r.abandoned = err
 		}
-		if rest { // what cannot be run now is not asked for again at once
+		if rest { // a queue that cannot run now is not tried again at once
 			r.restUntil[head.Queue] = time.Now().Add(deferredEvery)
 		} else {
 			delete(r.restUntil, head.Queue)
@@ -245,14 +267,18 @@ func (r *deferredRunner) begin(ctx context.Context, head dedup.Deferred) (begun 
 // takeAhead is how many of those behind a head are taken together: they have not failed, as a rule.
 const takeAhead = 64
 
-// queue runs the events of a queue until one of them must wait. The head goes by itself: it has failed before.
+// runQueue runs the events of a queue until one must wait. The head runs by itself, because it has
+// failed before.
 func (r *deferredRunner) runQueue(ctx context.Context, head dedup.Deferred) error {
 	for events := []dedup.Deferred{head}; len(events) > 0; {
 		goesOn, err := r.runEvents(ctx, events)
 		if err != nil {
 			if ctx.Err() == nil {
-				r.p.log.WarnContext(ctx, "deferred event is left where it is", "topic", r.part.id.Topic, "partition", r.part.id.Partition,
-					"key", head.Key.String(), "error", r.p.errorText(err))
+				r.p.log.WarnContext(
+					ctx, "deferred event is left where it is", "topic", r.part.id.Topic,
+					"partition", r.part.id.Partition, "key", head.Key.String(), "error",
+					r.p.errorText(err),
+				)
 			}
 			return err
 		}
@@ -266,8 +292,10 @@ func (r *deferredRunner) runQueue(ctx context.Context, head dedup.Deferred) erro
 	return nil
 }
 
-// next returns what may run now of a queue.
-func (r *deferredRunner) next(ctx context.Context, queue string) (events []dedup.Deferred, err error) {
+// next returns the events of a queue that may run now.
+func (r *deferredRunner) next(
+	ctx context.Context, queue string,
+) (events []dedup.Deferred, err error) {
 	err = within(ctx, txSlack, func(ctx context.Context) (err error) {
 		events, err = r.part.deferrer.First(ctx, r.part.id, queue, takeAhead)
 		return err
@@ -280,9 +308,11 @@ func (r *deferredRunner) next(ctx context.Context, queue string) (events []dedup
 	return events, err
 }
 
-// runEvents runs the first events of a queue, in their order. It reports whether all of them are out of the
-// queue; if not, none behind the one that stays was run.
-func (r *deferredRunner) runEvents(ctx context.Context, events []dedup.Deferred) (all bool, err error) {
+// runEvents runs the first events of a queue, in order. all is true if every event left the queue.
+// Otherwise no event ran behind the one that stays.
+func (r *deferredRunner) runEvents(
+	ctx context.Context, events []dedup.Deferred,
+) (all bool, err error) {
 	msgs, copies := make([]*idemtype.Message, len(events)), make([]*copied, len(events))
 	for i := range events {
 		if msgs[i], copies[i], err = fromDeferred(events[i]); err != nil {
@@ -313,21 +343,26 @@ func (r *deferredRunner) runEvents(ctx context.Context, events []dedup.Deferred)
 	return true, nil
 }
 
-// staysInQueue reports whether a settled event keeps its place in the queue, and so do those behind it.
+// staysInQueue reports whether a settled event keeps the place in the queue, as do the events
+// behind it.
 func (r *deferredRunner) staysInQueue(t *task) bool {
 	if t.destination != destHandler {
 		return false
 	}
-	return t.ending == endRescheduled && t.action.kind == actDelayedRetry && t.route.Mode == KeyOrdered || t.ending == endDead && !t.route.ContinueAfterDead
+	return t.ending == endRescheduled && t.action.kind == actDelayedRetry &&
+		t.route.Mode == KeyOrdered ||
+		t.ending == endDead && !t.route.ContinueAfterDead
 }
 
-// overtaken reports whether a later attempt has overtaken a deferred event: another one who takes himself for the owner has
-// postponed it, and what comes behind it waits for that. What the table holds is looked up before more of the queue is run.
+// overtaken reports whether a later attempt has overtaken a deferred event: another worker that
+// takes itself for the owner has postponed the event. The events behind it wait, so the queue is
+// read again before more of it runs.
 func (r *deferredRunner) overtaken(t *task) bool {
 	return t.destination == destHandler && t.ending == endRescheduled
 }
 
-// block leaves a dead event at the head of its queue, for a person. One that was postponed is where it should be.
+// block leaves a dead event at the head of the queue, for a person. A postponed event is in its
+// place already.
 func (r *deferredRunner) block(ctx context.Context, t *task) error {
 	if t.ending != endDead {
 		return nil
@@ -345,11 +380,16 @@ func (r *deferredRunner) remove(ctx context.Context, events []dedup.Deferred) er
 	r.part.tableMu.Lock()
 	defer r.part.tableMu.Unlock()
 	queue := events[0].Queue
-	return r.access.repeat(ctx, &waitBudget{left: idemtype.Forever}, "remove deferred events", func(ctx context.Context) error {
-		empty, err := r.part.deferrer.Remove(ctx, r.part.id, queue, events...)
-		if err == nil && empty {
-			r.part.set(queue, false)
-		}
-		return err
-	})
+	return r.access.repeat(
+		ctx,
+		&waitBudget{left: idemtype.Forever},
+		"remove deferred events",
+		func(ctx context.Context) error {
+			empty, err := r.part.deferrer.Remove(ctx, r.part.id, queue, events...)
+			if err == nil && empty {
+				r.part.set(queue, false)
+			}
+			return err
+		},
+	)
 }

@@ -95,7 +95,7 @@ func (s *Settings) validate() (problems []error) {
 	return problems
 }
 
-// policy is the part of a handler's options that decides about the answers of the store and about failures.
+// Policy has the settings that decide about answers of the store and about failures.
 type Policy struct {
 	Retry     idemtype.RetryPolicy
 	Mode      OrderMode
@@ -105,13 +105,13 @@ type Policy struct {
 	TooOld    idemtype.TooOldPolicy
 }
 
-// orderMode says what becomes of the events behind a failing one.
+// OrderMode decides about the events behind a failing one.
 type OrderMode uint8
 
 const (
 	Blocking   OrderMode = iota // they wait
-	Unordered                   // they go on: it is published to a retry topic
-	KeyOrdered                  // those of its Kafka key wait with it in the store, the others go on
+	Unordered                   // they go on; the failing event gets a copy in a retry topic
+	KeyOrdered                  // those of the Kafka key wait in the store, the others go on
 )
 
 func checkDelays(s *Settings) error {
@@ -119,11 +119,15 @@ func checkDelays(s *Settings) error {
 		return nil
 	}
 	if len(s.Delays) == 0 || len(s.Delays) > maxDelays {
-		return fmt.Errorf("RetryTopics and KeyOrdered want 1 to %d delays, not %d", maxDelays, len(s.Delays))
+		return fmt.Errorf(
+			"RetryTopics and KeyOrdered want 1 to %d delays, not %d", maxDelays, len(s.Delays),
+		)
 	}
 	for i, d := range s.Delays {
 		if d < minDelay || d%minDelay != 0 || i > 0 && d <= s.Delays[i-1] {
-			return errors.New("the delays of RetryTopics and KeyOrdered must ascend, in whole milliseconds")
+			return errors.New(
+				"the delays of RetryTopics and KeyOrdered must ascend, in whole milliseconds",
+			)
 		}
 	}
 	return nil
@@ -132,11 +136,12 @@ func checkDelays(s *Settings) error {
 const (
 	minDelay  = time.Millisecond
 	maxDelays = 16
-	// maxReschedules bounds how often an event is moved on: RetryAfter costs no attempt, and must not go on for ever (T-08).
+	// maxReschedules limits the delayed retries of an event, because those after RetryAfter count
+	// as no attempt (T-08).
 	maxReschedules = 1000
 )
 
-// compared is what copies of m are compared by: the fields that [Fingerprint] names, else all of the value.
+// fingerprintOf returns the fingerprint by which copies of m are compared.
 func (s *Settings) fingerprintOf(m *idemtype.Message) (dedup.Fingerprint, error) {
 	switch {
 	case s.Fingerprint != nil:

@@ -10,11 +10,15 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// This file is the shadow mode: the store is kept, and obeyed in nothing. A consumer that exists already runs in it until
-// its store knows what lies in its topics, and until what it would skip is what its owners expect.
+// This file is shadow mode: the store records events as usual, and every event runs. An existing
+// consumer runs in shadow mode until the store knows the events in its topics, and until it would
+// skip only the expected ones.
 
-// shadow runs an event that would have been skipped, as if there were no store. Its failures meet the retry policy.
-func (p *Processor) runIgnored(ctx, hard context.Context, t *task, a dedup.Answer) (attemptResult, error) {
+// runIgnored runs an event that would have been skipped, without a claim. The retry policy applies
+// to its failures.
+func (p *Processor) runIgnored(
+	ctx, hard context.Context, t *task, a dedup.Answer,
+) (attemptResult, error) {
 	if ctx.Err() != nil {
 		return attemptResult{}, stopCause(ctx)
 	}
@@ -41,8 +45,8 @@ func (p *Processor) runIgnored(ctx, hard context.Context, t *task, a dedup.Answe
 	return p.finish(ctx, hard, t, o, unrecorded{})
 }
 
-// shadowTx runs an event in a transaction without a claim. blocked says that somebody else holds a lock that what was kept for the end
-// of the transaction needs (rule 10). An error says that nothing was begun.
+// shadowTx runs an event in a transaction without a claim. blocked is true if another worker holds
+// a lock that the transaction needs (rule 10). After an error no handler ran.
 func (p *Processor) shadowTx(hard context.Context, t *task) (o outcome, blocked bool, err error) {
 	free, err := t.access.slot(hard, t.budget)
 	if err != nil {
@@ -50,19 +54,22 @@ func (p *Processor) shadowTx(hard context.Context, t *task) (o outcome, blocked 
 	}
 	defer free()
 	ran, began := false, time.Now()
-	err = inTxTime(hard, func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error {
-		return t.tx.RunTx(ctx, t.route.Timeout, func(tx any) error {
-			if err := run(func() {
-				ran = true
-				late := time.AfterFunc(t.route.Timeout+txSlack, func() { abort(idemtype.ErrHandlerTimeout) })
-				defer late.Stop()
-				o = p.timedRun(ctx, t, tx)
-			}); err != nil {
-				return err
-			}
-			return o.err
-		})
-	})
+	err = inTxTime(
+		hard,
+		func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error {
+			return t.tx.RunTx(ctx, t.route.Timeout, func(tx any) error {
+				if err := run(func() {
+					ran = true
+					late := time.AfterFunc(t.route.Timeout+txSlack, func() { abort(idemtype.ErrHandlerTimeout) })
+					defer late.Stop()
+					o = p.timedRun(ctx, t, tx)
+				}); err != nil {
+					return err
+				}
+				return o.err
+			})
+		},
+	)
 	t.access.called(hard, observe.VerbTransaction, 0, nil, began, err)
 	switch {
 	case err == nil:

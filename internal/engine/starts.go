@@ -9,8 +9,8 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// countStart records, for the first events of a partition after it was assigned, that a run begins: a transaction
-// that dies with its process leaves no trace of its own (rule 18).
+// countStart records the start of a run, for the first events of a newly assigned partition. A
+// transaction that dies with its process leaves no other trace (rule 18).
 func (p *Processor) countStart(ctx context.Context, t *task) (watched bool, crashed, err error) {
 	counter := t.access.counter
 	if counter == nil || !p.guarded(t.message) {
@@ -35,7 +35,8 @@ func (p *Processor) countStart(ctx context.Context, t *task) (watched bool, cras
 	return starts > 0, nil, nil
 }
 
-// clearStarts forgets the starts of an event whose run ended. A failure to do so is made good by the next end.
+// clearStarts forgets the starts of an event after the end of a run. After a failure, the next end
+// clears them.
 func (p *Processor) clearStarts(ctx context.Context, t *task) {
 	counter := t.access.counter
 	if counter == nil {

@@ -19,7 +19,7 @@ import (
 type storeAccess struct {
 	store    dedup.Store
 	renewer  *dedup.LeaseRenewer
-	counter  dedup.StartCounter // nil if the store is none
+	counter  dedup.StartCounter // nil if the store counts no starts
 	inflight inflight
 	slots    chan struct{} // one value per open transaction; nil: no limit
 	lease    time.Duration
@@ -79,7 +79,7 @@ func (s *storeAccess) called(
 	}
 }
 
-// errLate means that a claim was granted and that its lease had ended before the answer came.
+// errLate means that a claim was granted and that the lease had ended before the answer came.
 var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease; "+
 	"a longer Config.Lease helps if that goes on", dedup.ErrUnavailable)
 
@@ -122,7 +122,7 @@ func isHeld(a dedup.Answer) bool { return a.Verdict.Held() }
 // releaseGhosts releases claims that the store may have granted without an answer, before other
 // workers get the events. Otherwise the events would wait for the lease, and under
 // DeadLetterUncertain an event that never ran would be given up (rule 32). If the store is down for
-// longer than a stop allows, such a claim lasts until its lease ends.
+// longer than a stop allows, such a claim lasts until the lease ends.
 func (s *storeAccess) releaseGhosts(
 	ctx context.Context, token dedup.Token, reqs []dedup.Request,
 ) {
@@ -175,7 +175,7 @@ func (s *storeAccess) completeAll(
 	}
 }
 
-// complete asks once. The end of one event shares its call with those of other lanes. Such a call
+// complete asks once. The end of one event shares the call with those of other lanes. Such a call
 // takes a lease at most.
 func (s *storeAccess) complete(
 	ctx context.Context, limit time.Duration, done []dedup.Completion,
@@ -207,8 +207,8 @@ func (s *storeAccess) reachable(ctx context.Context) bool {
 	return !ok || within(ctx, 2*time.Second, checker.Ping) == nil
 }
 
-// look returns the method that reads the state of events, or nil if the store has none. tx chooses
-// the one for transactional handlers.
+// look returns the method that reads the state of events, or nil. tx chooses the one for
+// transactional handlers.
 func (s *storeAccess) look(
 	tx bool,
 ) func(context.Context, []dedup.Request, []dedup.Answer) error {

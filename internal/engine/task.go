@@ -12,7 +12,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// task is the processing of one delivery, from its record to its settlement.
+// task is the processing of one delivery, from the record to the settlement.
 type task struct {
 	message *idemtype.Message
 	copied  *copied // history of a copy or of a deferred event; nil for an original record
@@ -23,8 +23,8 @@ type task struct {
 	claimState
 	busy
 
-	deferred *deferredEvent // its queue in the store, if the event was deferred
-	// first task of the same event in the group; its settlement settles this task too
+	deferred *deferredEvent // the queue in the store, if the event was deferred
+	// first task of the same event in the group; the settlement settles this task too
 	leader     *task
 	isolated   bool               // shares no group with other events
 	pending    attemptResult      // step of the last attempt, carried out before the next one
@@ -34,7 +34,7 @@ type task struct {
 	action     action             // the last decision about a failure
 	settled    bool               // the offset may be committed
 	settlement observe.Settlement // kind of the settlement, for observers
-	ending     ending             // end of the event, for its queue
+	ending     ending             // end of the event, for the queue
 	handled    bool               // the event is handled, by this task or before
 	seen       dedup.Origin       // the record that was handled, if handled
 
@@ -68,7 +68,7 @@ type claimState struct {
 	began    time.Time         // start of the current transaction
 }
 
-// busy tells since when another worker has held the claim of the event.
+// busy has the time since which another worker has held the claim of the event.
 type busy struct {
 	busySince    time.Time
 	busyNotified bool
@@ -93,7 +93,7 @@ const (
 	destReread    // the record was not readable, or is not due: resolve it again
 )
 
-// passive reports whether the message needs nothing but a notification of observers.
+// passive reports whether the message is settled by a report to observers alone.
 func (t *task) passive() bool { return t.settled || t.destination == destUnhandled }
 
 func (t *task) facts(a dedup.Answer) facts {
@@ -105,7 +105,7 @@ func (t *task) facts(a dedup.Answer) facts {
 	}
 }
 
-// notBefore is when a copy may be run, beyond the delay of its topic.
+// notBefore is when a copy may be run, beyond the delay of the topic.
 func (t *task) earliest() time.Time {
 	if t.copied == nil {
 		return time.Time{}
@@ -121,7 +121,7 @@ func (t *task) due() time.Duration {
 	return t.copied.wait()
 }
 
-// remember takes over what a copy says of earlier attempts.
+// remember adds the history of a copy.
 func (t *task) remember(c *copied) {
 	if c == nil {
 		return
@@ -144,14 +144,14 @@ func (t *task) moment(now time.Time, unnamed bool) moment {
 	return at
 }
 
-// failure is an event that is given up, with its last error.
+// failure is an event that is given up, with the last error.
 type failure struct {
 	deadletter.Event
 	err error
 }
 
-// excludeWait takes time that was spent waiting for others off the time that retries may take: an outage costs no event
-// anything.
+// excludeWait excludes a wait for others from the time of retries in place, so that an outage costs
+// no event an attempt.
 func (t *task) excludeWait(waited time.Duration) {
 	if !t.blockedSince.IsZero() {
 		t.blockedSince = t.blockedSince.Add(waited)
@@ -164,7 +164,7 @@ type deferredEvent struct {
 	head dedup.Deferred
 }
 
-// waitOut waits before the given try to reach what is down. The time does not count as the event's.
+// waitOut waits before a dependency is tried again. The wait does not count as time of the event.
 func (t *task) waitOut(ctx context.Context, try int, reason error) error {
 	began := time.Now()
 	err := t.budget.wait(ctx, outageWait(try), reason)

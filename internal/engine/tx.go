@@ -10,10 +10,13 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// inTxTime calls a store that calls a handler in a transaction, perhaps more than once. The store has
-// txSlack before each run of the handler, and as much after the last. run carries out one run, which
-// limits its own time; abort ends the whole transaction.
-func inTxTime(hard context.Context, call func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error) error {
+// inTxTime calls a store that calls a handler in a transaction, perhaps more than once. The store
+// has txSlack before each run of the handler, and as much after the last. run carries out one run,
+// which limits its own time. abort ends the whole transaction.
+func inTxTime(
+	hard context.Context,
+	call func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error,
+) error {
 	ctx, cancel := context.WithCancelCause(hard)
 	defer cancel(context.Canceled)
 	slow := time.AfterFunc(txSlack, func() { cancel(errSlow) })
@@ -33,11 +36,11 @@ func inTxTime(hard context.Context, call func(ctx context.Context, abort context
 	return err
 }
 
-// txOutcome is what a failed transaction means. The store knows its database and has the last word on whether that
-// is to blame; a commit whose outcome is unknown is asked about by claiming again (P-11).
+// txOutcome returns the outcome of a failed transaction. The store decides whether the database is
+// the cause. After a commit with an unknown outcome the event is claimed again (P-11).
 func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 	switch {
-	case o.meaning == abandoned && hard.Err() == nil: // nobody stops us: it ignored its time-out, and its connection was cut
+	case o.meaning == abandoned && hard.Err() == nil: // no stop: the handler ignored the timeout, and the connection was cut
 		return outcome{meaning: unknown, class: idemtype.ClassTimeout, err: err}
 	case o.meaning == abandoned:
 		return o
@@ -47,7 +50,7 @@ func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 		return outcome{meaning: stopped, err: err}
 	case errors.Is(err, dedup.ErrUnavailable):
 		return outcome{meaning: unavailable, class: idemtype.ClassFailed, err: err}
-	case !ran: // no answer, for whatever reason: the event is not to blame
+	case !ran: // no answer, so the event is not the cause
 		return outcome{meaning: unavailable, class: idemtype.ClassFailed, err: err}
 	case o.meaning == succeeded: // refused by the commit
 		return outcome{meaning: transient, class: idemtype.ClassFailed, err: err}
@@ -60,7 +63,9 @@ func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 var errSlow = fmt.Errorf("%w: no answer from a transaction", dedup.ErrUnavailable)
 
 // claimTx asks the store for this event alone.
-func (t *task) claimTx(ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error) {
+func (t *task) claimTx(
+	ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error),
+) (dedup.Answer, error) {
 	var answers [1]dedup.Answer
 	err := t.tx.ClaimTx(ctx, limit, []dedup.Request{t.request}, answers[:], fn)
 	return answers[0], err

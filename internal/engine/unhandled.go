@@ -2,7 +2,7 @@ package engine
 
 import "sync"
 
-// unhandled knows which of the last events nobody handled, and which types were told of already.
+// unhandled counts the recent events without a handler, and has the types that were logged.
 type unhandled struct {
 	mu    sync.Mutex
 	ring  [unhandledWindow]bool
@@ -17,8 +17,8 @@ const (
 	unhandledTypes  = 1000
 )
 
-// first reports whether typ was never told of. Beyond a thousand types no more are told, so that a producer cannot fill
-// the memory.
+// first reports whether typ was never logged. After a thousand types no more are logged, so that a
+// producer cannot fill the memory.
 func (u *unhandled) first(typ string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// verdictStep is what an answer of the store means for one delivery.
+// verdictStep is the next step after an answer of the store for one delivery.
 type verdictStep uint8
 
 const (
@@ -31,12 +31,12 @@ type decision struct {
 	outcome outcome        // of a refusal
 	class   idemtype.Class // of the dead letter of a copy
 	err     error
-	ending  ending // of the event, for its queue
-	queue   bool   // the queue of its Kafka key must be known first: events behind it belong there (rule 4)
+	ending  ending // of the event, for the queue
+	queue   bool   // the queue of the Kafka key must be known first (rule 4)
 	joins   bool   // does not cut a group of events
 }
 
-// facts is what verdict needs to know of a delivery beside its history.
+// facts has the input of verdict beside the history of the event.
 type facts struct {
 	now       time.Time
 	notBefore time.Time // an earlier attempt asked to run no sooner
@@ -48,7 +48,7 @@ type facts struct {
 	refusal   outcome   // of the reading
 }
 
-// verdict decides what an answer of the store means.
+// verdict decides about an answer of the store.
 func verdict(a dedup.Answer, p *Policy, h *attempts, f facts) decision {
 	switch a.Verdict {
 	case dedup.Fresh, dedup.Uncertain:
@@ -65,7 +65,9 @@ func verdict(a dedup.Answer, p *Policy, h *attempts, f facts) decision {
 		return decision{step: stepSkip, ending: endDone, joins: true}
 	case dedup.Rescheduled:
 		ordered := p.Mode == KeyOrdered
-		return decision{step: stepSkip, ending: endRescheduled, queue: ordered && !f.deferred, joins: !ordered}
+		return decision{
+			step: stepSkip, ending: endRescheduled, queue: ordered && !f.deferred, joins: !ordered,
+		}
 	case dedup.Dead:
 		return ofDead(a, f)
 	case dedup.Conflict:
@@ -74,7 +76,10 @@ func verdict(a dedup.Answer, p *Policy, h *attempts, f facts) decision {
 		if p.TooOld == idemtype.StopTooOld {
 			return decision{step: stepStop, err: idemtype.ErrTooOld, ending: endDead}
 		}
-		return copyDeadLetter(idemtype.ClassTooOld, errors.New("the event is older than what the store remembers"), endDead)
+		return copyDeadLetter(
+			idemtype.ClassTooOld, errors.New("the event is older than what the store remembers"),
+			endDead,
+		)
 	default:
 		return decision{}
 	}
@@ -84,7 +89,7 @@ func copyDeadLetter(class idemtype.Class, err error, e ending) decision {
 	return decision{step: stepDeadLetterCopy, class: class, err: err, ending: e}
 }
 
-// granted decides about an event whose claim is granted.
+// granted decides about an event with a granted claim.
 func granted(a dedup.Answer, p *Policy, h *attempts, f facts) decision {
 	if f.tx && a.Verdict == dedup.Uncertain { // a transaction leaves no doubt: not an answer
 		return decision{}
@@ -92,22 +97,29 @@ func granted(a dedup.Answer, p *Policy, h *attempts, f facts) decision {
 	if o := refuse(a, p, h, f); o.refused {
 		return decision{step: stepRefuse, outcome: o}
 	}
-	// The event that kills its holders may be among those that were claimed together. The others are not to blame (rule 18).
+	// The event that kills its holders may be among those that were claimed together (rule 18).
 	return decision{step: stepRun, joins: a.Takeovers == 0}
 }
 
-// refuse looks for events that must not run although the claim is granted. The outcome is marked as refused if so.
+// refuse looks for an event that must not run although the claim is granted. Its outcome is marked
+// as refused.
 func refuse(a dedup.Answer, p *Policy, h *attempts, f facts) outcome {
 	wait := f.notBefore.Sub(f.now)
 	switch {
 	case a.Verdict == dedup.Uncertain && p.Uncertain == idemtype.DeadLetterUncertain && !f.shadow:
 		err := errors.New("an earlier run was cut short and may have had its effect")
 		return outcome{refused: true, meaning: unknown, class: idemtype.ClassUncertain, err: err}
-	case !f.notBefore.IsZero() && wait > 0: // the longest delay of its handler is shorter than it asked for
+	case !f.notBefore.IsZero() && wait > 0: // the error asked for more than the longest delay
 		err := fmt.Errorf("not before %s", f.notBefore.UTC().Format(time.RFC3339))
-		return outcome{refused: true, meaning: transient, class: idemtype.ClassRetryAfter, err: err, after: wait}
-	case h.earlier == 0 && int(a.Failures) >= p.Retry.MaxAttempts: // its dead letter could not be sent
-		return outcome{refused: true, meaning: transient, class: idemtype.ClassFailed, err: fmt.Errorf("failed %d times before", a.Failures)}
+		return outcome{
+			refused: true, meaning: transient, class: idemtype.ClassRetryAfter, err: err,
+			after: wait,
+		}
+	case h.earlier == 0 && int(a.Failures) >= p.Retry.MaxAttempts: // the dead letter could not be sent
+		return outcome{
+			refused: true, meaning: transient, class: idemtype.ClassFailed,
+			err: fmt.Errorf("failed %d times before", a.Failures),
+		}
 	case a.Takeovers > maxTakeovers:
 		err := fmt.Errorf("%d holders of the claim died on it", a.Takeovers)
 		return outcome{refused: true, meaning: unknown, class: idemtype.ClassCrashLoop, err: err}
@@ -124,17 +136,21 @@ func ofDead(a dedup.Answer, f facts) decision {
 	switch {
 	case discarded(a): // a person has decided: events behind it go on (rule 4)
 		return decision{step: stepSkip}
-	case f.own: // its dead letter was sent, and only its offset was not committed
+	case f.own: // the dead letter was published, and only the offset was not committed
 		return decision{step: stepSkip, ending: endDead}
 	}
-	// Another copy may carry what the first one lacked. It is never dropped (rule 6).
-	return copyDeadLetter(idemtype.ClassAlreadyDead, fmt.Errorf("this event was given up before: %s", a.Reason), endDead)
+	// Another copy may be good although the first one was not. A copy is never dropped (rule 6).
+	return copyDeadLetter(
+		idemtype.ClassAlreadyDead, fmt.Errorf("this event was given up before: %s", a.Reason),
+		endDead,
+	)
 }
 
 func discarded(a dedup.Answer) bool { return strings.HasPrefix(a.Reason, dedup.ReasonDiscarded) }
 
-// ofConflict decides about a copy with another content. It is skipped only if the event is done: in any other state either content may
-// count in the end, and the copy must not vanish (rule 6).
+// ofConflict decides about a copy with another content. The copy is skipped only if the event is
+// done. In any other state either content may count in the end, so the copy must not be lost (rule
+// 6).
 func ofConflict(a dedup.Answer, p *Policy, f facts) decision {
 	switch {
 	case f.compared && f.own: // a record never changes, so the way of comparing has changed
@@ -146,7 +162,7 @@ func ofConflict(a dedup.Answer, p *Policy, f facts) decision {
 	}
 	d := copyDeadLetter(idemtype.ClassConflict, conflictError(a), endNone)
 	d.queue = a.Known == dedup.Rescheduled && p.Mode == KeyOrdered && !f.deferred
-	if a.Known == dedup.Dead && !discarded(a) { // blocks its queue as any dead event
+	if a.Known == dedup.Dead && !discarded(a) { // blocks the queue as any dead event
 		d.ending = endDead
 	}
 	return d
@@ -176,5 +192,5 @@ const (
 	endDead
 )
 
-// end is what settled an event.
+// ending is the end of an event.
 type ending uint8

@@ -9,10 +9,11 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// waitBudget is what is left of the time that one call of HandleBatch may spend waiting for others.
+// waitBudget is the remaining time that one call of HandleBatch may wait for others.
 type waitBudget struct{ left time.Duration }
 
-// wait sleeps for d. It returns a WaitError with the reason if the wait budget is spent, and the cause of ctx if that ended.
+// wait sleeps for d. The error is a WaitError with the reason if the budget is used up, and the
+// cause of ctx if ctx ended.
 func (budget *waitBudget) wait(ctx context.Context, d time.Duration, reason error) error {
 	if budget.left != idemtype.Forever {
 		if budget.left <= 0 && ctx.Err() == nil {
@@ -38,14 +39,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// outageWait is how long to wait before something that is down is asked again: up to 2 s, so that work resumes soon
-// after its return.
+// outageWait returns the pause before a failed dependency is tried again. Pauses grow to 2 s, so
+// that work resumes soon after an outage.
 func outageWait(try int) time.Duration {
 	return jitter(ceiling(100*time.Millisecond, 2*time.Second, try))
 }
 
-// await waits for a signal, as long as the wait budget lasts. It returns a WaitError with the reason if that has run out, and
-// the cause of ctx if that ended.
+// await waits for a signal within the budget. The errors are those of wait.
 func (budget *waitBudget) await(ctx context.Context, signal <-chan struct{}, reason error) error {
 	out, stop := budget.expired()
 	defer stop()
@@ -60,7 +60,9 @@ func (budget *waitBudget) await(ctx context.Context, signal <-chan struct{}, rea
 }
 
 // acquireSlot waits for a place in slots in the same way.
-func (budget *waitBudget) acquireSlot(ctx context.Context, slots chan<- struct{}, reason error) error {
+func (budget *waitBudget) acquireSlot(
+	ctx context.Context, slots chan<- struct{}, reason error,
+) error {
 	select {
 	case slots <- struct{}{}:
 		return nil
@@ -113,14 +115,17 @@ func (budget *waitBudget) Seat(ctx context.Context, slots chan<- struct{}, reaso
 func (budget *waitBudget) Pause(ctx context.Context, d time.Duration, reason string) error {
 	if budget.left != idemtype.Forever {
 		if d > budget.left {
-			return &idemtype.WaitError{Err: fmt.Errorf("%w: %s", idemtype.ErrBusy, reason), After: d}
+			return &idemtype.WaitError{
+				Err: fmt.Errorf("%w: %s", idemtype.ErrBusy, reason), After: d,
+			}
 		}
 		budget.left -= d
 	}
 	return sleep(ctx, d)
 }
 
-// stopCause is why ctx ended, in a form that tells a stop from anything a handler does itself.
+// stopCause returns the reason why ctx ended. The result matches ErrPartitionLost or ErrStopping,
+// so that no error of a handler looks like a stop.
 func stopCause(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, idemtype.ErrPartitionLost) || errors.Is(cause, idemtype.ErrStopping) {
@@ -137,8 +142,10 @@ func stopCauseOf(ctx context.Context) error {
 	return stopCause(ctx)
 }
 
-// abandonAfter is how long a handler may go on after its context was cancelled for a stop, before it is left behind.
+// abandonAfter is the time between the cancellation of a handler's context by a stop and its
+// abandonment.
 const abandonAfter = 2 * time.Second
 
-// txSlack is how much longer than its handler a transaction may take: to begin, to wait for a copy, to commit.
+// txSlack is the time that a transaction may take beside the handler: to begin, to wait for a copy,
+// to commit.
 const txSlack = 10 * time.Second

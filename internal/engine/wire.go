@@ -41,15 +41,19 @@ func (p *Processor) wire(registered *Table) (problems []error) {
 			fail(err)
 		}
 		if first := p.routes.add(b); first != nil {
-			fail(fmt.Errorf("already registered at %s: two handlers for one type need two consumer groups", first.Site))
+			fail(
+				fmt.Errorf(
+					"already registered at %s: two handlers for one type need two consumer groups",
+					first.Site,
+				),
+			)
 		}
 	}
 	p.logForms()
 	return problems
 }
 
-// checkTimes refuses a retention that ends before a live event can be finished: that is a mistake, while a short one is
-// a choice.
+// checkTimes refuses a retention that ends before an event can be finished.
 func (p *Processor) checkTimes(rt *Handler) error {
 	const rebalance = time.Minute
 	need := p.cfg.Lease + rebalance
@@ -60,7 +64,10 @@ func (p *Processor) checkTimes(rt *Handler) error {
 		need += d
 	}
 	if rt.Retention > 0 && rt.Retention < need {
-		return fmt.Errorf("Retention %s is shorter than a lease, the retries and a rebalance together (%s)", rt.Retention, need)
+		return fmt.Errorf(
+			"Retention %s is shorter than a lease, the retries and a rebalance together (%s)",
+			rt.Retention, need,
+		)
 	}
 	return nil
 }
@@ -88,7 +95,10 @@ func (p *Processor) bind(b *bound) error {
 	}
 	if b.Mode == KeyOrdered {
 		if _, ok := store.(dedup.Deferrer); !ok {
-			return fmt.Errorf("KeyOrdered keeps waiting events in the store, which %T cannot do: use Postgres, or RetryTopics", store)
+			return fmt.Errorf(
+				"KeyOrdered keeps waiting events in the store, which %T cannot do: use Postgres, or RetryTopics",
+				store,
+			)
 		}
 	}
 	if b.Bind == nil {
@@ -99,20 +109,25 @@ func (p *Processor) bind(b *bound) error {
 	return err
 }
 
-// checkShadow refuses what needs a store that is obeyed.
+// checkShadow refuses handlers that shadow mode cannot run.
 func (p *Processor) checkShadow(b *bound) error {
 	switch {
 	case !p.cfg.Shadow:
 		return nil
 	case b.Mode != Blocking:
-		return errors.New("RetryTopics and KeyOrdered need a store that is obeyed: without them while Config.Shadow is set")
+		return errors.New(
+			"RetryTopics and KeyOrdered need a store that is obeyed: without them while Config.Shadow is set",
+		)
 	case b.tx != nil && !b.tx.CanRunTx():
-		return fmt.Errorf("Config.Shadow needs a dedup.TxRunner, which %s is not", reflect.TypeOf(b.access.store))
+		return fmt.Errorf(
+			"Config.Shadow needs a dedup.TxRunner, which %s is not", reflect.TypeOf(b.access.store),
+		)
 	}
 	return nil
 }
 
-// logForms lets handlers of one type, in one place, find identities that never meet although they have different forms.
+// logForms notes which handlers of one type find identities of different forms, so that the
+// identities never meet.
 func (p *Processor) logForms() {
 	type kin struct {
 		storeScope
