@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Bench measures a store: claim and completion of fresh keys in batches of several sizes, from one
-// caller and from many, and pure duplicates. One operation is one key, whatever the batch.
+// Bench measures claims and completions of fresh keys in batches of several sizes, from one
+// caller and from many. Bench measures pure duplicates as well. One operation is one key, at
+// every size of a batch.
 func Bench(b *testing.B, new func(testing.TB) dedup.Store) {
 	for _, size := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("fresh/batch=%d", size), func(b *testing.B) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// claimTests cover the table of Store.Claim but for positions, and who may be told what.
+// claimTests cover the table of Store.Claim except positions, and the recipients of each answer.
 var claimTests = []test{
 	{name: "claim: a new key is Fresh with fence 1 and its own origin", run: claimNew},
 	{name: "claim: 100 goroutines race for one key, one is Fresh and 99 are Busy (R-09)",
@@ -178,7 +178,7 @@ func claimRepeatBatch(k *kit) {
 	}
 }
 
-// claimRepeatRace is a client library that retries while the first request is still on its way.
+// claimRepeatRace: A client library retries while the first request is still under way.
 func claimRepeatRace(k *kit) {
 	t, r := dedup.NewToken(), request("retried")
 	var answers [16][1]dedup.Answer
@@ -204,7 +204,7 @@ func claimDoneOrigin(k *kit) {
 	a := k.meets(dedup.Done, copied)
 	sameOrigin(k, first.Origin, a.First)
 
-	// The record is of the first delivery, whoever finished it.
+	// The record is of the first delivery, also if another delivery finished the event.
 	_, c = k.get(dedup.Fresh, long, request("released"))
 	k.release(release(c, dedup.Failed))
 	copied.Key = key("released")

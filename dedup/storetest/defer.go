@@ -38,9 +38,9 @@ var deferTests = []test{
 	{name: "defer: random: thousands of calls agree with a model", alone: true, run: deferRandom},
 }
 
-// RunDeferrer tests that the stores of h keep the contract of [dedup.Deferrer]. Of h it uses New,
-// Peer, Down, Sleep, Around, Horizon and of Missing [Outage]. Waits of the tests are a quarter of
-// Lease and more.
+// RunDeferrer tests that the stores of h keep the contract of [dedup.Deferrer]. RunDeferrer uses
+// New, Peer, Down, Sleep, Around, Horizon and the entry [Outage] of Missing. The tests wait for
+// a quarter of Lease and longer.
 func RunDeferrer(t *testing.T, h Harness) {
 	h = h.ready(t)
 	for _, c := range deferTests {
@@ -48,7 +48,8 @@ func RunDeferrer(t *testing.T, h Harness) {
 	}
 }
 
-// deferral are the verbs of a store that defers; they fail the test instead of returning errors.
+// deferral has the verbs of a store that defers. The verbs fail the test instead of returning
+// errors.
 type deferral struct {
 	*kit
 	p, peer dedup.Deferrer
@@ -100,7 +101,7 @@ func (k *deferral) remove(queue, id string, empty bool) {
 	require.Equal(k, empty, got, "the queue %q has ended with %s", queue, id)
 }
 
-// head requires the head of a queue to be this event; an empty ID: none.
+// head requires the head of a queue to be this event. An empty ID requires an empty queue.
 func (k *deferral) head(queue, id string) dedup.Deferred {
 	k.Helper()
 	e, ok, err := headOf(k.ctx, k.peer, part, queue)
@@ -113,7 +114,7 @@ func (k *deferral) head(queue, id string) dedup.Deferred {
 	return e
 }
 
-// lengths requires the queues of a lot to be these, in order.
+// lengths requires the queues of a partition to be these, in order.
 func (k *deferral) lengths(l dedup.DeferredPartition, want ...dedup.Queue) []dedup.Queue {
 	k.Helper()
 	got, err := k.peer.Queues(k.ctx, l, "", 100)
@@ -140,7 +141,7 @@ func ids(events []dedup.Deferred) []string {
 
 func queue(name string, length int) dedup.Queue { return dedup.Queue{Name: name, Length: length} }
 
-// like requires an event that comes back to be as it was deferred, but for its wait.
+// like requires a returned event to equal the deferred one, except for the wait.
 func (k *kit) like(want, got dedup.Deferred) {
 	k.Helper()
 	sameOrigin(k, want.Origin, got.Origin)
@@ -237,7 +238,7 @@ func deferRepeat(kt *kit) {
 	k.remove("q", "c", true)
 }
 
-// deferOnce: an event has one Kafka key. Should a copy of it have another, it stays where it is.
+// deferOnce: An event has one Kafka key. A copy with another Kafka key does not move the event.
 func deferOnce(kt *kit) {
 	k := deferralOf(kt)
 	k.deferEvent(waiting("q", "a", 0))
@@ -296,18 +297,20 @@ func deferWait(kt *kit) {
 	})
 	require.Greater(k, soon("c", "b"), long/2)
 	k.remove("soon", "b", false)
-	k.due("c", "d") // its own wait went by meanwhile
+	k.due("c", "d") // the wait of "d" went by meanwhile
 	later := k.waits(k.lease, func() {
 		k.deferEvent(waiting("later", "e", 0),
 			waiting("later", "f", k.lease))
 	})
 	k.remove("later", "e", false)
-	later("c", "d", "f") // what failed by itself waits by itself
+	later("c", "d", "f") // an event that failed alone waits alone
 }
 
-// waits calls fn, which lets the head of a queue wait. What it returns requires that this head, the
-// last of want, is due when its wait is over, and neither sooner nor later: until then the others
-// of want are. No pace of the machine changes that.
+// waits calls fn, which lets the head of a queue wait. The head is the last entry of want.
+//
+// The function that waits returns requires the head to be due when the wait is over, neither
+// sooner nor later. Until then the other entries of want are due. No pace of the machine changes
+// the result.
 func (k *deferral) waits(wait time.Duration, fn func()) func(want ...string) time.Duration {
 	began := time.Now()
 	fn()
@@ -357,7 +360,7 @@ func deferPartitions(kt *kit) {
 	}
 }
 
-// deferPartition: partitions were added to the topic, and the key has another one since.
+// deferPartition: Partitions were added to the topic, and the key has another one since.
 func deferPartition(kt *kit) {
 	k := deferralOf(kt)
 	old := part
@@ -374,7 +377,7 @@ func deferPartition(kt *kit) {
 	require.NoError(k, err)
 	require.True(k, ok)
 	require.Equal(k, part, where)
-	head, ok, err := headOf(k.ctx, k.p, old, "q") // who had it may still be at work on it
+	head, ok, err := headOf(k.ctx, k.p, old, "q") // the former owner may still run the event
 	require.NoError(k, err)
 	require.True(k, ok)
 	require.Equal(k, key("a"), head.Key)

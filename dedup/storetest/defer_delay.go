@@ -19,8 +19,8 @@ func deferDelay(kt *kit) {
 	deferDelayEnds(k)
 }
 
-// deferDelayMany: more queues than one question asks for cannot run. Those behind them have their
-// turn nevertheless.
+// deferDelayMany: More queues have a delayed head than one question asks for. The queues behind
+// those still have their turn.
 func deferDelayMany(k *deferral) {
 	const stuck, limit = 600, 32
 	var events []dedup.Deferred
@@ -52,7 +52,7 @@ func deferDelayMany(k *deferral) {
 	k.lengths(part)
 }
 
-// deferDelayEnds: a delay is over in time, or when the head changes.
+// deferDelayEnds: A delay is over in time, or when the head changes.
 func deferDelayEnds(k *deferral) {
 	a := waiting("q", "a", 0)
 	k.deferEvent(a, waiting("q", "b", 0), waiting("r", "c", 0), waiting("late", "d", long),

@@ -7,11 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deferAges is what the store knows of the events of a deferWalk beside its queues: it forgets the
-// oldest one by one. What is deferred stays deferred, and may run at any age (rule 8).
+// deferAges holds the store's knowledge of the events of a deferWalk beside the queues. The
+// store forgets the oldest events one by one. A deferred event stays deferred, and may run at
+// any age (rule 8).
 type deferAges struct {
 	horizon time.Time
-	records map[string]dedup.Verdict // by ID: Done, or Fresh of what was released
+	records map[string]dedup.Verdict // by ID: Done, or Fresh after a release
 }
 
 // deferEvents is how many events there are, each a minute younger than the one before.
@@ -19,8 +20,8 @@ const deferEvents = 12
 
 func madeAt(n int) time.Time { return horizonAt.Add(time.Duration(n) * time.Minute) }
 
-// forget moves the horizon on by a minute, and takes the records away that are older then, as a
-// reaper does. A store without a horizon of its own only loses the records.
+// forget moves the horizon on by a minute and removes the records that are older, as a reaper
+// does. A store without a horizon only loses the records.
 func (w *deferWalk) forget() {
 	w.ages.horizon = w.ages.horizon.Add(time.Minute)
 	if !w.h.lacks(horizon) {
@@ -37,8 +38,8 @@ func (w *deferWalk) forget() {
 	}
 }
 
-// claim asks for an event as the engine does for a delivery, or, at any age, for what it has
-// deferred itself.
+// claim asks for an event as the engine does for a delivery. For an event that the engine has
+// deferred, claim asks at any age.
 func (w *deferWalk) claim() {
 	n := w.rng.IntN(deferEvents)
 	r := dated(numbered("e", n), madeAt(n))
@@ -47,7 +48,7 @@ func (w *deferWalk) claim() {
 	switch {
 	case want != 0:
 	case !w.h.lacks(horizon) && !r.AnyAge && r.Origin.Time.Before(w.ages.horizon):
-		w.meets(dedup.TooOld, r) // and nothing is left behind
+		w.meets(dedup.TooOld, r) // and no record is left behind
 		return
 	default:
 		want = dedup.Fresh

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deferModel is the queues of one scope and topic as the contract describes them. Waits are zero or
-// do not end.
+// deferModel holds the queues of one scope and topic as the contract describes them. A wait is
+// zero or has no end.
 type deferModel struct {
 	queues map[string][]dedup.Deferred
 	owner  map[string]int32 // the partition of each queue
@@ -148,7 +148,7 @@ func (w *deferWalk) event() dedup.Deferred {
 	n := w.rng.IntN(deferEvents)
 	e := waiting(deferNames[w.rng.IntN(len(deferNames))], numbered("e", n), 0)
 	e.Origin.Time = madeAt(n)
-	// mostly one that is there, with its own key
+	// Mostly a deferred event with the same Kafka key.
 	if name, i := w.model.find(e.Key); i >= 0 && w.rng.IntN(5) > 0 {
 		e.Queue, e.Position = name, w.model.queues[name][i].Position
 	}

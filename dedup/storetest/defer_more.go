@@ -42,7 +42,7 @@ func deferQueues(kt *kit) {
 	}
 }
 
-// deferLongNames: a Kafka key may be as large as a message, and an event that cannot be deferred
+// deferLongNames: A Kafka key may be as large as a message, and an event that cannot be deferred
 // would be in the way for ever.
 func deferLongNames(kt *kit) {
 	k := deferralOf(kt)
@@ -110,9 +110,11 @@ func deferFind(kt *kit) {
 	}
 }
 
-// deferRace: one queue, which ends all the time, several who defer and several who end it, as if
-// each took itself for the owner. Each event comes up once as the head and in the order of who
-// deferred it, and no queue stays behind.
+// deferRace: Several callers defer to one queue and several remove from the queue, each as if
+// alone. The queue ends all the time.
+//
+// Each event becomes the head once, in the order of the caller that deferred the event. No queue
+// remains in the store.
 func deferRace(kt *kit) {
 	r := &deferRacers{deferral: deferralOf(kt), end: time.Now().Add(time.Minute),
 		room: make(chan struct{}, racersPark*racersEach), over: make(chan struct{})}
@@ -135,13 +137,14 @@ const racersPark, racersEach, racersTake = 4, 60, 3
 type deferRacers struct {
 	*deferral
 	end time.Time
-	// for an event: given while the one before is being removed, so that the queue ends all the time
+	// room admits one more event. The sender admits while the event before is being removed, so
+	// that the queue ends all the time.
 	room chan struct{}
-	over chan struct{} // closed when somebody takes no more
+	over chan struct{} // closed when a racer takes no more
 	once sync.Once
 
 	mu   sync.Mutex
-	last [racersPark]int // of each who parks, the number of the event that came up last
+	last [racersPark]int // by deferring racer, the number of its last head
 	seen int
 }
 
@@ -173,7 +176,7 @@ func (r *deferRacers) take(p dedup.Deferrer) error {
 		e, ok, err := headOf(r.ctx, p, part, "q")
 		mine := false
 		if err == nil && ok && e.Position.Retry == 0 {
-			e.Position.Retry = 1 // who moves it on has it, as with the claim of the event
+			e.Position.Retry = 1 // the racer that moves the event on owns it, as with a claim
 			mine, err = p.Postpone(r.ctx, part, e)
 		}
 		if err == nil && mine {

@@ -118,7 +118,7 @@ func deferRemove(kt *kit) {
 	}
 }
 
-// deferTurn: a long queue does not keep others from their turns.
+// deferTurn: A long queue does not keep others from their turns.
 func deferTurn(kt *kit) {
 	k := deferralOf(kt)
 	k.deferEvent(waiting("q", "a", 0), waiting("q", "b", 0), waiting("q", "c", 0))
@@ -134,7 +134,7 @@ func deferTurn(kt *kit) {
 	k.due("b", "e")
 }
 
-// pause lets two moments be told apart.
+// pause makes two moments distinguishable.
 func (k *deferral) pause() { k.h.Sleep(3 * time.Millisecond) }
 
 func deferDue(kt *kit) {

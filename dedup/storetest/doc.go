@@ -1,17 +1,17 @@
-// Package storetest is the conformance kit for stores. It tests what package dedup promises,
-// through package dedup only, so that your store is tested like those of this module. Where the
-// contract leaves a choice, every choice passes.
+// Package storetest is the conformance kit for stores. The tests check the promises of package
+// dedup through package dedup alone, so your store is tested like those of this module. Where
+// the contract leaves a choice, every choice is accepted.
 //
 // To test a new store:
 //
-//  1. Write a function that returns an empty store. Each test calls it, so give every store its own
-//     table, database or key prefix.
-//  2. Write a function that returns a store whose server cannot be reached, for example on a closed
+//  1. Write a function that returns an empty store. Each test calls the function, so give every
+//     store a table, database or key prefix of its own.
+//  2. Write a function that returns a store with an unreachable server, for example on a closed
 //     port. A store without a server declares [Outage] as missing instead.
 //  3. Call [Run], with every ability that the store does not have yet in Harness.Missing.
-//  4. Implement the contract until Run passes. Then remove one entry of Missing after the other.
+//  4. Implement the contract until Run succeeds. Then remove one entry of Missing after the other.
 //  5. Call [RunOperator] for a [dedup.Operator], [RunDeferrer] for a [dedup.Deferrer], and [RunTx]
-//     for a [dedup.TxStore]. A transactional store passes Run and RunTx.
+//     for a [dedup.TxStore]. A transactional store succeeds in both Run and RunTx.
 //  6. Call [Bench] from a benchmark to compare the store with those of this module.
 //
 // Step 3 as code:
@@ -24,7 +24,7 @@
 //		})
 //	}
 //
-// A store with a server has a second client for its tests: set Harness.Peer, so that claims race
-// between two clients. A store without a server is tested with Harness.Around set to synctest.Test,
-// without waiting. The random tests print their seed; set IDEM_SEED to repeat a run.
+// A store with a server has a second client for the tests: set Harness.Peer, so that claims race
+// between two clients. A store without a server is tested without waiting: set Harness.Around to
+// synctest.Test. The random tests print their seed; set IDEM_SEED to repeat a run.
 package storetest

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// endTests cover Complete and Release by those who hold the claim, and their repeats.
+// endTests cover Complete and Release by the holders of a claim, and repeats of these calls.
 var endTests = []test{
 	{name: "complete: repeated after a lost reply it succeeds", run: completeRepeated},
 	{name: "complete: says which claims of a call were lost", run: completeMixed},
@@ -57,8 +57,8 @@ func completeRepeated(k *kit) {
 	k.meets(dedup.Rescheduled, request("moved"))
 }
 
-// completeLateSuccess: a run is left behind, its claim is released, and then it succeeds. Nobody
-// has claimed meanwhile.
+// completeLateSuccess: The claim of a slow run is released, and then the run succeeds. No other
+// claim was made meanwhile.
 func completeLateSuccess(k *kit) {
 	later := request("left behind, moved")
 	later.Position.Retry = 2
@@ -80,7 +80,7 @@ func completeLateSuccess(k *kit) {
 	}
 }
 
-// completeTooLateSuccess: what was said since stands.
+// completeTooLateSuccess: A completion made meanwhile stands.
 func completeTooLateSuccess(k *kit) {
 	success := func(c dedup.Claim) []dedup.Completion {
 		d := completion(c)
@@ -120,7 +120,7 @@ func completeMixed(k *kit) {
 	_, a := k.get(dedup.Fresh, long, request("a"))
 	_, c := k.get(dedup.Fresh, long, request("c"))
 	zombie, mine := completion(late), completion(holder)
-	if !k.h.lacks(Results) { // with a result nothing may be written over the new holder (rule 29)
+	if !k.h.lacks(Results) { // a result must not overwrite the new holder (rule 29)
 		zombie.Result = dedup.Result{Schema: 1, Data: []byte("zombie")}
 	}
 	k.lost(k.s.Complete(k.ctx, []dedup.Completion{completion(a), zombie, dead(c, "poison")}), 1)
@@ -204,13 +204,13 @@ func deadLongReason(k *kit) {
 	for id, why := range map[string]string{"nul": "a\x00b", "broken": "a\xff\xfeb",
 		"only nul": "\x00"} {
 		_, c := k.get(dedup.Fresh, long, request(id))
-		k.complete(dead(c, why)) // an event must not stay alive because of what killed it
+		k.complete(dead(c, why)) // the reason must not keep the event alive
 		require.NotEmpty(k, k.meets(dedup.Dead, request(id)).Reason, id)
 	}
 }
 
-// deadOrigin: only the dead letter's own record says which copy has one, so that every other copy
-// gets its dead letter too.
+// deadOrigin: Only the answer for the dead letter's own record has DeadOrigin, so every other
+// copy gets a dead letter too.
 func deadOrigin(k *kit) {
 	first, copied := request("e").Origin, origin(900, 41)
 	copied.Topic = "orders.by.another.way"
@@ -390,7 +390,7 @@ func releaseRetention(k *kit) {
 	require.Zero(k, a.Takeovers)
 }
 
-// oppositeOrders: only requests must ascend, so a store sorts what it locks by itself.
+// oppositeOrders: Only requests must ascend, so a store sorts the keys that are locked.
 func oppositeOrders(k *kit) {
 	const n = 40
 	reqs := make([]dedup.Request, n)

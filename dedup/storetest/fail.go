@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// failTests cover what a store says when it cannot say anything.
+// failTests cover the errors of a store that cannot answer.
 var failTests = []test{
 	{name: "down: every verb fails with ErrUnavailable and answers nothing (R-19)", needs: Outage,
 		run: downVerbs},
@@ -58,8 +58,8 @@ func downAbilities(k *kit) {
 	}
 }
 
-// downMistakes: what is refused is refused before a server sees it, so that nobody waits for one to
-// come back.
+// downMistakes: A mistaken call is refused before a server receives the call, so no caller waits
+// for a server to come back.
 func downMistakes(k *kit) {
 	s := k.h.Down(k)
 	err := s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{request("b"), request("a")},
@@ -90,8 +90,8 @@ func contextCancelled(k *kit) {
 	k.meets(dedup.Done, request("held"))
 }
 
-// contextDuring cancels calls that are under way. Whatever became of them, the same token learns it
-// or the release of an unknown claim (rule 32) undoes it.
+// contextDuring cancels calls that are under way. Afterwards the same token learns the result
+// or the release of an unknown claim (rule 32) undoes the claim.
 func contextDuring(k *kit) {
 	for i := range 40 {
 		ctx, cancel := context.WithCancel(k.ctx)
@@ -126,7 +126,7 @@ func checkPasses(k *kit) {
 		require.NoError(k, err)
 		k.Logf("warnings: %q", warnings)
 	}
-	k.meets(dedup.Fresh, request("after")) // the check left nothing behind
+	k.meets(dedup.Fresh, request("after")) // the check left no record behind
 }
 
 func pingAnswers(k *kit) {

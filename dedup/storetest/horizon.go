@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// horizonTests cover what a store answers about times that it has forgotten (rule 8).
+// horizonTests cover the answers about times that the store has forgotten (rule 8).
 var horizonTests = []test{
 	{name: "horizon: what is older and not known is TooOld (rule 8)", needs: horizon,
 		run: horizonUnknown},
@@ -17,7 +17,8 @@ var horizonTests = []test{
 		run: horizonBatch},
 }
 
-// The horizon of the tests, and the time of a record before it and of one at it.
+// The horizon of the tests, the time of a record before the horizon, and the time of a record at
+// the horizon.
 var (
 	horizonAt = time.UnixMilli(1_700_000_000_000).UTC()
 	before    = horizonAt.Add(-time.Millisecond)
@@ -46,7 +47,7 @@ func unjudged() []dedup.Request {
 func horizonUnknown(k *kit) {
 	k.meets(dedup.Fresh, dated("before there was one", before))
 	k.h.Horizon(k, k.s, request("").Key.Scope, horizonAt)
-	for range 2 { // the answer leaves nothing behind
+	for range 2 { // the answer leaves no record behind
 		k.meets(dedup.TooOld, dated("old", before))
 		k.meets(dedup.TooOld, dated("older", time.UnixMilli(1)))
 	}
@@ -95,7 +96,7 @@ func horizonBatch(k *kit) {
 	}
 }
 
-// horizonGroup returns requests of all kinds and what each is answered if "done" is done.
+// horizonGroup returns requests of all kinds, and the answer to each if "done" is done.
 func horizonGroup() ([]dedup.Request, map[string]dedup.Verdict) {
 	want := map[string]dedup.Verdict{"done": dedup.Done, "old": dedup.TooOld,
 		"very old": dedup.TooOld}
@@ -107,7 +108,7 @@ func horizonGroup() ([]dedup.Request, map[string]dedup.Verdict) {
 	return sorted(reqs), want
 }
 
-// txHorizonTests are the same for what is remembered in the transaction of the effects.
+// txHorizonTests cover the same for events remembered in the transaction of the effects.
 func txHorizonTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
 		{name: "tx: horizon: what is older and not known is TooOld (rule 8)", needs: horizon,

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// keyTests cover what a key is and which calls are refused before a server sees them.
+// keyTests cover the parts of a key, and the calls that are refused before a server receives
+// them.
 var keyTests = []test{
 	{name: "keys: tenant, scope, type and ID separate (P-23)", run: keysSeparate},
 	{name: "keys: awkward parts are different keys (R-17, P-23, rule 51)", run: keysAwkward},
@@ -160,8 +161,8 @@ func keysInvalid(k *kit) {
 	}
 }
 
-// refused requires a call of Claim to fail as a mistake of its caller: no answer, and not as an
-// outage, after which it would be repeated for ever.
+// refused requires a call of Claim to fail as a mistake of the caller, without answers. The
+// error is not an outage, since a caller repeats after an outage.
 func (k *kit) refused(reqs []dedup.Request) error {
 	k.Helper()
 	answers := stale(len(reqs))
@@ -172,7 +173,7 @@ func (k *kit) refused(reqs []dedup.Request) error {
 	return err
 }
 
-// untouched requires r's key to be unknown; it does not stay known.
+// untouched requires r's key to be unknown, and leaves the key unknown.
 func (k *kit) untouched(r dedup.Request) {
 	k.Helper()
 	t := dedup.NewToken()
@@ -248,7 +249,7 @@ func callOverwrites(k *kit) {
 	require.Zero(k, answers[0].Takeovers)
 }
 
-// stale returns answers as an earlier call may have left them.
+// stale returns answers as left behind by an earlier call.
 func stale(n int) []dedup.Answer {
 	answers := make([]dedup.Answer, n)
 	for i := range answers {

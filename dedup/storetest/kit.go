@@ -16,8 +16,8 @@ const (
 	retention = time.Hour
 )
 
-// kit is what one test works with: a store, a peer of it, and verbs that fail the test instead of
-// returning errors.
+// kit has the tools of one test: a store, a peer of the store, and verbs that fail the test
+// instead of returning errors.
 type kit struct {
 	*testing.T
 	h     Harness
@@ -62,7 +62,7 @@ func (k *kit) try(s dedup.Store, t dedup.Token, lease time.Duration, r dedup.Req
 	return a[0]
 }
 
-// ask asks under a new token and returns what would be held.
+// ask asks under a new token and returns the answer and the claim that a grant would give.
 func (k *kit) ask(lease time.Duration, r dedup.Request) (dedup.Answer, dedup.Claim) {
 	k.Helper()
 	t := dedup.NewToken()
@@ -87,7 +87,7 @@ func (k *kit) meets(v dedup.Verdict, r dedup.Request) dedup.Answer {
 	return a
 }
 
-// wellFormed checks what must be true of every answer.
+// wellFormed checks the rules for every answer.
 func (k *kit) wellFormed(r dedup.Request, lease time.Duration, a dedup.Answer) {
 	k.Helper()
 	require.NotZero(k, a.Verdict, "a nil error without an answer for %q", r.Key)
@@ -133,7 +133,7 @@ func keyedHash(n byte) (f dedup.Fingerprint) {
 	return f
 }
 
-// knownVerdicts are what a conflict says of the other event.
+// knownVerdicts are the verdicts about the other event of a conflict.
 var knownVerdicts = []dedup.Verdict{dedup.Fresh, dedup.Busy, dedup.Done, dedup.Dead,
 	dedup.Rescheduled}
 
@@ -172,7 +172,7 @@ func (k *kit) renew(lease time.Duration, c ...dedup.Claim) {
 	require.NoError(k, k.s.Renew(k.ctx, lease, c))
 }
 
-// lost requires err to say that exactly the claims at these indices were lost.
+// lost requires err to report exactly the claims at these indices as lost.
 func (k *kit) lost(err error, claims ...int) {
 	k.Helper()
 	var l *dedup.LostError
@@ -181,7 +181,7 @@ func (k *kit) lost(err error, claims ...int) {
 	require.Equal(k, claims, l.Claims, "the indices of the lost claims")
 }
 
-// harmless lets a verb that changes nothing say so or keep silent.
+// harmless accepts success and a lost claim of a verb that changes no record.
 func (k *kit) harmless(err error) {
 	k.Helper()
 	if !errors.Is(err, dedup.ErrClaimLost) {
@@ -192,8 +192,8 @@ func (k *kit) harmless(err error) {
 // outlast lets a lease of the harness end.
 func (k *kit) outlast() { k.h.Sleep(k.lease + k.lease/4 + 5*time.Millisecond) }
 
-// zombie returns a claim whose lease ended and whose key somebody else holds now, and that holder's
-// claim.
+// zombie returns a claim with an ended lease, and the claim of the present holder of the same
+// key.
 func (k *kit) zombie(id string) (late, holder dedup.Claim) {
 	k.Helper()
 	_, late = k.get(dedup.Fresh, k.lease, request(id))
@@ -214,7 +214,7 @@ func sameOrigin(t testing.TB, want, got dedup.Origin) {
 		want.Time)
 }
 
-// lostIsFine is for those who may come too late.
+// lostIsFine accepts the errors of callers that may come too late.
 func lostIsFine(err error) error {
 	if errors.Is(err, dedup.ErrClaimLost) {
 		return nil

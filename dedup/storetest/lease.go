@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// leaseTests cover what happens when leases end, are renewed, and are found to have been lost.
+// leaseTests cover the end of leases, their renewal, and the report of lost ones.
 var leaseTests = []test{
 	{name: "lease: over, the claim is taken over as Uncertain and held (R-03, P-10)",
 		run: leaseTakeover},
@@ -58,7 +58,7 @@ func leaseTakeovers(k *kit) {
 	}
 	k.h.Sleep(short + short/4 + 5*time.Millisecond)
 	_, c := k.get(dedup.Uncertain, long, request("crash loop"))
-	k.release(release(c, dedup.Failed)) // who gives it back was alive
+	k.release(release(c, dedup.Failed)) // the releasing worker was alive
 	a, _ := k.get(dedup.Uncertain, long, request("crash loop"))
 	require.EqualValues(k, 5, a.Takeovers, "take-overs are not forgotten, and a release is none")
 	require.EqualValues(k, 1, a.Failures)
@@ -91,8 +91,8 @@ func leaseOutlived(k *kit) {
 	require.EqualValues(k, 1, a.Takeovers)
 }
 
-// ages are how old events may be when they come: after a rewind, and with a producer whose clock is
-// wrong.
+// ages are possible ages of events on arrival: after a rewind, and from a producer with a wrong
+// clock.
 var ages = map[string]time.Duration{"old": 100 * retention, "ahead": -100 * retention}
 
 // aged returns requests for events of an age.
@@ -105,7 +105,7 @@ func aged(name string) func(id string) dedup.Request {
 	}
 }
 
-// leaseOfAnyEvent: neither a lease nor a retention is counted from when the event was made.
+// leaseOfAnyEvent: Neither a lease nor a retention is counted from when the event was made.
 func leaseOfAnyEvent(k *kit) {
 	for name := range ages {
 		r := aged(name)
@@ -138,7 +138,7 @@ func leaseOfAnyEvent(k *kit) {
 	}
 }
 
-// leaseOverdue: a claim is lost when its lease ended AND somebody took it over.
+// leaseOverdue: A claim is lost when the lease has ended AND another holder has taken over.
 func leaseOverdue(k *kit) {
 	_, done := k.get(dedup.Fresh, k.lease, request("done"))
 	_, given := k.get(dedup.Fresh, k.lease, request("given back"))
@@ -152,8 +152,8 @@ func leaseOverdue(k *kit) {
 	k.meets(dedup.Busy, request("kept"))
 }
 
-// leaseOverRepeated: an answer that took longer than the lease is asked for again under its token.
-// The claim is no take-over, and its lease begins anew.
+// leaseOverRepeated: An answer took longer than the lease, and the request is repeated under the
+// same token. The claim is no take-over, and the lease begins anew.
 func leaseOverRepeated(k *kit) {
 	r := request("late answer")
 	t := dedup.NewToken()
@@ -178,7 +178,7 @@ func leaseOverRepeated(k *kit) {
 }
 
 func renewKeeps(k *kit) {
-	for attempt := range 5 { // a machine that stalls for a whole lease proves nothing
+	for attempt := range 5 { // a machine that stalls for a whole lease proves no fault
 		r := request(numbered("slow", attempt))
 		_, c := k.get(dedup.Fresh, k.lease, r)
 		if k.staysBusy(r, c) {
@@ -190,8 +190,8 @@ func renewKeeps(k *kit) {
 	require.Fail(k, "the store never answered within a lease")
 }
 
-// staysBusy renews c for four leases and reports false if an answer took so long that it says
-// nothing.
+// staysBusy renews c for four leases. The result is false if an answer took too long for a
+// conclusion.
 func (k *kit) staysBusy(r dedup.Request, c dedup.Claim) bool {
 	for until := time.Now().Add(4 * k.lease); time.Now().Before(until); {
 		sent := time.Now()
@@ -217,7 +217,7 @@ func renewLate(k *kit) {
 	k.lost(k.s.Renew(k.ctx, long, []dedup.Claim{late}), 0)
 	k.meets(dedup.Done, request("late"))
 
-	// what was never granted is not made by this
+	// Renew does not make a claim that was never granted.
 	never := request("never").Held(dedup.NewToken(), dedup.Answer{Fence: 1})
 	k.lost(k.s.Renew(k.ctx, long, []dedup.Claim{never}), 0)
 	a := k.meets(dedup.Fresh, request("never"))
@@ -244,7 +244,7 @@ func renewRetention(k *kit) {
 	r.Retention = 3 * k.lease
 	_, c := k.get(dedup.Fresh, k.lease, r)
 	for range 5 {
-		k.h.Sleep(k.lease) // overdue now and then: nobody else asks
+		k.h.Sleep(k.lease) // overdue now and then: no other worker asks
 		k.renew(k.lease, c)
 	}
 	k.outlast()
@@ -265,8 +265,8 @@ func completeLate(k *kit) {
 	require.Equal(k, "holder", string(k.meets(dedup.Done, request("late")).Result.Data))
 }
 
-// completeLateFact: that the effect happened is a fact, so a store may write it, but it must say
-// that the claim was lost.
+// completeLateFact: The effect has happened, so a store may write the completion, but must
+// report the claim as lost.
 func completeLateFact(k *kit) {
 	late, holder := k.zombie("b")
 	_, mine := k.get(dedup.Fresh, long, request("a"))

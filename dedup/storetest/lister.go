@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// listTests cover finding records by what they say.
+// listTests cover the search for records by their contents.
 var listTests = []test{
 	{name: "list: by scope, type and state", needs: Lists, run: listFilter},
 	{name: "list: least recently changed first, no more than asked for", needs: Lists,
@@ -24,7 +24,7 @@ func (k *kit) lister() dedup.Lister {
 	return l
 }
 
-// list returns the IDs of what f chooses.
+// list returns the IDs of the records that f chooses.
 func (k *kit) list(f dedup.Filter, limit int) (ids []string) {
 	k.Helper()
 	ids = []string{}

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lookTests cover dedup.Looker. A store that is none skips them, whether its harness says so or
-// not.
+// lookTests cover dedup.Looker. The tests are skipped for a store that is no Looker, also if
+// [Look] is not among Missing.
 var lookTests = []test{
 	{name: "look: what Claim would answer, in every state", needs: Look, run: lookStates},
 	{name: "look: Done with its result", needs: Look, run: lookResult},
@@ -61,8 +61,8 @@ func (k *kit) shows(v dedup.Verdict, r dedup.Request) dedup.Answer {
 	return a
 }
 
-// everyVerdict makes records of all kinds and returns requests for them with what Claim would
-// answer; zero: it would grant.
+// everyVerdict makes records of all kinds. The result has requests for these, by the verdict
+// that Claim would answer; zero stands for a grant.
 func (k *kit) everyVerdict() map[dedup.Verdict][]dedup.Request {
 	k.Helper()
 	k.everyState()
@@ -144,7 +144,7 @@ func lookConflict(k *kit) {
 	mine.Fingerprint, other.Fingerprint = dedup.Fingerprint{1}, dedup.Fingerprint{2}
 	k.shows(0, mine)
 	_, c := k.get(dedup.Fresh, long, mine)
-	// while it is claimed, and when it is done
+	// First the event is claimed, then done.
 	for _, known := range []dedup.Verdict{dedup.Busy, dedup.Done} {
 		got := k.shows(dedup.Conflict, other)
 		sameOrigin(k, mine.Origin, got.First)
@@ -168,7 +168,7 @@ func lookLease(k *kit) {
 	require.LessOrEqual(k, k.shows(dedup.Busy, request("e")).Wait, k.lease)
 	k.outlast()
 	k.shows(0, request("e"))
-	k.renew(long, c) // nobody took it over
+	k.renew(long, c) // no other claim took over
 	k.shows(dedup.Busy, request("e"))
 }
 
@@ -189,7 +189,7 @@ func lookHorizon(k *kit) {
 	k.meets(dedup.TooOld, dated("old", before))
 }
 
-// lookChangesNothing: neither a record nor what Claim answers.
+// lookChangesNothing: Look changes neither a record nor an answer of Claim.
 func lookChangesNothing(k *kit) {
 	k.looker(k.s)
 	all := k.everyVerdict()
@@ -210,7 +210,7 @@ func lookChangesNothing(k *kit) {
 		}
 		found, err := o.Inspect(k.ctx, keys...)
 		require.NoError(k, err)
-		for i := range found { // these run on, and are what a slow clock rounds
+		for i := range found { // these run on, and a slow clock rounds them
 			found[i].Lease, found[i].Expires, found[i].Changed = 0, time.Time{}, time.Time{}
 		}
 		return found

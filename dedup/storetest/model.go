@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// model is the store as the contract describes it, without anything that makes it fast, durable or
-// concurrent.
+// model is the store as the contract describes a store, neither fast, durable nor concurrent.
 type model map[string]*entry
 
 type entry struct {
@@ -26,12 +25,14 @@ type entry struct {
 	first     dedup.Origin
 	reason    string
 	result    dedup.Result
-	released  bool // was its holder's last word, and nobody has claimed since
-	// and not yet claimed: a store may have forgotten the counts of the generation that was given up
+	released  bool // the holder released as Unknown, without a claim since
+	// reopened is true from a reopening until the next claim. Until then a store may have
+	// forgotten the counts of the generation that was given up.
 	reopened bool
 }
 
-// claim returns what the store must answer, and what else it may.
+// claim returns the answer that the store must give, and another verdict that the store may
+// give.
 func (m model) claim(t dedup.Token, r dedup.Request) (want dedup.Answer, or dedup.Verdict) {
 	e := m[r.Key.ID]
 	if e == nil {
@@ -70,7 +71,8 @@ func (m model) claim(t dedup.Token, r dedup.Request) (want dedup.Answer, or dedu
 	return want, or
 }
 
-// known is what an equal copy would be told, other if it is not of the position that is waited for.
+// known is the verdict for an equal copy. other reports a copy that is not of the awaited
+// position.
 func (e *entry) known(t dedup.Token, other bool) dedup.Verdict {
 	switch {
 	case e.state == "done":
@@ -151,16 +153,16 @@ func (m model) reopen(id string) (dedup.Position, bool) {
 	return e.position, true
 }
 
-// walk is one random walk: a model, a store, and all claims that somebody believes to hold.
+// walk is one random walk: a model, a store, and all claims believed to be held.
 type walk struct {
 	*kit
 	rng    *rand.Rand
 	model  model
 	claims []dedup.Claim
-	left   []dedup.Claim // released as Unknown; what ran under them may still succeed
+	left   []dedup.Claim // released as Unknown; their runs may still succeed
 	step   int
 	seed   uint64
-	epoch  int // the keys change now and then, since what is done stays done
+	epoch  int // the keys change now and then, since done keys stay done
 }
 
 const walkKeys = 9
@@ -216,7 +218,7 @@ func (w *walk) request(i int) dedup.Request {
 		r.Position = dedup.Position{Generation: uint32(w.rng.IntN(10) / 9),
 			Retry: uint32(w.rng.IntN(3))}
 	}
-	// these keys are not reopened: what a redriven copy leaves behind is open
+	// These keys are not reopened: the record left behind by a replayed copy is open.
 	if i%3 == 0 && !w.h.lacks(Fingerprints) {
 		p := prints["checksum"]
 		if i%2 == 0 {
@@ -256,15 +258,15 @@ func (w *walk) claim() {
 		}
 	}
 	if lease != long {
-		w.pass(lease, func(e *entry) bool { return e.token == t })
+		w.endLeases(lease, func(e *entry) bool { return e.token == t })
 	}
 }
 
 // brief is a lease that the walk can afford to wait for some hundred times.
 func (w *walk) brief() time.Duration { return max(w.lease/30, 5*time.Millisecond) }
 
-// pass lets a short lease end for the entries that have it.
-func (w *walk) pass(lease time.Duration, has func(*entry) bool) {
+// endLeases lets a short lease end for the entries for which has is true.
+func (w *walk) endLeases(lease time.Duration, has func(*entry) bool) {
 	w.h.Sleep(lease + lease/4 + 5*time.Millisecond)
 	for _, e := range w.model {
 		if e.state == "live" && has(e) {
@@ -289,7 +291,7 @@ func (w *walk) compare(r dedup.Request, want dedup.Answer, or dedup.Verdict, got
 	require.Equal(w, want.Verdict.String(), got.Verdict.String(),
 		"step %d, seed %d, %q at %v, model %+v", w.step, w.seed,
 		r.Key, r.Position, e)
-	// a copy that was overtaken may be told Busy
+	// An overtaken copy may get Busy.
 	if want.Known == dedup.Rescheduled && e.state == "live" && got.Known == dedup.Busy {
 		want.Known = dedup.Busy
 	}
@@ -423,7 +425,7 @@ func (w *walk) renew() {
 		for id := range tokens {
 			short[w.model[id]] = true
 		}
-		w.pass(lease, func(e *entry) bool { return short[e] })
+		w.endLeases(lease, func(e *entry) bool { return short[e] })
 	}
 }
 

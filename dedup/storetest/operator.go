@@ -13,10 +13,11 @@ import (
 // Lists is [dedup.Lister], which a store without an index has not (rule 34).
 const Lists Ability = "lists"
 
-// RunOperator tests that the stores of h keep the contract of [dedup.Operator] and, unless [Lists]
-// is missing, of [dedup.Lister]. It uses New, Peer, Sleep, Lease, Around and Missing of the
-// harness, and Down unless Outage is missing. Only claims are tested, not the records of
-// transactions: a store may have those beside what the tests look at.
+// RunOperator tests that the stores of h keep the contract of [dedup.Operator] and, unless
+// [Lists] is missing, of [dedup.Lister]. RunOperator uses New, Peer, Sleep, Lease, Around and
+// Missing of the harness, and Down unless Outage is missing.
+//
+// Only claims are tested, not the records of transactions: a store may keep those elsewhere.
 func RunOperator(t *testing.T, h Harness) {
 	h = h.ready(t)
 	for _, c := range slices.Concat(inspectTests, verbTests, listTests) {
@@ -24,7 +25,7 @@ func RunOperator(t *testing.T, h Harness) {
 	}
 }
 
-// inspectTests cover looking at what a store holds.
+// inspectTests cover the inspection of the records of a store.
 var inspectTests = []test{
 	{name: "inspect: every state is told from the others", run: inspectStates},
 	{name: "inspect: a released copy of a later attempt waits or is released",
@@ -79,7 +80,8 @@ func (k *kit) seesNothing(id string) {
 	require.Empty(k, all, "%s", id)
 }
 
-// everyState makes a record in each state but that of a reopened one, and returns by ID what it is.
+// everyState makes a record in each state except that of a reopened one, and returns the states
+// by ID.
 func (k *kit) everyState() map[string]dedup.State {
 	k.Helper()
 	return k.everyStateOf(request)
@@ -215,8 +217,8 @@ func inspectLease(k *kit) {
 	require.LessOrEqual(k, left, long)
 }
 
-// inspectTimes allows a minute for two clocks that differ. When an event was made says nothing
-// about how long it is remembered.
+// inspectTimes allows a minute for two clocks that differ. The time of an event has no influence
+// on the time for which the event is remembered.
 func inspectTimes(k *kit) {
 	between := func(from, at, to time.Time, what string) {
 		k.Helper()
@@ -310,7 +312,7 @@ func inspectChangesNothing(k *kit) {
 		k.sees(dedup.Claimed, "overdue")
 		k.seesNothing("unknown")
 	}
-	k.renew(long, c) // nobody took it over
+	k.renew(long, c) // no other claim took over
 	k.meets(dedup.Busy, request("claimed"))
 	k.meets(dedup.Fresh, request("released"))
 	k.meets(dedup.Done, request("done"))
@@ -319,7 +321,8 @@ func inspectChangesNothing(k *kit) {
 	k.meets(dedup.Fresh, request("unknown"))
 }
 
-// inspectDeadOrigin: the first delivery made the record, the dead letter is of the second.
+// inspectDeadOrigin: The first delivery made the record, and the second delivery became the dead
+// record of the event.
 func inspectDeadOrigin(k *kit) {
 	_, c := k.get(dedup.Fresh, long, request("e"))
 	k.release(release(c, dedup.Failed))

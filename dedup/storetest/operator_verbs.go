@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// verbTests cover what a person does to single events.
+// verbTests cover the operations of a person on single events.
 var verbTests = []test{
 	{name: "forget: whatever was known, every copy is Fresh again", run: forgetAll},
 	{name: "forget: another fingerprint is no conflict any longer (rule 17)", needs: Fingerprints,
@@ -94,7 +94,7 @@ func forgetOverdue(k *kit) {
 	k.outlast()
 	k.forget("e")
 	k.lost(k.s.Renew(k.ctx, long, []dedup.Claim{late}), 0)
-	k.seesNothing("e") // who lost his claim does not bring it back
+	k.seesNothing("e") // the holder of a lost claim does not restore the record
 	a := k.meets(dedup.Fresh, request("e"))
 	require.Zero(k, a.Takeovers)
 	k.lost(k.s.Renew(k.ctx, long, []dedup.Claim{late}), 0)
@@ -111,7 +111,7 @@ func forgetNothing(k *kit) {
 	}
 }
 
-// discarded requires that every copy of the event is told Dead and why.
+// discarded requires that every copy of the event gets Dead and the reason.
 func (k *kit) discarded(id, why string) {
 	k.Helper()
 	r := k.sees(dedup.GivenUp, id)

@@ -58,7 +58,7 @@ func retryMove(k *kit) {
 	}
 }
 
-// retryAhead: attempt 3 was published, then its worker died before it wrote so.
+// retryAhead: Attempt 3 was published, then the worker died before the completion.
 func retryAhead(k *kit) {
 	_, c := k.get(dedup.Fresh, long, at("e", 0, 0))
 	k.release(release(c, dedup.Failed))
@@ -83,8 +83,8 @@ func retryHeld(k *kit) {
 	k.meets(dedup.Fresh, at("e", 0, 2))
 }
 
-// retryOverdue: the copy of attempt 1 comes again, since nobody marked it; the copy of attempt 0
-// must not run in its place.
+// retryOverdue: The copy of attempt 1 comes again, since no worker has marked that copy. The
+// copy of attempt 0 must not run instead.
 func retryOverdue(k *kit) {
 	k.get(dedup.Fresh, k.lease, at("e", 0, 1))
 	k.outlast()
@@ -100,7 +100,7 @@ func retryKeeps(k *kit) {
 	k.release(release(c, dedup.Failed))
 	_, c = k.get(dedup.Uncertain, long, at("e", 0, 0))
 	k.complete(moved(c, 1))
-	// Fresh would promise that nothing can have happened
+	// Fresh would promise that no effect can have happened.
 	a, _ := k.get(dedup.Uncertain, k.lease, at("e", 0, 1))
 	require.EqualValues(k, 1, a.Failures)
 	require.EqualValues(k, 4, a.Fence)
@@ -137,8 +137,8 @@ func retryEnded(k *kit) {
 	}
 }
 
-// retryHighest: the numbers come in headers, which anybody may write; what cannot be stored would
-// block its partition.
+// retryHighest: The numbers come from headers, which any producer may write. A number that
+// cannot be stored would block the partition of the copy.
 func retryHighest(k *kit) {
 	const most = math.MaxUint32
 	_, c := k.get(dedup.Fresh, long, at("e", most, most-1))
@@ -190,7 +190,7 @@ func reopenRepeated(k *kit) {
 	for range 3 {
 		require.Equal(k, first, k.reopen("e"))
 	}
-	k.meets(dedup.Rescheduled, at("e", 0, 0)) // a copy that is overtaken claims nothing
+	k.meets(dedup.Rescheduled, at("e", 0, 0)) // an overtaken copy claims no event
 	require.Equal(k, first, k.reopen("e"))
 	k.meets(dedup.Fresh, at("e", 1, 0))
 }

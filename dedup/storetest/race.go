@@ -11,16 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// arena is what all racing workers see of the keys they race for. Its rules:
+// arena is the view of all racing workers on the keys of the race. The rules:
 //
-//   - nobody is inside a key while the lease of somebody else who is inside still lives;
-//   - nobody gets inside a key that was completed;
-//   - Fresh is not said after an attempt that never ended;
-//   - Done is not said before somebody began to complete.
+//   - No worker enters a key while the lease of another worker inside still lives.
+//   - No worker enters a key that was completed.
+//   - The store does not answer Fresh after an attempt that never ended.
+//   - The store does not answer Done before a worker began to complete.
 //
-// A lease lives, for the arena, from before the call that asked for it was sent. The server began
-// it later, so it ends later there: a worker that stalled for longer than its lease takes itself
-// for lost and proves nothing.
+// For the arena, a lease lives from before the call that asked for the lease was sent. The
+// server began the lease later, so the lease also ends later at the server. A worker that
+// stalled for longer than the lease counts as lost and proves no fault.
 type arena struct {
 	mu    sync.Mutex
 	keys  map[string]*ring
@@ -36,7 +36,7 @@ type ring struct {
 	done       bool
 }
 
-// enter reports whether worker may run under the answer a; until is the end of its lease.
+// enter reports whether worker may run under the answer got. until is the end of the lease.
 func (a *arena) enter(worker int, id string, got dedup.Answer, until time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -59,8 +59,8 @@ func (a *arena) enter(worker int, id string, got dedup.Answer, until time.Time) 
 	return true
 }
 
-// leave is called before the worker speaks to the store again. A worker that goes makes room for
-// others at once; harmless says that no attempt so far can have had an effect.
+// leave is called before the worker calls the store again. A worker that goes makes room for
+// others at once. harmless means that no attempt so far can have had an effect.
 func (a *arena) leave(worker int, s stay, goes, harmless bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,7 +203,7 @@ func (r *racer) some() []int {
 	return some
 }
 
-// run has the effect, or crashes, or comes back after its lease ended.
+// run has the effect, or crashes, or comes back after the end of the lease.
 func (r *racer) run(s stay) error {
 	r.h.Sleep(time.Duration(r.rng.Int64N(int64(r.lease / 8))))
 	if r.rng.IntN(10) == 0 { // a stall: the others go on without it

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// randomTests try what nobody thought of. A failure prints its seed; IDEM_SEED repeats it.
+// randomTests try sequences that no written case has. A failure prints the seed; IDEM_SEED
+// repeats the run.
 var randomTests = []test{
 	{name: "random: thousands of calls agree with a model", alone: true, run: randomModel},
 	{name: "random: workers that race and crash never overlap and lose nothing", alone: true,

@@ -29,12 +29,12 @@ const (
 	Outage Ability = "outage"
 )
 
-// Harness makes the stores of a test run and declares the abilities that they lack.
+// Harness makes the stores of a test run and declares the missing abilities.
 type Harness struct {
-	// New returns an empty store, apart from all others. Release its resources by t.Cleanup.
-	// Required.
+	// New returns an empty store, apart from all others. Release the resources of the store by
+	// t.Cleanup. Required.
 	New func(t testing.TB) dedup.Store
-	// Down returns a store whose server cannot be reached: every method must fail with
+	// Down returns a store with an unreachable server: every method must fail with
 	// [dedup.ErrUnavailable]. Required, unless Outage is missing.
 	Down func(t testing.TB) dedup.Store
 	// Peer returns a second client of the store of s, like that of another process. Nil: s is used
@@ -45,13 +45,13 @@ type Harness struct {
 	// Lease is the lease of the tests in which leases end. Zero: 300 ms.
 	Lease time.Duration
 	// Horizon sets the horizon of a scope in the store of s: events from before that time are
-	// forgotten. Nil: the store never answers [dedup.TooOld], or its horizon cannot be set. The
-	// tests that need a horizon are then skipped.
+	// forgotten. Nil: the store never answers [dedup.TooOld], or has no horizon that can be set.
+	// The tests that need a horizon are then skipped.
 	Horizon func(t testing.TB, s dedup.Store, scope string, before time.Time)
 	// Around runs each test. Nil: the test runs directly, in parallel with others. Use
 	// synctest.Test for a store without a server.
 	Around func(t *testing.T, test func(t *testing.T))
-	// Missing lists the abilities that the store lacks. Empty: it has all.
+	// Missing lists the abilities that the store lacks. Empty: the store has all.
 	Missing []Ability
 }
 

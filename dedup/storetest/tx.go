@@ -64,8 +64,8 @@ type txKit[Tx any] struct {
 	ctx context.Context
 }
 
-// RunTx tests that the stores of h keep the contract of [dedup.TxStore] and of every [Ability] that
-// is not missing. A transactional store must pass [Run] too.
+// RunTx tests that the stores of h keep the contract of [dedup.TxStore] and of every [Ability]
+// that is not missing. A transactional store must succeed in [Run] too.
 func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	require.NotNil(t, h.New, "TxHarness.New is required")
 	require.NotNil(t, h.Exec, "TxHarness.Exec is required")
@@ -139,7 +139,7 @@ func (k *txKit[Tx]) ends(r dedup.Request, name string,
 	}
 }
 
-// one runs fn for a single request and requires its verdict.
+// one runs fn for a single request and requires this verdict.
 func (k *txKit[Tx]) one(v dedup.Verdict, r dedup.Request, fn body[Tx]) dedup.Answer {
 	k.Helper()
 	answers, err := k.call([]dedup.Request{r}, fn)
@@ -165,7 +165,7 @@ func (k *txKit[Tx]) count(want int, effect string) {
 	require.Equal(k, want, k.h.Count(k, k.s, effect), "effects named %q", effect)
 }
 
-// unmarked requires that r has no record: it runs once, with its effect.
+// unmarked requires that r has no record: r runs once, with an effect.
 func (k *txKit[Tx]) unmarked(r dedup.Request) {
 	k.Helper()
 	after := "after " + r.Key.ID

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// txAbilityTests cover what a transactional store may also do.
+// txAbilityTests cover the additional abilities of transactional stores.
 func txAbilityTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
 		{name: "tx: starts are counted outside the transaction (rule 18)", needs: StartCount,
@@ -42,7 +42,7 @@ func txStarts[Tx any](k *txKit[Tx]) {
 		return nil, why
 	})
 	require.ErrorIs(k, err, why)
-	counts("e", 4) // what is rolled back leaves the trace
+	counts("e", 4) // a rollback leaves the trace
 	require.NoError(k, s.ClearStarts(k.ctx, key("e"), record))
 	require.NoError(k, s.ClearStarts(k.ctx, key("e"), record))
 	require.NoError(k, s.ClearStarts(k.ctx, key("never started"), record))
@@ -54,7 +54,7 @@ func txStarts[Tx any](k *txKit[Tx]) {
 	require.NoError(k, err)
 	require.EqualValues(k, 1, n, "copies that begin at once are no crash")
 	k.one(dedup.Fresh, request("e"), k.effect("e")) // a start is no claim
-	counts("e", 0)                                  // done: nothing to watch
+	counts("e", 0)                                  // done: no handler to watch
 	counts("e", 0)
 }
 
@@ -74,7 +74,7 @@ func (k *txKit[Tx]) killed(r dedup.Request) {
 
 func txReopen[Tx any](k *txKit[Tx]) {
 	k.killed(request("e"))
-	k.meets(dedup.Dead, at("e", 1, 0)) // nobody reopened it
+	k.meets(dedup.Dead, at("e", 1, 0)) // not reopened
 	for range 2 {
 		p, err := k.reopener().Reopen(k.ctx, key("e"))
 		require.NoError(k, err)
@@ -128,7 +128,7 @@ func txReopenNotDead[Tx any](k *txKit[Tx]) {
 }
 
 // txLimit lets as many transactions as the store allows wait for each other, and claims beside
-// them: whoever gets no connection would stand still until the limit of a run is over.
+// these. A run without a connection would stand still until the time limit of the run.
 func txLimit[Tx any](k *txKit[Tx]) {
 	l, ok := k.s.(dedup.TxLimiter)
 	require.True(k, ok, "%T has no MaxTx, and Missing of the harness does not list it", k.s)

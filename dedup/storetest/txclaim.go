@@ -13,7 +13,7 @@ import (
 
 var errNotExpected = errors.New("this must not run")
 
-// txClaimTests cover what is claimed and remembered together with effects.
+// txClaimTests cover claims and records that are written together with effects.
 func txClaimTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
 		{name: "tx: Fresh runs, effect and mark commit together", run: txFresh[Tx]},
@@ -76,12 +76,12 @@ func txError[Tx any](k *txKit[Tx]) {
 	k.unmarked(request("f"))
 }
 
-// hold runs a ClaimTx of reqs that stays inside fn until end is called; end returns what ClaimTx
-// returned.
+// hold runs a ClaimTx of reqs that stays inside fn until end is called. end returns the error of
+// ClaimTx.
 func (k *txKit[Tx]) hold(effect string, reqs ...dedup.Request) (end func(error) error) {
 	inside, leave, ended := make(chan struct{}), make(chan error, 2), make(chan error, 1)
 	var once sync.Once
-	// a test that failed meanwhile must not leave it there
+	// A test that failed meanwhile must not leave ClaimTx inside fn.
 	k.Cleanup(func() { leave <- errNotExpected })
 	go func() {
 		answers := make([]dedup.Answer, len(reqs))
@@ -377,7 +377,7 @@ func txContext[Tx any](k *txKit[Tx]) {
 			cancel()
 			return nil, err
 		})
-	if err == nil { // fn had succeeded: a store may commit what is finished, but then all of it
+	if err == nil { // fn had succeeded: a store may commit all or roll back all
 		k.meets(dedup.Done, request("e"))
 		k.count(1, "cut short")
 		return
@@ -404,7 +404,7 @@ func txConflict[Tx any](k *txKit[Tx]) {
 	for kind, p := range prints {
 		k.conflicts(kind+" ", p[0], p[1])
 	}
-	// A group, whose fingerprints all differ.
+	// A group of events with different fingerprints.
 	reqs := make([]dedup.Request, 20)
 	for i := range reqs {
 		reqs[i] = printed(numbered("many", i), dedup.Checksum([]byte{byte(i)}))
@@ -432,7 +432,7 @@ func (k *txKit[Tx]) conflicts(prefix string, one, two dedup.Fingerprint) {
 	require.Equal(k, dedup.Done.String(), got.Known.String(), "what an equal copy would be told")
 	redriven := r
 	redriven.Position.Generation = 1
-	k.meets(dedup.Done, redriven) // it may have been repaired, but there is nothing left to do
+	k.meets(dedup.Done, redriven) // the copy may be repaired, but the event is done
 	r.Fingerprint = dedup.Fingerprint{}
 	k.meets(dedup.Done, r)
 

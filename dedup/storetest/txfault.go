@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// txFaultTests cover functions that do what they should not.
+// txFaultTests cover functions that misuse their transaction.
 func txFaultTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
 		{name: "tx: a panic rolls back", run: txPanic[Tx]},
@@ -40,7 +40,7 @@ func txPanic[Tx any](k *txKit[Tx]) {
 	k.unmarked(request("e"))
 }
 
-// caught runs bad in a transaction, after an effect, and returns what came of it.
+// caught runs bad in a transaction, after an effect, and returns the panic and the error.
 func (k *txKit[Tx]) caught(bad func(tx Tx)) (panicked any, err error) {
 	defer func() { panicked = recover() }()
 	answers := make([]dedup.Answer, 1)
@@ -112,7 +112,7 @@ func txRollbackSQL[Tx any](k *txKit[Tx]) {
 	k.unmarked(request("e"))
 }
 
-// txBeginSQL: the status of the session is as it was, only the transaction is another one.
+// txBeginSQL: The status of the session is as before, but the transaction is another one.
 func txBeginSQL[Tx any](k *txKit[Tx]) { k.endsBySQL("ROLLBACK", "BEGIN") }
 
 func txSwallowed[Tx any](k *txKit[Tx]) {
@@ -145,7 +145,7 @@ func txAbandoned[Tx any](k *txKit[Tx]) {
 		if err := k.h.Exec(k.ctx, tx, "abandoned"); err != nil {
 			return nil, err
 		}
-		go func() { // the run that nobody waits for: it holds tx and may use it at any time
+		go func() { // an abandoned run: it holds tx and may use tx at any time
 			defer close(stopped)
 			<-stop
 			_ = k.h.Exec(k.ctx, tx, "abandoned")
@@ -161,8 +161,8 @@ func txAbandoned[Tx any](k *txKit[Tx]) {
 	k.count(0, "abandoned")
 }
 
-// txAbandonedBusy: the connection is closed under its user. He learns it at once, the server when
-// it looks, and until then the key is Busy.
+// txAbandonedBusy: The connection is closed while the handler uses the transaction. The handler
+// learns of the close at once, the server only at the next look. Until then the key is Busy.
 func txAbandonedBusy[Tx any](k *txKit[Tx]) {
 	ended, began := make(chan error, 1), time.Now()
 	_, err := k.call([]dedup.Request{request("e")}, func(tx Tx,

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// txGroupTests cover several events in one transaction, of which one does what it should not.
+// txGroupTests cover several events in one transaction, one of which misuses the transaction.
 func txGroupTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
 		{name: "tx: a transaction says its state (rule 12)", needs: TxCheck, run: txState[Tx]},

@@ -35,11 +35,11 @@ func (k *txKit[Tx]) looker() dedup.TxLooker {
 	return l
 }
 
-// look looks at one key and requires a verdict; zero: it would be granted.
+// look looks at one key and requires a verdict. Zero stands for a grant.
 func (k *txKit[Tx]) look(want dedup.Verdict, r dedup.Request) dedup.Answer {
 	k.Helper()
 	answers := stale(1)
-	for range 2 { // a look changes nothing
+	for range 2 { // a look changes no record
 		require.NoError(k, k.looker().LookTx(k.ctx, []dedup.Request{r}, answers))
 		require.Equal(k, want.String(), answers[0].Verdict.String(), "key %q, position %v", r.Key,
 			r.Position)
@@ -50,7 +50,7 @@ func (k *txKit[Tx]) look(want dedup.Verdict, r dedup.Request) dedup.Answer {
 	return answers[0]
 }
 
-// lookAs requires the look at a key that is not granted to say exactly what a claim says.
+// lookAs requires the look at a key that is not granted to give exactly the answer of a claim.
 func (k *txKit[Tx]) lookAs(want dedup.Verdict, r dedup.Request) {
 	k.Helper()
 	require.Equal(k, k.meets(want, r), k.look(want, r))

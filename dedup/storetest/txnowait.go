@@ -33,7 +33,7 @@ func noWait(r dedup.Request) dedup.Request {
 	return r
 }
 
-// atOnce is less than any store waits for a transaction that it does wait for.
+// atOnce is shorter than the shortest wait of a store for a transaction.
 const atOnce = time.Second
 
 // busyAtOnce requires Busy without waiting. The machine may be slow once: of three times the

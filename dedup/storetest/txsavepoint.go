@@ -11,8 +11,8 @@ import (
 // Savepoints: [dedup.Savepointer] of the transactions that are lent. Only for [TxHarness.Missing].
 const Savepoints Ability = "savepoints"
 
-// txSavepointTests cover what is undone within a transaction (rule 20: a refusal is kept, its
-// effects are not).
+// txSavepointTests cover the undoing of a part of a transaction (rule 20: a refusal is kept, the
+// effects of the refused handler are not).
 func txSavepointTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
 		{name: "tx: undo takes back what came after a savepoint, mark and result stay (rule 20)",
@@ -38,7 +38,7 @@ func (k *txKit[Tx]) savepoint(tx Tx) (undo func(context.Context) error) {
 	return undo
 }
 
-// state is nil if the transaction can be worked in, as far as it says.
+// state is nil if the transaction still accepts statements, as far as the transaction reports.
 func (k *txKit[Tx]) state(tx Tx) error {
 	if c, ok := any(tx).(dedup.TxChecker); ok {
 		return c.CheckTx()

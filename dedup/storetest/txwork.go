@@ -12,7 +12,7 @@ import (
 // TxKeep: [dedup.TxKeeper] of the transactions that are lent. Only for [TxHarness.Missing].
 const TxKeep Ability = "work before commit"
 
-// txWorkTests cover what handlers keep for the end of their transaction.
+// txWorkTests cover the work that handlers keep for the end of their transaction.
 func txWorkTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
 		{name: "tx: work is done once, after the function and before COMMIT, in order (rule 22)",
@@ -36,13 +36,13 @@ func txWorkTests[Tx any]() []txTest[Tx] {
 	}
 }
 
-// work writes entries as effects and notes what is done with it.
+// work writes entries as effects and records the calls of each method.
 type work[Tx any] struct {
 	k       *txKit[Tx]
 	name    string
 	entries []string
 	journal *[]string
-	flush   func(ctx context.Context, tx Tx) error // after that; nil: nothing
+	flush   func(ctx context.Context, tx Tx) error // called after the entries; nil: no call
 }
 
 func (w *work[Tx]) Flush(ctx context.Context, tx any) error {
