@@ -13,10 +13,11 @@ const (
 	breakFor   = time.Second // until the next probe
 )
 
-// breaker refuses calls while a store does not answer, so that callers do not wait for it one by
-// one. It opens after breakAfter failures in a row that span breakSpan. A cluster of which one node
-// is down still answers, and its breaker stays closed. While open, it lets one call every breakFor
-// through as a probe; an answer closes it. The zero value is closed. It is safe for concurrent use.
+// breaker refuses calls while a store does not answer, so that callers do not wait one by one.
+// The breaker opens after breakAfter failures in a row that span breakSpan. A cluster with one
+// node down still answers, and the breaker stays closed. An open breaker lets one call through
+// every breakFor; an answer closes the breaker. The zero value is closed. A breaker is safe for
+// concurrent use.
 type breaker struct {
 	mu       sync.Mutex
 	failures int       // since the last answer
@@ -26,7 +27,7 @@ type breaker struct {
 	probing  bool
 }
 
-// callEnd is what the end of a call shows about the store.
+// callEnd is the meaning of a call's end for the state of the store.
 type callEnd uint8
 
 const (
@@ -41,7 +42,7 @@ type callPass struct {
 	probe bool
 }
 
-// begin asks for the right to make a call. If ok, the pass must be given to end, once.
+// begin asks for the right to make a call. If ok, p must be given to end, once.
 func (b *breaker) begin(now time.Time) (p callPass, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

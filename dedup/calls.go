@@ -22,11 +22,11 @@ const (
 // errNoAnswer means that a call was given up.
 var errNoAnswer = fmt.Errorf("%w: no answer in time", ErrUnavailable)
 
-// storeCalls makes the calls of a guard to the store and gives up calls after a time-out. Not all
-// clients of databases return at the end of the context, so a call that was given up goes on in a
-// goroutine until the client returns. The claim may have been granted: it is released after the
-// call has returned, in the background, until the store has answered, for ten minutes or a lease at
-// most (rule 32).
+// storeCalls makes the calls of a guard to the store and gives up calls after a time-out. Not
+// all clients of databases return at the end of the context, so a call that was given up goes on
+// in a goroutine until the client returns. The claim may have been granted. A release follows in
+// the background after the call has returned, repeated until the store has answered, for ten
+// minutes or a lease at most (rule 32).
 type storeCalls struct {
 	release func(context.Context, []Release) error
 	limit   time.Duration
@@ -85,7 +85,7 @@ func (s *storeCalls) begin() (end func(callEnd), err error) {
 	return func(e callEnd) { s.breaker.end(pass, time.Now(), e) }, nil
 }
 
-// endOf returns what the error of a call shows about the store. ctx is the caller's.
+// endOf classifies the error of a call for the breaker. ctx is the caller's.
 func endOf(ctx context.Context, err error) callEnd {
 	switch {
 	case err == nil, errors.Is(err, ErrClaimLost):
@@ -157,7 +157,7 @@ func (s *storeCalls) invoke(ctx context.Context, fn func(context.Context) error,
 	return (<-done).get()
 }
 
-// giveBack releases a claim whose answer did not come (rule 32). One try lasts until ctx ends; more
+// giveBack releases a claim after a lost answer (rule 32). One try lasts until ctx ends; more
 // follow in the background.
 func (s *storeCalls) giveBack(ctx context.Context, r Release) {
 	later := func() { s.addGhost(r) }
@@ -208,8 +208,8 @@ func (s *storeCalls) releaseGhosts() {
 	}
 }
 
-// nextGhosts takes the ghosts of one call from the front of the queue, each key once. Nil: there
-// are none, and the goroutine ends.
+// nextGhosts takes the ghosts of one call from the front of the queue, each key once. Nil: the
+// queue is empty, and the goroutine ends.
 func (s *storeCalls) nextGhosts() (batch []*ghost, releases []Release) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,8 +234,8 @@ func (s *storeCalls) nextGhosts() (batch []*ghost, releases []Release) {
 	return batch, releases
 }
 
-// settleGhosts notes how a call went. Ghosts that remain go to the end of the queue, so that none
-// holds up others.
+// settleGhosts notes how a call went. Ghosts that remain go to the end of the queue, so that no
+// ghost holds up others.
 func (s *storeCalls) settleGhosts(batch []*ghost, gone bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -139,9 +139,9 @@ type Answer struct {
 	Fence uint64
 	// Failures is the number of claims released as [Failed]. Only with Fresh and Uncertain.
 	Failures uint32
-	// Takeovers is the number of claims on this key whose lease ended before a completion or a
-	// release, the one that is taken over included. Only with Fresh and Uncertain. The crash guard
-	// recognises an event that crashes the process by this number.
+	// Takeovers is the number of claims on this key that ended by their lease, without a
+	// completion or a release. The claim that is taken over is included. Only with Fresh and
+	// Uncertain. The crash guard recognises an event that crashes the process by this number.
 	Takeovers uint32
 	// Known is the verdict for a copy with the record's fingerprint. Only with Conflict: Busy,
 	// Done, Dead, Rescheduled, or Fresh where the claim would be granted, uncertain or not. Zero:
@@ -215,7 +215,8 @@ type Completion struct {
 	Result Result
 	// Dead, if not empty, gives the event up and is the reason. Any bytes are accepted; a store
 	// replaces bytes that cannot be kept and cuts the text to [MaxReason] bytes. Claim.First, if
-	// not zero, becomes the record's origin: that of the delivery whose dead letter was sent.
+	// not zero, becomes the record's origin: that of the delivery that was sent to the
+	// dead-letter topic.
 	Dead string
 	// Retry, if not zero, means that the event was published again for this attempt
 	// ([Position.Retry]). The record is open for that copy, and Rescheduled for all earlier ones.
@@ -225,7 +226,7 @@ type Completion struct {
 // MaxReason is how many bytes of [Completion.Dead] a store keeps.
 const MaxReason = 1024
 
-// Outcome is the result of a run whose claim is given back.
+// Outcome is the result of a run at the release of a claim.
 type Outcome uint8
 
 // The outcomes of a claim that did not end in a completion.
@@ -240,7 +241,7 @@ const (
 	Unknown
 	// Undone: the run ended and all effects were undone. As Unstarted, but the fingerprint is
 	// forgotten, unless an earlier run is uncertain: the next claim may carry another payload,
-	// whose fingerprint is kept then.
+	// and the new fingerprint is kept then.
 	Undone
 )
 

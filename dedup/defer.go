@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// DeferredPartition is the partition whose deferred events a call is about.
+// DeferredPartition names the partition of the deferred events of a call.
 type DeferredPartition struct {
 	Scope     string
 	Topic     string
@@ -54,9 +54,9 @@ type Queue struct {
 // A queue is one in a scope and topic. It is in the partition of the last Defer; only Queues and
 // Due use the partition, so that a queue that went to another partition is worked off all the same.
 type Deferrer interface {
-	// Defer appends events to their queues, in their order, in one transaction. An event whose key
-	// is deferred already in the scope and topic stays as it is, in any queue, so a call may be
-	// repeated. If a key is invalid or of another scope, no event is deferred.
+	// Defer appends events to their queues, in their order, in one transaction. An event with a
+	// key that is deferred already in the scope and topic stays as it is, in any queue, so a
+	// call may be repeated. If a key is invalid or of another scope, no event is deferred.
 	Defer(ctx context.Context, part DeferredPartition, events []Deferred) error
 	// Queues returns the queues of a partition ordered by name, at most limit of those after the
 	// given name. (For names of more than 255 bytes the order is the store's.) Empty comes before
@@ -81,9 +81,9 @@ type Deferrer interface {
 	// reports that the queue has ended, decided in the same transaction, or was not there.
 	Remove(ctx context.Context, part DeferredPartition, queue string, events ...Deferred) (
 		empty bool, err error)
-	// Delay keeps queues out of Due for at least wait, so that queues whose heads cannot run now do
-	// not hold others up. The queue is unchanged otherwise. A Postpone of the head, or another
-	// head, ends the delay. Queues that are blocked or not there stay as they are.
+	// Delay keeps queues out of Due for at least wait, so that queues with a head that cannot
+	// run now do not hold others up. The queue is unchanged otherwise. A Postpone of the head,
+	// or another head, ends the delay. Queues that are blocked or not there stay as they are.
 	Delay(ctx context.Context, part DeferredPartition, wait time.Duration, queues ...string) error
 	// DeferredOf returns those of the given events that are deferred in a topic, in any partition
 	// and queue, without order: those that Defer would leave as they are.

@@ -12,8 +12,8 @@ type doSettings struct {
 }
 
 // Schema is the version of the function's result; the default is 1. A kept result of another
-// version is not replayed: the function runs again and has its effect again, once for each version,
-// whatever an older release replays meanwhile.
+// version is not replayed: the function runs again and has its effect again, once for each
+// version. An older release may replay its own version meanwhile.
 func Schema(version uint32) DoOption { return func(s *doSettings) { s.schema = version } }
 
 // SamePayload makes the call fail with [ErrConflict] if the key was used with another fingerprint.

@@ -109,7 +109,8 @@ type txEntry[Tx any] struct {
 	doubt error  // of the last commit, if it may have happened
 }
 
-// ask claims, runs fn and commits. After a commit whose outcome is unknown it asks again (P-11).
+// ask claims, runs fn and commits. After a commit with an unknown outcome, ask asks again
+// (P-11).
 func (e *txEntry[Tx]) ask(ctx context.Context, fn func(Tx) (Result, error)) (Answer, error) {
 	for try := 1; ; try++ {
 		var answers [1]Answer

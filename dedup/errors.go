@@ -21,8 +21,8 @@ var (
 	ErrContended = errors.New("lock not available for a group")
 	// ErrOrder means that requests do not ascend strictly by key.
 	ErrOrder = errors.New("requests not strictly ascending by key")
-	// ErrAbandoned is returned by a function whose work goes on although the caller no longer
-	// waits.
+	// ErrAbandoned is returned by a function that leaves work running after the caller has
+	// stopped waiting.
 	ErrAbandoned = errors.New("run abandoned")
 	// ErrTxAborted means that a statement of the transaction failed and the handler ignored the
 	// error.
@@ -95,7 +95,7 @@ func (e *LostError) Error() string { return fmt.Sprintf("%d claims lost", len(e.
 // Is matches [ErrClaimLost].
 func (e *LostError) Is(target error) bool { return target == ErrClaimLost }
 
-// Lost returns a *LostError for the given indices, or nil if there are none.
+// Lost returns a *LostError for the given indices, or nil without an index.
 func Lost(claims []int) error {
 	if len(claims) == 0 {
 		return nil

@@ -47,9 +47,9 @@ type GuardConfig struct {
 	// After three failures in a row over at least a second, a circuit breaker opens: callers get
 	// ErrUnavailable at once, and one claim a second is tried. The first answer closes it.
 	StoreTimeout time.Duration
-	// Rerun lets [Do] run a function again whose earlier run was cut short and may have had the
-	// effect. False: the caller gets [ErrUnknownOutcome] until no caller has asked for the length
-	// of Retention, or a person has released the key.
+	// Rerun lets [Do] run a function again after a run that was cut short and may have had the
+	// effect. False: the caller gets [ErrUnknownOutcome] until no caller has asked for the
+	// length of Retention, or a person has released the key.
 	Rerun bool
 	// Observe is called at the end of each call of [Do] and [DoTx], on its goroutine, also if the
 	// function panics. Observe must return quickly. Nil, the default: no calls. Users of
@@ -124,11 +124,11 @@ func (g *Guard) request(c Call) Request {
 	}
 }
 
-// Enter asks for a key. If the verdict is [Fresh] or [Uncertain], entry is not nil: run the work of
-// the key, and end the entry in any case, once. The caller decides what to do after Uncertain,
-// since [GuardConfig].Rerun applies to [Do] only. [Busy] means that another caller was still
-// running when the wait budget was used up; Wait may be zero then. The data of a result is shared
-// with other callers: do not change the data.
+// Enter asks for a key. If the verdict is [Fresh] or [Uncertain], entry is not nil: run the work
+// of the key, and end the entry in any case, once. The caller decides about Uncertain, since
+// [GuardConfig].Rerun applies to [Do] only. [Busy] means that another caller was still running
+// when the wait budget was used up; Wait may be zero then. The data of a result is shared with
+// other callers: do not change the data.
 //
 // After an error the work must not run. The error matches
 //
@@ -139,9 +139,9 @@ func (g *Guard) request(c Call) Request {
 //   - [ErrClaimLost] if this process was paused for longer than the lease.
 //
 // An answer that takes longer than the lease is asked for again, within StoreTimeout and three
-// times at most. A claim whose answer was lost is released, in the background if the store is down,
-// for ten minutes at most. If the release does not arrive either, the claim lasts for a lease, and
-// counts as a run with an unknown outcome.
+// times at most. A claim is released after a lost answer, in the background if the store is
+// down, for ten minutes at most. If the release does not arrive either, the claim lasts for a
+// lease, and counts as a run with an unknown outcome.
 func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err error) {
 	req := g.request(c)
 	var token Token

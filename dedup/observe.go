@@ -41,19 +41,19 @@ const (
 	DoPanicked DoOutcome = "panicked"
 	// DoReplayed: the result of an earlier run was returned.
 	DoReplayed DoOutcome = "replayed"
-	// DoInFlight: [ErrInFlight]; nothing ran.
+	// DoInFlight: [ErrInFlight]; the function did not run.
 	DoInFlight DoOutcome = "in_flight"
-	// DoConflict: [ErrConflict]; nothing ran.
+	// DoConflict: [ErrConflict]; the function did not run.
 	DoConflict DoOutcome = "conflict"
-	// DoGivenUp: [ErrGivenUp]; nothing ran.
+	// DoGivenUp: [ErrGivenUp]; the function did not run.
 	DoGivenUp DoOutcome = "given_up"
-	// DoNoResult: [ErrNoResult] or [ErrResult] for a key that is done; nothing ran.
+	// DoNoResult: [ErrNoResult] or [ErrResult] for a key that is done; the function did not run.
 	DoNoResult DoOutcome = "no_result"
 	// DoUnknown: [ErrUnknownOutcome] of an earlier run or of this one, or [ErrUnknownCommit].
 	DoUnknown DoOutcome = "unknown"
 	// DoLost: the function ran, but another caller had taken the key over ([ErrClaimLost]).
 	DoLost DoOutcome = "lost"
-	// DoError: nothing ran, because the store was unavailable or the caller left.
+	// DoError: the function did not run, because the store was unavailable or the caller left.
 	DoError DoOutcome = "error"
 )
 
@@ -123,7 +123,7 @@ func (w *doWatch) outcome(replayed bool, err error) DoOutcome {
 	return w.outcomeOf(err)
 }
 
-// outcomeOf returns the outcome of a call whose function did not fail.
+// outcomeOf returns the outcome of a call without an error of the function.
 func (w *doWatch) outcomeOf(err error) DoOutcome {
 	ran := !w.run.IsZero()
 	switch {

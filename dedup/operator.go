@@ -46,8 +46,8 @@ type Record struct {
 	// Lease is the rest of the claim's lease by the server's clock. Zero or less: the lease is
 	// over.
 	Lease time.Duration
-	// First is the origin of the delivery that made the record. Of a dead event: the delivery whose
-	// dead letter was sent.
+	// First is the origin of the delivery that made the record. Of a dead event: the delivery
+	// that was sent to the dead-letter topic.
 	First  Origin
 	Reason string
 	// Compared is how copies of the event are compared with it.
@@ -83,12 +83,12 @@ type Operator interface {
 	// given reason. A live claim is lost then. A key without a record is given up too, for claims
 	// and for transactions. The error matches [ErrSettled] if the event was handled already.
 	Discard(ctx context.Context, key Key, retention time.Duration, reason string) error
-	// Reopen turns a dead record into one that waits for a copy of the next generation, and returns
-	// the position that this copy must carry. Failures and take-overs are forgotten, so that an
-	// event whose handler was repaired may run. The fingerprint stays, for other copies of the
-	// first generation; copies of later generations are not compared. A repetition before that copy
-	// was claimed returns the same position. If the key is not dead, the error matches
-	// [ErrNotDead].
+	// Reopen turns a dead record into one that waits for a copy of the next generation, and
+	// returns the position that this copy must carry. Failures and take-overs are forgotten, so
+	// that an event may run after a repair of the handler. The fingerprint stays, for other
+	// copies of the first generation; copies of later generations are not compared. A repetition
+	// before that copy was claimed returns the same position. If the key is not dead, the error
+	// matches [ErrNotDead].
 	Reopen(ctx context.Context, key Key) (Position, error)
 	// Import makes records of events that were handled before the store was used, and returns the
 	// number of new ones. Existing records stay as they are. Keys may come in any order and several
@@ -124,7 +124,7 @@ type Filter struct {
 	States      []State
 	// Unchanged chooses records that have not changed for this time.
 	Unchanged time.Duration
-	// Stuck chooses claims whose lease is over.
+	// Stuck chooses claims with an ended lease.
 	Stuck bool
 }
 

@@ -28,8 +28,8 @@ func WithParent(ctx context.Context, key Key) context.Context {
 	return &parentContext{Context: ctx, key: key}
 }
 
-// ParentFrom returns the key of the innermost [WithParent]. ok is false if ctx has none. The key is
-// zero if several events are handled at once.
+// ParentFrom returns the key of the innermost [WithParent]. ok is false if ctx has no such key.
+// The key is zero if several events are handled at once.
 func ParentFrom(ctx context.Context) (key Key, ok bool) {
 	c, ok := ctx.Value(parentKey{}).(*parentContext)
 	if !ok {

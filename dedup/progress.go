@@ -27,8 +27,8 @@ type ProgressRecorder interface {
 	// has rewound the group. Several instances of a group record their own partitions.
 	RecordProgress(ctx context.Context, scope string, progress []Progress) error
 	// Progress returns the recorded progress of scope in these topics, ordered by topic and
-	// partition. Time and CaughtUp are not set. A consumer whose committed offsets are lost uses
-	// them.
+	// partition. Time and CaughtUp are not set. A consumer without its committed offsets uses
+	// the result.
 	Progress(ctx context.Context, scope string, topics ...string) ([]Progress, error)
 }
 
@@ -42,7 +42,7 @@ type Registration struct {
 	// Recipes describe by event type where tenant and ID come from. Equal recipes have equal texts,
 	// and different recipes different ones.
 	Recipes map[string]string
-	// NoOffsets means that the group has committed nothing yet on these topics.
+	// NoOffsets means that the group has not committed an offset on these topics yet.
 	NoOffsets bool
 	// AcceptNewIdentity lets recipes differ from those on record, and records them.
 	AcceptNewIdentity bool

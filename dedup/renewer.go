@@ -15,8 +15,8 @@ const (
 	renewBatch = 512 // claims in one call of Store.Renew
 )
 
-// ErrLeaseRenewerClosed is the cause of contexts whose claims are no longer renewed because of
-// [LeaseRenewer.Close].
+// ErrLeaseRenewerClosed is the cause of cancelled contexts after [LeaseRenewer.Close], which
+// ends the renewal of their claims.
 var ErrLeaseRenewerClosed = errors.New("lease renewer closed")
 
 // LeaseRenewer renews claims for many goroutines. All leases of one store are renewed in batches,
@@ -248,8 +248,8 @@ type renewal struct {
 	err   error
 }
 
-// renewals renews claims until none was kept for a lease. The call to the store has another
-// goroutine, so that claims are lost at the deadline even if the store hangs.
+// renewals renews claims until a lease has gone by without a kept claim. The call to the store
+// has another goroutine, so that claims are lost at the deadline even if the store hangs.
 func (k *LeaseRenewer) renewals() {
 	ended := make(chan renewal, 1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -285,7 +285,7 @@ func (k *LeaseRenewer) renewals() {
 	}
 }
 
-// look drops the claims whose lease is over, and returns either a batch to renew or how long to
+// look drops the claims with an ended lease, and returns either a batch to renew or the time to
 // wait. exit means that no claim was kept for a lease.
 func (k *LeaseRenewer) look(idle *time.Time, underway bool) (
 	batch []*kept, wait time.Duration, exit bool) {

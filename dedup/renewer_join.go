@@ -50,8 +50,8 @@ func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
 		return err
 	case <-ctx.Done():
 	}
-	// j is either in the queue, from where it is removed unsent, or in a call, whose answer the
-	// sender notes. j moves from the first to the second under the lock.
+	// j is either in the queue and is removed unsent, or in a call, and the sender notes the
+	// answer. j moves from the first to the second under the lock.
 	k.joiner.mu.Lock()
 	i := slices.Index(k.joiner.queue, j)
 	if i >= 0 {
@@ -64,8 +64,8 @@ func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
 	return fmt.Errorf("complete %q: outcome unknown: %w", done.Key, ctx.Err())
 }
 
-// enqueue gives j to a sender and starts one if there is none. It refuses after Close, which waits
-// for no further sender.
+// enqueue gives j to a sender and starts one if no sender runs. It refuses after Close, which
+// waits for no further sender.
 func (k *LeaseRenewer) enqueue(j *joined) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

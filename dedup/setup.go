@@ -12,7 +12,7 @@ type SetupError struct {
 	Problem string
 	// Fix is the command or the change that solves the problem.
 	Fix string
-	// Err is the server's error. Nil: there is none.
+	// Err is the server's error. Nil: no server has answered.
 	Err error
 }
 

@@ -112,7 +112,7 @@ type Checker interface {
 	Ping(ctx context.Context) error
 }
 
-// Volatiler is an ability of a [Store] whose memory ends with the process.
+// Volatiler is an ability of a [Store] that forgets all events at the end of the process.
 type Volatiler interface {
 	// Volatile returns nil if the loss of all events at a restart was declared as wanted. Else the
 	// error names the declaration that is missing, and a consumer does not start.

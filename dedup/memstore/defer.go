@@ -57,8 +57,8 @@ func (p *deferred) view(now time.Time) dedup.Deferred {
 	return v
 }
 
-// Defer implements [dedup.Deferrer]. All events are deferred, or none. If they exceed [Capacity],
-// the error matches [dedup.ErrFull].
+// Defer implements [dedup.Deferrer]. All events are deferred, or the call has no effect. If the
+// events exceed [Capacity], the error matches [dedup.ErrFull].
 func (s *Store) Defer(ctx context.Context, at dedup.DeferredPartition,
 	events []dedup.Deferred) error {
 	for i := range events {
@@ -127,7 +127,7 @@ func (s *Store) deferIn(l *queues, e *dedup.Deferred, now time.Time) {
 	q.events = append(q.events, p)
 }
 
-// Queues implements [dedup.Deferrer]. A limit below 1 returns none.
+// Queues implements [dedup.Deferrer]. A limit below 1 returns no queue.
 func (s *Store) Queues(ctx context.Context, at dedup.DeferredPartition, after string,
 	limit int) ([]dedup.Queue, error) {
 	s.mu.Lock()

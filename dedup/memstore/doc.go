@@ -1,7 +1,7 @@
 // Package memstore is a store in the memory of one process. It is the reference of the contract:
 // where the contract leaves a choice, memstore gives the strictest answer.
 //
-// Use it in tests, in demos, and for events whose copies may be handled again after a restart. Use
+// Use memstore in tests, in demos, and for events that may be handled again after a restart. Use
 // another store otherwise: a restart forgets every event while the offsets stay committed.
 //
 // # Guarantees
@@ -15,30 +15,30 @@
 //
 // # Schema
 //
-// One map from [dedup.Key] to a record, compared byte by byte, and a heap of the records by their
-// time of expiry. Deferred events are in a slice for each queue, and in a map by their keys; they
-// do not expire. One lock guards all.
+// One map from [dedup.Key] to a record, compared byte by byte, and a heap of the records by
+// their time of expiry. Deferred events are in a slice for each queue, and in a map by their
+// keys. Deferred events do not expire. One lock guards all.
 //
 // # Expiry
 //
 // A record expires when its retention is over. The retention of a claimed record begins when the
-// lease ends, so that a claim never disappears before it was Uncertain.
+// lease ends, so that a claim never disappears before the event was Uncertain.
 //
-// Each call of Claim also forgets expired records: at most twice as many as it has requests, and
-// sixteen more. A full store forgets expired records first. So the memory is bounded by [Capacity]
-// and follows the load, without a goroutine. Forget removes a record at once.
+// Each call of Claim also forgets expired records: at most twice the number of requests, and
+// sixteen more. A full store forgets expired records first. So the memory is bounded by
+// [Capacity] and follows the load, without a goroutine. Forget removes a record at once.
 //
-// For each scope the store keeps one time: the latest at which a forgotten record was completed,
-// released or out of its lease. An unknown event whose time is not after it is [dedup.TooOld]. As
-// long as no record of a scope has expired, no event of that scope is TooOld. The host's clock is
-// compared with the times of events.
+// For each scope the store keeps one time: the latest completion, release or end of lease of a
+// forgotten record. An unknown event from that time or before is [dedup.TooOld]. As long as no
+// record of a scope has expired, no event of that scope is TooOld. The host's clock is compared
+// with the times of events.
 //
 // # Failure modes
 //
-// Full: a call of Claim, Discard, Import or Defer that needs more room than there is fails as a
-// whole, with an error that matches [dedup.ErrFull] and [dedup.ErrUnavailable]. The store never
-// evicts a record to make room, since that event could run twice. Other calls need no room. Their
-// only failure is a context that has ended.
+// Full: a call of Claim, Discard, Import or Defer fails as a whole if the room is too small. The
+// error matches [dedup.ErrFull] and [dedup.ErrUnavailable]. The store never evicts a record to
+// make room, since that event could run twice. Other calls need no room. Their only failure is a
+// context that has ended.
 //
 // # Cost per message
 //

@@ -13,7 +13,7 @@ import (
 // DefaultCapacity is the capacity of a store without the option [Capacity], in keys.
 const DefaultCapacity = 1_000_000
 
-// Option changes what [New] makes.
+// Option changes the store that [New] makes.
 type Option func(*Store)
 
 // Volatile declares that the loss of all events at a restart is wanted. Without this option a
@@ -125,8 +125,8 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	return nil
 }
 
-// Renew implements [dedup.Store]. A claim whose lease has ended is still held until another claim
-// takes it over.
+// Renew implements [dedup.Store]. A claim with an ended lease is held until another claim takes
+// over.
 func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
 	if lease <= 0 {
 		return fmt.Errorf("memstore: renew: lease %v is not positive", lease)
@@ -247,7 +247,7 @@ func (s *Store) drop(r *record) {
 	s.expiry.remove(r)
 }
 
-// add inserts a record whose expiry is set.
+// add inserts a record with a set expiry.
 func (s *Store) add(r *record) {
 	s.records[r.key] = r
 	s.expiry.push(r)
@@ -263,9 +263,9 @@ func (s *Store) tooOld(q *dedup.Request) bool {
 	return some && !q.Origin.Time.After(forgotten)
 }
 
-// makeRoom sweeps expired records and returns an error if the new keys of a call do not fit. most
-// is their maximum number, count returns the exact one. The sweep is larger than most: if the keys
-// do not fit after it, no other record has expired.
+// makeRoom removes expired records and returns an error if the new keys of a call do not fit.
+// most is their maximum number, count returns the exact one. makeRoom looks at more than most
+// records. If the keys do not fit afterwards, no other record has expired.
 func (s *Store) makeRoom(now time.Time, verb string, most int, count func() int) error {
 	s.sweep(now, sweeps(most))
 	if len(s.records)+most <= s.capacity {

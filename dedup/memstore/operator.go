@@ -176,7 +176,8 @@ func (s *Store) Find(ctx context.Context, scope, id string) ([]dedup.Record, err
 	return all, err
 }
 
-// choose collects records under the lock, so that their reader does not hold it.
+// choose collects records under the lock, so that the reader of the records does not hold the
+// lock.
 func (s *Store) choose(ctx context.Context, verb string,
 	want func(*record, time.Time) bool) ([]dedup.Record, error) {
 	s.mu.Lock()

@@ -129,14 +129,14 @@ func (r *record) granted(a *dedup.Answer) {
 	a.Fence, a.Failures, a.Takeovers = r.fence, r.failures, r.takeovers
 }
 
-// conflicts compares the fingerprints if there are two. A replayed copy may differ, since a person
-// may have repaired it.
+// conflicts compares the fingerprints if there are two. A replayed copy may differ, since a
+// person may have repaired the copy.
 func (r *record) conflicts(q *dedup.Request) bool {
 	return q.Position.Generation == 0 && dedup.Differ(r.fingerprint, q.Fingerprint)
 }
 
-// sign keeps the fingerprint of a claim if the record has none. That of a replayed copy is not
-// kept: the copy may have been repaired.
+// sign keeps the fingerprint of a claim if the record has no fingerprint. That of a replayed
+// copy is not kept: the copy may have been repaired.
 func (r *record) sign(q *dedup.Request) {
 	if r.fingerprint == (dedup.Fingerprint{}) && r.position.Generation == 0 {
 		r.fingerprint = q.Fingerprint
@@ -150,8 +150,8 @@ func (r *record) endedBy(v verb, t dedup.Token) bool {
 	return r.state != claimed && r.lastCall == v && r.token == t
 }
 
-// late reports whether c is the success of a run whose claim was released as Unknown, without a
-// claim since (rule 13).
+// late reports whether c is the success of a run after the release of the claim as Unknown,
+// without a claim since (rule 13).
 func (r *record) late(c *dedup.Completion) bool {
 	return c.Dead == "" && c.Retry == 0 && r.doubt && r.endedBy(released, c.Token)
 }

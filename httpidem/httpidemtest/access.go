@@ -69,7 +69,7 @@ func withdrawn(k *kit) {
 	k.once("a")
 }
 
-// refusedFirst is H-11: a request that is refused before the handler does not use its key up.
+// refusedFirst is H-11: A request that is refused before the handler does not use up the key.
 func refusedFirst(k *kit) {
 	var no atomic.Pointer[string]
 	check := func(what string) error {
@@ -154,7 +154,7 @@ func lookedUp(k *kit) {
 	k.once("random-7")
 }
 
-// capped is rule 21: the number of keys of one principal in flight is limited.
+// capped is rule 21: The number of running keys of one principal is limited.
 func capped(k *kit) {
 	begun := make(chan struct{})
 	open, release := k.gate()

@@ -79,7 +79,7 @@ func panics(k *kit) {
 	}
 }
 
-// exits sends a call whose handler ends its goroutine. net/http keeps such a connection open
+// exits sends a call to a handler that ends the goroutine. net/http keeps such a connection open
 // without an answer, so the client leaves.
 func (k *kit) exits(s *httptest.Server, key string) {
 	k.Helper()
@@ -99,7 +99,7 @@ func (k *kit) exits(s *httptest.Server, key string) {
 	k.wait(gone, "the client leaves")
 }
 
-// fatePanics: a panic in a function of the Config does not leave a key in flight for ever.
+// fatePanics: a panic in a function of the Config does not leave a key running for ever.
 func fatePanics(k *kit) {
 	h := k.middleware(func(c *httpidem.Config) {
 		c.ResultPolicy = func(*http.Request, httpidem.Outcome) httpidem.ResultPolicy {
@@ -145,8 +145,8 @@ func hangUps(k *kit) {
 	k.Logf("%d clients hung up at each of %d places: %v", k.HangUps, len(places), k.results())
 }
 
-// hangUp sends a key and hangs up at a place, or in the handler if there is none, from another
-// goroutine. Then it sends the key again.
+// hangUp sends a key and hangs up from another goroutine: at a place, or in the handler without
+// a place. Then hangUp sends the key again.
 func (k *kit) hangUp(p place, key string) {
 	k.Helper()
 	ctx, cancel := context.WithCancel(k.Context())
@@ -186,7 +186,7 @@ func (k *kit) hangUp(p place, key string) {
 	k.executed(r, key, r.replayed)
 }
 
-// hangingUp is a body whose end is the end of its client.
+// hangingUp is a body. The end of the body is the end of the client.
 func hangingUp(cancel func()) io.Reader {
 	return readerFunc(func([]byte) (int, error) {
 		cancel()
@@ -198,7 +198,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// leaving is a writer whose client hangs up at the first byte.
+// leaving is a writer for a client that hangs up at the first byte.
 type leaving struct {
 	*httptest.ResponseRecorder
 	leave func()
@@ -253,9 +253,9 @@ func closedConnections(k *kit) {
 	}
 }
 
-// holderGone: a process stops in the middle of a run, and its lease ends. The outcome is unknown,
-// so the request does not run again (rule 19), unless Rerun is set. The late answer of the process
-// is sent to its client, but not stored.
+// holderGone: A process stops in the middle of a run, and the lease ends. The outcome is
+// unknown, so the request does not run again (rule 19), unless Rerun is set. The late answer of
+// the process is sent to the client, but not stored.
 func holderGone(k *kit) {
 	frozen := errors.New("this process does not get through")
 	begun := make(chan struct{})

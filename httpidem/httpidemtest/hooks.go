@@ -8,7 +8,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// point is a moment between the middleware and its store.
+// point is a moment between the middleware and the store.
 type point string
 
 const (
@@ -19,7 +19,7 @@ const (
 	renewal     point = "renewal"
 )
 
-// hook is called at each point. Its error replaces the result of the store.
+// hook is called at each point. An error of the hook replaces the result of the store.
 type hook func(point) error
 
 // hookClaims puts a hook before a store.

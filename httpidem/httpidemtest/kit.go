@@ -26,7 +26,8 @@ var errNoTx = errors.New("the handler finds no transaction")
 // patience is the time limit of a test for an expected event.
 const patience = 30 * time.Second
 
-// kit is the environment of a case: a store, middlewares over it, and counts of runs and effects.
+// kit is the environment of a case: a store, middlewares over that store, and counts of runs and
+// effects.
 type kit struct {
 	*testing.T
 	variant
@@ -130,7 +131,7 @@ func (k *kit) forget() {
 	clear(k.seen)
 }
 
-// handler counts its run and writes one effect, then calls answer.
+// handler counts the run and writes one effect, then calls answer.
 func (k *kit) handler(answer http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := httpidem.KeyFrom(r.Context())
@@ -254,7 +255,7 @@ func (k *kit) refused(r reply, status int, code string) {
 	require.Equal(k, "application/problem+json", r.header.Get("Content-Type"))
 }
 
-// inFlight requires the answer to a request whose key is in flight.
+// inFlight requires the answer to a request for a running key.
 func (k *kit) inFlight(r reply) {
 	k.Helper()
 	k.refused(r, http.StatusConflict, "request_in_flight")
@@ -271,7 +272,7 @@ func (k *kit) executed(r reply, key string, replayed bool) {
 	require.Equal(k, replayed, r.replayed, "replayed")
 }
 
-// settled sends a call until its key is no longer in flight.
+// settled sends a call until the key is no longer running.
 func (k *kit) settled(h http.Handler, c call) (r reply) {
 	k.Helper()
 	require.Eventually(k, func() bool {
@@ -308,8 +309,8 @@ func ask(s *httptest.Server, c call) (reply, error) {
 	return newReply(resp.StatusCode, resp.Header, string(body)), err
 }
 
-// gate returns a channel that handlers wait for. It is opened at the latest when the test ends,
-// before its store is closed.
+// gate returns a channel that handlers wait for. The channel is opened at the latest when the
+// test ends, before the store is closed.
 func (k *kit) gate() (wait <-chan struct{}, open func()) {
 	c := make(chan struct{})
 	open = sync.OnceFunc(func() { close(c) })

@@ -18,9 +18,9 @@ var massCases = []testCase{
 	{name: "many callers of one key", run: manyCallers},
 }
 
-// manyCallers is H-04: many callers send one key at the same time, to two processes, and one
-// handler runs. Half of the keys are for callers without Wait: each gets the answer or 409 in
-// flight. The other half is for callers with Wait: all get the answer.
+// manyCallers is H-04: Many callers send one key at the same time, to two processes, and one
+// handler runs. Half of the keys are for callers without Wait: each gets the answer or 409
+// request_in_flight. The other half is for callers with Wait: all get the answer.
 func manyCallers(k *kit) {
 	seed := rand.Uint64() >> 32
 	if s := os.Getenv("IDEM_SEED"); s != "" {

@@ -12,7 +12,7 @@ var processCases = []testCase{
 	{name: "two processes", run: twoProcesses},
 }
 
-// twoProcesses: two processes share keys in flight and answers.
+// twoProcesses: Two processes share running keys and answers.
 func twoProcesses(k *kit) {
 	begun := make(chan struct{})
 	open, release := k.gate()

@@ -95,8 +95,8 @@ func comeAgain(k *kit) {
 	}
 }
 
-// notApplied: the handler declares that nothing was applied, and the next request runs (H-11). A
-// transaction is rolled back.
+// notApplied: The handler declares that no change was applied, and the next request runs (H-11).
+// A transaction is rolled back.
 func notApplied(k *kit) {
 	first := true
 	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
@@ -125,8 +125,8 @@ func notApplied(k *kit) {
 	}
 }
 
-// mended: a request that the handler refused without an effect may be corrected and sent again with
-// its key (H-11).
+// mended: a request that the handler refused without an effect may be corrected and sent again
+// with the same key (H-11).
 func mended(k *kit) {
 	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("amount") == "" {
@@ -209,7 +209,7 @@ func forgetStatus(k *kit) {
 	require.Equal(k, 1, k.ran(key))
 }
 
-// tooLong: the context of the handler ends at Timeout, and its answer after that is stored like any
+// tooLong: the context of the handler ends at Timeout, and a later answer is stored like any
 // other.
 func tooLong(k *kit) {
 	h := k.middleware(func(c *httpidem.Config) {
@@ -289,8 +289,8 @@ func streamed(k *kit) {
 		time.Millisecond)
 }
 
-// overflow: an answer that is too large to be held back is sent, and not replayed. In a transaction
-// it is an error, and rolled back.
+// overflow: An answer that is too large to be held back is sent, and not replayed. In a
+// transaction such an answer is an error, and rolled back.
 func overflow(k *kit) {
 	part := make([]byte, 1000)
 	h := k.middleware(func(c *httpidem.Config) {

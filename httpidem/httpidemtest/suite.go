@@ -1,6 +1,6 @@
-// Package httpidemtest tests package httpidem on a store. A store is suitable for HTTP requests if
-// it passes [Run], and a transactional one if it also passes [RunTx]. The suite uses HTTP only and
-// counts the runs of handlers, so that it tests your own store like those of this module:
+// Package httpidemtest tests package httpidem on a store. A store is suitable for HTTP requests
+// if [Run] succeeds, and a transactional one if [RunTx] succeeds as well. The suite uses HTTP
+// only and counts the runs of handlers. So your own store is tested like those of this module:
 //
 //	func TestHTTP(t *testing.T) {
 //		httpidemtest.Run(t, httpidemtest.Harness{NewStore: newStore})
@@ -22,10 +22,10 @@ import (
 
 // Harness creates stores and sets the size of the tests.
 type Harness struct {
-	// NewStore returns an empty store of its own, and registers its clean-up with t.Cleanup.
-	// Required.
+	// NewStore returns an empty store, apart from all others, and registers the clean-up with
+	// t.Cleanup. Required.
 	NewStore func(t testing.TB) dedup.Store
-	// Peer returns a second client of the store of s, as in another process. Nil: s is its own
+	// Peer returns a second client of the store of s, as in another process. Nil: s is also the
 	// peer.
 	Peer func(t testing.TB, s dedup.Store) dedup.Store
 	// Callers is the number of callers that send one key at the same time; default 200. Keys is the

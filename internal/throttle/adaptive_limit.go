@@ -2,14 +2,14 @@ package throttle
 
 import "sync/atomic"
 
-// AdaptiveLimit is how many events of a handler may share a transaction (rule 12). A rollback costs the
-// work of the whole group, and halves the limit. Four times as many events as the limit, without a
-// rollback, double it. The limit settles near the cheapest size: about 25 if one event in a hundred
-// fails, the maximum if none does.
+// AdaptiveLimit is how many events of a handler may share a transaction (rule 12). A rollback
+// costs the work of the whole group, and halves the limit. Four times as many events as the
+// limit, without a rollback, double the limit. The limit settles near the cheapest size: about
+// 25 if one event in a hundred fails, the maximum without a failure.
 //
-// A group that met a lock begins again with one event. If groups meet a second lock before the limit is
-// at its maximum again, it grows by one for every hundred events: handlers that met on their rows meet
-// again (rule 1), while a single lock may have been the server's own.
+// A group that met a lock begins again with one event. If groups meet a second lock before the
+// limit is at its maximum again, the limit grows by one for every hundred events. Handlers that
+// met on their rows meet again (rule 1), while a single lock may have been the server's own.
 //
 // Reset must be called before the first use.
 type AdaptiveLimit struct {
@@ -25,7 +25,7 @@ const (
 	cleanSizes  = 4   // for twice as many
 )
 
-// Reset sets the limit to its maximum.
+// Reset sets the limit to most, the maximum.
 func (l *AdaptiveLimit) Reset(most int) { l.limit.Store(int32(most)) }
 
 // Now returns the limit.
@@ -37,7 +37,8 @@ func (l *AdaptiveLimit) Shrink(n int) {
 	l.limit.Store(int32(max(1, min(n/2, l.Now()))))
 }
 
-// StartOver follows a lock that was not available. Lanes that meet one lock at once count as two: they did meet.
+// StartOver follows a lock that was not available. Two lanes that meet one lock at once count as
+// two locks.
 func (l *AdaptiveLimit) StartOver() {
 	if l.met.Swap(true) {
 		l.locked.Store(true)
@@ -66,7 +67,8 @@ func (l *AdaptiveLimit) Grow(n, most int) {
 	l.limit.Store(int32(min(most, now)))
 }
 
-// TurnOff says that the handler shares no transaction any more. It reports whether that is new.
+// TurnOff ends the sharing of transactions for the handler. The result is true at the first call
+// only.
 func (l *AdaptiveLimit) TurnOff() bool { return l.off.CompareAndSwap(false, true) }
 
 // Off reports whether TurnOff was called.

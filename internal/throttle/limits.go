@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Limits bound the runs of one handler in one process. Only runs count: a delivery that is a duplicate
-// gives its permit back. A nil *Limits has no bound.
+// Limits bound the runs of one handler in one process. Only runs count: a duplicate gives the
+// permit back. A nil *Limits has no bound.
 type Limits struct {
 	slots chan struct{} // a value in it is a run; nil: no bound
 	every time.Duration // between the beginnings of two runs; zero: no bound
@@ -16,8 +16,8 @@ type Limits struct {
 	free time.Time // when the next run may begin
 }
 
-// NewLimits returns limits for a number of runs at once and a number of runs in a time. Zero is no
-// bound; without any bound it returns nil.
+// NewLimits returns limits for a number of runs at once and a number of runs in a time. Zero is
+// no bound. Without any bound the result is nil.
 func NewLimits(concurrency, rate int, per time.Duration) *Limits {
 	if concurrency <= 0 && rate <= 0 {
 		return nil
@@ -32,9 +32,10 @@ func NewLimits(concurrency, rate int, per time.Duration) *Limits {
 	return l
 }
 
-// Waiter waits as long as its caller can, and returns an error with the reason if that is not long enough.
+// Waiter waits as long as the caller can, and returns an error with the reason if that is not
+// long enough.
 type Waiter interface {
-	// Seat waits until it can send a value to slots.
+	// Seat waits until slots has room, and sends a value to slots.
 	Seat(ctx context.Context, slots chan<- struct{}, reason string) error
 	// Pause waits for d.
 	Pause(ctx context.Context, d time.Duration, reason string) error
@@ -87,7 +88,7 @@ func (l *Limits) Acquire(ctx context.Context, w Waiter) (Permit, error) {
 	return p, nil
 }
 
-// book takes the next turn and returns how far away it is.
+// book takes the next turn and returns the time until that turn.
 func (l *Limits) book(p *Permit) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// RetryBudget bounds how often a handler runs again, in one process. When everything fails, retries of
-// everything would keep down the system that tries to come back (T-07). There may be a burst of
-// retries, then ten a second, and one for every five successes. The zero value has its whole burst.
+// RetryBudget bounds how often a handler runs again, in one process. When everything fails,
+// retries of everything would keep down the system that tries to come back (T-07). There may be
+// a burst of retries, then ten a second, and one for every five successes. The zero value has
+// the whole burst.
 type RetryBudget struct {
 	mu    sync.Mutex
 	spent float64 // retries, less those that were earned since
@@ -27,7 +28,7 @@ func (b *RetryBudget) Earn(n int) {
 	b.spent = max(0, b.spent-float64(n)*budgetEarned)
 }
 
-// Spend takes a retry and returns how long it must wait.
+// Spend takes a retry and returns the time to wait before that retry.
 func (b *RetryBudget) Spend() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
