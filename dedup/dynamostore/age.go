@@ -41,8 +41,9 @@ func horizon(now time.Time, retention time.Duration) time.Time {
 	return now.Add(-retention + min(margin(retention), retention/2))
 }
 
-// birth is the first use of scope in this store. The store has forgotten no event from before. The
-// first caller sets it. The item does not expire, because it shows whether others may have expired.
+// birth is the first use of scope in this store. The store has forgotten no event from before.
+// The first caller sets it. The item does not expire, because its presence shows whether others
+// may have expired.
 func (s *Store) birth(ctx context.Context, scope string, now time.Time) (time.Time, error) {
 	b := &s.births
 	b.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// births remembers the births of scopes. They never change while the store is not emptied.
+// births remembers the births of scopes. A birth never changes while the store is not emptied.
 type births struct {
 	mu    sync.Mutex
 	known map[string]time.Time

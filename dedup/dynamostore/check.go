@@ -19,11 +19,11 @@ var (
 		"same region")
 )
 
-// Check implements [dedup.Checker] with two calls of DynamoDB's control plane and one read. It
-// refuses a table with another key, and one with eventually consistent replicas in other regions
-// ([OneRegion]). A table that never deletes expired items is a warning. A missing table or right is
-// a [*dedup.SetupError]: run [Migrate], or grant the right. A table that is being created or
-// deleted is [dedup.ErrUnavailable].
+// Check implements [dedup.Checker] with two calls of DynamoDB's control plane and one read.
+// Check refuses a table with another key, and one with eventually consistent replicas in other
+// regions ([OneRegion]). A table that never deletes expired items is a warning. A missing table
+// or right is a [*dedup.SetupError]: run [Migrate], or grant the right. A table that is being
+// created or deleted is [dedup.ErrUnavailable].
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	table, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.table})
 	if err != nil {
@@ -89,10 +89,10 @@ func (s *Store) Ping(ctx context.Context) error {
 // migrateTime is how long [Migrate] waits for a new table.
 const migrateTime = 5 * time.Minute
 
-// Migrate creates the table of a store, billed on demand, waits until it can be used, and switches
-// on the deletion of expired items. Call it at each start if you like, in several processes at
-// once. It does not change the table of an earlier release. Its role needs dynamodb:CreateTable and
-// dynamodb:UpdateTimeToLive, besides the rights of a consumer.
+// Migrate creates the table of a store, billed on demand, waits until the table can be used, and
+// switches on the deletion of expired items. You may call Migrate at each start, in several
+// processes at once. Migrate does not change the table of an earlier release. The role needs
+// dynamodb:CreateTable and dynamodb:UpdateTimeToLive, besides the rights of a consumer.
 func Migrate(ctx context.Context, client *dynamodb.Client, table string) error {
 	if err := migrate(ctx, client, table); err != nil {
 		return fmt.Errorf("dynamodb: migrate table %s: %w", table, err)
@@ -124,8 +124,8 @@ func migrate(ctx context.Context, client *dynamodb.Client, table string) error {
 	return expire(ctx, client, table)
 }
 
-// expire switches time to live on. If it is on already, DynamoDB refuses the call, which is no
-// error.
+// expire switches time to live on. If time to live is on already, DynamoDB refuses the call,
+// which is no error.
 func expire(ctx context.Context, client *dynamodb.Client, table string) error {
 	on := func() (bool, error) {
 		d, err := client.DescribeTimeToLive(ctx,

@@ -1,23 +1,23 @@
 // Package dynamostore is a store in a table of Amazon DynamoDB. There is no server to run, and
-// acknowledged writes are durable. Use it if you run on DynamoDB anyway. Redis is faster, and for
-// effects in a database a store in that database is safer. The package is a module of its own, so
-// that other users do not fetch the AWS SDK.
+// acknowledged writes are durable. Use dynamostore if you run on DynamoDB anyway. Redis is
+// faster, and for effects in a database a store in that database is safer. The package is a
+// module of its own, so that other users do not fetch the AWS SDK.
 //
 // # Guarantees
 //
 // Those of [dedup.Store]. The end of a lease shows later than in other stores, see Leases. The
 // package also implements [dedup.Looker], [dedup.ResultLimiter], [dedup.Checker] and
-// [dedup.Operator]. It implements neither [dedup.Lister], which would need an index or a scan of
-// the table, nor [dedup.Registrar].
+// [dedup.Operator]. Not implemented are [dedup.Lister], which would need an index or a scan of
+// the table, and [dedup.Registrar].
 //
 //   - Each change of a key is one conditional write: atomic, and refused if the item has changed
-//     since it was read. All reads are consistent.
+//     since the read. All reads are consistent.
 //   - The item has the token of the claim, and a refusal returns the item
 //     (ReturnValuesOnConditionCheckFailure). So the store recognises a write that the SDK repeats
 //     after a lost answer. Keep the retries of the SDK on.
 //   - A completion that comes too late changes no item, with or without a result.
-//   - Fences ([dedup.Answer.Fence]) rise for as long as the record lives. They begin anew after
-//     it has expired, or after [Store.Forget].
+//   - Fences ([dedup.Answer.Fence]) rise for as long as the record lives. Fences begin anew
+//     after the record has expired, or after [Store.Forget].
 //   - An event that the store may have handled and forgotten is [dedup.TooOld], and is not
 //     claimed. See Expiry.
 //   - Many keys in one call are as many requests, some at a time ([Parallel]). BatchWriteItem has
@@ -26,21 +26,22 @@
 // # Leases
 //
 // Conditions of DynamoDB cannot read a clock, and clocks of two hosts are never compared. So a
-// store measures a lease itself: it has ended if the item stayed unchanged for the whole length of
-// the lease, by the monotonic clock of the process. Each renewal changes the item. A store
-// remembers the claims that it granted or answered with Busy, and when it first saw their state
-// ([Watched] bounds the number). [dedup.Answer.Wait] is the rest of the lease.
+// store measures a lease itself: the lease has ended if the item stayed unchanged for the whole
+// length of the lease, by the monotonic clock of the process. Each renewal changes the item. A
+// store remembers the claims that were granted or answered with Busy, and the time when their
+// state was first seen ([Watched] bounds the number). [dedup.Answer.Wait] is the rest of the
+// lease.
 //
 // As a consequence, the event of a crashed worker is taken over, as Uncertain, one lease after
-// another process first asked for it. A process that asks only once takes no claim over: ask again
-// after Wait. All goroutines of a process share what a store has seen: use one Store for each
-// table.
+// another process first asked. A process that asks only once takes no claim over: ask again
+// after Wait. All goroutines of a process share the observations of a store: use one Store for
+// each table.
 //
 // # Schema
 //
 // Each event has one item. The partition key is the attribute key (S): [dedup.Key.String], or
-// "sha256:" and a hash if that has more than 2,048 bytes. There is no sort key and no index. The
-// other attributes are left out if they are zero:
+// "sha256:" and a hash if that has more than 2,048 bytes. There is no sort key and no index.
+// Zero attributes are left out:
 //
 //	version                     N  1; an item of another version is dedup.ErrUnavailable
 //	state                       S  claimed, open (released, or waiting for a copy), done, dead
@@ -69,16 +70,18 @@
 //
 // # Expiry
 //
-// Retention runs on the wall clocks of the hosts. The attribute expires is the writer's time, plus
-// the retention, plus a margin: a hundredth of the retention, at least a minute, at most an hour.
-// The reader compares it with the reader's own clock. If two clocks differ by less than the margin,
-// no event is forgotten early. If they differ by more, events are forgotten early by the rest. With
-// retentions of a day that does no harm, as long as the clocks are right to minutes.
+// Retention runs on the wall clocks of the hosts. The attribute expires is the writer's time,
+// plus the retention, plus a margin: a hundredth of the retention, at least a minute, at most an
+// hour. The reader compares expires with the reader's own clock. If two clocks differ by less
+// than the margin, no event is forgotten early. If two clocks differ by more, events are
+// forgotten early by the rest. With retentions of a day that does no harm, as long as the clocks
+// are right to minutes.
 //
 // For claims, expires lies a day further, and only DynamoDB deletes them, by its own clock. So
-// different clocks never let another worker take over a claim that is held.
+// different clocks never let another worker take over a held claim.
 //
-// DynamoDB deletes expired items hours or days late. Until then the store treats them as absent.
+// DynamoDB deletes expired items hours or days late. Until then the store treats expired items
+// as absent.
 //
 // An event without a record is [dedup.TooOld] if its origin's time and the birth of its scope both
 // lie before
@@ -86,9 +89,9 @@
 //	now - retention + margin
 //
 // Requests with AnyAge, and later copies that Idem has made, are exempt. Now is the time of the
-// host that asks, the retention is that of the request, and the margin is at most half of it. A
-// longer retention takes effect for records written from then on. Until they have reached it,
-// events that the shorter one forgot may be Fresh. An emptied table is a new store.
+// host that asks, the retention is that of the request, and the margin is at most half of the
+// retention. A longer retention takes effect for records written from then on. In the meantime,
+// events that the shorter retention forgot may be Fresh. An emptied table is a new store.
 //
 // # Limits
 //
@@ -98,22 +101,22 @@
 //
 // # Failure modes
 //
-// Each error of DynamoDB or the network, except a refused condition, is [dedup.ErrUnavailable] and
-// wraps the cause: throttling (ThrottlingException, ProvisionedThroughputExceededException,
-// RequestLimitExceeded), a missing table or right, an expired credential, a time-out, an unreadable
-// item. The SDK retries first, three times by default. If one key of a call fails, the call fails
-// and answers no key. A repeated call recognises the writes for other keys by its token; otherwise
-// they end with their lease.
+// Each error of DynamoDB or the network, except a refused condition, is [dedup.ErrUnavailable]
+// and wraps the cause: throttling (ThrottlingException, ProvisionedThroughputExceededException,
+// RequestLimitExceeded), a missing table or right, an expired credential, a time-out, an
+// unreadable item. The SDK retries first, three times by default. If one key of a call fails,
+// the call fails and answers no key. A repeated call recognises the writes for other keys by the
+// token; otherwise those claims end with their lease.
 //
 //   - Global tables with eventually consistent replicas: the last write wins, so two regions may
 //     both get Fresh. [Store.Check] refuses such a table unless all processes use one region
 //     ([OneRegion]). After a failover to another region the last claims and completions may be
-//     missing there, and their events are handled again. Strongly consistent global tables can be
-//     used. They do not delete expired items, which is a warning.
-//   - DAX answers from a cache. It is not consistent and cannot be used.
-//   - A restored table is as old as its backup: events completed since are handled again.
+//     missing there, and their events are handled again. Strongly consistent global tables can
+//     be used. Such tables do not delete expired items, which is a warning.
+//   - DAX answers from a cache, is not consistent and cannot be used.
+//   - A restored table is as old as the backup: events completed since are handled again.
 //   - A hot key, or a partition above 1,000 writes a second, is throttled: calls with that key,
-//     or its neighbours, fail.
+//     or a neighbouring one, fail.
 //
 // The consumer needs dynamodb:GetItem, PutItem and UpdateItem on the table, and DescribeTable and
 // DescribeTimeToLive for [Store.Check]. [Store.Forget] also needs DeleteItem: do not grant that to
@@ -121,12 +124,12 @@
 //
 // # Cost per message
 //
-// A new event costs two writes, its claim and its completion. These are two round trips, and two
-// write units if the item has at most 1 KB. Without a result it has about 500 bytes. A duplicate
+// A new event costs two writes: claim and completion. These are two round trips, and two write
+// units if the item has at most 1 KB. Without a result an item has about 500 bytes. A duplicate
 // costs one refused write, which is billed like a successful one. If most events are duplicates,
-// call Look first: it is a consistent read. A renewal is a write. The birth of a scope is one write
-// for each process. The keys of a call are sent [Parallel] at a time. Let the HTTP client keep as
-// many connections:
+// call Look first, which is a consistent read. A renewal is a write. The birth of a scope is one
+// write for each process. The keys of a call are sent [Parallel] at a time. Let the HTTP client
+// keep as many connections:
 //
 //	http := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 //		t.MaxIdleConnsPerHost = 128

@@ -35,10 +35,10 @@ func (s *Store) renew(ctx context.Context, lease time.Duration, held *dedup.Clai
 	return true, nil
 }
 
-// Complete implements [dedup.Store] with one conditional write for each claim. A lost claim leaves
-// the item as it is, with or without a result. If a result has more than [Store.MaxResult] bytes,
-// the whole call is refused. Its error does not match [dedup.ErrUnavailable], because a repeat
-// would fail, too.
+// Complete implements [dedup.Store] with one conditional write for each claim. A lost claim
+// leaves the item as it is, with or without a result. If a result has more than
+// [Store.MaxResult] bytes, the whole call is refused. The error does not match
+// [dedup.ErrUnavailable], because a repeat would fail, too.
 func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) error {
 	for i := range completions {
 		c := &completions[i]
@@ -82,8 +82,9 @@ func (s *Store) complete(ctx context.Context, end *dedup.Completion) (bool, erro
 	})
 }
 
-// settle ends a claim in the given state. said reports whether a record with the same token is the
-// result of this call, repeated by the SDK or the caller after a lost answer.
+// settle ends a claim in the given state. said reports whether a record with the same token is
+// the result of this call. The SDK or the caller may have repeated the call after a lost answer
+//
 func (s *Store) settle(ctx context.Context, held *dedup.Claim, c *change, state string,
 	retention time.Duration, said func(*record) bool,
 ) (bool, error) {
@@ -135,7 +136,7 @@ func (s *Store) release(ctx context.Context, back *dedup.Release) (bool, error) 
 		func(r *record) bool { return r.state == open })
 }
 
-// undone releases a claim and its fingerprint, unless an earlier run is uncertain.
+// undone releases a claim with the fingerprint, unless an earlier run is uncertain.
 func (s *Store) undone(ctx context.Context, back *dedup.Release) (bool, error) {
 	c := newChange()
 	c.gone(aFingerprint)
@@ -192,9 +193,9 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	return p, nil
 }
 
-// replace reads an item and writes the result of change, again if the item has changed in between.
-// The record is nil if there is none. If change returns nil, replace writes no item. Errors of
-// change are returned as they are, all others are the store's.
+// replace reads an item and writes the result of change, again if the item has changed in
+// between. A missing record is nil. If change returns nil, replace writes no item. Errors of
+// change are returned unchanged, all others are the store's.
 func (s *Store) replace(ctx context.Context, verb string, k dedup.Key,
 	change func(*record, time.Time) (*record, error)) error {
 	key := keyOf(k)

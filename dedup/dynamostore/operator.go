@@ -11,11 +11,11 @@ import (
 
 var _ dedup.Operator = (*Store)(nil)
 
-// Inspect implements [dedup.Operator] with one consistent read for each key. [dedup.Record.Tx] is
-// always false. Times are those of the hosts that wrote. Expires is without the margin for their
-// clocks. Lease is the rest that this store has to watch, or the rest by the writer's time if that
-// is less: it is for display only. A record that the copy of a later attempt has released is shown
-// as [dedup.Waiting].
+// Inspect implements [dedup.Operator] with one consistent read for each key. [dedup.Record.Tx]
+// is always false. Times are those of the hosts that wrote. Expires is without the margin for
+// their clocks. Lease is the rest that this store has to watch, or the rest by the writer's time
+// if that is less. Lease is for display only. A record that the copy of a later attempt has
+// released is shown as [dedup.Waiting].
 func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record, error) {
 	for i := range keys {
 		if err := keys[i].Validate(); err != nil {
@@ -44,7 +44,7 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record,
 	return records, nil
 }
 
-// view is r as an operator sees it.
+// view is the representation of r for an operator.
 func (s *Store) view(k dedup.Key, key string, r *record, now time.Time) *dedup.Record {
 	v := &dedup.Record{
 		Key: k, Position: r.position, Doubtful: r.doubt, Fence: r.fence, Failures: r.failures,
@@ -71,10 +71,10 @@ func (s *Store) view(k dedup.Key, key string, r *record, now time.Time) *dedup.R
 
 // Forget implements [dedup.Operator] with a read and a conditional deletion. If the holder of a
 // claim has crashed, Forget works after this store has watched the claim for the length of its
-// lease. Until then the error matches [dedup.ErrHeld] and has the remaining time. [Store.Discard]
-// does not wait. Fences begin anew. The birth of the scope stays: an event older than the horizon
-// is still [dedup.TooOld]. If the answer to a deletion is lost and the SDK repeats it, the error
-// matches [dedup.ErrNotFound].
+// lease. Until then the error matches [dedup.ErrHeld] and has the remaining time.
+// [Store.Discard] does not wait. Fences begin anew. The birth of the scope stays: an event older
+// than the horizon is still [dedup.TooOld]. If the SDK repeats a deletion after a lost answer,
+// the error matches [dedup.ErrNotFound].
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	if err := key.Validate(); err != nil {
 		return err
@@ -104,8 +104,8 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	return s.unavailable(ctx, "forget", keyError(key, errContended))
 }
 
-// Discard implements [dedup.Operator] with a read and a write. The record is kept for retention, or
-// for its own if that is longer.
+// Discard implements [dedup.Operator] with a read and a write. The record is kept for the longer
+// one of retention and the record's own.
 func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration,
 	why string) error {
 	if err := key.Validate(); err != nil {
@@ -135,9 +135,9 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 }
 
 // Import implements [dedup.Operator] with one conditional write for each key, and one for each
-// scope that is new to this store. [dedup.Imported.Tx] has no effect: there are no transactions of
-// handlers. After an error some events may be imported. Repeat the call: it counts as added only
-// the events that the failed call did not add.
+// scope that is new to this store. [dedup.Imported.Tx] has no effect: there are no transactions
+// of handlers. After an error some events may be imported. Repeat the call. The second call
+// counts only the events that the failed call did not add.
 func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int, err error) {
 	scopes, first := make(map[string]struct{}), make(map[dedup.Key]int, len(events))
 	var once []int

@@ -12,7 +12,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// version is in every item. A release with another format raises it and still reads this one.
+// version is in every item. A release with another format raises version and still reads this
+// one.
 const version = 1
 
 // The states of a record, as in the item.
@@ -59,7 +60,7 @@ type item = map[string]types.AttributeValue
 type record struct {
 	state string
 	token dedup.Token // of the last claim
-	// grows by one with each write: with the token, it identifies a state of the item
+	// grows by one with each write. rev and token together identify a state of the item.
 	rev         uint64
 	lease       time.Duration
 	doubt       bool // claimed: the claim is Uncertain; open: the next one will be
@@ -78,8 +79,8 @@ type record struct {
 	created, changed time.Time     // by the clock of the writer
 }
 
-// forgotten reports whether an existing record counts as absent, because DynamoDB deletes days late
-// (H-22). No clock of this host forgets a claim: it ends with its lease.
+// forgotten reports whether an existing record counts as absent, because DynamoDB deletes days
+// late (H-22). No clock of this host forgets a claim: a claim ends with its lease.
 func (r *record) forgotten(now time.Time) bool {
 	return r.state != claimed && r.expires < now.Unix()
 }
@@ -91,8 +92,8 @@ func (r *record) overtaken(p dedup.Position) bool {
 	return p.Generation != r.position.Generation || p.Before(r.position)
 }
 
-// conflicts compares fingerprints if there are two. A replayed copy may differ, because it may have
-// been repaired.
+// conflicts compares fingerprints if there are two. A replayed copy may differ, because a person
+// may have repaired the copy.
 func (r *record) conflicts(q *dedup.Request) bool {
 	return q.Position.Generation == 0 && dedup.Differ(r.fingerprint, q.Fingerprint)
 }
@@ -104,7 +105,7 @@ func (r *record) keep(retention time.Duration, now time.Time) {
 }
 
 // claimMargin is additional life of claims. DynamoDB deletes by its own clock, and the writer's
-// clock sets the time. A claim must not vanish while it is held because the two clocks differ.
+// clock sets the time. A difference of the clocks must not remove a held claim.
 const claimMargin = 24 * time.Hour
 
 // expiry is the value of the attribute that DynamoDB and this store compare with the time.
@@ -125,7 +126,7 @@ func margin(retention time.Duration) time.Duration {
 // ceil is t in seconds since 1970, rounded up.
 func ceil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
-// seconds and millis round up, so that retention and leases are never too short. They limit the
+// seconds and millis round up, so that retention and leases are never too short. Both limit the
 // retention so that sums do not overflow.
 func seconds(d time.Duration) time.Duration {
 	return (min(d, maxRetention) + time.Second - 1).Truncate(time.Second)
@@ -191,7 +192,7 @@ func (r *record) encode(key string) item {
 // known reports whether o has a field.
 func known(o dedup.Origin) bool { return !o.Same(dedup.Origin{}) || !o.Time.IsZero() }
 
-// originOf returns the attributes of an origin; none if it is empty.
+// originOf returns the attributes of an origin. An empty origin has no attribute.
 func originOf(o dedup.Origin) item {
 	if !known(o) {
 		return nil
@@ -205,7 +206,7 @@ var (
 	errItem    = errors.New("item is damaged")
 )
 
-// decode reads the item of key. It accepts only values that encode and the updates write.
+// decode reads the item of key. decode accepts only values that encode and the updates write.
 func decode(key string, it item) (*record, error) {
 	d := decoder{item: it}
 	if v := d.unsigned(aVersion, 32); d.bad == "" && v != version {

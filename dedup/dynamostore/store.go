@@ -22,8 +22,9 @@ const (
 	maxTries = 100
 )
 
-// Store keeps claims in a table of DynamoDB. Create it with [New]; the zero value cannot be used. A
-// Store is safe for concurrent use. It starts no goroutine that outlives a call and needs no Close.
+// Store keeps claims in a table of DynamoDB. Create a Store with [New]; the zero value cannot be
+// used. A Store is safe for concurrent use, starts no goroutine that outlives a call, and needs
+// no Close.
 type Store struct {
 	client   *dynamodb.Client
 	table    string
@@ -46,8 +47,8 @@ var (
 type Option func(*Store)
 
 // Parallel sets the maximum of concurrent requests of one call. Default [DefaultParallel]; less
-// than 1 means the default. The HTTP client of the SDK keeps ten idle connections: let it keep this
-// number for each concurrent call.
+// than 1 means the default. The HTTP client of the SDK keeps ten idle connections: let the
+// client keep this number for each concurrent call.
 func Parallel(n int) Option {
 	return func(s *Store) {
 		if n > 0 {
@@ -56,9 +57,10 @@ func Parallel(n int) Option {
 	}
 }
 
-// Watched sets the number of claims that the store watches for the end of their lease, its own
-// included, at about 300 bytes each. Default [DefaultWatched]; less than 1 means the default.
-// Beyond that number, the claim of a crashed holder is taken over later, never earlier.
+// Watched sets the number of claims that the store watches for the end of their lease, at about
+// 300 bytes each. Claims granted by this store are included. Default [DefaultWatched]; less than
+// 1 means the default. Beyond that number, the claim of a crashed holder is taken over later,
+// never earlier.
 func Watched(n int) Option {
 	return func(s *Store) {
 		if n > 0 {
@@ -72,9 +74,9 @@ func Watched(n int) Option {
 // may get Fresh, because the last write wins.
 func OneRegion() Option { return func(s *Store) { s.regional = true } }
 
-// New returns a store on a table made by [Migrate], or one like it. It does not connect:
+// New returns a store on a table made by [Migrate], or a similar one. New does not connect:
 // [Store.Check] reports whether the table can be used. Use one store for each table and process,
-// because it watches the claims that its callers wait for.
+// because a store watches the claims that callers wait for.
 func New(client *dynamodb.Client, table string, opts ...Option) *Store {
 	s := &Store{client: client, table: table, parallel: DefaultParallel, watched: DefaultWatched,
 		now: time.Now}

@@ -8,15 +8,15 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// watch remembers the claims that this store has seen, and since when they have not changed. Leases
-// are measured with it: conditions of DynamoDB have no clock, and clocks of two hosts are never
-// compared (P-10, R-18). A lease has ended if the store saw the same state of the item for the
-// whole length of the lease, on the monotonic clock of this process. The holder renews by a write
-// and counts the lease from before that write. Other processes see the write later, so they count
-// later.
+// watch remembers the claims that this store has seen, and the time of the last change of each.
+// Leases are measured with a watch. Conditions of DynamoDB have no clock, and clocks of two
+// hosts are never compared (P-10, R-18). A lease has ended if the store saw the same state of
+// the item for the whole length of the lease, on the monotonic clock of this process. The holder
+// renews by a write and counts the lease from before that write. Other processes see the write
+// later, and count from later.
 //
-// The list is bounded. A claim that is not on it stays Busy for another whole lease, which is late
-// but never wrong.
+// The list is bounded. A claim outside the list stays Busy for another whole lease, which is
+// late but never wrong.
 type watch struct {
 	most int
 
@@ -35,15 +35,16 @@ type sighting struct {
 	asked time.Time // time of the last question
 }
 
-// idle is how long a claim is remembered without a question, beyond two of its leases. A delivery
-// that waits for a key asks again within a lease.
+// idle is the time for which a claim is remembered without a question, beyond two leases. A
+// delivery that waits for a key asks again within a lease.
 const idle = 10 * time.Minute
 
 func newWatch(most int) *watch {
 	return &watch{most: most, seen: make(map[string]*list.Element)}
 }
 
-// left is the rest of the lease of r. now is a time after r was read and before any action on it.
+// left is the rest of the lease of r. now is a time after the read of r and before any action on
+// r.
 func (w *watch) left(key string, r *record, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,7 +92,7 @@ func (w *watch) sweep(now time.Time) {
 	}
 }
 
-// drop forgets a key whose claim has ended.
+// drop forgets a key without a claim.
 func (w *watch) drop(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

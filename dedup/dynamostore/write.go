@@ -19,8 +19,8 @@ import (
 // maxKey is the maximum length of a partition key in bytes.
 const maxKey = 2048
 
-// keyOf is the partition key of an event: the text of its key, which has three colons. If that is
-// too long for DynamoDB, it is a hash with one colon.
+// keyOf is the partition key of an event: the text of the event's key, which has three colons. A
+// text too long for DynamoDB is replaced by a hash with one colon.
 func keyOf(k dedup.Key) string {
 	name := k.String()
 	if len(name) <= maxKey {
@@ -31,7 +31,7 @@ func keyOf(k dedup.Key) string {
 }
 
 // each calls fn for 0 to n-1, some at a time, and returns when all calls have returned. After an
-// error it starts no further call.
+// error, each starts no further call.
 func (s *Store) each(n int, fn func(i int) error) error {
 	if n == 1 {
 		return fn(0)
@@ -68,7 +68,7 @@ func (s *Store) each(n int, fn func(i int) error) error {
 	return first
 }
 
-// read returns the item of key with all earlier writes, nil if there is none.
+// read returns the item of key with all earlier writes. A missing item is nil.
 func (s *Store) read(ctx context.Context, key string) (*record, error) {
 	it, err := s.get(ctx, key)
 	if err != nil || len(it) == 0 {
@@ -88,7 +88,7 @@ func (s *Store) get(ctx context.Context, key string) (item, error) {
 }
 
 // put replaces old by next. A nil old is an item that is absent, or has expired and is not yet
-// deleted (H-22). If the item is another one, put writes nothing, and current is that item.
+// deleted (H-22). If the item is another one, put does not write, and current is that item.
 func (s *Store) put(ctx context.Context, key string, old, next *record,
 	now time.Time) (current *record, ok bool, err error) {
 	c := newChange()
@@ -129,7 +129,8 @@ func refused(key string, err error) (current *record, ok bool, _ error) {
 	return current, false, err
 }
 
-// speak changes the item of a claim that is held with t. If it is not held, current is the item.
+// speak changes the item of a claim that is held with t. If the claim is not held, current is
+// the item.
 func (s *Store) speak(ctx context.Context, key string, t dedup.Token,
 	c *change) (updated item, current *record, ok bool, err error) {
 	c.plusOne(aRev)
@@ -160,9 +161,9 @@ func (s *Store) speak(ctx context.Context, key string, t dedup.Token,
 }
 
 // unavailable marks an error of DynamoDB or the network: throttling, a missing table or right, a
-// broken network. No such error is the event's fault. Requests are checked before they are
-// sent, and the only answer about an item is ConditionalCheckFailedException. An unreadable item is
-// no answer either (rule 35).
+// broken network. No such error is the event's fault. Requests are checked before the
+// sending, and the only answer about an item is ConditionalCheckFailedException. An unreadable
+// item is no answer either (rule 35).
 func (s *Store) unavailable(ctx context.Context, verb string, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)

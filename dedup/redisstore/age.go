@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// tooOld marks the requests about events that the store may have handled and forgotten. Their time
-// lies before the horizon, and so does the birth of their scope. The result is nil if there is
-// none; the cost is then one comparison for each. born returns the birth of a scope. With all it is
-// called for every scope, also for one without an event of an age.
+// tooOld marks the requests about events that the store may have handled and forgotten. Their
+// time lies before the horizon, and so does the birth of their scope. The result is nil without
+// such a request; the cost is then one comparison for each. born returns the birth of a scope.
+// With all, born is called for every scope, also for one without an event of an age.
 func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request, all bool,
 	born func(ctx context.Context, scope string) (int64, error),
 ) (old []bool, err error) {
@@ -73,8 +73,8 @@ func (s *Store) now(ctx context.Context) (int64, error) {
 }
 
 // birth is the first use of scope in this store, in milliseconds since 1970. The store has
-// forgotten no event from before. The first caller sets it. The key has no expiry, because it shows
-// whether other keys may have expired.
+// forgotten no event from before. The first caller sets it. The key has no expiry, because its
+// presence shows whether other keys may have expired.
 func (s *Store) birth(ctx context.Context, scope string) (int64, error) {
 	if born, ok := s.births.of(scope); ok {
 		return born, nil
@@ -94,7 +94,7 @@ func (s *Store) knownBirth(ctx context.Context, scope string) (int64, error) {
 	return s.heard(scope, math.MaxInt64, s.client.Do(ctx, "get", s.about("born", scope)))
 }
 
-// heard remembers the birth in a reply, or born if there is none, and returns it.
+// heard remembers and returns the birth in a reply, or born if the reply has no birth.
 func (s *Store) heard(scope string, born int64, reply *redis.Cmd) (int64, error) {
 	text, err := reply.Text()
 	switch {
@@ -113,6 +113,6 @@ func (s *Store) heard(scope string, born int64, reply *redis.Cmd) (int64, error)
 	return born, nil
 }
 
-// about is the name of a key about a scope or a topic. It has one colon; the key of an event has
-// three.
+// about is the name of a key about a scope or a topic. The name has one colon; the key of an
+// event has three.
 func (s *Store) about(what, name string) string { return s.prefix + dedup.Join(what, name) }

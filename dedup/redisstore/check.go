@@ -12,14 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Check implements [dedup.Checker]. It sends INFO to every master, because CONFIG is often
-// forbidden. It refuses
+// Check implements [dedup.Checker]. Check sends INFO to every master, because CONFIG is often
+// forbidden. Check refuses
 //
 //   - Redis before 7.0, which has no SET with NX and GET
 //   - a user without the right to TIME, which the age of events needs
 //   - a maxmemory-policy other than noeviction, unless [AllowEviction] was given
-//   - a client that spreads keys over servers by itself (redis.Ring): if a server fails, its keys
-//     move to servers that do not know them
+//   - a client that spreads keys over servers by itself (redis.Ring): the keys of a failed
+//     server move to servers without their records
 //
 // Check warns if the append-only file is off, and of each setting that INFO does not show.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {

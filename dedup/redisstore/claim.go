@@ -8,9 +8,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Claim implements [dedup.Store]: one pipeline for keys that are new, done, dead, overtaken or too
-// old, and a second one for the others. The first call for a scope also asks for its birth. One
-// call a minute asks for the server's time, unless no request has an age.
+// Claim implements [dedup.Store]: one pipeline for keys that are new, done, dead, overtaken or
+// too old, and a second one for the others. The first call for a scope also asks for the birth
+// of the scope. One call a minute asks for the server's time, unless no request has an age.
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer,
 ) error {
@@ -83,8 +83,8 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	return nil
 }
 
-// claimed is the record of a new claim. It outlives its lease by the retention, so that a crash of
-// the holder leaves a record (rule 33).
+// claimed is the record of a new claim. The record outlives the lease by the retention, so that
+// a crash of the holder leaves a record (rule 33).
 func claimed(t dedup.Token, lease time.Duration, req *dedup.Request) record {
 	l := millis(lease)
 	return record{
@@ -118,7 +118,7 @@ func (s *Store) settled(r *record, req *dedup.Request) (a dedup.Answer, ok bool)
 	return a, true
 }
 
-// underClaim is the answer for a pending record with left milliseconds of its lease. There is no
+// underClaim is the answer for a pending record with left milliseconds of the lease. There is no
 // verdict if an equal copy would get the claim.
 func (r *record) underClaim(req *dedup.Request, left int64) dedup.Answer {
 	a := dedup.Answer{First: r.first}
@@ -134,8 +134,8 @@ func (r *record) underClaim(req *dedup.Request, left int64) dedup.Answer {
 	return a
 }
 
-// conflicts compares fingerprints if there are two. A replayed copy may differ, because it may have
-// been repaired.
+// conflicts compares fingerprints if there are two. A replayed copy may differ, because a person
+// may have repaired the copy.
 func (r *record) conflicts(req *dedup.Request) bool {
 	return req.Position.Generation == 0 && dedup.Differ(r.fingerprint, req.Fingerprint)
 }

@@ -48,7 +48,7 @@ func (c *clock) now(ctx context.Context, client redis.UniversalClient) (int64, e
 	return c.server, nil
 }
 
-// births remembers the births of scopes. They never change while the store is not emptied.
+// births remembers the births of scopes. A birth never changes while the store is not emptied.
 type births struct {
 	mu    sync.Mutex
 	known map[string]int64

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// commands are SETs and GETs that are sent together. The reply of each is the previous value of its
-// key. Their parts lie side by side in a few slices. At a hundred thousand keys a second, many
-// small allocations would cost more than the commands.
+// commands are SETs and GETs that are sent together. The reply of each is the previous value of
+// the key. Their parts lie side by side in a few slices. At a hundred thousand keys a second,
+// many small allocations would cost more than the commands.
 type commands struct {
 	prefix string
 	text   []byte  // names and values, in turn
@@ -41,7 +41,7 @@ func (s *Store) newCommands(n int) *commands {
 	}
 }
 
-// add appends a command for k. It sets the check of r, the record to write.
+// add appends a command for k, and sets the check of r, the record to write.
 func (c *commands) add(what kind, k dedup.Key, r *record, ttl int64) {
 	c.text = append(c.text, c.prefix...)
 	start := len(c.text)
@@ -89,7 +89,7 @@ func (c *commands) build(ctx context.Context) {
 	}
 }
 
-// send runs the commands in pipelines. If the error is nil, each has its reply.
+// send runs the commands in pipelines. If the error is nil, each command has a reply.
 func (c *commands) send(ctx context.Context, client redis.UniversalClient) error {
 	c.build(ctx)
 	for part := range slices.Chunk(c.cmds, maxPipeline) {

@@ -1,32 +1,32 @@
 // Package redisstore is a store in Redis 7.0 or later: on one server, behind Sentinel, or on a
-// Redis Cluster. It is fast, and Redis deletes expired records by itself. Use it for effects that
-// may be repeated in the worst case: mail, messages, calls of APIs with idempotency keys. For
-// effects in a database, a store in that database is safer.
+// Redis Cluster. The store is fast, and Redis deletes expired records by itself. Use redisstore
+// for effects that may be repeated in the worst case: mail, messages, calls of APIs with
+// idempotency keys. For effects in a database, a store in that database is safer.
 //
 // # Guarantees
 //
-// Those of [dedup.Store], as long as the server keeps every write that it has acknowledged (see
-// Failure modes). The package also implements [dedup.Looker], [dedup.Checker], [dedup.Registrar]
-// and [dedup.Operator]. It does not implement [dedup.Lister], because Redis has no index by state
-// or ID. Scripts of one key cannot maintain such an index, and a search would read millions of keys
-// with SCAN. An operator needs the whole key of an event.
+// Those of [dedup.Store], as long as the server keeps every acknowledged write (see Failure
+// modes). The package also implements [dedup.Looker], [dedup.Checker], [dedup.Registrar] and
+// [dedup.Operator]. The package does not implement [dedup.Lister], because Redis has no index by
+// state or ID. Scripts of one key cannot maintain such an index, and a search would read
+// millions of keys with SCAN. An operator needs the whole key of an event.
 //
 //   - Each change of a key is one command or one script, atomic on the server. Every call may be
 //     repeated, because the record has the token of the claim. Keep the retries of go-redis on:
-//     after a lost reply it may repeat any command.
-//   - Renewals, releases, take-overs, dead letters, delayed retries and results compare the token
-//     before they write.
-//   - A completion without a result is written whoever holds the claim, because the effect has
-//     happened. It replaces the claim of another worker, a dead record and a waiting record, and
-//     the late worker gets [dedup.LostError]. It never replaces an earlier completion for good: if
-//     it did, the store restores the earlier one in a second step. If the process or the connection
-//     breaks between the two steps, a done record may lose its result. That needs one key that is
-//     completed both with and without a result. After a store has seen a result, it reads before it
-//     writes, and the risk is gone.
-//   - Fences ([dedup.Answer.Fence]) rise for as long as the record lives. They begin anew after
-//     it has expired, or after [Store.Forget].
-//   - The record of a dead event has the origin of the delivery whose dead letter was sent, if
-//     the completion names it.
+//     after a lost reply the client may repeat any command.
+//   - Renewals, releases, take-overs, dead letters, delayed retries and results compare the
+//     token before the write.
+//   - A completion without a result is written for any holder of the claim, because the effect
+//     has happened. The completion replaces the claim of another worker, a dead record and a
+//     waiting record, and the late worker gets [dedup.LostError]. An earlier completion is never
+//     replaced for good: the store restores a replaced one in a second step. If the process or
+//     the connection breaks between the two steps, a done record may lose its result. That needs
+//     one key that is completed both with and without a result. After a store has seen a result,
+//     each write follows a read, and the risk is gone.
+//   - Fences ([dedup.Answer.Fence]) rise for as long as the record lives. Fences begin anew
+//     after the record has expired, or after [Store.Forget].
+//   - The record of a dead event has the origin of the delivery that was sent to the dead-letter
+//     topic, if the completion names that origin.
 //   - An event that the store may have handled and forgotten is [dedup.TooOld], and is not
 //     claimed. See Expiry.
 //
@@ -53,7 +53,7 @@
 // results.
 //
 // Three kinds of keys belong to no event. Their names have one colon after the prefix, those of
-// events have three. They have no TTL:
+// events have three. These keys have no TTL:
 //
 //	idem:born:<scope>    string: the first use of the scope, in milliseconds since 1970
 //	idem:scope:<scope>   hash of a Registration: group, topic:<topic> = 1, recipe:<type> = recipe
@@ -61,17 +61,17 @@
 //
 // # Expiry
 //
-// The command that writes a key also sets its TTL. Done, dead and open records live for their
-// retention. A claim lives for lease + retention, its total. So the record outlives the lease, and
-// after a crash of the holder the event is Uncertain and not forgotten. The remaining lease is TTL
-// - (total - lease): only the server's clock counts, and no command asks for the time. A TTL that
-// the store has not set (none, or more than total) starts one more lease.
+// The command that writes a key also sets the TTL. Done, dead and open records live for their
+// retention. A claim lives for lease + retention, the total. So the record outlives the lease,
+// and after a crash of the holder the event is Uncertain and not forgotten. The remaining lease
+// is TTL - (total - lease): only the server's clock counts, and no command asks for the time. A
+// TTL that the store has not set (none, or more than total) starts one more lease.
 //
-// The TTL runs on the wall clock of the server, also while the consumer stands still. So choose a
-// retention longer than the longest outage, and longer than the longest distance between two copies
-// of an event. If the retention was too short, the store answers [dedup.TooOld] instead of handling
-// events again. It does so for an event without a record, if its origin's time and the birth of its
-// scope both lie before
+// The TTL runs on the wall clock of the server, also while the consumer stands still. So choose
+// a retention longer than the longest outage, and longer than the longest distance between two
+// copies of an event. If the retention was too short, the store answers [dedup.TooOld] instead
+// of handling events again. An event without a record is TooOld if the origin's time and the
+// birth of the scope both lie before
 //
 //	now - retention + margin
 //
@@ -83,13 +83,13 @@
 // by a claim. A store that is younger than the retention has forgotten no event, so a new consumer
 // may begin with old events. An origin without a time, or with one before 1970, has no age.
 //
-// Imported and discarded events have a retention, too. They also set the birth of their scope.
-// Forget keeps the birth of the scope: an event older than the horizon stays TooOld, unless it has
+// Imported and discarded events have a retention, too. Both also set the birth of their scope.
+// Forget keeps the birth of the scope: an event older than the horizon stays TooOld, except with
 // AnyAge or a later position.
 //
-// Two changes do not show. A longer retention takes effect for records written from then on. Until
-// they have reached it, events that the shorter one forgot may be Fresh. And an emptied Redis is a
-// new store, whose scopes are born again.
+// Two changes do not show. A longer retention takes effect for records written from then on. In
+// the meantime, events that the shorter retention forgot may be Fresh. An emptied Redis is a new
+// store with new births of its scopes.
 //
 // A step of the server's clock forward shortens leases and retention. A step back lengthens them,
 // but never makes a lease longer than a new one. Without persistence a restart forgets all events.
@@ -109,21 +109,21 @@
 //     Leases can still be renewed, and an operator can still inspect and forget events. With any
 //     other policy Redis deletes records without an error: [Store.Check] refuses it.
 //   - Failover: replication is asynchronous. A new master may lack the last claims and
-//     completions, and their events are handled again. The setting min-replicas-to-write makes the
-//     window smaller. WAIT, which this store does not use, would not close it. The same holds for a
-//     restored snapshot: its claims come back as Uncertain.
+//     completions, and their events are handled again. The setting min-replicas-to-write makes
+//     the window smaller. WAIT, which this store does not use, would not close the window. The
+//     same holds for a restored snapshot: its claims come back as Uncertain.
 //   - Restart: with appendonly yes and appendfsync everysec, the last second may be lost; with
 //     always, no write. Without appendonly, all writes since the last snapshot are lost
 //     ([Store.Check] warns).
-//   - The reply to a claim is lost: the claim holds until its lease ends, unless it is released
-//     with its token. If the release overtakes the claim, no worker gets it, and the event is
-//     Uncertain after one lease.
-//   - Cluster: if one server fails, each batch with a key on it fails as a whole. A repeated call
-//     recognises the claims on other servers by its token; otherwise they end with their lease. The
-//     client follows MOVED and ASK, so slots may be moved while claims run. Do not move a slot back
-//     to a server that it left some seconds ago: a client that follows an ASK late would find half
-//     of the slot there.
-//   - [Store.Check] refuses a ring of the client (redis.Ring): it moves the keys of a failed
+//   - The reply to a claim is lost: the claim holds until the end of the lease, unless released
+//     with the same token. If the release overtakes the claim, no worker gets the claim, and the
+//     event is Uncertain after one lease.
+//   - Cluster: if one server fails, each batch with a key on that server fails as a whole. A
+//     repeated call recognises the claims on other servers by the token; otherwise those claims
+//     end with their lease. The client follows MOVED and ASK, so slots may be moved while claims
+//     run. Do not move a slot back to the former server within seconds: a client that follows an
+//     ASK late would find half of the slot there.
+//   - [Store.Check] refuses a ring of the client (redis.Ring), which moves the keys of a failed
 //     server to other servers.
 //
 // The user of the store needs these rights. +ping and +info are for [Store.Ping] and [Store.Check].
@@ -140,12 +140,13 @@
 //
 // # Cost per message
 //
-// One pipeline of SET NX GET claims any number of events that are new, done, dead or rescheduled.
-// One of SET GET completes them: two round trips per batch. A key that needs a decision on the
-// server (claimed by another worker, released, waiting for this copy) costs one more. Renewals,
-// releases, dead letters, delayed retries and results are one pipeline of scripts. A completion by
-// script costs the server about four times as much as one by SET. Batches above 1,000 keys are sent
-// in parts. On a cluster each node has a pipeline of its own, at the same time.
+// One pipeline of SET NX GET claims any number of events that are new, done, dead or
+// rescheduled. One of SET GET completes these events: two round trips per batch. A key that
+// needs a decision on the server (claimed by another worker, released, waiting for this copy)
+// costs one more. Renewals, releases, dead letters, delayed retries and results are one pipeline
+// of scripts. A completion by script costs the server about four times as much as one by SET.
+// Batches above 1,000 keys are sent in parts. On a cluster each node has a separate pipeline, at
+// the same time.
 //
 // Old events are looked up with GET in the same pipeline. The server's time is one more round trip
 // a minute, unless no event has an age. The birth of a scope is two round trips for each process.
@@ -153,5 +154,5 @@
 // is one of SET NX GET.
 //
 // An event with a key of 64 bytes costs 184 bytes of MEMORY USAGE, claimed or done, with token,
-// origin and no fingerprint. Its TTL and the slots of the tables take about 50 more.
+// origin and no fingerprint. The TTL and the slots of the tables take about 50 more.
 package redisstore

@@ -71,10 +71,10 @@ func (c *call) held() (bool, error) {
 	return false, fmt.Errorf("key %q: unexpected reply %q", c.key, c.reply.code)
 }
 
-// Complete implements [dedup.Store]. Completions without a result are one pipeline of SET, whoever
-// holds the claim, because the effect has happened. All others are one pipeline of scripts that
-// compare first. After this store has seen a result, it uses scripts for every completion, because
-// a SET could overwrite the result.
+// Complete implements [dedup.Store]. Completions without a result are one pipeline of SET, for
+// any holder of the claim, because the effect has happened. All others are one pipeline of
+// scripts that compare first. After this store has seen a result, every completion is a script,
+// because a SET could overwrite the result.
 func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) error {
 	if len(completions) == 0 {
 		return nil
@@ -111,7 +111,7 @@ func final(c *dedup.Completion) record {
 	r := record{
 		state: done, token: c.Token, fence: c.Fence, position: c.Position, first: c.First,
 	}
-	// a replayed copy may have been repaired: its fingerprint does not count
+	// The fingerprint of a replayed copy does not count, since the copy may have been repaired.
 	if c.Position.Generation == 0 {
 		r.fingerprint = c.Fingerprint
 	}
@@ -182,8 +182,8 @@ func (b *batch) run() error {
 	return nil
 }
 
-// overwrote checks the record that an unconditional completion has replaced. It restores an earlier
-// completion of another worker, a result or a fingerprint.
+// overwrote checks the record that an unconditional completion has replaced. overwrote restores
+// an earlier completion of another worker, a result or a fingerprint.
 func (b *batch) overwrote(j int) error {
 	i := b.setFor[j]
 	c, check := &b.done[i], b.sets.checks[j]
@@ -219,8 +219,8 @@ func (b *batch) overwrote(j int) error {
 	return nil
 }
 
-// putBack replaces the record just written, if it is still there. Until then, or after a crash
-// here, the event counts as done.
+// putBack replaces the record just written, if that record is still there. Until then, or after
+// a crash here, the event counts as done.
 func (b *batch) putBack(j int, r *record) error {
 	calls := []call{{
 		script: restoreScript, key: b.sets.name(j), token: b.done[b.setFor[j]].Token,

@@ -55,8 +55,8 @@ func (s *Store) look(ctx context.Context, reqs []dedup.Request, answers []dedup.
 	return nil
 }
 
-// refused is the answer of Claim to a request that gets no claim; zero if it would get one. ttl is
-// the remaining life of r.
+// refused is the answer of Claim to a request that gets no claim. Zero stands for a grant. ttl
+// is the remaining life of r.
 func (s *Store) refused(r *record, req *dedup.Request, ttl int64) dedup.Answer {
 	if a, ok := s.settled(r, req); ok || r.state != pending {
 		return a
@@ -68,7 +68,7 @@ func (s *Store) refused(r *record, req *dedup.Request, ttl int64) dedup.Answer {
 	return a
 }
 
-// runTexts runs calls in pipelines and sends their text, even to a server that knows them.
+// runTexts runs calls in pipelines and sends their text, even to a server with the scripts.
 func (s *Store) runTexts(ctx context.Context, calls []call) error {
 	for part := range slices.Chunk(calls, maxPipeline) {
 		cmds := make([]*redis.Cmd, len(part))

@@ -58,8 +58,8 @@ func (s *Store) inspect(ctx context.Context, keys []dedup.Key) ([]dedup.Record, 
 	return records, nil
 }
 
-// view is r as an operator sees it. now is the server's time and ttl the remaining life of r, both
-// in milliseconds.
+// view is the representation of r for an operator. now is the server's time and ttl the
+// remaining life of r, both in milliseconds.
 func (r *record) view(k dedup.Key, now, ttl int64) dedup.Record {
 	v := dedup.Record{
 		Key: k, Position: r.position, Doubtful: r.uncertain, Fence: r.fence, Failures: r.failures,
@@ -92,8 +92,8 @@ func (r *record) view(k dedup.Key, now, ttl int64) dedup.Record {
 }
 
 // Forget implements [dedup.Operator]: one round trip. Fences begin anew. The birth of the scope
-// stays: an event older than the horizon is still [dedup.TooOld]. If the reply of a deletion is
-// lost and go-redis repeats it, the error matches [dedup.ErrNotFound].
+// stays: an event older than the horizon is still [dedup.TooOld]. If go-redis repeats a deletion
+// after a lost reply, the error matches [dedup.ErrNotFound].
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	if err := key.Validate(); err != nil {
 		return err
@@ -118,9 +118,9 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	return nil
 }
 
-// Discard implements [dedup.Operator]: one round trip, and at most two more. The record is kept for
-// retention, or for its own if that is longer. If a holder then completes without a result, the
-// event is done all the same, and the holder gets [dedup.LostError].
+// Discard implements [dedup.Operator]: one round trip, and at most two more. The record is kept
+// for the longer one of retention and the record's own. If a holder then completes without a
+// result, the event is done all the same, and the holder gets [dedup.LostError].
 func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration,
 	reason string) error {
 	if err := key.Validate(); err != nil {
@@ -141,7 +141,7 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 
 func (s *Store) discard(ctx context.Context, key dedup.Key, ttl int64,
 	reason string) (settled bool, err error) {
-	// after its retention the event is too old, not new (rule 8)
+	// After the retention the event is too old, not new (rule 8).
 	if _, err := s.birth(ctx, key.Scope); err != nil {
 		return false, err
 	}
@@ -176,10 +176,10 @@ func (s *Store) one(ctx context.Context, c call, key dedup.Key) (reply, error) {
 	return p, nil
 }
 
-// Import implements [dedup.Operator]: one pipeline, and one round trip for each scope that is new
-// to this store. [dedup.Imported.Tx] has no effect: Redis has no transactions of handlers. An
-// import also sets the birth of its scopes. After an error some events may be imported. Repeat the
-// call: it counts as added only the events that the failed call did not add.
+// Import implements [dedup.Operator]: one pipeline, and one round trip for each scope that is
+// new to this store. [dedup.Imported.Tx] has no effect: Redis has no transactions of handlers.
+// An import also sets the birth of the scopes. After an error some events may be imported.
+// Repeat the call. The second call counts only the events that the failed call did not add.
 func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int, err error) {
 	scopes := make(map[string]struct{})
 	for i := range events {

@@ -12,8 +12,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// version is the first byte of every record. A release with another format raises it and still
-// reads this one.
+// version is the first byte of every record. A release with another format raises version and
+// still reads this one.
 const version = 1
 
 // The states of a record.
@@ -100,7 +100,7 @@ func (r *record) encode() string {
 		128+len(r.first.Topic)+len(r.reason)+len(r.result.Data))))
 }
 
-// appendTo appends what encode returns.
+// appendTo appends the result of encode.
 func (r *record) appendTo(b []byte) []byte {
 	flags := r.flags()
 	b = append(b, version, r.state, flags)
@@ -161,7 +161,8 @@ func fingerprintIn(flags byte) int {
 	}
 }
 
-// decode reads the value of a key with this check. It accepts only values that encode writes.
+// decode reads the value of a key with this check. decode accepts only values that encode
+// writes.
 func decode(value string, check uint32) (record, error) {
 	r, err := parse(value)
 	if err == nil && r.check != check {
@@ -306,8 +307,8 @@ func millis(d time.Duration) int64 {
 // known reports whether o has a field.
 func known(o *dedup.Origin) bool { return !o.Same(dedup.Origin{}) || !o.Time.IsZero() }
 
-// leaseLeft is the remaining lease of a pending record with this ttl, in milliseconds. It is
-// computed as in the scripts, but a ttl that the store has not set is not repaired.
+// leaseLeft is the remaining lease of a pending record with this ttl, in milliseconds. The
+// computation is that of the scripts, but a ttl that the store has not set is not repaired.
 func (r *record) leaseLeft(ttl int64) int64 {
 	if ttl < 0 || ttl > r.total {
 		return r.lease

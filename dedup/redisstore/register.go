@@ -14,10 +14,10 @@ import (
 
 var _ dedup.Registrar = (*Store)(nil)
 
-// Register implements [dedup.Registrar]. One script on one key compares and records the scope. The
-// index of topics is written after it. If the process crashes in between, the index lacks the scope
-// until its next start. If two new scopes register for one topic at the same moment, both may be
-// accepted.
+// Register implements [dedup.Registrar]. One script on one key compares and records the scope.
+// The index of topics is written afterwards. If the process crashes in between, the index lacks
+// the scope until the next start. If two new scopes register for one topic at the same moment,
+// both may be accepted.
 //
 // Register also sets the birth of the scope, see Expiry in the package documentation.
 func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
@@ -29,9 +29,9 @@ func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 	return s.unavailable(ctx, "register", err)
 }
 
-// Types returns the event types that a scope has registered, sorted. These are the types of its
-// handlers, not of its records. The store has no search by event ID ([dedup.Lister]). If you do not
-// know the type of an event, try these.
+// Types returns the event types that a scope has registered, sorted. These are the types of the
+// scope's handlers, not of the records. The store has no search by event ID ([dedup.Lister]). If
+// you do not know the type of an event, try these.
 func (s *Store) Types(ctx context.Context, scope string) (types []string, err error) {
 	fields, err := s.client.HKeys(ctx, s.about("scope", scope)).Result()
 	if err != nil {

@@ -109,8 +109,8 @@ func (c *call) parse(cmd *redis.Cmd) error {
 	return nil
 }
 
-// runScripts runs calls in pipelines. A server may not know a script: after a restart, a flush or a
-// failover. Then it gets the text.
+// runScripts runs calls in pipelines. A server may not know a script: after a restart, a flush
+// or a failover. Then the server gets the text.
 func (s *Store) runScripts(ctx context.Context, calls []call) error {
 	for part := range slices.Chunk(calls, maxPipeline) {
 		if err := s.runPart(ctx, part); err != nil {

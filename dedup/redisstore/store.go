@@ -11,8 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Store keeps claims in Redis. Create it with [New]; the zero value cannot be used. A Store is safe
-// for concurrent use. It starts no goroutine and needs no Close. The caller closes the client.
+// Store keeps claims in Redis. Create a Store with [New]; the zero value cannot be used. A Store
+// is safe for concurrent use, starts no goroutine and needs no Close. The caller closes the
+// client.
 type Store struct {
 	client  redis.UniversalClient
 	prefix  string
@@ -32,17 +33,18 @@ var (
 // Option is an option of [New].
 type Option func(*Store)
 
-// Prefix is the beginning of every key. Default "idem:". All processes that share a store need the
-// same prefix. Braces in it would put the whole store into one slot of a Redis Cluster.
+// Prefix is the beginning of every key. Default "idem:". All processes that share a store need
+// the same prefix. Braces in the prefix would put the whole store into one slot of a Redis
+// Cluster.
 func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 
-// AllowEviction makes [Store.Check] accept a Redis that evicts keys when its memory is full, with a
-// warning. The event of an evicted key is handled again without an error.
+// AllowEviction makes [Store.Check] accept a Redis that evicts keys when the memory is full,
+// with a warning. The event of an evicted key is handled again without an error.
 func AllowEviction() Option { return func(s *Store) { s.evicts = true } }
 
-// New returns a store on client: a [*redis.Client], also of Sentinel, or a [*redis.ClusterClient],
-// with Redis 7.0 or later. It does not connect: [Store.Check] reports whether the server can be
-// used.
+// New returns a store on client: a [*redis.Client], also of Sentinel, or a
+// [*redis.ClusterClient], with Redis 7.0 or later. New does not connect: [Store.Check] reports
+// whether the server can be used.
 func New(client redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{client: client, prefix: "idem:"}
 	for _, o := range opts {
