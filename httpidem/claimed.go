@@ -68,8 +68,8 @@ type claimedRun struct {
 func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 	q, cfg := c.q, &c.q.m.cfg
 	c.rec = newRecorder(w, q.r, cfg.MaxBuffer, cfg.StreamOnFlush, c.leaveEarly)
-	// Not derived from the entry's context, which ends with the entry: a handler whose answer was
-	// sent early continues after the end of the entry.
+	// Not derived from the entry's context, which ends with the entry: a handler continues after
+	// the end of the entry if the answer was sent early.
 	ctx, lost := context.WithCancelCause(context.WithoutCancel(q.r.Context()))
 	defer lost(nil)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
@@ -129,8 +129,8 @@ func (c *claimedRun) ended() {
 	q.observe(stored(err), a.status, err)
 }
 
-// forgotten returns the outcome of a claim whose answer is not kept. If nothing was applied, the
-// key may come with another payload (H-11).
+// forgotten returns the outcome of a claim without a stored answer. If no change was applied,
+// the key may come with another payload (H-11).
 func (q *request) forgotten() dedup.Outcome {
 	if q.state.notApplied.Load() {
 		return dedup.Undone

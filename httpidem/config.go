@@ -66,21 +66,21 @@ type Config struct {
 	// PrincipalSecret. Return the name of a user, never a credential, since the user's next token
 	// would be another principal. Bearer tokens, JWTs and similar values are answered 500.
 	Principal func(*http.Request) (string, error)
-	// PrincipalSecret replaces the principal in keys by a keyed hash ([HashPrincipal]), for names
-	// that stores, logs and spans must not show, such as mail addresses. At least 16 bytes, the
-	// same in all instances. Default: none, keys contain the principal. A new secret makes all keys
-	// new, like another Scope. Use other bytes than for Secret, which may change.
+	// PrincipalSecret replaces the principal in keys by a keyed hash ([HashPrincipal]), for
+	// names that stores, logs and spans must not show, such as mail addresses. At least 16
+	// bytes, the same in all instances. Default: keys contain the principal. A new secret makes
+	// all keys new, like another Scope. Use other bytes than for Secret, which may change.
 	PrincipalSecret []byte
 	// Public means that there are no principals: everyone with a key gets the answer. Default:
 	// false.
 	Public bool
-	// Tenant separates customers, as [dedup.Key].Tenant. Default: none. An error made by [Refuse]
-	// is answered 400 by default, any other one 503. A tenant of more than [dedup.MaxPart] bytes is
-	// answered 500.
+	// Tenant separates customers, as [dedup.Key].Tenant. Default: no tenant. An error made by
+	// [Refuse] is answered 400 by default, any other one 503. A tenant of more than
+	// [dedup.MaxPart] bytes is answered 500.
 	Tenant func(*http.Request) (string, error)
-	// Authorize checks the rights of a request before each replay and each run. Set Authorize if no
-	// middleware in front does that. An error made by [Refuse] is answered 403 by default, any
-	// other one 503. Default: none.
+	// Authorize checks the rights of a request before each replay and each run. Set Authorize if
+	// no middleware in front does that. An error made by [Refuse] is answered 403 by default,
+	// any other one 503. Default: no check.
 	Authorize func(*http.Request) error
 	// Secret is the key of the HMAC-SHA-256 of method, path, query, content type and body. This
 	// fingerprint detects another payload with the same key. At least 16 bytes, the same in all
@@ -90,10 +90,10 @@ type Config struct {
 	// Default: false.
 	AnyPayload bool
 	// Fingerprint changes the compared parts of a request, such as [IgnoreBoundary] for uploads.
-	// The function may change the [Payload], add to its More, and read the body. An error made by
-	// [Refuse] is answered 400 by default, any other one 503. Default: none, the Payload is
-	// compared unchanged. The function must be the same in all instances: after a change, retries
-	// of keys of the last Retention get 422.
+	// The function may change the [Payload], add to its More, and read the body. An error made
+	// by [Refuse] is answered 400 by default, any other one 503. Default: the Payload is
+	// compared unchanged. The function must be the same in all instances: after a change,
+	// retries of keys of the last Retention get 422.
 	Fingerprint func(*http.Request, *Payload) error
 
 	// Header is the name of the request header. Defaults to [DefaultHeader].
@@ -108,22 +108,23 @@ type Config struct {
 	// braces or without hyphens. All forms of one UUID are one key; [KeyFrom] returns the form with
 	// lower case and hyphens.
 	UUIDOnly bool
-	// Methods are the methods that require a key. Defaults to POST and PATCH. Other methods pass
-	// untouched, and so do upgrades of the connection without a key.
+	// Methods are the methods that require a key. Defaults to POST and PATCH. Requests of other
+	// methods go to the handler unchanged, and so do upgrades of the connection without a key.
 	Methods []string
-	// Optional lets requests of these methods pass without a key. By default, false, such requests
+	// Optional accepts requests of these methods without a key. By default, false, such requests
 	// are answered 400.
 	Optional bool
-	// OptionalMethods are further methods that may have a key, and pass untouched without one.
-	// Default: none. PUT and DELETE are suitable: such handlers are idempotent, and a key adds the
-	// answer of the first request.
+	// OptionalMethods are further methods that may have a key. Without a key the request goes to
+	// the handler unchanged. Default: no method. PUT and DELETE are suitable: such handlers are
+	// idempotent, and a key adds the answer of the first request.
 	OptionalMethods []string
 	// DocsURL is the address of your API's documentation of keys. The address is the type of
-	// problems (RFC 9457), and a Link of 400 answers. Default: none.
+	// problems (RFC 9457), and a Link of 400 answers. Default: no address.
 	DocsURL string
-	// ReplayHeaders are further response headers to replay, see [DefaultReplayHeaders]. Set-Cookie
-	// is never replayed. CORS headers (Access-Control-...) belong to the origin of a request and
-	// are never replayed either: set CORS headers in a middleware in front. Default: none.
+	// ReplayHeaders are further response headers to replay, see [DefaultReplayHeaders].
+	// Set-Cookie is never replayed. CORS headers (Access-Control-...) belong to the origin of a
+	// request and are never replayed either: set CORS headers in a middleware in front. Default:
+	// no further header.
 	ReplayHeaders []string
 	// ReplayWith200 replays every stored 2xx answer with the status 200, for clients that recognise
 	// a replay by this status. By default a replay has the status of the first answer.
@@ -160,9 +161,9 @@ type Config struct {
 	// StreamOnFlush does the same at the first Flush. By default Flush has no effect: the answer is
 	// held back until the store has it.
 	StreamOnFlush bool
-	// MaxLiveKeys is the number of keys of one principal of one tenant that may be in flight in
+	// MaxLiveKeys is the number of keys of one principal of one tenant that may be running in
 	// this process. Defaults to [DefaultMaxLiveKeys]. The next key is answered 429 with
-	// Retry-After. Further requests with a key in flight do not count. No effect with Public.
+	// Retry-After. Further requests with a running key do not count. No effect with Public.
 	MaxLiveKeys int
 
 	// MaxRequests is the number of keyed requests in this process, of all principals together.
@@ -174,9 +175,9 @@ type Config struct {
 	// including waiting copies. Defaults to [DefaultMaxPrincipalRequests]. The next request is
 	// answered 429 with Retry-After. No effect with Public.
 	MaxPrincipalRequests int
-	// MaxBytes is the number of bytes of request bodies in memory. Defaults to [DefaultMaxBytes];
-	// at least MaxBody. A request whose body does not fit is answered 503 with Retry-After. Copies
-	// of a request in flight with equal bytes share one body.
+	// MaxBytes is the number of bytes of request bodies in memory. Defaults to
+	// [DefaultMaxBytes]; at least MaxBody. A request with a body that does not fit is answered
+	// 503 with Retry-After. Copies of a running request with equal bytes share one body.
 	MaxBytes int64
 
 	// StoreTimeout is the time that the store may take to answer for a key. Defaults to
@@ -189,10 +190,10 @@ type Config struct {
 
 	// ResultPolicy decides whether an answer is stored. Defaults to [DefaultResultPolicy].
 	ResultPolicy func(*http.Request, Outcome) ResultPolicy
-	// ForgetStatus are statuses from 400 to 499, such as 401, whose answers are not stored: the
-	// next request with the key runs, also with another payload. Each of them acts like a call of
-	// [NotApplied], so the handler must have changed nothing. ResultPolicy is not called for these
-	// statuses. Default: none.
+	// ForgetStatus are statuses from 400 to 499, such as 401. Answers with these statuses are
+	// not stored: the next request with the key runs, also with another payload. Each of them
+	// acts like a call of [NotApplied], so the handler must not have made a change. ResultPolicy
+	// is not called for these statuses. Default: no status.
 	ForgetStatus []int
 	// Rerun runs the handler again if an earlier run was cut short and may have had its effect. By
 	// default, false, such a request is answered 409 unknown_outcome. Set Rerun for handlers that
@@ -204,8 +205,8 @@ type Config struct {
 
 	// Logger receives the log lines. Defaults to [slog.Default].
 	Logger *slog.Logger
-	// Observe is called for each keyed request when it ends, on its goroutine, also after a panic
-	// of its handler. The function must be fast. Default: none.
+	// Observe is called for each keyed request when it ends, on its goroutine, also after a
+	// panic of its handler. The function must be fast. Default: no call.
 	Observe func(context.Context, Observation)
 }
 

@@ -49,7 +49,7 @@ func stateOfEmptyBody(r *http.Request, original io.ReadCloser) bodyState {
 		return bodyConsumed
 	case r.ContentLength == 0 && len(r.TransferEncoding) == 0:
 		return bodyWhole
-	// a server sets none of these for an unknown length
+	// A server sets another body for an unknown length.
 	case original == nil || original == http.NoBody:
 		return bodyConsumed
 	case r.Header.Get("Content-Type") != "":

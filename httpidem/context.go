@@ -49,10 +49,10 @@ func ForwardKey(ctx context.Context, purpose ...string) string {
 	return ""
 }
 
-// NotApplied declares that the handler has changed nothing outside, and will not. The answer is not
-// stored, and the next request with the key runs the handler again. A transaction is rolled back.
-// Call NotApplied in the handler. For an answer that is not held back (see [Config].StreamOnFlush
-// and MaxBuffer), call NotApplied before the first byte is sent.
+// NotApplied declares that the handler has made no change outside, and will make no change. The
+// answer is not stored, and the next request with the key runs the handler again. A transaction
+// is rolled back. Call NotApplied in the handler. For an answer that is not held back (see
+// [Config].StreamOnFlush and MaxBuffer), call NotApplied before the first byte is sent.
 func NotApplied(ctx context.Context) {
 	if s := stateOf(ctx); s != nil {
 		s.notApplied.Store(true)

@@ -12,11 +12,11 @@
 //
 // # Claimed and transactional
 //
-// With [New], the middleware claims the key in the store, runs the handler, and stores the answer.
-// Answers of any status are stored, except 408, 425 and 429, because a handler that answers 500 may
-// have had effects. The handler calls [NotApplied] if it has changed nothing. If the process dies
-// before the answer is stored, the outcome of the key is unknown: retries get 409 until an operator
-// decides (idem event release).
+// With [New], the middleware claims the key in the store, runs the handler, and stores the
+// answer. Answers of any status are stored, except 408, 425 and 429, because a handler that
+// answers 500 may have had effects. The handler calls [NotApplied] after a run without a change.
+// If the process dies before the answer is stored, the outcome of the key is unknown: retries
+// get 409 until an operator decides (idem event release).
 //
 // With [NewTx], handler, claim and answer share one transaction of the database, which the handler
 // gets from [TxFrom]. Answers below 400 are committed with their effects. 4xx answers are stored

@@ -27,7 +27,7 @@ type Payload struct {
 	// in any case.
 	Body []byte
 	// More are further parts that must be equal, such as the host or the version of the API.
-	// Default: none.
+	// Default: no further part.
 	More []string
 }
 
@@ -129,7 +129,7 @@ func partsOf(body []byte, boundary string) (parts []byte, ok bool) {
 	}
 }
 
-// cut returns the first half of an HMAC. A zero fingerprint would mean that there is none.
+// cut returns the first half of an HMAC. A zero fingerprint would mean a missing fingerprint.
 func cut(sum []byte) (f dedup.Fingerprint) {
 	copy(f[:], sum)
 	if f == (dedup.Fingerprint{}) {
@@ -148,8 +148,8 @@ func readBody(w http.ResponseWriter, r *http.Request, max int64) (body []byte, e
 	if r.ContentLength > max {
 		return nil, &http.MaxBytesError{Limit: max}
 	}
-	// Do not close the body: the server does, and this may be one of several copies of the request.
-	// Do not allocate the announced length either: announcing costs the client nothing.
+	// Do not close the body: the server does, and this may be one of several copies of the
+	// request. Do not allocate the announced length either: announcing is free for the client.
 	body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, max))
 	if err != nil {
 		return nil, err

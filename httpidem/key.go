@@ -24,7 +24,7 @@ const (
 	// Lenient accepts a quoted string, as the Internet-Draft requires, and the bare key that most
 	// clients send.
 	Lenient Syntax = iota
-	// Strict accepts a quoted string only: an Item of RFC 8941 whose value is a String.
+	// Strict accepts a quoted string only: an Item of RFC 8941 with a String as the value.
 	Strict
 )
 
@@ -145,7 +145,8 @@ func decodeKey(value string, syntax Syntax) (string, error) {
 	return bare, nil
 }
 
-// decodeQuoted reads an Item whose value is a String. Parameters are ignored, but must be valid.
+// decodeQuoted reads an Item with a String as the value. Parameters are ignored, but must be
+// valid.
 func decodeQuoted(value string) (string, error) {
 	item, err := httpsfv.UnmarshalItem([]string{value})
 	if err != nil {
@@ -199,7 +200,7 @@ const keyType = "http"
 type owner struct{ tenant, principal string }
 
 // storeKey returns the key of a request in the store. The key is readable there unless principal
-// and key are too long together. A middleware has a principal in all of its requests, or in none
+// and key are too long together. A middleware has a principal in all requests, or in no request
 // (H-12).
 func storeKey(scope string, who owner, key string) dedup.Key {
 	id := key

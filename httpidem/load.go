@@ -27,7 +27,7 @@ type bodyID struct {
 	fingerprint dedup.Fingerprint
 }
 
-// sharedBody is the body of all copies of a request in flight: a waiting copy has no body of its
+// sharedBody is the body of all copies of a running request: a waiting copy has no body of its
 // own.
 type sharedBody struct {
 	data  []byte
@@ -102,8 +102,8 @@ func (m *Middleware) release(q *request) {
 // errOverloaded means that MaxBytes are in use.
 var errOverloaded = errors.New("httpidem: Config.MaxBytes are in use")
 
-// countedBody counts the bytes of a body while they are read, because an announced length costs the
-// client nothing.
+// countedBody counts the bytes of a body while they are read, because an announced length is
+// free for the client.
 type countedBody struct {
 	io.ReadCloser
 	q *request
@@ -123,8 +123,8 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// share replaces the body of the request by an equal one of a copy in flight. server is the request
-// of the server, which must not hold the body either.
+// share replaces the body of the request by an equal one of a running copy. server is the
+// request of the server, which must not hold the body either.
 func (q *request) share(server *http.Request) {
 	if len(q.body) == 0 {
 		return

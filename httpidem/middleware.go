@@ -74,8 +74,9 @@ func newMiddleware(cfg Config) (*Middleware, error) {
 // Close ends the renewal of claims, and cancels handlers that still run.
 func (m *Middleware) Close() { m.guard.Close() }
 
-// Handler wraps the handlers whose requests run once for each key. Requests of other methods,
-// upgrades, and requests without a key where that is allowed pass untouched.
+// Handler wraps handlers, so that their requests run once for each key. Requests of other
+// methods, upgrades, and requests without a key where that is allowed go to the handler
+// unchanged.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !m.covers(r) {
@@ -99,9 +100,9 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Lookup answers requests whose key is done, or used with another payload, without a claim. All
-// other requests go to next. A look-up costs one round trip to the store. Put Lookup in front of a
-// rate limiter, and Handler of the same middleware behind it: replays then do not count in the
+// Lookup answers requests without a claim if the key is done, or used with another payload. All
+// other requests go to next. A look-up costs one round trip to the store. Put Lookup in front of
+// a rate limiter, and Handler of the same middleware behind it: replays then do not count in the
 // limit, and random keys of an attacker write to the store only as often as the limiter permits.
 func (m *Middleware) Lookup(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -211,8 +212,8 @@ func (m *Middleware) begin(w http.ResponseWriter, r *http.Request) (q *request, 
 	return one.known(w, status, code, err)
 }
 
-// admit counts the keys of a principal in flight. Further requests with a key in flight do not
-// count (rule 21).
+// admit counts the running keys of a principal. Further requests with a running key do not count
+// (rule 21).
 func (m *Middleware) admit(q *request) bool {
 	if m.cfg.Public {
 		return true

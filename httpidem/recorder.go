@@ -314,7 +314,7 @@ func (rec *recorder) send() {
 	setHeader(rec.w, rec.trailing)
 }
 
-// status returns the status of the answer; 200 if the handler set none.
+// status returns the status of the answer; 200 if the handler set no status.
 func (rec *recorder) status() int {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()

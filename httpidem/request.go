@@ -14,7 +14,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// request is a keyed request in flight.
+// request is a running keyed request.
 type request struct {
 	m     *Middleware
 	r     *http.Request

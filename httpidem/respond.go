@@ -61,8 +61,8 @@ func (q *request) retryLater(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(q.m.cfg.RetryAfter.Seconds()))))
 }
 
-// notRun answers a client whose connection was closed before the handler ran. The client may still
-// read; without this, the server would send 200.
+// notRun answers a client after the connection was closed before the run of the handler. The
+// client may still read; without this, the server would send 200.
 func (q *request) notRun(w http.ResponseWriter, err error) {
 	q.retryLater(w)
 	q.problem(
@@ -118,7 +118,7 @@ func (q *request) problem(status int, code, detail string) *problem {
 	return p
 }
 
-// panicked returns the stored answer for a handler that gave none.
+// panicked returns the stored answer for a handler without an answer.
 func (q *request) panicked() *answer {
 	return q.problem(http.StatusInternalServerError, "handler_panicked",
 		"The request failed unexpectedly, and may have had its effect.").answer()

@@ -46,10 +46,10 @@ var (
 // must survive a restart of the client, store a key with the order that the call belongs to: with
 // the key, a new process gets the answer.
 //
-// The transport repeats requests without an answer, and those for which [Transport].Retry returns
-// true. A replay ([IsReplay]) is never followed by a repeat, since the answer would be the same.
-// RoundTrip returns the last answer unchanged; without an answer the error is a [*SendError].
-// Requests of other methods pass untouched.
+// The transport repeats requests without an answer, and those for which [Transport].Retry
+// returns true. A replay ([IsReplay]) is never followed by a repeat, since the answer would be
+// the same. RoundTrip returns the last answer unchanged; without an answer the error is a
+// [*SendError]. Requests of other methods are sent unchanged.
 //
 // A redirect that keeps the method keeps the key on the same host. Another host gets a key derived
 // from the first, the same each time, so that no host learns a key of another one. Other redirects
@@ -88,7 +88,7 @@ type Transport struct {
 	// MaxBackoff is the longest pause, except for Retry-After. Defaults to [DefaultMaxBackoff].
 	MaxBackoff time.Duration
 	// Patience is the time after the first attempt in which others may begin. Defaults to
-	// [DefaultPatience]. An answer whose Retry-After is later than that, or than the deadline of
+	// [DefaultPatience]. An answer with a Retry-After later than that, or than the deadline of
 	// the context, is returned at once.
 	Patience time.Duration
 	// MaxBody is the largest body that is kept in memory if the request has no GetBody, in bytes.
@@ -99,8 +99,8 @@ type Transport struct {
 	Retry func(*http.Response) bool
 
 	// Observe is called for each keyed request after the last attempt, on its goroutine. The
-	// function must be fast. Requests that were never sent ([ErrKey], [ErrBody]) are not reported.
-	// Default: none.
+	// function must be fast. Requests that were never sent ([ErrKey], [ErrBody]) are not
+	// reported. Default: no call.
 	Observe func(context.Context, Sending)
 }
 
@@ -110,7 +110,7 @@ type Sending struct {
 	Request *http.Request
 	// Attempts is the number of attempts. Repeats by net/http itself do not count.
 	Attempts int
-	// Status is that of the answer; zero if there is none.
+	// Status is that of the answer; zero without an answer.
 	Status int
 	// Replayed is true if the answer is the stored one of an earlier request.
 	Replayed bool
@@ -122,7 +122,7 @@ type Sending struct {
 }
 
 // DefaultRetry returns true for 408, 425, 429, 502, 503 and 504, and for a 409 with Retry-After,
-// which means that another request with the key is in flight. A 409 without it needs a person
+// which means that another request with the key is running. A 409 without it needs a person
 // ([UnknownOutcome]), a 422 another key.
 //
 // The result for 500 is false: a server that runs handlers under a claim has stored the answer and
@@ -172,8 +172,8 @@ func (e *SendError) Timeout() bool {
 type clientKey struct{}
 
 // WithKey sets the key of the requests that are sent with ctx: one key for one operation. Two
-// different requests need two contexts, or the second one is answered 422. An empty key counts as
-// none.
+// different requests need two contexts, or the second one is answered 422. An empty key counts
+// as a missing key.
 //
 //	ctx = httpidem.WithKey(ctx, order.PaymentKey)                // stored with the order
 //	ctx = httpidem.WithKey(ctx, e.IdempotencyKey())              // in a handler of an event

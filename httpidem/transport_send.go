@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// getBody returns a body from its beginning; nil: there is none.
+// getBody returns a body from its beginning; nil: the request has no body.
 type getBody func() (io.ReadCloser, error)
 
 // again returns a function that opens the body of r again, and closes the current one. The body of

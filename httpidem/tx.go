@@ -12,9 +12,9 @@ import (
 	"github.com/idem-go/idem/internal/safetext"
 )
 
-// NewTx returns a middleware whose handlers share one transaction with the claim of their key and
-// the stored answer. The handler gets the transaction from [TxFrom], with the type of the Store's
-// transactions (pgx.Tx for pgstore). The answer is sent after the commit only.
+// NewTx returns a middleware with handlers that share one transaction with the claim of their
+// key and the stored answer. The handler gets the transaction from [TxFrom], with the type of
+// the Store's transactions (pgx.Tx for pgstore). The answer is sent after the commit only.
 //
 //	m, err := httpidem.NewTx[pgx.Tx](cfg)
 //

@@ -52,8 +52,7 @@ func unanswered(reqs []dedup.Request, answers []dedup.Answer) (open []dedup.Requ
 	return open, places
 }
 
-// readExisting reads the rows of existing_*.sql. The result is the number of requests that they
-// answer.
+// readExisting reads the rows of existing_*.sql. The result is the number of answered requests.
 func readExisting(results pgx.BatchResults, reqs []dedup.Request,
 	answers []dedup.Answer) (int64, error) {
 	rows, err := results.Query()
@@ -149,7 +148,7 @@ var conflictVerdicts = map[string]dedup.Verdict{
 	"conflict busy": dedup.Busy, "conflict mine": dedup.Busy, "conflict grant": dedup.Fresh,
 }
 
-// readRows reads answers and counts them. The scan targets are made once for all rows.
+// readRows reads and counts answers. The scan targets are made once for all rows.
 func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answered int64,
 	err error) {
 	defer rows.Close()

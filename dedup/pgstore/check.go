@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Check implements [dedup.Checker]. It writes test rows in transactions that it rolls back, because
-// only a write shows a unique key that is missing or broken after a restore.
+// Check implements [dedup.Checker]. Check writes test rows in transactions and rolls these back,
+// because only a write shows a unique key that is missing or broken after a restore.
 //
 // Errors:
 //
@@ -22,7 +22,8 @@ import (
 //   - The server is older than version 14.
 //   - The server is a standby, or the database is read-only.
 //
-// Missing tables, missing rights and a refused log-in are a [*dedup.SetupError]. It names the fix.
+// Missing tables, missing rights and a refused log-in are a [*dedup.SetupError], which names the
+// fix.
 //
 // Warnings: commits do not wait for the disk, or sessions outlive their client for long.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {

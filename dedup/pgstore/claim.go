@@ -13,7 +13,7 @@ import (
 )
 
 // Claim implements [dedup.Store] in one round trip: begin, insert, read existing rows, commit. A
-// claim waits some seconds at most for an overlapping batch. Then its error matches
+// claim waits some seconds at most for an overlapping batch. Then the error matches
 // [dedup.ErrUnavailable].
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer) error {
@@ -33,13 +33,13 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	return err
 }
 
-// claimAttempts bounds how often a claim repeats its question for keys that changed meanwhile. Each
-// repeat asks for fewer keys. Three repeats are too few if many workers claim and release the same
-// keys (P-04, rule 24).
+// claimAttempts bounds how often a claim repeats the question for keys that changed meanwhile.
+// Each repeat asks for fewer keys. Three repeats are too few if many workers claim and release
+// the same keys (P-04, rule 24).
 const claimAttempts = 12
 
 // claim asks for all keys, then again for those without an answer. Such a key, or another key of
-// the batch, changed hands in the meantime. A repeat with the same token changes nothing for a
+// the batch, changed hands in the meantime. A repeat with the same token has no effect on a
 // granted key.
 func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer) error {
@@ -102,8 +102,8 @@ func (s *Store) claimOnce(ctx context.Context, t dedup.Token, lease time.Duratio
 	return complete, err
 }
 
-// Renew implements [dedup.Store]. A worker still holds a claim whose lease has ended until another
-// worker takes the claim over.
+// Renew implements [dedup.Store]. After the end of the lease a worker still holds a claim until
+// another worker takes the claim over.
 func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
 	if lease <= 0 {
 		return fmt.Errorf("pgstore: renew: lease %v is not positive", lease)
@@ -172,8 +172,9 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 		retentions, failed, uncertain, undone)
 }
 
-// held runs a verb on claims. The statement answers with the indices of the claims that were held.
-// Its arguments are the tokens, more, and the keys. A non-nil then queues a statement without rows.
+// held runs a verb on claims. The statement answers with the indices of the claims that were
+// held. The arguments are the tokens, more, and the keys. A non-nil then queues a statement
+// without rows.
 func (s *Store) held(ctx context.Context, verb string, claims *claimRows,
 	text func(*statements) string, then func(*statements, *pgx.Batch), more ...any) error {
 	n := len(claims.token)

@@ -18,9 +18,9 @@ const (
 	formULID idForm = 3 // the bytes of a ULID
 )
 
-// compactID returns the form and the bytes of an ID. The bytes stand for the ID itself only if they
-// give back exactly the same text. Nothing is trimmed and no case is folded: "ABC" and "abc" are
-// two events (P-23).
+// compactID returns the form and the bytes of an ID. The bytes stand for the ID itself only if
+// exactly the same text can be restored. No text is trimmed and no case is folded: "ABC" and
+// "abc" are two events (P-23).
 func compactID(id string) (idForm, [16]byte) {
 	switch len(id) {
 	case 36:
@@ -62,7 +62,7 @@ func uuidText(b [16]byte) string { return pgtype.UUID{Bytes: b, Valid: true}.Str
 // aliases of some digits. Here such an alias is another ID.
 const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-// parseULID reads 26 digits of 5 bits. They hold 130 bits, so the first digit is at most 7.
+// parseULID reads 26 digits of 5 bits. 26 digits hold 130 bits, so the first digit is at most 7.
 func parseULID(s string) (b [16]byte, ok bool) {
 	if s[0] > '7' {
 		return b, false

@@ -17,8 +17,8 @@ import (
 //     (Postgres 14 or later, on Linux, macOS and BSD)
 //   - application_name "idem"
 //
-// A pooler may refuse start-up parameters that it does not know. Then do not call Configure, and
-// set the parameters for the role.
+// A pooler may refuse unknown start-up parameters. Then do not call Configure, and set the
+// parameters for the role.
 func Configure(cfg *pgxpool.Config) {
 	params := cfg.ConnConfig.RuntimeParams
 	if params == nil {
@@ -39,9 +39,9 @@ func Configure(cfg *pgxpool.Config) {
 	}
 }
 
-// Open returns a store with a pool of its own, configured by [Configure]. [Store.Close] closes the
-// pool. url is a connection string or URL as pgx reads it, with pool_max_conns and the like. Open
-// does not wait for the server. The text of its error never contains url, which may hold a
+// Open returns a store with a pool of its own, configured by [Configure]. [Store.Close] closes
+// the pool. url is a connection string or URL as pgx reads it, with pool_max_conns and the like.
+// Open does not wait for the server. The text of the error never contains url, which may hold a
 // password.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	cfg, err := pgxpool.ParseConfig(url)

@@ -15,7 +15,7 @@ type poolConn = pgxpool.Conn
 // session is a connection on loan from the pool. The zero value has no connection.
 type session struct{ *poolConn }
 
-// end returns the connection to its pool without a transaction. A rollback is cheaper than a new
+// end returns the connection to the pool without a transaction. A rollback is cheaper than a new
 // connection. The caller's context may have ended (P-16).
 func (s session) end(ctx context.Context) {
 	if c := s.Conn(); !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
@@ -26,10 +26,10 @@ func (s session) end(ctx context.Context) {
 	s.Release()
 }
 
-// Release returns the connection to its pool. If the server has become a standby or read-only,
-// Release closes the connection first. Otherwise each use would fail for as long as the pool keeps
-// the connection, an hour by default. A new connection may find the current primary (P-26). If a
-// pooler hides the server's parameters, the pooler's own settings decide.
+// Release returns the connection to the pool. If the server has become a standby or read-only,
+// Release closes the connection first. Otherwise each use would fail for as long as the pool
+// keeps the connection, an hour by default. A new connection may find the current primary
+// (P-26). If a pooler hides the server's parameters, the pooler's own settings decide.
 func (s session) Release() {
 	if c := s.Conn(); !c.IsClosed() {
 		parameter := c.PgConn().ParameterStatus

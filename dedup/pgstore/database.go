@@ -22,23 +22,24 @@ const (
 	// as unavailable.
 	acquireTimeout = 10 * time.Second
 	// silence is how long the server may take to answer one call. The server's own time-outs are
-	// shorter, so after that time the connection is dead. A caller whose context never ends does
+	// shorter, so after that time the connection is dead. A caller with an endless context does
 	// not wait until the kernel notices.
 	silence = 30 * time.Second
 	// attempts bounds the repeats inside one call: lost races, deadlocks, serialization failures.
 	attempts = 3
-	// lockWait is how long a single request waits for the transaction that holds its key (rule 10).
+	// lockWait is how long a single request waits for the transaction that holds the key (rule
+	// 10).
 	lockWait = 2 * time.Second
 )
 
-// beginSQL names the isolation level, whatever default_transaction_isolation is (P-02). The
+// beginSQL names the isolation level, independent of default_transaction_isolation (P-02). The
 // statement omits READ WRITE, so that a database set to read-only stays read-only (P-26).
 const beginSQL = "begin isolation level read committed"
 
 // findSchemaSQL looks for the tables along the search path.
 var findSchemaSQL = pgschema.FindSQL("idem_schema")
 
-// database is the connection of a [Store] to its tables.
+// database is the connection of a [Store] to the tables.
 type database struct {
 	pool    *pgxpool.Pool
 	schema  string // "": searched along the search path
@@ -99,7 +100,7 @@ func (d *database) statements(ctx context.Context) (*statements, error) {
 	return d.findStatements(ctx, conn.QueryRow)
 }
 
-// findStatements asks the server where the tables are and which layout they have.
+// findStatements asks the server for the place and the layout of the tables.
 func (d *database) findStatements(ctx context.Context,
 	row func(context.Context, string, ...any) pgx.Row) (_ *statements, err error) {
 	schema := d.schema
@@ -252,8 +253,8 @@ func (d *database) chore(ctx context.Context, verb string, limit time.Duration,
 }
 
 // operate runs fn in a transaction for an operator. limit bounds each statement, and each pause
-// between two. The transaction is rolled back if fn fails. If it lost a race, it is run again, a
-// bounded number of times.
+// between two. The transaction is rolled back if fn fails. A transaction that lost a race is run
+// again, a bounded number of times.
 func (d *database) operate(ctx context.Context, verb string, limit time.Duration,
 	fn func(ctx context.Context, tx pgx.Tx, q *statements) error) error {
 	q, err := d.statements(ctx)

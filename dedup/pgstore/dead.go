@@ -5,9 +5,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// deadOrigins are the origins for the records of dead letters: those of the deliveries whose
-// dead letters were sent. These need not be the first deliveries (rule 6). Few completions have
-// one, so a statement of its own writes them.
+// deadOrigins are the origins for the records of dead letters: those of the deliveries that were
+// sent to the dead-letter topic. These need not be the first deliveries (rule 6). Few
+// completions have such an origin, so a separate statement writes the origins.
 type deadOrigins struct {
 	claims []int // indices of the completions that have an origin
 	topic  []string
@@ -17,7 +17,7 @@ type deadOrigins struct {
 	token  []pgtype.UUID
 }
 
-// add adds the origin of completion i, if it has one.
+// add adds the origin of completion i, if the completion has one.
 func (d *deadOrigins) add(i int, c *dedup.Completion) {
 	if c.Dead == "" || c.First == (dedup.Origin{}) {
 		return

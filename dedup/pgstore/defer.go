@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// shortName is the longest name of a queue that is stored as it is. An index entry holds about
+// shortName is the longest name of a queue that is stored unchanged. An index entry holds about
 // 2,700 bytes, and a Kafka key may be larger. A longer name is stored as its beginning and its
-// hash. Together these are longer than any name that is stored as it is.
+// hash. Together these are longer than any name that is stored unchanged.
 const shortName = 512
 
 // queueKey is the key of a queue in the tables.
@@ -27,9 +27,9 @@ func queueKey(name string) []byte {
 	return append([]byte(name[:shortName]), sum[:]...)
 }
 
-// Defer implements [dedup.Deferrer], in tables deferred_queues and deferred_events: one round trip
-// for any number of events. Defer waits some seconds at most for other calls on the same queues.
-// Then its error matches [dedup.ErrUnavailable].
+// Defer implements [dedup.Deferrer], in tables deferred_queues and deferred_events: one round
+// trip for any number of events. Defer waits some seconds at most for other calls on the same
+// queues. Then the error matches [dedup.ErrUnavailable].
 func (s *Store) Defer(ctx context.Context, part dedup.DeferredPartition,
 	events []dedup.Deferred) error {
 	for i := range events {
@@ -229,7 +229,7 @@ func (r *deferredRow) event(scope string) dedup.Deferred {
 	}
 }
 
-// Due implements [dedup.Deferrer]. It locks nothing.
+// Due implements [dedup.Deferrer]. Due takes no lock.
 func (s *Store) Due(ctx context.Context, part dedup.DeferredPartition,
 	limit int) (heads []dedup.Deferred, next time.Duration, err error) {
 	limit = max(0, limit)
@@ -314,7 +314,7 @@ func readDeferred(results pgx.BatchResults, scope string) (events []dedup.Deferr
 	return events, rows.Err()
 }
 
-// DeferredOf implements [dedup.Deferrer]: one probe of an index for each key.
+// DeferredOf implements [dedup.Deferrer]: one look-up in an index for each key.
 func (s *Store) DeferredOf(ctx context.Context, scope, topic string,
 	keys ...dedup.Key) (found []dedup.Deferred, err error) {
 	rows := newKeyRows(len(keys))

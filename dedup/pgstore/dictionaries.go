@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// dictionaries have the numbers of the compact layout. They are empty in the readable layout.
+// dictionaries have the numbers of the compact layout. In the readable layout both are empty.
 type dictionaries struct {
 	db      *database
 	kinds   dictionary[kindText]
@@ -77,9 +77,9 @@ func compactKey(k *dedup.Key) (kindText, pgtype.UUID) {
 	return kindText{k.Tenant, k.Scope, k.Type, form}, pgtype.UUID{Bytes: id, Valid: true}
 }
 
-// placesOf returns the numbers of requests, or nil in the readable layout. It needs at most two
-// transactions of its own. Call it before a transaction takes a connection, which may be the last
-// one of the pool.
+// placesOf returns the numbers of requests, or nil in the readable layout. placesOf needs at
+// most two separate transactions. Call placesOf before a transaction takes a connection, which
+// may be the last one of the pool.
 func (d *dictionaries) placesOf(ctx context.Context, reqs []dedup.Request) ([]place, error) {
 	if d.db.layout != compact {
 		return nil, nil
@@ -106,8 +106,8 @@ func (d *dictionaries) placesOf(ctx context.Context, reqs []dedup.Request) ([]pl
 	return places, nil
 }
 
-// placesKnown is like placesOf, but makes no number. A key without a number has no row. Its kind is
-// 0, which no row has.
+// placesKnown is like placesOf, but makes no number. A key without a number has no row. The kind
+// is then 0, which no row has.
 func (d *dictionaries) placesKnown(ctx context.Context, reqs []dedup.Request) ([]place, error) {
 	if d.db.layout != compact {
 		return nil, nil
@@ -123,7 +123,7 @@ func (d *dictionaries) placesKnown(ctx context.Context, reqs []dedup.Request) ([
 	return places, err
 }
 
-// numberOrigins makes numbers for the partitions of dead letters, in a transaction of its own.
+// numberOrigins makes numbers for the partitions of dead letters, in a separate transaction.
 func (d *dictionaries) numberOrigins(ctx context.Context, topics []string,
 	partitions []int32) error {
 	if d.db.layout != compact || len(topics) == 0 {

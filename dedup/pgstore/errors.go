@@ -75,9 +75,10 @@ func contended(err error) error {
 	return fmt.Errorf("pgstore: %w: %w", dedup.ErrContended, err)
 }
 
-// commitError explains an error of COMMIT. An ordinary error of the server means a rollback. After
-// any other error the transaction may have been committed (P-11). pgconn.SafeToRetry does not help:
-// if a connection breaks after COMMIT was sent, pgx 5.12 reports it as closed before.
+// commitError explains an error of COMMIT. An ordinary error of the server means a rollback.
+// After any other error the transaction may have been committed (P-11). pgconn.SafeToRetry does
+// not help: if a connection breaks after COMMIT was sent, pgx 5.12 reports a connection closed
+// before.
 func commitError(err error) error {
 	var pg *pgconn.PgError
 	switch {
@@ -100,7 +101,7 @@ func severity(pg *pgconn.PgError) string {
 	return pg.Severity
 }
 
-// registerError is a refusal by the store, not a failure of it.
+// registerError is a refusal by the store, not a failure of the store.
 type registerError struct {
 	kind error
 	text string

@@ -89,8 +89,8 @@ func (r *txRun) flushFailed(ctx context.Context, err error) error {
 	return err
 }
 
-// lockRefused explains a lock that another transaction holds. A single request is answered Busy, as
-// if the other transaction had its key (rule 10).
+// lockRefused explains a lock that another transaction holds. A single request is answered Busy,
+// as if the other transaction had the key (rule 10).
 func (r *txRun) lockRefused(err error) error {
 	if len(r.reqs) != 1 {
 		return blockedError{err}
@@ -99,7 +99,7 @@ func (r *txRun) lockRefused(err error) error {
 	return errBusy
 }
 
-// blockedError is an error of a lock, however the work has wrapped it. The server can be used.
+// blockedError is an error of a lock, however wrapped by the work. The server can be used.
 type blockedError struct{ err error }
 
 func (e blockedError) Error() string {
@@ -112,9 +112,9 @@ func (e blockedError) Unwrap() []error {
 	return []error{dedup.ErrContended, pg}
 }
 
-// flushTx is the transaction for the work before the commit. It is like that of handlers, but with
-// time-outs of its own, and no more work can be kept. The time-outs travel with the first batch.
-// Before any other call they cost a round trip.
+// flushTx is the transaction for the work before the commit. A flushTx is like the transaction
+// of handlers, but with other time-outs, and no more work can be kept. The time-outs travel with
+// the first batch. Before any other call the time-outs cost a round trip.
 type flushTx struct {
 	handlerTx
 	set bool

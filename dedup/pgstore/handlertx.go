@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// handlerTx is the transaction as a handler sees it. The handler cannot end it. After the handler
-// has returned, every call fails. Otherwise a goroutine that was left behind could run statements
-// in a later transaction of another event.
+// handlerTx is the transaction that a handler gets. The handler cannot end the transaction.
+// After the handler has returned, every call fails. Otherwise a goroutine that was left behind
+// could run statements in a later transaction of another event.
 type handlerTx struct {
 	pgx.Tx // LargeObjects, Conn, and methods of a later pgx
 	closed atomic.Bool
@@ -26,8 +26,8 @@ type handlerTx struct {
 	works   []keptWork
 }
 
-// nameParameter is a parameter that the server reports. A transaction may change it without an
-// effect on a handler.
+// nameParameter is a parameter that the server reports. A transaction may change the parameter
+// without an effect on a handler.
 const nameParameter = "application_name"
 
 var (
@@ -51,8 +51,8 @@ var (
 
 func (t *handlerTx) close() { t.closed.Store(true) }
 
-// CheckTx implements [dedup.TxChecker]. It reads the last status that the server sent, without a
-// round trip. After the handler has returned, its error matches [dedup.ErrTxEnded].
+// CheckTx implements [dedup.TxChecker]. CheckTx reads the last status that the server sent,
+// without a round trip. After the handler has returned, the error matches [dedup.ErrTxEnded].
 func (t *handlerTx) CheckTx() error {
 	if t.closed.Load() {
 		return fmt.Errorf("pgstore: %w: %w", dedup.ErrTxEnded, pgx.ErrTxClosed)
@@ -172,7 +172,7 @@ func (t *handlerTx) rewind(marks []int) {
 }
 
 // nestedTx is a savepoint that a handler sets with Begin. A rollback of the savepoint drops the
-// work that was kept in it.
+// work that was kept since.
 type nestedTx struct {
 	pgx.Tx // of the driver, which knows whether the savepoint has ended
 	of     *handlerTx

@@ -31,9 +31,9 @@ const (
 type ScopeAge struct {
 	Scope string
 	// ConsumedUntil is the broker's time up to which all partitions were consumed. Rows that
-	// expired before it are deleted. Zero: not known, and no row is deleted.
+	// expired before that time are deleted. Zero: not known, and no row is deleted.
 	ConsumedUntil time.Time
-	// Topic and Partition name the partition that is furthest behind, or has no known time. They
+	// Topic and Partition name the partition that is furthest behind, or has no known time. Both
 	// are empty for a scope of the wall clock.
 	Topic     string
 	Partition int32
@@ -45,7 +45,7 @@ type ScopeAge struct {
 	ripe           bool
 }
 
-// horizons moves the horizons of scopes and deletes the rows behind them.
+// horizons moves the horizons of scopes and deletes the rows behind a horizon.
 type horizons struct {
 	db          *database
 	wallClock   []string // scopes; never nil, which the server would read as null
@@ -80,8 +80,8 @@ func (h *horizons) ages(ctx context.Context) (all []ScopeAge, err error) {
 	return all, err
 }
 
-// silent returns scopes whose rows are never deleted. It reads some rows only, so scopes may be
-// missing.
+// silent returns scopes with rows that are never deleted. silent reads some rows only, so scopes
+// may be missing.
 func (h *horizons) silent(ctx context.Context) (scopes []string, err error) {
 	err = h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		rows, err := tx.Query(ctx, q.aging.silent, h.wallClock, int64(silentRows),
@@ -109,8 +109,8 @@ func (h *horizons) moveHorizon(ctx context.Context, a *ScopeAge) error {
 	})
 }
 
-// deleteBatch deletes one batch of a table, from a time on. It returns the number of rows and the
-// time for the next batch.
+// deleteBatch deletes one batch of a table, from a time on. The results are the number of rows
+// and the time for the next batch.
 func (h *horizons) deleteBatch(ctx context.Context, text func(*statements) string, a *ScopeAge,
 	from pgtype.Timestamptz,
 ) (n int64, next pgtype.Timestamptz, err error) {

@@ -13,9 +13,9 @@ import (
 // importBatch is the number of events that one transaction of Import writes.
 const importBatch = 1000
 
-// Import implements [dedup.Operator] in transactions of a thousand events each. After an error some
-// events may be stored. A repeat adds the rest. A row counts as created now, with the given origin.
-// It expires like any other row, after its retention in consumed time.
+// Import implements [dedup.Operator] in transactions of a thousand events each. After an error
+// some events may be stored. A repeat adds the rest. A row counts as created now, with the given
+// origin. The row expires like any other, after the retention in consumed time.
 func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int, err error) {
 	for i := range events {
 		err := events[i].Key.Validate()
@@ -71,7 +71,7 @@ func (s *Store) importSome(ctx context.Context, reqs []dedup.Request,
 	return added, nil
 }
 
-// importClaims claims the unknown events and completes them, in one transaction.
+// importClaims claims and completes the unknown events, in one transaction.
 func (s *Store) importClaims(ctx context.Context, rows *requestRows) (added int, err error) {
 	t := dedup.NewToken()
 	claims, ends := newClaimRows(len(rows.reqs)), newEndRows(len(rows.reqs))

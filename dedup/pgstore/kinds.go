@@ -69,7 +69,8 @@ type dictionary[T numbered[T]] struct {
 	number map[T]int32
 }
 
-// maxNumbers bounds the memory. A full dictionary forgets all its numbers and looks them up again.
+// maxNumbers bounds the memory. A full dictionary forgets all numbers and looks the next ones up
+// again.
 const maxNumbers = 1 << 16
 
 // resolve writes the number of each text into numbers. Missing numbers are made, in one transaction
@@ -147,7 +148,7 @@ func makeNumbers[T numbered[T]](ctx context.Context, db *database,
 	return found, err
 }
 
-// find returns existing numbers, and 0 for a text without a number. It makes no number.
+// find returns existing numbers, and 0 for a text without a number. find makes no number.
 func (c *dictionary[T]) find(ctx context.Context, db *database, all []T) ([]int32, error) {
 	numbers := make([]int32, len(all))
 	missing := c.known(all, numbers)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// layout is the form of a store's rows. Its name is on record in idem_schema.
+// layout is the form of a store's rows. The name is on record in idem_schema.
 type layout string
 
 const (
@@ -17,7 +17,7 @@ const (
 //go:embed sql/*.sql sql/compact/*.sql
 var sqlFiles embed.FS
 
-// file returns the text of sql/name.sql, or its replacement for the compact layout.
+// file returns the text of sql/name.sql, or the replacement for the compact layout.
 func (l layout) file(name string) string {
 	if l == compact {
 		if text, err := sqlFiles.ReadFile("sql/compact/" + name + ".sql"); err == nil {

@@ -20,10 +20,10 @@ const (
 // List implements [dedup.Lister]. The server reads both tables once and sorts the matches of f.
 // There is no index for this, so the work grows with the tables.
 //
-// Until List returns, calls of yield included, it uses one connection of the pool and one snapshot
-// of the database. The snapshot keeps the server from removing dead rows. The server ends the list
-// if ten minutes pass between two pages of 500 records. Changes made by yield do not show in the
-// list.
+// Until List returns, calls of yield included, List uses one connection of the pool and one
+// snapshot of the database. The snapshot keeps the server from removing dead rows. The server
+// ends the list if ten minutes pass between two pages of 500 records. Changes made by yield do
+// not show in the list.
 //
 // In the compact layout, an ID that is stored as a hash is shown as "sha256:" and 32 hexadecimal
 // digits. This text is for reading only: no verb accepts it as an ID. To find the record of an ID,
@@ -84,7 +84,8 @@ func fetchRecords(ctx context.Context, tx pgx.Tx) (page []dedup.Record, err erro
 	return page, err
 }
 
-// statuses returns values of the column status. It is empty, not nil, if no state is known.
+// statuses returns values of the column status. The result is empty, not nil, if no state is
+// known.
 func statuses(of []dedup.State) []string {
 	all := []string{}
 	for status, state := range states {
@@ -97,8 +98,8 @@ func statuses(of []dedup.State) []string {
 	return all
 }
 
-// Find implements [dedup.Lister]. It reads only the index of the key: a few pages for each tenant,
-// scope and type in the store.
+// Find implements [dedup.Lister]. Find reads only the index of the key: a few pages for each
+// tenant, scope and type in the store.
 func (s *Store) Find(ctx context.Context, scope, id string) (records []dedup.Record, err error) {
 	if err := (dedup.Key{Scope: scope, ID: id}).Validate(); err != nil {
 		return nil, fmt.Errorf("pgstore: find: %w", err)

@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Look implements [dedup.Looker]: one round trip, in a transaction of its own that locks and writes
-// no row. In the compact layout the first look at a tenant, scope and type costs another round trip
-// in each process.
+// Look implements [dedup.Looker]: one round trip, in a separate transaction that locks and
+// writes no row. In the compact layout the first look at a tenant, scope and type costs another
+// round trip in each process.
 func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	return s.see(ctx, reqs, answers, func(q *statements, rows *requestRows) (string, []any) {
 		return q.seeKeys[rows.form], rows.existing(pgtype.UUID{}) // no claim has this token
 	})
 }
 
-// LookTx implements [dedup.TxLooker], like [Store.Look] for claims. It never waits for a
+// LookTx implements [dedup.TxLooker], like [Store.Look] for claims. LookTx never waits for a
 // transaction.
 func (s *Store) LookTx(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	return s.see(ctx, reqs, answers, func(q *statements, rows *requestRows) (string, []any) {
@@ -44,11 +44,11 @@ func (s *Store) see(ctx context.Context, reqs []dedup.Request, answers []dedup.A
 	return err
 }
 
-// lookFor answers without writing. It does not see uncommitted rows: the claim that follows meets
-// them.
+// lookFor answers without writing. lookFor does not see uncommitted rows: the claim that follows
+// meets those.
 //
-// Duplicates come in runs. If most events of the last group were known, the next group begins with
-// a look. If none of its events is known, the look costs a round trip for no gain.
+// Duplicates come in runs. If most events of the last group were known, the next group begins
+// with a look. If no event of that group is known, the look costs a round trip for no gain.
 func lookFor(ctx context.Context, db *database, reqs []dedup.Request, answers []dedup.Answer,
 	places []place, text func(*statements, *requestRows) (string, []any)) error {
 	rows := newRequestRows(reqs, places)

@@ -13,11 +13,11 @@ import (
 // OnceRetention is the default retention of [Store.Once].
 const OnceRetention = 7 * 24 * time.Hour
 
-// Once records key in a transaction of the caller, for code that manages its own transactions. Once
-// is one statement, INSERT ... ON CONFLICT DO NOTHING. If first is true, the key was not on record
-// as transactional: do the work in tx, and commit. If tx is rolled back, the record is gone, too.
-// If first is false, another transaction has done the work, has given it up, or has left it to a
-// later attempt: do not do it again.
+// Once records key in a transaction of the caller, for code with transactions of its own. Once
+// is one statement, INSERT ... ON CONFLICT DO NOTHING. If first is true, the key was not on
+// record as transactional: do the work in tx, and commit. If tx is rolled back, the record is
+// gone, too. If first is false, another transaction has done the work, has given the event up,
+// or has left the event to a later attempt: do not do the work again.
 //
 //	tx, err := pool.Begin(ctx)
 //	...
@@ -35,10 +35,10 @@ const OnceRetention = 7 * 24 * time.Hour
 //
 // tx must be of the database that has the tables. A handler's transaction will do. While another
 // transaction holds the key, Once waits. Only the lock_timeout of tx bounds this wait, and by
-// default tx has none: execute SET LOCAL lock_timeout = '2s' first. Transactions that call Once for
-// several keys in different orders can deadlock: sort the keys ([dedup.Key.Compare]). At REPEATABLE
-// READ and above, a key committed since tx began is a serialization failure (40001): run the
-// transaction again.
+// default tx has no lock_timeout: execute SET LOCAL lock_timeout = '2s' first. Transactions that
+// call Once for several keys in different orders can deadlock: sort the keys
+// ([dedup.Key.Compare]). At REPEATABLE READ and above, a key committed since tx began is a
+// serialization failure (40001): run the transaction again.
 //
 // After an error of a statement tx is aborted: roll back. The error matches [dedup.ErrKey] if the
 // key is invalid. Then no statement was sent.
@@ -46,8 +46,8 @@ const OnceRetention = 7 * 24 * time.Hour
 // Once uses only the connection of tx, which may be the last one of a pool. The first call of a
 // store finds the tables through the search path of tx and keeps the result. If sessions differ,
 // name the schema with [InSchema]. In the compact layout the first key of each tenant, scope and
-// type costs another round trip. If no process has used the three before, other transactions that
-// use them wait for the end of tx, and its commit waits for the disk.
+// type costs another round trip. If no process has used the three before, other transactions
+// that use the three wait for the end of tx, and the commit of tx waits for the disk.
 //
 // Once is safe for concurrent use with different transactions.
 func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key,
@@ -78,15 +78,15 @@ func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key,
 	return tag.RowsAffected() == 1, nil
 }
 
-// makeKindSQL marks a transaction that makes a number. Its commit waits for the disk like that of
-// makeNumbers, because other processes will remember the number. A stronger setting stays.
+// makeKindSQL marks a transaction that makes a number. The commit waits for the disk like that
+// of makeNumbers, because other processes will remember the number. A stronger setting stays.
 const makeKindSQL = `SELECT set_config('idem.kinds', 'made', true),
 	CASE WHEN current_setting('synchronous_commit') = 'off'
 	     THEN set_config('synchronous_commit', 'on', true) END`
 
-// placeWithin is placesOf for one key without an origin, in a transaction of the caller. A number
-// made in it may be rolled back. So the number is used in this transaction only and not remembered.
-// The same holds for numbers read after it (rule 28).
+// placeWithin is placesOf for one key without an origin, in a transaction of the caller. A
+// number made in tx may be rolled back. So the number is used in this transaction only and not
+// remembered. The same holds for numbers read afterwards (rule 28).
 func (d *dictionaries) placeWithin(ctx context.Context, tx pgx.Tx, q *statements,
 	key *dedup.Key) ([]place, error) {
 	if d.db.layout != compact {
@@ -135,16 +135,16 @@ const lockKeySQL = "advisory_xact_lock(hashtextextended($1::text, 0))"
 //
 //	err := pgstore.LockKey(ctx, tx, "account", from)
 //
-// The lock is pg_advisory_xact_lock(hashtextextended(dedup.Join(parts...), 0)). Other programs can
-// take the lock too, for example with hashtextextended('account:42', 0). Different parts make
-// different texts ([dedup.Join]). Two texts with the same 64-bit hash only wait for each other
-// without need. The store makes the numbers of its own locks in another way.
+// The lock is pg_advisory_xact_lock(hashtextextended(dedup.Join(parts...), 0)). Other programs
+// can take the lock too, for example with hashtextextended('account:42', 0). Different parts
+// make different texts ([dedup.Join]). Two texts with the same 64-bit hash only wait for each
+// other without need. The store makes the numbers of other locks in another way.
 //
-// LockKey waits for at most the lock_timeout of tx, by default without limit. Lock several keys in
-// the same order in all transactions, or they can deadlock. After an error tx is aborted. Each lock
-// takes a place in the server's lock table, which has max_locks_per_transaction places for each
-// connection. The lock works through poolers, because it belongs to the transaction and not to the
-// session.
+// LockKey waits for at most the lock_timeout of tx, by default without limit. Lock several keys
+// in the same order in all transactions, to avoid a deadlock. After an error tx is aborted. Each
+// lock takes a place in the server's lock table, which has max_locks_per_transaction places for
+// each connection. The lock works through poolers, because it belongs to the transaction and not
+// to the session.
 func LockKey(ctx context.Context, tx pgx.Tx, parts ...string) error {
 	if _, err := tx.Exec(ctx, "SELECT pg_"+lockKeySQL, dedup.Join(parts...)); err != nil {
 		return fmt.Errorf("pgstore: lock key: %w", err)

@@ -51,9 +51,9 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) (records []dedup
 }
 
 // Forget implements [dedup.Operator], for both tables and table event_starts. If a running
-// transaction has inserted the key, the key is not found yet. If the transaction holds an older row
-// of the key, Forget waits for some seconds. Then its error matches [dedup.ErrUnavailable]. A
-// deferred event stays deferred.
+// transaction has inserted the key, the key is not found yet. If the transaction holds an older
+// row of the key, Forget waits for some seconds. Then the error matches [dedup.ErrUnavailable].
+// A deferred event stays deferred.
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("pgstore: forget: %w", err)
@@ -85,10 +85,10 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	return nil
 }
 
-// Discard implements [dedup.Operator]. It waits some seconds for a transaction that holds the key.
-// Then its error matches [dedup.ErrUnavailable], and the records are unchanged. If the key has a
-// record in one table only, Discard changes that table. The fingerprint stays, so a copy with
-// another one is still a conflict.
+// Discard implements [dedup.Operator]. Discard waits some seconds for a transaction that holds
+// the key. Then the error matches [dedup.ErrUnavailable], and the records are unchanged. If the
+// key has a record in one table only, Discard changes that table. The fingerprint stays, so a
+// copy with another one is still a conflict.
 func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration,
 	reason string) error {
 	if err := key.Validate(); err != nil {
@@ -129,7 +129,7 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 	return err
 }
 
-// lookBeforeDiscard locks the records of a key and returns where they are and whether one is done.
+// lookBeforeDiscard locks the records of a key and returns their tables and whether one is done.
 func lookBeforeDiscard(ctx context.Context, tx pgx.Tx, q *statements,
 	key []any) (settled, inEvents, inKeys bool, err error) {
 	for _, lock := range []string{q.operator.lockEvents, q.operator.lockKeys} {

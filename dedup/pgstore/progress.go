@@ -16,7 +16,7 @@ var _ dedup.ProgressRecorder = (*Store)(nil)
 // all partitions:
 //
 //   - A partition without a lag has consumed up to one minute ago, by the server's clock. No
-//     later time is stored, whatever a producer's clock shows.
+//     later time is stored, even if a producer's clock is ahead.
 //   - A partition without a time keeps the time on record.
 //   - If a partition went back, or is new, its time is unknown. Then [Reaper] deletes no row of
 //     the scope.
@@ -56,8 +56,9 @@ func (s *Store) Progress(ctx context.Context, scope string,
 }
 
 // ForgetProgress removes a topic that the scope will not consume again. Without this call the
-// topic's time stands still, and no row of the scope is deleted any more. Afterwards the store no
-// longer waits for copies in that topic. A consumer that still reads the topic records it again.
+// topic's time stands still, and no row of the scope is deleted any more. Afterwards the store
+// no longer waits for copies in that topic. A consumer that still reads the topic records the
+// topic again.
 func (s *Store) ForgetProgress(ctx context.Context, scope, topic string) error {
 	return s.db.ownTx(ctx, "forget progress", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.aging.progressForget, scope, topic)

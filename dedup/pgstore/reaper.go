@@ -18,7 +18,7 @@ import (
 const (
 	// stuckLimit bounds the search for stuck claims, which reads the whole table.
 	stuckLimit = 2 * time.Second
-	// stuckAfter is how long after the end of its lease a claim counts as stuck.
+	// stuckAfter is the time after the end of the lease when a claim counts as stuck.
 	stuckAfter = time.Minute
 	// stuckRest is the pause after a search for stuck claims that took too long.
 	stuckRest = time.Hour
@@ -26,42 +26,45 @@ const (
 	maxSilent = 100
 )
 
-// ReaperConfig configures a [Reaper]. The zero value of each field is its default.
+// ReaperConfig configures a [Reaper]. The zero value of each field is the default.
 type ReaperConfig struct {
 	// Interval is the pause between two runs. Defaults to 1 minute.
 	Interval time.Duration
 	// Batch is the number of rows that one transaction deletes. Defaults to 1,000; at most 10,000.
 	Batch int
-	// Pause is the pause between two batches. Defaults to 20 ms; negative: none.
+	// Pause is the pause between two batches. Defaults to 20 ms; negative: no pause.
 	Pause time.Duration
-	// Grace is the time between a move of the horizon and the deletion of the rows behind it. Grace
-	// must be longer than the statement of a claim may take, which is 5 s. Defaults to 1 minute.
+	// Grace is the time between a move of the horizon and the deletion of the rows behind that
+	// horizon. Grace must be longer than the statement of a claim may take, which is 5 s.
+	// Defaults to 1 minute.
 	Grace time.Duration
-	// DeadLetterRetention is the minimum retention of events that were ever given up, by the wall
-	// clock, from their last change. Set it to the retention of the dead-letter topic, because each
-	// of its dead letters may be replayed. Defaults to 30 days.
+	// DeadLetterRetention is the minimum retention of events that were ever given up, by the
+	// wall clock, from their last change. Set the field to the retention of the dead-letter
+	// topic, because each dead letter there may be replayed. Defaults to 30 days.
 	DeadLetterRetention time.Duration
-	// WallClock lists the scopes whose rows expire by the server's clock. Name scopes without a
-	// Kafka consumer, such as those of HTTP requests, and scopes that are no longer in use. A scope
-	// that is not listed and records no progress keeps all its rows. Defaults to none.
+	// WallClock lists the scopes with rows that expire by the server's clock. Name scopes
+	// without a Kafka consumer, such as those of HTTP requests, and scopes that are no longer in
+	// use. A scope that is not listed and records no progress keeps all rows. Defaults to no
+	// scope.
 	WallClock []string
 	// Logger defaults to slog.Default(). A run without deletions logs no line.
 	Logger *slog.Logger
-	// Observe, if not nil, is called after each run of [Reaper.Run], in its goroutine.
+	// Observe, if not nil, is called after each run of [Reaper.Run], in the goroutine of Run.
 	Observe func(ReapResult, error)
 }
 
-// ReapResult is the result of one run. With an error, it is what was done before the error.
+// ReapResult is the result of one run. With an error, the counts are those before the error.
 type ReapResult struct {
-	// Elsewhere is true if another reaper works on these tables. Then this run has mostly done
-	// nothing.
+	// Elsewhere is true if another reaper works on these tables. Then this run has mostly had no
+	// effect.
 	Elsewhere bool
 	Events    int64 // deleted from processed_events
 	Claims    int64 // deleted from idempotency_keys
 	Starts    int64 // deleted from event_starts
-	// Stuck is the number of claims whose lease ended more than a minute ago. No worker has taken
-	// them over, because their events were not delivered again. The reaper leaves them as they are.
-	// -1: not known, for example after 2 s of reading a large table.
+	// Stuck is the number of claims with a lease that ended more than a minute ago. No worker
+	// has taken these claims over, because their events were not delivered again. The reaper
+	// leaves stuck claims unchanged. -1: not known, for example after 2 s of reading a large
+	// table.
 	Stuck int64
 	// Scopes are the scopes that record progress, or expire by the wall clock.
 	Scopes []ScopeAge
@@ -70,9 +73,9 @@ type ReapResult struct {
 	Silent []string
 }
 
-// Reaper deletes expired rows, in consumed time. A row expires when all partitions of its scope
-// were consumed beyond its expires_at, by the broker's times from [Store.RecordProgress]. A group
-// that stands still keeps its rows, however long.
+// Reaper deletes expired rows, in consumed time. A row expires when all partitions of the scope
+// were consumed beyond the row's expires_at, by the broker's times from [Store.RecordProgress].
+// A group that stands still keeps its rows, however long.
 //
 // Deletion takes two runs, at least [ReaperConfig].Grace apart. The first run moves the horizon of
 // the scope. The second deletes the rows behind the horizon in small batches and waits for no
@@ -83,15 +86,15 @@ type ReapResult struct {
 // counted from their last change. Events that were ever given up stay for
 // ReaperConfig.DeadLetterRetention.
 //
-// Run a Reaper in as many instances as you like. A row in idem_leases makes sure that one at a time
-// works. In the readable layout its role needs
+// Run a Reaper in as many instances as you like. A row in idem_leases makes sure that one at a
+// time works. In the readable layout the role needs
 //
 //   - SELECT, INSERT, UPDATE and DELETE on idem_leases and idem_horizons
 //   - SELECT on idem_progress
 //   - SELECT, UPDATE and DELETE on processed_events, idempotency_keys and event_starts (UPDATE
 //     for locks)
 //
-// In the compact layout it needs these rights on the tables of that layout, and SELECT on
+// In the compact layout the role needs these rights on the tables of that layout, and SELECT on
 // idem_kinds and the two views.
 //
 // A Reaper is safe for concurrent use. Concurrent runs of one Reaper wait for each other.
@@ -246,8 +249,8 @@ func (r *Reaper) reap(ctx context.Context, result *ReapResult) (err error) {
 	return err
 }
 
-// reapScope deletes the rows behind the horizon, if it is old enough. Only then the horizon moves
-// on: a horizon that moved in each run would never be old enough.
+// reapScope deletes the rows behind the horizon, if the horizon is old enough. Only then the
+// horizon moves on: a horizon that moved in each run would never be old enough.
 func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult) error {
 	if a.ConsumedUntil.IsZero() || !a.ripe {
 		return nil
@@ -268,7 +271,8 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 	return r.rows.moveHorizon(ctx, a)
 }
 
-// empty deletes from one table, batch after batch. No new rows come behind a horizon, so it ends.
+// empty deletes from one table, batch after batch. No new rows come behind a horizon, so empty
+// ends.
 func (r *Reaper) empty(ctx context.Context, text func(*statements) string, a *ScopeAge,
 	total *int64) error {
 	from := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}

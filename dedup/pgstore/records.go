@@ -15,7 +15,8 @@ var states = map[string]dedup.State{
 	"dead": dedup.GivenUp, "moved": dedup.Waiting,
 }
 
-// readRecords calls yield with each row of record_*.sql and its number, until yield returns false.
+// readRecords calls yield with each row of record_*.sql and the row's number, until yield
+// returns false.
 func readRecords(rows pgx.Rows, yield func(r dedup.Record, n int64) bool) (count int, err error) {
 	defer rows.Close()
 	for rows.Next() {

@@ -14,7 +14,7 @@ import (
 
 var _ dedup.Registrar = (*Store)(nil)
 
-// registerLimit bounds a registration, and its wait for another registration of the same scope.
+// registerLimit bounds a registration, and the wait for another registration of the same scope.
 const registerLimit = 10 * time.Second
 
 // Register implements [dedup.Registrar] in tables idem_scopes, idem_scope_topics and idem_recipes,
@@ -73,7 +73,7 @@ func checkRecipes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registr
 		strings.Join(changed, "; "))}
 }
 
-// checkScopes looks for topics whose events are recorded under another scope (rule 14).
+// checkScopes looks for topics with events that are recorded under another scope (rule 14).
 func checkScopes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registration) error {
 	rows, err := tx.Query(ctx, q.aging.registerOthers, r.Scope, r.Topics)
 	if err != nil {

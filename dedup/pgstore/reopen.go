@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Reopen implements [dedup.Operator] in both tables: a key that was discarded before it was claimed
-// is dead in both. Reopen resets the failures, take-overs and doubts of the old generation.
-// Otherwise an event that was given up for them could never run again.
+// Reopen implements [dedup.Operator] in both tables: a key that was discarded before the first
+// claim is dead in both. Reopen resets the failures, take-overs and doubts of the old
+// generation. Otherwise an event that was given up for these could never run again.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
 	if err := key.Validate(); err != nil {
 		return dedup.Position{}, fmt.Errorf("pgstore: reopen: %w", err)
@@ -48,7 +48,7 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	return dedup.Position{Generation: uint32(generation)}, nil
 }
 
-// CountStart implements [dedup.StartCounter], in table event_starts and a transaction of its own.
+// CountStart implements [dedup.StartCounter], in table event_starts and a separate transaction.
 func (s *Store) CountStart(ctx context.Context, key dedup.Key,
 	o dedup.Origin) (starts uint32, err error) {
 	if err := key.Validate(); err != nil {
@@ -86,8 +86,8 @@ func (s *Store) ClearStarts(ctx context.Context, key dedup.Key, o dedup.Origin) 
 	})
 }
 
-// NoteConflict implements [dedup.ConflictNoter], in table event_starts and a transaction of its
-// own. It neither writes nor locks the row of the event.
+// NoteConflict implements [dedup.ConflictNoter], in table event_starts and a separate
+// transaction. NoteConflict neither writes nor locks the row of the event.
 func (s *Store) NoteConflict(ctx context.Context, key dedup.Key, o dedup.Origin) error {
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("pgstore: note conflict: %w", err)

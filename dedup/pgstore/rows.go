@@ -95,7 +95,8 @@ func newRequestRows(reqs []dedup.Request, places []place) *requestRows {
 }
 
 // timeOf is the time of an origin, or null. A time outside the calendar comes from a broken
-// producer. It is only for people, so it is dropped, and the event can still be stored.
+// producer. The time is only for people, so the time is dropped, and the event can still be
+// stored.
 func timeOf(o dedup.Origin) (at pgtype.Timestamptz) {
 	if y := o.Time.Year(); !o.Time.IsZero() && y >= 1 && y <= 9999 {
 		at = pgtype.Timestamptz{Time: o.Time, Valid: true}
@@ -162,8 +163,8 @@ func topics(reqs []dedup.Request) []string {
 	return all
 }
 
-// fingerprints are those of requests, with nil for a request without one. The result is nil if no
-// request has one: unnest fills it with nulls. In the compact layout, checksums are short.
+// fingerprints are those of requests, with nil for a request without one. The result is nil if
+// no request has one: unnest then gives nulls. In the compact layout, checksums are short.
 func fingerprints(reqs []dedup.Request, short bool) [][]byte {
 	var all [][]byte
 	for i := range reqs {

@@ -33,8 +33,8 @@ func (s *Store) RunTx(ctx context.Context, limit time.Duration,
 	return r.handle(name)
 }
 
-// beginUnclaimed begins a transaction without a claim. It restores the session's settings at once.
-// The limit stays, and the mark by which commit knows the transaction.
+// beginUnclaimed begins a transaction without a claim. The session's settings are restored at
+// once. The limit stays, and the mark by which commit knows the transaction.
 func (r *txRun) beginUnclaimed() error {
 	var b pgx.Batch
 	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL})

@@ -24,10 +24,10 @@ var schemaSQL string
 //go:embed schema_compact.sql
 var compactSQL string
 
-// Schema returns the SQL text that creates the tables, for a migration tool of your own. The text
-// names no schema, so set the search path. You may run it again. By default it is the text of
-// schema.sql. With [Compact], schema_compact.sql replaces the tables of events and claims. Other
-// options have no effect.
+// Schema returns the SQL text that creates the tables, for a migration tool of your own. The
+// text names no schema, so set the search path. You may run the text again. The default is the
+// text of schema.sql. With [Compact], schema_compact.sql replaces the tables of events and
+// claims. Other options have no effect.
 func Schema(opts ...Option) string { return schemaText(New(nil, opts...).db.layout) }
 
 // These lines enclose the part of schema.sql that the compact layout replaces.
@@ -42,14 +42,14 @@ func schemaText(l layout) string {
 	return before + compactSQL + "\n" + layoutEnds + after
 }
 
-// Migrate creates the tables or brings them up to date, in one transaction. You may call Migrate at
-// each start, from several instances at once: the calls wait for each other, for at most a minute.
-// If the tables are up to date, Migrate locks no table, so handlers can go on. The role must own
-// the tables.
+// Migrate creates or updates the tables, in one transaction. You may call Migrate at each start,
+// from several instances at once: the calls wait for each other, for at most a minute. If the
+// tables are up to date, Migrate locks no table, so handlers can go on. The role must own the
+// tables.
 //
-// Without [InSchema], Migrate looks for the tables as [New] does. If there are none, Migrate
-// creates the tables in the first schema of the search path. If the schema of InSchema does not
-// exist, Migrate creates it.
+// Without [InSchema], Migrate looks for the tables as [New] does. If no schema has tables,
+// Migrate creates the tables in the first schema of the search path. If the schema of InSchema
+// does not exist, Migrate creates that schema.
 //
 // A role without the rights is a [*dedup.SetupError].
 func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
@@ -92,8 +92,8 @@ var (
 	}
 )
 
-// upToDate reports whether all relations exist. It fails if the tables have the other layout.
-// CREATE INDEX IF NOT EXISTS would lock the table to find that out.
+// upToDate reports whether all relations exist. upToDate fails if the tables have the other
+// layout. CREATE INDEX IF NOT EXISTS would lock the table to find that out.
 func upToDate(ctx context.Context, tx pgx.Tx, l layout) (done bool, err error) {
 	var schema string
 	var there bool

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// setup describes the place of a store's tables and the role that uses them.
+// setup describes the place of a store's tables and the role of their user.
 type setup struct {
 	pool   *pgxpool.Pool // nil: not known
 	schema string        // that of [InSchema], or ""
@@ -45,7 +45,7 @@ func (u setup) explain(err error) error {
 	return e
 }
 
-// migrateFix is the command that creates the tables, or brings them up to date.
+// migrateFix is the command that creates or updates the tables.
 func (u setup) migrateFix() string {
 	var more []string
 	if u.layout == compact {
@@ -66,13 +66,13 @@ func (u setup) role() string {
 }
 
 // privilege lists the rights on a table of a role that handles events. The package documentation
-// lists them, too.
+// lists the rights, too.
 type privilege struct {
 	table, rights string
 	check         bool // every worker needs it: Check refuses a role without it
 }
 
-// privileges returns the rights of a layout, its own tables first.
+// privileges returns the rights of a layout, the tables of that layout first.
 func (l layout) privileges() []privilege {
 	const write, all, read = "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE, DELETE", "SELECT"
 	own := []privilege{{"processed_events", write, true}, {"idempotency_keys", write, true}}
@@ -94,7 +94,8 @@ func (l layout) privileges() []privilege {
 	}...)
 }
 
-// grants are the statements that give the role its rights on the given tables; none: on all.
+// grants are the statements that give the role the necessary rights on the given tables. No
+// tables: on all.
 func (u setup) grants(tables []string) string {
 	schema := cmp.Or(u.found, u.schema)
 	prefix := ""

@@ -94,7 +94,7 @@ func newStatements(schema string, l layout) *statements {
 	return q
 }
 
-// form is how columns travel whose values the requests mostly share: as arrays, or once.
+// form is how the mostly shared values of a column travel: as arrays, or once.
 type form int
 
 const (
@@ -194,7 +194,7 @@ func newAgingSQL(file func(name string, more ...string) string) agingSQL {
 	}
 }
 
-// deferralSQL are the statements about deferred events. They are the same in both layouts.
+// deferralSQL are the statements about deferred events. These are the same in both layouts.
 type deferralSQL struct {
 	insert, settle, lock, postpone, remove, ended, delay, due, first, find, those, queues string
 }

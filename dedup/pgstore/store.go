@@ -26,8 +26,8 @@ var (
 	_ dedup.TxRunner[pgx.Tx] = (*Store)(nil)
 )
 
-// Store keeps events in Postgres. Create it with [New] or [Open]; the zero value cannot be used. A
-// Store is safe for concurrent use, and a *Store is comparable with ==.
+// Store keeps events in Postgres. Create a Store with [New] or [Open]; the zero value cannot be
+// used. A Store is safe for concurrent use, and a *Store is comparable with ==.
 type Store struct {
 	db    *database
 	owned bool // Close closes the pool
@@ -60,25 +60,26 @@ func InSchema(name string) Option {
 // does not help against fsync = off or standbys that lag behind.
 func Durable() Option { return func(s *Store) { s.db.durable = true } }
 
-// Compact chooses the compact layout. The layout has a number in place of tenant, scope and type,
-// and 16 bytes in place of the ID, in tables processed_events_compact and idempotency_keys_compact.
-// A finished event takes about 125 bytes with its indexes, instead of 320. The views
-// processed_events_read and idempotency_keys_read show the rows as in the readable layout.
+// Compact chooses the compact layout. The layout has a number in place of tenant, scope and
+// type, and 16 bytes in place of the ID, in tables processed_events_compact and
+// idempotency_keys_compact. A finished event takes about 125 bytes with the indexes, instead of
+// 320. The views processed_events_read and idempotency_keys_read show the rows as in the
+// readable layout.
 //
-// The 16 bytes of a UUID in lower case with hyphens, or of a ULID in upper case, are its own, in
-// the order of the IDs. Of any other ID they are a hash (SHA-256, cut to 128 bits). The hash does
-// not give the ID back, but an event can be found by its ID. IDs are never folded or trimmed:
-// another spelling is another event.
+// The 16 bytes of a UUID in lower case with hyphens, or of a ULID in upper case, are the bytes
+// of the ID, in the order of the IDs. For any other ID the 16 bytes are a hash (SHA-256, cut to
+// 128 bits). The hash does not give the ID back, but an event can be found by the ID. IDs are
+// never folded or trimmed: another spelling is another event.
 //
-// The first [Migrate] fixes the layout. There is no later change. Give this option to all of [New],
-// [Open], [Migrate] and [Schema], or to none. If the tables have the other layout, [Store.Check],
-// [Migrate] and the first call of any method fail. Default: the readable layout.
+// The first [Migrate] fixes the layout. There is no later change. Give this option to all of
+// [New], [Open], [Migrate] and [Schema], or to no call. If the tables have the other layout,
+// [Store.Check], [Migrate] and the first call of any method fail. Default: the readable layout.
 func Compact() Option { return func(s *Store) { s.db.layout = compact } }
 
-// New returns a store that uses pool. The caller closes the pool; [Store.Close] does not. The pool
-// needs a connection for each concurrent transaction, and some more for claims and probes.
-// Configure the pool with [Configure], or set its session parameters in another way. New does not
-// connect: [Store.Check] reports whether the store can be used.
+// New returns a store that uses pool. The caller closes the pool; [Store.Close] does not. The
+// pool needs a connection for each concurrent transaction, and some more for claims and health
+// checks. Configure the pool with [Configure], or set the session parameters in another way. New
+// does not connect: [Store.Check] reports whether the store can be used.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	db := &database{pool: pool, layout: readable, silence: silence}
 	s := &Store{db: db, dict: dictionaries{db: db}}
@@ -89,14 +90,14 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 }
 
 // Close closes the pool of a store made by [Open], and waits until all connections are returned.
-// For a store made by [New] it does nothing.
+// For a store made by [New], Close has no effect.
 func (s *Store) Close() {
 	if s.owned {
 		s.db.pool.Close()
 	}
 }
 
-// Ping sends a query to the server. Its error matches [dedup.ErrUnavailable].
+// Ping sends a query to the server. The error matches [dedup.ErrUnavailable].
 func (s *Store) Ping(ctx context.Context) error {
 	conn, err := s.db.acquire(ctx)
 	if err == nil {

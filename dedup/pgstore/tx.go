@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// groupWait is how long a group waits for a lock, in the claim and in the handler (rule 1). A
-	// request with NoWait waits as long for a transaction that holds its key without the advisory
-	// lock (rule 20).
+	// groupWait is how long a group waits for a lock, in the claim and in the handler (rule 1).
+	// A request with NoWait waits as long for a transaction that holds the key without the
+	// advisory lock (rule 20).
 	groupWait = 20 * time.Millisecond
 	// claimTimeout is the statement_timeout of a claim. A value below lockWait would turn a held
 	// key into an error that looks like a fault of the event.
@@ -25,9 +25,9 @@ const (
 	idleSlack = 5 * time.Second
 )
 
-// commitSQL commits only the transaction that begin_tx.sql has marked. A handler may have ended it
-// by SQL and begun another, and the session's status would look the same (P-13). Without arguments,
-// both statements travel in one message.
+// commitSQL commits only the transaction that begin_tx.sql has marked. A handler may have ended
+// that transaction by SQL and begun another, and the session's status would look the same
+// (P-13). Without arguments, both statements travel in one message.
 const commitSQL = "select 1 / (coalesce(current_setting('idem.session', true), '') <> '')::int; " +
 	"commit"
 
@@ -70,8 +70,8 @@ func (r *txRun) queueSettings(b *pgx.Batch, mark bool) {
 	b.Queue(r.q.beginTx, milliseconds(wait), milliseconds(claimTimeout), idle, r.db.durable, mark)
 }
 
-// heldKeys are the keys of some requests of a transaction. They make no numbers, because that could
-// take a second connection.
+// heldKeys are the keys of some requests of a transaction. heldKeys make no numbers, because
+// that could take a second connection.
 type heldKeys struct {
 	r     *txRun
 	texts keyRows
@@ -96,7 +96,7 @@ func (h *heldKeys) args() []any {
 	return []any{h.kinds, h.ids}
 }
 
-// handlerFailed explains an error of fn. The text and the chain of err stay as they are.
+// handlerFailed explains an error of fn. The text and the chain of err stay unchanged.
 func (r *txRun) handlerFailed(err error) error {
 	code, broken := sqlState(err), r.conn.Conn().IsClosed()
 	aborted := !broken && r.conn.Conn().PgConn().TxStatus() == 'E'
@@ -126,7 +126,7 @@ func (r *txRun) handlerLeft() error {
 	return r.lent.state()
 }
 
-// end returns the connection to the pool. It rolls back a transaction that has not ended.
+// end returns the connection to the pool. An unfinished transaction is rolled back.
 func (r *txRun) end() {
 	if r.conn.poolConn == nil {
 		return // abandoned

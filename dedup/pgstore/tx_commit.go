@@ -62,9 +62,9 @@ func (r *txRun) finish(ctx context.Context, ends *endRows, keys *heldKeys, dead 
 	b.Queue(r.q.finishEvents, append(ends.args(), keys.args()...)...)
 	if !dead.none() {
 		if r.numbers != nil {
-			// Numbers are made in this transaction: one of their own could take a second
-			// connection. Only the rows of this transaction use them, and no process remembers
-			// them.
+			// Numbers are made in this transaction: a separate one could take a second
+			// connection. Only the rows of this transaction use the numbers, and no process
+			// remembers them.
 			b.Queue(r.q.newOrigins, dead.topic, dead.part)
 		}
 		b.Queue(r.q.originEvents, dead.args(buried.args())...)

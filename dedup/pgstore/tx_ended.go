@@ -10,8 +10,9 @@ import (
 )
 
 // takeBack repairs the claims of events that have not run, after a handler has ended the
-// transaction by COMMIT. Their rows would count as handled (rule 12). takeBack makes each of them
-// wait for its copy. No right to delete is needed, and a row that existed before keeps its history.
+// transaction by COMMIT. Their rows would count as handled (rule 12). takeBack makes each of
+// these rows wait for a copy. No right to delete is needed, and a row that existed before keeps
+// the history.
 //
 // The number of the transaction identifies the rows. A row that another worker has claimed
 // meanwhile stays as it is. After a ROLLBACK there are no such rows.
@@ -46,9 +47,9 @@ func (r *txRun) takeBack(ended *dedup.TxEndedError, err error) error {
 	return err
 }
 
-// unwritten reports that kept work is lost with a transaction that its handler has ended. Earlier
-// effects may be committed or not, and the store does not know which of the kept work belongs to
-// them (P-13).
+// unwritten reports that kept work is lost with a transaction that the handler has ended.
+// Earlier effects may be committed or not, and the store cannot relate the kept work to these
+// effects (P-13).
 func (r *txRun) unwritten(err error) error {
 	if len(r.lent.works) > 0 && errors.Is(err, dedup.ErrTxEnded) {
 		return fmt.Errorf("%w: work kept for the commit is not written", err)

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// turnOf is the number of the advisory lock for a request with NoWait. All processes that share a
-// store must compute the same number: never change it. Its input begins with a name of this
+// turnOf is the number of the advisory lock for a request with NoWait. All processes that share
+// a store must compute the same number: never change it. The input begins with a name of this
 // package, so that locks of the application have other numbers.
 func turnOf(schema string, k *dedup.Key) int64 {
 	sum := sha256.Sum256([]byte(dedup.Join("github.com/idem-go/idem/dedup/pgstore", schema,
