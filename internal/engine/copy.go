@@ -8,16 +8,6 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// This file reads copies in the retry topics of the group: delayed retries, and dead letters that
-// are replayed. The headers of Idem mean something only in those topics (G-03, rule 6). The store
-// decides which copy may run; a copy only claims to be of a position.
-
-// copies reads the copies of one group.
-type copies struct {
-	group  string
-	topics deadletter.RetryTopics
-}
-
 // copied is the history of a copy or of a deferred event.
 type copied struct {
 	deadletter.Event
@@ -36,26 +26,10 @@ func (c *copied) wait() time.Duration {
 	return min(time.Until(c.Due), c.delay-time.Since(c.received))
 }
 
-// received returns when m was received: now, if the consumer has not set the time.
-func received(m *idemtype.Message) time.Time {
-	if m.Received.IsZero() {
-		m.Received = time.Now()
-	}
-	return m.Received
-}
-
-// due returns how long m must not be handled yet. due sets a zero Received of a copy.
-func (c *copies) due(m *idemtype.Message) time.Duration {
-	_, delay, ok := c.topics.Source(m.Topic)
-	if !ok || delay == 0 {
-		return 0
-	}
-	due, ok := deadletter.Due(m)
-	if !ok {
-		return 0
-	}
-	waiting := copied{Event: deadletter.Event{Due: due}, delay: delay, received: received(m)}
-	return max(waiting.wait(), 0)
+// copies reads the copies of one group.
+type copies struct {
+	group  string
+	topics deadletter.RetryTopics
 }
 
 // open returns the record that m is a copy of, if m lies in a retry topic of the group. For any
@@ -76,4 +50,26 @@ func (c *copies) open(m *idemtype.Message) (*idemtype.Message, *copied, error) {
 	return e.Message, &copied{
 		Event: *e, topic: m.Topic, partition: m.Partition, delay: delay, received: received(m),
 	}, nil
+}
+
+// due returns how long m must not be handled yet. due sets a zero Received of a copy.
+func (c *copies) due(m *idemtype.Message) time.Duration {
+	_, delay, ok := c.topics.Source(m.Topic)
+	if !ok || delay == 0 {
+		return 0
+	}
+	due, ok := deadletter.Due(m)
+	if !ok {
+		return 0
+	}
+	waiting := copied{Event: deadletter.Event{Due: due}, delay: delay, received: received(m)}
+	return max(waiting.wait(), 0)
+}
+
+// received returns when m was received: now, if the consumer has not set the time.
+func received(m *idemtype.Message) time.Time {
+	if m.Received.IsZero() {
+		m.Received = time.Now()
+	}
+	return m.Received
 }

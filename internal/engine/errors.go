@@ -14,6 +14,16 @@ func panicked(value any) error {
 	return &idemtype.PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]}
 }
 
+// callError is the error of one call of a transaction.
+type callError struct {
+	call int
+	err  error
+}
+
+func (e *callError) Error() string { return e.err.Error() }
+
+func (e *callError) Unwrap() error { return e.err }
+
 // guard turns a panic of a user's function that reads a message into an error. Such a function runs
 // before the store knows the event, so the crash guard could not stop a loop of crashes (K-23).
 func guard(fn func() error) (err error) {
@@ -45,13 +55,3 @@ func userErr(err error) error {
 	}
 	return err
 }
-
-// callError is the error of one call of a transaction.
-type callError struct {
-	call int
-	err  error
-}
-
-func (e *callError) Error() string { return e.err.Error() }
-
-func (e *callError) Unwrap() error { return e.err }

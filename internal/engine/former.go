@@ -10,17 +10,6 @@ import (
 // This file settles the former key of an event with a changed identity, with Tenant for example.
 // A copy of such an event has the former key, and the store waits for the copy under that key.
 
-// formerKey returns the key of a copy, if the event has another key now. Headers of copies count
-// only in topics of the group, and never reach another scope.
-func (t *task) formerKey() (dedup.Key, bool) {
-	c := t.copied
-	if c == nil || c.topic == "" || t.shadow || c.Position == (dedup.Position{}) {
-		return dedup.Key{}, false
-	}
-	return c.Key, c.Key.ID != "" && c.Key != t.request.Key && c.Key.Scope == t.request.Key.Scope &&
-		c.Key.Validate() == nil
-}
-
 // settleFormer settles the former key of an event that is settled under the present key.
 func (p *Processor) settleFormer(ctx context.Context, d *task) error {
 	key, ok := d.formerKey()

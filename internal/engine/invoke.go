@@ -7,6 +7,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/observe"
 )
 
 // stopContext returns the context of work that has begun. hard outlives ctx by the rest of the
@@ -242,3 +243,139 @@ func (t *task) again() any {
 	})
 	return data
 }
+
+// call is one call of a handler, with one event or, for a batch handler, several.
+type handlerCall struct {
+	route *bound
+	tasks []*task
+	held  *dedup.HeldClaims // nil for a transactional handler
+}
+
+// outcomes has the outcome of each event of one call of a handler.
+type outcomes struct {
+	all   outcome
+	many  bool              // the call was about more than one event
+	named map[*task]outcome // of the events that a BatchError names; the others have succeeded
+}
+
+func newOutcomes(ctx context.Context, all outcome, tasks []*task) outcomes {
+	named := namedIn(all.err, len(tasks))
+	if named == nil || all.meaning == abandoned {
+		return outcomes{all: all, many: len(tasks) > 1}
+	}
+	o := outcomes{many: len(tasks) > 1, named: make(map[*task]outcome, len(named))}
+	cause := context.Cause(ctx)
+	if all.class == idemtype.ClassTimeout { // of a context that has ended with the run
+		cause = idemtype.ErrHandlerTimeout
+	}
+	for i, err := range named {
+		if err != nil {
+			o.named[tasks[i]] = classify(cause, err)
+		}
+	}
+	return o
+}
+
+func (o *outcomes) of(t *task) outcome {
+	if o.named == nil {
+		return o.all
+	}
+	return o.named[t] // succeeded if it is not there
+}
+
+// split separates the events that succeeded from the others.
+func (o *outcomes) split(tasks []*task) (good, bad []*task) {
+	if o.named == nil && o.all.meaning == succeeded {
+		return tasks, nil
+	}
+	for _, t := range tasks {
+		if o.of(t).meaning == succeeded {
+			good = append(good, t)
+		} else {
+			bad = append(bad, t)
+		}
+	}
+	return good, bad
+}
+
+// completions returns the completions for a successful call.
+func completions(tasks []*task) []dedup.Completion {
+	done := make([]dedup.Completion, len(tasks))
+	for i, t := range tasks {
+		done[i] = dedup.Completion{Claim: t.claim, Retention: t.route.Retention}
+	}
+	return done
+}
+
+func (c *handlerCall) completions() []dedup.Completion { return completions(c.tasks) }
+
+func noClaims() []dedup.Completion { return nil }
+
+func (t *task) completions() []dedup.Completion {
+	if !t.claimed || t.claim.Key.ID == "" {
+		return nil
+	}
+	return []dedup.Completion{{Claim: t.claim, Retention: t.route.Retention}}
+}
+
+// observedCall is a call of a handler. Without observers only the context is set.
+type observedCall struct {
+	ctx      context.Context
+	r        *reporter
+	call     *observe.Call // nil: no observers, or the end was reported
+	contexts []context.Context
+}
+
+// observeCall reports the begin of a call.
+func (r *reporter) observeCall(ctx context.Context, b *bound, in []Input) observedCall {
+	w := observedCall{ctx: ctx, r: r}
+	if len(r.obs.call) == 0 || len(in) == 0 {
+		return w
+	}
+	w.call = &observe.Call{
+		Events: inputs(in), Group: r.group, Type: b.Type, Batch: b.Batch,
+		Transactional: b.tx != nil, Began: time.Now(),
+	}
+	w.contexts = make([]context.Context, len(r.obs.call))
+	for i, o := range r.obs.call {
+		r.protect(
+			"BeginCall", func() { w.ctx = o.BeginCall(w.ctx, w.call) },
+		) //nolint:fatcontext // as above
+		w.contexts[i] = w.ctx //nolint:fatcontext // as above
+	}
+	return w
+}
+
+// end reports the end of a call, once.
+func (w *observedCall) end(err error) {
+	if w.call == nil {
+		return
+	}
+	c := w.call
+	w.call = nil
+	c.Took, c.Err = time.Since(c.Began), err
+	for i := len(w.contexts) - 1; i >= 0; i-- {
+		w.r.protect("EndCall", func() { w.r.obs.call[i].EndCall(w.contexts[i], c) })
+	}
+}
+
+// protect catches a panic of an observer, which would otherwise count as a panic of the handler.
+func (r *reporter) protect(what string, callback func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.log.Error("an observer panicked", "in", what, "panic", v)
+		}
+	}()
+	callback()
+}
+
+// inputs implements [observe.Events].
+type inputs []Input
+
+func (l inputs) Len() int { return len(l) }
+
+func (l inputs) Message(i int) *idemtype.Message { return l[i].Message }
+
+func (l inputs) Key(i int) dedup.Key { return l[i].Key }
+
+func (l inputs) Attempt(i int) int { return l[i].Attempt }

@@ -3,11 +3,13 @@ package engine
 import (
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
 	"github.com/idem-go/idem/internal/safetext"
+	"github.com/idem-go/idem/observe"
 )
 
 // reporter writes the log and calls the observers.
@@ -51,4 +53,133 @@ func messageAttrs(m *idemtype.Message, k dedup.Key) []any {
 		attrs = append(attrs, "key", k.String())
 	}
 	return attrs
+}
+
+// observers are the hooks of a processor, sorted once.
+type observers struct {
+	handled    []observe.HandledObserver
+	duplicate  []observe.DuplicateObserver
+	deadLetter []observe.DeadLetterObserver
+	retry      []observe.RetryObserver
+	skipped    []observe.SkippedObserver
+	claim      []observe.ClaimObserver
+	store      []observe.StoreObserver
+	stall      []observe.StallObserver
+	claimGroup []observe.ClaimGroupObserver
+	call       []observe.CallObserver
+	storeCall  []observe.StoreCallObserver
+	settled    []observe.SettledObserver
+	lost       []observe.LostObserver
+	conflict   []observe.ConflictObserver
+}
+
+func pick[O any](list []O, o observe.Observer) []O {
+	if hook, ok := o.(O); ok {
+		return append(list, hook)
+	}
+	return list
+}
+
+// add sorts o in and reports whether it implements anything.
+func (s *observers) add(o observe.Observer) bool {
+	before := s.count()
+	s.handled = pick(s.handled, o)
+	s.duplicate = pick(s.duplicate, o)
+	s.deadLetter = pick(s.deadLetter, o)
+	s.retry = pick(s.retry, o)
+	s.skipped = pick(s.skipped, o)
+	s.claim = pick(s.claim, o)
+	s.store = pick(s.store, o)
+	s.stall = pick(s.stall, o)
+	s.claimGroup = pick(s.claimGroup, o)
+	s.call = pick(s.call, o)
+	s.storeCall = pick(s.storeCall, o)
+	s.settled = pick(s.settled, o)
+	s.lost = pick(s.lost, o)
+	s.conflict = pick(s.conflict, o)
+	return s.count() > before
+}
+
+func (s *observers) count() int {
+	return len(
+		s.handled,
+	) + len(
+		s.duplicate,
+	) + len(
+		s.deadLetter,
+	) + len(
+		s.retry,
+	) + len(
+		s.skipped,
+	) + len(
+		s.claim,
+	) +
+		len(
+			s.store,
+		) + len(
+		s.stall,
+	) + len(
+		s.claimGroup,
+	) + len(
+		s.call,
+	) + len(
+		s.storeCall,
+	) + len(
+		s.settled,
+	) + len(
+		s.lost,
+	) + len(
+		s.conflict,
+	)
+}
+
+// unhandled counts the recent events without a handler, and has the types that were logged.
+type unhandled struct {
+	mu    sync.Mutex
+	ring  [unhandledWindow]bool
+	next  int
+	seen  int
+	count int
+	types map[string]struct{}
+}
+
+const (
+	unhandledWindow = 1000
+	unhandledTypes  = 1000
+)
+
+// first reports whether typ was never logged. After a thousand types no more are logged, so that a
+// producer cannot fill the memory.
+func (u *unhandled) first(typ string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, known := u.types[typ]; known || len(u.types) >= unhandledTypes {
+		return false
+	}
+	if u.types == nil {
+		u.types = make(map[string]struct{})
+	}
+	u.types[typ] = struct{}{}
+	return true
+}
+
+func (u *unhandled) note(skipped bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ring[u.next] {
+		u.count--
+	}
+	if skipped {
+		u.count++
+	}
+	u.ring[u.next] = skipped
+	u.next = (u.next + 1) % unhandledWindow
+	u.seen = min(u.seen+1, unhandledWindow)
+}
+
+// mostSkipped reports whether more than half of a full window was skipped.
+func (u *unhandled) mostSkipped() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.seen == unhandledWindow && u.count > unhandledWindow/2
 }

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
 
 	"github.com/idem-go/idem/idemtype"
 	"github.com/idem-go/idem/internal/identity"
@@ -57,6 +59,12 @@ func (r *routes) add(b *bound) (first *Handler) {
 
 func (b *bound) source() *TypeSource { return b.Settings.Source }
 
+// ungrouped reports whether a handler shares groups with no other handler. It has limits, or it
+// runs at most once and the claims must not wait for other handlers.
+func (b *bound) ungrouped() bool {
+	return b.limits != nil || b.tx == nil && b.Batch && b.Uncertain == idemtype.DeadLetterUncertain
+}
+
 // find returns the handler of m, or the type without a handler. A source with contradictory types
 // is an error, unless another source leads to a handler.
 func (r *routes) find(m *idemtype.Message) (b *bound, typ string, err error) {
@@ -81,8 +89,49 @@ func (r *routes) find(m *idemtype.Message) (b *bound, typ string, err error) {
 	return nil, typ, err
 }
 
-// ungrouped reports whether a handler shares groups with no other handler. It has limits, or it
-// runs at most once and the claims must not wait for other handlers.
-func (b *bound) ungrouped() bool {
-	return b.limits != nil || b.tx == nil && b.Batch && b.Uncertain == idemtype.DeadLetterUncertain
+// conflictLog limits the log lines and the notes in the store about conflicts of one handler.
+type conflictLog struct {
+	mu       sync.Mutex
+	next     time.Time // of the log
+	skipped  int       // since the last line
+	nextNote time.Time // in the store
+}
+
+// conflictLogEvery is the shortest interval between two log lines of one handler.
+const conflictLogEvery = time.Minute
+
+// conflictNoteEvery is the shortest interval between two notes of one handler. A producer whose
+// copies all differ then costs a hundredth of the time.
+const conflictNoteEvery = 100 * time.Millisecond
+
+// admitNote reports whether a conflict may be noted in the store now.
+func (l *conflictLog) admitNote(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.nextNote) {
+		return false
+	}
+	l.nextNote = now.Add(conflictNoteEvery)
+	return true
+}
+
+// noteFailed stops notes for a while, because a failed note takes a second.
+func (l *conflictLog) noteFailed(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nextNote = now.Add(conflictLogEvery)
+}
+
+// admit reports whether a line may be logged now, and the number of lines that were left out
+// before.
+func (l *conflictLog) admit(now time.Time) (leftOut int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.next) {
+		l.skipped++
+		return 0, false
+	}
+	leftOut, l.skipped = l.skipped, 0
+	l.next = now.Add(conflictLogEvery)
+	return leftOut, true
 }

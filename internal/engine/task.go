@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -178,4 +179,41 @@ func (t *task) stopRenewal() {
 		t.held.Stop(t.heldAt)
 		t.held = nil
 	}
+}
+
+// formerKey returns the key of a copy, if the event has another key now. Headers of copies count
+// only in topics of the group, and never reach another scope.
+func (t *task) formerKey() (dedup.Key, bool) {
+	c := t.copied
+	if c == nil || c.topic == "" || t.shadow || c.Position == (dedup.Position{}) {
+		return dedup.Key{}, false
+	}
+	return c.Key, c.Key.ID != "" && c.Key != t.request.Key && c.Key.Scope == t.request.Key.Scope &&
+		c.Key.Validate() == nil
+}
+
+// afford waits until the event may be run again.
+func (t *task) afford(ctx context.Context) error {
+	wait := t.route.budget.Spend()
+	if wait <= 0 {
+		return nil
+	}
+	tooMany := fmt.Errorf("%w: too many retries of %q", dedup.ErrUnavailable, t.route.Type)
+	if t.budget.left != idemtype.Forever && wait > t.budget.left {
+		if t.request.Position.Retry > 0 { // it will ask again
+			t.route.budget.Refund()
+		}
+		return &idemtype.WaitError{Err: tooMany, After: wait}
+	}
+	began := time.Now()
+	defer func() { t.excludeWait(time.Since(began)) }()
+	return t.budget.wait(ctx, wait, tooMany)
+}
+
+// limit is how many events may share a transaction with this one.
+func (t *task) limit() *throttle.AdaptiveLimit {
+	if t.deferred != nil {
+		return &t.route.deferredLimit
+	}
+	return &t.route.txLimit
 }
