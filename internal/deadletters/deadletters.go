@@ -1,10 +1,9 @@
-// Package deadletters works on the dead letters of a consumer group: it finds them, says what became of their events, and lets
-// those events run again. It prints nothing and asks nobody: the operator's command and the ops page do.
+// Package deadletters lists the dead letters of a consumer group, finds the state of their events
+// in the stores, and replays them. The package prints no output and asks no person; the command and
+// the ops page do.
 //
-// Kafka has no index, so everything reads a dead-letter topic from one end to the other (rule 34). What became of an event is
-// what the stores say: dead letters stay in their topic when they are replayed.
-//
-// The functions may be called concurrently with each other, also on one [Queue].
+// Kafka has no index, so each function reads a dead-letter topic from begin to end (rule 34). The
+// stores have the state of the events: a replayed dead letter stays in its topic.
 package deadletters
 
 import (
@@ -25,32 +24,34 @@ import (
 type NamedStore struct {
 	// Name is for people, and holds no credentials.
 	Name string
-	// Store must be a [dedup.Operator]. Events that are deferred in it are found if it is a [dedup.Deferrer].
+	// Store must be a [dedup.Operator]. If Store is also a [dedup.Deferrer], its deferred events
+	// are found.
 	Store dedup.Store
 }
 
-// Operator is what every store here can do.
+// Operator returns the store as a [dedup.Operator].
 func (l *NamedStore) Operator() dedup.Operator { return l.Store.(dedup.Operator) }
 
-// Config says whose dead letters are meant. Client and Topic are needed; Group, Scope and Stores too for all that asks what
-// became of events: Plan, Replay, Survey, Judge and EachJudged.
+// Config names a dead-letter topic. Client and Topic are required. Functions that need the state of
+// events also require Group, Scope and Stores: Plan, Replay, Survey, Judge and EachJudged.
 type Config struct {
 	// Client must live as long as the [Queue].
 	Client sarama.Client
-	// Topic is the dead-letter topic, [deadletter.Topic](group)(source) unless the group gave it another name.
+	// Topic is the dead-letter topic, by default [deadletter.Topic](group)(source).
 	Topic string
-	// Source is the topic that the records of the dead letters must come from. Empty: any. Others are never replayed (G-03).
+	// Source is the topic of the original records. Dead letters of other topics are never replayed
+	// (G-03). Empty: any topic.
 	Source string
-	// Group is whose dead letters they must be; its retry topics take the copies.
+	// Group is the group of the dead letters. Copies go to its retry topics.
 	Group string
 	// Scope is that of the events. It has no default: the scope of most groups is their name.
 	Scope string
-	// Stores are asked in their order. The first one remembers what was replayed without identity.
+	// Stores are asked in order. The first one remembers replayed dead letters without identity.
 	Stores []NamedStore
 }
 
-// Queue is a dead-letter topic as far as it reached when it was opened: what is written later is not seen. It holds nothing
-// that must be closed. Open a new one for each thing to be done.
+// Queue is a dead-letter topic up to its end at the time of Open. Later records are not read. A
+// Queue needs no Close. Open a new one for each operation.
 type Queue struct {
 	Config
 	spans []kafkalog.Span
@@ -60,18 +61,18 @@ type Queue struct {
 var (
 	// ErrNoTopic is that there is no dead-letter topic of the name.
 	ErrNoTopic = errors.New("there is no topic")
-	// ErrNoRecord is that there is no record at a place, or none any more.
+	// ErrNoRecord means that a place has no record, or no longer one.
 	ErrNoRecord = errors.New("there is no record")
 	// ErrNoOperator is that a store cannot be looked into.
 	ErrNoOperator = errors.New("cannot be looked into")
-	// ErrNoRetryTopic is that a copy has nowhere to go, since the retry topic of its source topic does not exist.
+	// ErrNoRetryTopic means that the retry topic for a copy does not exist.
 	ErrNoRetryTopic = errors.New("there is no topic")
 	// ErrTooMany is that dead letters are of more than [MaxEvents] events.
 	ErrTooMany = fmt.Errorf("more than %d events", MaxEvents)
 )
 
-// Open looks how far the topic reaches. The error matches [ErrNoTopic] if it does not exist, and [ErrNoOperator] if a store
-// is of no use here. Whether the stores can be reached is not tried.
+// Open reads the end of the topic. The error matches [ErrNoTopic] if the topic does not exist, and
+// [ErrNoOperator] if a store has no operator. Open does not try to reach the stores.
 func Open(cfg Config) (*Queue, error) {
 	for _, l := range cfg.Stores {
 		if _, ok := l.Store.(dedup.Operator); !ok {
@@ -88,7 +89,7 @@ func Open(cfg Config) (*Queue, error) {
 	return &Queue{Config: cfg, spans: spans}, nil
 }
 
-// TopicsOf returns the dead-letter topics of a group that there are now and that have their default names, sorted.
+// TopicsOf returns the existing dead-letter topics of a group with default names, sorted.
 func TopicsOf(client sarama.Client, group string) ([]string, error) {
 	all, err := kafkalog.Topics(client)
 	if err != nil {
@@ -97,8 +98,9 @@ func TopicsOf(client sarama.Client, group string) ([]string, error) {
 	return topicsOf(all, group), nil
 }
 
-// topicsOf returns the names among all that are of the group's dead-letter topics. "orders.eu.billing.dlq" may be billing's for the topic
-// orders.eu, or eu.billing's for the topic orders: it is the one whose source there is, and ours if there is neither.
+// topicsOf returns the dead-letter topics of the group among all topics. "orders.eu.billing.dlq"
+// can belong to billing for the topic orders.eu, or to eu.billing for the topic orders. The
+// existing source topic decides; without one, the topic belongs to the group.
 func topicsOf(all []string, group string) (ours []string) {
 	exists := func(source string) bool { return slices.Contains(all, source) }
 	for _, t := range all {
@@ -121,7 +123,11 @@ func topicsOf(all []string, group string) (ours []string) {
 func (q *Queue) Spans() []kafkalog.Span { return slices.Clone(q.spans) }
 
 // Only returns the queue of some of those spans.
-func (q *Queue) Only(spans ...kafkalog.Span) *Queue { return &Queue{Config: q.Config, spans: spans} }
+func (q *Queue) Only(
+	spans ...kafkalog.Span,
+) *Queue {
+	return &Queue{Config: q.Config, spans: spans}
+}
 
 // Size is how many records there may be: some of them may be gone, or no records.
 func (q *Queue) Size() (n int64) {
@@ -131,13 +137,17 @@ func (q *Queue) Size() (n int64) {
 	return n
 }
 
-// List calls yield with what f chooses, partition after partition, until it returns false. scanned counts the records that
-// were read, chosen or not. The end of ctx ends it with an error; what yield was given stands.
-func (q *Queue) List(ctx context.Context, f Filter, yield func(*Found) (bool, error)) (scanned int, err error) {
+// List calls yield with the records that f chooses, partition after partition, until yield returns
+// false. scanned is the number of records that were read. The end of ctx is an error; earlier calls
+// of yield remain valid.
+func (q *Queue) List(
+	ctx context.Context, f Filter, yield func(*Found) (bool, error),
+) (scanned int, err error) {
 	return scan(ctx, q.Client, f.narrow(q.spans), chosenBy(f, yield))
 }
 
-// Get returns the record at a place, which need not be a dead letter. The error matches [ErrNoRecord] if there is none.
+// Get returns the record at a place, which need not be a dead letter. The error matches
+// [ErrNoRecord] without a record.
 func (q *Queue) Get(ctx context.Context, at Place) (*Found, error) {
 	f := Filter{At: []Place{at}}
 	var l *Found

@@ -8,30 +8,33 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Discard says which dead letters are given up for good, and why.
+// Discard chooses dead letters to give up for good, with the reason.
 type Discard struct {
 	// Filter chooses the dead letters, and records that are no dead letters.
 	Filter Filter
 	// Reason is kept in the store. Required.
 	Reason string
-	// Each is called with what became of each, if it is not nil, one after the other.
+	// Each, if not nil, is called with the result for each dead letter, one after the other.
 	Each func(Discarded)
 }
 
-// Discarded is what became of a dead letter.
+// Discarded is the result for one dead letter.
 type Discarded struct {
 	// Row has the verdict by which it was discarded or left alone.
 	Row
-	// Done says that it was discarded. Else Note says why not.
+	// Done reports that the dead letter was discarded. Otherwise Note has the reason.
 	Done bool
 }
 
 // ErrReason is that no reason was given.
 var ErrReason = errors.New("a reason is needed")
 
-// Discard gives dead letters up for good: no replay takes them, and a purge may delete them. The event of a dead letter that the store knows
-// as dead is given up with it: no delivery of it runs. Where the store knows no event, nothing is said of the event ID: a good copy may still
-// come. What was handled or discarded before, what somebody works on, and what blocks its queue is left alone. May be repeated.
+// Discard gives dead letters up for good: no replay takes them, and a purge may delete them. An
+// event that the store knows as dead is discarded too, so that no delivery of it runs. An event
+// that the store does not know is not changed, because a good copy may still come.
+//
+// Events that are handled, discarded, in flight, or at the head of a blocked queue stay unchanged.
+// Discard may be repeated.
 func (q *Queue) Discard(ctx context.Context, what Discard) (done int, err error) {
 	if what.Reason == "" {
 		return 0, ErrReason
@@ -72,7 +75,7 @@ func (q *Queue) discard(ctx context.Context, j *Judged, reason string) (Discarde
 		return d, nil
 	case SeenDead, SeenReopened:
 		key, store = j.DeadLetter.Key, j.store
-	default: // the store knows no event, or nothing of this one
+	default: // the store has no record of the event
 	}
 	err := store.Operator().Discard(ctx, key, deadLetterMemory, reason)
 	if errors.Is(err, dedup.ErrSettled) { // meanwhile

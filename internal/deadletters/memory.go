@@ -10,8 +10,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file says what the first store remembers of dead letters themselves. The store knows events by their keys, and a dead letter may
-// have none; the store also knows nothing of an event that was published again and failed before it was claimed.
+// This file lets the first store remember dead letters without a record of their event: those
+// without identity, and events that were published again and failed before a claim.
 
 // memoryType is the event type of these records.
 const memoryType = "idem.letter"
@@ -28,18 +28,24 @@ func memoryKey(scope string, parts ...string) dedup.Key {
 }
 
 func originParts(l *deadletter.Event) []string {
-	return []string{l.Message.Topic, strconv.Itoa(int(l.Message.Partition)), strconv.FormatInt(l.Message.Offset, 10)}
+	return []string{
+		l.Message.Topic, strconv.Itoa(int(l.Message.Partition)),
+		strconv.FormatInt(l.Message.Offset, 10),
+	}
 }
 
-// letterKey is by which the store remembers that a dead letter without identity was published again (T-10): where its record came from, and
-// when it failed. Without the time, a dead letter that came back because its handler was not mended yet would count as replayed, never be
-// replayed again, and be purged.
+// deadLetterKey is the key of a dead letter without identity that was published again (T-10): the
+// place of its record and the time of its failure. Without the time, a dead letter that came back
+// would count as replayed and would be purged.
 func deadLetterKey(scope string, l *deadletter.Event) dedup.Key {
-	return memoryKey(scope, append(originParts(l), strconv.FormatInt(l.LastFailure.UnixMilli(), 10))...)
+	return memoryKey(
+		scope,
+		append(originParts(l), strconv.FormatInt(l.LastFailure.UnixMilli(), 10))...)
 }
 
-// replayKeys are by which the store counts how often a record was published again without being reopened: one key for each time, up to
-// [MaxGenerations]. The time of failure of the dead letter is kept with it, so that a replay that is repeated counts once.
+// replayKeys are the keys that count how often a record was published again without being reopened,
+// up to [MaxGenerations]. They contain the time of the failure, so that a repeated replay counts
+// once.
 func replayKeys(scope string, l *deadletter.Event) (keys [MaxGenerations]dedup.Key) {
 	for i := range keys {
 		keys[i] = memoryKey(scope, append(originParts(l), "replay", strconv.Itoa(i+1))...)
@@ -47,13 +53,17 @@ func replayKeys(scope string, l *deadletter.Event) (keys [MaxGenerations]dedup.K
 	return keys
 }
 
-// discardKey is by which the store remembers that a person has discarded a record of the dead-letter topic. It names the place of the
+// discardKey is the key of a record that a person has discarded. It contains the place of the
 // record, which no header can forge.
 func (q *Queue) discardKey(at Place) dedup.Key {
-	return memoryKey(q.Scope, "discarded", "record", q.Topic, strconv.Itoa(int(at.Partition)), strconv.FormatInt(at.Offset, 10))
+	return memoryKey(
+		q.Scope, "discarded", "record", q.Topic, strconv.Itoa(int(at.Partition)),
+		strconv.FormatInt(at.Offset, 10),
+	)
 }
 
-// replays is how often a record was published again without being reopened, and the key for one more, if that is not counted yet.
+// replays returns how often a record was published again without being reopened, and the key for
+// the next time.
 func (q *Queue) replays(l *Found, found map[dedup.Key][]known) (times int, next dedup.Key) {
 	for _, key := range replayKeys(q.Scope, l.DeadLetter) {
 		records := found[key]

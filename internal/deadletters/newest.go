@@ -11,15 +11,15 @@ import (
 
 // Page is the newest part of a list.
 type Page struct {
-	// Rows are what the filter chose, the newest first.
+	// Rows has the chosen dead letters, the newest first.
 	Rows []Row
 	// Scanned counts the records that were read.
 	Scanned int
-	// More says that not all was read: older dead letters may match.
+	// More reports that older dead letters may match.
 	More bool
 }
 
-// DefaultPage is how many rows a [Page] has at most if nothing else is said.
+// DefaultPage is the default limit of rows of a [Page].
 const DefaultPage = 100
 
 // The parts of a partition that are read at a time grow: most filters find little.
@@ -28,9 +28,10 @@ const (
 	largePart = 8192
 )
 
-// Newest returns what f chooses, the dead letters that were written last first, at most limit of them ([DefaultPage] if it is zero or
-// less). It reads the partitions backwards, part by part, so that the first page of a long topic does not take as long as the
-// whole. When ctx ends, what was found so far is returned with the error, and is the newest of each partition.
+// Newest returns the newest dead letters that f chooses, at most limit of them. A limit of zero or
+// less means [DefaultPage]. Newest reads the partitions backwards, so that the first page of a long
+// topic comes quickly. When ctx ends, the result has the newest dead letters that were found, with
+// the error.
 func (q *Queue) Newest(ctx context.Context, f Filter, limit int) (Page, error) {
 	if limit <= 0 {
 		limit = DefaultPage
@@ -51,7 +52,7 @@ func (q *Queue) Newest(ctx context.Context, f Filter, limit int) (Page, error) {
 	return page, err
 }
 
-// tail is what was not read yet of a span, whose end comes closer.
+// tail is the unread part of a span. Its end moves towards its begin.
 type tail struct {
 	kafkalog.Span
 	part  int64
@@ -93,18 +94,26 @@ func (n *newest) read(ctx context.Context) error {
 	return nil
 }
 
-// readPart reads what is before the end of t. What it finds counts only if it was read to the end: else there would be a gap.
+// readPart reads the last part of t. The result counts only if the part was read completely, so
+// that no gap remains.
 func (n *newest) readPart(ctx context.Context, t *tail) error {
 	part := t.Span
 	part.Begin = max(t.Begin, t.End-t.part)
 	before := len(n.found)
-	scanned, err := scan(ctx, n.q.Client, []kafkalog.Span{part}, chosenBy(n.f, func(l *Found) (bool, error) {
-		n.found = append(n.found, dated{l.Record.Time, l.Place, l.Row()})
-		if len(n.found) >= before+2*n.limit { // rows may be large: no more is kept than may be shown
-			n.found, n.cut = slices.Delete(n.found, before, before+n.limit), true
-		}
-		return true, nil
-	}))
+	scanned, err := scan(
+		ctx,
+		n.q.Client,
+		[]kafkalog.Span{part},
+		chosenBy(n.f, func(l *Found) (bool, error) {
+			n.found = append(n.found, dated{l.Record.Time, l.Place, l.Row()})
+			if len(
+				n.found,
+			) >= before+2*n.limit { // rows may be large: no more is kept than may be shown
+				n.found, n.cut = slices.Delete(n.found, before, before+n.limit), true
+			}
+			return true, nil
+		}),
+	)
 	n.scanned += scanned
 	if err != nil {
 		n.found = n.found[:before]
@@ -122,7 +131,10 @@ func (n *newest) readPart(ctx context.Context, t *tail) error {
 // sort keeps the newest.
 func (n *newest) sort() {
 	slices.SortFunc(n.found, func(a, b dated) int {
-		return cmp.Or(b.at.Compare(a.at), cmp.Compare(a.place.Partition, b.place.Partition), cmp.Compare(b.place.Offset, a.place.Offset))
+		return cmp.Or(
+			b.at.Compare(a.at), cmp.Compare(a.place.Partition, b.place.Partition),
+			cmp.Compare(b.place.Offset, a.place.Offset),
+		)
 	})
 	if len(n.found) > n.limit {
 		n.found, n.cut = n.found[:n.limit], true

@@ -7,28 +7,31 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// Plan says what a replay would do.
+// Plan is a preview of a replay.
 type Plan struct {
 	// Rows are the dead letters that the filter chose, in order, with their verdicts.
 	Rows []Row
-	// More says that there are others, which were not judged.
+	// More reports that other dead letters were not judged.
 	More bool
 	// Counts are the verdicts of Rows.
 	Counts map[Verdict]int
 	// Scanned counts the records that were read, Matched the dead letters that the filter chooses.
 	Scanned, Matched int
-	// RetryTopics would take the copies, Missing are those of them that do not exist: copies have nowhere to go without them.
+	// RetryTopics would get the copies. Missing are those of them that do not exist.
 	RetryTopics, Missing []string
 }
 
-// Plan asks the stores about what f chooses, the first limit of it (zero or less: all), and says what a replay would do.
-// Nothing is changed. It reads the topic twice, see [Queue.Survey].
+// Plan asks the stores about the dead letters that f chooses, and returns a preview of a replay
+// without a change. A limit of zero or less means all. Plan reads the topic twice, see
+// [Queue.Survey].
 func (q *Queue) Plan(ctx context.Context, f Filter, dec Decisions, limit int) (*Plan, error) {
 	s, err := q.Survey(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Counts: make(map[Verdict]int), Matched: s.Matched, RetryTopics: s.RetryTopics(q.Group)}
+	p := &Plan{
+		Counts: make(map[Verdict]int), Matched: s.Matched, RetryTopics: s.RetryTopics(q.Group),
+	}
 	if p.Missing, err = q.missing(p.RetryTopics); err != nil {
 		return nil, err
 	}
@@ -65,9 +68,12 @@ func (q *Queue) missing(topics []string) (missing []string, err error) {
 // judgeBatch is how many dead letters the stores are asked about at a time.
 const judgeBatch = 100
 
-// EachJudged calls yield with what f chooses and its verdict, partition after partition, until it returns false. It asks the
-// stores about many dead letters in one round trip, so that a verdict may be some dead letters old. s and dec are as for [Queue.Judge].
-func (q *Queue) EachJudged(ctx context.Context, f Filter, s *Survey, dec Decisions, yield func(*Judged) (bool, error)) (scanned int, err error) {
+// EachJudged calls yield with each chosen dead letter and its verdict, partition after partition,
+// until yield returns false. One round trip asks for many dead letters, so a verdict may be
+// slightly old. s and dec are those of [Queue.Judge].
+func (q *Queue) EachJudged(
+	ctx context.Context, f Filter, s *Survey, dec Decisions, yield func(*Judged) (bool, error),
+) (scanned int, err error) {
 	var batch []*Found
 	flush := func() (bool, error) {
 		all, err := q.Judge(ctx, s, dec, batch...)

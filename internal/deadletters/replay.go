@@ -12,36 +12,39 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// Replay says what is replayed, and how.
+// Replay chooses dead letters to replay.
 type Replay struct {
-	// Producer publishes the copies. It must not return before they are safe.
+	// Producer publishes the copies. It returns after their acknowledgement.
 	Producer idem.Producer
 	// Filter chooses the dead letters.
 	Filter    Filter
 	Decisions Decisions
-	// Rate is how many are replayed a second at most, Limit how many in all. Zero or less: no limit.
+	// Rate limits the replays per second, Limit the replays in all. Zero or less: no limit.
 	Rate  float64
 	Limit int
-	// Survey is what [Queue.Survey] found out with the same filter. Nil: it is made.
+	// Survey is the result of [Queue.Survey] for the same filter. If Survey is nil, Replay makes
+	// one.
 	Survey *Survey
-	// Each is called with what became of each dead letter, if it is not nil, one after the other.
+	// Each, if not nil, is called with the result for each dead letter, one after the other.
 	Each func(Done)
-	// Audit is called once at the end, if it is not nil, with what is to be put on record: topic, group, outcome, replayed and
-	// verdicts. It is called after errors and interruptions too, but not if a survey failed: nothing was done then.
+	// Audit, if not nil, is called once at the end with the fields for the audit log: topic, group,
+	// outcome, replayed and verdicts. Audit is also called after an error or an interruption, but
+	// not if the survey failed.
 	Audit func(fields map[string]any)
 }
 
-// Done is what became of a dead letter.
+// Done is the result for one dead letter.
 type Done struct {
 	// Row has the verdict by which it was replayed or left alone.
 	Row
-	// Replayed says that its event was published, or reopened in its queue.
+	// Replayed reports that the event was published, or reopened in its queue.
 	Replayed bool
-	// Err ended the replay at this dead letter. It may have been published all the same: the next replay does what is left to be done.
+	// Err ended the replay at this dead letter. The copy may have been published nevertheless. The
+	// next replay finishes the rest.
 	Err error
 }
 
-// Result is what a replay did.
+// Result is the result of a replay.
 type Result struct {
 	Topic     string          `json:"topic"`
 	Group     string          `json:"group"`
@@ -52,17 +55,17 @@ type Result struct {
 	Outcome   string          `json:"outcome"` // of [OutcomeOf]
 }
 
-// Attention is a dead letter that was not replayed and will not be until somebody does something about it.
+// Attention is a dead letter that was not replayed and needs the decision of a person.
 type Attention struct {
 	Record  string  `json:"record"`
 	Verdict Verdict `json:"verdict"`
 	Note    string  `json:"note"`
 }
 
-// maxAttention bounds what is kept of them; all are counted.
+// maxAttention limits the listed ones; all are counted.
 const maxAttention = 100
 
-// NoResult is that of a replay that found nothing to replay among the records that were scanned.
+// NoResult is the result of a replay that found no dead letter to replay.
 func (q *Queue) NoResult(scanned int) Result {
 	return Result{
 		Topic: q.Topic, Group: q.Group, Scanned: scanned, Verdicts: map[Verdict]int{}, Attention: []Attention{}, Outcome: OutcomeDone,
@@ -79,16 +82,18 @@ type replayer struct {
 	result  Result
 }
 
-// Replay reopens the event of each dead letter in its store, then publishes a copy of the dead letter to the group's own retry topic,
-// which no other group reads. It may be interrupted by ctx, or die, and be repeated: an event that was reopened keeps its
-// position until a copy runs, and the store lets one copy of a position run. What was handled is left alone. What was begun
-// with one dead letter is finished, in at most a minute, before ctx ends it.
+// Replay reopens the event of each dead letter in its store, then publishes a copy of the dead
+// letter to the group's own retry topic, which no other group reads. It may be interrupted by ctx,
+// or die, and be repeated: an event that was reopened keeps its position until a copy runs, and the
+// store lets one copy of a position run. What was handled is left alone. What was begun with one
+// dead letter is finished, in at most a minute, before ctx ends it.
 //
-// Two replays at the same time do no harm to events with an identity. Dead letters without one are published by both: let one run
-// at a time.
+// Two replays at the same time do no harm to events with an identity. Dead letters without one are
+// published by both: let one run at a time.
 //
-// An error that matches [ErrNoRetryTopic] says that copies had nowhere to go; what could be replayed was. Any other error ends
-// the replay where it is. The result is there with an error too, and says by its outcome whether ctx ended it.
+// An error that matches [ErrNoRetryTopic] says that copies had nowhere to go; what could be
+// replayed was. Any other error ends the replay where it is. The result is there with an error too,
+// and says by its outcome whether ctx ended it.
 func (q *Queue) Replay(ctx context.Context, what Replay) (Result, error) {
 	r := &replayer{q: q, what: what, topics: make(map[string]error), result: q.NoResult(0)}
 	if r.what.Survey == nil {
@@ -125,8 +130,8 @@ const (
 	OutcomeFailed      = "failed"
 )
 
-// OutcomeOf is the word for what came of something that ctx could interrupt: done without an error, interrupted if ctx has
-// ended, else failed.
+// OutcomeOf returns "done" without an error, "interrupted" if ctx has ended, and "failed"
+// otherwise.
 func OutcomeOf(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
@@ -143,7 +148,7 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 	for try := 1; ; try++ {
 		all, err := r.q.Judge(ctx, r.what.Survey, r.what.Decisions, l)
 		switch {
-		case err != nil && ctx.Err() != nil: // nothing was begun with this one
+		case err != nil && ctx.Err() != nil: // this dead letter was not begun
 			return err
 		case err != nil:
 			return r.failed(Judged{Found: l}, err)
@@ -161,14 +166,17 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 		}
 		err = r.do(ctx, j)
 		switch {
-		case errors.Is(err, dedup.ErrNotDead) && try < 5: // somebody was quicker
+		case errors.Is(err, dedup.ErrNotDead) && try < 5: // another replay was faster
 			continue
 		case errors.Is(err, ErrNoRetryTopic): // others go on: the dead letter may be anybody's (G-03)
 			j.Verdict, j.Note, r.missing = SeenNoTopic, err.Error(), err
 			r.skipped(j)
 			return nil
 		case errors.Is(err, idem.ErrTooLarge):
-			j.Verdict, j.Note = SeenTooLarge, fmt.Sprintf("raise max.message.bytes of %s and replay again: %v", deadletter.RetryTopic(l.DeadLetter.Message.Topic, r.q.Group, 0), err)
+			j.Verdict, j.Note = SeenTooLarge, fmt.Sprintf(
+				"raise max.message.bytes of %s and replay again: %v",
+				deadletter.RetryTopic(l.DeadLetter.Message.Topic, r.q.Group, 0), err,
+			)
 			r.skipped(j)
 			return nil
 		case err != nil:
@@ -197,7 +205,9 @@ func (r *replayer) pace(ctx context.Context) error {
 	if r.what.Rate <= 0 {
 		return ctx.Err()
 	}
-	due := r.began.Add(time.Duration(float64(r.result.Replayed) / r.what.Rate * float64(time.Second)))
+	due := r.began.Add(
+		time.Duration(float64(r.result.Replayed) / r.what.Rate * float64(time.Second)),
+	)
 	return wait(ctx, time.Until(due))
 }
 
@@ -207,19 +217,31 @@ func (r *replayer) skipped(j *Judged) {
 	row.Action = ActSkip.String()
 	r.tell(Done{Row: row})
 	switch j.Verdict {
-	case SeenOther, SeenOmitted, SeenOften, SeenTooOld, SeenForeign, SeenGroup, SeenScope, SeenStray, SeenNoTopic, SeenTooLarge, SeenConflict:
+	case SeenOther,
+		SeenOmitted,
+		SeenOften,
+		SeenTooOld,
+		SeenForeign,
+		SeenGroup,
+		SeenScope,
+		SeenStray,
+		SeenNoTopic,
+		SeenTooLarge,
+		SeenConflict:
 		if len(r.result.Attention) < maxAttention {
-			r.result.Attention = append(r.result.Attention, Attention{j.Place.String(), j.Verdict, j.Note})
+			r.result.Attention = append(
+				r.result.Attention, Attention{j.Place.String(), j.Verdict, j.Note},
+			)
 		}
 	default: // as it should be
 	}
 }
 
-// stepTimeout bounds what is done for one dead letter. What was begun is finished, whoever interrupts.
+// stepTimeout limits the replay of one dead letter. An interruption does not cancel a begun one.
 const stepTimeout = time.Minute
 
-// do is the replay of one dead letter: first the store, then Kafka, then what says that it was done. Whoever dies in between has
-// left the event open at a position that the next replay is given again.
+// do replays one dead letter: first the store, then Kafka, then the record of the replay. After a
+// crash in between, the event stays open at a position that the next replay gets again.
 func (r *replayer) do(ctx context.Context, j *Judged) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
 	defer cancel()
@@ -259,13 +281,15 @@ func (r *replayer) reopen(ctx context.Context, j *Judged) (dedup.Position, error
 	return j.store.Operator().Reopen(ctx, j.DeadLetter.Key)
 }
 
-// unblock lets the owner of the partition take the event up again, in the order of its Kafka key. That it was moved
-// already is as good.
+// unblock lets the owner of the partition run the event again, in the order of its Kafka key. An
+// event that was moved already is fine.
 func (r *replayer) unblock(ctx context.Context, j *Judged) error {
 	e := j.deferred
 	position, err := r.reopen(ctx, j)
 	if errors.Is(err, dedup.ErrNotDead) && j.recordless {
-		position, err = dedup.Position{Generation: max(e.Position.Generation, j.DeadLetter.Position.Generation) + 1}, nil
+		position, err = dedup.Position{
+			Generation: max(e.Position.Generation, j.DeadLetter.Position.Generation) + 1,
+		}, nil
 	}
 	if err != nil {
 		return err
@@ -290,10 +314,15 @@ func (r *replayer) haveTopic(topic string) error {
 	return err
 }
 
-// NoRetryTopic is the error that matches [ErrNoRetryTopic] and says what to do about it.
+// NoRetryTopic returns an error with advice that matches [ErrNoRetryTopic].
 func NoRetryTopic(topic string) error {
-	return fmt.Errorf("%w %s for copies of dead letters: create it (kafka-topics.sh --create --topic %s --partitions N, "+
-		"with as many partitions as the source topic), or let the consumer create it", ErrNoRetryTopic, topic, topic)
+	return fmt.Errorf(
+		"%w %s for copies of dead letters: create it (kafka-topics.sh --create --topic %s --partitions N, "+
+			"with as many partitions as the source topic), or let the consumer create it",
+		ErrNoRetryTopic,
+		topic,
+		topic,
+	)
 }
 
 // wait sleeps for d, or until ctx ends.

@@ -10,8 +10,9 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// Row is a dead letter in a list, without its value. What producers and handlers wrote is in it as it came: control characters,
-// markup and all (G-04). A dead letter without identity has no Scope; Type and ID are what was found of its event, if anything.
+// Row is a dead letter in a list, without its value. Texts of producers and handlers are unchanged,
+// with control characters and markup (G-04). A dead letter without identity has no Scope; Type and
+// ID are the parts that were found.
 type Row struct {
 	Record     string     `json:"record"` // partition/offset
 	Topic      string     `json:"topic"`
@@ -29,7 +30,7 @@ type Row struct {
 	Omitted    bool       `json:"valueOmitted,omitempty"`
 	Problem    string     `json:"problem,omitempty"` // why it is no dead letter
 
-	Verdict Verdict `json:"verdict,omitempty"` // of a plan or a replay only, as what follows
+	Verdict Verdict `json:"verdict,omitempty"` // of a plan or a replay only, like the following fields
 	Action  string  `json:"action,omitempty"`
 	Note    string  `json:"note,omitempty"`
 }
@@ -66,7 +67,8 @@ type Detail struct {
 	Payload *Bytes    `json:"payload,omitempty"`
 }
 
-// Detail is all of the dead letter. Its value may hold what few should see (G-04), and is in it with payload only.
+// Detail returns all fields of the dead letter, with the value only if payload is true. A value may
+// contain confidential data (G-04).
 func (l *Found) Detail(payload bool) Detail {
 	detail := Detail{Row: l.Row(), Key: BytesOf(l.Record.Key), Size: len(l.Record.Value)}
 	if l.DeadLetter != nil {
@@ -95,7 +97,7 @@ type Bytes struct {
 	Base64 string `json:"base64,omitempty"` // not valid UTF-8
 }
 
-// BytesOf says b, which is not kept, as text, in base64, or as null.
+// BytesOf returns b as text, in base64, or as null. b is not kept.
 func BytesOf(b []byte) Bytes {
 	switch {
 	case b == nil:

@@ -41,20 +41,21 @@ func ParsePlace(text string) (Place, error) {
 	return Place{int32(p), o}, nil
 }
 
-// Filter chooses dead letters. The zero value chooses all, and records that are no dead letters too.
+// Filter chooses dead letters. The zero value chooses all records, also those that are no dead
+// letters.
 type Filter struct {
-	// Scope, Types and ID are those of the event. What could not be decoded has no identity, and is found by the ID that its record has
-	// where all have it by default (idem.StandardID), in whatever scope.
+	// Scope, Types and ID are those of the event. An undecodable record has no identity. The filter
+	// finds it by the ID in the default places (idem.StandardID), in any scope.
 	Scope string
 	Types []string
 	ID    string
 	// Classes are those of the errors.
 	Classes []string
-	// At names records, and is all that is read then. So a replay takes one that is named although other dead letters of its event
-	// have another value: naming it is the decision between them.
+	// At names records; only these are read. Naming a record decides between dead letters of one
+	// event with different values.
 	At []Place
-	// Twins says that naming records is no such decision, as for all rows of a list at once: a dead letter is left alone if another one
-	// of its event differs, named or not. The whole topic is read for that.
+	// Twins turns that decision off, for all rows of a list at once. A dead letter is left alone if
+	// another one of its event differs. The whole topic is read for that.
 	Twins bool
 	// Since and Until bound the time of the last failure: Since <= t < Until.
 	Since, Until time.Time
@@ -66,7 +67,7 @@ type Found struct {
 	// Topic is the dead-letter topic.
 	Topic  string
 	Record *idem.Message
-	// DeadLetter is what the record says, nil if it is not a dead letter, and Err says why not.
+	// DeadLetter is nil if the record is not a dead letter. Err is then the reason.
 	DeadLetter *deadletter.Event
 	Err        error
 }
@@ -79,7 +80,7 @@ func (l *Found) Failed() time.Time {
 	return l.DeadLetter.LastFailure
 }
 
-// sameEvents reports whether f chooses l by nothing but what all dead letters of one event have in common.
+// sameEvents reports whether f chooses l by properties that all dead letters of one event share.
 func (f *Filter) sameEvents(l *Found) bool {
 	if l.DeadLetter == nil {
 		return f.Scope == "" && len(f.Types) == 0 && f.ID == ""
@@ -92,13 +93,14 @@ func (f *Filter) sameEvents(l *Found) bool {
 		(len(f.Types) == 0 || slices.Contains(f.Types, key.Type))
 }
 
-// sameFound is sameEvents of a dead letter without identity, by what was found of its event.
+// sameFound is sameEvents for a dead letter without identity, by the parts that were found.
 func (f *Filter) sameFound(l *deadletter.Event) bool {
-	found := f.Scope == "" && (f.ID == "" || f.ID == l.ID) && (len(f.Types) == 0 || slices.Contains(f.Types, l.Type))
+	found := f.Scope == "" && (f.ID == "" || f.ID == l.ID) &&
+		(len(f.Types) == 0 || slices.Contains(f.Types, l.Type))
 	return found || f.ID != "" && f.carriedBy(l.Message)
 }
 
-// carriedBy reports whether a record without identity says that it is the event.
+// carriedBy reports whether a record without identity carries the chosen ID.
 func (f *Filter) carriedBy(m *idem.Message) bool {
 	id, err := idem.StandardID().Extract(m)
 	if err != nil || id != f.ID {
@@ -115,7 +117,8 @@ func (f *Filter) match(l *Found) bool {
 	if !f.sameEvents(l) {
 		return false
 	}
-	if len(f.Classes) > 0 && (l.DeadLetter == nil || !slices.Contains(f.Classes, string(l.DeadLetter.Class))) {
+	if len(f.Classes) > 0 &&
+		(l.DeadLetter == nil || !slices.Contains(f.Classes, string(l.DeadLetter.Class))) {
 		return false
 	}
 	if len(f.At) > 0 && !slices.Contains(f.At, l.Place) {
@@ -134,20 +137,33 @@ func (f *Filter) narrow(spans []kafkalog.Span) []kafkalog.Span {
 	for _, s := range spans {
 		for _, at := range f.At {
 			if s.Partition == at.Partition && s.Begin <= at.Offset && at.Offset < s.End {
-				narrowed = append(narrowed, kafkalog.Span{Topic: s.Topic, Partition: s.Partition, Begin: at.Offset, End: at.Offset + 1})
+				narrowed = append(
+					narrowed,
+					kafkalog.Span{
+						Topic: s.Topic, Partition: s.Partition, Begin: at.Offset,
+						End: at.Offset + 1,
+					},
+				)
 			}
 		}
 	}
 	slices.SortFunc(narrowed, func(a, b kafkalog.Span) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Begin, b.Begin))
+		return cmp.Or(
+			cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition),
+			cmp.Compare(a.Begin, b.Begin),
+		)
 	})
 	return slices.Compact(narrowed)
 }
 
-// Scan reads dead-letter topics from their beginnings to where they end now, partition after partition, since Kafka has no
-// index (rule 34), and calls yield with what f chooses until it returns false. scanned counts the records that were read, chosen
-// or not. For a topic that does not exist the error matches [sarama.ErrUnknownTopicOrPartition].
-func Scan(ctx context.Context, client sarama.Client, topics []string, f Filter, yield func(*Found) (bool, error)) (scanned int, err error) {
+// Scan reads dead-letter topics from begin to end, partition after partition, because Kafka has no
+// index (rule 34). It calls yield with the records that f chooses until yield returns false.
+// scanned is the number of records that were read. The error matches
+// [sarama.ErrUnknownTopicOrPartition] for a missing topic.
+func Scan(
+	ctx context.Context, client sarama.Client, topics []string, f Filter,
+	yield func(*Found) (bool, error),
+) (scanned int, err error) {
 	spans, err := kafkalog.Spans(client, topics...)
 	if err != nil {
 		return 0, err
@@ -155,7 +171,7 @@ func Scan(ctx context.Context, client sarama.Client, topics []string, f Filter, 
 	return scan(ctx, client, f.narrow(spans), chosenBy(f, yield))
 }
 
-// chosenBy calls yield with what f chooses.
+// chosenBy calls yield with the records that f chooses.
 func chosenBy(f Filter, yield func(*Found) (bool, error)) func(*Found) (bool, error) {
 	return func(l *Found) (bool, error) {
 		if !f.match(l) {
@@ -166,7 +182,10 @@ func chosenBy(f Filter, yield func(*Found) (bool, error)) func(*Found) (bool, er
 }
 
 // scan calls yield with every record of the spans.
-func scan(ctx context.Context, client sarama.Client, spans []kafkalog.Span, yield func(*Found) (bool, error)) (scanned int, err error) {
+func scan(
+	ctx context.Context, client sarama.Client, spans []kafkalog.Span,
+	yield func(*Found) (bool, error),
+) (scanned int, err error) {
 	for _, s := range spans {
 		more, err := kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
 			scanned++
@@ -179,13 +198,17 @@ func scan(ctx context.Context, client sarama.Client, spans []kafkalog.Span, yiel
 	return scanned, nil
 }
 
-// legalTopic is what Kafka takes for the name of a topic.
+// legalTopic matches valid names of Kafka topics.
 var legalTopic = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 func foundIn(m *idem.Message) *Found {
 	l := &Found{Place: Place{m.Partition, m.Offset}, Topic: m.Topic, Record: m}
-	if l.DeadLetter, l.Err = deadletter.Parse(m); l.Err == nil && !legalTopic.MatchString(l.DeadLetter.Message.Topic) {
-		l.DeadLetter, l.Err = nil, fmt.Errorf("%w: header %s: not the name of a topic", deadletter.ErrNotDeadLetter, deadletter.HeaderTopic) // G-03
+	if l.DeadLetter, l.Err = deadletter.Parse(m); l.Err == nil &&
+		!legalTopic.MatchString(l.DeadLetter.Message.Topic) {
+		l.DeadLetter, l.Err = nil, fmt.Errorf(
+			"%w: header %s: not the name of a topic", deadletter.ErrNotDeadLetter,
+			deadletter.HeaderTopic,
+		) // G-03
 	}
 	return l
 }

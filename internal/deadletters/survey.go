@@ -11,8 +11,8 @@ import (
 	"github.com/idem-go/idem/deadletter"
 )
 
-// Survey is what a first reading finds out: which dead letters belong to the same event, and whether they say the same. Of each
-// event it keeps some bytes. It does not change once it was made.
+// Survey is the result of a first reading: the dead letters of each event, and whether they differ.
+// A Survey keeps some bytes for each event. It does not change later.
 type Survey struct {
 	// Scanned counts the records that were read, Matched those that the filter chooses.
 	Scanned, Matched int
@@ -28,7 +28,8 @@ type digest [16]byte
 type kin struct {
 	value  digest
 	chosen Place // which of them is replayed
-	// generation of the chosen one, and one more than that: zero if none was chosen yet. failed is when it failed, in milliseconds.
+	// generation of the chosen dead letter, plus one; zero without a choice. failed is the time of
+	// its failure in milliseconds.
 	generation uint64
 	failed     int64
 	differ     bool
@@ -37,8 +38,8 @@ type kin struct {
 // MaxEvents bounds the memory of a [Survey], to some 150 MB.
 const MaxEvents = 1_000_000
 
-// Survey reads the topic once, from end to end, or as much of it as f names. The error matches [ErrTooMany] if the dead letters that
-// f could choose are of too many events.
+// Survey reads the topic once, or the records that f names. The error matches [ErrTooMany] if f
+// could choose dead letters of too many events.
 func (q *Queue) Survey(ctx context.Context, f Filter) (*Survey, error) {
 	s := &Survey{filter: f, events: make(map[digest]kin), origins: make(map[string]bool)}
 	var err error
@@ -73,14 +74,15 @@ func (s *Survey) note(l *Found) error {
 		k.differ = k.differ || k.value != value
 	}
 	generation, failed := uint64(l.DeadLetter.Position.Generation)+1, l.Failed().UnixMilli()
-	if s.filter.match(l) && (generation > k.generation || generation == k.generation && failed > k.failed) {
+	if s.filter.match(l) &&
+		(generation > k.generation || generation == k.generation && failed > k.failed) {
 		k.chosen, k.generation, k.failed = l.Place, generation, failed
 	}
 	s.events[key] = k
 	return nil
 }
 
-// choose lets one dead letter of each event be replayed, and none where they differ.
+// choose lets one dead letter of each event be replayed, or none of them if they differ.
 func (s *Survey) choose(j *Judged) {
 	k, ok := s.events[eventDigest(j.DeadLetter)]
 	switch {
@@ -92,15 +94,15 @@ func (s *Survey) choose(j *Judged) {
 	}
 }
 
-// doubt is for dead letters of an event that was done: if they differ, nobody knows which of them it was, and the others were not
-// (rule 34). Purging them would lose what they say.
+// doubt marks different dead letters of a handled event: the handled one is not known, and the
+// others were not handled (rule 34). A purge would lose their contents.
 func (s *Survey) doubt(j *Judged) {
 	if s.events[eventDigest(j.DeadLetter)].differ {
 		j.Verdict, j.Note = SeenConflict, "dead letters of this event have different values, and one of them was done: give the others an ID of their own"
 	}
 }
 
-// RetryTopics are where copies of what was surveyed go, sorted.
+// RetryTopics returns the retry topics for copies of the surveyed dead letters, sorted.
 func (s *Survey) RetryTopics(group string) []string {
 	var topics []string
 	for _, origin := range slices.Sorted(maps.Keys(s.origins)) {
@@ -114,7 +116,7 @@ func eventDigest(l *deadletter.Event) digest {
 	return digest(sum[:16])
 }
 
-// valueDigest tells null from empty.
+// valueDigest returns the digest of a value. The digests of null and of an empty value differ.
 func valueDigest(m *idem.Message) digest {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%t:%s", m.Value == nil, m.Value))
 	return digest(sum[:16])

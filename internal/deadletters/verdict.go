@@ -12,36 +12,36 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Verdict says what the store knows of a dead letter's event, and so what a replay does with it.
+// Verdict is the state of a dead letter's event in the stores. It decides about a replay.
 type Verdict string
 
 // The verdicts.
 const (
 	SeenDead      Verdict = "dead"              // given up: reopened and published
-	SeenReopened  Verdict = "reopened"          // reopened, and nobody took up a copy yet: published (again) at the same position
+	SeenReopened  Verdict = "reopened"          // reopened without a run yet: published again at the same position
 	SeenNever     Verdict = "never seen"        // published: the gate decides when it comes
-	SeenTooOld    Verdict = "too old"           // the store has forgotten what it was: somebody has to decide
+	SeenTooOld    Verdict = "too old"           // the store has deleted the record: a person must decide
 	SeenDeferred  Verdict = "deferred"          // given up at the head of its queue in the store: reopened there
 	SeenNoID      Verdict = "no identity"       // published: it has one, if at all, for a handler that was mended
 	SeenDone      Verdict = "already done"      //
 	SeenDiscarded Verdict = "discarded"         // a person gave it up for good
 	SeenReplayed  Verdict = "replayed"          // a dead letter without identity, which was published before
-	SeenPending   Verdict = "pending"           // somebody works on it, or will
+	SeenPending   Verdict = "pending"           // in flight, or waiting for an attempt
 	SeenWaiting   Verdict = "waiting"           // moved to a later attempt
 	SeenInFlight  Verdict = "same event"        // another dead letter of the same event and value is the one that is replayed
-	SeenOther     Verdict = "other payload"     // dead letters of one event differ: somebody has to choose
+	SeenOther     Verdict = "other payload"     // dead letters of one event differ: a person must choose
 	SeenOmitted   Verdict = "value omitted"     // the dead letter has no value
 	SeenOften     Verdict = "reopened often"    // it came back each time (T-08)
 	SeenGroup     Verdict = "other group"       // a dead letter of another group
 	SeenScope     Verdict = "other scope"       // its event is another scope's
 	SeenStray     Verdict = "other topic"       // its record is another topic's than the one that was named
 	SeenForeign   Verdict = "not a dead letter" //
-	SeenTooLarge  Verdict = "copy too large"    // reopened, but its copy is not taken for its size
+	SeenTooLarge  Verdict = "copy too large"    // reopened, but the copy is too large
 	SeenNoTopic   Verdict = "no retry topic"    // its copy has nowhere to go
 	SeenConflict  Verdict = "another content"   // an event of this ID was done, but it was not this one
 )
 
-// Action is what a replay does with a dead letter.
+// Action is the step of a replay for a dead letter.
 type Action uint8
 
 // The actions.
@@ -54,20 +54,24 @@ const (
 	ActUnblock        // reopen the key, let the deferred event run
 )
 
-var actionNames = [...]string{"skip", "reopen and publish", "publish", "publish, whatever its age", "publish and record", "reopen in its queue"}
+var actionNames = [...]string{
+	"skip", "reopen and publish", "publish", "publish, whatever its age", "publish and record",
+	"reopen in its queue",
+}
 
-// String says it to people.
+// String returns the name of the action.
 func (a Action) String() string { return actionNames[a] }
 
-// MaxGenerations is how often an event is reopened, or published again, before a replay wants to be told to do it again (T-08).
+// MaxGenerations limits how often an event is reopened or published again without the decision of a
+// person (T-08).
 const MaxGenerations = 3
 
-// Decisions are what a person says to dead letters that are left alone otherwise.
+// Decisions has the decisions of a person about dead letters that are otherwise left alone.
 type Decisions struct {
 	// Again is for events that were reopened or published again [MaxGenerations] times before.
 	Again bool
-	// Forgotten lets events run that the store does not know, however old they are: it may have forgotten that they were
-	// handled.
+	// Forgotten lets events run that the store does not know, however old. The store may have
+	// deleted the record of a handled event.
 	Forgotten bool
 }
 
@@ -75,7 +79,7 @@ type Decisions struct {
 type Judged struct {
 	*Found
 	Verdict Verdict
-	// Note says more than the verdict, to people. It may be empty.
+	// Note explains the verdict to people. May be empty.
 	Note   string
 	Action Action
 
@@ -93,9 +97,10 @@ type known struct {
 	dedup.Record
 }
 
-// identified returns the key of a dead letter's event. It reports false if the dead letter names none, or not all of it.
+// identified returns the key of a dead letter's event. ok is false without a complete identity.
 func identified(l *Found) (dedup.Key, bool) {
-	if l.DeadLetter == nil || l.DeadLetter.Key.ID == "" || l.DeadLetter.Key.Type == "" || l.DeadLetter.Key.Validate() != nil {
+	if l.DeadLetter == nil || l.DeadLetter.Key.ID == "" || l.DeadLetter.Key.Type == "" ||
+		l.DeadLetter.Key.Validate() != nil {
 		return dedup.Key{}, false
 	}
 	return l.DeadLetter.Key, true
@@ -134,13 +139,15 @@ func (q *Queue) inspect(ctx context.Context, letters ...*Found) (map[dedup.Key][
 	return found, nil
 }
 
-// decisive is the record that says most, if there are several: of both ways to remember, or of several stores. What is
-// settled anywhere is settled.
+// decisive returns the record that decides, of several stores or keys. An event that is settled in
+// one store is settled.
 func decisive(records []known) (known, bool) {
 	if len(records) == 0 {
 		return known{}, false
 	}
-	return slices.MinFunc(records, func(a, b known) int { return cmp.Compare(weight(a.Record), weight(b.Record)) }), true
+	return slices.MinFunc(
+		records, func(a, b known) int { return cmp.Compare(weight(a.Record), weight(b.Record)) },
+	), true
 }
 
 func weight(r dedup.Record) int {
@@ -150,14 +157,19 @@ func weight(r dedup.Record) int {
 	case r.Discarded():
 		return 1
 	}
-	return slices.Index([]dedup.State{dedup.Claimed, dedup.Waiting, dedup.GivenUp, dedup.Released}, r.State) + 2
+	return slices.Index(
+		[]dedup.State{dedup.Claimed, dedup.Waiting, dedup.GivenUp, dedup.Released}, r.State,
+	) + 2
 }
 
 var errNoStores = errors.New("no store was named that could know the events of dead letters")
 
-// Judge gives dead letters their verdicts, in one round trip to each store, and one more for each that may be deferred. s may be
-// nil: then nothing is known of other dead letters of the same event.
-func (q *Queue) Judge(ctx context.Context, s *Survey, dec Decisions, letters ...*Found) ([]Judged, error) {
+// Judge gives dead letters their verdicts, in one round trip to each store, and one more for each
+// event that may be deferred. s may be nil; then the other dead letters of an event are not
+// considered.
+func (q *Queue) Judge(
+	ctx context.Context, s *Survey, dec Decisions, letters ...*Found,
+) ([]Judged, error) {
 	if len(q.Stores) == 0 { // everything would be called never seen, and published
 		return nil, errNoStores
 	}
@@ -185,7 +197,8 @@ func (q *Queue) Judge(ctx context.Context, s *Survey, dec Decisions, letters ...
 		if j.Action == ActPublish || j.Action == ActForce || j.Action == ActRecord {
 			q.limit(dec, j, found)
 		}
-		if publishes := j.Action == ActReopen || j.Action == ActPublish || j.Action == ActForce; publishes && s != nil {
+		if publishes := j.Action == ActReopen || j.Action == ActPublish || j.Action == ActForce; publishes &&
+			s != nil {
 			s.choose(j)
 		}
 		if j.Verdict == SeenDone && s != nil {
@@ -195,7 +208,7 @@ func (q *Queue) Judge(ctx context.Context, s *Survey, dec Decisions, letters ...
 	return all, nil
 }
 
-// discarded says whether a person has discarded this very dead letter.
+// discarded reports whether a person has discarded this dead letter.
 func (j *Judged) discarded(records []known) bool {
 	r, ok := decisive(records)
 	if !ok || !r.Discarded() {
@@ -205,18 +218,21 @@ func (j *Judged) discarded(records []known) bool {
 	return true
 }
 
-// limit leaves alone what was published [MaxGenerations] times and came back each time, as what was reopened so often (T-08).
+// limit leaves dead letters alone that came back after [MaxGenerations] replays (T-08).
 func (q *Queue) limit(dec Decisions, j *Judged, found map[dedup.Key][]known) {
 	times := 0
 	times, j.count = q.replays(j.Found, found)
 	if times >= MaxGenerations && !dec.Again {
 		j.Verdict, j.Action = SeenOften, ActSkip
-		j.Note = fmt.Sprintf("it was replayed %d times and came back each time: mend the cause, then --again; or idem dlq discard", times)
+		j.Note = fmt.Sprintf(
+			"it was replayed %d times and came back each time: mend the cause, then --again; or idem dlq discard",
+			times,
+		)
 	}
 }
 
-// foreign says whether a dead letter is about something else than what the operator named: another group, topic or scope. Who may
-// write to the dead-letter topic may write any of them into its headers, and must not reach other groups' events by that (G-03).
+// foreign reports whether a dead letter names another group, topic or scope than the operator. Its
+// headers can be forged, and must not reach events of other groups (G-03).
 func (q *Queue) foreign(j *Judged) bool {
 	switch l := j.DeadLetter; {
 	case l.Group != q.Group:
@@ -224,7 +240,9 @@ func (q *Queue) foreign(j *Judged) bool {
 	case q.Source != "" && l.Message.Topic != q.Source:
 		j.Verdict, j.Note = SeenStray, "its record is of topic "+l.Message.Topic+": --dlq takes dead letters of all topics"
 	case l.Key.ID != "" && l.Key.Scope != q.Scope:
-		j.Verdict, j.Note = SeenScope, fmt.Sprintf("of scope %q: give --scope if a handler of this group has it", l.Key.Scope)
+		j.Verdict, j.Note = SeenScope, fmt.Sprintf(
+			"of scope %q: give --scope if a handler of this group has it", l.Key.Scope,
+		)
 	default:
 		return false
 	}
@@ -276,8 +294,8 @@ func (q *Queue) judgeEvent(ctx context.Context, dec Decisions, j *Judged, record
 	}
 }
 
-// judgeDeferredOnly is for events of which there is no record, but a place in a queue: a copy of such an event would join that queue and
-// find itself there. It reports false if the event has no place either.
+// judgeDeferredOnly judges an event that has no record but a place in a queue. A copy of the event
+// would join that queue. ok is false without a place.
 func (q *Queue) judgeDeferredOnly(ctx context.Context, j *Judged) (bool, error) {
 	for i := range q.Stores {
 		deferred, err := findDeferred(ctx, j, &q.Stores[i])
@@ -298,8 +316,8 @@ func (q *Queue) judgeDeferredOnly(ctx context.Context, j *Judged) (bool, error) 
 	return false, nil
 }
 
-// judgeForgotten is for events that no store knows. Whoever replays a dead letter that is too old once more without a decision
-// gets it back: the gate would call it too old again (T-08, rule 8).
+// judgeForgotten judges events that no store knows. A replay without a decision would come back as
+// too old (T-08, rule 8).
 func judgeForgotten(dec Decisions, j *Judged) {
 	switch {
 	case dec.Forgotten:
@@ -319,7 +337,10 @@ func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known
 	case err != nil:
 		return err
 	case r.State == dedup.GivenUp && r.Position.Generation >= MaxGenerations && !dec.Again:
-		j.Verdict, j.Note = SeenOften, fmt.Sprintf("it was reopened %d times and came back each time: mend the handler, then --again", r.Position.Generation)
+		j.Verdict, j.Note = SeenOften, fmt.Sprintf(
+			"it was reopened %d times and came back each time: mend the handler, then --again",
+			r.Position.Generation,
+		)
 	case deferred && j.deferred.Blocked:
 		j.Verdict, j.Action = SeenDeferred, ActUnblock
 	case deferred:
@@ -343,7 +364,9 @@ func findDeferred(ctx context.Context, j *Judged, l *NamedStore) (ok bool, err e
 		return false, nil
 	}
 	key := j.DeadLetter.Key
-	j.part, j.deferred, ok, err = deferrer.FindDeferred(ctx, key.Scope, j.DeadLetter.Message.Topic, key)
+	j.part, j.deferred, ok, err = deferrer.FindDeferred(
+		ctx, key.Scope, j.DeadLetter.Message.Topic, key,
+	)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", l.Name, err)
 	}
@@ -353,15 +376,18 @@ func findDeferred(ctx context.Context, j *Judged, l *NamedStore) (ok bool, err e
 func (j *Judged) omitted() {
 	m := j.DeadLetter.Message
 	j.Verdict, j.Action = SeenOmitted, ActSkip
-	j.Note = fmt.Sprintf("the record was too large to be copied: fetch it from %s/%d/%d", m.Topic, m.Partition, m.Offset)
+	j.Note = fmt.Sprintf(
+		"the record was too large to be copied: fetch it from %s/%d/%d", m.Topic, m.Partition,
+		m.Offset,
+	)
 }
 
 func positionText(p dedup.Position) string {
 	return fmt.Sprintf("generation %d, retry %d", p.Generation, p.Retry)
 }
 
-// Settled reports whether nothing of the dead letter's event is left to be done, so that the dead letter may be deleted. conflicts
-// says that dead letters with another content than what was done may go too.
+// Settled reports whether the event of the dead letter is settled, so that the dead letter may be
+// deleted. conflicts includes dead letters with another content than the handled event.
 func (j *Judged) Settled(conflicts bool) bool {
 	switch j.Verdict {
 	case SeenDone, SeenDiscarded, SeenReplayed:
