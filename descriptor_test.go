@@ -14,8 +14,8 @@ import (
 
 func ownID(m *idem.Message) (string, error) { return strings.ToLower(string(m.Key)), nil }
 
-// TestRecipe_Golden_Rule7: these words are in the stores of users. One that changes here stops their consumers.
-func TestRecipe_Golden_Rule7(t *testing.T) {
+// TestDescriptor_Golden_Rule7: these words are in the stores of users. One that changes here stops their consumers.
+func TestDescriptor_Golden_Rule7(t *testing.T) {
 	for want, f := range map[string]idem.Extractor{
 		`standard-id/2`:                     idem.StandardID(),
 		`standard-id/1`:                     idem.LegacyStandardID(),
@@ -67,7 +67,7 @@ func (r *registry) Progress(context.Context, string, ...string) ([]dedup.Progres
 	return nil, nil
 }
 
-// TestProcessor_Register_Rule14: each store learns of the scopes and recipes that it keeps, and of no others.
+// TestProcessor_Register_Rule14: each store learns of the scopes and descriptors that it keeps, and of no others.
 func TestProcessor_Register_Rule14(t *testing.T) {
 	first, second, third := newRegistry(), newRegistry(), memstore.New(memstore.Volatile())
 	r := idem.NewRouter()
@@ -85,14 +85,14 @@ func TestProcessor_Register_Rule14(t *testing.T) {
 	said := dedup.Registration{Topics: []string{"t"}, NoOffsets: true, NewScope: true, AcceptNewIdentity: true}
 	require.NoError(t, p.Register(t.Context(), said))
 	said.Group, said.Scope = "g", "old-group"
-	said.Recipes = map[string]string{
+	said.Descriptors = map[string]string{
 		"b": "type=standard-type/1 id=standard-id/2", "e": `type=fixed("e") id=json("payment_id")`,
 	}
 	require.Equal(t, said, first.registered[0])
 	said.Scope = "s"
-	said.Recipes = map[string]string{"a": `type=header("kind") id=standard-id/2 | type=standard-type/1 id/2=key`}
+	said.Descriptors = map[string]string{"a": `type=header("kind") id=standard-id/2 | type=standard-type/1 id/2=key`}
 	require.Equal(t, said, first.registered[1])
-	said.Recipes = map[string]string{"c": `type=standard-type/1 id=standard-id/2 tenant=header("tenant")`}
+	said.Descriptors = map[string]string{"c": `type=standard-type/1 id=standard-id/2 tenant=header("tenant")`}
 	require.Equal(t, []dedup.Registration{said}, second.registered)
 
 	progress := []dedup.Progress{{Topic: "t", Next: 1}}

@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// modelled is a recipe, and what it should tell apart: the model names the form of what is found and all of its parts, with
+// modelled is an extractor, and what it should tell apart: the model names the form of what is found and all of its parts, with
 // no limit of length, so that two records are one event if and only if their names are equal.
 type modelled struct {
 	words string
@@ -42,7 +42,7 @@ func fieldIn(m *idem.Message, name string) (string, bool) {
 	return fields[name], fields[name] != ""
 }
 
-// leaves of recipes.
+// leaves of extractors.
 var leaves = []modelled{
 	{"standard", idem.StandardID(), func(m *idem.Message) (string, bool) {
 		ceID, _ := headerIn(m, "ce_id")
@@ -82,8 +82,8 @@ var leaves = []modelled{
 	}), func(m *idem.Message) (string, bool) { return namedPlain("joined:" + string(m.Key)), len(m.Key) > 0 }},
 }
 
-// recipeOf makes a recipe out of numbers: what they are does not matter, as long as all recipes can come of them.
-func recipeOf(number func(below int) int, depth int) modelled {
+// extractorOf makes an extractor out of numbers: what they are does not matter, as long as all extractors can come of them.
+func extractorOf(number func(below int) int, depth int) modelled {
 	kind := number(8)
 	if depth == 0 || kind < 3 {
 		return leaves[number(len(leaves))]
@@ -91,7 +91,7 @@ func recipeOf(number func(below int) int, depth int) modelled {
 	parts := make([]modelled, 1+number(3))
 	fns, words := make([]idem.Extractor, len(parts)), make([]string, len(parts))
 	for i := range parts {
-		parts[i] = recipeOf(number, depth-1)
+		parts[i] = extractorOf(number, depth-1)
 		fns[i], words[i] = parts[i].find, parts[i].words
 	}
 	all := func(form string) func(*idem.Message) (string, bool) {
@@ -150,7 +150,7 @@ func oneKeyEach(t *testing.T, r modelled, msgs []*idem.Message) (found int) {
 	return found
 }
 
-// recordOf is a record with the given values in the places where recipes look; an empty one is not there.
+// recordOf is a record with the given values in the places where extractors look; an empty one is not there.
 func recordOf(ceID, ceSource, eventID, x, eventIDField, y, key string, emptySource bool) *idem.Message {
 	m := &idem.Message{Key: []byte(key)}
 	for _, h := range [][2]string{{"ce_id", ceID}, {"ce_source", ceSource}, {"event-id", eventID}, {"x", x}} {
@@ -179,7 +179,7 @@ func bases(number func(below int) int) string {
 	return short[number(len(short))] + strings.Repeat("l", 100+number(160))
 }
 
-// alike are two values, and texts that recipes make of them.
+// alike are two values, and texts that extractors make of them.
 func alike(number func(below int) int) []string {
 	u, v := bases(number), bases(number)
 	joined := dedup.Join(u, v)
@@ -190,13 +190,13 @@ func alike(number func(below int) int) []string {
 	return append(all, "plain:joined:"+joined, "plain:{"+dedup.Hash("joined:"+joined)+"}")
 }
 
-// Rule 7: whatever recipe is made of the functions of this package, two records get one key only if it finds the same in both, in
+// Rule 7: whatever extractor is made of the functions of this package, two records get one key only if it finds the same in both, in
 // the same form.
 func TestIdentity_OneKeyForEachEvent(t *testing.T) {
 	rng, _ := newSeed(t)
 	found := 0
 	for range soak(150, 20_000) {
-		r, values := recipeOf(rng.IntN, 3), alike(rng.IntN)
+		r, values := extractorOf(rng.IntN, 3), alike(rng.IntN)
 		pick := func() string {
 			switch rng.IntN(6) {
 			case 0, 1:
@@ -233,14 +233,14 @@ func FuzzIdentityForms(f *testing.F) {
 			}
 			return int(shape[next-1]) % below
 		}
-		oneKeyEach(t, recipeOf(number, 3), []*idem.Message{
+		oneKeyEach(t, extractorOf(number, 3), []*idem.Message{
 			recordOf(ceID, source, eventID, x, "", y, x, false), recordOf(ceID2, source2, eventID2, x2, "", y2, x2, false),
 			recordOf("", source, ceID, x, "", y, x2, false), recordOf("", source2, "", x, strings.ToValidUTF8(ceID2, ""), y, x2, true),
 		})
 	})
 }
 
-// Rule 7: the parts of an event are too long for a key together, and a recipe finds them in two ways. Both make one key.
+// Rule 7: the parts of an event are too long for a key together, and an extractor finds them in two ways. Both make one key.
 func TestIdentity_LongPartsHaveOneKey(t *testing.T) {
 	id := strings.Repeat("i", 100)
 	joined := idem.Joined(idem.FromHeader("x"), idem.FromHeader("event-id"))

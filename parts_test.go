@@ -75,7 +75,7 @@ func TestMessage_ManyHeaders_G02(t *testing.T) {
 	})
 }
 
-// Rule 54: the default recipe reads neither CloudEvents in structured mode nor change events of
+// Rule 54: the default extractor reads neither CloudEvents in structured mode nor change events of
 // Debezium. FromJSON reaches their fields.
 func TestIdentity_Envelopes_Rule54(t *testing.T) {
 	for name, c := range map[string]struct {

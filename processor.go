@@ -118,7 +118,7 @@ func (p *Processor) DeadLetterTopic(topic string) string { return p.engine.DeadL
 
 // Register records in the stores the group and the extractors of each event type. A consumer calls
 // Register at its start. The stores refuse changed extractors, and a group under another scope,
-// because every event of the backlog would be new. r.Scope and r.Recipes are set for each store and
+// because every event of the backlog would be new. r.Scope and r.Descriptors are set for each store and
 // scope; the default of r.Group is [Config].Group. A store that is no [dedup.Registrar] is skipped.
 //
 // The error joins the refusals. They match [dedup.ErrIdentityChanged], [dedup.ErrOtherScope], or

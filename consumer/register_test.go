@@ -29,7 +29,7 @@ func TestRegister_AtStart(t *testing.T) {
 	require.Len(t, all, 2)
 	require.True(t, all[1].NoOffsets)
 	require.Equal(t, []any{"s", "g", []string{"orders"}}, []any{all[1].Scope, all[1].Group, all[1].Topics})
-	require.Len(t, all[1].Recipes, 1)
+	require.Len(t, all[1].Descriptors, 1)
 	require.Equal(t, 1, m.count("store unavailable at start"))
 
 	cfg.NewScope, cfg.AcceptNewIdentity = true, true
@@ -80,7 +80,7 @@ func TestKafka_Register(t *testing.T) {
 	}
 	handles(with(nil), 20)
 
-	t.Run("recipe, rule 7", func(t *testing.T) {
+	t.Run("descriptor, rule 7", func(t *testing.T) {
 		other := idem.ID(idem.FirstOf(idem.FromHeader("event-id"), idem.FromKey()))
 		refuses(with(nil), dedup.ErrIdentityChanged, "Config.AcceptNewIdentity", other)
 		refuses(with(nil), dedup.ErrIdentityChanged, `id=header("event-id")`, other)

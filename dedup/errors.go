@@ -49,8 +49,8 @@ var (
 
 // The errors of a [Registrar].
 var (
-	// ErrIdentityChanged means that an event type is on record with another identity recipe.
-	ErrIdentityChanged = errors.New("identity recipe has changed")
+	// ErrIdentityChanged means that an event type is on record with another identity descriptor.
+	ErrIdentityChanged = errors.New("identity descriptor has changed")
 	// ErrOtherScope means that a group without offsets consumes topics that are on record under
 	// other scopes only.
 	ErrOtherScope = errors.New("topics are known under another scope")

@@ -39,23 +39,23 @@ type Registration struct {
 	Group string
 	// Topics of the consumer.
 	Topics []string
-	// Recipes describe by event type where tenant and ID come from. Equal recipes have equal texts,
-	// and different recipes different ones.
-	Recipes map[string]string
+	// Descriptors describe by event type where tenant and ID come from. Equal descriptors have
+	// equal texts, and different descriptors different ones.
+	Descriptors map[string]string
 	// NoOffsets means that the group has not committed an offset on these topics yet.
 	NoOffsets bool
-	// AcceptNewIdentity lets recipes differ from those on record, and records them.
+	// AcceptNewIdentity lets descriptors differ from those on record, and records them.
 	AcceptNewIdentity bool
 	// NewScope lets a group without offsets start in a new scope although the store knows the
 	// topics under another one.
 	NewScope bool
 }
 
-// Registrar is an ability of a [Store]: a record of consumers and identity recipes.
+// Registrar is an ability of a [Store]: a record of consumers and identity descriptors.
 type Registrar interface {
-	// Register compares r with the record and replaces it. The error matches [ErrIdentityChanged]
-	// if the recipe of a type differs, and [ErrOtherScope] if NoOffsets is set and the store knows
-	// one of the topics under other scopes only. After an error the record is unchanged. New types
-	// and topics, and those no longer named, are no difference.
+	// Register compares r with the record and replaces it. The error matches
+	// [ErrIdentityChanged] if the descriptor of a type differs, and [ErrOtherScope] if NoOffsets
+	// is set and the store knows one of the topics under other scopes only. After an error the
+	// record is unchanged. New types and topics, and those no longer named, are no difference.
 	Register(ctx context.Context, r Registration) error
 }

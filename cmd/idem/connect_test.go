@@ -103,7 +103,7 @@ func checkRedis(t *testing.T, client redis.UniversalClient, prefix, url string) 
 	}
 	require.Contains(t, on("get", "done", "--type", "order").ok(t), "duplicates")
 	on("get", "done").failed(t, exitUsage, "--type")
-	registration := dedup.Registration{Scope: "billing", Group: "billing", Topics: []string{prefix + "orders"}, Recipes: map[string]string{"order": "a", "invoice": "b"}}
+	registration := dedup.Registration{Scope: "billing", Group: "billing", Topics: []string{prefix + "orders"}, Descriptors: map[string]string{"order": "a", "invoice": "b"}}
 	require.NoError(t, s.Register(t.Context(), registration))
 	out := on("get", "dead").ok(t)
 	require.Contains(t, out, "no such account")

@@ -278,7 +278,7 @@ func leastRights(t *testing.T, grants string, opts ...pgstore.Option) {
 		GRANT USAGE ON SCHEMA %[2]s TO %[1]s;
 		`+grants+`;
 		GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress, deferred_queues, deferred_events TO %[1]s;
-		GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_recipes TO %[1]s;
+		GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_descriptors TO %[1]s;
 		GRANT SELECT ON idem_schema, idem_horizons TO %[1]s;
 		GRANT INSERT ON effects TO %[1]s`, role, schema))
 	require.NoError(t, err)
@@ -313,7 +313,7 @@ func leastRights(t *testing.T, grants string, opts ...pgstore.Option) {
 	progress := []dedup.Progress{{Topic: "t", Next: 1, CaughtUp: true}}
 	require.NoError(t, s.RecordProgress(t.Context(), r.Key.Scope, progress))
 	require.NoError(t, s.ForgetProgress(t.Context(), r.Key.Scope, "t"))
-	registration := dedup.Registration{Scope: r.Key.Scope, Group: "g", Topics: []string{"t"}, Recipes: map[string]string{"e": "r"}}
+	registration := dedup.Registration{Scope: r.Key.Scope, Group: "g", Topics: []string{"t"}, Descriptors: map[string]string{"e": "r"}}
 	for range 2 {
 		require.NoError(t, s.Register(t.Context(), registration))
 	}

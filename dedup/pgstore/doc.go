@@ -36,7 +36,7 @@
 //	GRANT SELECT, INSERT, UPDATE ON processed_events, idempotency_keys TO worker;
 //	GRANT SELECT, INSERT, UPDATE, DELETE
 //	   ON event_starts, idem_progress, deferred_queues, deferred_events TO worker;
-//	GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_recipes TO worker;
+//	GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_descriptors TO worker;
 //	GRANT SELECT ON idem_schema, idem_horizons TO worker;
 //
 // [Reaper] lists the rights of the role that deletes expired rows. [Store.Forget] needs the right

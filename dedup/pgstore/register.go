@@ -17,19 +17,19 @@ var _ dedup.Registrar = (*Store)(nil)
 // registerLimit bounds a registration, and the wait for another registration of the same scope.
 const registerLimit = 10 * time.Second
 
-// Register implements [dedup.Registrar] in tables idem_scopes, idem_scope_topics and idem_recipes,
-// in one transaction. Registrations of one scope wait for each other. If a consumer no longer names
-// a type, the type's recipe stays on record. So the type cannot come back with another recipe
-// unnoticed.
+// Register implements [dedup.Registrar] in tables idem_scopes, idem_scope_topics and
+// idem_descriptors, in one transaction. Registrations of one scope wait for each other. If a
+// consumer no longer names a type, the type's descriptor stays on record. So the type cannot
+// come back with another descriptor unnoticed.
 func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 	return s.db.chore(ctx, "register", registerLimit,
 		func(ctx context.Context, tx pgx.Tx, q *statements) error {
 			if _, err := tx.Exec(ctx, q.aging.registerScope, r.Scope); err != nil {
 				return err
 			}
-			types := slices.Sorted(maps.Keys(r.Recipes))
+			types := slices.Sorted(maps.Keys(r.Descriptors))
 			if !r.AcceptNewIdentity {
-				if err := checkRecipes(ctx, tx, q, r, types); err != nil {
+				if err := checkDescriptors(ctx, tx, q, r, types); err != nil {
 					return err
 				}
 			}
@@ -38,11 +38,11 @@ func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 					return err
 				}
 			}
-			recipes := make([]string, len(types))
+			descriptors := make([]string, len(types))
 			for i, typ := range types {
-				recipes[i] = r.Recipes[typ]
+				descriptors[i] = r.Descriptors[typ]
 			}
-			if _, err := tx.Exec(ctx, q.aging.registerWrite, r.Scope, types, recipes); err != nil {
+			if _, err := tx.Exec(ctx, q.aging.registerWrite, r.Scope, types, descriptors); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, q.aging.registerTopics, r.Scope, r.Group, r.Topics)
@@ -50,18 +50,18 @@ func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 		})
 }
 
-// checkRecipes compares recipes with those on record (rule 7).
-func checkRecipes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registration,
+// checkDescriptors compares descriptors with those on record (rule 7).
+func checkDescriptors(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registration,
 	types []string) error {
-	rows, err := tx.Query(ctx, q.aging.registerRecipes, r.Scope, types)
+	rows, err := tx.Query(ctx, q.aging.registerDescriptors, r.Scope, types)
 	if err != nil {
 		return err
 	}
-	var typ, recipe string
+	var typ, descriptor string
 	var changed []string
-	_, err = pgx.ForEachRow(rows, []any{&typ, &recipe}, func() error {
-		if now := r.Recipes[typ]; now != recipe {
-			changed = append(changed, fmt.Sprintf("type %q: on record [%s], now [%s]", typ, recipe,
+	_, err = pgx.ForEachRow(rows, []any{&typ, &descriptor}, func() error {
+		if now := r.Descriptors[typ]; now != descriptor {
+			changed = append(changed, fmt.Sprintf("type %q: on record [%s], now [%s]", typ, descriptor,
 				now))
 		}
 		return nil

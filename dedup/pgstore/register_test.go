@@ -10,20 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRegister_Recipe_Rule7: a recipe that differs from the one on record is refused, and nothing is recorded then.
-func TestRegister_Recipe_Rule7(t *testing.T) {
+// TestRegister_Descriptor_Rule7: a descriptor that differs from the one on record is refused, and nothing is recorded then.
+func TestRegister_Descriptor_Rule7(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, pool := newStore(t, inMode(mode))
-			r := dedup.Registration{Scope: "g", Group: "g", Topics: []string{"t"}, Recipes: map[string]string{"a": "1", "b": "2"}}
+			r := dedup.Registration{Scope: "g", Group: "g", Topics: []string{"t"}, Descriptors: map[string]string{"a": "1", "b": "2"}}
 			for range 2 {
 				require.NoError(t, s.Register(t.Context(), r))
 			}
-			r.Recipes = map[string]string{"a": "1", "c": "3"} // one is new, one no longer named
+			r.Descriptors = map[string]string{"a": "1", "c": "3"} // one is new, one no longer named
 			require.NoError(t, s.Register(t.Context(), r))
 
-			r.Recipes, r.Topics = map[string]string{"b": "changed", "d": "4"}, []string{"t", "u"}
+			r.Descriptors, r.Topics = map[string]string{"b": "changed", "d": "4"}, []string{"t", "u"}
 			err := s.Register(t.Context(), r)
 			require.ErrorIs(t, err, dedup.ErrIdentityChanged)
 			require.NotErrorIs(t, err, dedup.ErrUnavailable)
@@ -33,16 +33,16 @@ func TestRegister_Recipe_Rule7(t *testing.T) {
 				require.NoError(t, pool.QueryRow(t.Context(), sql).Scan(&n))
 				return n
 			}
-			require.Equal(t, 3, count("SELECT count(*) FROM idem_recipes"))
+			require.Equal(t, 3, count("SELECT count(*) FROM idem_descriptors"))
 			require.Equal(t, 1, count("SELECT count(*) FROM idem_scope_topics"))
 
-			r.Scope = "other" // recipes belong to a scope
+			r.Scope = "other" // descriptors belong to a scope
 			require.NoError(t, s.Register(t.Context(), r))
 			r.Scope, r.AcceptNewIdentity = "g", true
 			require.NoError(t, s.Register(t.Context(), r))
 			r.AcceptNewIdentity = false
 			require.NoError(t, s.Register(t.Context(), r), "it is on record now")
-			require.Equal(t, 1, count("SELECT count(*) FROM idem_recipes WHERE scope = 'g' AND recipe = 'changed'"))
+			require.Equal(t, 1, count("SELECT count(*) FROM idem_descriptors WHERE scope = 'g' AND descriptor = 'changed'"))
 			require.Equal(t, 2, count("SELECT count(*) FROM idem_scope_topics WHERE scope = 'g'"))
 		})
 	}
@@ -74,7 +74,7 @@ func TestRegister_Scope_Rule14(t *testing.T) {
 	require.NoError(t, s.Register(t.Context(), second), "it is known now")
 }
 
-// TestRegister_AtOnce: of two instances that start together with different recipes, one is refused, whoever it is.
+// TestRegister_AtOnce: of two instances that start together with different descriptors, one is refused, whoever it is.
 func TestRegister_AtOnce(t *testing.T) {
 	s, _ := newStore(t)
 	for round := range 10 {
@@ -83,7 +83,7 @@ func TestRegister_AtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range errs {
 			all.Go(func() {
-				errs[i] = s.Register(t.Context(), dedup.Registration{Scope: scope, Recipes: map[string]string{"x": string(rune('0' + i))}})
+				errs[i] = s.Register(t.Context(), dedup.Registration{Scope: scope, Descriptors: map[string]string{"x": string(rune('0' + i))}})
 			})
 		}
 		all.Wait()
@@ -102,9 +102,9 @@ func TestRegister_AtOnce(t *testing.T) {
 // TestRegister_NoTables: a store whose tables are missing is no answer.
 func TestRegister_NoTables(t *testing.T) {
 	s, pool := newStore(t)
-	_, err := pool.Exec(t.Context(), "DROP TABLE idem_recipes")
+	_, err := pool.Exec(t.Context(), "DROP TABLE idem_descriptors")
 	require.NoError(t, err)
-	r := dedup.Registration{Scope: "g", Recipes: map[string]string{"a": "1"}}
+	r := dedup.Registration{Scope: "g", Descriptors: map[string]string{"a": "1"}}
 	require.ErrorIs(t, s.Register(t.Context(), r), dedup.ErrUnavailable)
 	require.NoError(t, pgstore.Migrate(t.Context(), pool), "what is missing is made")
 	require.NoError(t, s.Register(t.Context(), r))

@@ -81,7 +81,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 // sharedRelations belong to both layouts, and ownRelations to one.
 var (
 	sharedRelations = []string{"idem_schema", "event_starts", "idem_progress", "idem_horizons",
-		"idem_scopes", "idem_scope_topics", "idem_recipes", "idem_leases", "deferred_queues",
+		"idem_scopes", "idem_scope_topics", "idem_descriptors", "idem_leases", "deferred_queues",
 		"deferred_events", "deferred_queues_due", "deferred_queues_partition"}
 	ownRelations = map[layout][]string{
 		readable: {"processed_events", "idempotency_keys", "processed_events_expires_at",

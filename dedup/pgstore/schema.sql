@@ -119,7 +119,7 @@ CREATE TABLE IF NOT EXISTS idem_horizons (
     updated_at timestamptz      NOT NULL DEFAULT clock_timestamp()
 );
 
--- The scopes, the groups that consume their topics, and the recipes that identify their events.
+-- The scopes, the groups that consume their topics, and the descriptors of their identities.
 CREATE TABLE IF NOT EXISTS idem_scopes (
     scope      text COLLATE "C" NOT NULL CONSTRAINT idem_scopes_pkey PRIMARY KEY, -- the row that registrations lock
     created_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
@@ -132,12 +132,12 @@ CREATE TABLE IF NOT EXISTS idem_scope_topics (
     created_at     timestamptz      NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT idem_scope_topics_pkey PRIMARY KEY (topic, scope, consumer_group)
 );
-CREATE TABLE IF NOT EXISTS idem_recipes (
+CREATE TABLE IF NOT EXISTS idem_descriptors (
     scope      text COLLATE "C" NOT NULL,
     event_type text COLLATE "C" NOT NULL,
-    recipe     text COLLATE "C" NOT NULL,
+    descriptor text COLLATE "C" NOT NULL,
     updated_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT idem_recipes_pkey PRIMARY KEY (scope, event_type)
+    CONSTRAINT idem_descriptors_pkey PRIMARY KEY (scope, event_type)
 );
 
 -- Events that wait for a later attempt, or behind one that does, in the order of their Kafka keys.

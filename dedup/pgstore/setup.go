@@ -90,7 +90,7 @@ func (l layout) privileges() []privilege {
 		{"deferred_events", all, false},
 		// for Register
 		{"idem_scopes", write, false}, {"idem_scope_topics", write, false},
-		{"idem_recipes", write, false},
+		{"idem_descriptors", write, false},
 	}...)
 }
 

@@ -49,7 +49,7 @@ func TestSetupTables(t *testing.T) {
 	require.Error(t, err, "the table of the effects is missing")
 	require.NotErrorIs(t, err, dedup.ErrUnavailable, "that is the handler's own")
 
-	for _, table := range []string{"idem_recipes", "event_starts", "processed_events"} { // one is missing, after Migrate
+	for _, table := range []string{"idem_descriptors", "event_starts", "processed_events"} { // one is missing, after Migrate
 		_, err = pool.Exec(t.Context(), "DROP TABLE "+table+" CASCADE")
 		require.NoError(t, err)
 		_, err = s.Check(t.Context())

@@ -173,7 +173,7 @@ func uniqueTests(l layout, file func(string, ...string) string) map[string]strin
 // agingSQL are the statements about progress, horizons and identity.
 type agingSQL struct {
 	progress, progressForget, progressRead                                  string
-	registerScope, registerRecipes, registerOthers, registerTopics          string
+	registerScope, registerDescriptors, registerOthers, registerTopics      string
 	registerWrite                                                           string
 	begin, lease, leave, scopes, silent, store, stuck, starts, events, keys string
 }
@@ -182,7 +182,7 @@ func newAgingSQL(file func(name string, more ...string) string) agingSQL {
 	return agingSQL{
 		progress: file("progress"), progressForget: file("progress_forget"),
 		progressRead:  file("progress_read"),
-		registerScope: file("register_scope"), registerRecipes: file("register_recipes"),
+		registerScope: file("register_scope"), registerDescriptors: file("register_descriptors"),
 		registerOthers: file("register_others"), registerTopics: file("register_topics"),
 		registerWrite: file("register_write"),
 		begin:         file("reaper_begin"), lease: file("reaper_lease"),

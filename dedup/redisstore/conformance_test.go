@@ -210,7 +210,7 @@ func everyVerb(t testing.TB, s dedup.Store, id string) error {
 	c := req.Held(tok, answers[0])
 	register := func() error {
 		return s.(dedup.Registrar).Register(ctx, dedup.Registration{
-			Scope: "rights", Topics: []string{"orders"}, Recipes: map[string]string{"order.created": "id"}, NoOffsets: true,
+			Scope: "rights", Topics: []string{"orders"}, Descriptors: map[string]string{"order.created": "id"}, NoOffsets: true,
 		})
 	}
 	steps := []func() error{

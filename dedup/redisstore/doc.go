@@ -56,7 +56,7 @@
 // events have three. These keys have no TTL:
 //
 //	idem:born:<scope>    string: the first use of the scope, in milliseconds since 1970
-//	idem:scope:<scope>   hash of a Registration: group, topic:<topic> = 1, recipe:<type> = recipe
+//	idem:scope:<scope>   hash of a Registration: group, topic:<topic> = 1, descriptor:<type>
 //	idem:topic:<topic>   set of the scopes that consume the topic
 //
 // # Expiry

@@ -38,7 +38,7 @@ func (s *Store) Types(ctx context.Context, scope string) (types []string, err er
 		return nil, s.unavailable(ctx, "types", err)
 	}
 	for _, field := range fields {
-		if typ, ok := strings.CutPrefix(field, "recipe:"); ok {
+		if typ, ok := strings.CutPrefix(field, "descriptor:"); ok {
 			types = append(types, typ)
 		}
 	}
@@ -99,14 +99,14 @@ func (s *Store) note(ctx context.Context, r dedup.Registration) error {
 	if r.AcceptNewIdentity {
 		accept = "1"
 	}
-	args := make([]any, 0, 3+len(r.Topics)+2*len(r.Recipes))
+	args := make([]any, 0, 3+len(r.Topics)+2*len(r.Descriptors))
 	args = append(args, accept, r.Group, len(r.Topics))
 	for _, topic := range r.Topics {
 		args = append(args, topic)
 	}
-	types := slices.Sorted(maps.Keys(r.Recipes))
+	types := slices.Sorted(maps.Keys(r.Descriptors))
 	for _, typ := range types {
-		args = append(args, typ, r.Recipes[typ])
+		args = append(args, typ, r.Descriptors[typ])
 	}
 	calls := []call{{script: registerScript, key: s.about("scope", r.Scope),
 		token: dedup.NewToken(), args: args}}
@@ -120,7 +120,7 @@ func (s *Store) note(ctx context.Context, r dedup.Registration) error {
 		typ := types[p.left]
 		return fmt.Errorf("redis: register scope %q: type %q was identified by %q and is now by "+
 			"%q: %w",
-			r.Scope, typ, p.value, r.Recipes[typ], dedup.ErrIdentityChanged)
+			r.Scope, typ, p.value, r.Descriptors[typ], dedup.ErrIdentityChanged)
 	default:
 		return fmt.Errorf("unexpected reply %q", p.code)
 	}

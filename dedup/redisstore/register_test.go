@@ -46,11 +46,11 @@ func TestTypes(t *testing.T) {
 func registration() dedup.Registration {
 	return dedup.Registration{
 		Scope: "mails", Group: "mailer", Topics: []string{"orders", "users"},
-		Recipes: map[string]string{"order.created": "ce", "order:paid": "body.id", "user.created": "header"},
+		Descriptors: map[string]string{"order.created": "ce", "order:paid": "body.id", "user.created": "header"},
 	}
 }
 
-// Rule 7: a recipe that differs is refused, and nothing of the refused registration is recorded.
+// Rule 7: a descriptor that differs is refused, and nothing of the refused registration is recorded.
 func TestRegisterFindsAChangedIdentity(t *testing.T) {
 	onServerAndCluster(t, func(t *testing.T, client redis.UniversalClient, prefix string) {
 		s, ctx, r := New(client, Prefix(prefix)), t.Context(), registration()
@@ -59,12 +59,12 @@ func TestRegisterFindsAChangedIdentity(t *testing.T) {
 		before := client.HGetAll(ctx, s.about("scope", r.Scope)).Val()
 		require.Equal(t, map[string]string{
 			"group": "mailer", "topic:orders": "1", "topic:users": "1",
-			"recipe:order.created": "ce", "recipe:order:paid": "body.id", "recipe:user.created": "header",
+			"descriptor:order.created": "ce", "descriptor:order:paid": "body.id", "descriptor:user.created": "header",
 		}, before)
 
 		changed := registration()
 		changed.Group, changed.Topics = "other", []string{"more"}
-		changed.Recipes = map[string]string{"a.new.one": "x", "order:paid": "body.number"}
+		changed.Descriptors = map[string]string{"a.new.one": "x", "order:paid": "body.number"}
 		err := s.Register(ctx, changed)
 		require.ErrorIs(t, err, dedup.ErrIdentityChanged)
 		require.NotErrorIs(t, err, dedup.ErrUnavailable)
@@ -73,15 +73,15 @@ func TestRegisterFindsAChangedIdentity(t *testing.T) {
 		require.Zero(t, client.Exists(ctx, s.about("topic", "more")).Val())
 
 		other := changed
-		other.Scope = "another" // has recipes of its own
+		other.Scope = "another" // has descriptors of its own
 		require.NoError(t, s.Register(ctx, other))
 		changed.AcceptNewIdentity = true
 		require.NoError(t, s.Register(ctx, changed))
 		require.ErrorIs(t, s.Register(ctx, r), dedup.ErrIdentityChanged, "the old one is now the different one")
 		changed.AcceptNewIdentity = false
-		changed.Recipes = map[string]string{"yet.another": "x"}
+		changed.Descriptors = map[string]string{"yet.another": "x"}
 		require.NoError(t, s.Register(ctx, changed), "types that are new, or no longer named, are no difference")
-		require.Equal(t, "header", client.HGet(ctx, s.about("scope", r.Scope), "recipe:user.created").Val())
+		require.Equal(t, "header", client.HGet(ctx, s.about("scope", r.Scope), "descriptor:user.created").Val())
 	})
 }
 

@@ -28,6 +28,7 @@ var retired = []struct {
 	{regexp.MustCompile(`^Otherwise$`), regexp.MustCompile("`Otherwise`"), "NotFound"},
 	{regexp.MustCompile(`^(?:Parker|Lot|TakeUp|TakesUp|FindParked|ParkedOf)$`), regexp.MustCompile(`(?i)\bdeferred lots?\b|\btaken up\b|\bTakeUp\b|parked_keys`), "Deferrer, DeferredPartition, RunDeferred"},
 	{regexp.MustCompile(`^(?:RunObserver|BeginRun|EndRun)$`), regexp.MustCompile(`\b(?:RunObserver|BeginRun|EndRun)\b`), "ClaimGroup"},
+	{regexp.MustCompile(`Recipe`), regexp.MustCompile(`(?i)\brecipes?\b|idem_recipes`), "descriptor"},
 	{regexp.MustCompile(`^(?:SettledLater|Moved)$`), regexp.MustCompile(`\bSettledLater\b|\bMoved\b`), "SettledRescheduled, Rescheduled"},
 }
 

@@ -136,7 +136,7 @@ func (d *examination) checkTables(
 func grant(role string) string {
 	to := " TO " + ident(role)
 	return "GRANT SELECT, INSERT, UPDATE ON processed_events, idempotency_keys, idem_scopes, " +
-		"idem_scope_topics, idem_recipes" + to +
+		"idem_scope_topics, idem_descriptors" + to +
 		"; GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress" + to +
 		"; GRANT SELECT ON idem_schema, idem_horizons" + to
 }

@@ -74,7 +74,7 @@ var pgSettingNames = []string{
 var pgTables = []string{
 	"processed_events", "idempotency_keys", "processed_events_compact", "idempotency_keys_compact",
 	"idem_kinds", "idem_origins", "event_starts", "idem_progress", "idem_horizons", "idem_scopes",
-	"idem_scope_topics", "idem_recipes",
+	"idem_scope_topics", "idem_descriptors",
 }
 
 // askPostgres reads the facts on one connection.

@@ -21,7 +21,7 @@ func (p *Processor) Register(ctx context.Context, r dedup.Registration) error {
 			continue
 		}
 		own := r
-		own.Scope, own.Recipes = place.scope, p.recipes(place)
+		own.Scope, own.Descriptors = place.scope, p.descriptors(place)
 		errs = append(errs, registrar.Register(ctx, own))
 	}
 	return errors.Join(errs...)
@@ -76,13 +76,13 @@ func (p *Processor) handlers(yield func(*bound) bool) {
 	}
 }
 
-// recipes returns one text for each type. Handlers of one type with different extractors share a
-// text, sorted.
-func (p *Processor) recipes(at storeScope) map[string]string {
+// descriptors returns one text for each type. Handlers of one type with different extractors
+// share a text, sorted.
+func (p *Processor) descriptors(at storeScope) map[string]string {
 	words := make(map[string][]string)
 	for b := range p.handlers {
 		if p.placeOf(b) == at {
-			words[b.Type] = append(words[b.Type], b.recipe(b.mixed))
+			words[b.Type] = append(words[b.Type], b.descriptor(b.mixed))
 		}
 	}
 	all := make(map[string]string, len(words))
@@ -93,10 +93,10 @@ func (p *Processor) recipes(at storeScope) map[string]string {
 	return all
 }
 
-// recipe describes the extractors of type, ID and tenant. Stores keep the text: a changed word
+// descriptor describes the extractors of type, ID and tenant. Stores keep the text: a changed word
 // would make every event new. mixed is true if other handlers of the type find identities of
 // another form.
-func (s *Settings) recipe(mixed bool) string {
+func (s *Settings) descriptor(mixed bool) string {
 	id := " id="
 	if mixed {
 		id = " id/2="
