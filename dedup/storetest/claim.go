@@ -12,7 +12,7 @@ import (
 )
 
 // claimTests cover the table of Store.Claim except positions, and the recipients of each answer.
-var claimTests = []test{
+var claimTests = []testCase{
 	{name: "claim: a new key is Fresh with fence 1 and its own origin", run: claimNew},
 	{name: "claim: 100 goroutines race for one key, one is Fresh and 99 are Busy (R-09)",
 		run: claimRace},
@@ -259,12 +259,6 @@ func claimConflict(k *kit) {
 	k.meets(dedup.Busy, printed("other kind", prints["keyed hash"][0]))
 	k.get(dedup.Fresh, long, printed("kind other", prints["keyed hash"][0]))
 	k.meets(dedup.Busy, printed("kind other", prints["checksum"][0]))
-}
-
-func printed(id string, f dedup.Fingerprint) dedup.Request {
-	r := request(id)
-	r.Fingerprint = f
-	return r
 }
 
 func (k *kit) conflicts(prefix string, a, b dedup.Fingerprint) {

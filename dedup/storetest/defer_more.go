@@ -148,7 +148,7 @@ type deferRacers struct {
 	seen int
 }
 
-func (r *deferRacers) done() bool {
+func (r *deferRacers) allSeen() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seen == racersPark*racersEach || time.Now().After(r.end)
@@ -172,7 +172,7 @@ func (r *deferRacers) deferAll(p dedup.Deferrer, who int) error {
 
 func (r *deferRacers) take(p dedup.Deferrer) error {
 	defer r.once.Do(func() { close(r.over) })
-	for !r.done() {
+	for !r.allSeen() {
 		e, ok, err := headOf(r.ctx, p, part, "q")
 		mine := false
 		if err == nil && ok && e.Position.Retry == 0 {

@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"time"
-
 	"github.com/idem-go/idem/dedup"
 	"github.com/stretchr/testify/require"
 )
@@ -133,9 +131,6 @@ func deferTurn(kt *kit) {
 	k.remove("r", "d", false)
 	k.due("b", "e")
 }
-
-// pause makes two moments distinguishable.
-func (k *deferral) pause() { k.h.Sleep(3 * time.Millisecond) }
 
 func deferDue(kt *kit) {
 	k := deferralOf(kt)

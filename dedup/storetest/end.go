@@ -10,7 +10,7 @@ import (
 )
 
 // endTests cover Complete and Release by the holders of a claim, and repeats of these calls.
-var endTests = []test{
+var endTests = []testCase{
 	{name: "complete: repeated after a lost reply it succeeds", run: completeRepeated},
 	{name: "complete: says which claims of a call were lost", run: completeMixed},
 	{name: "complete: a claim that was never granted is lost and makes no record", needs: Results,

@@ -8,7 +8,7 @@ import (
 )
 
 // failTests cover the errors of a store that cannot answer.
-var failTests = []test{
+var failTests = []testCase{
 	{name: "down: every verb fails with ErrUnavailable and answers nothing (R-19)", needs: Outage,
 		run: downVerbs},
 	{name: "down: Reopen, Check and Ping fail", needs: Outage, run: downAbilities},

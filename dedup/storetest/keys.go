@@ -11,7 +11,7 @@ import (
 
 // keyTests cover the parts of a key, and the calls that are refused before a server receives
 // them.
-var keyTests = []test{
+var keyTests = []testCase{
 	{name: "keys: tenant, scope, type and ID separate (P-23)", run: keysSeparate},
 	{name: "keys: awkward parts are different keys (R-17, P-23, rule 51)", run: keysAwkward},
 	{name: "keys: random parts never collide (R-17)", run: keysRandom},
@@ -51,17 +51,6 @@ func (k *kit) distinct(keys []dedup.Key) {
 			key)
 	}
 }
-
-// awkward parts: separators, escapes, hash tags, case, blanks, numbers and two forms of one
-// character.
-var awkward = []string{"a", "A", "a ", " a", "a:b", "a%3Ab", "a%3ab", "a%b", "%", ":", "{a}", "{",
-	"}", "é", "e\u0301",
-	"ß", "ss", "SS", "İ", "i", "I", "01", "1", "1.0", "\t", "\n", "\u00a0", "\u200b", "日本", "😀",
-	"'", `"`, `\`, `\x41`, "null",
-	"*", "a*", "?", "[a]",
-	"00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000A",
-	"01ARZ3NDEKTSV4RRFFQ69G5FAV",
-	"01arz3ndektsv4rrffq69g5fav", "0000000000000000000000000000000a"}
 
 func keysAwkward(k *kit) {
 	var keys []dedup.Key
@@ -247,24 +236,4 @@ func callOverwrites(k *kit) {
 	require.EqualValues(k, 1, answers[0].Fence)
 	require.Zero(k, answers[0].Failures)
 	require.Zero(k, answers[0].Takeovers)
-}
-
-// stale returns answers as left behind by an earlier call.
-func stale(n int) []dedup.Answer {
-	answers := make([]dedup.Answer, n)
-	for i := range answers {
-		answers[i] = dedup.Answer{Verdict: dedup.Done, Fence: 9, Failures: 9, Takeovers: 9,
-			Wait:  long,
-			First: origin(9, 9), Reason: "stale", Result: dedup.Result{Schema: 9,
-				Data: []byte("stale")}}
-	}
-	return answers
-}
-
-func noAnswers(k *kit, answers []dedup.Answer) {
-	k.Helper()
-	for i := range answers {
-		require.Zero(k, answers[i].Verdict, "an error and an answer: somebody will run on it "+
-			"(R-19)")
-	}
 }

@@ -3,17 +3,14 @@ package storetest
 import (
 	"context"
 	"errors"
-	"slices"
+	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/stretchr/testify/require"
-)
-
-const (
-	long      = time.Minute // a lease that does not end during a test
-	retention = time.Hour
 )
 
 // kit has the tools of one test: a store, a peer of the store, and verbs that fail the test
@@ -35,23 +32,6 @@ func newKit(t *testing.T, h Harness) *kit {
 	}
 	return k
 }
-
-func key(id string) dedup.Key {
-	return dedup.Key{Tenant: "acme", Scope: "orders", Type: "order.created", ID: id}
-}
-
-func request(id string) dedup.Request {
-	return dedup.Request{Key: key(id), Retention: retention, Origin: origin(len(id), 7)}
-}
-
-// origin has a time in milliseconds, as records of Kafka have.
-func origin(partition, offset int) dedup.Origin {
-	return dedup.Origin{Topic: "orders", Partition: int32(partition), Offset: int64(offset),
-		Time: today.Add(time.Duration(offset) * time.Millisecond)}
-}
-
-// today is the time of events, which a store must not take for too old.
-var today = time.Now().UTC().Truncate(time.Millisecond)
 
 // try asks s for one claim under token t.
 func (k *kit) try(s dedup.Store, t dedup.Token, lease time.Duration, r dedup.Request) dedup.Answer {
@@ -120,42 +100,9 @@ func (k *kit) wellFormed(r dedup.Request, lease time.Duration, a dedup.Answer) {
 	}
 }
 
-// prints are two fingerprints of each kind.
-var prints = map[string][2]dedup.Fingerprint{
-	"checksum":   {dedup.Checksum([]byte("one")), dedup.Checksum([]byte("two"))},
-	"keyed hash": {keyedHash(1), keyedHash(2)},
-}
-
-func keyedHash(n byte) (f dedup.Fingerprint) {
-	for i := range f {
-		f[i] = n*16 + byte(i)
-	}
-	return f
-}
-
 // knownVerdicts are the verdicts about the other event of a conflict.
 var knownVerdicts = []dedup.Verdict{dedup.Fresh, dedup.Busy, dedup.Done, dedup.Dead,
 	dedup.Rescheduled}
-
-func completion(c dedup.Claim) dedup.Completion {
-	return dedup.Completion{Claim: c, Retention: retention}
-}
-
-func dead(c dedup.Claim, why string) dedup.Completion {
-	d := completion(c)
-	d.Dead = why
-	return d
-}
-
-func moved(c dedup.Claim, retry uint32) dedup.Completion {
-	d := completion(c)
-	d.Retry = retry
-	return d
-}
-
-func release(c dedup.Claim, o dedup.Outcome) dedup.Release {
-	return dedup.Release{Claim: c, Outcome: o, Retention: retention}
-}
 
 func (k *kit) complete(done ...dedup.Completion) {
 	k.Helper()
@@ -202,22 +149,46 @@ func (k *kit) zombie(id string) (late, holder dedup.Claim) {
 	return late, holder
 }
 
-func sorted(reqs []dedup.Request) []dedup.Request {
-	slices.SortFunc(reqs, func(a, b dedup.Request) int { return a.Key.Compare(b.Key) })
-	return reqs
-}
-
-func sameOrigin(t testing.TB, want, got dedup.Origin) {
-	t.Helper()
-	require.True(t, want.Same(got), "origin %v, want %v", got, want)
-	require.True(t, want.Time.Equal(got.Time), "time of the origin %v, want %v", got.Time,
-		want.Time)
-}
-
-// lostIsFine accepts the errors of callers that may come too late.
-func lostIsFine(err error) error {
-	if errors.Is(err, dedup.ErrClaimLost) {
-		return nil
+// random returns a source of random numbers with a new seed, or that of the environment variable
+// IDEM_SEED.
+func (k *kit) random() (*rand.Rand, uint64) {
+	k.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("IDEM_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(k, err, "IDEM_SEED")
 	}
-	return err
+	k.Logf("IDEM_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 1)), seed
+}
+
+func noAnswers(k *kit, answers []dedup.Answer) {
+	k.Helper()
+	for i := range answers {
+		require.Zero(k, answers[i].Verdict, "an error and an answer: somebody will run on it "+
+			"(R-19)")
+	}
+}
+
+// testCase is one test of the kit.
+type testCase struct {
+	name  string
+	needs Ability // skipped if missing
+	alone bool    // too heavy to run beside tests that measure time
+	run   func(k *kit)
+}
+
+func runOne(t *testing.T, h Harness, c testCase) {
+	if c.needs != "" && h.lacks(c.needs) {
+		t.Skipf("Harness.Missing has %q", c.needs)
+	}
+	if h.Around != nil { // a bubble cannot hold parallel tests
+		h.Around(t, func(t *testing.T) { c.run(newKit(t, h)) })
+		return
+	}
+	if !c.alone {
+		t.Parallel()
+	}
+	c.run(newKit(t, h))
 }

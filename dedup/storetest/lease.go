@@ -8,7 +8,7 @@ import (
 )
 
 // leaseTests cover the end of leases, their renewal, and the report of lost ones.
-var leaseTests = []test{
+var leaseTests = []testCase{
 	{name: "lease: over, the claim is taken over as Uncertain and held (R-03, P-10)",
 		run: leaseTakeover},
 	{name: "lease: take-overs are counted, fences rise (rule 18)", run: leaseTakeovers},
@@ -89,20 +89,6 @@ func leaseOutlived(k *kit) {
 	k.h.Sleep(4 * k.lease)
 	a, _ := k.get(dedup.Uncertain, long, r)
 	require.EqualValues(k, 1, a.Takeovers)
-}
-
-// ages are possible ages of events on arrival: after a rewind, and from a producer with a wrong
-// clock.
-var ages = map[string]time.Duration{"old": 100 * retention, "ahead": -100 * retention}
-
-// aged returns requests for events of an age.
-func aged(name string) func(id string) dedup.Request {
-	return func(id string) dedup.Request {
-		// not today: the clock may be a test's
-		r := dated(name+" "+id, time.Now().Add(-ages[name]).Truncate(time.Millisecond))
-		r.AnyAge = true
-		return r
-	}
 }
 
 // leaseOfAnyEvent: Neither a lease nor a retention is counted from when the event was made.

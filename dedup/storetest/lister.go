@@ -9,7 +9,7 @@ import (
 )
 
 // listTests cover the search for records by their contents.
-var listTests = []test{
+var listTests = []testCase{
 	{name: "list: by scope, type and state", needs: Lists, run: listFilter},
 	{name: "list: least recently changed first, no more than asked for", needs: Lists,
 		run: listOrder},

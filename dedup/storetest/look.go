@@ -10,7 +10,7 @@ import (
 
 // lookTests cover dedup.Looker. The tests are skipped for a store that is no Looker, also if
 // [Look] is not among Missing.
-var lookTests = []test{
+var lookTests = []testCase{
 	{name: "look: what Claim would answer, in every state", needs: Look, run: lookStates},
 	{name: "look: Done with its result", needs: Look, run: lookResult},
 	{name: "look: another fingerprint is a Conflict before all (P-24)", needs: Look,
@@ -177,16 +177,16 @@ func lookHorizon(k *kit) {
 	if k.h.Horizon == nil {
 		k.Skip("missing in the harness: horizon of its own")
 	}
-	k.shows(0, dated("old", before))
-	_, c := k.get(dedup.Fresh, long, dated("done", before))
+	k.shows(0, dated("old", beforeHorizon))
+	_, c := k.get(dedup.Fresh, long, dated("done", beforeHorizon))
 	k.complete(completion(c))
 	k.h.Horizon(k, k.s, request("").Key.Scope, horizonAt)
-	k.shows(dedup.TooOld, dated("old", before))
-	k.shows(dedup.Done, dated("done", before))
+	k.shows(dedup.TooOld, dated("old", beforeHorizon))
+	k.shows(dedup.Done, dated("done", beforeHorizon))
 	for _, r := range unjudged() {
 		k.shows(0, r)
 	}
-	k.meets(dedup.TooOld, dated("old", before))
+	k.meets(dedup.TooOld, dated("old", beforeHorizon))
 }
 
 // lookChangesNothing: Look changes neither a record nor an answer of Claim.

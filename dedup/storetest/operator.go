@@ -3,30 +3,14 @@ package storetest
 import (
 	"maps"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/stretchr/testify/require"
 )
 
-// Lists is [dedup.Lister], which a store without an index has not (rule 34).
-const Lists Ability = "lists"
-
-// RunOperator tests that the stores of h keep the contract of [dedup.Operator] and, unless
-// [Lists] is missing, of [dedup.Lister]. RunOperator uses New, Peer, Sleep, Lease, Around and
-// Missing of the harness, and Down unless Outage is missing.
-//
-// Only claims are tested, not the records of transactions: a store may keep those elsewhere.
-func RunOperator(t *testing.T, h Harness) {
-	h = h.ready(t)
-	for _, c := range slices.Concat(inspectTests, verbTests, listTests) {
-		t.Run(c.name, func(t *testing.T) { runOne(t, h, c) })
-	}
-}
-
 // inspectTests cover the inspection of the records of a store.
-var inspectTests = []test{
+var inspectTests = []testCase{
 	{name: "inspect: every state is told from the others", run: inspectStates},
 	{name: "inspect: a released copy of a later attempt waits or is released",
 		run: inspectLaterCopy},
@@ -40,7 +24,8 @@ var inspectTests = []test{
 		run: inspectOrder},
 	{name: "inspect: many keys in one call", run: inspectMany},
 	{name: "inspect: looking changes nothing", run: inspectChangesNothing},
-	{name: "inspect: a dead record has the origin of the delivery whose dead letter was sent (rule 6)", run: inspectDeadOrigin},
+	{name: "inspect: a dead record has the origin of the delivery whose dead letter was sent (rule 6)",
+		run: inspectDeadOrigin},
 }
 
 func (k *kit) operator() dedup.Operator {

@@ -11,7 +11,7 @@ import (
 )
 
 // verbTests cover the operations of a person on single events.
-var verbTests = []test{
+var verbTests = []testCase{
 	{name: "forget: whatever was known, every copy is Fresh again", run: forgetAll},
 	{name: "forget: another fingerprint is no conflict any longer (rule 17)", needs: Fingerprints,
 		run: forgetFingerprint},

@@ -9,7 +9,7 @@ import (
 
 // positionTests cover the copies of an event: those moved to a later attempt and those that an
 // operator lets run again.
-var positionTests = []test{
+var positionTests = []testCase{
 	{name: "retry: Rescheduled for a lower attempt, Fresh for the one waited for (rule 3)",
 		run: retryMove},
 	{name: "retry: a higher attempt is accepted when the move was not written (rule 3)",
@@ -31,12 +31,6 @@ var positionTests = []test{
 	{name: "reopen: a second death, a third generation", needs: Reopen, run: reopenAgain},
 	{name: "reopen: the redriven copy may be retried", needs: Reopen, run: reopenRetry},
 	{name: "reopen: the death of a retry reopens at retry 0", needs: Reopen, run: reopenOfRetry},
-}
-
-func at(id string, generation, retry uint32) dedup.Request {
-	r := request(id)
-	r.Position = dedup.Position{Generation: generation, Retry: retry}
-	return r
 }
 
 func retryMove(k *kit) {

@@ -190,7 +190,7 @@ func (r *racer) round() error {
 		r.h.Sleep(r.lease / 20)
 	}
 	for _, s := range mine {
-		if err := r.run(s); err != nil {
+		if err := r.act(s); err != nil {
 			return err
 		}
 	}
@@ -203,8 +203,8 @@ func (r *racer) some() []int {
 	return some
 }
 
-// run has the effect, or crashes, or comes back after the end of the lease.
-func (r *racer) run(s stay) error {
+// act has the effect, or crashes, or comes back after the end of the lease.
+func (r *racer) act(s stay) error {
 	r.h.Sleep(time.Duration(r.rng.Int64N(int64(r.lease / 8))))
 	if r.rng.IntN(10) == 0 { // a stall: the others go on without it
 		r.h.Sleep(r.lease + r.lease/4)

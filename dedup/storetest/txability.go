@@ -15,7 +15,8 @@ func txAbilityTests[Tx any]() []txTest[Tx] {
 			run: txStarts[Tx]},
 		{name: "tx: reopen, only the next generation runs (rule 6, T-02)", needs: Reopen,
 			run: txReopen[Tx]},
-		{name: "tx: a repaired copy is not compared after a reopening, others are (rules 6d and 17)", needs: Reopen, run: txReopenFingerprint[Tx]},
+		{name: "tx: a repaired copy is not compared after a reopening, others are (rules 6d and 17)",
+			needs: Reopen, run: txReopenFingerprint[Tx]},
 		{name: "tx: reopen only what is dead", needs: Reopen, run: txReopenNotDead[Tx]},
 		{name: "tx: as many transactions as it says run at once (rules 25 and 26)", needs: TxLimit,
 			run: txLimit[Tx]},
@@ -146,7 +147,7 @@ func txLimit[Tx any](k *txKit[Tx]) {
 			var a [1]dedup.Answer
 			arrived := sync.OnceFunc(inside.Done)
 			defer arrived() // else the others would wait for ever for one that failed
-			errs[i] = k.s.ClaimTx(k.ctx, limit, []dedup.Request{request(numbered("at once", i))},
+			errs[i] = k.s.ClaimTx(k.ctx, runLimit, []dedup.Request{request(numbered("at once", i))},
 				a[:],
 				func(tx Tx) ([]dedup.Completion, error) {
 					arrived()

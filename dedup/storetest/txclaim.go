@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/stretchr/testify/require"
 )
-
-var errNotExpected = errors.New("this must not run")
 
 // txClaimTests cover claims and records that are written together with effects.
 func txClaimTests[Tx any]() []txTest[Tx] {
@@ -76,42 +73,13 @@ func txError[Tx any](k *txKit[Tx]) {
 	k.unmarked(request("f"))
 }
 
-// hold runs a ClaimTx of reqs that stays inside fn until end is called. end returns the error of
-// ClaimTx.
-func (k *txKit[Tx]) hold(effect string, reqs ...dedup.Request) (end func(error) error) {
-	inside, leave, ended := make(chan struct{}), make(chan error, 2), make(chan error, 1)
-	var once sync.Once
-	// A test that failed meanwhile must not leave ClaimTx inside fn.
-	k.Cleanup(func() { leave <- errNotExpected })
-	go func() {
-		answers := make([]dedup.Answer, len(reqs))
-		ended <- k.s.ClaimTx(k.ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) {
-			if err := k.h.Exec(k.ctx, tx, effect); err != nil {
-				return nil, err
-			}
-			once.Do(func() { close(inside) })
-			return nil, <-leave
-		})
-	}()
-	select {
-	case <-inside:
-	case err := <-ended:
-		require.NoError(k, err)
-		require.Fail(k, "fn was not run")
-	}
-	return func(result error) error {
-		leave <- result
-		return <-ended
-	}
-}
-
 func txPair[Tx any](k *txKit[Tx]) {
 	end := k.hold("one", request("e"))
 	second := make(chan dedup.Answer, 1)
 	errs := make(chan error, 1)
 	go func() {
 		var a [1]dedup.Answer
-		errs <- k.s.ClaimTx(k.ctx, limit, []dedup.Request{request("e")}, a[:],
+		errs <- k.s.ClaimTx(k.ctx, runLimit, []dedup.Request{request("e")}, a[:],
 			func(tx Tx) ([]dedup.Completion, error) { return nil, k.h.Exec(k.ctx, tx, "one") })
 		second <- a[0]
 	}()
@@ -130,7 +98,7 @@ func txPairFails[Tx any](k *txKit[Tx]) {
 	errs := make(chan error, 1)
 	go func() {
 		var a [1]dedup.Answer
-		errs <- k.s.ClaimTx(k.ctx, limit, []dedup.Request{request("e")}, a[:],
+		errs <- k.s.ClaimTx(k.ctx, runLimit, []dedup.Request{request("e")}, a[:],
 			func(tx Tx) ([]dedup.Completion, error) { return nil, k.h.Exec(k.ctx, tx, "second") })
 		second <- a[0]
 	}()
@@ -151,7 +119,7 @@ func txRace[Tx any](k *txKit[Tx]) {
 	errs := inParallel(racers, func(int) error {
 		for range 100 {
 			var a [1]dedup.Answer
-			err := k.s.ClaimTx(k.ctx, limit, []dedup.Request{request("race")}, a[:],
+			err := k.s.ClaimTx(k.ctx, runLimit, []dedup.Request{request("race")}, a[:],
 				func(tx Tx) ([]dedup.Completion, error) { return nil, k.h.Exec(k.ctx, tx, "once") })
 			if err != nil || a[0].Verdict == dedup.Done || a[0].Verdict == dedup.Fresh {
 				return err
@@ -211,14 +179,6 @@ func txMixed[Tx any](k *txKit[Tx]) {
 	answers, err = k.call(group[:3], k.fails(errNotExpected))
 	require.NoError(k, err, "nothing is Fresh, nothing runs")
 	require.Equal(k, []dedup.Verdict{dedup.Done, dedup.Done, dedup.Done}, verdicts(answers))
-}
-
-func verdicts(answers []dedup.Answer) []dedup.Verdict {
-	out := make([]dedup.Verdict, len(answers))
-	for i := range answers {
-		out[i] = answers[i].Verdict
-	}
-	return out
 }
 
 func txMany[Tx any](k *txKit[Tx]) {
@@ -313,7 +273,7 @@ func txOrder[Tx any](k *txKit[Tx]) {
 	refused := func(want error, reqs ...dedup.Request) {
 		k.Helper()
 		answers := stale(len(reqs))
-		err := k.s.ClaimTx(k.ctx, limit, reqs, answers,
+		err := k.s.ClaimTx(k.ctx, runLimit, reqs, answers,
 			func(Tx) ([]dedup.Completion, error) { return nil, errNotExpected })
 		require.ErrorIs(k, err, want)
 		require.NotErrorIs(k, err, errNotExpected)
@@ -364,14 +324,14 @@ func txContext[Tx any](k *txKit[Tx]) {
 	ctx, cancel := context.WithCancel(k.ctx)
 	cancel()
 	answers := stale(1)
-	err := k.s.ClaimTx(ctx, limit, []dedup.Request{request("e")}, answers,
+	err := k.s.ClaimTx(ctx, runLimit, []dedup.Request{request("e")}, answers,
 		func(Tx) ([]dedup.Completion, error) { return nil, errNotExpected })
 	require.ErrorIs(k, err, context.Canceled)
 	require.NotErrorIs(k, err, errNotExpected)
 	require.Zero(k, answers[0].Verdict)
 
 	ctx, cancel = context.WithCancel(k.ctx)
-	err = k.s.ClaimTx(ctx, limit, []dedup.Request{request("e")}, answers,
+	err = k.s.ClaimTx(ctx, runLimit, []dedup.Request{request("e")}, answers,
 		func(tx Tx) ([]dedup.Completion, error) {
 			err := k.h.Exec(ctx, tx, "cut short")
 			cancel()

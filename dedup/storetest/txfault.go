@@ -44,7 +44,7 @@ func txPanic[Tx any](k *txKit[Tx]) {
 func (k *txKit[Tx]) caught(bad func(tx Tx)) (panicked any, err error) {
 	defer func() { panicked = recover() }()
 	answers := make([]dedup.Answer, 1)
-	err = k.s.ClaimTx(k.ctx, limit, []dedup.Request{request("e")}, answers,
+	err = k.s.ClaimTx(k.ctx, runLimit, []dedup.Request{request("e")}, answers,
 		func(tx Tx) ([]dedup.Completion, error) {
 			if err := k.h.Exec(k.ctx, tx, "before the panic"); err != nil {
 				return nil, err

@@ -8,9 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TxLook: [dedup.TxLooker]. Only for [TxHarness.Missing].
-const TxLook Ability = "look at what transactions remember"
-
 // txLookTests cover looking without claiming.
 func txLookTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{

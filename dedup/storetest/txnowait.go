@@ -14,7 +14,8 @@ import (
 // 20).
 func txNoWaitTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: NoWait, Busy at once while another one who does not wait holds the key (rule 20)", run: txNoWaitTwin[Tx]},
+		{name: "tx: NoWait, Busy at once while another one who does not wait holds the key (rule 20)",
+			run: txNoWaitTwin[Tx]},
 		{name: "tx: NoWait, Busy at once while one who waits holds the key (rule 20)",
 			run: txNoWaitOther[Tx]},
 		{name: "tx: NoWait, Busy at once for a row that waits for this copy (rule 20)",
@@ -92,7 +93,7 @@ func txNoWaitMany[Tx any](k *txKit[Tx]) {
 	for i := range callers {
 		all.Go(func() {
 			var a [1]dedup.Answer
-			errs[i] = k.s.ClaimTx(k.ctx, limit, []dedup.Request{noWait(request("e"))}, a[:],
+			errs[i] = k.s.ClaimTx(k.ctx, runLimit, []dedup.Request{noWait(request("e"))}, a[:],
 				func(Tx) ([]dedup.Completion, error) { return nil, errNotExpected })
 			verdicts[i] = a[0].Verdict
 		})
@@ -101,8 +102,8 @@ func txNoWaitMany[Tx any](k *txKit[Tx]) {
 	for i := range others {
 		all.Go(func() {
 			var a [1]dedup.Answer
-			others[i] = k.s.ClaimTx(k.ctx, limit, []dedup.Request{noWait(request(numbered("other",
-				i)))}, a[:],
+			r := noWait(request(numbered("other", i)))
+			others[i] = k.s.ClaimTx(k.ctx, runLimit, []dedup.Request{r}, a[:],
 				func(tx Tx) ([]dedup.Completion, error) {
 					return nil, k.h.Exec(k.ctx, tx, "other")
 				})
@@ -130,7 +131,7 @@ func txNoWaitRace[Tx any](k *txKit[Tx]) {
 				r := noWait(request(numbered("race", n)))
 				for busy := true; busy && errs[i] == nil && k.ctx.Err() == nil; {
 					var a [1]dedup.Answer
-					errs[i] = k.s.ClaimTx(k.ctx, limit, []dedup.Request{r}, a[:],
+					errs[i] = k.s.ClaimTx(k.ctx, runLimit, []dedup.Request{r}, a[:],
 						func(tx Tx) ([]dedup.Completion, error) {
 							return nil, k.h.Exec(k.ctx, tx, r.Key.ID)
 						})

@@ -8,9 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Savepoints: [dedup.Savepointer] of the transactions that are lent. Only for [TxHarness.Missing].
-const Savepoints Ability = "savepoints"
-
 // txSavepointTests cover the undoing of a part of a transaction (rule 20: a refusal is kept, the
 // effects of the refused handler are not).
 func txSavepointTests[Tx any]() []txTest[Tx] {
@@ -38,8 +35,8 @@ func (k *txKit[Tx]) savepoint(tx Tx) (undo func(context.Context) error) {
 	return undo
 }
 
-// state is nil if the transaction still accepts statements, as far as the transaction reports.
-func (k *txKit[Tx]) state(tx Tx) error {
+// usable is nil if the transaction still accepts statements, as far as the transaction reports.
+func (k *txKit[Tx]) usable(tx Tx) error {
 	if c, ok := any(tx).(dedup.TxChecker); ok {
 		return c.CheckTx()
 	}
@@ -55,9 +52,9 @@ func txUndo[Tx any](k *txKit[Tx]) {
 			require.NoError(k, k.h.Exec(k.ctx, tx, "undone"))
 		}
 		require.NoError(k, undo(k.ctx))
-		require.NoError(k, k.state(tx))
+		require.NoError(k, k.usable(tx))
 		require.Error(k, undo(k.ctx), "undo twice")
-		require.NoError(k, k.state(tx))
+		require.NoError(k, k.usable(tx))
 		d := completion(r.Held(dedup.Token{}, answers[0]))
 		if !lacking(k.h.Missing, Results) {
 			d.Result = dedup.Result{Schema: 1, Data: []byte("refused")}
@@ -99,13 +96,13 @@ func txUndoFailed[Tx any](k *txKit[Tx]) {
 		require.NoError(k, k.h.Exec(k.ctx, tx, "undone"))
 		require.Error(k, k.h.Raw(k.ctx, tx, "SELECT 1/0"))
 		if _, ok := any(tx).(dedup.TxChecker); ok {
-			require.ErrorIs(k, k.state(tx), dedup.ErrTxAborted)
+			require.ErrorIs(k, k.usable(tx), dedup.ErrTxAborted)
 			_, err := any(tx).(dedup.Savepointer).Savepoint(k.ctx)
 			require.ErrorIs(k, err, dedup.ErrTxAborted,
 				"a savepoint in a transaction that has failed")
 		}
 		require.NoError(k, undo(k.ctx))
-		require.NoError(k, k.state(tx))
+		require.NoError(k, k.usable(tx))
 		return nil, k.h.Exec(k.ctx, tx, "after")
 	})
 	k.count(0, "undone")

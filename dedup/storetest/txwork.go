@@ -9,9 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TxKeep: [dedup.TxKeeper] of the transactions that are lent. Only for [TxHarness.Missing].
-const TxKeep Ability = "work before commit"
-
 // txWorkTests cover the work that handlers keep for the end of their transaction.
 func txWorkTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
@@ -278,7 +275,7 @@ func txWorkLate[Tx any](k *txKit[Tx]) {
 		if _, ok := any(tx).(dedup.TxKeeper); ok {
 			late(tx)
 		}
-		for _, end := range ends(tx) {
+		for _, end := range endsOf(tx) {
 			require.Error(k, end(ctx), "the transaction is the store's to end")
 		}
 		return nil
@@ -305,7 +302,7 @@ func txWorkLate[Tx any](k *txKit[Tx]) {
 }
 
 // ends are the methods that end a transaction.
-func ends(tx any) (all []func(context.Context) error) {
+func endsOf(tx any) (all []func(context.Context) error) {
 	if t, ok := tx.(interface {
 		Commit(ctx context.Context) error
 		Rollback(ctx context.Context) error
@@ -338,7 +335,7 @@ func txWorkRunTx[Tx any](k *txKit[Tx]) {
 	}
 	w := &works[Tx]{k: k}
 	run := func() error {
-		return runner.RunTx(k.ctx, limit, func(tx Tx) error {
+		return runner.RunTx(k.ctx, runLimit, func(tx Tx) error {
 			w.keep(tx, "w", "kept")
 			return k.h.Exec(k.ctx, tx, "effect")
 		})
