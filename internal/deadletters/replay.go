@@ -82,8 +82,8 @@ type replayer struct {
 	result  Result
 }
 
-// Replay reopens the event of each dead letter in its store, then publishes a copy of the dead
-// letter to the group's own retry topic, which no other group reads. It may be interrupted by ctx,
+// Replay reopens the event of each dead letter in its store, then publishes a copy of the
+// dead letter to the group's own retry topic, which no other group reads. It may be interrupted by ctx,
 // or die, and be repeated: an event that was reopened keeps its position until a copy runs, and the
 // store lets one copy of a position run. What was handled is left alone. What was begun with one
 // dead letter is finished, in at most a minute, before ctx ends it.

@@ -41,8 +41,8 @@ func ParsePlace(text string) (Place, error) {
 	return Place{int32(p), o}, nil
 }
 
-// Filter chooses dead letters. The zero value chooses all records, also those that are no dead
-// letters.
+// Filter chooses dead letters. The zero value chooses all records, also those that are no
+// dead letters.
 type Filter struct {
 	// Scope, Types and ID are those of the event. An undecodable record has no identity. The filter
 	// finds it by the ID in the default places (idem.StandardID), in any scope.
