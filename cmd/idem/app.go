@@ -21,7 +21,7 @@ import (
 	"github.com/idem-go/idem/internal/redact"
 )
 
-// app is what the commands share: flags, connections, and how they speak.
+// app has the flags, connections and output that all commands share.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -58,24 +58,54 @@ type app struct {
 func (a *app) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers, host:port (env IDEM_BROKERS)")
 	f.StringVarP(&a.group, "group", "G", os.Getenv("IDEM_GROUP"), "consumer group (env IDEM_GROUP)")
-	f.StringVar(&a.scope, "scope", os.Getenv("IDEM_SCOPE"), "scope of the store, the group by default (env IDEM_SCOPE)")
-	ledger := &urlFlag{name: "store", env: "IDEM_STORE", split: splitStores, use: func(urls []string) { a.stores = urls }}
-	f.Var(a.addURLFlag(ledger), ledger.name, "postgres://, redis://, rediss:// or redis+cluster:// `URL` of a store, or @FILE; several if events are in either (env IDEM_STORE)")
-	f.StringVar(&a.schema, "schema", os.Getenv("IDEM_SCHEMA"), "schema of the tables in Postgres, found through the search path by default (env IDEM_SCHEMA)")
-	f.StringVar(&a.redisPrefix, "redis-prefix", os.Getenv("IDEM_REDIS_PREFIX"), "prefix of the keys in Redis, \"idem:\" by default (env IDEM_REDIS_PREFIX)")
+	f.StringVar(
+		&a.scope, "scope", os.Getenv("IDEM_SCOPE"),
+		"scope of the store, the group by default (env IDEM_SCOPE)",
+	)
+	ledger := &urlFlag{
+		name: "store", env: "IDEM_STORE", split: splitStores,
+		use: func(urls []string) { a.stores = urls },
+	}
+	f.Var(
+		a.addURLFlag(ledger),
+		ledger.name,
+		"postgres://, redis://, rediss:// or redis+cluster:// `URL` of a store, or @FILE; several if events are in either (env IDEM_STORE)",
+	)
+	f.StringVar(
+		&a.schema, "schema", os.Getenv("IDEM_SCHEMA"),
+		"schema of the tables in Postgres, found through the search path by default (env IDEM_SCHEMA)",
+	)
+	f.StringVar(
+		&a.redisPrefix, "redis-prefix", os.Getenv("IDEM_REDIS_PREFIX"),
+		"prefix of the keys in Redis, \"idem:\" by default (env IDEM_REDIS_PREFIX)",
+	)
 	f.StringVarP(&a.output, "output", "o", "table", "table or json")
 	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
-	f.StringVar(&a.auditPath, "audit-file", os.Getenv("IDEM_AUDIT_FILE"), "append the audit lines to this `file` too (env IDEM_AUDIT_FILE)")
+	f.StringVar(
+		&a.auditPath, "audit-file", os.Getenv("IDEM_AUDIT_FILE"),
+		"append the audit lines to this `file` too (env IDEM_AUDIT_FILE)",
+	)
 	f.BoolVar(&a.tls, "tls", false, "TLS to Kafka")
-	f.StringVar(&a.tlsCA, "tls-ca", "", "PEM `file` with the CAs of the brokers, those of the system by default; implies --tls")
-	f.StringVar(&a.tlsCert, "tls-cert", "", "PEM `file` with the client's certificate; implies --tls")
+	f.StringVar(
+		&a.tlsCA, "tls-ca", "",
+		"PEM `file` with the CAs of the brokers, those of the system by default; implies --tls",
+	)
+	f.StringVar(
+		&a.tlsCert, "tls-cert", "", "PEM `file` with the client's certificate; implies --tls",
+	)
 	f.StringVar(&a.tlsKey, "tls-key", "", "PEM `file` with its key")
 	f.StringVar(&a.saslMechanism, "sasl-mechanism", "", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
-	f.StringVar(&a.saslUser, "sasl-user", os.Getenv("IDEM_SASL_USER"), "user at Kafka (env IDEM_SASL_USER); the password is taken from env IDEM_SASL_PASSWORD")
-	f.BoolVar(&a.allowInsecure, "allow-insecure", false, "use SASL without TLS: PLAIN sends the password, SCRAM lets listeners guess it")
+	f.StringVar(
+		&a.saslUser, "sasl-user", os.Getenv("IDEM_SASL_USER"),
+		"user at Kafka (env IDEM_SASL_USER); the password is taken from env IDEM_SASL_PASSWORD",
+	)
+	f.BoolVar(
+		&a.allowInsecure, "allow-insecure", false,
+		"use SASL without TLS: PLAIN sends the password, SCRAM lets listeners guess it",
+	)
 	f.VisitAll(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Name != "output" {
-			f.DefValue = "" // --help shows nothing of the environment (G-04)
+			f.DefValue = "" // --help must not show the environment (G-04)
 		}
 	})
 	a.brokers, a.stores = envList("IDEM_BROKERS"), splitStores(os.Getenv("IDEM_STORE"))
@@ -91,7 +121,7 @@ var urlBegins = regexp.MustCompile(`(?:^|,)\s*[a-z+]+://`)
 func splitStores(s string) (urls []string) {
 	begins := urlBegins.FindAllStringIndex(s, -1)
 	if s != "" && (len(begins) == 0 || begins[0][0] > 0) {
-		begins = slices.Insert(begins, 0, []int{0, 0}) // no URL: the one who opens it says so
+		begins = slices.Insert(begins, 0, []int{0, 0}) // no URL: its opener reports the error
 	}
 	for i, at := range begins {
 		end := len(s)
@@ -103,7 +133,7 @@ func splitStores(s string) (urls []string) {
 	return urls
 }
 
-// begin checks what all commands share, before anything is done.
+// begin checks the shared flags, before any work is done.
 func (a *app) begin(ctx context.Context) error {
 	if !slices.Contains(outputs, a.output) {
 		return usage("--output is table or json, not %q", a.output)
@@ -118,15 +148,17 @@ func (a *app) begin(ctx context.Context) error {
 		return nil
 	}
 	f, err := os.OpenFile(a.auditPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil { // what cannot be put on record is not to happen
+	if err != nil { // an action without an audit record must not happen
 		return fmt.Errorf("--audit-file: %w", err)
 	}
 	a.auditFile = f
-	a.closers = append(a.closers, func() { _ = f.Close() }) // each line was written, or its error reported
+	a.closers = append(
+		a.closers, func() { _ = f.Close() },
+	) // each line was written, or the error reported
 	return nil
 }
 
-// close closes what was opened, the last first.
+// close closes the connections, the last first.
 func (a *app) close() {
 	for i := len(a.closers) - 1; i >= 0; i-- {
 		a.closers[i]()
@@ -134,7 +166,7 @@ func (a *app) close() {
 	a.closers = nil
 }
 
-// theScope is whose events are meant.
+// theScope returns the scope of the events.
 func (a *app) theScope() (string, error) {
 	if s := cmp.Or(a.scope, a.group); s != "" {
 		return s, nil
@@ -152,8 +184,8 @@ func (a *app) theGroup() (string, error) {
 // outputs are the values of --output.
 var outputs = []string{"table", "json"}
 
-// show prints rows as a table, or value as JSON. Control characters of a cell are escaped: what a producer wrote must not
-// reach the terminal as a command (G-04).
+// show prints rows as a table, or value as JSON. Control characters in cells are escaped, because
+// the text of a producer must not reach the terminal as a command (G-04).
 func (a *app) show(value any, header []string, rows [][]string) error {
 	switch a.output {
 	case "json":
@@ -179,9 +211,11 @@ func (a *app) show(value any, header []string, rows [][]string) error {
 	}
 }
 
-// plain escapes what a terminal would act on.
+// plain escapes control characters.
 func plain(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD") // a single byte is a control character to some terminals: 0x9b is what ESC [ is
+	s = strings.ToValidUTF8(
+		s, "\uFFFD",
+	) // a single byte is a control character to some terminals: 0x9b is what ESC [ is
 	if !strings.ContainsFunc(s, unprintable) {
 		return s
 	}
@@ -200,13 +234,14 @@ func unprintable(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// errRefused says that the person asked said no, or that nobody was there to ask.
+// errRefused means that the person answered no, or that no person could answer.
 var errRefused = errors.New("not confirmed, nothing was done (--yes does not ask)")
 
-// maxAnswer bounds what is read of a person's answer.
+// maxAnswer limits the length of an answer.
 const maxAnswer = 1024
 
-// confirm asks before something is done that cannot be undone. Without a person to answer, --yes is needed.
+// confirm asks before an action that cannot be undone. Without a person to answer, --yes is
+// required.
 func (a *app) confirm(format string, args ...any) error {
 	if a.yes {
 		return nil
@@ -220,7 +255,8 @@ func (a *app) confirm(format string, args ...any) error {
 	var line string
 	select {
 	case line = <-lines:
-		if !strings.HasSuffix(line, "\n") || !isTerminal(a.stdin) { // nobody has pressed return, and an audit line begins a line
+		if !strings.HasSuffix(line, "\n") ||
+			!isTerminal(a.stdin) { // without a return, the audit line needs a new line
 			fmt.Fprintln(a.stderr)
 		}
 	case <-done(a.ctx):
@@ -232,7 +268,7 @@ func (a *app) confirm(format string, args ...any) error {
 	return &exitError{exitFound, errRefused}
 }
 
-// confirmed is confirm for a verb that puts on record by itself what it has done: here, that it was refused.
+// confirmed is confirm for a verb that writes its own audit line: here, a refusal.
 func (a *app) confirmed(action string, fields map[string]any, format string, args ...any) error {
 	err := a.confirm(format, args...)
 	if err != nil {
@@ -267,8 +303,9 @@ func plainLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// audit writes a line about something that was done, or refused: who, when, what, to whom. One JSON object on standard
-// error, which no --output changes, and in the file of --audit-file. Without a field "outcome" it is "done".
+// audit writes a line about an action that was done or refused: user, time, action and objects. The
+// line is one JSON object on standard error, for every value of --output, and in the file of
+// --audit-file. The default of the field "outcome" is "done".
 func (a *app) audit(action string, fields map[string]any) {
 	line := map[string]any{
 		"time": time.Now().UTC().Format(time.RFC3339Nano), "audit": action, "outcome": "done",
@@ -292,14 +329,13 @@ func (a *app) audit(action string, fields map[string]any) {
 	}
 }
 
-// audited does something and puts on record what came of it: done, refused by the person asked or by what was found, or
-// failed. fn may add fields.
+// audited does an action and audits its outcome: done, refused or failed. fn may add fields.
 func (a *app) audited(action string, fields map[string]any, fn func() error) error {
 	err := fn()
 	var exit *exitError
 	switch {
 	case err == nil:
-	case errors.As(err, &exit) && exit.code == exitUsage: // nothing was asked for yet
+	case errors.As(err, &exit) && exit.code == exitUsage: // the arguments are wrong, and no action began
 		return err
 	case errors.As(err, &exit) && exit.code == exitFound:
 		fields["outcome"] = "refused"
@@ -313,5 +349,5 @@ func (a *app) audited(action string, fields map[string]any, fn func() error) err
 	return err
 }
 
-// redact takes passwords out of a text that somebody else made, the last line of defence (G-04).
+// redact removes passwords from the text of other programs (G-04).
 func (a *app) redact(text string) string { return a.secrets.Text(text) }

@@ -39,9 +39,9 @@ type openedStore struct {
 	state   tables
 }
 
-// tables is what is known of the tables of a store in Postgres.
+// tables describes the tables of a store in Postgres.
 type tables struct {
-	layout  string // "" if they are not there, or nobody knows
+	layout  string // "" if the tables are missing or unknown
 	schema  string
 	version int
 	err     error // why that is not known
@@ -54,10 +54,10 @@ var (
 	_ dedup.Operator = (*redisstore.Store)(nil)
 )
 
-// operator is what every store of this command can do.
+// operator returns the store as a [dedup.Operator].
 func (l *openedStore) operator() dedup.Operator { return l.store.(dedup.Operator) }
 
-// shared is what the packages that the ops page uses too know of a store.
+// shared returns the store for the packages that the ops page uses too.
 func (l *openedStore) shared() deadletters.NamedStore {
 	return deadletters.NamedStore{Name: l.name, Store: l.store}
 }
@@ -75,7 +75,7 @@ const (
 	layoutCompact  = "compact"
 )
 
-// connectTimeout bounds one attempt to reach a server, unless the URL says otherwise.
+// connectTimeout limits one attempt to reach a server, unless the URL has another limit.
 const connectTimeout = 10 * time.Second
 
 // openStores connects to all stores that were named.
@@ -95,7 +95,7 @@ func (a *app) openStores(ctx context.Context) ([]*openedStore, error) {
 	return all, nil
 }
 
-// openStore makes a client. That the server cannot be reached is for the first verb to say.
+// openStore makes a client. An unreachable server is an error of the first call.
 func (a *app) openStore(ctx context.Context, text string) (*openedStore, error) {
 	if l := a.known[text]; l != nil {
 		return l, nil
@@ -103,36 +103,46 @@ func (a *app) openStore(ctx context.Context, text string) (*openedStore, error) 
 	a.secrets.AddURL(text)
 	scheme, _, ok := strings.Cut(text, "://")
 	switch {
-	case !ok || strings.ContainsAny(scheme, ":@/?#"): // what it is instead is not shown, it may hold a password (G-04)
-		return nil, usage("--store: a URL such as postgres://user:password@host:5432/database or redis://host:6379/0")
+	case !ok || strings.ContainsAny(scheme, ":@/?#"): // not shown, because the text may contain a password (G-04)
+		return nil, usage(
+			"--store: a URL such as postgres://user:password@host:5432/database or redis://host:6379/0",
+		)
 	case scheme == "postgres" || scheme == "postgresql":
 		return a.openPostgres(ctx, text)
 	case strings.HasPrefix(scheme, "redis"):
 		return a.openRedis(scheme, text)
 	}
-	return nil, usage("--store: a URL that begins with postgres:// or redis://, not with %q", scheme)
+	return nil, usage(
+		"--store: a URL that begins with postgres:// or redis://, not with %q",
+		scheme,
+	)
 }
 
-// poolUse is what a pool is for.
+// poolUse is the purpose of a pool.
 type poolUse struct {
 	name  string // application_name
 	conns int32  // at least
 }
 
-// postgresPool makes a pool from a URL, which no error shows, for a person's command: an import reads while it writes.
+// postgresPool makes a pool from a URL. No error shows the URL. An import reads while it writes.
 func (a *app) postgresPool(ctx context.Context, flag, text string) (*pgxpool.Pool, error) {
 	return a.postgresPoolFor(ctx, flag, text, poolUse{"idem-cli", 2})
 }
 
-func (a *app) postgresPoolFor(ctx context.Context, flag, text string, use poolUse) (*pgxpool.Pool, error) {
+func (a *app) postgresPoolFor(
+	ctx context.Context, flag, text string, use poolUse,
+) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(text)
 	if err != nil || redact.SplitsPassword(text) {
-		return nil, usage("%s: this URL cannot be parsed (it is not shown, it may hold a password): "+
-			"postgres://user:password@host:5432/database, special characters in the password percent-encoded", flag)
+		return nil, usage(
+			"%s: this URL cannot be parsed (it is not shown, it may hold a password): "+
+				"postgres://user:password@host:5432/database, special characters in the password percent-encoded",
+			flag,
+		)
 	}
 	a.secrets.Add(cfg.ConnConfig.Password) // it may come from PGPASSWORD or a file
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
-	cfg.MaxConns = max(use.conns, min(cfg.MaxConns, 4)) // whatever the workers' URL says
+	cfg.MaxConns = max(use.conns, min(cfg.MaxConns, 4)) // more are for workers
 	if params := cfg.ConnConfig.RuntimeParams; params["application_name"] == "" {
 		params["application_name"] = use.name
 	}
@@ -144,7 +154,7 @@ func (a *app) postgresPoolFor(ctx context.Context, flag, text string, use poolUs
 	return pool, nil
 }
 
-// schemaName is what pgstore.InSchema takes (G-05).
+// schemaName matches the names that pgstore.InSchema accepts (G-05).
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 func (a *app) openPostgres(ctx context.Context, text string) (*openedStore, error) {
@@ -153,7 +163,9 @@ func (a *app) openPostgres(ctx context.Context, text string) (*openedStore, erro
 		return nil, err
 	}
 	c := pool.Config().ConnConfig
-	l := &openedStore{name: fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database), pool: pool}
+	l := &openedStore{
+		name: fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database), pool: pool,
+	}
 	if a.schema != "" && !schemaName.MatchString(a.schema) {
 		return nil, usage("--schema: %q does not match %s", a.schema, schemaName)
 	}
@@ -180,8 +192,9 @@ func (l *openedStore) withLayout() []pgstore.Option {
 	return append(l.options[:len(l.options):len(l.options)], pgstore.Compact())
 }
 
-// findTables asks for the layout of the tables, so that nobody has to say it. If they are not there, or the server
-// cannot be reached, the first verb says so; should the answer be wrong, the store refuses to work.
+// findTables reads the layout of the tables, so that no flag is needed. If the tables are missing
+// or the server cannot be reached, the first call reports that. With a wrong layout the store
+// refuses to work.
 func findTables(ctx context.Context, pool *pgxpool.Pool, schema string) tables {
 	l, err := pgschema.FindTables(ctx, pool, schema)
 	return tables{layout: l.Layout, schema: l.Schema, version: l.Version, err: err}
@@ -191,20 +204,27 @@ func (a *app) openRedis(scheme, text string) (*openedStore, error) {
 	kind, _ := strings.CutPrefix(scheme[len("redis"):], "s")
 	secure := strings.HasPrefix(scheme, "rediss")
 	client, name, err := redisClient(kind, secure, text[len(scheme)+len("://"):])
-	if err != nil || redact.SplitsPassword(text) { // its text may hold parts of the password: of a wrong place of a '#' or a '/', say (G-04)
-		return nil, usage("--store: this URL cannot be parsed (it is not shown, it may hold a password): " +
-			"redis://user:password@host:6379/0, redis+cluster://user:password@host:6379,host:6380 or " +
-			"redis+sentinel://user:password@host:26379,host:26380/0?master_name=main (rediss for TLS), " +
-			"special characters in the password percent-encoded; options as go-redis has them")
+	if err != nil ||
+		redact.SplitsPassword(
+			text,
+		) { // the text may contain parts of the password, after a wrong '#' for example (G-04)
+		return nil, usage(
+			"--store: this URL cannot be parsed (it is not shown, it may hold a password): " +
+				"redis://user:password@host:6379/0, redis+cluster://user:password@host:6379,host:6380 or " +
+				"redis+sentinel://user:password@host:26379,host:26380/0?master_name=main (rediss for TLS), " +
+				"special characters in the password percent-encoded; options as go-redis has them",
+		)
 	}
 	a.closers = append(a.closers, func() { _ = client.Close() })
 	store := redisstore.New(client, redisstore.Prefix(cmp.Or(a.redisPrefix, "idem:")))
 	return &openedStore{name: name, redis: client, store: store}, nil
 }
 
-// redisClient makes a client from a URL without its scheme. Several hosts, separated by commas, are a cluster unless it
-// says otherwise.
-func redisClient(kind string, secure bool, rest string) (client redis.UniversalClient, name string, err error) {
+// redisClient makes a client from a URL without its scheme. Several hosts, separated by commas, are
+// a cluster, unless the scheme has another meaning.
+func redisClient(
+	kind string, secure bool, rest string,
+) (client redis.UniversalClient, name string, err error) {
 	authority, tail := rest, ""
 	if i := strings.IndexAny(rest, "/?"); i >= 0 {
 		authority, tail = rest[:i], rest[i:]
@@ -250,7 +270,8 @@ func redisClient(kind string, secure bool, rest string) (client redis.UniversalC
 	return nil, "", errors.New("no such kind of Redis")
 }
 
-// hurry lets a client try twice only, unless the URL says otherwise: a person waits.
+// hurry limits the tries of a client to two, unless the URL has another number, because a person
+// waits.
 func hurry(retries, dials *int) {
 	*retries, *dials = cmp.Or(*retries, 1), cmp.Or(*dials, 2)
 }
@@ -319,7 +340,10 @@ func (a *app) sasl() (*consumer.SASL, error) {
 	case a.saslUser == "":
 		return nil, usage("--sasl-mechanism without a user: give --sasl-user")
 	case password == "":
-		return nil, usage("no password for %q: set IDEM_SASL_PASSWORD (there is no flag for it, which every user of the host could see)", a.saslUser)
+		return nil, usage(
+			"no password for %q: set IDEM_SASL_PASSWORD (there is no flag for it, which every user of the host could see)",
+			a.saslUser,
+		)
 	}
 	a.secrets.Add(password)
 	return &consumer.SASL{Mechanism: a.saslMechanism, User: a.saslUser, Password: password}, nil

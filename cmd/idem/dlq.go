@@ -25,7 +25,10 @@ func newDLQCmd(a *app) *cobra.Command {
 			"topic when they are replayed, until they are purged.",
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(newDLQList(a), newDLQShow(a), newDLQPlan(a), newDLQReplay(a), newDLQDiscard(a), newDLQPurge(a))
+	cmd.AddCommand(
+		newDLQList(a), newDLQShow(a), newDLQPlan(a), newDLQReplay(a), newDLQDiscard(a),
+		newDLQPurge(a),
+	)
 	return cmd
 }
 
@@ -35,7 +38,9 @@ type dlqFlags struct {
 }
 
 func (o *dlqFlags) add(f *pflag.FlagSet) {
-	f.StringVarP(&o.topic, "topic", "t", "", "source topic; its dead letters are in <topic>.<group>.dlq")
+	f.StringVarP(
+		&o.topic, "topic", "t", "", "source topic; its dead letters are in <topic>.<group>.dlq",
+	)
 	f.StringVar(&o.dlq, "dlq", "", "dead-letter topic, if it has another name")
 }
 
@@ -66,7 +71,9 @@ type filterFlags struct {
 
 func (o *filterFlags) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.types, "type", nil, "event types")
-	f.StringSliceVar(&o.classes, "class", nil, "error classes, such as failed, permanent, undecodable")
+	f.StringSliceVar(
+		&o.classes, "class", nil, "error classes, such as failed, permanent, undecodable",
+	)
 	f.StringVar(&o.id, "id", "", "event ID")
 	f.StringVar(&o.since, "since", "", "failed at or after: RFC 3339, or how long ago, such as 90m")
 	f.StringVar(&o.until, "until", "", "failed before: RFC 3339, or how long ago")
@@ -110,22 +117,37 @@ func parseTime(flag, text string) (time.Time, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return time.Time{}, usage("--%s is a time such as 2026-01-31T12:00:00Z, or how long ago, such as 90m, not %q", flag, text)
+		return time.Time{}, usage(
+			"--%s is a time such as 2026-01-31T12:00:00Z, or how long ago, such as 90m, not %q",
+			flag, text,
+		)
 	}
 	return time.Now().Add(-d), nil
 }
 
-// deadLetters is a dead-letter topic, and whoever asks about it.
+// deadLetters is a dead-letter topic with the app of the command.
 type deadLetters struct {
 	*deadletters.Queue
 	app       *app
 	decisions deadletters.Decisions
 }
 
-// decisionFlags are what a person says to dead letters that are left alone otherwise.
+// decisionFlags adds the flags for the decisions of a person about dead letters that are otherwise
+// left alone.
 func decisionFlags(f *pflag.FlagSet, o *deadletters.Decisions) {
-	f.BoolVar(&o.Again, "again", false, fmt.Sprintf("also events that were replayed %d times before and came back", deadletters.MaxGenerations))
-	f.BoolVar(&o.Forgotten, "forgotten", false, "let events run that the store does not know, however old they are: it may have forgotten that they were handled")
+	f.BoolVar(
+		&o.Again,
+		"again",
+		false,
+		fmt.Sprintf(
+			"also events that were replayed %d times before and came back",
+			deadletters.MaxGenerations,
+		),
+	)
+	f.BoolVar(
+		&o.Forgotten, "forgotten", false,
+		"let events run that the store does not know, however old they are: it may have forgotten that they were handled",
+	)
 }
 
 // openDLQ connects to Kafka, and to the stores if they are to be asked.
@@ -134,7 +156,9 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 	if err != nil {
 		return nil, err
 	}
-	cfg := deadletters.Config{Topic: topic, Source: o.topic, Group: a.group, Scope: cmp.Or(a.scope, a.group)}
+	cfg := deadletters.Config{
+		Topic: topic, Source: o.topic, Group: a.group, Scope: cmp.Or(a.scope, a.group),
+	}
 	if ask {
 		if _, err := a.theGroup(); err != nil {
 			return nil, err
@@ -161,7 +185,9 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 }
 
 // survey reads the topic once.
-func (d *deadLetters) survey(ctx context.Context, f deadletters.Filter) (*deadletters.Survey, error) {
+func (d *deadLetters) survey(
+	ctx context.Context, f deadletters.Filter,
+) (*deadletters.Survey, error) {
 	s, err := d.Survey(ctx, f)
 	if errors.Is(err, deadletters.ErrTooMany) {
 		return nil, usage("%w: choose fewer, with --type or --id", err)
@@ -169,7 +195,7 @@ func (d *deadLetters) survey(ctx context.Context, f deadletters.Filter) (*deadle
 	return s, err
 }
 
-// note says something beside the result.
+// note prints a remark beside the result.
 func (a *app) note(format string, args ...any) {
 	fmt.Fprintln(a.stderr, plain(a.redact(fmt.Sprintf(format, args...))))
 }
@@ -205,8 +231,11 @@ func (d *deadLetters) list(ctx context.Context, f deadletters.Filter, limit int)
 	}
 	scanned, err := d.List(ctx, f, func(l *deadletters.Found) (bool, error) {
 		r := l.Row()
-		err := w.add(r, r.Record, failedText(&r), cmp.Or(string(r.Class), string(deadletters.SeenForeign)), eventText(&r), strconv.Itoa(r.Attempts),
-			strconv.FormatUint(uint64(r.Generation), 10), shorten(cmp.Or(r.Error, r.Problem), 80))
+		err := w.add(
+			r, r.Record, failedText(&r), cmp.Or(string(r.Class), string(deadletters.SeenForeign)),
+			eventText(&r), strconv.Itoa(r.Attempts), strconv.FormatUint(uint64(r.Generation), 10),
+			shorten(cmp.Or(r.Error, r.Problem), 80),
+		)
 		return limit <= 0 || w.n < limit, err
 	})
 	d.app.note("%s: %d of %d records, %d shown", d.Topic, scanned, d.Size(), w.n)
@@ -231,7 +260,8 @@ func newDLQShow(a *app) *cobra.Command {
 		},
 	}
 	o.add(cmd.Flags())
-	cmd.Flags().BoolVar(&payload, "payload", false, "show the value too: it may hold what few should see (G-04)")
+	cmd.Flags().
+		BoolVar(&payload, "payload", false, "show the value too: it may hold what few should see (G-04)")
 	return cmd
 }
 
@@ -315,9 +345,15 @@ func (d *deadLetters) plan(ctx context.Context, f deadletters.Filter, limit int)
 	scanned, err := d.EachJudged(ctx, f, s, d.decisions, func(j *deadletters.Judged) (bool, error) {
 		counts[j.Verdict]++
 		r := j.Row()
-		err := w.add(r, r.Record, failedText(&r), cmp.Or(string(r.Class), "-"), eventText(&r), string(r.Verdict), r.Action, shorten(r.Note, 100))
+		err := w.add(
+			r, r.Record, failedText(&r), cmp.Or(string(r.Class), "-"), eventText(&r),
+			string(r.Verdict), r.Action, shorten(r.Note, 100),
+		)
 		return limit <= 0 || w.n < limit, err
 	})
-	d.app.note("%s: %d of %d records, %d dead letters match, %d shown: %s", d.Topic, max(s.Scanned, scanned), d.Size(), s.Matched, w.n, countsText(counts))
+	d.app.note(
+		"%s: %d of %d records, %d dead letters match, %d shown: %s", d.Topic,
+		max(s.Scanned, scanned), d.Size(), s.Matched, w.n, countsText(counts),
+	)
 	return errors.Join(err, w.end())
 }

@@ -30,7 +30,9 @@ func newDLQDiscard(a *app) *cobra.Command {
 			case reason == "":
 				return usage("why? give --reason: it is kept in the store and in the audit line")
 			case !chosen.any():
-				return usage("which dead letters? give --at, --class, --type, --id, --since or --until")
+				return usage(
+					"which dead letters? give --at, --class, --type, --id, --since or --until",
+				)
 			}
 			d, err := a.openDLQ(cmd.Context(), &o, true)
 			if err != nil {
@@ -53,7 +55,8 @@ func (o *filterFlags) any() bool {
 // maxAudited bounds how many dead letters an audit line names.
 const maxAudited = 100
 
-// discard gives up what the filter chooses. The audit line names the dead letters, or the first hundred of them.
+// discard gives up the dead letters that the filter chooses. The audit line names them, or the
+// first hundred.
 func (d *deadLetters) discard(ctx context.Context, f deadletters.Filter, reason string) error {
 	s, err := d.survey(ctx, f)
 	if err != nil {
@@ -73,20 +76,33 @@ func (d *deadLetters) discard(ctx context.Context, f deadletters.Filter, reason 
 	}
 	var records []string
 	var printing error
-	done, err := d.Discard(ctx, deadletters.Discard{Filter: f, Reason: reason, Each: func(l deadletters.Discarded) {
-		result := "left alone"
-		if l.Done {
-			result = "discarded"
-			if len(records) < maxAudited {
-				records = append(records, l.Record)
+	done, err := d.Discard(
+		ctx,
+		deadletters.Discard{Filter: f, Reason: reason, Each: func(l deadletters.Discarded) {
+			result := "left alone"
+			if l.Done {
+				result = "discarded"
+				if len(records) < maxAudited {
+					records = append(records, l.Record)
+				}
 			}
-		}
-		r := discardRow{Row: l.Row, Result: result}
-		printing = errors.Join(printing, w.add(r, r.Record, string(r.Class), eventText(&r.Row), string(r.Verdict), result, shorten(r.Note, 100)))
-	}})
-	fields["discarded"], fields["records"], fields["outcome"] = done, records, deadletters.OutcomeOf(ctx, err)
+			r := discardRow{Row: l.Row, Result: result}
+			printing = errors.Join(
+				printing,
+				w.add(
+					r, r.Record, string(r.Class), eventText(&r.Row), string(r.Verdict), result,
+					shorten(r.Note, 100),
+				),
+			)
+		}},
+	)
+	fields["discarded"], fields["records"], fields["outcome"] = done, records, deadletters.OutcomeOf(
+		ctx, err,
+	)
 	d.app.audit("dlq discard", fields)
-	d.app.note("%s: %s of %s dead letters discarded", d.Topic, strconv.Itoa(done), strconv.Itoa(s.Matched))
+	d.app.note(
+		"%s: %s of %s dead letters discarded", d.Topic, strconv.Itoa(done), strconv.Itoa(s.Matched),
+	)
 	return errors.Join(err, printing, w.end())
 }
 

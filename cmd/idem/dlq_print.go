@@ -12,7 +12,7 @@ import (
 	"github.com/idem-go/idem/internal/deadletters"
 )
 
-// rowWriter prints rows as they come, as a table or as a JSON array, so that a topic of any length can be listed.
+// rowWriter prints rows one by one, as a table or as a JSON array, for topics of any length.
 type rowWriter struct {
 	out    io.Writer
 	json   bool
@@ -78,7 +78,7 @@ func (w *rowWriter) addCells(cells []string) error {
 	return nil
 }
 
-// end finishes what was printed.
+// end finishes the output.
 func (w *rowWriter) end() error {
 	switch {
 	case w.err != nil:

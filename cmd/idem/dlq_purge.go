@@ -30,7 +30,8 @@ func newDLQPurge(a *app) *cobra.Command {
 		},
 	}
 	o.add(cmd.Flags())
-	cmd.Flags().BoolVar(&conflicts, "conflicts", false, "also dead letters that say something else than the event of their ID that was done")
+	cmd.Flags().
+		BoolVar(&conflicts, "conflicts", false, "also dead letters that say something else than the event of their ID that was done")
 	return cmd
 }
 
@@ -49,7 +50,10 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 	deleted := 0
 	twins, err := d.Survey(ctx, deadletters.Filter{})
 	if errors.Is(err, deadletters.ErrTooMany) {
-		d.app.note("warning: more than %d events: dead letters of one event with different values are not looked for", deadletters.MaxEvents)
+		d.app.note(
+			"warning: more than %d events: dead letters of one event with different values are not looked for",
+			deadletters.MaxEvents,
+		)
 		twins, err = nil, nil
 	}
 	if err != nil {
@@ -78,26 +82,32 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 		return err
 	}
 	err = d.deleteTo(to)
-	audit := map[string]any{"topic": d.Topic, "group": d.Group, "dead_letters": deleted, "offsets": to, "outcome": deadletters.OutcomeOf(ctx, err)}
+	audit := map[string]any{
+		"topic": d.Topic, "group": d.Group, "dead_letters": deleted,
+		"offsets": to, "outcome": deadletters.OutcomeOf(ctx, err),
+	}
 	d.app.audit("dlq purge", audit)
 	return err
 }
 
 // purgeable finds the first record of a partition that must stay.
-func (d *deadLetters) purgeable(ctx context.Context, s kafkalog.Span, twins *deadletters.Survey, conflicts bool) (purgeRow, error) {
+func (d *deadLetters) purgeable(
+	ctx context.Context, s kafkalog.Span, twins *deadletters.Survey, conflicts bool,
+) (purgeRow, error) {
 	row := purgeRow{Partition: s.Partition, From: s.Begin, To: s.Begin, End: s.End}
-	_, err := d.Only(s).EachJudged(ctx, deadletters.Filter{}, twins, d.decisions, func(j *deadletters.Judged) (bool, error) {
-		if !j.Settled(conflicts) {
-			row.To, row.StoppedBy = j.Offset, j.Place.String()+": "+string(j.Verdict)
-			if j.Note != "" {
-				row.StoppedBy += " (" + j.Note + ")"
+	_, err := d.Only(s).
+		EachJudged(ctx, deadletters.Filter{}, twins, d.decisions, func(j *deadletters.Judged) (bool, error) {
+			if !j.Settled(conflicts) {
+				row.To, row.StoppedBy = j.Offset, j.Place.String()+": "+string(j.Verdict)
+				if j.Note != "" {
+					row.StoppedBy += " (" + j.Note + ")"
+				}
+				return false, nil
 			}
-			return false, nil
-		}
-		row.To = j.Offset + 1
-		row.DeadLetters++
-		return true, nil
-	})
+			row.To = j.Offset + 1
+			row.DeadLetters++
+			return true, nil
+		})
 	return row, err
 }
 
@@ -105,11 +115,15 @@ func (d *deadLetters) showPurge(rows []purgeRow) error {
 	cells := make([][]string, len(rows))
 	for i, r := range rows {
 		cells[i] = []string{
-			strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.From, 10), strconv.FormatInt(r.To, 10), strconv.FormatInt(r.End, 10),
+			strconv.Itoa(
+				int(r.Partition),
+			), strconv.FormatInt(r.From, 10), strconv.FormatInt(r.To, 10), strconv.FormatInt(r.End, 10),
 			strconv.Itoa(r.DeadLetters), plain(shorten(r.StoppedBy, 120)),
 		}
 	}
-	return d.app.show(rows, []string{"PARTITION", "FROM", "TO", "END", "DEAD LETTERS", "STOPPED BY"}, cells)
+	return d.app.show(
+		rows, []string{"PARTITION", "FROM", "TO", "END", "DEAD LETTERS", "STOPPED BY"}, cells,
+	)
 }
 
 func (d *deadLetters) deleteTo(to map[int32]int64) error {
@@ -119,7 +133,9 @@ func (d *deadLetters) deleteTo(to map[int32]int64) error {
 	}
 	err = admin.DeleteRecords(d.Topic, to)
 	if errors.Is(err, sarama.ErrPolicyViolation) {
-		return fmt.Errorf("delete records of %s: its cleanup.policy must include delete: %w", d.Topic, err)
+		return fmt.Errorf(
+			"delete records of %s: its cleanup.policy must include delete: %w", d.Topic, err,
+		)
 	}
 	if err != nil {
 		return fmt.Errorf("delete records of %s: %w", d.Topic, err)

@@ -63,7 +63,9 @@ func newDLQReplay(a *app) *cobra.Command {
 	return cmd
 }
 
-func (d *deadLetters) replay(ctx context.Context, producer idem.Producer, f deadletters.Filter, bounds replayFlags) (err error) {
+func (d *deadLetters) replay(
+	ctx context.Context, producer idem.Producer, f deadletters.Filter, bounds replayFlags,
+) (err error) {
 	s, err := d.survey(ctx, f)
 	if err != nil {
 		return err
@@ -94,7 +96,7 @@ func (d *deadLetters) replay(ctx context.Context, producer idem.Producer, f dead
 	return errors.Join(err, d.app.reportReplay(result))
 }
 
-// warnAboutReaders says if copies would have nowhere to go, or nobody to read them.
+// warnAboutReaders warns if the retry topics for copies are missing or have no consumer.
 func (d *deadLetters) warnAboutReaders(s *deadletters.Survey) {
 	topics := s.RetryTopics(d.Group)
 	members, err := groups.Members(d.Client, d.Group)
@@ -110,7 +112,10 @@ func (d *deadLetters) warnAboutReaders(s *deadletters.Survey) {
 		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 			d.app.note("warning: %v", deadletters.NoRetryTopic(topic))
 		case len(members) > 0 && !slices.ContainsFunc(members, func(m groups.Member) bool { return len(m.Assigned[topic]) > 0 }):
-			d.app.note("warning: no member of group %s reads %s: copies wait there until one does", d.Group, topic)
+			d.app.note(
+				"warning: no member of group %s reads %s: copies wait there until one does",
+				d.Group, topic,
+			)
 		}
 	}
 }

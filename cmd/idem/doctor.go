@@ -23,20 +23,38 @@ type doctorOptions struct {
 
 func (o *doctorOptions) flags(f *pflag.FlagSet) {
 	d := doctor.Defaults()
-	f.BoolVar(&o.offline, "offline", false, "check the settings against each other only, without network")
-	f.StringSliceVar(&o.Topics, "topics", nil, "topics consumed; by default those the store has on record, else those with committed offsets")
-	f.StringVar(&o.dlqTopic, "dlq-topic", "{topic}.{group}.dlq", "name of the dead-letter topic of a topic")
-	f.DurationSliceVar(&o.RetryDelays, "retry-delays", nil, "delays of the group's retry topics, such as 5s,1m")
+	f.BoolVar(
+		&o.offline, "offline", false, "check the settings against each other only, without network",
+	)
+	f.StringSliceVar(
+		&o.Topics, "topics", nil,
+		"topics consumed; by default those the store has on record, else those with committed offsets",
+	)
+	f.StringVar(
+		&o.dlqTopic, "dlq-topic", "{topic}.{group}.dlq", "name of the dead-letter topic of a topic",
+	)
+	f.DurationSliceVar(
+		&o.RetryDelays, "retry-delays", nil, "delays of the group's retry topics, such as 5s,1m",
+	)
 	f.BoolVar(&o.Cooperative, "cooperative", false, "the workers set Config.Cooperative")
 	f.BoolVar(&o.Durable, "durable", false, "the workers use pgstore.Durable")
-	f.DurationVar(&o.Retention, "retention", d.Retention, "idem.Retention of the handlers, the shortest")
+	f.DurationVar(
+		&o.Retention, "retention", d.Retention, "idem.Retention of the handlers, the shortest",
+	)
 	f.DurationVar(&o.Timeout, "timeout", d.Timeout, "idem.Timeout of the handlers, the longest")
 	f.DurationVar(&o.Lease, "lease", d.Lease, "Config.Lease")
 	f.DurationVar(&o.Grace, "grace", d.Grace, "Config.Grace")
-	f.DurationVar(&o.Rebalance, "rebalance-timeout", d.Rebalance, "sarama's Consumer.Group.Rebalance.Timeout")
-	f.DurationVar(&o.Session, "session-timeout", d.Session, "sarama's Consumer.Group.Session.Timeout")
+	f.DurationVar(
+		&o.Rebalance, "rebalance-timeout", d.Rebalance, "sarama's Consumer.Group.Rebalance.Timeout",
+	)
+	f.DurationVar(
+		&o.Session, "session-timeout", d.Session, "sarama's Consumer.Group.Session.Timeout",
+	)
 	f.IntVar(&o.Lanes, "lanes", d.Lanes, "Config.Lanes")
-	f.IntVar(&o.PoolSize, "pool-size", 0, "connections of a worker's Postgres pool; by default pool_max_conns of the URL, or what pgx makes of this host")
+	f.IntVar(
+		&o.PoolSize, "pool-size", 0,
+		"connections of a worker's Postgres pool; by default pool_max_conns of the URL, or what pgx makes of this host",
+	)
 	f.IntVar(&o.Instances, "instances", d.Instances, "how many workers run at once")
 }
 
@@ -58,7 +76,9 @@ func (o *doctorOptions) validate() error {
 		return usage("--lanes and --instances must be at least 1, and --pool-size not negative")
 	}
 	if !strings.Contains(o.dlqTopic, "{topic}") {
-		return usage("--dlq-topic must contain {topic}: dead letters of several topics must not meet")
+		return usage(
+			"--dlq-topic must contain {topic}: dead letters of several topics must not meet",
+		)
 	}
 	return nil
 }
@@ -87,7 +107,8 @@ The exit code is 1 if a check is bad, 0 if there is nothing worse than warnings.
 	return cmd
 }
 
-// examine runs all checks. Its error is one of usage, or that ctx ended: what a check cannot do is a finding.
+// examine runs all checks. The error is one of usage, or the end of ctx. A check that fails to run
+// is a finding.
 func (a *app) examine(ctx context.Context, o *doctorOptions) (doctor.Findings, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -111,18 +132,24 @@ func (a *app) examine(ctx context.Context, o *doctorOptions) (doctor.Findings, e
 		in.Kafka = a.kafka
 	}
 	for _, url := range a.stores {
-		in.Stores = append(in.Stores, doctor.Store{URL: url, OpenRedis: func(ctx context.Context) (redis.UniversalClient, string, error) {
-			l, err := a.openStore(ctx, url)
-			if err != nil {
-				return nil, "", err
-			}
-			return l.redis, l.name, nil
-		}})
+		in.Stores = append(
+			in.Stores,
+			doctor.Store{
+				URL: url,
+				OpenRedis: func(ctx context.Context) (redis.UniversalClient, string, error) {
+					l, err := a.openStore(ctx, url)
+					if err != nil {
+						return nil, "", err
+					}
+					return l.redis, l.name, nil
+				},
+			},
+		)
 	}
 	return doctor.Examine(ctx, in)
 }
 
-// tell prints what was found. The error carries the exit code.
+// tell prints the findings. The error has the exit code.
 func (a *app) tell(r doctor.Findings) error {
 	value := struct {
 		Verdict doctor.Verdict  `json:"verdict"`
@@ -130,7 +157,9 @@ func (a *app) tell(r doctor.Findings) error {
 	}{r.Verdict(), r}
 	var rows [][]string
 	for _, f := range r {
-		rows = append(rows, []string{strings.ToUpper(string(f.Verdict)), f.ID, cmp.Or(f.On, "-"), f.Detail})
+		rows = append(
+			rows, []string{strings.ToUpper(string(f.Verdict)), f.ID, cmp.Or(f.On, "-"), f.Detail},
+		)
 		if f.Remedy != "" {
 			rows = append(rows, []string{"", "", "", "  mend: " + f.Remedy})
 		}
@@ -138,8 +167,17 @@ func (a *app) tell(r doctor.Findings) error {
 	if err := a.show(value, []string{"VERDICT", "CHECK", "ON", "FOUND"}, rows); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "%d bad, %d warnings, %d unknown, %d ok, %d skipped\n",
-		r.Count(doctor.Bad), r.Count(doctor.Warn), r.Count(doctor.Unknown), r.Count(doctor.OK), r.Count(doctor.Skipped))
+	fmt.Fprintf(
+		a.stderr,
+		"%d bad, %d warnings, %d unknown, %d ok, %d skipped\n",
+		r.Count(
+			doctor.Bad,
+		),
+		r.Count(doctor.Warn),
+		r.Count(doctor.Unknown),
+		r.Count(doctor.OK),
+		r.Count(doctor.Skipped),
+	)
 	if value.Verdict == doctor.Bad {
 		return &exitError{code: exitFound}
 	}

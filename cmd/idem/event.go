@@ -30,13 +30,22 @@ type eventFlags struct {
 
 func (f *eventFlags) add(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.StringVar(&f.typ, "type", "", "event type; without it all types are looked through where the store can")
+	s.StringVar(
+		&f.typ, "type", "",
+		"event type; without it all types are looked through where the store can",
+	)
 	s.StringVar(&f.tenant, "tenant", "", "tenant; none by default")
-	s.StringVar(&f.source, "source", "", "CloudEvents source: the ID is then source and id together, as the handlers join them")
-	s.StringVar(&f.topic, "topic", "", "topic of the event, to find it among deferred ones; that of its origin by default")
+	s.StringVar(
+		&f.source, "source", "",
+		"CloudEvents source: the ID is then source and id together, as the handlers join them",
+	)
+	s.StringVar(
+		&f.topic, "topic", "",
+		"topic of the event, to find it among deferred ones; that of its origin by default",
+	)
 }
 
-// looksDeferred reports whether enough is said to find an event that is deferred without a record.
+// looksDeferred reports whether the flags can find a deferred event without a record.
 func (f *eventFlags) looksDeferred() bool { return f.typ != "" && f.topic != "" }
 
 // one wants exactly one argument.
@@ -61,8 +70,10 @@ func (f *eventFlags) id(arg string) (string, error) {
 	return id, nil
 }
 
-// find looks for the event in all stores. asked says where it was looked for.
-func (a *app) find(ctx context.Context, ledgers []*openedStore, f *eventFlags, arg string) (all []*events.Event, asked events.Query, err error) {
+// find looks for the event in all stores. asked is the key that was looked up.
+func (a *app) find(
+	ctx context.Context, ledgers []*openedStore, f *eventFlags, arg string,
+) (all []*events.Event, asked events.Query, err error) {
 	scope, err := a.theScope()
 	if err != nil {
 		return nil, asked, err
@@ -92,13 +103,19 @@ func theOne(all []*events.Event, asked dedup.Key, lookedDeferred bool) (*events.
 	}
 	var where []string
 	for _, e := range all {
-		where = append(where, fmt.Sprintf("  --type %q --tenant %q in %s", e.Key.Type, e.Key.Tenant, e.Store.Name))
+		where = append(
+			where,
+			fmt.Sprintf("  --type %q --tenant %q in %s", e.Key.Type, e.Key.Tenant, e.Store.Name),
+		)
 	}
-	return nil, usage("there are %d events with ID %q, say which with --type, --tenant and one --store:\n%s",
-		len(all), asked.ID, strings.Join(where, "\n"))
+	return nil, usage(
+		"there are %d events with ID %q, say which with --type, --tenant and one --store:\n%s",
+		len(all), asked.ID, strings.Join(where, "\n"),
+	)
 }
 
-// notKnown says what that may mean. lookedDeferred: also among deferred events, of which a store may have no record.
+// notKnown explains an event that was not found. lookedDeferred reports that deferred events
+// without a record were searched too.
 func notKnown(asked dedup.Key, lookedDeferred bool) string {
 	what := events.NotKnown(asked, "type, tenant or --source")
 	if !lookedDeferred {
@@ -123,7 +140,8 @@ func newEventGetCmd(a *app) *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&letters, "dead-letters", false, "look for its dead letters (with --brokers and --group)")
+	cmd.Flags().
+		BoolVar(&letters, "dead-letters", false, "look for its dead letters (with --brokers and --group)")
 	return cmd
 }
 
@@ -197,7 +215,10 @@ func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason strin
 		err := e.Store.Operator().Forget(ctx, e.Key)
 		switch {
 		case errors.Is(err, dedup.ErrHeld):
-			return found("event %q is being handled now, nothing was done: wait until its lease ends (idem event get says when)", e.Key.ID)
+			return found(
+				"event %q is being handled now, nothing was done: wait until its lease ends (idem event get says when)",
+				e.Key.ID,
+			)
 		case errors.Is(err, dedup.ErrNotFound) && e.Deferred == nil:
 			return found("%s", notKnown(e.Key, true))
 		case err != nil && !errors.Is(err, dedup.ErrNotFound):
@@ -236,14 +257,19 @@ func newEventSkipCmd(a *app) *cobra.Command {
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the store and the audit line")
-	cmd.Flags().DurationVar(&retention, "retention", 30*24*time.Hour, "how long it is remembered that the event was given up")
+	cmd.Flags().
+		DurationVar(&retention, "retention", 30*24*time.Hour, "how long it is remembered that the event was given up")
 	return cmd
 }
 
-func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, retention time.Duration) error {
+func (a *app) eventSkip(
+	ctx context.Context, f *eventFlags, arg, reason string, retention time.Duration,
+) error {
 	e, asked, err := a.target(ctx, f, arg)
 	if e == nil && asked.Type != "" && len(a.opened) == 1 && isNotKnown(err) {
-		e, err = &events.Event{Store: &shared(a.opened)[0], Key: asked}, nil // it is given up before it comes
+		e, err = &events.Event{
+			Store: &shared(a.opened)[0], Key: asked,
+		}, nil // discarded before the first delivery
 	}
 	next := "no delivery of it runs; those that come are skipped"
 	if e != nil && events.IsRequest(e.Key) {
@@ -256,7 +282,8 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, 
 		if err := a.confirm("%s\nIt will be given up for good: no delivery of it will run.%s", describe(e), warnSkip(e)); err != nil {
 			return err
 		}
-		err := e.Store.Operator().Discard(ctx, e.Key, retention, cmp.Or(reason, "by the operator's command"))
+		err := e.Store.Operator().
+			Discard(ctx, e.Key, retention, cmp.Or(reason, "by the operator's command"))
 		if errors.Is(err, dedup.ErrSettled) && e.Deferred == nil {
 			return found("event %q was handled already, there is nothing to skip", e.Key.ID)
 		}
@@ -277,14 +304,16 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, 
 	return a.say(e, "skipped", next)
 }
 
-// isNotKnown tells the error of an event that no store knows.
+// isNotKnown reports whether err means that no store knows the event.
 func isNotKnown(err error) bool {
 	var exit *exitError
 	return errors.As(err, &exit) && exit.code == exitFound
 }
 
 // target finds the one event that a verb is about. e is nil with an error.
-func (a *app) target(ctx context.Context, f *eventFlags, arg string) (e *events.Event, asked dedup.Key, err error) {
+func (a *app) target(
+	ctx context.Context, f *eventFlags, arg string,
+) (e *events.Event, asked dedup.Key, err error) {
 	scope, err := a.theScope()
 	if err != nil {
 		return nil, asked, err
@@ -304,7 +333,9 @@ func (a *app) target(ctx context.Context, f *eventFlags, arg string) (e *events.
 }
 
 func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
-	fields := map[string]any{"event": asked.ID, "scope": asked.Scope, "type": asked.Type, "tenant": asked.Tenant}
+	fields := map[string]any{
+		"event": asked.ID, "scope": asked.Scope, "type": asked.Type, "tenant": asked.Tenant,
+	}
 	if reason != "" {
 		fields["reason"] = reason
 	}
@@ -318,12 +349,14 @@ func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
 	}
 	fields["before"] = strings.Join(states, ",")
 	if e.Deferred != nil {
-		fields["deferred"] = fmt.Sprintf("%s/%d", e.Deferred.Partition.Topic, e.Deferred.Partition.Partition)
+		fields["deferred"] = fmt.Sprintf(
+			"%s/%d", e.Deferred.Partition.Topic, e.Deferred.Partition.Partition,
+		)
 	}
 	return fields
 }
 
-// verbResult is what a verb says when it is done.
+// verbResult is the result of a verb.
 type verbResult struct {
 	Event  string `json:"event"`
 	Type   string `json:"type"`
@@ -333,6 +366,15 @@ type verbResult struct {
 }
 
 func (a *app) say(e *events.Event, result, next string) error {
-	r := verbResult{Event: e.Key.ID, Type: e.Key.Type, Store: e.Store.Name, Result: result, Next: next}
-	return a.show(r, nil, [][]string{{result + ":", fmt.Sprintf("event %s of type %s in %s", r.Event, r.Type, r.Store)}, {"next:", next}})
+	r := verbResult{
+		Event: e.Key.ID, Type: e.Key.Type, Store: e.Store.Name, Result: result, Next: next,
+	}
+	return a.show(
+		r,
+		nil,
+		[][]string{
+			{result + ":", fmt.Sprintf("event %s of type %s in %s", r.Event, r.Type, r.Store)},
+			{"next:", next},
+		},
+	)
 }

@@ -15,10 +15,14 @@ import (
 	"github.com/idem-go/idem/internal/events"
 )
 
-// statuses are the words of --status: states, and what people ask for.
+// statuses are the values of --status: states, and groups of states.
 var statuses = map[string][]dedup.State{
-	"claimed": {dedup.Claimed}, "released": {dedup.Released}, "waiting": {dedup.Waiting}, "done": {dedup.Finished}, "dead": {dedup.GivenUp},
-	"pending": {dedup.Claimed, dedup.Released, dedup.Waiting}, "failed": {dedup.GivenUp}, "stuck": {dedup.Claimed},
+	"claimed": {
+		dedup.Claimed,
+	}, "released": {dedup.Released}, "waiting": {dedup.Waiting}, "done": {dedup.Finished}, "dead": {dedup.GivenUp},
+	"pending": {
+		dedup.Claimed, dedup.Released, dedup.Waiting,
+	}, "failed": {dedup.GivenUp}, "stuck": {dedup.Claimed},
 }
 
 func statusNames() []string {
@@ -54,7 +58,10 @@ func newEventListCmd(a *app) *cobra.Command {
 		},
 	}
 	s := cmd.Flags()
-	s.StringSliceVar(&status, "status", nil, strings.Join(statusNames(), ", ")+"; several with commas, all by default")
+	s.StringSliceVar(
+		&status, "status", nil,
+		strings.Join(statusNames(), ", ")+"; several with commas, all by default",
+	)
 	s.DurationVar(&f.Unchanged, "older", 0, "not changed for so long, such as 5m")
 	s.StringVar(&f.Type, "type", "", "event type, all by default")
 	s.IntVar(&limit, "limit", listDefault, "how many at most")
@@ -62,13 +69,16 @@ func newEventListCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// none wants no arguments.
+// none refuses arguments.
 func none(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	hint := ""
-	if strings.Contains(args[0], "://") { // idem migrate up --outbox postgres://..., as other verbs have it
+	if strings.Contains(
+		args[0],
+		"://",
+	) { // idem migrate up --outbox postgres://..., as other verbs have it
 		hint = "; a database is named by --store"
 	}
 	return usage("%s takes no arguments, it got %q%s", cmd.CommandPath(), args[0], hint)
@@ -104,8 +114,11 @@ func (a *app) eventList(ctx context.Context, f dedup.Filter, limit int) error {
 	}
 	for _, l := range ledgers {
 		if _, ok := l.store.(dedup.Lister); !ok {
-			return usage("%s cannot list events by what they say: that is what stores in Postgres can. Ask for one with idem event get, "+
-				"or look at idem dlq ls and idem lag", l.name)
+			return usage(
+				"%s cannot list events by what they say: that is what stores in Postgres can. Ask for one with idem event get, "+
+					"or look at idem dlq ls and idem lag",
+				l.name,
+			)
 		}
 	}
 	all := []listed{}
@@ -157,7 +170,13 @@ func listRows(all []listed) (rows [][]string) {
 		if l.Tenant != "" {
 			id += " (" + l.Tenant + ")"
 		}
-		rows = append(rows, []string{stateText(&l.View), id, l.Type, l.Scope, strconv.Itoa(int(l.Failures)), l.Age, origin, reason})
+		rows = append(
+			rows,
+			[]string{
+				stateText(&l.View), id, l.Type, l.Scope, strconv.Itoa(int(l.Failures)), l.Age,
+				origin, reason,
+			},
+		)
 	}
 	return rows
 }

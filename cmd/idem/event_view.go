@@ -12,7 +12,7 @@ import (
 	"github.com/idem-go/idem/internal/events"
 )
 
-// eventReport is what event get shows.
+// eventReport is the output of event get.
 type eventReport struct {
 	Events      []events.View         `json:"events"`
 	DeadLetters *events.DeadLettersAt `json:"deadLetters,omitempty"`
@@ -26,7 +26,7 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// short is a duration as people say it.
+// short formats a duration for people.
 func short(d time.Duration) string { return events.Short(d) }
 
 // rows has the fields of each event one below the other: there are too many for a line.
@@ -51,8 +51,12 @@ func viewRows(v *events.View) (rows [][]string) {
 	}
 	add("scope", "%s", v.Scope)
 	add("store", "%s", v.Store)
-	if v.Fence > 0 || v.Created != nil || v.Changed != nil { // what is deferred without a record does not say it
-		add("handler", "%s", map[bool]string{true: "transactional", false: "with claims"}[v.Transactional])
+	if v.Fence > 0 || v.Created != nil ||
+		v.Changed != nil { // unknown for a deferred event without a record
+		add(
+			"handler", "%s",
+			map[bool]string{true: "transactional", false: "with claims"}[v.Transactional],
+		)
 	}
 	add("state", "%s", stateText(v))
 	if v.Reason != "" {
@@ -63,7 +67,11 @@ func viewRows(v *events.View) (rows [][]string) {
 		add("origin", "%s/%d offset %d%s", o.Topic, o.Partition, o.Offset, at(" of ", o.Time))
 	}
 	if v.Created != nil || v.Changed != nil {
-		add("known", "%s%s%s", at("since ", v.Created), map[bool]string{true: ", "}[v.Created != nil && v.Changed != nil], at("changed ", v.Changed))
+		add(
+			"known", "%s%s%s", at("since ", v.Created),
+			map[bool]string{true: ", "}[v.Created != nil && v.Changed != nil],
+			at("changed ", v.Changed),
+		)
 	}
 	if text := v.ContentText(); text != "" {
 		add("content", "%s", text)
@@ -133,10 +141,13 @@ func at(words string, t *time.Time) string {
 
 func stampOf(t *time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
 
-// describe says in the question to the person what is about to be changed.
+// describe describes the change in the question to the person.
 func describe(e *events.Event) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Event %s of type %q in scope %q of %s", e.Key.ID, e.Key.Type, e.Key.Scope, e.Store.Name)
+	fmt.Fprintf(
+		&b, "Event %s of type %q in scope %q of %s", e.Key.ID, e.Key.Type, e.Key.Scope,
+		e.Store.Name,
+	)
 	for _, r := range e.Records {
 		v := e.View(r)
 		fmt.Fprintf(&b, "\n  state: %s\n  next:  %s", stateText(&v), v.Next)
@@ -150,7 +161,9 @@ func describe(e *events.Event) string {
 	return b.String()
 }
 
-func has(e *events.Event, is func(dedup.Record) bool) bool { return slices.ContainsFunc(e.Records, is) }
+func has(e *events.Event, is func(dedup.Record) bool) bool {
+	return slices.ContainsFunc(e.Records, is)
+}
 
 func warnRelease(e *events.Event) string {
 	switch {
@@ -171,7 +184,7 @@ func warnSkip(e *events.Event) string {
 	return ""
 }
 
-// howDelivered says how a released event comes again: that is not the store's business.
+// howDelivered describes how a released event comes again.
 func howDelivered(e *events.Event, group string) string {
 	if p := e.Deferred; p != nil {
 		if p.IsHead() {
@@ -185,8 +198,16 @@ func howDelivered(e *events.Event, group string) string {
 	const next = "it runs when it is delivered again: by its producer"
 	for _, r := range e.Records {
 		if o := r.First; o.Topic != "" && !o.Time.IsZero() {
-			return fmt.Sprintf("%s, or after idem rewind -G %s --topic %s --to %s (it is partition %d, offset %d); what else is read again is "+
-				"known and skipped", next, cmp.Or(group, "<group>"), o.Topic, o.Time.UTC().Format(time.RFC3339), o.Partition, o.Offset)
+			return fmt.Sprintf(
+				"%s, or after idem rewind -G %s --topic %s --to %s (it is partition %d, offset %d); what else is read again is "+
+					"known and skipped",
+				next,
+				cmp.Or(group, "<group>"),
+				o.Topic,
+				o.Time.UTC().Format(time.RFC3339),
+				o.Partition,
+				o.Offset,
+			)
 		}
 	}
 	return next + ", or after idem rewind"
@@ -196,15 +217,29 @@ func deadLetterRows(l *events.DeadLettersAt) [][]string {
 	if l == nil {
 		return nil
 	}
-	rows := [][]string{nil, {"DEAD LETTERS", fmt.Sprintf("%d found among %d records of %s, all of which were read", len(l.DeadLetters), l.Scanned,
-		cmp.Or(strings.Join(l.Topics, ", "), "no dead-letter topic of the group that this user may describe"))}}
+	rows := [][]string{
+		nil,
+		{"DEAD LETTERS", fmt.Sprintf(
+			"%d found among %d records of %s, all of which were read",
+			len(l.DeadLetters),
+			l.Scanned,
+			cmp.Or(
+				strings.Join(l.Topics, ", "),
+				"no dead-letter topic of the group that this user may describe",
+			),
+		)},
+	}
 	if l.Cut {
-		rows[1][1] = fmt.Sprintf("the first %d, found among %d records; there are more", len(l.DeadLetters), l.Scanned)
+		rows[1][1] = fmt.Sprintf(
+			"the first %d, found among %d records; there are more", len(l.DeadLetters), l.Scanned,
+		)
 	}
 	for _, x := range l.DeadLetters {
 		rows = append(rows, []string{
 			fmt.Sprintf("%s/%d/%d", x.Topic, x.Partition, x.Offset),
-			fmt.Sprintf("%s after %d attempts%s: %s", x.Class, x.Attempts, at(", last ", x.Last), x.Error),
+			fmt.Sprintf(
+				"%s after %d attempts%s: %s", x.Class, x.Attempts, at(", last ", x.Last), x.Error,
+			),
 		})
 	}
 	return rows

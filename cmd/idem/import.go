@@ -54,24 +54,48 @@ the handlers' options say, else the handlers look for other events than these. S
 
 func (f *importFlags) add(a *app, cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.StringVar(&f.table, "from-table", "", "`query` with a column event_id and, if there are, type, tenant, time")
-	url := &urlFlag{name: "from-url", env: "IDEM_IMPORT_URL", use: func(urls []string) { f.tableURL = urls[0] }}
-	s.Var(a.addURLFlag(url), url.name, "postgres:// `URL` for the query, or @FILE (env IDEM_IMPORT_URL), the store's by default")
+	s.StringVar(
+		&f.table, "from-table", "",
+		"`query` with a column event_id and, if there are, type, tenant, time",
+	)
+	url := &urlFlag{
+		name: "from-url", env: "IDEM_IMPORT_URL", use: func(urls []string) { f.tableURL = urls[0] },
+	}
+	s.Var(
+		a.addURLFlag(url),
+		url.name,
+		"postgres:// `URL` for the query, or @FILE (env IDEM_IMPORT_URL), the store's by default",
+	)
 	s.StringVar(&f.topic, "from-topic", "", "`topic` to read")
-	s.StringVar(&f.fromTime, "from-time", "", "of a topic, only records from this time on, such as 2026-01-31T12:00:00Z")
+	s.StringVar(
+		&f.fromTime, "from-time", "",
+		"of a topic, only records from this time on, such as 2026-01-31T12:00:00Z",
+	)
 	s.StringVar(&f.toTime, "to-time", "", "of a topic, only records before this time")
-	s.BoolVar(&f.toCommitted, "to-committed", false, "of a topic, only records below the offsets that --group has committed")
-	s.StringSliceVar(&f.types, "type", nil, "of a table, the type of all rows; of a topic, only events of these types")
+	s.BoolVar(
+		&f.toCommitted, "to-committed", false,
+		"of a topic, only records below the offsets that --group has committed",
+	)
+	s.StringSliceVar(
+		&f.types, "type", nil,
+		"of a table, the type of all rows; of a topic, only events of these types",
+	)
 	s.StringVar(&f.tenant, "tenant", "", "tenant of all events")
 	s.StringVar(&f.idHeader, "id-header", "", "the ID is in this header")
 	s.StringVar(&f.idJSON, "id-json", "", "the ID is in this JSON `field`, such as order.id")
-	s.BoolVar(&f.idLegacy, "id-legacy", false, "the handler has idem.LegacyStandardID: joined IDs have no word in front")
+	s.BoolVar(
+		&f.idLegacy, "id-legacy", false,
+		"the handler has idem.LegacyStandardID: joined IDs have no word in front",
+	)
 	s.StringVar(&f.typeHeader, "type-header", "", "the type is in this header")
 	s.StringVar(&f.typeJSON, "type-json", "", "the type is in this JSON `field`")
 	s.StringVar(&f.typeFixed, "type-fixed", "", "all records of the topic are of this type")
 	s.StringVar(&f.tenantHeader, "tenant-header", "", "the tenant is in this header")
 	s.StringVar(&f.tenantJS, "tenant-json", "", "the tenant is in this JSON `field`")
-	s.DurationVar(&f.retention, "retention", 7*24*time.Hour, "how long the store keeps them from now on, at least as long as the handler's Retention")
+	s.DurationVar(
+		&f.retention, "retention", 7*24*time.Hour,
+		"how long the store keeps them from now on, at least as long as the handler's Retention",
+	)
 	s.BoolVar(&f.tx, "tx", false, "the handler is a transactional one (OnTx, OnBatchTx)")
 	s.BoolVar(&f.dryRun, "dry-run", false, "read and count, change nothing")
 	cmd.MarkFlagsMutuallyExclusive("from-table", "from-topic")
@@ -83,14 +107,14 @@ func (f *importFlags) add(a *app, cmd *cobra.Command) {
 	}
 }
 
-// imported counts what was read and what came of it.
+// imported counts the records that were read, by result.
 type imported struct {
 	Store      string `json:"store"`
 	From       string `json:"from"`
 	DryRun     bool   `json:"dry_run,omitempty"`
 	Read       int64  `json:"read"`
 	Added      int64  `json:"added"`       // or would be, in a dry run
-	Known      int64  `json:"known"`       // before, or twice in what was read
+	Known      int64  `json:"known"`       // before the import, or twice in the input
 	NoIdentity int64  `json:"no_identity"` // no ID or no type
 	Invalid    int64  `json:"invalid"`     // one that no store can hold, or several that disagree
 	OtherTypes int64  `json:"other_types"` // not among --type
@@ -106,7 +130,7 @@ type importer struct {
 	counts imported
 	batch  []dedup.Imported
 	told   time.Time
-	odd    int // examples shown of what could not be used
+	odd    int // shown examples of unusable records
 }
 
 const (
@@ -134,7 +158,10 @@ func (a *app) runImport(ctx context.Context, f *importFlags) error {
 	case f.tx && l.pg == nil:
 		return usage("--tx: the store of a transactional handler is in Postgres, %s is not", l.name)
 	}
-	im := &importer{a: a, f: f, store: l, scope: scope, told: time.Now(), counts: imported{Store: l.name, DryRun: f.dryRun}}
+	im := &importer{
+		a: a, f: f, store: l, scope: scope, told: time.Now(),
+		counts: imported{Store: l.name, DryRun: f.dryRun},
+	}
 	read, err := im.source(ctx)
 	if err != nil {
 		return err
@@ -159,7 +186,7 @@ func (a *app) runImport(ctx context.Context, f *importFlags) error {
 	return a.show(im.counts, nil, im.counts.rows())
 }
 
-// source opens what is read, and describes it.
+// source opens the input and describes it.
 func (im *importer) source(ctx context.Context) (func(context.Context) error, error) {
 	if im.f.table != "" {
 		return im.openTable(ctx)
@@ -178,25 +205,32 @@ func (im *importer) run(ctx context.Context, read func(context.Context) error) e
 	if im.f.dryRun {
 		return err
 	}
-	return fmt.Errorf("after %d were read and %d added (repeat the command, what was added stays): %w", im.counts.Read, im.counts.Added, err)
+	return fmt.Errorf(
+		"after %d were read and %d added (repeat the command, what was added stays): %w",
+		im.counts.Read, im.counts.Added, err,
+	)
 }
 
-// add takes one event. where names it should it be no good.
-func (im *importer) add(ctx context.Context, where string, typ, tenant, id string, origin dedup.Origin) error {
+// add takes one event. where names the place in the input, for errors.
+func (im *importer) add(
+	ctx context.Context, where string, typ, tenant, id string, origin dedup.Origin,
+) error {
 	key := dedup.Key{Tenant: tenant, Scope: im.scope, Type: typ, ID: id}
 	if err := key.Validate(); err != nil {
 		im.counts.Invalid++
 		im.example(where, err)
 		return nil
 	}
-	im.batch = append(im.batch, dedup.Imported{Key: key, Origin: origin, Retention: im.f.retention, Tx: im.f.tx})
+	im.batch = append(
+		im.batch, dedup.Imported{Key: key, Origin: origin, Retention: im.f.retention, Tx: im.f.tx},
+	)
 	if len(im.batch) < importBatch {
 		return nil
 	}
 	return im.flush(ctx)
 }
 
-// flush writes the batch, or looks what writing it would do.
+// flush writes the batch, or counts the events of a dry run.
 func (im *importer) flush(ctx context.Context) error {
 	if len(im.batch) == 0 {
 		return ctx.Err()
@@ -216,7 +250,7 @@ func (im *importer) flush(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// wouldAdd counts the keys that are not known. One that comes again in a later batch is counted again.
+// wouldAdd counts the unknown keys. A key that comes again in a later batch is counted again.
 func (im *importer) wouldAdd(ctx context.Context, batch []dedup.Imported) (added int, err error) {
 	keys := make([]dedup.Key, len(batch))
 	for i := range batch {
@@ -237,20 +271,24 @@ func (im *importer) wouldAdd(ctx context.Context, batch []dedup.Imported) (added
 	return len(keys) - known, nil
 }
 
-// tell says from time to time how far it is.
+// tell prints the progress from time to time.
 func (im *importer) tell() {
 	if time.Since(im.told) < importTell {
 		return
 	}
 	im.told = time.Now()
-	fmt.Fprintf(im.a.stderr, "idem: %d read, %d added, %d known, %d of no use\n", im.counts.Read, im.counts.Added, im.counts.Known,
-		im.counts.NoIdentity+im.counts.Invalid)
+	fmt.Fprintf(
+		im.a.stderr, "idem: %d read, %d added, %d known, %d of no use\n", im.counts.Read,
+		im.counts.Added, im.counts.Known, im.counts.NoIdentity+im.counts.Invalid,
+	)
 }
 
 // example shows the first of those that could not be used.
 func (im *importer) example(where string, err error) {
 	if im.odd++; im.odd <= examplesShow {
-		fmt.Fprintf(im.a.stderr, "idem: not imported: %s: %s\n", where, plain(im.a.redact(err.Error())))
+		fmt.Fprintf(
+			im.a.stderr, "idem: not imported: %s: %s\n", where, plain(im.a.redact(err.Error())),
+		)
 	}
 }
 
@@ -261,8 +299,12 @@ func (c *imported) rows() [][]string {
 	}
 	n := func(i int64) string { return strconv.FormatInt(i, 10) }
 	return [][]string{
-		{"FROM", strings.Join(strings.Fields(c.From), " ")}, {"TO", c.Store}, {"read", n(c.Read)}, {added, n(c.Added)},
-		{"known before, or twice", n(c.Known)}, {"without identity", n(c.NoIdentity)}, {"invalid identity", n(c.Invalid)},
+		{
+			"FROM", strings.Join(strings.Fields(c.From), " "),
+		}, {"TO", c.Store}, {"read", n(c.Read)}, {added, n(c.Added)},
+		{
+			"known before, or twice", n(c.Known),
+		}, {"without identity", n(c.NoIdentity)}, {"invalid identity", n(c.Invalid)},
 		{"of other types", n(c.OtherTypes)},
 	}
 }
@@ -274,5 +316,8 @@ func timeOf(flag, text string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, usage("--%s: %w", flag, errors.New("a time such as 2026-01-31T12:00:00Z, or a day in UTC such as 2026-01-31"))
+	return time.Time{}, usage(
+		"--%s: %w", flag,
+		errors.New("a time such as 2026-01-31T12:00:00Z, or a day in UTC such as 2026-01-31"),
+	)
 }

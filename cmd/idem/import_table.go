@@ -28,11 +28,17 @@ func (im *importer) openTable(ctx context.Context) (func(context.Context) error,
 	f := im.f
 	switch {
 	case f.fromTime != "" || f.toTime != "" || f.toCommitted:
-		return nil, usage("--from-time, --to-time and --to-committed are for --from-topic: say it in the query's WHERE")
+		return nil, usage(
+			"--from-time, --to-time and --to-committed are for --from-topic: say it in the query's WHERE",
+		)
 	case len(f.types) > 1:
-		return nil, usage("--from-table takes one --type, that of all rows; with several, give the query a column type")
+		return nil, usage(
+			"--from-table takes one --type, that of all rows; with several, give the query a column type",
+		)
 	case f.idLegacy || f.idHeader+f.idJSON+f.typeHeader+f.typeJSON+f.typeFixed+f.tenantHeader+f.tenantJS != "":
-		return nil, usage("--id-*, --type-* and --tenant-* are for --from-topic: a query names its columns event_id, type, tenant")
+		return nil, usage(
+			"--id-*, --type-* and --tenant-* are for --from-topic: a query names its columns event_id, type, tenant",
+		)
 	}
 	pool := im.store.pool
 	if url := cmp.Or(f.tableURL, os.Getenv("IDEM_IMPORT_URL")); url != "" {
@@ -54,8 +60,8 @@ func (im *importer) openTable(ctx context.Context) (func(context.Context) error,
 	return func(ctx context.Context) error { return im.readTable(ctx, pool, wrapped) }, nil
 }
 
-// wrapQuery reads the columns of a query and makes one of it that has all of them, as text. typed says that the type of the rows
-// is known without a column.
+// wrapQuery reads the columns of a query and returns a query with all of them as text. typed means
+// that the type of the rows is known without a column.
 func wrapQuery(ctx context.Context, pool *pgxpool.Pool, query string, typed bool) (string, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -72,9 +78,15 @@ func wrapQuery(ctx context.Context, pool *pgxpool.Pool, query string, typed bool
 	}
 	switch {
 	case !slices.Contains(names, "event_id"):
-		return "", usage("--from-table: the query has no column event_id, but %q: name it, such as SELECT payment_id AS event_id", names)
+		return "", usage(
+			"--from-table: the query has no column event_id, but %q: name it, such as SELECT payment_id AS event_id",
+			names,
+		)
 	case !typed && !slices.Contains(names, "type"):
-		return "", usage("--from-table: of which type are the events? give --type, or the query a column type; it has %q", names)
+		return "", usage(
+			"--from-table: of which type are the events? give --type, or the query a column type; it has %q",
+			names,
+		)
 	case typed && slices.Contains(names, "type"):
 		return "", usage("--from-table: the query has a column type, leave --type away")
 	}
@@ -89,21 +101,27 @@ func wrapQuery(ctx context.Context, pool *pgxpool.Pool, query string, typed bool
 	return "SELECT " + strings.Join(columns, ", ") + " FROM (" + query + "\n) AS q", nil
 }
 
-// readTable reads the rows through a cursor, in a transaction that may not write: neither side holds more than a batch.
+// readTable reads the rows through a cursor, in a transaction that may not write: neither side
+// holds more than a batch.
 func (im *importer) readTable(ctx context.Context, pool *pgxpool.Pool, query string) error {
-	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		for _, q := range []string{"SET LOCAL timezone = 'UTC'", "DECLARE idem_import NO SCROLL CURSOR FOR " + query} {
-			if _, err := tx.Exec(ctx, q); err != nil {
-				return fmt.Errorf("--from-table: %w", err)
+	return pgx.BeginTxFunc(
+		ctx,
+		pool,
+		pgx.TxOptions{AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error {
+			for _, q := range []string{"SET LOCAL timezone = 'UTC'", "DECLARE idem_import NO SCROLL CURSOR FOR " + query} {
+				if _, err := tx.Exec(ctx, q); err != nil {
+					return fmt.Errorf("--from-table: %w", err)
+				}
 			}
-		}
-		for {
-			n, err := im.readRows(ctx, tx)
-			if err != nil || n == 0 {
-				return err
+			for {
+				n, err := im.readRows(ctx, tx)
+				if err != nil || n == 0 {
+					return err
+				}
 			}
-		}
-	})
+		},
+	)
 }
 
 func (im *importer) readRows(ctx context.Context, tx pgx.Tx) (n int, err error) {

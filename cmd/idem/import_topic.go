@@ -15,7 +15,7 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// identity is where a record says which event it is.
+// identity has the extractors of a record.
 type identity struct {
 	id, typ, tenant idem.Extractor // tenant may be the zero value
 }
@@ -34,7 +34,10 @@ func (f *importFlags) identity() identity {
 	if f.idLegacy {
 		standard = idem.LegacyStandardID()
 	}
-	found := identity{id: either(f.idHeader, f.idJSON, standard), typ: either(f.typeHeader, f.typeJSON, idem.StandardType())}
+	found := identity{
+		id:  either(f.idHeader, f.idJSON, standard),
+		typ: either(f.typeHeader, f.typeJSON, idem.StandardType()),
+	}
 	if f.typeFixed != "" {
 		found.typ = idem.Fixed(f.typeFixed)
 	}
@@ -42,7 +45,7 @@ func (f *importFlags) identity() identity {
 	return found
 }
 
-// openTopic finds out what is to be read before anything is asked or done.
+// openTopic finds the range to read, before any question or change.
 func (im *importer) openTopic(ctx context.Context) (func(context.Context) error, error) {
 	f := im.f
 	if f.toTime == "" && !f.toCommitted {
@@ -76,7 +79,17 @@ func (im *importer) openTopic(ctx context.Context) (func(context.Context) error,
 		spans[i].End = max(spans[i].Begin, spans[i].End)
 		offsets += spans[i].End - spans[i].Begin
 	}
-	im.counts.From = strings.Join(append([]string{fmt.Sprintf("Records of topic %s, %d offsets of %d partitions", f.topic, offsets, len(spans))}, notes...), "\n  ")
+	im.counts.From = strings.Join(
+		append(
+			[]string{
+				fmt.Sprintf(
+					"Records of topic %s, %d offsets of %d partitions", f.topic, offsets,
+					len(spans),
+				),
+			},
+			notes...),
+		"\n  ",
+	)
 	return func(ctx context.Context) error { return im.readTopic(ctx, client, spans) }, nil
 }
 
@@ -98,11 +111,13 @@ func (im *importer) cutBegin(client sarama.Client, spans []kafkalog.Span) error 
 	return nil
 }
 
-// offsetAt is the first offset whose record is not before t, or the end.
+// offsetAt returns the first offset of a record at or after t, or the end.
 func offsetAt(client sarama.Client, s *kafkalog.Span, t time.Time) (int64, error) {
 	offset, err := client.GetOffset(s.Topic, s.Partition, t.UnixMilli())
 	if err != nil {
-		return 0, fmt.Errorf("offset of %s/%d at %s: %w", s.Topic, s.Partition, t.UTC().Format(time.RFC3339), err)
+		return 0, fmt.Errorf(
+			"offset of %s/%d at %s: %w", s.Topic, s.Partition, t.UTC().Format(time.RFC3339), err,
+		)
 	}
 	if offset < 0 {
 		return s.End, nil
@@ -110,8 +125,10 @@ func offsetAt(client sarama.Client, s *kafkalog.Span, t time.Time) (int64, error
 	return min(offset, s.End), nil
 }
 
-// cutEnd leaves of each span what was handled. notes are for the person who is asked.
-func (im *importer) cutEnd(client sarama.Client, spans []kafkalog.Span) (notes []string, err error) {
+// cutEnd limits each span to the handled records. notes are for the question to the person.
+func (im *importer) cutEnd(
+	client sarama.Client, spans []kafkalog.Span,
+) (notes []string, err error) {
 	if im.f.toCommitted {
 		return im.cutCommitted(client, spans)
 	}
@@ -127,7 +144,9 @@ func (im *importer) cutEnd(client sarama.Client, spans []kafkalog.Span) (notes [
 	return []string{"before " + to.UTC().Format(time.RFC3339)}, nil
 }
 
-func (im *importer) cutCommitted(client sarama.Client, spans []kafkalog.Span) (notes []string, err error) {
+func (im *importer) cutCommitted(
+	client sarama.Client, spans []kafkalog.Span,
+) (notes []string, err error) {
 	group := im.a.group
 	admin, err := sarama.NewClusterAdminFromClient(client) // closed with the client
 	if err != nil {
@@ -137,7 +156,9 @@ func (im *importer) cutCommitted(client sarama.Client, spans []kafkalog.Span) (n
 	for _, s := range spans {
 		partitions = append(partitions, s.Partition)
 	}
-	committed, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{im.f.topic: partitions})
+	committed, err := admin.ListConsumerGroupOffsets(
+		group, map[string][]int32{im.f.topic: partitions},
+	)
 	if err == nil && committed.Err != sarama.ErrNoError {
 		err = committed.Err
 	}
@@ -151,30 +172,50 @@ func (im *importer) cutCommitted(client sarama.Client, spans []kafkalog.Span) (n
 		block := committed.GetBlock(s.Topic, s.Partition)
 		switch {
 		case block == nil || block.Err != sarama.ErrNoError:
-			return nil, fmt.Errorf("offset of group %s on %s/%d: no answer", group, s.Topic, s.Partition)
+			return nil, fmt.Errorf(
+				"offset of group %s on %s/%d: no answer", group, s.Topic, s.Partition,
+			)
 		case block.Offset < 0:
 			none++
 			s.End = s.Begin
 		case block.Offset > s.End:
-			notes = append(notes, fmt.Sprintf("%s/%d: the committed offset %d lies behind the end %d: was the topic made anew?", s.Topic, s.Partition, block.Offset, s.End))
+			notes = append(
+				notes,
+				fmt.Sprintf(
+					"%s/%d: the committed offset %d lies behind the end %d: was the topic made anew?",
+					s.Topic, s.Partition, block.Offset, s.End,
+				),
+			)
 		default:
 			s.End = block.Offset
 		}
 	}
 	if none == len(spans) {
-		return nil, found("group %s has committed nothing on topic %s: is the name right?", group, im.f.topic)
+		return nil, found(
+			"group %s has committed nothing on topic %s: is the name right?", group, im.f.topic,
+		)
 	}
 	if none > 0 {
-		notes = append(notes, fmt.Sprintf("%d partitions without a committed offset are left out", none))
+		notes = append(
+			notes, fmt.Sprintf("%d partitions without a committed offset are left out", none),
+		)
 	}
 	described, err := admin.DescribeConsumerGroups([]string{group})
 	if err == nil && len(described) == 1 && len(described[0].Members) > 0 {
-		notes = append(notes, fmt.Sprintf("the group has %d members: what they handle from now on is not imported, stop them first", len(described[0].Members)))
+		notes = append(
+			notes,
+			fmt.Sprintf(
+				"the group has %d members: what they handle from now on is not imported, stop them first",
+				len(described[0].Members),
+			),
+		)
 	}
 	return notes, nil
 }
 
-func (im *importer) readTopic(ctx context.Context, client sarama.Client, spans []kafkalog.Span) error {
+func (im *importer) readTopic(
+	ctx context.Context, client sarama.Client, spans []kafkalog.Span,
+) error {
 	which := im.f.identity()
 	for _, s := range spans {
 		if s.Begin >= s.End {

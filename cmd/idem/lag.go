@@ -31,9 +31,12 @@ func newLagCmd(a *app) *cobra.Command {
 			"Without --group all groups of the cluster.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.lag(cmd.Context(), o) },
 	}
-	cmd.Flags().Int64Var(&o.most, "max", -1, "exit code 1 if a partition has more records that are not consumed")
-	cmd.Flags().Int64Var(&o.mostDeadLetters, "max-dead-letters", -1, "exit code 1 if a dead-letter topic has more records")
-	cmd.Flags().BoolVar(&o.ages, "ages", true, "read the oldest record that is not consumed, for its age")
+	cmd.Flags().
+		Int64Var(&o.most, "max", -1, "exit code 1 if a partition has more records that are not consumed")
+	cmd.Flags().
+		Int64Var(&o.mostDeadLetters, "max-dead-letters", -1, "exit code 1 if a dead-letter topic has more records")
+	cmd.Flags().
+		BoolVar(&o.ages, "ages", true, "read the oldest record that is not consumed, for its age")
 	return cmd
 }
 
@@ -43,10 +46,10 @@ type lagRow struct {
 	Topic     string      `json:"topic"`
 	Partition int32       `json:"partition"`
 	Kind      groups.Kind `json:"kind"`                // source, retry or dead letters
-	Committed *int64      `json:"committed,omitempty"` // nil: nothing yet
+	Committed *int64      `json:"committed,omitempty"` // nil without a commit
 	End       int64       `json:"end"`
-	// Lag counts offsets, which are records but for marks of transactions and what was compacted away. Of a dead-letter
-	// topic it is what is there.
+	// Lag counts offsets. Markers of transactions and compacted records count too. For a
+	// dead-letter topic, Lag is the number of offsets in the topic.
 	Lag    int64      `json:"lag"`
 	Oldest *time.Time `json:"oldest,omitempty"` // time of the first record that is not consumed
 	Member string     `json:"member,omitempty"`
@@ -74,7 +77,10 @@ func (a *app) lag(ctx context.Context, o lagFlags) error {
 		rows = append(rows, of...)
 	}
 	if a.group != "" && len(rows) == 0 { // else a misspelt group is never behind
-		return found("group %s has neither members nor committed offsets on topics that this user may describe", a.group)
+		return found(
+			"group %s has neither members nor committed offsets on topics that this user may describe",
+			a.group,
+		)
 	}
 	if err := a.showLag(rows); err != nil {
 		return err
@@ -83,7 +89,9 @@ func (a *app) lag(ctx context.Context, o lagFlags) error {
 }
 
 // lagOf is for one group.
-func (a *app) lagOf(ctx context.Context, client sarama.Client, reader *groups.Reader, group string, ages bool) (rows []lagRow, err error) {
+func (a *app) lagOf(
+	ctx context.Context, client sarama.Client, reader *groups.Reader, group string, ages bool,
+) (rows []lagRow, err error) {
 	state, err := reader.Lag(ctx, groups.Query{Group: group})
 	if err != nil {
 		return nil, err
@@ -104,8 +112,13 @@ func (a *app) lagOf(ctx context.Context, client sarama.Client, reader *groups.Re
 			Group: group, Topic: p.Topic, Partition: p.Partition, Kind: p.Kind, Committed: p.Committed, End: p.End, Lag: p.Lag, Member: p.Reader,
 		}
 		if ages && row.Lag > 0 && !unreadable[p.Topic] {
-			row.Oldest, err = firstTime(ctx, client, kafkalog.Span{Topic: p.Topic, Partition: p.Partition, Begin: p.Next, End: p.End})
-			if errors.Is(err, sarama.ErrTopicAuthorizationFailed) { // all but the age is known (rule 46)
+			row.Oldest, err = firstTime(
+				ctx, client,
+				kafkalog.Span{Topic: p.Topic, Partition: p.Partition, Begin: p.Next, End: p.End},
+			)
+			if errors.Is(
+				err, sarama.ErrTopicAuthorizationFailed,
+			) { // all but the age is known (rule 46)
 				unreadable[p.Topic] = true
 				a.note("warning: ages are not known: %v (grant Read on topic %s)", err, p.Topic)
 			} else if err != nil {
@@ -117,8 +130,10 @@ func (a *app) lagOf(ctx context.Context, client sarama.Client, reader *groups.Re
 	return rows, nil
 }
 
-// firstTime is the time of the first record of a span, nil if there is none.
-func firstTime(ctx context.Context, client sarama.Client, s kafkalog.Span) (first *time.Time, err error) {
+// firstTime returns the time of the first record of a span, or nil.
+func firstTime(
+	ctx context.Context, client sarama.Client, s kafkalog.Span,
+) (first *time.Time, err error) {
 	_, err = kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
 		t := m.Time.UTC()
 		first = &t
@@ -145,10 +160,14 @@ func (a *app) showLag(rows []lagRow) error {
 	if rows == nil {
 		rows = []lagRow{}
 	}
-	return a.show(rows, []string{"GROUP", "TOPIC", "PARTITION", "KIND", "COMMITTED", "END", "LAG", "AGE", "MEMBER"}, cells)
+	return a.show(
+		rows,
+		[]string{"GROUP", "TOPIC", "PARTITION", "KIND", "COMMITTED", "END", "LAG", "AGE", "MEMBER"},
+		cells,
+	)
 }
 
-// judge compares with what was allowed.
+// judge compares the lag with the allowed one.
 func (o lagFlags) judge(rows []lagRow) error {
 	letters := make(map[string]int64)
 	for _, r := range rows {
@@ -160,7 +179,9 @@ func (o lagFlags) judge(rows []lagRow) error {
 	}
 	for _, topic := range slices.Sorted(maps.Keys(letters)) {
 		if o.mostDeadLetters >= 0 && letters[topic] > o.mostDeadLetters {
-			return found("%d dead letters in %s, more than %d", letters[topic], topic, o.mostDeadLetters)
+			return found(
+				"%d dead letters in %s, more than %d", letters[topic], topic, o.mostDeadLetters,
+			)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-// Command idem is the operator's: what happened to an event, and how it is put right. See docs/command.md.
+// Command idem shows the state of events and changes it. See docs/command.md.
 package main
 
 import (
@@ -16,28 +16,28 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // who presses ^C a second time does not want to wait
-	redis.SetLogger(quiet{})     // what it has to say comes with the error, and in one line
+	context.AfterFunc(ctx, stop) // a second ^C ends the process at once
+	redis.SetLogger(quiet{})     // its errors are returned as well
 	code := eventGroup(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// quiet logs nothing.
+// quiet discards the log.
 type quiet struct{}
 
 // Printf implements the logger of go-redis.
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// The exit codes. A script can tell what it asked for from what went wrong.
+// The exit codes separate the result of a command from the failure.
 const (
 	exitOK      = 0
-	exitFound   = 1 // the command worked, and what it found is bad: a doctor's verdict, an event that is not known, a refusal by the person asked
+	exitFound   = 1 // a bad result: findings of the doctor, an unknown event, a refused question
 	exitUsage   = 2 // flags and arguments
 	exitFailure = 3 // it could not be done: a service away, a right missing
 )
 
-// exitError ends the command with a code. Its error may be nil if all was said already.
+// exitError ends the command with a code. Its error is nil if the text was printed already.
 type exitError struct {
 	code int
 	err  error
@@ -71,7 +71,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	switch exit := a.exitOf(err); {
 	case exit == nil && a.auditFailed:
-		return exitFailure // it was done, and is not on record where it was to be
+		return exitFailure // done, but the audit file has no record
 	case exit == nil:
 		return exitOK
 	default:
@@ -82,7 +82,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 }
 
-// exitOf gives every error its code: what comes before a command has begun is about flags and arguments, whoever says it.
+// exitOf returns the exit code of an error. An error before the begin of a command is one of usage.
 func (a *app) exitOf(err error) *exitError {
 	var exit *exitError
 	switch {
@@ -108,7 +108,9 @@ func newRoot(a *app) *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
+	root.SetFlagErrorFunc(
+		func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} },
+	)
 	a.flags(root.PersistentFlags())
 	complete(root, "output", outputs...)
 	complete(root, "sasl-mechanism", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -126,11 +128,13 @@ func newRoot(a *app) *cobra.Command {
 // complete offers the values of a flag to the shell.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	// It fails for a flag that does not exist only, which a test finds.
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(
+		flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp),
+	)
 }
 
-// harden sees to it that each command checks what all of them share before it begins, and that a group of commands does
-// not take a misspelt one for a wish to be helped, with exit code 0.
+// harden makes each command check the shared flags first. It also makes an unknown subcommand an
+// error instead of a request for help.
 func (a *app) harden(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		a.harden(sub)
@@ -151,10 +155,12 @@ func (a *app) harden(cmd *cobra.Command) {
 	}
 }
 
-// choose is what a command says that only has others below it.
+// choose is the error of a command that has subcommands only.
 func choose(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage("%s has no command %q: see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+		return usage(
+			"%s has no command %q: see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath(),
+		)
 	}
 	_ = cmd.Usage()
 	return &exitError{exitUsage, nil}

@@ -20,8 +20,10 @@ func newMigrateCmd(a *app) *cobra.Command {
 	}
 	var layout string
 	var box bool
-	cmd.PersistentFlags().BoolVar(&box, "outbox", false, "those of an outbox: in the database of --store, else of IDEM_OUTBOX, else of IDEM_STORE")
-	cmd.PersistentFlags().StringVar(&layout, "layout", "", "readable or compact; that of the tables if they are there, else readable")
+	cmd.PersistentFlags().
+		BoolVar(&box, "outbox", false, "those of an outbox: in the database of --store, else of IDEM_OUTBOX, else of IDEM_STORE")
+	cmd.PersistentFlags().
+		StringVar(&layout, "layout", "", "readable or compact; that of the tables if they are there, else readable")
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "print",
@@ -99,7 +101,7 @@ func (a *app) openTables(ctx context.Context, layout string) ([]*openedStore, er
 		switch {
 		case l.pg == nil:
 			return nil, usage("%s has no tables: this command is for stores in Postgres", l.name)
-		case layout != "": // should the tables have another one, the store says so
+		case layout != "": // the store refuses tables with another layout
 			l.use(layout)
 		}
 	}
@@ -114,7 +116,9 @@ func (a *app) migrateUp(ctx context.Context, layout string) error {
 	all, rows := []tablesView{}, [][]string{}
 	for _, l := range ledgers {
 		before := l.state
-		fields := map[string]any{"store": l.name, "layout": l.layout, "version_before": before.version}
+		fields := map[string]any{
+			"store": l.name, "layout": l.layout, "version_before": before.version,
+		}
 		err := a.audited("migrate up", fields, func() error {
 			if before.err != nil {
 				return fmt.Errorf("%s: %w", l.name, before.err)
@@ -125,7 +129,10 @@ func (a *app) migrateUp(ctx context.Context, layout string) error {
 			return err
 		}
 		now := findTables(ctx, l.pool, a.schema)
-		v := tablesView{Store: l.name, Schema: now.schema, Layout: now.layout, Version: now.version, State: "ok"}
+		v := tablesView{
+			Store: l.name, Schema: now.schema, Layout: now.layout, Version: now.version,
+			State: "ok",
+		}
 		all, rows = append(all, v), append(rows, v.row())
 	}
 	return a.show(all, tablesHeader, rows)
@@ -180,7 +187,10 @@ func (a *app) migrateStatus(ctx context.Context, layout string) error {
 }
 
 func (l *openedStore) status(ctx context.Context) tablesView {
-	v := tablesView{Store: l.name, Schema: l.state.schema, Layout: l.state.layout, Version: l.state.version, State: "ok"}
+	v := tablesView{
+		Store: l.name, Schema: l.state.schema, Layout: l.state.layout, Version: l.state.version,
+		State: "ok",
+	}
 	switch {
 	case l.state.err != nil:
 		v.State, v.Problem = "unavailable", l.state.err.Error()
@@ -193,7 +203,7 @@ func (l *openedStore) status(ctx context.Context) tablesView {
 	v.Warnings, err = l.pg.Check(ctx)
 	var setup *dedup.SetupError
 	switch {
-	case errors.As(err, &setup): // no outage, although it is one for those who only wait
+	case errors.As(err, &setup): // the tables are missing, which is no outage here
 		v.State, v.Problem = "unfit", err.Error()
 	case errors.Is(err, dedup.ErrUnavailable):
 		v.State, v.Problem = "unavailable", err.Error()

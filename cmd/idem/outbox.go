@@ -22,7 +22,9 @@ func newOutboxCmd(a *app) *cobra.Command {
 		Use:   "outbox",
 		Short: "What waits in an outbox, and what a person must decide about",
 	}
-	cmd.AddCommand(newOutboxStatusCmd(a), newOutboxParkedCmd(a), newOutboxRetryCmd(a), newOutboxSkipCmd(a))
+	cmd.AddCommand(
+		newOutboxStatusCmd(a), newOutboxParkedCmd(a), newOutboxRetryCmd(a), newOutboxSkipCmd(a),
+	)
 	return cmd
 }
 
@@ -30,8 +32,14 @@ func newOutboxCmd(a *app) *cobra.Command {
 type outboxFlag struct{ url string }
 
 func (o *outboxFlag) flags(a *app, f *pflag.FlagSet) {
-	url := &urlFlag{name: "outbox", env: "IDEM_OUTBOX", use: func(urls []string) { o.url = urls[0] }}
-	f.Var(a.addURLFlag(url), url.name, "postgres:// `URL` of the database with the outbox, or @FILE (env IDEM_OUTBOX), by default --store")
+	url := &urlFlag{
+		name: "outbox", env: "IDEM_OUTBOX", use: func(urls []string) { o.url = urls[0] },
+	}
+	f.Var(
+		a.addURLFlag(url),
+		url.name,
+		"postgres:// `URL` of the database with the outbox, or @FILE (env IDEM_OUTBOX), by default --store",
+	)
 }
 
 // outboxURL is the flag's, else that of --store if it was given, else IDEM_OUTBOX, else IDEM_STORE.
@@ -66,14 +74,15 @@ type openedOutbox struct {
 	box    *pgoutbox.Outbox
 }
 
-// openOutbox makes a pool. That the server cannot be reached, or the tables are not there, is for the first question to say.
+// openOutbox makes a pool. An unreachable server, or missing tables, are errors of the first query.
 func (a *app) openOutbox(cmd *cobra.Command, o *outboxFlag, use poolUse) (*openedOutbox, error) {
 	url, flag, err := a.outboxURL(cmd, o)
 	if err != nil {
 		return nil, err
 	}
 	a.secrets.AddURL(url)
-	if scheme, _, ok := strings.Cut(url, "://"); !ok || scheme != "postgres" && scheme != "postgresql" {
+	if scheme, _, ok := strings.Cut(url, "://"); !ok ||
+		scheme != "postgres" && scheme != "postgresql" {
 		return nil, usage("%s: a URL such as postgres://user:password@host:5432/database", flag)
 	}
 	if a.schema != "" && !schemaName.MatchString(a.schema) {
@@ -83,7 +92,9 @@ func (a *app) openOutbox(cmd *cobra.Command, o *outboxFlag, use poolUse) (*opene
 	if err != nil {
 		return nil, err
 	}
-	b := &openedOutbox{name: postgresName(&pool.Config().ConnConfig.Config), schema: a.schema, pool: pool}
+	b := &openedOutbox{
+		name: postgresName(&pool.Config().ConnConfig.Config), schema: a.schema, pool: pool,
+	}
 	if a.schema != "" {
 		b.name += "/" + a.schema
 	}

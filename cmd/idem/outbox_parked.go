@@ -43,7 +43,8 @@ func newOutboxParkedCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return a.outboxParked(cmd, &o, payload, limit) },
 	}
 	o.flags(a, cmd.Flags())
-	cmd.Flags().BoolVar(&payload, "payload", false, "show payloads and headers too, which not everybody may see")
+	cmd.Flags().
+		BoolVar(&payload, "payload", false, "show payloads and headers too, which not everybody may see")
 	cmd.Flags().IntVar(&limit, "limit", 100, "rows at most, up to 10000")
 	return cmd
 }
@@ -62,13 +63,17 @@ func (a *app) outboxParked(cmd *cobra.Command, o *outboxFlag, payload bool, limi
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.name, err)
 	}
-	header := []string{"SEQ", "PARKED", "TOPIC", "KEY", "TYPE", "EVENT", "BYTES", "BEHIND", "REASON"}
+	header := []string{
+		"SEQ", "PARKED", "TOPIC", "KEY", "TYPE", "EVENT", "BYTES", "BEHIND", "REASON",
+	}
 	views, rows := []parkedRowView{}, [][]string{}
 	for i := range all {
 		v := viewOfParked(&all[i], payload)
 		views = append(views, v)
 		rows = append(rows, []string{
-			strconv.FormatInt(v.Seq, 10), stampOf(&v.Parked), v.Topic, shorten(bytesText(v.Key), 60), v.Type, v.ID, strconv.Itoa(v.Bytes),
+			strconv.FormatInt(
+				v.Seq, 10,
+			), stampOf(&v.Parked), v.Topic, shorten(bytesText(v.Key), 60), v.Type, v.ID, strconv.Itoa(v.Bytes),
 			strconv.FormatInt(v.Behind, 10), shorten(a.redact(v.Reason), 200),
 		})
 		if payload {
@@ -95,7 +100,9 @@ func viewOfParked(p *pgoutbox.Parked, payload bool) parkedRowView {
 		shown := deadletters.BytesOf(e.Payload)
 		v.Payload = &shown
 		for _, h := range e.Headers {
-			v.Headers = append(v.Headers, deadletters.Header{Key: h.Key, Bytes: deadletters.BytesOf(h.Value)})
+			v.Headers = append(
+				v.Headers, deadletters.Header{Key: h.Key, Bytes: deadletters.BytesOf(h.Value)},
+			)
 		}
 	}
 	return v
@@ -117,7 +124,7 @@ func newOutboxSkipCmd(a *app) *cobra.Command {
 	})
 }
 
-// outboxVerb is what can be done about a parked row.
+// outboxVerb is an action on a parked row.
 type outboxVerb struct {
 	name, short, question, done string
 	do                          func(*pgoutbox.Outbox, context.Context, int64) error
@@ -143,12 +150,14 @@ func newOutboxVerb(a *app, verb *outboxVerb) *cobra.Command {
 	return cmd
 }
 
-// maxSeqs bounds what one command is about: a person has looked at each of them.
+// maxSeqs limits the rows of one command, because a person has looked at each of them.
 const maxSeqs = 1000
 
 func parseSeqs(args []string) ([]int64, error) {
 	if len(args) == 0 || len(args) > maxSeqs {
-		return nil, usage("which rows? give the SEQ of 1 to %d of them, see idem outbox parked", maxSeqs)
+		return nil, usage(
+			"which rows? give the SEQ of 1 to %d of them, see idem outbox parked", maxSeqs,
+		)
 	}
 	seqs := make([]int64, 0, len(args))
 	for _, arg := range args {
@@ -178,8 +187,12 @@ func (p *parkedName) String() string {
 }
 
 func (b *openedOutbox) names(ctx context.Context, seqs []int64) ([]parkedName, error) {
-	rows, err := b.pool.Query(ctx, "SELECT seq, topic, event_type, event_id, key FROM "+b.table("idem_outbox")+
-		" WHERE seq = ANY ($1) AND state = 2 ORDER BY seq", seqs)
+	rows, err := b.pool.Query(
+		ctx,
+		"SELECT seq, topic, event_type, event_id, key FROM "+b.table("idem_outbox")+
+			" WHERE seq = ANY ($1) AND state = 2 ORDER BY seq",
+		seqs,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +202,9 @@ func (b *openedOutbox) names(ctx context.Context, seqs []int64) ([]parkedName, e
 	})
 }
 
-func (a *app) outboxVerb(cmd *cobra.Command, o *outboxFlag, verb *outboxVerb, seqs []int64, reason string) error {
+func (a *app) outboxVerb(
+	cmd *cobra.Command, o *outboxFlag, verb *outboxVerb, seqs []int64, reason string,
+) error {
 	b, err := a.openOutbox(cmd, o, poolUse{"idem-cli", 2})
 	if err != nil {
 		return err
@@ -244,15 +259,20 @@ func allParked(seqs []int64, names []parkedName) error {
 	return nil
 }
 
-// each acts on one row after the other; the audit line says how far it got.
-func (b *openedOutbox) each(ctx context.Context, verb *outboxVerb, names []parkedName, fields map[string]any) error {
+// each acts on the rows one after the other. The audit line has the number of finished rows.
+func (b *openedOutbox) each(
+	ctx context.Context, verb *outboxVerb, names []parkedName, fields map[string]any,
+) error {
 	acted := []int64{}
 	defer func() { fields["acted"] = acted }()
 	for i := range names {
 		err := verb.do(b.box, ctx, names[i].seq)
 		switch {
 		case errors.Is(err, pgoutbox.ErrNotParked):
-			return found("%d is no longer parked: somebody else has acted; done before: %v", names[i].seq, acted)
+			return found(
+				"%d is no longer parked: somebody else has acted; done before: %v", names[i].seq,
+				acted,
+			)
 		case err != nil:
 			return fmt.Errorf("%s: row %d: %w; done before: %v", b.name, names[i].seq, err, acted)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/internal/outboxview"
 )
 
-// outboxView is what status says.
+// outboxView is the output of outbox status.
 type outboxView struct {
 	Outbox string `json:"outbox"`
 	outboxview.Status
@@ -50,7 +50,9 @@ func (v *outboxView) rows() [][]string {
 	}
 	rows := [][]string{
 		{"OUTBOX", v.Outbox}, {"waiting", outboxview.Counted(v.Waiting)}, {"oldest", oldest},
-		{"parked", outboxview.Counted(v.Parked)}, {"blocked", outboxview.Counted(v.Blocked)}, {""}, {"RELAY", "SHARDS", "EPOCHS", "LEASE"},
+		{
+			"parked", outboxview.Counted(v.Parked),
+		}, {"blocked", outboxview.Counted(v.Blocked)}, {""}, {"RELAY", "SHARDS", "EPOCHS", "LEASE"},
 	}
 	for i := range v.Relays {
 		r := &v.Relays[i]
@@ -58,14 +60,20 @@ func (v *outboxView) rows() [][]string {
 		if name == "" {
 			name = "(nobody)"
 		}
-		rows = append(rows, []string{name, outboxview.Spans(r.Shards), outboxview.Epochs(r.Epochs), leaseText(r.LeaseLeft)})
+		rows = append(
+			rows,
+			[]string{
+				name, outboxview.Spans(r.Shards), outboxview.Epochs(r.Epochs),
+				leaseText(r.LeaseLeft),
+			},
+		)
 	}
 	return rows
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// leaseText says how long a lease lasts, in seconds, or for how long it is over.
+// leaseText describes the rest of a lease in seconds, or the time since the end.
 func leaseText(left *float64) string {
 	switch {
 	case left == nil:

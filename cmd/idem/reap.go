@@ -41,15 +41,21 @@ func newReapCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.reap(cmd.Context(), &f) },
 	}
 	s := cmd.Flags()
-	s.DurationVar(&f.deadLetters, "dead-letter-retention", deadLettersKept, "how long what was ever given up stays at least: as long as its dead letters")
-	s.StringSliceVar(&f.wallClock, "wall-clock", nil, "`scopes` whose rows go by the wall clock: of no Kafka consumer, or used by nobody any longer")
+	s.DurationVar(
+		&f.deadLetters, "dead-letter-retention", deadLettersKept,
+		"how long what was ever given up stays at least: as long as its dead letters",
+	)
+	s.StringSliceVar(
+		&f.wallClock, "wall-clock", nil,
+		"`scopes` whose rows go by the wall clock: of no Kafka consumer, or used by nobody any longer",
+	)
 	s.IntVar(&f.batch, "batch", 1000, "rows that one transaction deletes, at most 10000")
 	s.BoolVar(&f.watch, "watch", false, "go on until interrupted, one run each --interval")
 	s.DurationVar(&f.interval, "interval", reapEvery, "pause between two runs of --watch")
 	return cmd
 }
 
-// reapView is what a run did.
+// reapView is the result of a run.
 type reapView struct {
 	Store     string      `json:"store"`
 	Elsewhere bool        `json:"elsewhere,omitempty"`
@@ -58,7 +64,7 @@ type reapView struct {
 	Starts    int64       `json:"starts"`
 	Stuck     int64       `json:"stuck"` // -1: not known
 	Scopes    []scopeView `json:"scopes"`
-	Silent    []string    `json:"silent,omitempty"` // scopes of which nothing is ever deleted
+	Silent    []string    `json:"silent,omitempty"` // scopes without deletions
 	Error     string      `json:"error,omitempty"`
 }
 
@@ -76,7 +82,9 @@ func viewOfReap(l *openedStore, r pgstore.ReapResult) reapView {
 	}
 	for i := range r.Scopes {
 		s := &r.Scopes[i]
-		view := scopeView{Scope: s.Scope, ConsumedUntil: moment(s.ConsumedUntil), Horizon: moment(s.Horizon)}
+		view := scopeView{
+			Scope: s.Scope, ConsumedUntil: moment(s.ConsumedUntil), Horizon: moment(s.Horizon),
+		}
 		if s.Topic != "" {
 			view.HeldUpBy = fmt.Sprintf("%s/%d", s.Topic, s.Partition)
 		}
@@ -87,7 +95,9 @@ func viewOfReap(l *openedStore, r pgstore.ReapResult) reapView {
 
 func (a *app) reap(ctx context.Context, f *reapFlags) error {
 	if f.batch < 1 || f.batch > 10_000 || f.deadLetters <= 0 || f.interval <= 0 {
-		return usage("--batch must be between 1 and 10000, --dead-letter-retention and --interval positive")
+		return usage(
+			"--batch must be between 1 and 10000, --dead-letter-retention and --interval positive",
+		)
 	}
 	ledgers, err := a.openTables(ctx, "")
 	if err != nil {
@@ -112,7 +122,10 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 			result, err := pgstore.NewReaper(l.pg, f.config()).RunOnce(ctx)
 			fields["events"], fields["claims"], fields["starts"] = result.Events, result.Claims, result.Starts
 			if err != nil {
-				return fmt.Errorf("%s: after %d events and %d claims were deleted: %w", l.name, result.Events, result.Claims, err)
+				return fmt.Errorf(
+					"%s: after %d events and %d claims were deleted: %w", l.name, result.Events,
+					result.Claims, err,
+				)
 			}
 			all = append(all, viewOfReap(l, result))
 			return nil
@@ -130,18 +143,24 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 func (f *reapFlags) config() pgstore.ReaperConfig {
 	return pgstore.ReaperConfig{
 		Interval: f.interval, Batch: f.batch, DeadLetterRetention: f.deadLetters, WallClock: f.wallClock,
-		Logger: slog.New(slog.DiscardHandler), // what it has to say is in its results
+		Logger: slog.New(slog.DiscardHandler), // the results have the errors
 	}
 }
 
 func (a *app) confirmReap(l *openedStore, f *reapFlags) error {
 	switch {
 	case len(f.wallClock) > 0:
-		return a.confirm("In %s the expired rows of %q will go by the wall clock. If a Kafka consumer uses them, what waits in its topics "+
-			"will be handled again.", l.name, f.wallClock)
+		return a.confirm(
+			"In %s the expired rows of %q will go by the wall clock. If a Kafka consumer uses them, what waits in its topics "+
+				"will be handled again.",
+			l.name,
+			f.wallClock,
+		)
 	case f.deadLetters < deadLettersKept:
-		return a.confirm("In %s it will be forgotten after %s that an event was given up. A dead letter of it that is published again later is a new event.",
-			l.name, short(f.deadLetters))
+		return a.confirm(
+			"In %s it will be forgotten after %s that an event was given up. A dead letter of it that is published again later is a new event.",
+			l.name, short(f.deadLetters),
+		)
 	}
 	return nil
 }
@@ -158,11 +177,21 @@ func reapRows(all []reapView) (rows [][]string) {
 		if v.Stuck < 0 {
 			stuck = "not known"
 		}
-		rows = append(rows,
-			[]string{"deleted", fmt.Sprintf("%d events, %d claims, %d starts", v.Events, v.Claims, v.Starts)},
-			[]string{"stuck claims", stuck})
+		rows = append(
+			rows,
+			[]string{
+				"deleted",
+				fmt.Sprintf("%d events, %d claims, %d starts", v.Events, v.Claims, v.Starts),
+			},
+			[]string{"stuck claims", stuck},
+		)
 		if len(v.Scopes) == 0 {
-			rows = append(rows, []string{"scopes", "none records progress or goes by the wall clock: everything stays"})
+			rows = append(
+				rows,
+				[]string{
+					"scopes", "none records progress or goes by the wall clock: everything stays",
+				},
+			)
 		}
 		for _, s := range v.Scopes {
 			text := "nothing may go: how far it has consumed is not known"
@@ -176,14 +205,22 @@ func reapRows(all []reapView) (rows [][]string) {
 			rows = append(rows, []string{"scope " + s.Scope, text})
 		}
 		for _, scope := range v.Silent {
-			rows = append(rows, []string{"scope " + scope, "everything stays: it records no progress, and is not named by --wall-clock"})
+			rows = append(
+				rows,
+				[]string{
+					"scope " + scope,
+					"everything stays: it records no progress, and is not named by --wall-clock",
+				},
+			)
 		}
 	}
 	return rows
 }
 
-// reapWatch says a line for each run, as JSON if that was asked for, until it is interrupted.
-func (a *app) reapWatch(ctx context.Context, l *openedStore, f *reapFlags, total map[string]any) error {
+// reapWatch prints a line for each run, as JSON if --output asks for that, until an interruption.
+func (a *app) reapWatch(
+	ctx context.Context, l *openedStore, f *reapFlags, total map[string]any,
+) error {
 	cfg := f.config()
 	var events, claims int64
 	cfg.Observe = func(r pgstore.ReapResult, err error) {

@@ -49,21 +49,41 @@ func newRelayCmd(a *app) *cobra.Command {
 
 func (f *relayFlags) flags(a *app, s *pflag.FlagSet) {
 	f.outbox.flags(a, s)
-	s.DurationVar(&f.interval, "interval", outbox.DefaultInterval, "how long to wait when there was nothing to publish")
-	s.IntVar(&f.batch, "batch", outbox.DefaultBatch, "rows that are published at once, at most 10000")
-	s.IntVar(&f.batchBytes, "batch-bytes", outbox.DefaultBatchBytes, "bytes that are published at once, and held in memory")
-	s.DurationVar(&f.lease, "lease", outbox.DefaultLease, "how long others wait for a relay that is gone")
-	s.IntVar(&f.maxAttempts, "max-attempts", outbox.DefaultMaxAttempts, "how often a row is tried whose topic is missing or may not be written to")
-	s.StringVar(&f.whenParked, "when-parked", outbox.Halt.String(), "what becomes of the events behind a row that was parked: halt or skip")
-	s.DurationVar(&f.keep, "keep", 0, "how long rows stay after they were sent, for those who want to look")
+	s.DurationVar(
+		&f.interval, "interval", outbox.DefaultInterval,
+		"how long to wait when there was nothing to publish",
+	)
+	s.IntVar(
+		&f.batch, "batch", outbox.DefaultBatch, "rows that are published at once, at most 10000",
+	)
+	s.IntVar(
+		&f.batchBytes, "batch-bytes", outbox.DefaultBatchBytes,
+		"bytes that are published at once, and held in memory",
+	)
+	s.DurationVar(
+		&f.lease, "lease", outbox.DefaultLease, "how long others wait for a relay that is gone",
+	)
+	s.IntVar(
+		&f.maxAttempts, "max-attempts", outbox.DefaultMaxAttempts,
+		"how often a row is tried whose topic is missing or may not be written to",
+	)
+	s.StringVar(
+		&f.whenParked, "when-parked", outbox.Halt.String(),
+		"what becomes of the events behind a row that was parked: halt or skip",
+	)
+	s.DurationVar(
+		&f.keep, "keep", 0, "how long rows stay after they were sent, for those who want to look",
+	)
 	s.BoolVar(&f.wake, "wake", false, "also listen for what writers with pgoutbox.Notify say")
-	s.StringVar(&f.health, "health", "", "serve /healthz and /readyz at this `address`, such as :8080")
+	s.StringVar(
+		&f.health, "health", "", "serve /healthz and /readyz at this `address`, such as :8080",
+	)
 }
 
-// maxRelayBatch is what a relay takes: said before anything is connected to.
+// maxRelayBatch is the limit of a relay. It is checked before a connection is opened.
 const maxRelayBatch = 10_000
 
-// config is that of the relay, without what it works on.
+// config returns the configuration of the relay without the connections.
 func (f *relayFlags) config() (c outbox.RelayConfig, err error) {
 	if f.interval <= 0 || f.batch <= 0 || f.batchBytes <= 0 || f.maxAttempts <= 0 {
 		return c, usage("--interval, --batch, --batch-bytes and --max-attempts must be positive")
@@ -92,7 +112,8 @@ func (f *relayFlags) config() (c outbox.RelayConfig, err error) {
 	return c, nil
 }
 
-// relayConns are the connections that a relay uses at once: to publish, to keep its shards, to listen.
+// relayConns is the number of connections that a relay uses at once: to publish, to renew its
+// shards, and to listen.
 const relayConns = 4
 
 // startWait bounds the first question to the database.
@@ -155,7 +176,7 @@ func (b *openedOutbox) reachable(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// openProducer connects; what is wrong with the flags has been said.
+// openProducer connects. Errors of the flags were reported before.
 func (a *app) openProducer(access consumer.Config) (*consumer.Producer, error) {
 	producer, err := consumer.OpenProducer(access)
 	if err != nil {
@@ -164,8 +185,10 @@ func (a *app) openProducer(access consumer.Config) (*consumer.Producer, error) {
 	return producer, nil
 }
 
-// runRelay runs it and says a line before and after.
-func (a *app) runRelay(ctx context.Context, relay *outbox.Relay, b *openedOutbox, seen *relayCounts) error {
+// runRelay runs the relay and prints a line before and after.
+func (a *app) runRelay(
+	ctx context.Context, relay *outbox.Relay, b *openedOutbox, seen *relayCounts,
+) error {
 	brokers := strings.Join(a.brokers, ",")
 	began := time.Now()
 	if err := a.sayRelay("started", b.name, brokers, nil, 0); err != nil {
@@ -191,13 +214,16 @@ func (a *app) sayRelay(what, from, to string, seen *relayCounts, took time.Durat
 	}
 	text := fmt.Sprintf("relay %s: %s to kafka %s", what, from, to)
 	if seen != nil {
-		text += fmt.Sprintf(", %s: %d sent, %d times failed, %d parked", short(took), seen.sent.Load(), seen.failed.Load(), seen.parked.Load())
+		text += fmt.Sprintf(
+			", %s: %d sent, %d times failed, %d parked", short(took), seen.sent.Load(),
+			seen.failed.Load(), seen.parked.Load(),
+		)
 	}
 	_, err := fmt.Fprintln(a.stdout, plain(text))
 	return err
 }
 
-// relayCounts adds up what the relay did.
+// relayCounts adds up the results of the relay.
 type relayCounts struct{ rows, sent, failed, parked atomic.Int64 }
 
 var _ outbox.RoundObserver = (*relayCounts)(nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// ready answers whether the relay works: 200, or 503 with what is wrong.
+// ready answers whether the relay works: 200, or 503 with the reason.
 func (a *app) ready(relay *outbox.Relay) http.Handler {
 	type answer struct {
 		Ready  bool   `json:"ready"`
@@ -31,9 +31,11 @@ func (a *app) ready(relay *outbox.Relay) http.Handler {
 	})
 }
 
-// serveHealth answers /healthz while the process runs and /readyz as ready does. An empty address serves nothing. stop waits until the
-// server has ended.
-func serveHealth(ctx context.Context, addr string, ready http.Handler, log *slog.Logger) (stop func(), err error) {
+// serveHealth answers /healthz while the process runs and /readyz as ready does. An empty address
+// serves nothing. stop waits until the server has ended.
+func serveHealth(
+	ctx context.Context, addr string, ready http.Handler, log *slog.Logger,
+) (stop func(), err error) {
 	if addr == "" {
 		return func() {}, nil
 	}
@@ -42,10 +44,15 @@ func serveHealth(ctx context.Context, addr string, ready http.Handler, log *slog
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc(
+		"GET /healthz",
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) },
+	)
 	mux.Handle("GET /readyz", ready)
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
-		MaxHeaderBytes: 16 << 10}
+	srv := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10,
+	}
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -22,7 +22,7 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// rewindFlags say how far.
+// rewindFlags choose the target offsets.
 type rewindFlags struct {
 	to        string
 	before    time.Duration
@@ -45,7 +45,10 @@ func newRewindCmd(a *app) *cobra.Command {
 	f.StringVar(&o.to, "to", "", "a time such as 2026-01-31T12:00:00Z, or how long ago")
 	f.DurationVar(&o.before, "before-failover", 0, "how far back, such as 10m")
 	f.StringSliceVarP(&o.topics, "topic", "t", nil, "these topics only, with their retry topics")
-	f.DurationVar(&o.retention, "retention", 0, "how long the store remembers, to be warned (Postgres is asked)")
+	f.DurationVar(
+		&o.retention, "retention", 0,
+		"how long the store remembers, to be warned (Postgres is asked)",
+	)
 	return cmd
 }
 
@@ -76,7 +79,13 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		return err
 	}
 	if err := refuseMembers(client, group); err != nil {
-		a.audit("rewind", map[string]any{"group": group, "to": to.UTC().Format(time.RFC3339), "outcome": "refused", "error": err.Error()})
+		a.audit(
+			"rewind",
+			map[string]any{
+				"group": group, "to": to.UTC().Format(time.RFC3339), "outcome": "refused",
+				"error": err.Error(),
+			},
+		)
 		return err
 	}
 	rows, err := rewindRows(ctx, client, group, to, o)
@@ -98,7 +107,10 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 	if err := a.warnAboutHorizon(ctx, client, rows, o.retention); err != nil {
 		return err
 	}
-	record := map[string]any{"group": group, "to": to.UTC().Format(time.RFC3339), "events": events, "partitions": rows}
+	record := map[string]any{
+		"group": group, "to": to.UTC().Format(time.RFC3339), "events": events,
+		"partitions": rows,
+	}
 	if err := a.confirmed("rewind", record, "group %s: %d events are delivered again.", group, events); err != nil {
 		return err
 	}
@@ -108,7 +120,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 	return err
 }
 
-// refuseMembers refuses a group that runs: it would commit its own offsets over these.
+// refuseMembers refuses a running group, because it would overwrite the offsets.
 func refuseMembers(client sarama.Client, group string) error {
 	members, err := groups.Members(client, group)
 	if err != nil {
@@ -121,11 +133,16 @@ func refuseMembers(client sarama.Client, group string) error {
 	for i, m := range members {
 		names[i] = plain(m.String())
 	}
-	return found("group %s has %d members, stop them first: %s", group, len(members), strings.Join(names, ", "))
+	return found(
+		"group %s has %d members, stop them first: %s", group, len(members),
+		strings.Join(names, ", "),
+	)
 }
 
 // rewindRows are the partitions that the group has offsets on, and where they would go.
-func rewindRows(ctx context.Context, client sarama.Client, group string, to time.Time, o rewindFlags) (rows []rewindRow, err error) {
+func rewindRows(
+	ctx context.Context, client sarama.Client, group string, to time.Time, o rewindFlags,
+) (rows []rewindRow, err error) {
 	committed, err := groups.Committed(client, group)
 	if err != nil {
 		return nil, err
@@ -150,14 +167,17 @@ func rewindRows(ctx context.Context, client sarama.Client, group string, to time
 	}
 	for _, topic := range o.topics {
 		if committed[topic] == nil {
-			return nil, found("group %s has no committed offsets on %s, or this user may not describe it", group, topic)
+			return nil, found(
+				"group %s has no committed offsets on %s, or this user may not describe it", group,
+				topic,
+			)
 		}
 	}
 	return rows, nil
 }
 
-// warnAboutSources tells of topics whose retry topics are rewound and which are not: Kafka does not say of a topic that the user
-// must not describe that the group has offsets on it.
+// warnAboutSources warns about topics that are not rewound although their retry topics are. Kafka
+// hides the offsets of a group on topics that the user must not describe.
 func (a *app) warnAboutSources(group string, rows []rewindRow) {
 	told := make(map[string]bool)
 	for _, r := range rows {
@@ -167,16 +187,26 @@ func (a *app) warnAboutSources(group string, rows []rewindRow) {
 		source, _, isRetry := strings.Cut(r.Topic, "."+group+".retry")
 		if isRetry && groups.IsRetryOf(r.Topic, source, group) && !told[source] {
 			told[source] = true
-			a.note("warning: topic %s is not rewound: the group has no committed offsets on it, or this user may not describe it", source)
+			a.note(
+				"warning: topic %s is not rewound: the group has no committed offsets on it, or this user may not describe it",
+				source,
+			)
 		}
 	}
 }
 
 func (o *rewindFlags) wants(topic, group string) bool {
-	return len(o.topics) == 0 || slices.ContainsFunc(o.topics, func(t string) bool { return t == topic || groups.IsRetryOf(topic, t, group) })
+	return len(o.topics) == 0 ||
+		slices.ContainsFunc(
+			o.topics,
+			func(t string) bool { return t == topic || groups.IsRetryOf(topic, t, group) },
+		)
 }
 
-func rewindRowOf(ctx context.Context, client sarama.Client, topic string, id int32, committed int64, to time.Time, before time.Duration) (rewindRow, error) {
+func rewindRowOf(
+	ctx context.Context, client sarama.Client, topic string, id int32, committed int64,
+	to time.Time, before time.Duration,
+) (rewindRow, error) {
 	row := rewindRow{Topic: topic, Partition: id, Committed: committed, To: committed}
 	begin, end, err := kafkalog.Bounds(client, topic, id)
 	if err != nil {
@@ -185,7 +215,10 @@ func rewindRowOf(ctx context.Context, client sarama.Client, topic string, id int
 	if committed < begin || committed > end {
 		row.Note = fmt.Sprintf("the committed offset is not in the log (%d to %d)", begin, end)
 	}
-	last, err := lastTime(ctx, client, kafkalog.Span{Topic: topic, Partition: id, Begin: begin, End: min(committed, end)})
+	last, err := lastTime(
+		ctx, client,
+		kafkalog.Span{Topic: topic, Partition: id, Begin: begin, End: min(committed, end)},
+	)
 	if err != nil {
 		return row, err
 	}
@@ -193,15 +226,20 @@ func rewindRowOf(ctx context.Context, client sarama.Client, topic string, id int
 	switch {
 	case behind && before > 0:
 		to = last.Add(-before)
-		row.Note = fmt.Sprintf("from %s on: what was consumed last is older than %s", to.UTC().Format(time.RFC3339), before)
+		row.Note = fmt.Sprintf(
+			"from %s on: what was consumed last is older than %s", to.UTC().Format(time.RFC3339),
+			before,
+		)
 	case behind:
 		row.Note = "all that was consumed is older, last from " + last.UTC().Format(time.RFC3339)
 	}
-	at, err := client.GetOffset(topic, id, max(to.UnixMilli(), 0)) // what is below has other meanings in Kafka
+	at, err := client.GetOffset(
+		topic, id, max(to.UnixMilli(), 0),
+	) // negative times have another meaning in Kafka
 	if err != nil {
 		return row, fmt.Errorf("offset of %s/%d at %s: %w", topic, id, to, err)
 	}
-	if at >= 0 && at < committed { // -1: nothing is that young
+	if at >= 0 && at < committed { // -1: no record is that young
 		row.To = at
 		row.Events = min(committed, end) - min(at, end)
 	}
@@ -211,8 +249,10 @@ func rewindRowOf(ctx context.Context, client sarama.Client, topic string, id int
 	return row, nil
 }
 
-// lastTime is the time of the last record before the end of s, nil if none is near.
-func lastTime(ctx context.Context, client sarama.Client, s kafkalog.Span) (last *time.Time, err error) {
+// lastTime returns the time of the last record before the end of s, or nil.
+func lastTime(
+	ctx context.Context, client sarama.Client, s kafkalog.Span,
+) (last *time.Time, err error) {
 	const near = 16 // the mark of a transaction has an offset too
 	s.Begin = max(s.Begin, s.End-near)
 	_, err = kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
@@ -267,14 +307,20 @@ func setOffsets(client sarama.Client, group string, rows []rewindRow) error {
 	return nil
 }
 
-// warnAboutHorizon warns of events that the store may have forgotten (rule 8): each handler's WhenTooOld decides about them.
-func (a *app) warnAboutHorizon(ctx context.Context, client sarama.Client, rows []rewindRow, retention time.Duration) error {
+// warnAboutHorizon warns about events that are older than the memory of the store (rule 8). The
+// policy WhenTooOld of each handler decides about them.
+func (a *app) warnAboutHorizon(
+	ctx context.Context, client sarama.Client, rows []rewindRow, retention time.Duration,
+) error {
 	var first *time.Time
 	for _, r := range rows {
 		if r.Events == 0 {
 			continue
 		}
-		t, err := firstTime(ctx, client, kafkalog.Span{Topic: r.Topic, Partition: r.Partition, Begin: r.To, End: r.Committed})
+		t, err := firstTime(
+			ctx, client,
+			kafkalog.Span{Topic: r.Topic, Partition: r.Partition, Begin: r.To, End: r.Committed},
+		)
 		if err != nil {
 			return err
 		}
@@ -287,11 +333,16 @@ func (a *app) warnAboutHorizon(ctx context.Context, client sarama.Client, rows [
 	}
 	from := first.Format(time.RFC3339)
 	if limit := time.Now().Add(-retention); retention > 0 && first.Before(limit) {
-		a.note("warning: events from %s on, but the store remembers since %s only: what is older meets the policy of its handler (WhenTooOld)",
-			from, limit.UTC().Format(time.RFC3339))
+		a.note(
+			"warning: events from %s on, but the store remembers since %s only: what is older meets the policy of its handler (WhenTooOld)",
+			from, limit.UTC().Format(time.RFC3339),
+		)
 	}
 	if len(a.stores) == 0 {
-		a.note("warning: without --store it is not known whether it still remembers events from %s on", from)
+		a.note(
+			"warning: without --store it is not known whether it still remembers events from %s on",
+			from,
+		)
 		return nil
 	}
 	return a.warnOfStores(ctx, *first, retention)
@@ -312,17 +363,22 @@ func (a *app) warnOfStores(ctx context.Context, first time.Time, retention time.
 		case err != nil:
 			a.note("warning: %s: not known how far it remembers: %v", l.name, err)
 		case l.pool == nil && retention == 0:
-			a.note("warning: %s: give --retention of its handlers to know whether it still remembers events from %s on", l.name, from)
+			a.note(
+				"warning: %s: give --retention of its handlers to know whether it still remembers events from %s on",
+				l.name, from,
+			)
 		case first.Before(horizon):
-			a.note("warning: %s: events from %s on, but it remembers since %s only: what is older meets the policy of its handler (WhenTooOld)",
-				l.name, from, horizon.UTC().Format(time.RFC3339))
+			a.note(
+				"warning: %s: events from %s on, but it remembers since %s only: what is older meets the policy of its handler (WhenTooOld)",
+				l.name, from, horizon.UTC().Format(time.RFC3339),
+			)
 		}
 	}
 	return nil
 }
 
-// horizonOf is since when a store in Postgres remembers everything of a scope. Zero: nothing was forgotten yet, or the
-// store keeps no horizon.
+// horizonOf returns the time since which a store in Postgres remembers every event of a scope. Zero
+// if no event was deleted yet, or if the store records no horizon.
 func horizonOf(ctx context.Context, l *openedStore, scope string) (time.Time, error) {
 	if l.pool == nil {
 		return time.Time{}, nil
@@ -332,7 +388,8 @@ func horizonOf(ctx context.Context, l *openedStore, scope string) (time.Time, er
 		table = pgx.Identifier{l.state.schema, "idem_horizons"}
 	}
 	var before time.Time
-	err := l.pool.QueryRow(ctx, "SELECT before FROM "+table.Sanitize()+" WHERE scope = $1", scope).Scan(&before)
+	err := l.pool.QueryRow(ctx, "SELECT before FROM "+table.Sanitize()+" WHERE scope = $1", scope).
+		Scan(&before)
 	var missing *pgconn.PgError
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

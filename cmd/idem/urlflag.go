@@ -8,8 +8,9 @@ import (
 	"github.com/idem-go/idem/internal/redact"
 )
 
-// urlFlag is a flag for URLs that may have passwords, which no help shows (G-04). On the command line a URL with a password is refused,
-// since every user of the host can read the arguments of a process. "@FILE" reads the URL from a file.
+// urlFlag is a flag for URLs that may have passwords, which no help shows (G-04). On the command
+// line a URL with a password is refused, since every user of the host can read the arguments of a
+// process. "@FILE" reads the URL from a file.
 type urlFlag struct {
 	name, env string
 	split     func(string) []string // nil: one URL
@@ -17,13 +18,13 @@ type urlFlag struct {
 	given     []string
 }
 
-// addURLFlag lets begin look at what the command line gave.
+// addURLFlag registers the flag, so that begin checks the value.
 func (a *app) addURLFlag(f *urlFlag) *urlFlag {
 	a.urlFlags = append(a.urlFlags, f)
 	return f
 }
 
-// Set implements pflag.Value. It looks at nothing: an error of it would be printed with the value.
+// Set implements pflag.Value. It checks nothing, because an error would be printed with the value.
 func (f *urlFlag) Set(s string) error {
 	if f.split == nil {
 		f.given = []string{s}
@@ -59,8 +60,10 @@ func (f *urlFlag) resolve() error {
 			}
 			text = content
 		case redact.HasPassword(text):
-			return usage("--%s: the URL has a password, which every user of this host could see: set %s, or write the URL into a file and give --%s @FILE",
-				f.name, f.env, f.name)
+			return usage(
+				"--%s: the URL has a password, which every user of this host could see: set %s, or write the URL into a file and give --%s @FILE",
+				f.name, f.env, f.name,
+			)
 		}
 		urls = append(urls, text)
 	}

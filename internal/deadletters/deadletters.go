@@ -3,7 +3,7 @@
 // the ops page do.
 //
 // Kafka has no index, so each function reads a dead-letter topic from begin to end (rule 34). The
-// stores have the state of the events: a replayed dead letter stays in its topic.
+// stores have the state of the events: a replayed dead letter stays in the topic.
 package deadletters
 
 import (
@@ -50,7 +50,7 @@ type Config struct {
 	Stores []NamedStore
 }
 
-// Queue is a dead-letter topic up to its end at the time of Open. Later records are not read. A
+// Queue is a dead-letter topic up to the end at the time of Open. Later records are not read. A
 // Queue needs no Close. Open a new one for each operation.
 type Queue struct {
 	Config

@@ -35,7 +35,7 @@ func originParts(l *deadletter.Event) []string {
 }
 
 // deadLetterKey is the key of a dead letter without identity that was published again (T-10): the
-// place of its record and the time of its failure. Without the time, a dead letter that came back
+// place of the record and the time of the failure. Without the time, a dead letter that came back
 // would count as replayed and would be purged.
 func deadLetterKey(scope string, l *deadletter.Event) dedup.Key {
 	return memoryKey(

@@ -52,7 +52,7 @@ func (q *Queue) Newest(ctx context.Context, f Filter, limit int) (Page, error) {
 	return page, err
 }
 
-// tail is the unread part of a span. Its end moves towards its begin.
+// tail is the unread part of a span. Its end moves towards the begin.
 type tail struct {
 	kafkalog.Span
 	part  int64

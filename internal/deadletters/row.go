@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// Row is a dead letter in a list, without its value. Texts of producers and handlers are unchanged,
+// Row is a dead letter in a list, without the value. Texts of producers and handlers are unchanged,
 // with control characters and markup (G-04). A dead letter without identity has no Scope; Type and
 // ID are the parts that were found.
 type Row struct {

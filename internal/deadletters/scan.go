@@ -55,7 +55,7 @@ type Filter struct {
 	// event with different values.
 	At []Place
 	// Twins turns that decision off, for all rows of a list at once. A dead letter is left alone if
-	// another one of its event differs. The whole topic is read for that.
+	// another one of the event differs. The whole topic is read for that.
 	Twins bool
 	// Since and Until bound the time of the last failure: Since <= t < Until.
 	Since, Until time.Time

@@ -29,7 +29,7 @@ type kin struct {
 	value  digest
 	chosen Place // which of them is replayed
 	// generation of the chosen dead letter, plus one; zero without a choice. failed is the time of
-	// its failure in milliseconds.
+	// the failure in milliseconds.
 	generation uint64
 	failed     int64
 	differ     bool

@@ -21,7 +21,7 @@ const (
 	SeenReopened  Verdict = "reopened"          // reopened without a run yet: published again at the same position
 	SeenNever     Verdict = "never seen"        // published: the gate decides when it comes
 	SeenTooOld    Verdict = "too old"           // the store has deleted the record: a person must decide
-	SeenDeferred  Verdict = "deferred"          // given up at the head of its queue in the store: reopened there
+	SeenDeferred  Verdict = "deferred"          // given up at the head of the queue in the store: reopened there
 	SeenNoID      Verdict = "no identity"       // published: it has one, if at all, for a handler that was mended
 	SeenDone      Verdict = "already done"      //
 	SeenDiscarded Verdict = "discarded"         // a person gave it up for good
@@ -33,11 +33,11 @@ const (
 	SeenOmitted   Verdict = "value omitted"     // the dead letter has no value
 	SeenOften     Verdict = "reopened often"    // it came back each time (T-08)
 	SeenGroup     Verdict = "other group"       // a dead letter of another group
-	SeenScope     Verdict = "other scope"       // its event is another scope's
-	SeenStray     Verdict = "other topic"       // its record is another topic's than the one that was named
+	SeenScope     Verdict = "other scope"       // the event is another scope's
+	SeenStray     Verdict = "other topic"       // the record is another topic's than the one that was named
 	SeenForeign   Verdict = "not a dead letter" //
 	SeenTooLarge  Verdict = "copy too large"    // reopened, but the copy is too large
-	SeenNoTopic   Verdict = "no retry topic"    // its copy has nowhere to go
+	SeenNoTopic   Verdict = "no retry topic"    // the copy has nowhere to go
 	SeenConflict  Verdict = "another content"   // an event of this ID was done, but it was not this one
 )
 
@@ -357,7 +357,7 @@ func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known
 	return nil
 }
 
-// findDeferred looks whether the event waits in the order of its Kafka key.
+// findDeferred looks whether the event waits in the order of the Kafka key.
 func findDeferred(ctx context.Context, j *Judged, l *NamedStore) (ok bool, err error) {
 	deferrer, can := l.Store.(dedup.Deferrer)
 	if !can {

@@ -34,13 +34,15 @@ type DeadLetter struct {
 	Written time.Time `json:"-"` // to the dead-letter topic
 }
 
-// maxLettersShown bounds what is kept of the dead letters of one event.
+// maxDeadLettersShown limits the listed dead letters of one event.
 const maxDeadLettersShown = 1000
 
-// DeadLetters looks through the dead-letter topics of a group: that of the query's topic, or all that have their default names. It
-// reads them from their beginnings to their ends. The error matches dedup.ErrKey as that of [Find] does. When ctx ends, or another error ends it, what was found so far is returned with
-// the error.
-func DeadLetters(ctx context.Context, client sarama.Client, group string, q Query) (*DeadLettersAt, error) {
+// DeadLetters searches the dead-letter topics of a group: that of the query's topic, or all with
+// default names. It reads them from begin to end. The error matches dedup.ErrKey like that of
+// [Find]. After an error, the dead letters found so far are returned with the error.
+func DeadLetters(
+	ctx context.Context, client sarama.Client, group string, q Query,
+) (*DeadLettersAt, error) {
 	all := &DeadLettersAt{DeadLetters: []DeadLetter{}}
 	if err := q.Key().Validate(); err != nil {
 		return all, err
@@ -58,17 +60,23 @@ func DeadLetters(ctx context.Context, client sarama.Client, group string, q Quer
 		filter.Types = []string{q.Type}
 	}
 	var err error
-	all.Scanned, err = deadletters.Scan(ctx, client, all.Topics, filter, func(l *deadletters.Found) (bool, error) {
-		if q.Tenant != "" && l.DeadLetter.Key.Tenant != q.Tenant {
+	all.Scanned, err = deadletters.Scan(
+		ctx,
+		client,
+		all.Topics,
+		filter,
+		func(l *deadletters.Found) (bool, error) {
+			if q.Tenant != "" && l.DeadLetter.Key.Tenant != q.Tenant {
+				return true, nil
+			}
+			if len(all.DeadLetters) == maxDeadLettersShown {
+				all.Cut = true
+				return false, nil
+			}
+			all.DeadLetters = append(all.DeadLetters, deadLetterOf(l))
 			return true, nil
-		}
-		if len(all.DeadLetters) == maxDeadLettersShown {
-			all.Cut = true
-			return false, nil
-		}
-		all.DeadLetters = append(all.DeadLetters, deadLetterOf(l))
-		return true, nil
-	})
+		},
+	)
 	return all, err
 }
 

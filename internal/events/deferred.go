@@ -8,11 +8,12 @@ import (
 	"github.com/idem-go/idem/internal/deadletters"
 )
 
-// Deferred is an event that is deferred in a store, in the order of its Kafka key, and its queue (rule 4).
+// Deferred is an event that is deferred in a store, in the order of the Kafka key, and the queue
+// (rule 4).
 type Deferred struct {
 	Partition dedup.DeferredPartition
 	Event     dedup.Deferred
-	// Head is the first of the queue: the event itself, or what it waits for.
+	// Head is the first event of the queue: the event itself, or the one that it waits for.
 	Head dedup.Deferred
 	// Behind is how many wait in the queue beside it, -1 if that is not known.
 	Behind int
@@ -20,22 +21,26 @@ type Deferred struct {
 	deferrer dedup.Deferrer
 }
 
-// IsHead reports whether it is the first of its queue.
+// IsHead reports whether the event is the first of the queue.
 func (p *Deferred) IsHead() bool { return p.Head.Key == p.Event.Key }
 
-// After says what becomes of the others when the event has left its queue.
+// After describes the consequence for the other events when the event leaves the queue.
 func (p *Deferred) After() string {
 	switch {
 	case !p.IsHead():
-		return fmt.Sprintf("it is no longer deferred; the others of its key still wait for %q", p.Head.Key.ID)
+		return fmt.Sprintf(
+			"it is no longer deferred; the others of its key still wait for %q", p.Head.Key.ID,
+		)
 	case p.Behind < 0:
 		return "it is no longer deferred; those behind it go on"
 	}
 	return fmt.Sprintf("it is no longer deferred; %d behind it go on", p.Behind)
 }
 
-// findDeferred returns nil if the event is not deferred, or its topic is not known.
-func findDeferred(ctx context.Context, l *deadletters.NamedStore, key dedup.Key, topic string) (*Deferred, error) {
+// findDeferred returns nil if the event is not deferred, or the topic is not known.
+func findDeferred(
+	ctx context.Context, l *deadletters.NamedStore, key dedup.Key, topic string,
+) (*Deferred, error) {
 	deferrer, ok := l.Store.(dedup.Deferrer)
 	if !ok || topic == "" {
 		return nil, nil //nolint:nilnil // most events are not deferred
@@ -67,7 +72,7 @@ const (
 	queuePages   = 100 // then the length is not known
 )
 
-// length looks for the queue of the event among all, from the last name on that is surely before it.
+// length looks for the queue of the event, from the last name that is surely before it.
 func (p *Deferred) length(ctx context.Context) (int, error) {
 	name := p.Event.Queue
 	after := name[:max(len(name)-1, 0)]
@@ -95,26 +100,36 @@ func (p *Deferred) length(ctx context.Context) (int, error) {
 // takeOutTries bounds how often a consumer may be quicker in postponing the event.
 const takeOutTries = 5
 
-// TakeOut takes the event, which must be deferred, out of its queue, wherever its consumer has moved it meanwhile.
+// TakeOut removes the event, which must be deferred, from the queue, even if the consumer has moved
+// the event meanwhile.
 func (e *Event) TakeOut(ctx context.Context) error {
 	p := e.Deferred
 	for range takeOutTries {
 		if _, err := p.deferrer.Remove(ctx, p.Partition, p.Event.Queue, dedup.Deferred{Key: e.Key, Position: p.Event.Position}); err != nil {
-			return fmt.Errorf("%s: it is given up and still deferred, repeat the command: %w", e.Store.Name, err)
+			return fmt.Errorf(
+				"%s: it is given up and still deferred, repeat the command: %w", e.Store.Name, err,
+			)
 		}
 		_, now, ok, err := p.deferrer.FindDeferred(ctx, e.Key.Scope, p.Partition.Topic, e.Key)
 		if err != nil {
-			return fmt.Errorf("%s: it is given up; whether it is still deferred is not known, repeat the command: %w", e.Store.Name, err)
+			return fmt.Errorf(
+				"%s: it is given up; whether it is still deferred is not known, repeat the command: %w",
+				e.Store.Name, err,
+			)
 		}
 		if !ok {
 			return nil
 		}
 		p.Event = now
 	}
-	return fmt.Errorf("%s: it is given up and still deferred, since a consumer keeps moving it: repeat the command", e.Store.Name)
+	return fmt.Errorf(
+		"%s: it is given up and still deferred, since a consumer keeps moving it: repeat the command",
+		e.Store.Name,
+	)
 }
 
-// Unblock lets a deferred event run that was given up: as the first copy of its next generation, at once.
+// Unblock lets a deferred event that was given up run at once, as the first copy of the next
+// generation.
 func (e *Event) Unblock(ctx context.Context) error {
 	p := e.Deferred
 	open := p.Event
@@ -122,11 +137,16 @@ func (e *Event) Unblock(ctx context.Context) error {
 	open.Position = dedup.Position{Generation: open.Position.Generation + 1}
 	moved, err := p.deferrer.Postpone(ctx, p.Partition, open)
 	if err != nil {
-		return fmt.Errorf("%s: it is forgotten and still blocked, repeat the command with --type %q --topic %q: %w",
-			e.Store.Name, e.Key.Type, p.Partition.Topic, err)
+		return fmt.Errorf(
+			"%s: it is forgotten and still blocked, repeat the command with --type %q --topic %q: %w",
+			e.Store.Name, e.Key.Type, p.Partition.Topic, err,
+		)
 	}
 	if !moved {
-		return fmt.Errorf("%s: it is forgotten, and somebody else has moved it in its queue: see idem event get", e.Store.Name)
+		return fmt.Errorf(
+			"%s: it is forgotten, and somebody else has moved it in its queue: see idem event get",
+			e.Store.Name,
+		)
 	}
 	return nil
 }

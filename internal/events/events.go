@@ -1,7 +1,7 @@
-// Package events says what became of an event: what the stores know of it, where it waits, which dead letters there are of it,
-// and what comes next. It prints nothing: the operator's command and the ops page do.
+// Package events finds the state of an event: its records in the stores, the place in a queue, its
+// dead letters, and the next step. The package prints no output; the command and the ops page do.
 //
-// The functions may be called concurrently.
+// The functions are safe for concurrent use.
 package events
 
 import (
@@ -18,16 +18,16 @@ import (
 
 // Query names an event.
 type Query struct {
-	// Scope and ID are needed. ID is what handlers see: see [CloudEventID].
+	// Scope and ID are required. ID is the one that handlers see, see [CloudEventID].
 	Scope, ID string
-	// Type and Tenant are those of the event. Without them all are looked through, where the store can.
+	// Type and Tenant are those of the event. Without them all are searched, if the store can.
 	Type, Tenant string
-	// Topic is where the event came from, to find it among deferred events: that of its record if it is empty. With a type it finds
-	// events that are deferred and of which there is no record.
+	// Topic is the topic of the event, to find it among deferred events. The default is the topic
+	// of the record. With a type, deferred events without a record are found too.
 	Topic string
 }
 
-// Key is what a store is asked for.
+// Key returns the key for the store.
 func (q Query) Key() dedup.Key {
 	return dedup.Key{Tenant: q.Tenant, Scope: q.Scope, Type: q.Type, ID: q.ID}
 }
@@ -43,12 +43,13 @@ func CloudEventID(source, id string) (string, error) {
 type Event struct {
 	Store *deadletters.NamedStore
 	Key   dedup.Key
-	// Records are what the store holds of it: at most one of each way, none if it is deferred and was forgotten otherwise.
+	// Records has the records of the store: at most one for claimed and one for transactional
+	// handlers. Empty for a deferred event without a record.
 	Records []dedup.Record
-	// Conflicts are records that are copies with another content, as far as the store noted them and still knows them, at most
-	// [MaxConflicts]. Nil if the store notes none.
+	// Conflicts has the noted copies with another content, at most [MaxConflicts]. Nil if the store
+	// keeps no notes.
 	Conflicts []dedup.Origin
-	// Deferred says where it waits in the order of its Kafka key, nil if it does not.
+	// Deferred is the place in a queue, nil without one.
 	Deferred *Deferred
 }
 
@@ -61,10 +62,13 @@ var ErrWhichType = errors.New("which event?")
 // maxTypes bounds how many types are tried with a store that cannot search.
 const maxTypes = 1000
 
-// Find looks for an event in all stores, which must be [dedup.Operator]s. There may be several: of different types, tenants
-// and stores; and none, without an error. The error matches [dedup.ErrKey] if no event can have that name, and [ErrWhichType]
-// if the query has no type and a store cannot do without.
-func Find(ctx context.Context, ledgers []deadletters.NamedStore, q Query) (all []*Event, err error) {
+// Find searches an event in all stores, which must be [dedup.Operator]s. It may find several
+// events, of different types, tenants and stores, or no event, without an error. The error matches
+// [dedup.ErrKey] for an invalid ID, and [ErrWhichType] if the query has no type and a store
+// requires one.
+func Find(
+	ctx context.Context, ledgers []deadletters.NamedStore, q Query,
+) (all []*Event, err error) {
 	if err := q.Key().Validate(); err != nil {
 		return nil, err
 	}
@@ -112,8 +116,10 @@ func findIn(ctx context.Context, l *deadletters.NamedStore, q Query) (all []*Eve
 	return all, nil
 }
 
-// deferredOnly finds an event that is deferred and whose record was forgotten: by a release that came no further.
-func deferredOnly(ctx context.Context, ledgers []deadletters.NamedStore, q Query) (all []*Event, err error) {
+// deferredOnly finds a deferred event without a record.
+func deferredOnly(
+	ctx context.Context, ledgers []deadletters.NamedStore, q Query,
+) (all []*Event, err error) {
 	for i := range ledgers {
 		l := &ledgers[i]
 		deferred, err := findDeferred(ctx, l, q.Key(), q.Topic)
@@ -128,7 +134,9 @@ func deferredOnly(ctx context.Context, ledgers []deadletters.NamedStore, q Query
 }
 
 // look returns the records of a key, of every type and tenant if anyType is set.
-func look(ctx context.Context, l *deadletters.NamedStore, key dedup.Key, anyType bool) (records []dedup.Record, err error) {
+func look(
+	ctx context.Context, l *deadletters.NamedStore, key dedup.Key, anyType bool,
+) (records []dedup.Record, err error) {
 	lister, canSearch := l.Store.(dedup.Lister)
 	switch {
 	case !anyType:
@@ -157,7 +165,9 @@ type typeLister interface {
 }
 
 // keysOfTypes makes a key for each type that the scope has registered.
-func keysOfTypes(ctx context.Context, l *deadletters.NamedStore, key dedup.Key) (keys []dedup.Key, err error) {
+func keysOfTypes(
+	ctx context.Context, l *deadletters.NamedStore, key dedup.Key,
+) (keys []dedup.Key, err error) {
 	lister, ok := l.Store.(typeLister)
 	if !ok {
 		return nil, fmt.Errorf("%w %s cannot look through all types", ErrWhichType, l.Name)
@@ -167,7 +177,9 @@ func keysOfTypes(ctx context.Context, l *deadletters.NamedStore, key dedup.Key) 
 		return nil, fmt.Errorf("types of scope %q: %w", key.Scope, err)
 	}
 	if len(types) == 0 || len(types) > maxTypes {
-		return nil, fmt.Errorf("%w scope %q has %d types on record", ErrWhichType, key.Scope, len(types))
+		return nil, fmt.Errorf(
+			"%w scope %q has %d types on record", ErrWhichType, key.Scope, len(types),
+		)
 	}
 	for _, t := range types {
 		key.Type = t
@@ -176,8 +188,8 @@ func keysOfTypes(ctx context.Context, l *deadletters.NamedStore, key dedup.Key) 
 	return keys, nil
 }
 
-// NotKnown says what it may mean that an event was not found. names are what else could tell it apart, such as "type or
-// tenant".
+// NotKnown explains the possible reasons why an event was not found. names are further parts of the
+// query, such as "type or tenant".
 func NotKnown(asked dedup.Key, names string) string {
 	what := fmt.Sprintf("event %q is not known in scope %q", asked.ID, asked.Scope)
 	if asked.Type != "" {

@@ -6,7 +6,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Next says what becomes of the event of a record, and what a person could do.
+// Next describes the next step of the event of a record, and the options of a person.
 func (e *Event) Next(r dedup.Record) string {
 	if IsRequest(r.Key) {
 		return nextOfRequest(r)
@@ -26,12 +26,20 @@ func (e *Event) Next(r dedup.Record) string {
 		if e.Deferred != nil {
 			return e.Deferred.Next()
 		}
-		return fmt.Sprintf("it runs when its copy of generation %d, attempt %d comes from the group's retry topic", r.Position.Generation, r.Position.Retry)
+		return fmt.Sprintf(
+			"it runs when its copy of generation %d, attempt %d comes from the group's retry topic",
+			r.Position.Generation, r.Position.Retry,
+		)
 	case dedup.Claimed:
 		if !Stuck(r) {
-			return fmt.Sprintf("it is being handled: its holder's lease lasts for %s more", Short(r.Lease))
+			return fmt.Sprintf(
+				"it is being handled: its holder's lease lasts for %s more", Short(r.Lease),
+			)
 		}
-		return fmt.Sprintf("its holder has not spoken for %s beyond its lease: the next delivery takes it over, as uncertain", Short(-r.Lease))
+		return fmt.Sprintf(
+			"its holder has not spoken for %s beyond its lease: the next delivery takes it over, as uncertain",
+			Short(-r.Lease),
+		)
 	case dedup.Released:
 		if e.Deferred != nil {
 			return e.Deferred.Next()
@@ -42,20 +50,23 @@ func (e *Event) Next(r dedup.Record) string {
 		}
 		return next
 	default:
-		if e.Deferred != nil { // its record was forgotten
+		if e.Deferred != nil { // the record was forgotten
 			return e.Deferred.Next()
 		}
 		return "not known to this release"
 	}
 }
 
-// Next says when it runs, or who must do something.
+// Next describes when the event runs, or which action it needs.
 func (p *Deferred) Next() string {
 	switch {
 	case p.Head.Blocked && p.IsHead():
 		return "a person: those of its key wait behind it; idem dlq replay or idem event release lets it run again, idem event skip gives it up for good"
 	case p.Head.Blocked:
-		return fmt.Sprintf("a person: it waits behind %q, which was given up: idem event release or skip that one", p.Head.Key.ID)
+		return fmt.Sprintf(
+			"a person: it waits behind %q, which was given up: idem event release or skip that one",
+			p.Head.Key.ID,
+		)
 	case p.IsHead() && p.Head.Wait > 0:
 		return fmt.Sprintf("it runs again in %s", Short(p.Head.Wait))
 	case p.IsHead():

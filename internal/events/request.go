@@ -6,11 +6,11 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// IsRequest reports whether a key is that of an HTTP request: httpidem gives all of them this type. Nobody delivers a request but
-// its client.
+// IsRequest reports whether a key belongs to an HTTP request: httpidem uses one type for all of
+// them. Only the client sends a request again.
 func IsRequest(k dedup.Key) bool { return k.Type == "http" }
 
-// nextOfRequest says what the client is told who sends the request again.
+// nextOfRequest describes the answer to a client that sends the request again.
 func nextOfRequest(r dedup.Record) string {
 	const doubt = "409 unknown_outcome to its copies, unless the handler has Rerun: find out what happened, then idem event release or skip"
 	switch r.State {
@@ -20,7 +20,9 @@ func nextOfRequest(r dedup.Record) string {
 		return "409 given_up to its copies"
 	case dedup.Claimed:
 		if Stuck(r) {
-			return fmt.Sprintf("its holder has not spoken for %s beyond its lease: %s", Short(-r.Lease), doubt)
+			return fmt.Sprintf(
+				"its holder has not spoken for %s beyond its lease: %s", Short(-r.Lease), doubt,
+			)
 		}
 		return fmt.Sprintf("it is at work: its holder's lease lasts for %s more", Short(r.Lease))
 	case dedup.Released:

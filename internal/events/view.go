@@ -9,8 +9,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// View is a record as people and scripts see it. Times are the server's. What producers and handlers wrote is in it as it came
-// (G-04).
+// View is a record for people and scripts. Times are those of the server. Texts of producers and
+// handlers are unchanged (G-04).
 type View struct {
 	Store         string `json:"store"`
 	Scope         string `json:"scope"`
@@ -25,7 +25,8 @@ type View struct {
 	Stuck         bool   `json:"stuck,omitempty"`
 	Reason        string `json:"reason,omitempty"`
 	Compared      string `json:"compared,omitempty"` // how the content of copies is compared
-	// Conflicts are copies with another content that were noted, at most [MaxConflicts]; left out if the store notes none.
+	// Conflicts has the noted copies with another content, at most [MaxConflicts]. Left out if the
+	// store keeps no notes.
 	Conflicts  []*Origin     `json:"conflicts,omitzero"`
 	Failures   uint32        `json:"failures"`
 	Takeovers  uint32        `json:"takeovers"`
@@ -49,7 +50,7 @@ type Origin struct {
 	Time      *time.Time `json:"time,omitempty"`
 }
 
-// DeferredView is where an event waits, and for what.
+// DeferredView is the place of an event in a queue.
 type DeferredView struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
@@ -61,10 +62,17 @@ type DeferredView struct {
 	Others    int    `json:"others"` // in the queue beside it; -1: not known
 }
 
-// Views are the records of the event, and what is known of it without one: at least one view, of each way at most one.
+// Views returns the records of the event. For an event without a record it returns one view of its
+// deferral.
 func (e *Event) Views() []View {
 	if len(e.Records) == 0 && e.Deferred != nil {
-		return []View{e.View(dedup.Record{Key: e.Key, First: e.Deferred.Event.Origin, Position: e.Deferred.Event.Position})}
+		return []View{
+			e.View(
+				dedup.Record{
+					Key: e.Key, First: e.Deferred.Event.Origin, Position: e.Deferred.Event.Position,
+				},
+			),
+		}
 	}
 	var all []View
 	for _, r := range e.Records {
@@ -80,7 +88,9 @@ func (e *Event) View(r dedup.Record) View {
 		State: r.State.String(), Settled: r.Settled(), Discarded: r.Discarded(), Doubtful: r.Doubtful, Stuck: Stuck(r),
 		Reason: r.Reason, Failures: r.Failures, Takeovers: r.Takeovers, Fence: r.Fence,
 		Generation: r.Position.Generation, Retry: r.Position.Retry,
-		Origin: originOf(r.First), Created: moment(r.Created), Changed: moment(r.Changed), Expires: moment(r.Expires),
+		Origin: originOf(
+			r.First,
+		), Created: moment(r.Created), Changed: moment(r.Changed), Expires: moment(r.Expires),
 		Next: e.Next(r),
 	}
 	if r.State != 0 {
@@ -122,7 +132,7 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// Short is a duration as people say it.
+// Short formats a duration for people.
 func Short(d time.Duration) string {
 	switch abs := d.Abs(); {
 	case abs < time.Second:
@@ -133,8 +143,8 @@ func Short(d time.Duration) string {
 	return strconv.Itoa(int(d.Hours()/24)) + " days"
 }
 
-// ContentText says how the content of copies is compared with a record, and which of them differed. It is empty for what has no
-// record.
+// ContentText describes how the contents of copies are compared with a record, and which copies
+// differed. Empty without a record.
 func (v *View) ContentText() string {
 	switch {
 	case v.Compared == "" || v.Compared == dedup.NotCompared.String():
@@ -158,5 +168,5 @@ func (v *View) ContentText() string {
 	return b.String()
 }
 
-// Stuck reports whether somebody has claimed the event and has not spoken in time.
+// Stuck reports whether the lease of a claimed event is over.
 func Stuck(r dedup.Record) bool { return r.State == dedup.Claimed && r.Lease <= 0 }
