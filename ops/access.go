@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// This file decides who is let in.
+// This file decides about the access to the page.
 
-// loopbackUser is who asks where nobody is asked for a name.
+// loopbackUser is the name of every person on a page without Auth.
 const loopbackUser = "loopback"
 
 var errNobody = errors.New("the auth hook gave no name")
 
-// admit returns who asks.
+// admit returns the name of the person.
 func (h *Handler) admit(r *http.Request) (who string, err error) {
 	if h.cfg.Loopback {
 		if err := fromLoopback(r); err != nil {
@@ -33,7 +33,7 @@ func (h *Handler) admit(r *http.Request) (who string, err error) {
 	return who, err
 }
 
-// deny answers who was not let in. What the hook's error says is for the log of the program, not for strangers.
+// deny answers a refused person. The error of the hook goes to the log of the program only.
 func (h *Handler) deny(w http.ResponseWriter, r *http.Request, err error) {
 	if h.cfg.Denied != nil {
 		h.cfg.Denied(w, r, err)
@@ -59,12 +59,14 @@ func fromLoopback(r *http.Request) error {
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok || !isLoopback(local.String()) {
-		return errors.New("the server listens on more than the loopback interface, and the request came to another address")
+		return errors.New(
+			"the server listens on more than the loopback interface, and the request came to another address",
+		)
 	}
-	if !loopbackName(r.Host) { // somebody else's name that resolves to us now
+	if !loopbackName(r.Host) { // a foreign name that resolves to this host
 		return errors.New("the Host header names no loopback address")
 	}
-	if !r.ProtoAtLeast(1, 1) { // what simple proxies speak
+	if !r.ProtoAtLeast(1, 1) { // the version of simple proxies
 		return errors.New("the request is of HTTP/1.0, as from a proxy")
 	}
 	for name := range r.Header {
@@ -85,7 +87,7 @@ func isLoopback(address string) bool {
 	return err == nil && at.Addr().Unmap().IsLoopback()
 }
 
-// loopbackName reports whether a Host header is localhost or a loopback address, with a port or without.
+// loopbackName reports whether a Host header is localhost or a loopback address. A port is allowed.
 func loopbackName(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -98,7 +100,7 @@ func loopbackName(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// policy is what browsers may do with the page: load its own style sheet, script and icon, and nothing else.
+// policy limits browsers to the page's own style sheet, script and icon.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'"
 

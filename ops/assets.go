@@ -17,7 +17,7 @@ var staticFiles embed.FS
 //go:embed templates
 var templateFiles embed.FS
 
-// asset is a file of the page, under a name that changes with its content.
+// asset is a file of the page, under a name that changes with the content.
 type asset struct {
 	name, mime string
 	content    []byte
@@ -27,7 +27,10 @@ type asset struct {
 type assetNames struct{ Style, Script, Icon string }
 
 var loaded = sync.OnceValue(func() map[string]asset {
-	mimes := map[string]string{"style.css": "text/css; charset=utf-8", "live.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"}
+	mimes := map[string]string{
+		"style.css": "text/css; charset=utf-8", "live.js": "text/javascript; charset=utf-8",
+		"icon.svg": "image/svg+xml",
+	}
 	all := make(map[string]asset, len(mimes))
 	for file, mime := range mimes {
 		content, err := staticFiles.ReadFile("static/" + file)
@@ -36,7 +39,9 @@ var loaded = sync.OnceValue(func() map[string]asset {
 		}
 		sum := sha256.Sum256(content)
 		ext := path.Ext(file)
-		all[file] = asset{file[:len(file)-len(ext)] + "-" + hex.EncodeToString(sum[:6]) + ext, mime, content}
+		all[file] = asset{
+			file[:len(file)-len(ext)] + "-" + hex.EncodeToString(sum[:6]) + ext, mime, content,
+		}
 	}
 	return all
 })
@@ -55,7 +60,8 @@ func namesOfAssets() assetNames {
 	return assetNames{all["style.css"].name, all["live.js"].name, all["icon.svg"].name}
 }
 
-// serve answers with the file. It is the same for everybody, and may be kept: another content has another name.
+// serve answers with the file. Browsers may cache the answer, because another content has another
+// name.
 func (a asset) serve(v *visit) error {
 	h := v.w.Header()
 	h.Set("Content-Type", a.mime)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// This file says who did what, in the log and to Config.Audit.
+// This file writes the audit lines, to the log and to Config.Audit.
 
 // The actions of audit lines that are no [ActionKind].
 const (
@@ -16,32 +16,37 @@ const (
 	actionReplayDeadLetter = "replay dead letter"
 )
 
-// The outcomes of audit lines that are none of a replay.
+// The outcomes of audit lines that belong to no replay.
 const (
 	outcomeRead    = "read"
 	outcomeRefused = "refused"
 )
 
-// auditReplay writes what became of a dead letter, or of all of a plan if row is nil. Payloads are not in it (G-04).
-func (h *Handler) auditReplay(ctx context.Context, p *replayPlan, row *deadLetterRow, outcome, note string) {
-	e := AuditEvent{Who: p.Who, Action: string(ActionReplay), Plan: p.ID, Outcome: outcome, Note: note}
+// auditReplay writes the outcome of a dead letter, or of a whole plan if row is nil. Audit lines
+// have no payloads (G-04).
+func (h *Handler) auditReplay(
+	ctx context.Context, p *replayPlan, row *deadLetterRow, outcome, note string,
+) {
+	e := AuditEvent{
+		Who: p.Who, Action: string(ActionReplay), Plan: p.ID, Outcome: outcome, Note: note,
+	}
 	if row != nil {
 		e.Action, e.DeadLetter, e.EventType, e.EventID = actionReplayDeadLetter, row.deadLetterPlace.String(), row.Type, row.ID
 	}
 	h.audit(ctx, slog.LevelInfo, e)
 }
 
-// auditRead writes that somebody has seen the payload of a dead letter.
+// auditRead writes that a person has seen the payload of a dead letter.
 func (h *Handler) auditRead(v *visit, row *deadLetterRow) {
 	h.audit(v.context(), slog.LevelInfo, AuditEvent{
 		Who: v.who, Action: string(ActionPayload), DeadLetter: row.deadLetterPlace.String(), EventType: row.Type, EventID: row.ID, Outcome: outcomeRead, Path: pathOf(v.r.URL),
 	})
 }
 
-// refused writes that somebody was refused something.
+// refused writes that a person was refused an action.
 func (h *Handler) refused(v *visit, a Action, why string) {
 	budget := &h.refusals
-	if a.Kind == actionEnter { // of these another site, or a stranger, makes as many as it likes: they must not hide others
+	if a.Kind == actionEnter { // another site can make any number of these, which must not hide others
 		budget = &h.strangers
 	}
 	left, ok := budget.take(h.now())
@@ -64,7 +69,9 @@ func (h *Handler) refused(v *visit, a Action, why string) {
 func (h *Handler) audit(ctx context.Context, level slog.Level, e AuditEvent) {
 	ctx = context.WithoutCancel(ctx)
 	e.Time, e.Group, e.Note = h.now(), h.cfg.Consumer.Group, clip(e.Note, maxErrorText)
-	attrs := []slog.Attr{slog.String("who", e.Who), slog.String("group", e.Group), slog.String("outcome", e.Outcome)}
+	attrs := []slog.Attr{
+		slog.String("who", e.Who), slog.String("group", e.Group), slog.String("outcome", e.Outcome),
+	}
 	for _, x := range []struct{ name, value string }{
 		{"plan", e.Plan}, {"dead_letter", e.DeadLetter}, {"type", e.EventType}, {"event_id", e.EventID}, {"path", e.Path}, {"note", e.Note},
 	} {
@@ -76,16 +83,19 @@ func (h *Handler) audit(ctx context.Context, level slog.Level, e AuditEvent) {
 	if h.cfg.Audit == nil {
 		return
 	}
-	defer func() { // no request is there to recover it, and the consumer must not end with it
+	defer func() { // outside of a request, a panic would end the consumer
 		if v := recover(); v != nil {
-			h.cfg.Logger.ErrorContext(ctx, "ops page: ops.Config.Audit panicked", "plan", e.Plan, "panic", fmt.Sprintf("%T", v))
+			h.cfg.Logger.ErrorContext(
+				ctx, "ops page: ops.Config.Audit panicked", "plan", e.Plan, "panic",
+				fmt.Sprintf("%T", v),
+			)
 		}
 	}()
 	h.cfg.Audit(ctx, e)
 }
 
-// maxRefusals bounds the refusals that are written in a minute, of those who did not enter and of those who did: a stranger must not
-// fill the log.
+// maxRefusals limits the written refusals per minute, separately for strangers and for persons. A
+// stranger must not fill the log.
 const maxRefusals = 60
 
 // refusals counts them.

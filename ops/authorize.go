@@ -7,7 +7,7 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// This file decides what somebody who was let in may do.
+// This file decides about the actions of persons on the page.
 
 // ActionKind is a kind of [Action].
 type ActionKind string
@@ -16,25 +16,26 @@ type ActionKind string
 const (
 	// ActionView shows a page. No page but that of a dead letter has payloads.
 	ActionView ActionKind = "view"
-	// ActionPayload shows the value, the Kafka key and the foreign headers of one dead letter. If it is refused, the page shows the
-	// rest of the dead letter.
+	// ActionPayload shows the value, the Kafka key and the foreign headers of one dead letter.
+	// After a refusal the page shows the rest of the dead letter.
 	ActionPayload ActionKind = "payload"
-	// ActionPlan asks the stores what a replay of dead letters would do. It changes nothing.
+	// ActionPlan asks the stores for a preview of a replay. It changes nothing.
 	ActionPlan ActionKind = "plan"
 	// ActionReplay carries a plan out.
 	ActionReplay ActionKind = "replay"
 )
 
-// Action is what somebody asks for, and its object.
+// Action is a requested action and its object.
 type Action struct {
 	Kind ActionKind
 	// Page is the last part of the path, such as "dead letters"; empty for the start page.
 	Page string
-	// Topic is the dead-letter topic that is listed, read or replayed. Empty: none was named.
+	// Topic is the dead-letter topic that is listed, read or replayed. Empty without a topic.
 	Topic string
-	// DeadLetters are the dead letters it is about, each as "topic/partition/offset". Not set for lists.
+	// DeadLetters are the affected dead letters, each as "topic/partition/offset". Not set for
+	// lists.
 	DeadLetters []string
-	// EventID, EventType and Tenant are those of the event that is looked up, as far as they were named.
+	// EventID, EventType and Tenant are those of the event in a look-up. Each may be empty.
 	EventID, EventType, Tenant string
 	// Plan is the id of the plan that is shown or carried out.
 	Plan string
@@ -45,7 +46,15 @@ func viewOf(v *visit, name string) Action {
 	a := Action{Kind: ActionView, Page: name}
 	switch name {
 	case "event":
-		a.EventID, a.EventType, a.Tenant, a.Topic = v.identity("id"), v.identity("type"), v.identity("tenant"), v.query("topic")
+		a.EventID, a.EventType, a.Tenant, a.Topic = v.identity(
+			"id",
+		), v.identity(
+			"type",
+		), v.identity(
+			"tenant",
+		), v.query(
+			"topic",
+		)
 	case "dead-letters":
 		a.EventID, a.EventType, a.Topic = v.query("id"), v.query("type"), v.query("topic")
 	case "dead-letter":
@@ -71,11 +80,15 @@ func (h *Handler) may(v *visit, a Action) bool {
 	return err == nil
 }
 
-var errNotAllowed = &pageError{http.StatusForbidden, "Not allowed", "You may look at this page, but not do this. The program decides it (ops.Config.Authorize)."}
+var errNotAllowed = &pageError{
+	http.StatusForbidden, "Not allowed",
+	"You may look at this page, but not do this. The program decides it (ops.Config.Authorize).",
+}
 
-// crossSite reports whether a browser loads r for another site or origin, other than by following a link: as a picture, a script, in a
-// frame, or by fetch. Such requests cannot read an answer, but they take the places of searches and plans. Fetch Metadata Request
-// Headers, W3C. A browser that sends none of them cannot be judged.
+// crossSite reports whether a browser loads r for another site or origin, other than by a link: as
+// a picture, a script, in a frame, or by fetch. Such a request cannot read the answer, but it would
+// use up searches and plans. The source is the W3C's Fetch Metadata Request Headers. A browser
+// without these headers is not refused.
 func crossSite(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "same-origin", "none":
@@ -84,7 +97,8 @@ func crossSite(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false // forms: http.CrossOriginProtection and TrustedOrigins judge them
 	}
-	return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
+	return r.Header.Get("Sec-Fetch-Mode") != "navigate" ||
+		r.Header.Get("Sec-Fetch-Dest") != "document"
 }
 
 // planned is the action of making or carrying out a plan.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// This file draws charts: plain SVG made by the server. Colours come from the style sheet, words stand beside the drawing,
-// and every chart has its figures as a table too.
+// This file draws charts as plain SVG on the server. The style sheet has the colours. Words stand
+// beside the drawing, and a table has the figures of every chart.
 
 const (
 	chartWidth  = 600
@@ -32,9 +32,9 @@ type chart struct {
 	Bars            bool
 	Series          []series
 	Top             string // the highest value of the scale
-	From            string // what the left edge is: "10 min ago"
-	Empty           bool   // nothing but zeros
-	Label           string // for who cannot see it
+	From            string // label of the left edge: "10 min ago"
+	Empty           bool   // zeros only
+	Label           string // for screen readers
 	Table           []chartRow
 }
 
@@ -101,7 +101,9 @@ func (c *chart) describe(top float64) string {
 	for i, s := range c.Series {
 		parts[i] = s.Name + " " + s.Last
 	}
-	return c.Title + ", " + c.Unit + ", since " + c.From + ": highest " + short(top) + "; now " + strings.Join(parts, ", ")
+	return c.Title + ", " + c.Unit + ", since " + c.From + ": highest " + short(
+		top,
+	) + "; now " + strings.Join(parts, ", ")
 }
 
 // table joins neighbours: means for lines, sums for bars. Newest first.
@@ -110,7 +112,13 @@ func (c *chart) table(step time.Duration) (rows []chartRow) {
 	width := max(1, (n+chartTable-1)/chartTable)
 	for end := n; end > 0; end -= width {
 		begin := max(0, end-width)
-		row := chartRow{When: span(time.Duration(n-begin)*step) + " to " + span(time.Duration(n-end)*step) + " ago"}
+		row := chartRow{
+			When: span(
+				time.Duration(n-begin)*step,
+			) + " to " + span(
+				time.Duration(n-end)*step,
+			) + " ago",
+		}
 		if end == n {
 			row.When = "the last " + span(time.Duration(n-begin)*step)
 		}
@@ -157,7 +165,7 @@ func short(v float64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
-// line returns the path through the values and the one around what is below.
+// line returns the path through the values, and the path around the area below.
 func line(values []float64, top float64) (stroke, area string) {
 	var b strings.Builder
 	for i, v := range values {
@@ -181,7 +189,7 @@ func line(values []float64, top float64) (stroke, area string) {
 	return stroke, b.String()
 }
 
-// bars returns the bars of values upon what is below, and adds them to that.
+// bars returns the bars of values on top of below, and adds the values to below.
 func bars(values, below []float64, top float64) string {
 	var b strings.Builder
 	width := chartWidth / float64(len(values))

@@ -19,72 +19,80 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// Config of a [Handler]. Every part but the question of who may see it is optional. The zero value of a field is its default.
+// Config is the configuration of a [Handler]. Only access control is required. The zero value of
+// each field is its default.
 type Config struct {
-	// Auth says who asks, by whatever the program knows of its users. It is called for every request, also for the page's own
-	// style sheet, before anything else is done; an error, or an empty name, is answered with 403 or by Denied. The name goes
-	// into the audit line of what this person does, and bounds searches and plans by person. Required, unless Loopback is set.
+	// Auth returns the name of the person, from the program's own users. It is called first for
+	// every request, also for the style sheet. After an error or an empty name the answer is 403,
+	// or that of Denied. Audit lines have the name, and the limits of searches and plans apply per
+	// name. Required, unless Loopback is set.
 	Auth func(*http.Request) (who string, err error)
-	// Authorize decides what somebody whom Auth has let in may do: look at a page, see a payload, make a plan, carry it out. The action
-	// names its object. An error refuses it with 403, is logged and is audited. It is called before anything is read, from many
-	// goroutines. Defaults to all that AllowReplay and HidePayloads permit; it cannot permit more.
+	// Authorize decides about an action of a person whom Auth has admitted. An error refuses the
+	// action with 403, is logged and audited. Authorize is called before any read, and must be safe
+	// for concurrent use. The default allows what AllowReplay and HidePayloads allow; Authorize
+	// cannot allow more.
 	Authorize func(r *http.Request, who string, a Action) error
-	// Prefix is the path under which requests reach the page, such as "/admin/idem/" for mux.Handle("/admin/idem/", page). It begins
-	// and ends with a slash. The page answers its own paths below Prefix and no others. Defaults to "/": at the root, or behind
-	// http.StripPrefix("/admin/idem", page).
+	// Prefix is the path of the page, such as "/admin/idem/" for mux.Handle("/admin/idem/", page).
+	// It begins and ends with a slash. The page answers paths below Prefix only. The default is
+	// "/", for the root or behind http.StripPrefix("/admin/idem", page).
 	Prefix string
-	// Denied answers who was not let in, for instance with a redirect to where one signs in. Nothing of the page has been written
-	// when it is called. Defaults to a 403 in one line of text.
+	// Denied answers a refused person, for instance with a redirect to the sign-in page. Nothing
+	// was written to the response before. The default is a 403 with one line of text.
 	Denied func(http.ResponseWriter, *http.Request, error)
-	// Loopback permits no Auth, and holds each request to this machine: both of its ends are loopback addresses, its Host header
-	// names one (DNS rebinding), and it did not come through a proxy. For development, and for ssh -L. With Auth set too, both
-	// must agree.
+	// Loopback allows a page without Auth and restricts requests to this machine: both ends are
+	// loopback addresses, the Host header names one (DNS rebinding), and no proxy forwarded the
+	// request. Use it for development and for ssh -L. With Auth, both must allow the request.
 	Loopback bool
-	// AllowReplay lets those whom Auth lets in replay dead letters. Without it the page is read-only: plans can be made, which
-	// changes nothing, and not carried out.
+	// AllowReplay allows replays of dead letters. The default is a read-only page, which can make
+	// plans but not carry them out.
 	AllowReplay bool
-	// HidePayloads leaves out the values and Kafka keys of dead letters, and headers that are not Idem's. What stands still is named by
-	// its Kafka key all the same: queues of parked events, and rows of the outbox.
+	// HidePayloads hides the values and Kafka keys of dead letters, and headers that are not
+	// Idem's. Queues of deferred events and rows of the outbox are still named by their Kafka keys.
 	HidePayloads bool
-	// TrustedOrigins are origins such as "https://admin.example.com" from which the page's own forms may come beside its Host:
-	// for a proxy that changes the Host header and browsers that send no Sec-Fetch-Site. Default: none.
+	// TrustedOrigins are further origins for the page's own forms, such as
+	// "https://admin.example.com". They are needed behind a proxy that changes the Host header, for
+	// browsers without Sec-Fetch-Site. The default is empty.
 	TrustedOrigins []string
-	// Audit is called for every replay and every dead letter of one, for every payload that is shown, and for refused requests, beside
-	// the log line. Of those at most 60 a minute are told of people who were let in, and 60 of strangers and other sites. It is called from one goroutine at a time for each replay, from many for the rest, and
-	// must not block for long.
+	// Audit is called for every replay and each of the dead letters, for every payload that is
+	// shown, and for refused requests, beside the log line. Refusals are limited to 60 a minute for
+	// persons, and 60 for strangers and other sites. Calls of one replay come from one goroutine,
+	// others from many. Audit must not block for long.
 	Audit func(context.Context, AuditEvent)
 
-	// Consumer is the configuration that consumer.New was given, or the part of it that there is: Brokers with TLS, SASL and Sarama
-	// are how the page reaches Kafka; Group, Scope, Topics, Store and DeadLetterTopic say what is shown; all others are what the
-	// doctor checks.
+	// Consumer is the configuration of consumer.New, or the known part of it. Brokers with TLS,
+	// SASL and Sarama are the access to Kafka. Group, Scope, Topics, Store and DeadLetterTopic
+	// select the data. The doctor checks the other fields.
 	Consumer consumer.Config
 	// Client is used for Kafka instead of one of the page's own. It is not closed.
 	Client sarama.Client
-	// Stores are stores beside Consumer.Store, those of the option idem.Store. What the page shows of a store depends on its
-	// abilities: dedup.Operator (look at an event), dedup.Lister (find events by ID alone, list stuck claims), dedup.Deferrer
-	// (what is deferred).
+	// Stores are further stores, those of the option idem.Store. The content of the page depends on
+	// the abilities of a store: dedup.Operator (look at an event), dedup.Lister (find events by ID
+	// alone, list stuck claims), dedup.Deferrer (deferred events).
 	Stores []dedup.Store
 	// Scopes are those of handlers with the option idem.Scope, beside Consumer.Scope.
 	Scopes []string
 	// Outbox, such as a *pgoutbox.Outbox.
 	Outbox outbox.Store
-	// Monitor is an observer of the consumer in this process. Defaults to the one among Consumer.Observers, if there is one.
+	// Monitor is the observer of the consumer in this process. The default is the one among
+	// Consumer.Observers.
 	Monitor *Monitor
 
-	// Doctor examines settings, for instance the function that doctor.New of package ops/doctor makes. It is called at most once a minute
-	// and once at a time, and should end within 45 s.
+	// Doctor examines settings, for instance the function of doctor.New in package ops/doctor. It
+	// is called at most once a minute, never concurrently, and should return within 45 s.
 	Doctor func(context.Context) ([]Finding, error)
 
-	// Timeout bounds what the page waits for one source. Defaults to 5 s, at most a minute.
+	// Timeout limits the wait for one source. The default is 5 s, the maximum a minute.
 	Timeout time.Duration
-	// Title is shown beside the name of the group, such as "production". Default: none.
+	// Title is shown beside the name of the group, such as "production". The default is empty.
 	Title string
-	// Logger defaults to slog.Default(). It gets a line for everything that Audit is called for; nothing else of what people do.
+	// Logger gets a line for each call of Audit. The default is slog.Default().
 	Logger *slog.Logger
 }
 
-// ErrNoAuth says that neither Auth nor Loopback is set.
-var ErrNoAuth = errors.New("ops: Config.Auth is nil: say who may see the page, or set Loopback to serve this machine only")
+// ErrNoAuth means that neither Auth nor Loopback is set.
+var ErrNoAuth = errors.New(
+	"ops: Config.Auth is nil: say who may see the page, or set Loopback to serve this machine only",
+)
 
 func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
@@ -123,36 +131,49 @@ func (c Config) validate() error {
 		problems = append(problems, ErrNoAuth)
 	}
 	if c.Timeout < 0 || c.Timeout > time.Minute {
-		problems = append(problems, fmt.Errorf("ops: Config.Timeout is %s, not between 0 and a minute", c.Timeout))
+		problems = append(
+			problems,
+			fmt.Errorf("ops: Config.Timeout is %s, not between 0 and a minute", c.Timeout),
+		)
 	}
-	if !strings.HasPrefix(c.Prefix, "/") || !strings.HasSuffix(c.Prefix, "/") || path.Clean(c.Prefix) != strings.TrimSuffix(c.Prefix, "/") && c.Prefix != "/" {
-		problems = append(problems, fmt.Errorf("ops: Config.Prefix is %q: it begins and ends with a slash and has no empty or dotted part, such as \"/admin/idem/\"", c.Prefix))
+	if !strings.HasPrefix(c.Prefix, "/") || !strings.HasSuffix(c.Prefix, "/") ||
+		path.Clean(c.Prefix) != strings.TrimSuffix(c.Prefix, "/") && c.Prefix != "/" {
+		problems = append(
+			problems,
+			fmt.Errorf(
+				"ops: Config.Prefix is %q: it begins and ends with a slash and has no empty or dotted part, such as \"/admin/idem/\"",
+				c.Prefix,
+			),
+		)
 	}
 	return errors.Join(problems...)
 }
 
-// Finding is what one check of a doctor says.
+// Finding is the result of one check of a doctor.
 type Finding struct {
-	// ID names the check, On what was looked at, and Title says what is so if all is well.
+	// ID names the check, On the checked object, and Title the state without a problem.
 	ID, On, Title string
 	// Verdict is "ok", "warn", "bad", "unknown" or "skipped".
 	Verdict string
-	// Detail is what was found, Remedy what to do about it.
+	// Detail describes the problem, Remedy the solution.
 	Detail, Remedy string
 }
 
-// AuditEvent is something that somebody did with the page.
+// AuditEvent is an action of a person on the page.
 type AuditEvent struct {
 	Time time.Time
-	Who  string // what Auth said; "loopback" without it; empty for somebody who was not let in
-	// Action is "replay" when a plan is confirmed and when it has ended, "replay dead letter" for each dead letter of it, "payload" when a payload
-	// is shown. For a refused request it is the [ActionKind], or "enter" if nothing of the page was reached.
+	Who  string // from Auth; "loopback" without Auth; empty for a refused person
+	// Action is "replay" when a plan is confirmed and when it has ended, "replay dead letter" for
+	// each dead letter, and "payload" when a payload is shown. For a refused request it is the
+	// [ActionKind], or "enter" before that is known.
 	Action string
 	Plan   string // the same for all that belongs together
 	Group  string
-	// DeadLetter is where the dead letter lies, "topic/partition/offset", and Event whose dead letter it is; empty for the whole replay.
+	// DeadLetter is the place of the dead letter, "topic/partition/offset", with the type and the
+	// ID of the event. Empty for the whole replay.
 	DeadLetter, EventType, EventID string
-	// Outcome is "begun", "replayed", "skipped", "done", "interrupted", "failed", "read" or "refused", and Note says more.
+	// Outcome is "begun", "replayed", "skipped", "done", "interrupted", "failed", "read" or
+	// "refused". Note explains the outcome.
 	Outcome, Note string
 	// Path is the path of the request, without its query. Empty for replays.
 	Path string

@@ -23,25 +23,26 @@ type Handler struct {
 	plans *plans
 	now   func() time.Time
 
-	ctx                 context.Context // of what goes on behind requests, until Close
+	ctx                 context.Context // of work behind requests, until Close
 	stop                context.CancelFunc
 	work                sync.WaitGroup
 	places              *places  // of reads of whole topics, and other searches
-	strangers, refusals refusals // those of nobody known and of other sites, and those of persons
+	strangers, refusals refusals // strangers: without a name, or from other sites
 	cells               cells
 	watch               deadLetterWatch
 }
 
-// maxForm bounds what a form may send: that is a dead letter for each of maxPlanned.
+// maxForm limits a form, which may have a dead letter for each of maxPlanned.
 const maxForm = 512 << 10
 
-// page is what answers one name. The keys are methods.
+// page has the handlers of one path, by method.
 type page map[string]func(*visit) error
 
-// NewHandler makes the page of a configuration, without network. It refuses one without Auth unless Loopback is set, with
-// [ErrNoAuth]. Close it when it is served no longer.
+// NewHandler returns the page of a configuration, without network access. Without Auth and Loopback
+// the error matches [ErrNoAuth]. Call Close after the last request.
 //
-// It answers the paths below Config.Prefix and no others. All of its links are relative, so a proxy may map another path to it.
+// The page answers paths below Config.Prefix only. All links are relative, so a proxy may map
+// another path to the page.
 func NewHandler(cfg Config) (*Handler, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -81,8 +82,9 @@ func newHandler(cfg Config, src sources) (*Handler, error) {
 	return h, nil
 }
 
-// Close stops what goes on behind the page and waits for it, until ctx ends: a replay finishes the dead letter that it is at. The
-// page's own connections to Kafka are closed. Requests that come later are answered with errors in their sections.
+// Close ends the work behind the page and waits for it, until ctx ends. A replay finishes its
+// current dead letter. Own connections to Kafka are closed. Later requests show errors in their
+// sections.
 func (h *Handler) Close(ctx context.Context) error {
 	h.stop()
 	done := make(chan struct{})
@@ -110,10 +112,11 @@ type visit struct {
 
 func (v *visit) context() context.Context { return v.r.Context() }
 
-// query is a value of the URL, without blanks around it and not longer than anything that can be looked for.
+// query returns a value of the URL, without surrounding blanks and of bounded length.
 func (v *visit) query(name string) string { return clipped(v.r.URL.Query().Get(name)) }
 
-// identity is a value of the URL as it is, if one of our own links says so: blanks at the ends of an ID make another event (P-23).
+// identity returns a value of the URL unchanged if the link is one of ours, because blanks belong
+// to an ID (P-23).
 func (v *visit) identity(name string) string {
 	query := v.r.URL.Query()
 	if query.Get("exact") == "" {
@@ -122,11 +125,11 @@ func (v *visit) identity(name string) string {
 	return bounded(query.Get(name))
 }
 
-// maxField bounds a field of a form: longer than an ID of a CloudEvent with its source.
+// maxField bounds a field of a form: longer than an ID of a CloudEvent with the source.
 const maxField = 1024
 
 func clipped(s string) string {
-	return bounded(strings.Trim(s, " \t\r\n")) // of somebody who pastes
+	return bounded(strings.Trim(s, " \t\r\n")) // pasted text
 }
 
 func bounded(s string) string {
@@ -154,11 +157,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) serve(v *visit) error {
 	if err := h.guard.Check(v.r); err != nil {
 		h.refused(v, Action{Kind: actionEnter}, "a form of another site")
-		return &pageError{http.StatusForbidden, "Refused", "This form was sent from another site or another port. Open the page here and send it again."}
+		return &pageError{
+			http.StatusForbidden, "Refused",
+			"This form was sent from another site or another port. Open the page here and send it again.",
+		}
 	}
 	if crossSite(v.r) {
 		h.refused(v, Action{Kind: actionEnter}, "loaded by another site")
-		return &pageError{http.StatusForbidden, "Refused", "Another site has loaded this address. Open the page itself."}
+		return &pageError{
+			http.StatusForbidden, "Refused",
+			"Another site has loaded this address. Open the page itself.",
+		}
 	}
 	if v.r.URL.Path+"/" == h.cfg.Prefix || v.r.URL.Path == "" { // links would lead astray
 		return redirectToSlash(v)
@@ -166,7 +175,10 @@ func (h *Handler) serve(v *visit) error {
 	name, ok := strings.CutPrefix(v.r.URL.Path, h.cfg.Prefix)
 	p := h.pages[name]
 	if !ok || p == nil || !endsWith(v.r.URL, name) {
-		return &pageError{http.StatusNotFound, "No such page", "There is nothing under this address. If the page itself should be here, ops.Config.Prefix must be its path."}
+		return &pageError{
+			http.StatusNotFound, "No such page",
+			"There is nothing under this address. If the page itself should be here, ops.Config.Prefix must be its path.",
+		}
 	}
 	method := v.r.Method
 	if method == http.MethodHead {
@@ -175,12 +187,17 @@ func (h *Handler) serve(v *visit) error {
 	do, ok := p[method]
 	if !ok {
 		v.w.Header().Set("Allow", p.allow())
-		return &pageError{http.StatusMethodNotAllowed, "Not this way", "This address does not take the method " + v.r.Method + "."}
+		return &pageError{
+			http.StatusMethodNotAllowed, "Not this way",
+			"This address does not take the method " + v.r.Method + ".",
+		}
 	}
 	if method == http.MethodPost {
 		v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
 		if err := v.r.ParseForm(); err != nil {
-			return &pageError{http.StatusBadRequest, "Not understood", "The form is too large or is none."}
+			return &pageError{
+				http.StatusBadRequest, "Not understood", "The form is too large or is none.",
+			}
 		}
 	} else if _, file := assets()[name]; !file && !h.may(v, viewOf(v, name)) { // plans and replays ask by themselves
 		return errNotAllowed
@@ -188,8 +205,8 @@ func (h *Handler) serve(v *visit) error {
 	return do(v)
 }
 
-// endsWith reports whether the last part of a path was sent as it is written here: a proxy in front that forbids "dead letter" need not
-// know that "%6Cetter" is the same.
+// endsWith reports whether the last part of a path was sent without escapes. A proxy that forbids
+// "dead letter" need not know that "%6Cetter" is the same.
 func endsWith(u *url.URL, name string) bool {
 	sent := u.EscapedPath()
 	return sent[strings.LastIndexByte(sent, '/')+1:] == name
@@ -209,14 +226,17 @@ func redirectToSlash(v *visit) error {
 	asked, _, _ := strings.Cut(v.r.RequestURI, "?")
 	last := asked[strings.LastIndexByte(asked, '/')+1:]
 	if last == "" {
-		return &pageError{http.StatusNotFound, "No such page", "The page is mounted without a slash at the end of its prefix."}
+		return &pageError{
+			http.StatusNotFound, "No such page",
+			"The page is mounted without a slash at the end of its prefix.",
+		}
 	}
 	v.w.Header().Set("Location", "./"+last+"/")
 	v.w.WriteHeader(http.StatusPermanentRedirect)
 	return nil
 }
 
-// to sends the browser to another of our pages, by a link that is relative to the one that it asked for.
+// to redirects the browser to another page, by a link relative to the present one.
 func (v *visit) to(name string, query url.Values) error {
 	target := "./" + name
 	if len(query) > 0 {
@@ -227,7 +247,7 @@ func (v *visit) to(name string, query url.Values) error {
 	return nil
 }
 
-// pageError is an answer that is no page, in words for whoever asked.
+// pageError is an answer without a page, as text for the person.
 type pageError struct {
 	status      int
 	title, text string
@@ -238,16 +258,23 @@ func (e *pageError) Error() string { return e.title + ": " + e.text }
 func (h *Handler) fail(v *visit, err error) {
 	var known *pageError
 	if !errors.As(err, &known) {
-		h.cfg.Logger.ErrorContext(v.context(), "ops page failed", "path", v.r.URL.Path, "error", idem.ErrorText(err))
-		known = &pageError{http.StatusInternalServerError, "This page is broken", "The reason is in the log of the program."}
+		h.cfg.Logger.ErrorContext(
+			v.context(), "ops page failed", "path", v.r.URL.Path, "error", idem.ErrorText(err),
+		)
+		known = &pageError{
+			http.StatusInternalServerError, "This page is broken",
+			"The reason is in the log of the program.",
+		}
 	}
 	if err := h.show(v, known.status, "error", known.title, 0, known.text); err != nil {
 		http.Error(v.w, known.title, http.StatusInternalServerError)
 	}
 }
 
-// show writes a page. Nothing is written if the template fails.
-func (h *Handler) show(v *visit, status int, name, title string, live time.Duration, content any) error {
+// show writes a page. After an error of the template nothing is written.
+func (h *Handler) show(
+	v *visit, status int, name, title string, live time.Duration, content any,
+) error {
 	var b bytes.Buffer
 	if err := render(&b, name, h.frame(v, name, title, live, content)); err != nil {
 		return err
@@ -255,7 +282,7 @@ func (h *Handler) show(v *visit, status int, name, title string, live time.Durat
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.w.WriteHeader(status)
 	if v.r.Method != http.MethodHead {
-		_, _ = b.WriteTo(v.w) // who has gone does not want to know
+		_, _ = b.WriteTo(v.w) // the browser may be gone
 	}
 	return nil
 }

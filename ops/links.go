@@ -23,7 +23,7 @@ func (p *deferredView) HeadLink(e *dedup.Deferred) string { return eventLink(e.K
 // KeyText is the Kafka key of a queue.
 func (q deferredQueue) KeyText() string { return queueName(q.Name) }
 
-// stuckRecord is a record with the link to its event.
+// stuckRecord is a record with the link to the event.
 type stuckRecord struct{ dedup.Record }
 
 // Link leads to the look-up of the event.

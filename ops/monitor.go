@@ -11,10 +11,12 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// Monitor is an observer that remembers for the page what went on in this process: counts by second and by minute, partitions,
-// handlers that run, and the last of what went wrong. Give it to Config.Observers of the consumer (or of idem.Processor), and to
-// [Config].Monitor. It holds a bounded amount of memory, about a megabyte, whatever comes, and costs a few hundred nanoseconds an
-// event at most. Make it with [NewMonitor]. Safe for concurrent use, and for several consumers at once.
+// Monitor is an observer that remembers for the page what went on in this process: counts by second
+// and by minute, partitions, handlers that run, and the last of what went wrong. Give it to
+// Config.Observers of the consumer (or of idem.Processor), and to [Config].Monitor. It holds a
+// bounded amount of memory, about a megabyte, whatever comes, and costs a few hundred nanoseconds
+// an event at most. Make it with [NewMonitor]. Safe for concurrent use, and for several consumers
+// at once.
 type Monitor struct {
 	began   time.Time
 	total   [kinds]atomic.Uint64
@@ -49,7 +51,7 @@ func NewMonitor() *Monitor {
 	return &Monitor{began: time.Now(), seconds: newRing(keptSeconds), minutes: newRing(keptMinutes)}
 }
 
-// second is the present one, counted from 1. The clock is monotonic: nobody can set it back.
+// second returns the present second, from 1. The clock is monotonic.
 func (m *Monitor) second() int64 { return int64(time.Since(m.began)/time.Second) + 1 }
 
 func minuteOf(second int64) int64 { return (second-1)/60 + 1 }
@@ -79,7 +81,7 @@ func (m *Monitor) totals() (c counts) {
 	return c
 }
 
-// ObserveSettled counts deliveries and what became of them, many at once.
+// ObserveSettled counts deliveries by settlement.
 func (m *Monitor) ObserveSettled(_ context.Context, e observe.SettledEvent) {
 	at := m.moment()
 	if !e.Deferred {
@@ -90,7 +92,7 @@ func (m *Monitor) ObserveSettled(_ context.Context, e observe.SettledEvent) {
 	m.count(at, kindSkipped, e.Counts[observe.SettledSkipped]+e.Counts[observe.SettledFallback])
 }
 
-// ObserveDuplicate counts those that are the same record again; what is left of all duplicates are copies.
+// ObserveDuplicate counts deliveries of the same record. The other duplicates are copies.
 func (m *Monitor) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) {
 	if e.SameRecord {
 		m.count(m.moment(), kindSame, 1)
@@ -107,7 +109,12 @@ func (m *Monitor) ObserveDeadLetter(_ context.Context, e observe.DeadLetterEvent
 	if !m.failures.room(at.second) {
 		return
 	}
-	m.failures.note(failure{Key: e.Key, Origin: originOf(e.Message), Dead: true, Class: e.Class, Error: errorText(e.Err)})
+	m.failures.note(
+		failure{
+			Key: e.Key, Origin: originOf(e.Message), Dead: true, Class: e.Class,
+			Error: errorText(e.Err),
+		},
+	)
 }
 
 // ObserveRetry counts attempts that follow, and remembers why.
@@ -133,12 +140,14 @@ func originOf(m *idem.Message) dedup.Origin {
 	return dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time}
 }
 
-// maxErrorText bounds what is kept of an error.
+// maxErrorText limits the kept text of an error.
 const maxErrorText = 512
 
 func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
-	return clip(strings.ReplaceAll(idem.ErrorText(err), "\n", "; "), maxErrorText) // it quotes no data (G-04)
+	return clip(
+		strings.ReplaceAll(idem.ErrorText(err), "\n", "; "), maxErrorText,
+	) // it quotes no data (G-04)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// callTable has the calls of handlers that have not returned, in shards: a call takes the lock of one of them twice.
+// callTable has the running calls of handlers, in shards. A call locks one shard twice.
 type callTable struct {
 	shards [callShards]callShard
 }
@@ -30,7 +30,8 @@ type callShard struct {
 	_    [64]byte
 }
 
-// callState is what is shown of a call. Its strings are those of the record, which lives as long as the call.
+// callState is the shown part of a call. Its strings belong to the record, which lives as long as
+// the call.
 type callState struct {
 	group     string
 	topic     string
@@ -98,7 +99,7 @@ const (
 // maxRunning is how many calls are listed, the oldest first.
 const maxRunning = 100
 
-// running lists the calls of a group that have not returned, the oldest first, and says how many others there are.
+// running returns the running calls of a group, the oldest first, and the number of further ones.
 func (m *Monitor) running(group string) (all []runningCall, more int) {
 	now := time.Now()
 	for i := range m.calls.shards {
@@ -109,7 +110,10 @@ func (m *Monitor) running(group string) (all []runningCall, more int) {
 			if group != "" && c.group != "" && c.group != group {
 				continue
 			}
-			r := runningCall{Topic: c.topic, Partition: c.partition, Offset: c.offset, Key: c.key, Events: c.events, For: now.Sub(c.began), Level: "ok"}
+			r := runningCall{
+				Topic: c.topic, Partition: c.partition, Offset: c.offset, Key: c.key,
+				Events: c.events, For: now.Sub(c.began), Level: "ok",
+			}
 			if r.For > callHung {
 				r.Level = "bad"
 			} else if r.For > callSlow {
@@ -120,7 +124,10 @@ func (m *Monitor) running(group string) (all []runningCall, more int) {
 		s.mu.Unlock()
 	}
 	slices.SortFunc(all, func(a, b runningCall) int {
-		return cmp.Or(cmp.Compare(b.For, a.For), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+		return cmp.Or(
+			cmp.Compare(b.For, a.For), cmp.Compare(a.Topic, b.Topic),
+			cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset),
+		)
 	})
 	if len(all) > maxRunning {
 		more += len(all) - maxRunning

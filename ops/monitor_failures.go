@@ -18,13 +18,13 @@ type failure struct {
 	At      time.Time
 	Attempt int
 	Delay   time.Duration // until the next attempt
-	Topic   string        // where that will come from; empty: in its place
+	Topic   string        // where that will come from; empty: in the place
 	Dead    bool
 	Class   idem.Class
 	Error   string
 }
 
-// failureTable remembers the last failures of events, some of them: each shard forgets its oldest.
+// failureTable keeps some of the last failures of events. Each shard forgets its oldest.
 type failureTable struct {
 	shards [failureShards]failureShard
 	second atomic.Int64 // of which noted is the number
@@ -34,8 +34,8 @@ type failureTable struct {
 const (
 	failureShards = 16
 	failureSlots  = 64 // in each
-	// failureRate is how many are looked at in a second: the text of an error takes a few microseconds to make, and there are as
-	// many failures as deliveries where everything fails.
+	// failureRate limits the failures that are looked at per second. The text of an error takes
+	// microseconds, and every delivery may fail.
 	failureRate = 500
 )
 
@@ -77,7 +77,7 @@ func (t *failureTable) note(f failure) {
 	s.used = min(s.used+1, failureSlots)
 }
 
-// of returns what is remembered of an event ID.
+// of returns the failures of an event ID.
 func (t *failureTable) of(id string) (all []failure) {
 	s := &t.shards[maphash.String(failureSeed, id)%failureShards]
 	s.mu.Lock()
@@ -92,5 +92,8 @@ func (t *failureTable) of(id string) (all []failure) {
 
 // ownKey does not hold on to a whole message by one of its substrings.
 func ownKey(k dedup.Key) dedup.Key {
-	return dedup.Key{Tenant: strings.Clone(k.Tenant), Scope: k.Scope, Type: strings.Clone(k.Type), ID: strings.Clone(k.ID)}
+	return dedup.Key{
+		Tenant: strings.Clone(k.Tenant), Scope: k.Scope, Type: strings.Clone(k.Type),
+		ID: strings.Clone(k.ID),
+	}
 }

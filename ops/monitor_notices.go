@@ -11,10 +11,10 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// maxNotices bounds what is remembered of what went on: the last of it.
+// maxNotices limits the kept notices to the last ones.
 const maxNotices = 64
 
-// notice is something that a person should know of. What repeats is one of them, and counted.
+// notice is information for a person. Repetitions are one notice with a count.
 type notice struct {
 	At, First time.Time
 	Times     int
@@ -39,7 +39,8 @@ func (b *noticeBoard) add(n notice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.all {
-		if same := &b.all[i]; same.kind == n.kind && same.subject == n.subject && same.Title == n.Title {
+		if same := &b.all[i]; same.kind == n.kind && same.subject == n.subject &&
+			same.Title == n.Title {
 			n.First, n.Times = same.First, same.Times+1
 			b.all = slices.Delete(b.all, i, i+1)
 			break
@@ -70,7 +71,10 @@ var (
 )
 
 func (m *Monitor) noteRebalance(e observe.RebalanceEvent, n int) {
-	one := notice{kind: "rebalance", subject: e.Kind.String(), Level: "info", Text: fmt.Sprintf("generation %d", e.Generation)}
+	one := notice{
+		kind: "rebalance", subject: e.Kind.String(), Level: "info",
+		Text: fmt.Sprintf("generation %d", e.Generation),
+	}
 	if e.Cause != nil {
 		one.Text += ": " + errorText(e.Cause)
 	}
@@ -89,19 +93,31 @@ func (m *Monitor) noteRebalance(e observe.RebalanceEvent, n int) {
 func (m *Monitor) noteStall(e observe.PartitionStallEvent) {
 	where := fmt.Sprintf("%s/%d", e.Topic, e.Partition)
 	if e.Over {
-		m.notices.add(notice{kind: "stall", subject: where, Level: "ok", Title: "Partition " + where + " moves again"})
+		m.notices.add(
+			notice{
+				kind: "stall", subject: where, Level: "ok",
+				Title: "Partition " + where + " moves again",
+			},
+		)
 		return
 	}
 	m.notices.add(notice{
 		kind: "stall", subject: where, Level: "bad", Title: "Partition " + where + " rests",
-		Text: "it has had something to do for " + e.For.Round(time.Second).String() + " and does not move",
+		Text: "it has had something to do for " + e.For.Round(time.Second).
+			String() +
+			" and does not move",
 	})
 }
 
 // ObserveCommit remembers commits that failed.
 func (m *Monitor) ObserveCommit(_ context.Context, e observe.CommitEvent) {
 	if e.Err != nil {
-		m.notices.add(notice{kind: "commit", Level: "warn", Title: "Commit of offsets failed", Text: errorText(e.Err)})
+		m.notices.add(
+			notice{
+				kind: "commit", Level: "warn", Title: "Commit of offsets failed",
+				Text: errorText(e.Err),
+			},
+		)
 	}
 }
 
@@ -109,24 +125,40 @@ func (m *Monitor) ObserveCommit(_ context.Context, e observe.CommitEvent) {
 func (m *Monitor) ObserveGap(_ context.Context, e observe.GapEvent) {
 	m.notices.add(notice{
 		kind: "gap", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "bad", Title: "Records are gone that were not consumed",
-		Text: fmt.Sprintf("%s/%d: to go on with %d, and the log has %d to %d; policy: %s", e.Topic, e.Partition, e.Committed, e.Oldest, e.Newest, e.Policy),
+		Text: fmt.Sprintf(
+			"%s/%d: to go on with %d, and the log has %d to %d; policy: %s", e.Topic, e.Partition,
+			e.Committed, e.Oldest, e.Newest, e.Policy,
+		),
 	})
 }
 
 // ObserveTopic remembers topics that were deleted.
 func (m *Monitor) ObserveTopic(_ context.Context, e observe.TopicEvent) {
 	if e.Missing {
-		m.notices.add(notice{kind: "topic", subject: e.Topic, Level: "bad", Title: "Topic " + clip(e.Topic, 249) + " is missing"})
+		m.notices.add(
+			notice{
+				kind: "topic", subject: e.Topic, Level: "bad",
+				Title: "Topic " + clip(e.Topic, 249) + " is missing",
+			},
+		)
 		return
 	}
-	m.notices.add(notice{kind: "topic", subject: e.Topic, Level: "ok", Title: "Topic " + clip(e.Topic, 249) + " is there again"})
+	m.notices.add(
+		notice{
+			kind: "topic", subject: e.Topic, Level: "ok",
+			Title: "Topic " + clip(e.Topic, 249) + " is there again",
+		},
+	)
 }
 
 // ObserveSilence remembers partitions that went silent.
 func (m *Monitor) ObserveSilence(_ context.Context, e observe.SilenceEvent) {
 	m.notices.add(notice{
 		kind: "silence", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "warn", Title: "The group was joined anew",
-		Text: fmt.Sprintf("no records of %s/%d arrived for %s although there were some", e.Topic, e.Partition, e.For.Round(time.Second)),
+		Text: fmt.Sprintf(
+			"no records of %s/%d arrived for %s although there were some", e.Topic, e.Partition,
+			e.For.Round(time.Second),
+		),
 	})
 }
 
@@ -134,11 +166,21 @@ func (m *Monitor) ObserveSilence(_ context.Context, e observe.SilenceEvent) {
 func (m *Monitor) ObserveStore(_ context.Context, e observe.StoreEvent) {
 	name := strings.ToUpper(e.Name[:min(1, len(e.Name))]) + e.Name[min(1, len(e.Name)):]
 	if e.Down {
-		m.notices.add(notice{kind: "store", subject: e.Name, Level: "bad", Title: name + " is away", Text: errorText(e.Err)})
+		m.notices.add(
+			notice{
+				kind: "store", subject: e.Name, Level: "bad", Title: name + " is away",
+				Text: errorText(e.Err),
+			},
+		)
 		return
 	}
 	if e.Ended {
-		m.notices.add(notice{kind: "store", subject: e.Name, Level: "ok", Title: name + " is asked no longer", Text: "its processor was closed while it was away"})
+		m.notices.add(
+			notice{
+				kind: "store", subject: e.Name, Level: "ok", Title: name + " is asked no longer",
+				Text: "its processor was closed while it was away",
+			},
+		)
 		return
 	}
 	m.notices.add(notice{
@@ -148,11 +190,16 @@ func (m *Monitor) ObserveStore(_ context.Context, e observe.StoreEvent) {
 
 // ObserveStall remembers handlers that hang, and events that are busy elsewhere for long.
 func (m *Monitor) ObserveStall(_ context.Context, e observe.StallEvent) {
-	n := notice{kind: "hung", subject: e.Key.String(), Level: "bad", Title: "A handler goes on although its time is over"}
+	n := notice{
+		kind: "hung", subject: e.Key.String(), Level: "bad",
+		Title: "A handler goes on although its time is over",
+	}
 	if e.Busy {
 		n.kind, n.Level, n.Title = "busy", "warn", "An event is held elsewhere for long"
 	}
-	n.Text = fmt.Sprintf("%s %s, for %s", clip(e.Key.Type, 255), clip(e.Key.ID, 255), e.For.Round(time.Second))
+	n.Text = fmt.Sprintf(
+		"%s %s, for %s", clip(e.Key.Type, 255), clip(e.Key.ID, 255), e.For.Round(time.Second),
+	)
 	m.notices.add(n)
 }
 
@@ -160,12 +207,15 @@ func (m *Monitor) ObserveStall(_ context.Context, e observe.StallEvent) {
 func (m *Monitor) ObserveLost(_ context.Context, e observe.LostEvent) {
 	m.notices.add(notice{
 		kind: "lost", Level: "warn", Title: "A claim was lost while its handler ran",
-		Text: fmt.Sprintf("%s %s: somebody else has taken it over, it goes through the gate again", clip(e.Key.Type, 255), clip(e.Key.ID, 255)),
+		Text: fmt.Sprintf(
+			"%s %s: somebody else has taken it over, it goes through the gate again",
+			clip(e.Key.Type, 255), clip(e.Key.ID, 255),
+		),
 	})
 }
 
-// ObserveConflict remembers copies with another content, by the type of their event. They are counted among duplicates and dead
-// dead letters already.
+// ObserveConflict keeps copies with another content, by event type. They are counted among
+// duplicates and dead letters already.
 func (m *Monitor) ObserveConflict(_ context.Context, e observe.ConflictEvent) {
 	o, fate := originOf(e.Message), "it was skipped"
 	switch {
@@ -176,6 +226,9 @@ func (m *Monitor) ObserveConflict(_ context.Context, e observe.ConflictEvent) {
 	}
 	m.notices.add(notice{
 		kind: "conflict", subject: e.Key.Type, Level: "warn", Title: "A copy differs from the event that has its ID",
-		Text: fmt.Sprintf("%s %s at %s/%d offset %d: %s", clip(e.Key.Type, 255), clip(e.Key.ID, 255), o.Topic, o.Partition, o.Offset, fate),
+		Text: fmt.Sprintf(
+			"%s %s at %s/%d offset %d: %s", clip(e.Key.Type, 255), clip(e.Key.ID, 255), o.Topic,
+			o.Partition, o.Offset, fate,
+		),
 	})
 }

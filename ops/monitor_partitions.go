@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// maxPartitions bounds what is remembered. Others are counted only.
+// maxPartitions limits the kept partitions. Others are only counted.
 const maxPartitions = 4096
 
 // keptSamples of a partition, one in each sampleEvery.
@@ -25,14 +25,14 @@ type partitionID struct {
 	Partition int32
 }
 
-// partitionState is what this process knows of a partition that it has.
+// partitionState is the state of an assigned partition.
 type partitionState struct {
 	partitionID
-	Next, HighWater int64 // Next is -1 as long as nothing was settled
+	Next, HighWater int64 // Next is -1 before the first settled record
 	Pending         int
 	Lag             int64 // -1: not known
 	Told            time.Time
-	Stalled         time.Duration // for how long it has rested; 0: it does not
+	Stalled         time.Duration // time without progress; 0 with progress
 	Samples         []int64       // lag, oldest first
 
 	sampled time.Time
@@ -42,7 +42,7 @@ type partitionState struct {
 type partitionTable struct {
 	mu   sync.Mutex
 	all  map[partitionID]*partitionState
-	lag  int64 // of all whose lag is known
+	lag  int64 // of all partitions with a known lag
 	more int   // that were not taken in
 }
 
@@ -100,8 +100,8 @@ func (t *partitionTable) list(group string) (all []partitionState, more int) {
 	return all, t.more
 }
 
-// sum is the lag of the partitions of a group, or of all if it is empty, and how many are assigned, and how many of them rest
-// although they have something to do.
+// sum returns the lag of the partitions of a group, or of all groups, the number of assigned
+// partitions, and the number of those without progress.
 func (t *partitionTable) sum(group string) (lag int64, assigned, stalled int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

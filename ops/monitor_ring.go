@@ -5,19 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// kind is what is counted.
+// kind is a counted kind of deliveries.
 type kind uint8
 
 const (
 	kindDelivery   kind = iota // deliveries that were settled
-	kindHandled                // events whose handler has succeeded, deferred ones included
+	kindHandled                // events with a successful handler, deferred ones included
 	kindDuplicate              // duplicates, all of them
 	kindSame                   // duplicates: the same record again
 	kindFailed                 // runs of a handler that failed, by event
 	kindRetry                  // attempts that follow
 	kindBehind                 // events that wait behind another one of their Kafka key
 	kindDeadLetter             // dead letters that were acknowledged
-	kindSkipped                // tombstones, and types that nobody handles
+	kindSkipped                // tombstones, and types without a handler
 	kinds
 )
 
@@ -35,9 +35,9 @@ func (c *counts) add(o *counts) {
 
 // slot is one second, or one minute, of a ring.
 type slot struct {
-	at  atomic.Int64 // which one; 0: none yet
+	at  atomic.Int64 // index of the slot; 0 for an unused one
 	n   [kinds]atomic.Uint64
-	lag atomic.Int64 // the last that was told in it, plus one; 0: none
+	lag atomic.Int64 // the last lag in the slot, plus one; 0 without one
 }
 
 // ring counts by time. Adding takes no lock but for the first of each slot's time.
@@ -84,7 +84,7 @@ func (r *ring) setLag(at, lag int64) {
 	}
 }
 
-// sample is what was counted in one slot.
+// sample has the counts of one slot.
 type sample struct {
 	counts
 	lag   int64

@@ -18,7 +18,7 @@ var (
 
 var timeRanges = []timeRange{rangeShort, rangeHour, rangeLong}
 
-// activityView is what the monitor counted.
+// activityView has the counts of the monitor.
 type activityView struct {
 	Range   timeRange
 	Ranges  []timeRange
@@ -56,7 +56,9 @@ func (h *Handler) activity(v *visit) error {
 	}
 	a := h.src.monitor.activity(chosen)
 	a.Notices = h.src.monitor.notices.list(maxNotices)
-	return h.show(v, 200, "activity", "Activity", liveEvery, part[*activityView]{Value: a, At: h.now()})
+	return h.show(
+		v, 200, "activity", "Activity", liveEvery, part[*activityView]{Value: a, At: h.now()},
+	)
 }
 
 // joined reads the ring of a range and joins neighbours.
@@ -77,7 +79,7 @@ func (m *Monitor) joined(r timeRange) []sample {
 		}
 		all = append(all, one)
 	}
-	for i := 1; i < len(all); i++ { // what was not told has not changed
+	for i := 1; i < len(all); i++ { // a missing value has not changed
 		if all[i].noLag && !all[i-1].noLag {
 			all[i].lag, all[i].noLag = all[i-1].lag, false
 		}
@@ -87,7 +89,10 @@ func (m *Monitor) joined(r timeRange) []sample {
 
 func (m *Monitor) activity(r timeRange) *activityView {
 	all := m.joined(r)
-	a := &activityView{Range: r, Ranges: timeRanges, Began: m.began, Total: m.totals(), LastAge: time.Duration(m.age.Load())}
+	a := &activityView{
+		Range: r, Ranges: timeRanges, Began: m.began, Total: m.totals(),
+		LastAge: time.Duration(m.age.Load()),
+	}
 	for _, s := range m.seconds.last(m.second(), keptSeconds) {
 		a.Recent.add(&s.counts)
 	}
@@ -117,25 +122,73 @@ func (m *Monitor) activity(r timeRange) *activityView {
 		lag[i] = float64(all[i].lag)
 	}
 	a.Charts = []chart{
-		lineChart("throughput", "Throughput", "events a second", r.Step,
-			series{Name: "deliveries", Class: "c1", Values: rates(one(kindDelivery))}, series{Name: "handled", Class: "c2", Values: rates(one(kindHandled))}),
-		barChart("duplicates", "Duplicates skipped", "each "+span(r.Step), r.Step,
-			series{Name: "the same record again", Class: "c1", Values: values(one(kindSame))}, series{Name: "a copy", Class: "c3", Values: values(copies)}),
-		barChart("failures", "Failures", "each "+span(r.Step), r.Step,
-			series{Name: "failed runs", Class: "c4", Values: values(one(kindFailed))}, series{Name: "dead letters", Class: "c5", Values: values(one(kindDeadLetter))}),
-		lineChart("lag", "Lag of this process", "records", r.Step, series{Name: "lag", Class: "c1", Values: lag}),
+		lineChart(
+			"throughput", "Throughput", "events a second", r.Step,
+			series{Name: "deliveries", Class: "c1", Values: rates(one(kindDelivery))},
+			series{Name: "handled", Class: "c2", Values: rates(one(kindHandled))},
+		),
+		barChart(
+			"duplicates", "Duplicates skipped", "each "+span(r.Step), r.Step,
+			series{Name: "the same record again", Class: "c1", Values: values(one(kindSame))},
+			series{Name: "a copy", Class: "c3", Values: values(copies)},
+		),
+		barChart(
+			"failures", "Failures", "each "+span(r.Step), r.Step,
+			series{Name: "failed runs", Class: "c4", Values: values(one(kindFailed))},
+			series{Name: "dead letters", Class: "c5", Values: values(one(kindDeadLetter))},
+		),
+		lineChart(
+			"lag", "Lag of this process", "records", r.Step,
+			series{Name: "lag", Class: "c1", Values: lag},
+		),
 	}
-	a.SparkDeliveries, a.SparkDuplicates = spark(values(one(kindDelivery))), spark(values(one(kindDuplicate)))
+	a.SparkDeliveries, a.SparkDuplicates = spark(
+		values(one(kindDelivery)),
+	), spark(
+		values(one(kindDuplicate)),
+	)
 	a.Kinds = []kindRow{
-		{"deliveries", "Deliveries settled", "each once for each time it was fetched, whatever came of it", a.Recent[kindDelivery], a.Total[kindDelivery]},
-		{"handled", "Handled", "the handler succeeded", a.Recent[kindHandled], a.Total[kindHandled]},
-		{"same", "Duplicates: the same record", "delivered again, after a rebalance, a restart or a rewind", a.Recent[kindSame], a.Total[kindSame]},
-		{"copy", "Duplicates: a copy", "another record of the same event, such as a producer's repeat", a.Recent.copies(), a.Total.copies()},
-		{"failed-runs", "Failed runs", "the handler returned an error, panicked or ran out of time", a.Recent[kindFailed], a.Total[kindFailed]},
-		{"retries", "Retries", "attempts that follow, in place or later", a.Recent[kindRetry], a.Total[kindRetry]},
-		{"deferred-behind", "Waiting behind another", "deferred in the order of their Kafka key, without having failed", a.Recent[kindBehind], a.Total[kindBehind]},
-		{"dead", "Dead letters", "given up, and acknowledged by the dead-letter topic", a.Recent[kindDeadLetter], a.Total[kindDeadLetter]},
-		{"skipped", "Skipped", "tombstones, and types that nobody handles", a.Recent[kindSkipped], a.Total[kindSkipped]},
+		{
+			"deliveries", "Deliveries settled",
+			"each once for each time it was fetched, whatever came of it", a.Recent[kindDelivery],
+			a.Total[kindDelivery],
+		},
+		{
+			"handled", "Handled", "the handler succeeded", a.Recent[kindHandled],
+			a.Total[kindHandled],
+		},
+		{
+			"same", "Duplicates: the same record",
+			"delivered again, after a rebalance, a restart or a rewind", a.Recent[kindSame],
+			a.Total[kindSame],
+		},
+		{
+			"copy", "Duplicates: a copy",
+			"another record of the same event, such as a producer's repeat", a.Recent.copies(),
+			a.Total.copies(),
+		},
+		{
+			"failed-runs", "Failed runs",
+			"the handler returned an error, panicked or ran out of time", a.Recent[kindFailed],
+			a.Total[kindFailed],
+		},
+		{
+			"retries", "Retries", "attempts that follow, in place or later", a.Recent[kindRetry],
+			a.Total[kindRetry],
+		},
+		{
+			"deferred-behind", "Waiting behind another",
+			"deferred in the order of their Kafka key, without having failed", a.Recent[kindBehind],
+			a.Total[kindBehind],
+		},
+		{
+			"dead", "Dead letters", "given up, and acknowledged by the dead-letter topic",
+			a.Recent[kindDeadLetter], a.Total[kindDeadLetter],
+		},
+		{
+			"skipped", "Skipped", "tombstones, and types that nobody handles",
+			a.Recent[kindSkipped], a.Total[kindSkipped],
+		},
 	}
 	return a
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// claimsView is what is in flight, and what is stuck.
+// claimsView has the claims in flight and the stuck ones.
 type claimsView struct {
 	Own     bool // this process has a monitor
 	Running []runningCall
@@ -44,14 +44,14 @@ func eventLink(k dedup.Key) string {
 		q.Set("tenant", k.Tenant)
 	}
 	for _, part := range [...]string{k.ID, k.Type, k.Tenant} {
-		if clipped(part) != part { // what people type is trimmed
+		if clipped(part) != part { // typed text is trimmed
 			q.Set("exact", "1")
 		}
 	}
 	return "event?" + q.Encode()
 }
 
-// deferredView is what waits in the stores in the order of Kafka keys.
+// deferredView has the deferred events of the stores.
 type deferredView struct {
 	State   part[deferredState]
 	Events  int
@@ -68,7 +68,7 @@ func (h *Handler) outbox(v *visit) error {
 	return h.show(v, 200, "outbox", "Outbox", liveEvery, of(v.context(), h.cells.outbox, howOutbox))
 }
 
-// doctorView is what the doctor found, the worst first.
+// doctorView has the findings of the doctor, the worst first.
 type doctorView struct {
 	Findings part[[]Finding]
 	Groups   []findingGroup
@@ -83,8 +83,12 @@ type findingGroup struct {
 func (h *Handler) doctor(v *visit) error {
 	d := &doctorView{Findings: of(v.context(), h.cells.doctor, howDoctor), Counts: map[string]int{}}
 	d.Groups = []findingGroup{
-		{Verdict: "bad", Title: "Loses, doubles or stops", Level: "bad"}, {Verdict: "warn", Title: "Loses or doubles under circumstances", Level: "warn"},
-		{Verdict: "unknown", Title: "Could not be looked at", Level: "warn"}, {Verdict: "ok", Title: "In order", Level: "ok"},
+		{
+			Verdict: "bad", Title: "Loses, doubles or stops", Level: "bad",
+		}, {Verdict: "warn", Title: "Loses or doubles under circumstances", Level: "warn"},
+		{
+			Verdict: "unknown", Title: "Could not be looked at", Level: "warn",
+		}, {Verdict: "ok", Title: "In order", Level: "ok"},
 		{Verdict: "skipped", Title: "Does not apply", Level: "info"},
 	}
 	for _, f := range d.Findings.Value {
@@ -96,7 +100,7 @@ func (h *Handler) doctor(v *visit) error {
 		}
 	}
 	live := time.Duration(0)
-	if d.Findings.Problem != "" { // it is still at it
+	if d.Findings.Problem != "" { // the doctor is still running
 		live = 5 * time.Second
 	}
 	return h.show(v, 200, "doctor", "Doctor", live, d)

@@ -24,7 +24,7 @@ type deadLettersView struct {
 	Filter  deadLetterFilter
 	Since   string // as it was typed
 	Until   string
-	Invalid string // what is wrong with the filter
+	Invalid string // error of the filter
 	Page    part[deadLetterPage]
 	Classes []idem.Class
 	Again   url.Values
@@ -40,9 +40,14 @@ var classes = []idem.Class{
 
 func (h *Handler) deadLetters(v *visit) error {
 	l := &deadLettersView{
-		Topics: of(v.context(), h.cells.topics, howKafka), Classes: classes, Counts: map[string]int64{},
-		Filter: deadLetterFilter{Topic: v.query("topic"), Type: v.query("type"), Class: v.query("class"), ID: v.query("id")},
-		Since:  v.query("since"), Until: v.query("until"),
+		Topics: of(
+			v.context(), h.cells.topics, howKafka,
+		), Classes: classes, Counts: map[string]int64{},
+		Filter: deadLetterFilter{
+			Topic: v.query("topic"), Type: v.query("type"), Class: v.query("class"),
+			ID: v.query("id"),
+		},
+		Since: v.query("since"), Until: v.query("until"),
 	}
 	l.Any = l.Filter.Type+l.Filter.Class+l.Filter.ID+l.Since+l.Until != ""
 	if l.Topics.OK() {
@@ -77,14 +82,20 @@ func (h *Handler) listDeadLetters(v *visit, l *deadLettersView) {
 	}
 }
 
-// older is the same list before the oldest that is shown. That one is shown again, for others may have failed in its millisecond.
+// older returns the filter for older dead letters. The oldest shown one is included, because others
+// may have failed in its millisecond.
 func (l *deadLettersView) older() string {
 	rows := l.Page.Value.Rows
 	if !l.Page.Value.More || len(rows) == 0 {
 		return ""
 	}
-	oldest := slices.MinFunc(rows, func(a, b deadLetterRow) int { return a.Failed.Compare(b.Failed) }).Failed
-	q := url.Values{"topic": {l.Filter.Topic}, "until": {oldest.Add(time.Millisecond).UTC().Format(time.RFC3339Nano)}}
+	oldest := slices.MinFunc(
+		rows, func(a, b deadLetterRow) int { return a.Failed.Compare(b.Failed) },
+	).Failed
+	q := url.Values{
+		"topic": {l.Filter.Topic},
+		"until": {oldest.Add(time.Millisecond).UTC().Format(time.RFC3339Nano)},
+	}
 	for name, value := range map[string]string{"type": l.Filter.Type, "class": l.Filter.Class, "id": l.Filter.ID, "since": l.Since} {
 		if value != "" {
 			q.Set(name, value)
@@ -98,7 +109,9 @@ func fullest(topics []string, records map[string]int64) string {
 	if len(topics) == 0 {
 		return ""
 	}
-	return slices.MaxFunc(topics, func(a, b string) int { return int(min(max(records[a]-records[b], -1), 1)) })
+	return slices.MaxFunc(
+		topics, func(a, b string) int { return int(min(max(records[a]-records[b], -1), 1)) },
+	)
 }
 
 var errTime = errors.New("no time")
@@ -133,7 +146,7 @@ type deadLetterView struct {
 	Formats    []format
 }
 
-// maxHeaders is how many headers are shown of a dead letter: a record may have hundreds of thousands.
+// maxHeaders limits the shown headers of a dead letter.
 const maxHeaders = 256
 
 type shownHeader struct {
@@ -155,7 +168,10 @@ func (h *Handler) deadLetter(v *visit) error {
 		return err
 	}
 	l := &deadLetterView{Place: place, As: v.query("as"), Hidden: h.hidden(v, place)}
-	l.DeadLetter = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (deadLetterDetail, error) { return h.src.deadLetters.get(ctx, place) })
+	l.DeadLetter = ask(
+		v, h, h.cfg.Timeout,
+		func(ctx context.Context) (deadLetterDetail, error) { return h.src.deadLetters.get(ctx, place) },
+	)
 	if l.DeadLetter.OK() {
 		l.open()
 		if l.Hidden == "" && v.r.Method != http.MethodHead {
@@ -163,7 +179,9 @@ func (h *Handler) deadLetter(v *visit) error {
 		}
 	}
 	for _, name := range []string{"auto", "text", "json", "hex"} {
-		l.Formats = append(l.Formats, format{name, deadLetterLink(place) + "&as=" + name + "#payload"})
+		l.Formats = append(
+			l.Formats, format{name, deadLetterLink(place) + "&as=" + name + "#payload"},
+		)
 	}
 	if !slices.ContainsFunc(l.Formats, func(f format) bool { return f.Name == l.As }) {
 		l.As = "auto"
@@ -171,7 +189,7 @@ func (h *Handler) deadLetter(v *visit) error {
 	return h.show(v, 200, "dead-letter", "Dead letter "+place.String(), 0, l)
 }
 
-// hidden says why a payload is not shown, or nothing.
+// hidden returns the reason why a payload is not shown, or an empty text.
 func (h *Handler) hidden(v *visit, place deadLetterPlace) string {
 	switch {
 	case h.cfg.HidePayloads:
@@ -192,11 +210,14 @@ func (l *deadLetterView) open() {
 			l.Cut++
 			continue
 		}
-		s := shownHeader{clip(x.Key, shownHead), showBytes(x.Value[:min(len(x.Value), shownHead)], "")}
+		s := shownHeader{
+			clip(x.Key, shownHead), showBytes(x.Value[:min(len(x.Value), shownHead)], ""),
+		}
 		if len(x.Value) > shownHead {
 			s.Cut, s.Size = true, len(x.Value)
 		}
-		if strings.HasPrefix(x.Key, deadletter.HeaderPrefix) && !strings.HasPrefix(x.Key, deadletter.HeaderOriginal) {
+		if strings.HasPrefix(x.Key, deadletter.HeaderPrefix) &&
+			!strings.HasPrefix(x.Key, deadletter.HeaderOriginal) {
 			l.Ours = append(l.Ours, s)
 		} else if l.Hidden == "" {
 			l.Theirs = append(l.Theirs, s)
@@ -210,12 +231,14 @@ func parsePlace(topic, at string) (deadLetterPlace, error) {
 	p, err1 := strconv.ParseInt(partition, 10, 32)
 	o, err2 := strconv.ParseInt(offset, 10, 64)
 	if topic == "" || err1 != nil || err2 != nil || p < 0 || o < 0 {
-		return deadLetterPlace{}, &pageError{400, "Not understood", "That names no record of a dead-letter topic."}
+		return deadLetterPlace{}, &pageError{
+			400, "Not understood", "That names no record of a dead-letter topic.",
+		}
 	}
 	return deadLetterPlace{topic, int32(p), o}, nil
 }
 
-// ownTopic keeps the page to the dead-letter topics of its group: it is no reader of all of Kafka.
+// ownTopic limits the page to the dead-letter topics of the group.
 func (h *Handler) ownTopic(v *visit, topic string) error {
 	topics := h.cells.topics.get(v.context())
 	switch {

@@ -23,7 +23,7 @@ type eventView struct {
 	Example     string
 }
 
-// answer is what is to be said of one event.
+// answer describes one event.
 type answer struct {
 	Key     dedup.Key
 	Store   string
@@ -35,7 +35,7 @@ type answer struct {
 	Facts   []fact
 }
 
-// advice is what a person can do now.
+// advice is a possible action of a person.
 type advice struct{ Text, Link, Command string }
 
 type fact struct{ Name, Value string }
@@ -49,23 +49,35 @@ type step struct {
 	Link   string
 	Future bool
 
-	place time.Time // among the others, for one whose time is not known
+	place time.Time // order among the others, for an unknown time
 }
 
 func (h *Handler) event(v *visit) error {
-	q := eventQuery{ID: v.identity("id"), Type: v.identity("type"), Tenant: v.identity("tenant"), Source: v.query("source"), Topic: v.query("topic")}
+	q := eventQuery{
+		ID: v.identity("id"), Type: v.identity("type"), Tenant: v.identity("tenant"),
+		Source: v.query("source"), Topic: v.query("topic"),
+	}
 	if q.ID == "" {
 		return v.to("", nil)
 	}
-	e := &eventView{Query: q, Found: missing[eventAnswer](howStore), DeadLetters: missing[eventDeadLetters](howKafka)}
+	e := &eventView{
+		Query: q, Found: missing[eventAnswer](howStore),
+		DeadLetters: missing[eventDeadLetters](howKafka),
+	}
 	if h.src.events != nil {
 		together(
 			func() {
-				e.Found = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (eventAnswer, error) { return h.src.events.find(ctx, q) })
+				e.Found = ask(
+					v, h, h.cfg.Timeout,
+					func(ctx context.Context) (eventAnswer, error) { return h.src.events.find(ctx, q) },
+				)
 			},
 			func() {
 				if h.src.deadLetters != nil {
-					e.DeadLetters = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (eventDeadLetters, error) { return h.src.events.deadLettersOf(ctx, q) })
+					e.DeadLetters = ask(
+						v, h, h.cfg.Timeout,
+						func(ctx context.Context) (eventDeadLetters, error) { return h.src.events.deadLettersOf(ctx, q) },
+					)
 				}
 			},
 		)
@@ -77,7 +89,7 @@ func (h *Handler) event(v *visit) error {
 	return h.show(v, 200, "event", "Event "+q.ID, 0, e)
 }
 
-// answer makes an answer for each record, and gives dead letters and failures to those they belong to.
+// answer makes an answer for each record, and assigns dead letters and failures to the records.
 func (e *eventView) answer(now time.Time) {
 	records := slices.Clone(e.Found.Value.Records)
 	slices.SortStableFunc(records, func(a, b eventRecord) int { return a.Key.Compare(b.Key) })
@@ -87,7 +99,8 @@ func (e *eventView) answer(now time.Time) {
 		a.Level, a.Verdict = verdictOf(now, r)
 		a.Steps = stepsOf(now, r)
 		for j := range e.DeadLetters.Value.DeadLetters {
-			if l := &e.DeadLetters.Value.DeadLetters[j]; l.Type == r.Key.Type && l.Tenant == r.Key.Tenant {
+			if l := &e.DeadLetters.Value.DeadLetters[j]; l.Type == r.Key.Type &&
+				l.Tenant == r.Key.Tenant {
 				a.Steps = append(a.Steps, stepOfDeadLetter(l))
 			}
 		}
@@ -137,7 +150,9 @@ func verdictOf(now time.Time, r *eventRecord) (level, text string) {
 	case r.State == dedup.Claimed && r.Lease > 0:
 		return "info", "It is being handled now."
 	case r.State == dedup.Claimed:
-		return "warn", "Nobody knows. Who handled it went silent " + span(r.Lease) + " ago, and it may have had its effect."
+		return "warn", "Nobody knows. Who handled it went silent " + span(
+			r.Lease,
+		) + " ago, and it may have had its effect."
 	case r.State == dedup.Released && r.Doubtful:
 		return "warn", "Perhaps. An earlier run was cut short and may have had its effect; the next delivery runs as uncertain."
 	case r.State == dedup.Released:
@@ -159,25 +174,53 @@ func stepsOf(now time.Time, r *eventRecord) (steps []step) {
 		steps = append(steps, s)
 	}
 	if o := r.First; o.Topic != "" {
-		add(step{At: o.Time, Level: "info", Title: "Written to Kafka", Text: fmt.Sprintf("%s, partition %d, offset %d", o.Topic, o.Partition, o.Offset)})
+		add(
+			step{
+				At: o.Time, Level: "info", Title: "Written to Kafka",
+				Text: fmt.Sprintf("%s, partition %d, offset %d", o.Topic, o.Partition, o.Offset),
+			},
+		)
 	}
 	if !r.Created.IsZero() {
 		add(step{At: r.Created, Level: "info", Title: "First seen by the store", Text: r.Store})
 	}
 	if r.Failures > 0 {
-		add(step{Level: "warn", Title: "The handler failed", Text: plural(int(r.Failures), "attempt") + " in all"})
+		add(
+			step{
+				Level: "warn", Title: "The handler failed",
+				Text: plural(int(r.Failures), "attempt") + " in all",
+			},
+		)
 	}
 	if r.Takeovers > 0 {
-		add(step{Level: "warn", Title: "Taken over", Text: plural(int(r.Takeovers), "time") + ": its holder went silent, and another worker went on"})
+		add(
+			step{
+				Level: "warn",
+				Title: "Taken over",
+				Text: plural(
+					int(r.Takeovers), "time",
+				) + ": its holder went silent, and another worker went on",
+			},
+		)
 	}
 	if s, ok := stepOfState(r); ok {
 		add(s)
 	}
 	if p := r.Deferred; p != nil {
-		add(step{Level: map[bool]string{true: "bad", false: "warn"}[p.Blocked], Title: "Deferred in the order of its Kafka key", Text: p.text()})
+		add(
+			step{
+				Level: map[bool]string{true: "bad", false: "warn"}[p.Blocked],
+				Title: "Deferred in the order of its Kafka key", Text: p.text(),
+			},
+		)
 	}
 	if !r.Expires.IsZero() {
-		add(step{At: r.Expires, Level: "info", Title: "May be forgotten", Text: "a delivery after that is new", Future: r.Expires.After(now)})
+		add(
+			step{
+				At: r.Expires, Level: "info", Title: "May be forgotten",
+				Text: "a delivery after that is new", Future: r.Expires.After(now),
+			},
+		)
 	}
 	return steps
 }
@@ -190,15 +233,27 @@ func stepOfState(r *eventRecord) (step, bool) {
 	case r.State == dedup.Finished:
 		return step{At: r.Changed, Level: "ok", Title: "Handled", Text: how}, true
 	case r.Discarded():
-		return step{At: r.Changed, Level: "info", Title: "Given up by a person", Text: strings.TrimPrefix(r.Reason, dedup.ReasonDiscarded)}, true
+		return step{
+			At: r.Changed, Level: "info", Title: "Given up by a person",
+			Text: strings.TrimPrefix(r.Reason, dedup.ReasonDiscarded),
+		}, true
 	case r.State == dedup.GivenUp:
 		return step{At: r.Changed, Level: "bad", Title: "Given up", Text: r.Reason}, true
 	case r.State == dedup.Waiting:
-		return step{At: r.Changed, Level: "warn", Title: "Open for a later attempt", Text: fmt.Sprintf("generation %d, attempt %d", r.Position.Generation, r.Position.Retry)}, true
+		return step{
+			At: r.Changed, Level: "warn", Title: "Open for a later attempt",
+			Text: fmt.Sprintf("generation %d, attempt %d", r.Position.Generation, r.Position.Retry),
+		}, true
 	case r.State == dedup.Claimed && r.Lease > 0:
-		return step{At: r.Changed, Level: "info", Title: "Claimed", Text: "the lease lasts for " + span(r.Lease) + " more"}, true
+		return step{
+			At: r.Changed, Level: "info", Title: "Claimed",
+			Text: "the lease lasts for " + span(r.Lease) + " more",
+		}, true
 	case r.State == dedup.Claimed:
-		return step{At: r.Changed, Level: "warn", Title: "Claimed, and silent since", Text: "the lease ended " + span(r.Lease) + " ago"}, true
+		return step{
+			At: r.Changed, Level: "warn", Title: "Claimed, and silent since",
+			Text: "the lease ended " + span(r.Lease) + " ago",
+		}, true
 	case r.State == dedup.Released:
 		return step{At: r.Changed, Level: "warn", Title: "Given back", Text: r.Reason}, true
 	}
@@ -224,7 +279,7 @@ func (p *deferredEvent) text() string {
 	return s
 }
 
-// queueName says a queue's name as people know it: the Kafka key, of which the processor makes the name.
+// queueName returns the Kafka key of a queue. The processor makes the name from the key.
 func queueName(name string) string {
 	if key, ok := strings.CutPrefix(name, "k"); ok {
 		return fmt.Sprintf("key %q", key)
@@ -233,7 +288,10 @@ func queueName(name string) string {
 }
 
 func stepOfDeadLetter(l *deadLetterRow) step {
-	s := step{At: l.Failed, Level: "bad", Title: "Dead letter: " + string(l.Class), Text: l.Error, Link: deadLetterLink(l.deadLetterPlace)}
+	s := step{
+		At: l.Failed, Level: "bad", Title: "Dead letter: " + string(l.Class), Text: l.Error,
+		Link: deadLetterLink(l.deadLetterPlace),
+	}
 	if l.Attempts > 0 {
 		s.Text = plural(l.Attempts, "attempt") + ": " + s.Text
 	}
@@ -241,7 +299,10 @@ func stepOfDeadLetter(l *deadLetterRow) step {
 }
 
 func stepOfFailure(f failure) step {
-	s := step{At: f.At, Level: "warn", Title: fmt.Sprintf("Attempt %d failed in this process", f.Attempt), Text: f.Error}
+	s := step{
+		At: f.At, Level: "warn", Title: fmt.Sprintf("Attempt %d failed in this process", f.Attempt),
+		Text: f.Error,
+	}
 	switch {
 	case f.Topic != "":
 		s.Text += fmt.Sprintf(" (the next attempt comes from %s after %s)", f.Topic, span(f.Delay))
@@ -253,7 +314,10 @@ func stepOfFailure(f failure) step {
 
 // letterLink is the address of a dead letter, relative to all pages.
 func deadLetterLink(p deadLetterPlace) string {
-	return "dead-letter?" + url.Values{"topic": {p.Topic}, "partition": {strconv.Itoa(int(p.Partition))}, "offset": {strconv.FormatInt(p.Offset, 10)}}.Encode()
+	return "dead-letter?" + url.Values{
+		"topic": {p.Topic}, "partition": {strconv.Itoa(int(p.Partition))},
+		"offset": {strconv.FormatInt(p.Offset, 10)},
+	}.Encode()
 }
 
 func (e *eventView) adviceFor(r *eventRecord) (all []advice) {
@@ -267,18 +331,38 @@ func (e *eventView) adviceFor(r *eventRecord) (all []advice) {
 	switch {
 	case r.State == dedup.GivenUp && !r.Discarded():
 		for i := range e.DeadLetters.Value.DeadLetters {
-			if l := &e.DeadLetters.Value.DeadLetters[i]; l.Type == r.Key.Type && l.Tenant == r.Key.Tenant {
-				all = append(all, advice{Text: "Look at its dead letter, and plan a replay", Link: deadLetterLink(l.deadLetterPlace)})
+			if l := &e.DeadLetters.Value.DeadLetters[i]; l.Type == r.Key.Type &&
+				l.Tenant == r.Key.Tenant {
+				all = append(
+					all,
+					advice{
+						Text: "Look at its dead letter, and plan a replay",
+						Link: deadLetterLink(l.deadLetterPlace),
+					},
+				)
 				break
 			}
 		}
-		all = append(all, advice{Text: "Give it up for good, so that nothing waits for it", Command: cmd("skip")})
+		all = append(
+			all,
+			advice{Text: "Give it up for good, so that nothing waits for it", Command: cmd("skip")},
+		)
 	case r.State == dedup.Claimed && r.Lease <= 0, r.State == dedup.Released && r.Doubtful:
-		all = append(all,
-			advice{Text: "Find out whether the effect happened: the handler's own system knows by the idempotency key " + r.Key.UUID()},
-			advice{Text: "If it must not run again, give it up", Command: cmd("skip")})
+		all = append(
+			all,
+			advice{
+				Text: "Find out whether the effect happened: the handler's own system knows by the idempotency key " + r.Key.UUID(),
+			},
+			advice{Text: "If it must not run again, give it up", Command: cmd("skip")},
+		)
 	case r.State == dedup.Released:
-		all = append(all, advice{Text: "Its producer sends it again, or the group is rewound to its offset: what else is read again is known and skipped", Command: rewind(r.First)})
+		all = append(
+			all,
+			advice{
+				Text:    "Its producer sends it again, or the group is rewound to its offset: what else is read again is known and skipped",
+				Command: rewind(r.First),
+			},
+		)
 	}
 	return all
 }
@@ -287,12 +371,18 @@ func rewind(o dedup.Origin) string {
 	if o.Topic == "" || o.Time.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("idem rewind --topic %s --to %s", quoted(o.Topic), o.Time.UTC().Format(time.RFC3339))
+	return fmt.Sprintf(
+		"idem rewind --topic %s --to %s", quoted(o.Topic), o.Time.UTC().Format(time.RFC3339),
+	)
 }
 
-// quoted is a word for a POSIX shell. A person may copy it: it must not do anything but what it says.
+// quoted returns s as one word for a POSIX shell, because a person may copy the command.
 func quoted(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+=-") == "" && s[0] != '-' {
+	if s != "" &&
+		strings.Trim(
+			s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+=-",
+		) == "" &&
+		s[0] != '-' {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
@@ -305,14 +395,26 @@ func factsOf(r *eventRecord) []fact {
 	}
 	facts = append(facts, fact{"Store", r.Store})
 	if !r.NoRow {
-		facts = append(facts, fact{"Handler", map[bool]string{true: "transactional", false: "with claims"}[r.Tx]}, fact{"State", r.State.String()},
-			fact{"Claims", fmt.Sprintf("%d, %d failed, %d taken over", r.Fence, r.Failures, r.Takeovers)})
+		facts = append(
+			facts,
+			fact{"Handler", map[bool]string{true: "transactional", false: "with claims"}[r.Tx]},
+			fact{"State", r.State.String()},
+			fact{
+				"Claims",
+				fmt.Sprintf("%d, %d failed, %d taken over", r.Fence, r.Failures, r.Takeovers),
+			},
+		)
 		if r.Content != "" {
 			facts = append(facts, fact{"Content", r.Content})
 		}
 	}
 	if r.First.Topic != "" {
-		facts = append(facts, fact{"Origin", fmt.Sprintf("%s/%d/%d", r.First.Topic, r.First.Partition, r.First.Offset)})
+		facts = append(
+			facts,
+			fact{
+				"Origin", fmt.Sprintf("%s/%d/%d", r.First.Topic, r.First.Partition, r.First.Offset),
+			},
+		)
 	}
 	if !r.Expires.IsZero() {
 		facts = append(facts, fact{"Kept until", stamp(r.Expires)})

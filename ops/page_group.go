@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// partitionsView is the group, its members and its partitions.
+// partitionsView has the group, its members and its partitions.
 type partitionsView struct {
 	Group  part[groupState]
 	Topics []topicView
@@ -25,7 +25,7 @@ type topicView struct {
 	Rows  []partitionRow
 }
 
-// partitionRow is a partition, from what the brokers and this process say.
+// partitionRow is a partition, as known by the brokers and by this process.
 type partitionRow struct {
 	Partition int32
 	Kafka     *groupPartition // nil: the brokers were not asked
@@ -62,7 +62,9 @@ func (p *partitionsView) join(now time.Time, here []partitionState) {
 	retry := map[string]bool{}
 	for i := range p.Group.Value.Partitions {
 		k := &p.Group.Value.Partitions[i]
-		rows[where{k.Topic, k.Partition}] = &partitionRow{Partition: k.Partition, Kafka: k, Lag: k.Lag}
+		rows[where{k.Topic, k.Partition}] = &partitionRow{
+			Partition: k.Partition, Kafka: k, Lag: k.Lag,
+		}
 		retry[k.Topic] = k.Retry
 	}
 	for i := range here {
@@ -91,13 +93,15 @@ func (p *partitionsView) join(now time.Time, here []partitionState) {
 				t.Rows[i].Bar = int(max(1, 100*t.Rows[i].Lag/t.Most))
 			}
 		}
-		slices.SortFunc(t.Rows, func(a, b partitionRow) int { return cmp.Compare(a.Partition, b.Partition) })
+		slices.SortFunc(
+			t.Rows, func(a, b partitionRow) int { return cmp.Compare(a.Partition, b.Partition) },
+		)
 		p.Topics = append(p.Topics, *t)
 	}
 	slices.SortFunc(p.Topics, func(a, b topicView) int { return cmp.Compare(a.Topic, b.Topic) })
 }
 
-// silent is after how long without news from a partition of this process the page says so.
+// silent is the time without news from a partition of this process after which the page shows that.
 const silent = time.Minute
 
 func (r *partitionRow) judge(now time.Time) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// planView is a plan, and what came of it.
+// planView is a plan and its outcome.
 type planView struct {
 	Plan    replayPlan
 	Allowed bool
@@ -16,7 +16,7 @@ type planView struct {
 	Waits   time.Duration // until the plan expires
 }
 
-// makePlan asks the stores about dead letters and keeps what they say. Nothing is changed.
+// makePlan asks the stores about dead letters and keeps the answers. It changes nothing.
 func (h *Handler) makePlan(v *visit) error {
 	if h.src.deadLetters == nil {
 		return &pageError{404, "No dead letters", howKafka}
@@ -31,19 +31,28 @@ func (h *Handler) makePlan(v *visit) error {
 	if !h.may(v, planned(ActionPlan, "plan", "", topic, at)) {
 		return errNotAllowed
 	}
-	d := decisions{Again: v.r.PostForm.Get("again") != "", Forgotten: v.r.PostForm.Get("forgotten") != "", List: len(at) > 1}
-	p := ask(v, h, planLimit, func(ctx context.Context) (deadLetterPlan, error) { return h.src.deadLetters.plan(ctx, topic, at, d) })
+	d := decisions{
+		Again: v.r.PostForm.Get("again") != "", Forgotten: v.r.PostForm.Get("forgotten") != "",
+		List: len(at) > 1,
+	}
+	p := ask(
+		v, h, planLimit,
+		func(ctx context.Context) (deadLetterPlan, error) { return h.src.deadLetters.plan(ctx, topic, at, d) },
+	)
 	if p.Problem != "" {
 		return &pageError{503, "No plan could be made", p.Problem}
 	}
-	n := &replayPlan{Who: v.who, Topic: topic, Decisions: d, Rows: p.Value.Rows, Missing: p.Value.Missing}
+	n := &replayPlan{
+		Who: v.who, Topic: topic, Decisions: d, Rows: p.Value.Rows, Missing: p.Value.Missing,
+	}
 	if err := h.plans.add(h.now(), n); err != nil {
 		return planError(err)
 	}
 	return v.to("plan", url.Values{"id": {n.ID}})
 }
 
-// planLimit bounds the making of a plan, which reads a topic to see whether dead letters of one event differ.
+// planLimit limits the time for a plan, which reads a topic to compare the dead letters of one
+// event.
 const planLimit = 30 * time.Second
 
 // chosenLetters are those that were ticked, or all that were listed.
@@ -58,9 +67,17 @@ func chosenDeadLetters(v *visit) (topic string, at []deadLetterPlace, err error)
 	list = slices.Compact(list)
 	switch {
 	case len(list) == 0:
-		return "", nil, &pageError{400, "Nothing was chosen", "Go back and tick the dead letters that are to be replayed."}
+		return "", nil, &pageError{
+			400, "Nothing was chosen", "Go back and tick the dead letters that are to be replayed.",
+		}
 	case len(list) > maxPlanned:
-		return "", nil, &pageError{400, "Too many dead letters", "A plan has at most " + number(maxPlanned) + ". For more there is the command idem dlq replay."}
+		return "", nil, &pageError{
+			400,
+			"Too many dead letters",
+			"A plan has at most " + number(
+				maxPlanned,
+			) + ". For more there is the command idem dlq replay.",
+		}
 	}
 	for _, text := range list {
 		p, err := parsePlace(topic, text)
@@ -72,7 +89,8 @@ func chosenDeadLetters(v *visit) (topic string, at []deadLetterPlace, err error)
 	return topic, at, nil
 }
 
-// planRefused answers a request for a plan that cannot be had. A plan of another person is a refusal, which is logged and audited.
+// planRefused answers a request for an unavailable plan. A plan of another person is a refusal,
+// which is logged and audited.
 func (h *Handler) planRefused(v *visit, kind ActionKind, id string, err error) error {
 	if errors.Is(err, errPlanOthers) {
 		h.refused(v, Action{Kind: kind, Page: "plan", Plan: id}, err.Error())
@@ -83,13 +101,27 @@ func (h *Handler) planRefused(v *visit, kind ActionKind, id string, err error) e
 func planError(err error) error {
 	switch {
 	case errors.Is(err, errPlanOthers):
-		return &pageError{403, "Somebody else's plan", "Who makes a plan carries it out. Make one of your own."}
+		return &pageError{
+			403, "Somebody else's plan", "Who makes a plan carries it out. Make one of your own.",
+		}
 	case errors.Is(err, errOneAtATime):
 		return &pageError{409, "Not now", "Another replay is under way. Wait for its end."}
 	case errors.Is(err, errTooMany):
-		return &pageError{409, "Not now", "Too many plans are kept, or all of yours are being carried out. Plans are kept for " + span(planLife) + "."}
+		return &pageError{
+			409,
+			"Not now",
+			"Too many plans are kept, or all of yours are being carried out. Plans are kept for " + span(
+				planLife,
+			) + ".",
+		}
 	}
-	return &pageError{404, "This plan is not known any longer", "Plans are kept for " + span(planLife) + " by this process. Nothing was done now. Whether it was carried out before is in the log, and a new plan says which dead letters are still open."}
+	return &pageError{
+		404,
+		"This plan is not known any longer",
+		"Plans are kept for " + span(
+			planLife,
+		) + " by this process. Nothing was done now. Whether it was carried out before is in the log, and a new plan says which dead letters are still open.",
+	}
 }
 
 func (h *Handler) showPlan(v *visit) error {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// liveEvery is how often pages that move look for what is new.
+// liveEvery is the interval at which live pages refresh.
 const liveEvery = 2 * time.Second
 
 // startView is the first page: a question, and whether anything needs attention.
@@ -14,7 +14,7 @@ type startView struct {
 	Monitor *activityView // nil without one
 	Glance  []tile
 	Alerts  []alert
-	Unknown []string // what could not be looked at
+	Unknown []string // sources without an answer
 	Notices []notice
 	Types   bool
 }
@@ -75,11 +75,33 @@ func together(all ...func()) {
 
 func (h *Handler) glanceMonitor(s *startView, m *Monitor) {
 	a := s.Monitor
-	s.Glance = append(s.Glance,
-		tile{ID: "deliveries", Name: "Deliveries", Value: rate(a.Rate), Unit: "/s", Note: number(int64(a.Total[kindDelivery])) + " since " + span(time.Since(m.began)) + " ago", Link: "activity", Spark: a.SparkDeliveries},
-		tile{ID: "duplicates", Name: "Duplicates skipped", Value: number(int64(a.Total[kindDuplicate])), Note: percent(a.Total[kindDuplicate], a.Total[kindDelivery]) + " of deliveries", Link: "activity#duplicates", Spark: a.SparkDuplicates},
+	s.Glance = append(
+		s.Glance,
+		tile{
+			ID:    "deliveries",
+			Name:  "Deliveries",
+			Value: rate(a.Rate),
+			Unit:  "/s",
+			Note: number(
+				int64(a.Total[kindDelivery]),
+			) + " since " + span(
+				time.Since(m.began),
+			) + " ago",
+			Link:  "activity",
+			Spark: a.SparkDeliveries,
+		},
+		tile{
+			ID: "duplicates", Name: "Duplicates skipped",
+			Value: number(int64(a.Total[kindDuplicate])),
+			Note:  percent(a.Total[kindDuplicate], a.Total[kindDelivery]) + " of deliveries",
+			Link:  "activity#duplicates", Spark: a.SparkDuplicates,
+		},
 	)
-	failed := tile{ID: "failed", Name: "Failed runs", Value: number(int64(a.Recent[kindFailed])), Unit: "in 5 min", Note: plural(int(a.Recent[kindRetry]), "retry") + " followed", Link: "activity#failures", Level: "ok"}
+	failed := tile{
+		ID: "failed", Name: "Failed runs", Value: number(int64(a.Recent[kindFailed])),
+		Unit: "in 5 min", Note: plural(int(a.Recent[kindRetry]), "retry") + " followed",
+		Link: "activity#failures", Level: "ok",
+	}
 	if a.Recent[kindRetry] != 1 {
 		failed.Note = number(int64(a.Recent[kindRetry])) + " retries followed"
 	}
@@ -89,10 +111,22 @@ func (h *Handler) glanceMonitor(s *startView, m *Monitor) {
 	s.Glance = append(s.Glance, failed)
 	lag, assigned, stalled := m.parts.sum(h.cfg.Consumer.Group)
 	if stalled > 0 {
-		s.Alerts = append(s.Alerts, alert{"bad", plural(stalled, "partition") + " at rest", "There is something to do, and nothing moves.", "partitions", "See which"})
+		s.Alerts = append(
+			s.Alerts,
+			alert{
+				"bad", plural(stalled, "partition") + " at rest",
+				"There is something to do, and nothing moves.", "partitions", "See which",
+			},
+		)
 	}
 	if h.cells.group == nil {
-		s.Glance = append(s.Glance, tile{ID: "lag", Name: "Lag", Value: number(lag), Unit: "records", Note: plural(assigned, "partition") + " in this process", Link: "partitions"})
+		s.Glance = append(
+			s.Glance,
+			tile{
+				ID: "lag", Name: "Lag", Value: number(lag), Unit: "records",
+				Note: plural(assigned, "partition") + " in this process", Link: "partitions",
+			},
+		)
 	}
 }
 
@@ -108,14 +142,26 @@ func (s *startView) glanceGroup(p part[groupState]) {
 		return
 	}
 	g := &p.Value
-	t := tile{ID: "lag", Name: "Lag", Value: number(g.lag()), Unit: "records", Note: plural(len(g.Partitions), "partition") + ", " + plural(len(g.Members), "member"), Link: "partitions"}
+	t := tile{
+		ID: "lag", Name: "Lag", Value: number(g.lag()), Unit: "records",
+		Note: plural(len(g.Partitions), "partition") + ", " + plural(len(g.Members), "member"),
+		Link: "partitions",
+	}
 	s.Glance = append(s.Glance, t)
 	if len(g.Members) == 0 {
-		s.Alerts = append(s.Alerts, alert{"bad", "The group has no members", "Nobody consumes. Start a worker, or look at its log.", "partitions", "See the group"})
+		s.Alerts = append(
+			s.Alerts,
+			alert{
+				"bad", "The group has no members",
+				"Nobody consumes. Start a worker, or look at its log.", "partitions",
+				"See the group",
+			},
+		)
 	}
 }
 
-// letterWatch knows since when the dead-letter topics have not grown, as far as somebody has looked.
+// deadLetterWatch has the time since which the dead-letter topics have not grown, as far as the
+// page was open.
 type deadLetterWatch struct {
 	mu    sync.Mutex
 	known int64
@@ -133,12 +179,15 @@ func (w *deadLetterWatch) quiet(n int64, now time.Time) time.Duration {
 	return now.Sub(w.grew)
 }
 
-// calmLetters is how long no dead letter must come before those that are there do not ask for attention any longer: nobody can tell by the
-// topic which of them were replayed, and what is always amber is not looked at.
+// calmDeadLetters is the time without new dead letters after which old ones need no attention. The
+// topic does not show which of them were replayed, and a permanent warning is ignored.
 const calmDeadLetters = time.Hour
 
 func (s *startView) glanceDeadLetters(letters int64, topics int, quiet time.Duration) {
-	t := tile{ID: "dead-letters", Name: "Dead letters", Value: number(letters), Unit: "records", Note: "in " + plural(topics, "topic"), Link: "dead-letters", Level: "ok"}
+	t := tile{
+		ID: "dead-letters", Name: "Dead letters", Value: number(letters), Unit: "records",
+		Note: "in " + plural(topics, "topic"), Link: "dead-letters", Level: "ok",
+	}
 	if letters > 0 {
 		t.Level = "warn"
 		title := number(letters) + " records in dead-letter topics"
@@ -149,7 +198,14 @@ func (s *startView) glanceDeadLetters(letters int64, topics int, quiet time.Dura
 			t.Level, t.Note = "", "none new for "+span(quiet)
 			title += ", none new for " + span(quiet)
 		}
-		s.Alerts = append(s.Alerts, alert{cmp.Or(t.Level, "info"), title, "Dead letters stay there when they were replayed, until they are purged: a plan says which are still open.", "dead-letters", "Look at them"})
+		s.Alerts = append(
+			s.Alerts,
+			alert{
+				cmp.Or(t.Level, "info"), title,
+				"Dead letters stay there when they were replayed, until they are purged: a plan says which are still open.",
+				"dead-letters", "Look at them",
+			},
+		)
 	}
 	s.Glance = append(s.Glance, t)
 }
@@ -183,10 +239,20 @@ func (s *startView) glanceClaims(p part[[]storeClaims]) {
 	if cannot == len(p.Value) {
 		return
 	}
-	t := tile{ID: "stuck", Name: "Stuck claims", Value: number(int64(n)), Link: "claims", Level: "ok", Note: "none: every lease is alive"}
+	t := tile{
+		ID: "stuck", Name: "Stuck claims", Value: number(int64(n)), Link: "claims", Level: "ok",
+		Note: "none: every lease is alive",
+	}
 	if n > 0 {
 		t.Level, t.Note = "warn", "their lease is over"
-		s.Alerts = append(s.Alerts, alert{"warn", plural(n, "claim") + " without a living holder", "The next delivery of each takes it over. If none comes, somebody must send it again.", "claims", "See which"})
+		s.Alerts = append(
+			s.Alerts,
+			alert{
+				"warn", plural(n, "claim") + " without a living holder",
+				"The next delivery of each takes it over. If none comes, somebody must send it again.",
+				"claims", "See which",
+			},
+		)
 	}
 	s.Glance = append(s.Glance, t)
 }
@@ -197,10 +263,20 @@ func (s *startView) glanceDeferred(p part[deferredState]) {
 		return
 	}
 	events, blocked := p.Value.sums()
-	t := tile{ID: "deferred", Name: "Deferred events", Value: number(int64(events)), Note: "in " + plural(len(p.Value.Queues), "queue"), Link: "deferred"}
+	t := tile{
+		ID: "deferred", Name: "Deferred events", Value: number(int64(events)),
+		Note: "in " + plural(len(p.Value.Queues), "queue"), Link: "deferred",
+	}
 	if blocked > 0 {
 		t.Level = "warn"
-		s.Alerts = append(s.Alerts, alert{"warn", plural(blocked, "key") + " blocked", "The first event of each was given up, and those behind it wait for a person.", "deferred", "See which"})
+		s.Alerts = append(
+			s.Alerts,
+			alert{
+				"warn", plural(blocked, "key") + " blocked",
+				"The first event of each was given up, and those behind it wait for a person.",
+				"deferred", "See which",
+			},
+		)
 	}
 	s.Glance = append(s.Glance, t)
 }
@@ -221,13 +297,27 @@ func (s *startView) glanceOutbox(p part[outboxState]) {
 		return
 	}
 	o := &p.Value
-	t := tile{ID: "outbox", Name: "Outbox", Value: number(o.Waiting), Unit: "waiting", Link: "outbox", Level: "ok", Note: "nothing waits"}
+	t := tile{
+		ID: "outbox", Name: "Outbox", Value: number(o.Waiting), Unit: "waiting", Link: "outbox",
+		Level: "ok", Note: "nothing waits",
+	}
 	if o.Waiting > 0 {
 		t.Note = "the oldest for " + span(o.Oldest)
 	}
 	if o.Backlog.Parked > 0 {
 		t.Level = "warn"
-		s.Alerts = append(s.Alerts, alert{"warn", plural(int(o.Backlog.Parked), "outbox row") + " parked", "They will never be published as they are; " + number(o.Blocked) + " wait behind them.", "outbox", "See which"})
+		s.Alerts = append(
+			s.Alerts,
+			alert{
+				"warn",
+				plural(int(o.Backlog.Parked), "outbox row") + " parked",
+				"They will never be published as they are; " + number(
+					o.Blocked,
+				) + " wait behind them.",
+				"outbox",
+				"See which",
+			},
+		)
 	}
 	s.Glance = append(s.Glance, t)
 }

@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// This file shows bytes that others wrote. They are never interpreted: JSON is indented and not decoded, and what is no text is
-// shown as hexadecimal.
+// This file shows foreign bytes without interpreting them: JSON is indented and not decoded, and
+// bytes that are no text are shown as hexadecimal.
 
-// The bounds of what is shown of a value.
+// The limits of a shown value.
 const (
 	shownText = 64 << 10
 	shownHex  = 4 << 10
@@ -28,7 +28,7 @@ type shownBytes struct {
 	Cut  bool // there is more
 }
 
-// showBytes chooses how to show b, or does as it is told: json, text or hex.
+// showBytes shows b in the given form: json, text or hex. Without a form it chooses one.
 func showBytes(b []byte, as string) shownBytes {
 	s := shownBytes{Size: len(b)}
 	switch {
@@ -81,8 +81,8 @@ func (s *shownBytes) indent(b []byte) bool {
 	return true
 }
 
-// widens reports whether b, which need not be JSON, may be longer than limit when it is indented: each level indents all of its lines, so
-// that 60 KB that are nested deeply enough become gigabytes. It may not be tried.
+// widens reports whether b may be longer than limit when indented. Each level of nesting indents
+// all of its lines, so 60 KB can become gigabytes. b need not be JSON.
 func widens(b []byte, limit int) bool {
 	n, depth, inString := len(b), 0, false
 	for i := 0; i < len(b) && n <= limit; i++ {
@@ -107,8 +107,8 @@ func widens(b []byte, limit int) bool {
 	return n > limit
 }
 
-// visible replaces characters that do not show, or that change the direction of what follows, by their numbers: a text must not
-// look like another one.
+// visible replaces invisible characters, and those that change the direction of text, by their
+// numbers. A text must not look like another one.
 func visible(s string) string {
 	if strings.IndexFunc(s, hidden) < 0 {
 		return s

@@ -13,7 +13,7 @@ const (
 	maxAskingOf = 8 // that run or wait, of one person
 )
 
-// places gives searches the right to run, and leaves some to others whatever one person asks for.
+// places limits searches, in all and per person.
 type places struct {
 	free chan struct{} // full: as many run as may
 
@@ -32,7 +32,9 @@ func newPlaces() *places {
 }
 
 // enter waits for a place until limit is over, ctx ends or the page is closed. leave gives it back.
-func (p *places) enter(ctx, page context.Context, who string, limit time.Duration) (leave func(), err error) {
+func (p *places) enter(
+	ctx, page context.Context, who string, limit time.Duration,
+) (leave func(), err error) {
 	mine, err := p.ask(who)
 	if err != nil {
 		return nil, err

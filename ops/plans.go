@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The bounds of plans. A plan is kept so that a replay does what somebody saw, and nothing else.
+// The limits of plans. A replay carries out exactly a kept plan that a person has seen.
 const (
 	maxPlans   = 256
 	maxPlansOf = 8   // of one person: the oldest makes room
@@ -25,7 +25,7 @@ const (
 	planDone    planState = "done"
 )
 
-// replayPlan is what somebody wants to replay.
+// replayPlan is a plan of a person.
 type replayPlan struct {
 	ID        string
 	Who       string
@@ -43,7 +43,7 @@ type replayPlan struct {
 	Results      []rowResult // of the rows that were to be replayed, as far as they are known
 }
 
-// rowResult is what became of a dead letter.
+// rowResult is the outcome of a dead letter.
 type rowResult struct {
 	deadLetterRow
 	Outcome string // replayed, skipped or failed
@@ -70,7 +70,8 @@ func (p *replayPlan) Replayed() (n int) {
 	return n
 }
 
-// Level says how it came out, or that it has not yet. What was left alone needs a look: it is no success.
+// Level is the level of the outcome. Dead letters that were left alone need a look and are no
+// success.
 func (p *replayPlan) Level() string {
 	switch {
 	case p.State != planDone:
@@ -100,8 +101,8 @@ type plans struct {
 
 func newPlans() *plans { return &plans{all: make(map[string]*replayPlan)} }
 
-// add keeps a plan under an id that cannot be guessed. A person who has many makes room with the oldest that is not carried out; the plans of
-// others stay.
+// add keeps a plan under a random id. If the person has many plans, the oldest one that is not
+// running makes room. The plans of others stay.
 func (p *plans) add(now time.Time, n *replayPlan) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,12 +133,14 @@ func (p *plans) count(who string) (n int) {
 	return n
 }
 
-// makeRoom forgets the oldest plan of who that was carried out, or else the oldest that was not.
+// makeRoom forgets the oldest finished plan of a person, or else the oldest plan that is not
+// running.
 func (p *plans) makeRoom(who string) bool {
 	for _, state := range []planState{planDone, planMade} {
 		var oldest *replayPlan
 		for _, one := range p.all {
-			if one.Who == who && one.State == state && (oldest == nil || one.Made.Before(oldest.Made)) {
+			if one.Who == who && one.State == state &&
+				(oldest == nil || one.Made.Before(oldest.Made)) {
 				oldest = one
 			}
 		}
@@ -149,7 +152,7 @@ func (p *plans) makeRoom(who string) bool {
 	return false
 }
 
-// find returns a copy of a plan of who.
+// find returns a copy of a plan of the person.
 func (p *plans) find(now time.Time, id, who string) (replayPlan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,7 +177,7 @@ func (p *plans) get(now time.Time, id, who string) (*replayPlan, error) {
 	return one, nil
 }
 
-// begin marks a plan as being carried out: once, whoever asks at the same time. One is carried out at a time.
+// begin marks a plan as running, once. One plan runs at a time.
 func (p *plans) begin(now time.Time, id, who string) (replayPlan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +199,7 @@ func (p *plans) begin(now time.Time, id, who string) (replayPlan, error) {
 	return *one, nil
 }
 
-// note adds what became of a dead letter.
+// note adds the outcome of a dead letter.
 func (p *plans) note(id string, r rowResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,7 +208,8 @@ func (p *plans) note(id string, r rowResult) {
 	}
 }
 
-// end says how it came out. The plan is remembered for as long again, so that a second confirmation can be told so.
+// end sets the outcome. The plan is kept for the same time again, for the answer to a second
+// confirmation.
 func (p *plans) end(now time.Time, id, outcome, problem string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

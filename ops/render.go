@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// frame is what is around the content of every page.
+// frame is the part of a page around the content.
 type frame struct {
 	Page, Title string
 	Name        string // Config.Title
@@ -21,7 +21,7 @@ type frame struct {
 	Assets      assetNames
 	Nav         []navItem
 	Now         time.Time
-	Live        int // seconds between looks for what is new; 0: the page does not move
+	Live        int // seconds between refreshes; 0: not live
 	Content     any
 }
 
@@ -32,12 +32,19 @@ type navItem struct {
 
 // pageNames are the pages in the order of the navigation.
 var pageNames = []navItem{
-	{Name: ".", Text: "Look up"}, {Name: "activity", Text: "Activity"}, {Name: "partitions", Text: "Partitions"}, {Name: "claims", Text: "Claims"},
-	{Name: "deferred", Text: "Deferred"}, {Name: "dead-letters", Text: "Dead letters"}, {Name: "outbox", Text: "Outbox"}, {Name: "doctor", Text: "Doctor"},
+	{
+		Name: ".", Text: "Look up",
+	}, {Name: "activity", Text: "Activity"}, {Name: "partitions", Text: "Partitions"}, {Name: "claims", Text: "Claims"},
+	{
+		Name: "deferred", Text: "Deferred",
+	}, {Name: "dead-letters", Text: "Dead letters"}, {Name: "outbox", Text: "Outbox"}, {Name: "doctor", Text: "Doctor"},
 }
 
-// belongs says under which entry of the navigation a page is.
-var belongs = map[string]string{"start": ".", "event": ".", "dead-letter": "dead-letters", "plan": "dead-letters"}
+// belongs maps a page to its entry in the navigation.
+var belongs = map[string]string{
+	"start": ".", "event": ".", "dead-letter": "dead-letters",
+	"plan": "dead-letters",
+}
 
 func (h *Handler) frame(v *visit, name, title string, live time.Duration, content any) frame {
 	f := frame{

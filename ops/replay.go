@@ -19,13 +19,20 @@ const (
 	outcomeInterrupted = "interrupted"
 )
 
-// replayPatience is how long the answer waits for the end of a replay, so that most are shown whole at once.
+// replayPatience is how long the answer waits for the end of a replay. Most replays end within that
+// time.
 const replayPatience = 3 * time.Second
 
 func (h *Handler) replay(v *visit) error {
 	if !h.cfg.AllowReplay {
-		h.refused(v, Action{Kind: ActionReplay, Page: "replay", Plan: clipped(v.r.PostForm.Get("id"))}, "ops.Config.AllowReplay is not set")
-		return &pageError{403, "Read-only", "Nobody may replay dead letters here: the program has not set ops.Config.AllowReplay."}
+		h.refused(
+			v, Action{Kind: ActionReplay, Page: "replay", Plan: clipped(v.r.PostForm.Get("id"))},
+			"ops.Config.AllowReplay is not set",
+		)
+		return &pageError{
+			403, "Read-only",
+			"Nobody may replay dead letters here: the program has not set ops.Config.AllowReplay.",
+		}
 	}
 	if h.src.deadLetters == nil {
 		return &pageError{404, "No dead letters", howKafka}
@@ -50,15 +57,15 @@ func (h *Handler) replay(v *visit) error {
 		return h.planRefused(v, ActionReplay, id, err)
 	}
 	done := make(chan struct{})
-	h.work.Go(func() { // who has asked may go: what was begun ends
+	h.work.Go(func() { // the replay goes on without the request
 		defer close(done)
 		h.carryOut(&p)
 	})
-	_ = wait(v.context(), done, replayPatience) // the page says how far it is
+	_ = wait(v.context(), done, replayPatience) // the page shows the progress
 	return v.to("plan", query)
 }
 
-// mayReplay asks whether somebody may replay the dead letters of a plan.
+// mayReplay asks whether the person may replay the dead letters of a plan.
 func (h *Handler) mayReplay(v *visit, id string) error {
 	p, err := h.plans.find(h.now(), id, v.who)
 	if err != nil {
@@ -75,7 +82,7 @@ func (h *Handler) mayReplay(v *visit, id string) error {
 	return nil
 }
 
-// carryOut replays what was planned and nothing else: dead letters that are not what they were any longer are left alone.
+// carryOut replays the dead letters of a plan. Dead letters that have changed since are left alone.
 func (h *Handler) carryOut(p *replayPlan) {
 	ctx := h.ctx
 	wanted := p.Wanted()
@@ -115,7 +122,9 @@ func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []deadLe
 			continue
 		}
 		delete(planned, now.deadLetterPlace)
-		if now.ID == before.ID && now.Type == before.Type && now.Tenant == before.Tenant && now.Failed.Equal(before.Failed) && now.Replays() {
+		if now.ID == before.ID && now.Type == before.Type && now.Tenant == before.Tenant &&
+			now.Failed.Equal(before.Failed) &&
+			now.Replays() {
 			same = append(same, now.deadLetterPlace)
 			continue
 		}
@@ -128,25 +137,35 @@ func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []deadLe
 		return nil
 	}
 	_, err = shielded(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, h.src.deadLetters.replay(ctx, p.Topic, same, p.Decisions, func(row deadLetterRow, replayed bool, err error) {
-			switch {
-			case err != nil:
-				h.tell(ctx, p, &row, outcomeFailed, problemText(err))
-			case replayed:
-				h.tell(ctx, p, &row, outcomeReplayed, row.Action)
-			default:
-				h.tell(ctx, p, &row, outcomeSkipped, row.Verdict)
-			}
-		})
+		return struct{}{}, h.src.deadLetters.replay(
+			ctx,
+			p.Topic,
+			same,
+			p.Decisions,
+			func(row deadLetterRow, replayed bool, err error) {
+				switch {
+				case err != nil:
+					h.tell(ctx, p, &row, outcomeFailed, problemText(err))
+				case replayed:
+					h.tell(ctx, p, &row, outcomeReplayed, row.Action)
+				default:
+					h.tell(ctx, p, &row, outcomeSkipped, row.Verdict)
+				}
+			},
+		)
 	})
 	return err
 }
 
-// tell says what became of a dead letter.
-func (h *Handler) tell(ctx context.Context, p *replayPlan, row *deadLetterRow, outcome, detail string) {
+// tell notes and audits the outcome of a dead letter.
+func (h *Handler) tell(
+	ctx context.Context, p *replayPlan, row *deadLetterRow, outcome, detail string,
+) {
 	if row.Note != "" && outcome != outcomeReplayed {
 		detail += ": " + row.Note
 	}
-	h.plans.note(p.ID, rowResult{deadLetterRow: *row, Outcome: outcome, Detail: clip(detail, maxErrorText)})
+	h.plans.note(
+		p.ID, rowResult{deadLetterRow: *row, Outcome: outcome, Detail: clip(detail, maxErrorText)},
+	)
 	h.auditReplay(ctx, p, row, outcome, detail)
 }

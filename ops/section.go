@@ -10,13 +10,14 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// This file keeps sources at arm's length: what fails or hangs costs its own section of a page, for a bounded time.
+// This file isolates sources: a failure or a hanging source costs its own section of a page, for a
+// bounded time.
 
-// part is what a section shows: a value, or why there is none.
+// part is the content of a section: a value, or the reason why there is none.
 type part[T any] struct {
 	Value   T
-	Problem string    // why there is none
-	Missing string    // what to configure to have one
+	Problem string    // reason for a missing value
+	Missing string    // the setting that is needed
 	At      time.Time // when it was asked for
 }
 
@@ -32,7 +33,7 @@ func (e timeoutError) Error() string {
 	return fmt.Sprintf("no whole answer within %s", time.Duration(e))
 }
 
-// errBusy says that as much is under way as there may be.
+// errBusy means that too many searches run.
 var errBusy = errors.New("too many searches are under way, try again in a moment")
 
 var errNoAnswer = errors.New("no answer in time")
@@ -52,7 +53,7 @@ func (r result[T]) part() part[T] {
 	return p
 }
 
-// problemText is what a page says of an error: escaped like all else, and of a bounded length.
+// problemText returns the text of an error for a page, of bounded length. Templates escape it.
 func problemText(err error) string {
 	if errors.Is(err, context.Canceled) {
 		return "the page is being closed"
@@ -60,13 +61,14 @@ func problemText(err error) string {
 	return clip(idem.ErrorText(err), 500) // it quotes no data and no passwords (G-04)
 }
 
-// cell asks a source that is the same for everybody: at most once at a time and once in a while, whoever looks.
+// cell asks a source that is equal for all persons: never concurrently, and at most once in an
+// interval.
 type cell[T any] struct {
 	h     *Handler
 	keep  time.Duration // how long an answer is good enough
-	limit time.Duration // of one call, if the source obeys its context
-	// sparing: an answer that took long to find is good for sixty times as long, and the lack of one for six times, so that the page
-	// is never a load of its own.
+	limit time.Duration // of one call, if the source obeys the context
+	// sparing: an answer is valid for sixty times the duration of the call, and a failure for six
+	// times. So the page is never a load of its own.
 	sparing bool
 	fetch   func(context.Context) (T, error)
 
@@ -76,8 +78,8 @@ type cell[T any] struct {
 	since   time.Time     // when that, or the last one, began
 }
 
-// get returns an answer that is not older than c.keep, or a problem when c.h.cfg.Timeout is over. The call goes on then: whoever asks
-// next has its answer, and there is never a second one beside it.
+// get returns an answer that is at most c.keep old, or a problem after c.h.cfg.Timeout. The call
+// then goes on for the next visitor, and there is never a second one.
 func (c *cell[T]) get(ctx context.Context) part[T] {
 	c.mu.Lock()
 	if !c.last.at.IsZero() && c.h.now().Sub(c.last.at) < c.goodFor() && c.running == nil {
@@ -92,7 +94,9 @@ func (c *cell[T]) get(ctx context.Context) part[T] {
 		c.running, c.since = make(chan struct{}), c.h.now()
 		c.h.work.Go(c.call)
 	}
-	running, left := c.running, c.h.cfg.Timeout-c.h.now().Sub(c.since) // who hangs is waited for once
+	running, left := c.running, c.h.cfg.Timeout-c.h.now().
+		Sub(c.since)
+		// a hanging call is waited for once
 	c.mu.Unlock()
 	if err := wait(ctx, running, left); err != nil {
 		return part[T]{Problem: problemText(err), At: c.h.now()}
@@ -107,7 +111,7 @@ func (c *cell[T]) goodFor() time.Duration {
 		return c.keep
 	}
 	took := c.last.at.Sub(c.since)
-	if c.last.err != nil { // such as an outage, of which nobody wants to read when it is over
+	if c.last.err != nil { // an outage that may be over
 		return max(c.keep, 6*took)
 	}
 	return max(c.keep, 60*took)
@@ -124,9 +128,11 @@ func (c *cell[T]) call() {
 	c.running = nil
 }
 
-// ask asks a source something of one person's. It takes one of the places, and is waited for no longer than limit; a source
-// that obeys its context has ended by then, with what it has found so far.
-func ask[T any](v *visit, h *Handler, limit time.Duration, fetch func(context.Context) (T, error)) part[T] {
+// ask asks a source for one person. It takes a place and waits for at most limit. A source that
+// obeys the context has returned by then, with partial results.
+func ask[T any](
+	v *visit, h *Handler, limit time.Duration, fetch func(context.Context) (T, error),
+) part[T] {
 	if h.ctx.Err() != nil {
 		return part[T]{Problem: problemText(errClosed), At: h.now()}
 	}
@@ -155,7 +161,7 @@ func ask[T any](v *visit, h *Handler, limit time.Duration, fetch func(context.Co
 	return r.part()
 }
 
-// graceOfAsk lets a source that was cut off say how far it came.
+// graceOfAsk lets a cancelled source return its partial results.
 const graceOfAsk = 250 * time.Millisecond
 
 // wait waits for done.
@@ -173,7 +179,9 @@ func wait(ctx context.Context, done <-chan struct{}, limit time.Duration) error 
 }
 
 // shielded keeps a source that panics from taking the program along.
-func shielded[T any](ctx context.Context, fetch func(context.Context) (T, error)) (value T, err error) {
+func shielded[T any](
+	ctx context.Context, fetch func(context.Context) (T, error),
+) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)

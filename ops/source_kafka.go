@@ -20,10 +20,11 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// kafkaSource is the page's way to Kafka: a client that was given, or one of its own, which is opened when it is first needed.
+// kafkaSource is the access to Kafka: a given client, or an own one that is opened at the first
+// use.
 type kafkaSource struct {
 	cfg    Config
-	slot   chan struct{} // whoever is in it may look at what follows
+	slot   chan struct{} // guards the following fields
 	client sarama.Client
 	own    bool
 	reader *groups.Reader
@@ -36,13 +37,14 @@ func newKafkaSource(cfg Config) *kafkaSource {
 
 var errClosed = errors.New("the page was closed")
 
-// The patience of the page's own client with brokers: whoever looks at a page does not wait for longer.
+// The timeouts of the page's own client, which limit the wait of a person.
 const (
 	ownDial = 3 * time.Second
 	ownRead = 10 * time.Second
 )
 
-// get returns the client. Opening one cannot be interrupted: it ends with the time-outs of the client.
+// get returns the client. Opening a client cannot be interrupted, and ends with the timeouts of the
+// client.
 func (k *kafkaSource) get(ctx context.Context) (sarama.Client, *groups.Reader, error) {
 	select {
 	case k.slot <- struct{}{}:
@@ -72,12 +74,14 @@ func openClient(cfg consumer.Config) (sarama.Client, error) {
 		return nil, err
 	}
 	sc.ClientID += "-ops"
-	sc.Net.DialTimeout, sc.Net.ReadTimeout = min(sc.Net.DialTimeout, ownDial), min(sc.Net.ReadTimeout, ownRead)
+	sc.Net.DialTimeout, sc.Net.ReadTimeout = min(sc.Net.DialTimeout, ownDial), min(
+		sc.Net.ReadTimeout, ownRead,
+	)
 	sc.Metadata.Retry.Max = min(sc.Metadata.Retry.Max, 1)
 	return sarama.NewClient(cfg.Brokers, sc)
 }
 
-// close ends what goes on and closes the client if it is the page's own.
+// close ends the running work, and closes the client if the page has opened it.
 func (k *kafkaSource) close() error {
 	k.slot <- struct{}{}
 	defer func() { <-k.slot }()
@@ -103,15 +107,23 @@ func (g *groupSource) read(ctx context.Context) (s groupState, err error) {
 		return s, err
 	}
 	c := &g.cfg.Consumer
-	state, err := reader.Lag(ctx, groups.Query{Group: c.Group, Topics: c.Topics, DeadLetterTopic: c.DeadLetterTopic})
+	state, err := reader.Lag(
+		ctx, groups.Query{Group: c.Group, Topics: c.Topics, DeadLetterTopic: c.DeadLetterTopic},
+	)
 	if err != nil {
 		return s, err
 	}
 	if state.MembersErr != nil {
-		s.Notes = append(s.Notes, "The members are not known: "+clip(idem.ErrorText(state.MembersErr), maxErrorText))
+		s.Notes = append(
+			s.Notes,
+			"The members are not known: "+clip(idem.ErrorText(state.MembersErr), maxErrorText),
+		)
 	}
 	for _, topic := range state.Missing {
-		s.Notes = append(s.Notes, "There is no topic "+topic+", on which the group has offsets or which it is to read.")
+		s.Notes = append(
+			s.Notes,
+			"There is no topic "+topic+", on which the group has offsets or which it is to read.",
+		)
 	}
 	for _, m := range state.Members {
 		s.Members = append(s.Members, memberOf(m))
@@ -134,7 +146,9 @@ func (g *groupSource) read(ctx context.Context) (s groupState, err error) {
 func memberOf(m groups.Member) groupMember {
 	one := groupMember{Client: m.Client, Instance: m.Instance}
 	for _, topic := range slices.Sorted(maps.Keys(m.Assigned)) {
-		one.Assigned = append(one.Assigned, memberTopic{topic, slices.Sorted(slices.Values(m.Assigned[topic]))})
+		one.Assigned = append(
+			one.Assigned, memberTopic{topic, slices.Sorted(slices.Values(m.Assigned[topic]))},
+		)
 	}
 	return one
 }
@@ -157,7 +171,7 @@ type deadLetterSource struct {
 	cfg    Config
 }
 
-// topics are those that have the group's default names, and those that the configuration names, if they exist.
+// topics returns the existing topics with default names, and those of the configuration.
 func (l *deadLetterSource) topics(ctx context.Context) ([]string, error) {
 	client, _, err := l.kafka.get(ctx)
 	if err != nil {
@@ -173,7 +187,8 @@ func (l *deadLetterSource) topics(ctx context.Context) ([]string, error) {
 	}
 	there, err := kafkalog.Topics(client)
 	for _, source := range c.Topics {
-		if topic := c.DeadLetterTopic(source); slices.Contains(there, topic) && !slices.Contains(found, topic) {
+		if topic := c.DeadLetterTopic(source); slices.Contains(there, topic) &&
+			!slices.Contains(found, topic) {
 			found = append(found, topic)
 		}
 	}
@@ -181,7 +196,7 @@ func (l *deadLetterSource) topics(ctx context.Context) ([]string, error) {
 	return found, err
 }
 
-// source is the topic that the records of dead letters in a dead-letter topic must come from, empty if any may.
+// source returns the topic of the original records of a dead-letter topic. Empty: any topic.
 func (l *deadLetterSource) source(topic string) string {
 	c := &l.cfg.Consumer
 	name := c.DeadLetterTopic
@@ -198,25 +213,33 @@ func (l *deadLetterSource) source(topic string) string {
 		}
 		source = t
 	}
-	if t, ok := strings.CutSuffix(topic, deadletter.Topic(c.Group)("")); ok && source == "" && t != "" {
+	if t, ok := strings.CutSuffix(topic, deadletter.Topic(c.Group)("")); ok && source == "" &&
+		t != "" {
 		return t
 	}
 	return source
 }
 
-func (l *deadLetterSource) open(ctx context.Context, topic, scope string, ask bool) (*deadletters.Queue, error) {
+func (l *deadLetterSource) open(
+	ctx context.Context, topic, scope string, ask bool,
+) (*deadletters.Queue, error) {
 	client, _, err := l.kafka.get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	cfg := deadletters.Config{Client: client, Topic: topic, Source: l.source(topic), Group: l.cfg.Consumer.Group, Scope: scope}
+	cfg := deadletters.Config{
+		Client: client, Topic: topic, Source: l.source(topic), Group: l.cfg.Consumer.Group,
+		Scope: scope,
+	}
 	if ask {
 		cfg.Stores = l.stores
 	}
 	return deadletters.Open(cfg)
 }
 
-func (l *deadLetterSource) newest(ctx context.Context, f deadLetterFilter, limit int) (p deadLetterPage, err error) {
+func (l *deadLetterSource) newest(
+	ctx context.Context, f deadLetterFilter, limit int,
+) (p deadLetterPage, err error) {
 	q, err := l.open(ctx, f.Topic, "", false)
 	if err != nil {
 		return p, err
@@ -237,17 +260,25 @@ func (l *deadLetterSource) newest(ctx context.Context, f deadLetterFilter, limit
 }
 
 func rowOf(r *deadletters.Row) deadLetterRow {
-	at, _ := deadletters.ParsePlace(r.Record) // it wrote it itself
-	// Whoever may write to the topic may write headers of a megabyte each, and a list has many rows.
+	at, _ := deadletters.ParsePlace(r.Record) // written by the same package
+	// A header may have a megabyte, and a list has many rows.
 	short := func(s string) string { return strings.Clone(clip(s, maxField)) }
 	return deadLetterRow{
-		deadLetterPlace: deadLetterPlace{r.Topic, at.Partition, at.Offset}, Failed: r.Failed, Class: idem.Class(short(string(r.Class))), Tenant: short(r.Tenant),
-		Scope: short(r.Scope), Type: short(r.Type), ID: short(r.ID), Origin: r.Origin, Attempts: r.Attempts, Generation: r.Generation,
-		Error: short(strings.TrimPrefix(r.Error, string(r.Class)+": ")), Omitted: r.Omitted, Problem: short(r.Problem), Verdict: string(r.Verdict), Action: r.Action, Note: short(r.Note),
+		deadLetterPlace: deadLetterPlace{
+			r.Topic, at.Partition, at.Offset,
+		}, Failed: r.Failed, Class: idem.Class(short(string(r.Class))), Tenant: short(r.Tenant),
+		Scope: short(
+			r.Scope,
+		), Type: short(r.Type), ID: short(r.ID), Origin: r.Origin, Attempts: r.Attempts, Generation: r.Generation,
+		Error: short(
+			strings.TrimPrefix(r.Error, string(r.Class)+": "),
+		), Omitted: r.Omitted, Problem: short(r.Problem), Verdict: string(r.Verdict), Action: r.Action, Note: short(r.Note),
 	}
 }
 
-func (l *deadLetterSource) get(ctx context.Context, at deadLetterPlace) (d deadLetterDetail, err error) {
+func (l *deadLetterSource) get(
+	ctx context.Context, at deadLetterPlace,
+) (d deadLetterDetail, err error) {
 	q, err := l.open(ctx, at.Topic, "", false)
 	if err != nil {
 		return d, err
@@ -257,7 +288,10 @@ func (l *deadLetterSource) get(ctx context.Context, at deadLetterPlace) (d deadL
 		return d, err
 	}
 	row := found.Row()
-	d = deadLetterDetail{deadLetterRow: rowOf(&row), Key: found.Record.Key, Value: found.Record.Value, Headers: found.Record.Headers}
+	d = deadLetterDetail{
+		deadLetterRow: rowOf(&row), Key: found.Record.Key, Value: found.Record.Value,
+		Headers: found.Record.Headers,
+	}
 	if found.DeadLetter != nil {
 		d.First = found.DeadLetter.FirstFailure
 	}
@@ -273,10 +307,14 @@ func chosen(at []deadLetterPlace, list bool) deadletters.Filter {
 	return f
 }
 
-// plan asks for one scope after the other: a dead letter is judged in that of its event.
-func (l *deadLetterSource) plan(ctx context.Context, topic string, at []deadLetterPlace, d decisions) (all deadLetterPlan, err error) {
+// plan asks for one scope after the other: a dead letter is judged in that of the event.
+func (l *deadLetterSource) plan(
+	ctx context.Context, topic string, at []deadLetterPlace, d decisions,
+) (all deadLetterPlan, err error) {
 	if len(l.stores) == 0 {
-		return all, errors.New("the page knows no store that could be asked: give ops.Config.Consumer.Store")
+		return all, errors.New(
+			"the page knows no store that could be asked: give ops.Config.Consumer.Store",
+		)
 	}
 	byScope, err := l.byScope(ctx, topic, at)
 	if err != nil {
@@ -287,7 +325,10 @@ func (l *deadLetterSource) plan(ctx context.Context, topic string, at []deadLett
 		if err != nil {
 			return all, err
 		}
-		p, err := q.Plan(ctx, chosen(byScope[scope], d.List), deadletters.Decisions{Again: d.Again, Forgotten: d.Forgotten}, 0)
+		p, err := q.Plan(
+			ctx, chosen(byScope[scope], d.List),
+			deadletters.Decisions{Again: d.Again, Forgotten: d.Forgotten}, 0,
+		)
 		if err != nil {
 			return all, err
 		}
@@ -304,9 +345,11 @@ func (l *deadLetterSource) plan(ctx context.Context, topic string, at []deadLett
 	return all, nil
 }
 
-// byScope sorts dead letters by the scope of their events. Those without one, and those of scopes that the page was not told of,
-// are judged in the group's own.
-func (l *deadLetterSource) byScope(ctx context.Context, topic string, at []deadLetterPlace) (map[string][]deadLetterPlace, error) {
+// byScope sorts dead letters by the scope of their events. Those without a known scope are judged
+// in the scope of the group.
+func (l *deadLetterSource) byScope(
+	ctx context.Context, topic string, at []deadLetterPlace,
+) (map[string][]deadLetterPlace, error) {
 	first := l.cfg.Consumer.Scope
 	if len(l.cfg.Scopes) == 1 {
 		return map[string][]deadLetterPlace{first: at}, nil
@@ -333,7 +376,10 @@ func (l *deadLetterSource) byScope(ctx context.Context, topic string, at []deadL
 	return all, nil
 }
 
-func (l *deadLetterSource) replay(ctx context.Context, topic string, at []deadLetterPlace, d decisions, each func(deadLetterRow, bool, error)) error {
+func (l *deadLetterSource) replay(
+	ctx context.Context, topic string, at []deadLetterPlace, d decisions,
+	each func(deadLetterRow, bool, error),
+) error {
 	client, _, err := l.kafka.get(ctx)
 	if err != nil {
 		return err

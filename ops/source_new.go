@@ -8,7 +8,7 @@ import (
 	"github.com/idem-go/idem/internal/deadletters"
 )
 
-// newSources makes sources of what was configured. It asks nobody.
+// newSources makes the sources of a configuration, without network access.
 func newSources(cfg Config) sources {
 	s := sources{monitor: cfg.Monitor, doctor: cfg.Doctor}
 	ledgers := storesOf(cfg.Stores)
@@ -47,7 +47,8 @@ func storesOf(stores []dedup.Store) (all []deadletters.NamedStore) {
 	return all
 }
 
-// nameOf is what people call a kind of store. Addresses are not in it: they may hold passwords.
+// nameOf returns the name of a kind of store, without an address, because an address may contain a
+// password.
 func nameOf(s dedup.Store) string {
 	name := strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
 	pkg, _, _ := strings.Cut(name, ".")

@@ -44,7 +44,9 @@ func (s *eventSource) find(ctx context.Context, q eventQuery) (a eventAnswer, er
 			a.Records = append(a.Records, recordsOf(e)...)
 		}
 		if len(found) == 0 && a.NotKnown == "" {
-			a.NotKnown = capital(events.NotKnown(query.Key(), "type, tenant or CloudEvents source")) + "."
+			a.NotKnown = capital(
+				events.NotKnown(query.Key(), "type, tenant or CloudEvents source"),
+			) + "."
 		}
 	}
 	return a, nil
@@ -53,15 +55,21 @@ func (s *eventSource) find(ctx context.Context, q eventQuery) (a eventAnswer, er
 func recordsOf(e *events.Event) (all []eventRecord) {
 	records := e.Records
 	if len(records) == 0 && e.Deferred != nil {
-		records = []dedup.Record{{Key: e.Key, First: e.Deferred.Event.Origin, Position: e.Deferred.Event.Position}}
+		records = []dedup.Record{
+			{Key: e.Key, First: e.Deferred.Event.Origin, Position: e.Deferred.Event.Position},
+		}
 	}
 	for _, r := range records {
-		one := eventRecord{Record: r, Store: e.Store.Name, Next: e.Next(r), NoRow: len(e.Records) == 0}
+		one := eventRecord{
+			Record: r, Store: e.Store.Name, Next: e.Next(r), NoRow: len(e.Records) == 0,
+		}
 		v := e.View(r)
 		one.Content = v.ContentText()
 		if v.Deferred != nil {
 			p := v.Deferred
-			one.Deferred = &deferredEvent{p.Topic, p.Partition, p.Queue, p.Head, p.HeadID, p.Blocked, p.Wait, p.Others}
+			one.Deferred = &deferredEvent{
+				p.Topic, p.Partition, p.Queue, p.Head, p.HeadID, p.Blocked, p.Wait, p.Others,
+			}
 		}
 		all = append(all, one)
 	}
@@ -71,7 +79,9 @@ func recordsOf(e *events.Event) (all []eventRecord) {
 // maxEventLetters is how many dead letters of one event are listed, of each dead-letter topic.
 const maxEventDeadLetters = 50
 
-func (s *eventSource) deadLettersOf(ctx context.Context, q eventQuery) (all eventDeadLetters, err error) {
+func (s *eventSource) deadLettersOf(
+	ctx context.Context, q eventQuery,
+) (all eventDeadLetters, err error) {
 	id := q.ID
 	if q.Source != "" {
 		if id, err = events.CloudEventID(q.Source, q.ID); err != nil {
@@ -83,7 +93,9 @@ func (s *eventSource) deadLettersOf(ctx context.Context, q eventQuery) (all even
 		return all, err
 	}
 	for _, topic := range topics {
-		p, err := s.deadLetters.newest(ctx, deadLetterFilter{Topic: topic, ID: id, Type: q.Type}, maxEventDeadLetters)
+		p, err := s.deadLetters.newest(
+			ctx, deadLetterFilter{Topic: topic, ID: id, Type: q.Type}, maxEventDeadLetters,
+		)
 		all.Scanned += p.Scanned
 		all.Cut = all.Cut || p.More
 		for i := range p.Rows {
@@ -98,7 +110,7 @@ func (s *eventSource) deadLettersOf(ctx context.Context, q eventQuery) (all even
 	return all, nil
 }
 
-// claimSource lists claims whose lease is over.
+// claimSource lists claims with an ended lease.
 type claimSource struct {
 	stores []deadletters.NamedStore
 	scopes []string
@@ -116,12 +128,17 @@ func (s *claimSource) stuck(ctx context.Context) (all []storeClaims, err error) 
 			if !ok {
 				break
 			}
-			err := lister.List(ctx, dedup.Filter{Scope: scope, States: []dedup.State{dedup.Claimed}, Stuck: true}, maxStuck+1, func(r dedup.Record) bool {
-				if one.More = len(one.Records) >= maxStuck; !one.More {
-					one.Records = append(one.Records, stuckRecord{r})
-				}
-				return !one.More
-			})
+			err := lister.List(
+				ctx,
+				dedup.Filter{Scope: scope, States: []dedup.State{dedup.Claimed}, Stuck: true},
+				maxStuck+1,
+				func(r dedup.Record) bool {
+					if one.More = len(one.Records) >= maxStuck; !one.More {
+						one.Records = append(one.Records, stuckRecord{r})
+					}
+					return !one.More
+				},
+			)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", l.Name, err)
 			}
@@ -138,7 +155,7 @@ type deferredSource struct {
 	kafka  *kafkaSource // nil without Kafka: the monitor's partitions are looked at
 }
 
-// The bounds of what is looked at.
+// The limits of a look.
 const (
 	maxQueues             = 200
 	maxDeferredPartitions = 1024 // partitions
@@ -173,13 +190,19 @@ func (s *deferredSource) list(ctx context.Context) (state deferredState, err err
 	return state, nil
 }
 
-func (p *deferredState) add(ctx context.Context, deferrer dedup.Deferrer, ledger string, part dedup.DeferredPartition, queues []dedup.Queue) error {
+func (p *deferredState) add(
+	ctx context.Context, deferrer dedup.Deferrer, ledger string, part dedup.DeferredPartition,
+	queues []dedup.Queue,
+) error {
 	for _, q := range queues {
 		if len(p.Queues) == maxQueues {
 			p.More = true
 			return nil
 		}
-		one := deferredQueue{Store: ledger, Topic: part.Topic, Partition: part.Partition, Name: q.Name, Length: q.Length, Wait: q.Wait, Blocked: q.Blocked}
+		one := deferredQueue{
+			Store: ledger, Topic: part.Topic, Partition: part.Partition, Name: q.Name,
+			Length: q.Length, Wait: q.Wait, Blocked: q.Blocked,
+		}
 		if len(p.Queues) < maxHeadsShown {
 			first, err := deferrer.First(ctx, part, q.Name, 1)
 			if err != nil {
@@ -195,8 +218,11 @@ func (p *deferredState) add(ctx context.Context, deferrer dedup.Deferrer, ledger
 	return nil
 }
 
-// partitions are the partitions of the sources, for each scope. Those of the brokers, or else those of this process.
-func (s *deferredSource) partitions(ctx context.Context) (all []dedup.DeferredPartition, err error) {
+// partitions returns the partitions of the sources for each scope: those of the brokers, or else
+// those of this process.
+func (s *deferredSource) partitions(
+	ctx context.Context,
+) (all []dedup.DeferredPartition, err error) {
 	var of []partitionID
 	switch {
 	case s.kafka != nil:
@@ -221,7 +247,9 @@ func (s *deferredSource) partitions(ctx context.Context) (all []dedup.DeferredPa
 	}
 	for _, scope := range s.cfg.Scopes {
 		for _, p := range of[:min(len(of), maxDeferredPartitions)] {
-			all = append(all, dedup.DeferredPartition{Scope: scope, Topic: p.Topic, Partition: p.Partition})
+			all = append(
+				all, dedup.DeferredPartition{Scope: scope, Topic: p.Topic, Partition: p.Partition},
+			)
 		}
 	}
 	return all, nil
@@ -230,7 +258,7 @@ func (s *deferredSource) partitions(ctx context.Context) (all []dedup.DeferredPa
 // outboxSource asks an outbox.
 type outboxSource struct{ store outbox.Store }
 
-// The bounds of what is counted and listed.
+// The limits of counts and lists.
 const (
 	maxCounted    = 100_000
 	maxParkedRows = 100

@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// sources are what the page shows, each nil if it was not configured.
+// sources has the data of the page. A source that is not configured is nil.
 type sources struct {
 	monitor     *Monitor
 	events      eventFinder
@@ -23,37 +23,37 @@ type sources struct {
 	close       func() error
 }
 
-// eventQuery is what somebody looks for.
+// eventQuery is the search for an event.
 type eventQuery struct {
 	ID                          string
 	Type, Tenant, Source, Topic string // optional
 }
 
-// eventFinder looks for an event in the stores, and for its dead letters in Kafka.
+// eventFinder looks for an event in the stores, and for the dead letters in Kafka.
 type eventFinder interface {
 	find(context.Context, eventQuery) (eventAnswer, error)
 	deadLettersOf(context.Context, eventQuery) (eventDeadLetters, error)
 }
 
-// eventAnswer is what the stores know.
+// eventAnswer has the records of the stores.
 type eventAnswer struct {
 	Records []eventRecord
-	// WhichType says that a store cannot search and the type must be given.
+	// WhichType reports that a store cannot search without the type.
 	WhichType bool
-	NotKnown  string // what it may mean that there are none
+	NotKnown  string // explanation for an empty result
 }
 
 // eventRecord is one record of one store.
 type eventRecord struct {
 	dedup.Record
 	Store    string
-	Next     string // what becomes of it
+	Next     string // next step
 	Content  string // how copies are compared, and which differed
 	Deferred *deferredEvent
-	NoRow    bool // it is deferred, and its record was forgotten
+	NoRow    bool // deferred without a record
 }
 
-// deferredEvent is where an event waits in its queue.
+// deferredEvent is where an event waits in the queue.
 type deferredEvent struct {
 	Topic     string
 	Partition int32
@@ -128,14 +128,15 @@ type deadLetterDetail struct {
 	Headers    []idem.Header
 }
 
-// decisions are what a person says to dead letters that are left alone otherwise.
+// decisions has the decisions of a person about dead letters that are otherwise left alone.
 type decisions struct {
 	Again, Forgotten bool
-	// List: several were chosen at once, so dead letters of one event that differ are left alone. One alone is the choice between them.
+	// List reports that several dead letters were chosen at once. Different dead letters of one
+	// event are then left alone; a single choice decides between them.
 	List bool
 }
 
-// letterPlan is what a replay would do, in the order of the topic.
+// deadLetterPlan is the preview of a replay, in the order of the topic.
 type deadLetterPlan struct {
 	Rows    []deadLetterRow
 	Missing []string // retry topics that do not exist
@@ -146,18 +147,24 @@ type deadLetterBox interface {
 	topics(context.Context) ([]string, error)
 	newest(context.Context, deadLetterFilter, int) (deadLetterPage, error)
 	get(context.Context, deadLetterPlace) (deadLetterDetail, error)
-	// plan asks the stores about dead letters of one dead-letter topic. It changes nothing.
-	plan(ctx context.Context, topic string, at []deadLetterPlace, d decisions) (deadLetterPlan, error)
-	// replay replays the dead letters of one dead-letter topic, if the stores still say so, and tells of each.
-	replay(ctx context.Context, topic string, at []deadLetterPlace, d decisions, each func(row deadLetterRow, replayed bool, err error)) error
+	// plan asks the stores about dead letters of one dead-letter topic, without a change.
+	plan(
+		ctx context.Context, topic string, at []deadLetterPlace, d decisions,
+	) (deadLetterPlan, error)
+	// replay replays dead letters of one dead-letter topic, if the stores still agree, and reports
+	// each.
+	replay(
+		ctx context.Context, topic string, at []deadLetterPlace, d decisions,
+		each func(row deadLetterRow, replayed bool, err error),
+	) error
 }
 
-// groupState is what the brokers know of the group.
+// groupState is the state of the group at the brokers.
 type groupState struct {
 	Members     []groupMember
 	Partitions  []groupPartition // of the sources, and of the group's own topics for later attempts
 	DeadLetters []deadLetterTopic
-	Notes       []string // what is odd
+	Notes       []string // remarks
 }
 
 type groupMember struct {
@@ -177,7 +184,7 @@ type groupPartition struct {
 	Committed *int64
 	Begin     int64
 	End, Lag  int64
-	Member    string // empty: nobody reads it
+	Member    string // empty without a reader
 	Problem   string // why the numbers are not known
 }
 
@@ -191,7 +198,7 @@ type groupReader interface {
 	read(context.Context) (groupState, error)
 }
 
-// storeClaims are claims of one store whose lease is over.
+// storeClaims has the claims of one store with an ended lease.
 type storeClaims struct {
 	Store   string
 	Cannot  bool // this kind of store cannot list
@@ -225,7 +232,7 @@ type deferredLister interface {
 	list(context.Context) (deferredState, error)
 }
 
-// outboxState is what an outbox holds.
+// outboxState is the content of an outbox.
 type outboxState struct {
 	outbox.Backlog
 	Parked []outboxRow
@@ -265,12 +272,27 @@ const (
 func newCells(h *Handler) cells {
 	s := &h.src
 	all := cells{
-		topics:   cellOf(h, keepTopics, h.cfg.Timeout, s.deadLetters != nil, func(ctx context.Context) ([]string, error) { return s.deadLetters.topics(ctx) }),
-		group:    cellOf(h, keepFigures, h.cfg.Timeout, s.group != nil, func(ctx context.Context) (groupState, error) { return s.group.read(ctx) }),
-		claims:   cellOf(h, keepLists, h.cfg.Timeout, s.claims != nil, func(ctx context.Context) ([]storeClaims, error) { return s.claims.stuck(ctx) }),
-		deferred: cellOf(h, keepTopics, h.cfg.Timeout, s.deferred != nil, func(ctx context.Context) (deferredState, error) { return s.deferred.list(ctx) }),
-		outbox:   cellOf(h, keepFigures, h.cfg.Timeout, s.outbox != nil, func(ctx context.Context) (outboxState, error) { return s.outbox.read(ctx) }),
-		doctor:   cellOf(h, keepDoctor, doctorLimit, s.doctor != nil, s.doctor),
+		topics: cellOf(
+			h, keepTopics, h.cfg.Timeout, s.deadLetters != nil,
+			func(ctx context.Context) ([]string, error) { return s.deadLetters.topics(ctx) },
+		),
+		group: cellOf(
+			h, keepFigures, h.cfg.Timeout, s.group != nil,
+			func(ctx context.Context) (groupState, error) { return s.group.read(ctx) },
+		),
+		claims: cellOf(
+			h, keepLists, h.cfg.Timeout, s.claims != nil,
+			func(ctx context.Context) ([]storeClaims, error) { return s.claims.stuck(ctx) },
+		),
+		deferred: cellOf(
+			h, keepTopics, h.cfg.Timeout, s.deferred != nil,
+			func(ctx context.Context) (deferredState, error) { return s.deferred.list(ctx) },
+		),
+		outbox: cellOf(
+			h, keepFigures, h.cfg.Timeout, s.outbox != nil,
+			func(ctx context.Context) (outboxState, error) { return s.outbox.read(ctx) },
+		),
+		doctor: cellOf(h, keepDoctor, doctorLimit, s.doctor != nil, s.doctor),
 	}
 	if all.claims != nil {
 		all.claims.sparing = true
@@ -282,14 +304,16 @@ func newCells(h *Handler) cells {
 }
 
 // cellOf is nil without a source.
-func cellOf[T any](h *Handler, keep, limit time.Duration, there bool, fetch func(context.Context) (T, error)) *cell[T] {
+func cellOf[T any](
+	h *Handler, keep, limit time.Duration, there bool, fetch func(context.Context) (T, error),
+) *cell[T] {
 	if !there {
 		return nil
 	}
 	return &cell[T]{h: h, keep: keep, limit: limit, fetch: fetch}
 }
 
-// of asks a cell, or says what is missing.
+// of asks a cell, or returns the missing setting.
 func of[T any](ctx context.Context, c *cell[T], how string) part[T] {
 	if c == nil {
 		return missing[T](how)
@@ -297,7 +321,7 @@ func of[T any](ctx context.Context, c *cell[T], how string) part[T] {
 	return c.get(ctx)
 }
 
-// What to say where a source was not given.
+// Advice for sources that are not configured.
 const (
 	howKafka   = "The page does not know the brokers. Give ops.Config.Consumer (with Brokers and Group), or Client."
 	howStore   = "The page knows no store. Give ops.Config.Consumer.Store, or Stores."

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// This file says numbers and times as people do.
+// This file formats numbers and times for people.
 
 // clip shortens s to at most n bytes of valid UTF-8.
 func clip(s string, n int) string {
@@ -94,7 +94,7 @@ func two(a int, unitA string, b int, unitB string) string {
 	return fmt.Sprintf("%d %s %d %s", a, unitA, b, unitB)
 }
 
-// ago says when something was, or will be.
+// ago formats the distance of a time, in the past or the future.
 func ago(now, t time.Time) string {
 	d := now.Sub(t)
 	switch {
