@@ -147,48 +147,53 @@ func (m *Monitor) activity(r timeRange) *activityView {
 	), spark(
 		values(one(kindDuplicate)),
 	)
-	a.Kinds = []kindRow{
+	a.Kinds = kindRows(&a.Recent, &a.Total)
+	return a
+}
+
+// kindRows returns the table of all kinds.
+func kindRows(recent, total *counts) []kindRow {
+	return []kindRow{
 		{
 			"deliveries", "Deliveries settled",
-			"each once for each time it was fetched, whatever came of it", a.Recent[kindDelivery],
-			a.Total[kindDelivery],
+			"each once for each time it was fetched, whatever came of it", recent[kindDelivery],
+			total[kindDelivery],
 		},
 		{
-			"handled", "Handled", "the handler succeeded", a.Recent[kindHandled],
-			a.Total[kindHandled],
+			"handled", "Handled", "the handler succeeded", recent[kindHandled],
+			total[kindHandled],
 		},
 		{
 			"same", "Duplicates: the same record",
-			"delivered again, after a rebalance, a restart or a rewind", a.Recent[kindSame],
-			a.Total[kindSame],
+			"delivered again, after a rebalance, a restart or a rewind", recent[kindSame],
+			total[kindSame],
 		},
 		{
 			"copy", "Duplicates: a copy",
-			"another record of the same event, such as a producer's repeat", a.Recent.copies(),
-			a.Total.copies(),
+			"another record of the same event, such as a producer's repeat", recent.copies(),
+			total.copies(),
 		},
 		{
 			"failed-runs", "Failed runs",
-			"the handler returned an error, panicked or ran out of time", a.Recent[kindFailed],
-			a.Total[kindFailed],
+			"the handler returned an error, panicked or ran out of time", recent[kindFailed],
+			total[kindFailed],
 		},
 		{
-			"retries", "Retries", "attempts that follow, in place or later", a.Recent[kindRetry],
-			a.Total[kindRetry],
+			"retries", "Retries", "attempts that follow, in place or later", recent[kindRetry],
+			total[kindRetry],
 		},
 		{
 			"deferred-behind", "Waiting behind another",
-			"deferred in the order of their Kafka key, without having failed", a.Recent[kindBehind],
-			a.Total[kindBehind],
+			"deferred in the order of their Kafka key, without having failed", recent[kindBehind],
+			total[kindBehind],
 		},
 		{
 			"dead", "Dead letters", "given up, and acknowledged by the dead-letter topic",
-			a.Recent[kindDeadLetter], a.Total[kindDeadLetter],
+			recent[kindDeadLetter], total[kindDeadLetter],
 		},
 		{
 			"skipped", "Skipped", "tombstones, and types that nobody handles",
-			a.Recent[kindSkipped], a.Total[kindSkipped],
+			recent[kindSkipped], total[kindSkipped],
 		},
 	}
-	return a
 }
