@@ -127,9 +127,9 @@ func (q *queue) wake() {
 	}
 }
 
-// next releases the settled entries of mine and waits for more work. The result is empty once the
+// nextWork releases the settled entries of mine and waits for more work. The result is empty once the
 // queue is closed.
-func (q *queue) next(mine []*entry) []*entry {
+func (q *queue) nextWork(mine []*entry) []*entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.release(mine)

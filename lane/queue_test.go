@@ -27,9 +27,9 @@ func TestQueue_OldestFirst(t *testing.T) {
 	for i, key := range []string{"a", "b", "", "a", "c", "d", "b", "e", "a"} {
 		require.True(t, q.put(keyed(int64(i), key)))
 	}
-	first := q.next(nil)
+	first := q.nextWork(nil)
 	require.Equal(t, []int64{0, 1, 3, 6, 8}, offsetsOf(first), "of a and b, which are 2 of 6")
-	second := q.next(nil)
+	second := q.nextWork(nil)
 	require.Equal(t, []int64{2, 4}, offsetsOf(second), "of none and c, which are 2 of 4")
 	require.True(t, q.put(keyed(9, "b")))
 
@@ -38,7 +38,7 @@ func TestQueue_OldestFirst(t *testing.T) {
 	require.Equal(t, []int64{1}, offsetsOf(first), "keeps b, gives back a")
 	second = q.keep(second, 0)
 	require.Equal(t, []int64{2}, offsetsOf(second), "keeps none, gives back c")
-	third := q.next(nil)
+	third := q.nextWork(nil)
 	require.Equal(t, []int64{3, 4, 8}, offsetsOf(third), "of a and c, which are 2 of 4")
 
 	require.False(t, q.settled(third), "older ones are not")
@@ -48,9 +48,9 @@ func TestQueue_OldestFirst(t *testing.T) {
 	require.True(t, q.settled(second))
 	next, _ = q.watermark()
 	require.EqualValues(t, 5, next)
-	require.Equal(t, []int64{5}, offsetsOf(q.next(third)), "of d, which is one of 2")
-	require.Equal(t, []int64{6, 9}, offsetsOf(q.next(first)), "of b, which is one of 2 again")
-	require.Equal(t, []int64{7}, offsetsOf(q.next(second)))
+	require.Equal(t, []int64{5}, offsetsOf(q.nextWork(third)), "of d, which is one of 2")
+	require.Equal(t, []int64{6, 9}, offsetsOf(q.nextWork(first)), "of b, which is one of 2 again")
+	require.Equal(t, []int64{7}, offsetsOf(q.nextWork(second)))
 	require.Len(t, q.keyed, 3, "b, d, e")
 	require.Equal(t, 4, q.held)
 }
@@ -87,9 +87,9 @@ func TestQueue_OneOutlier(t *testing.T) {
 	for i := range int64(20) {
 		require.True(t, q.put(message(i)))
 	}
-	require.Len(t, q.next(nil), 4)
+	require.Len(t, q.nextWork(nil), 4)
 	for range 100 {
 		q.took(time.Millisecond, 100)
 	}
-	require.Len(t, q.next(nil), 8, "its share")
+	require.Len(t, q.nextWork(nil), 8, "its share")
 }

@@ -20,10 +20,10 @@ type worker struct {
 	moved bool // the watermark moved in this call
 }
 
-// work settles deliveries until the partition is stopped or cannot continue, and returns why.
-func (w *worker) work() error {
+// serve settles deliveries until the partition is stopped or cannot continue, and returns why.
+func (w *worker) serve() error {
 	for {
-		if w.mine = w.p.queue.next(w.mine); len(w.mine) == 0 {
+		if w.mine = w.p.queue.nextWork(w.mine); len(w.mine) == 0 {
 			return context.Cause(w.p.ctx)
 		}
 		w.p.noted.Do(func() { w.p.note(true) }) // before the first delivery is handled

@@ -157,7 +157,7 @@ func lookedUp(k *kit) {
 // capped is rule 21: The number of running keys of one principal is limited.
 func capped(k *kit) {
 	begun := make(chan struct{})
-	open, release := k.gate()
+	open, release := k.barrier()
 	h := k.middleware(func(c *httpidem.Config) {
 		c.MaxLiveKeys = 2
 	}).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {

@@ -55,7 +55,7 @@ func panics(k *kit) {
 			_, err := ask(s, order(key))
 			require.Error(k, err, key)
 		}
-		require.Eventually(k, func() bool { return k.results()[httpidem.Panicked] > 0 }, patience,
+		require.Eventually(k, func() bool { return k.results()[httpidem.Panicked] > 0 }, eventLimit,
 			time.Millisecond)
 		k.forget()
 		for range 2 {
@@ -93,7 +93,7 @@ func (k *kit) exits(s *httptest.Server, key string) {
 			k.Errorf("%s: an answer", key)
 		}
 	}()
-	require.Eventually(k, func() bool { return k.results()[httpidem.Panicked] > 0 }, patience,
+	require.Eventually(k, func() bool { return k.results()[httpidem.Panicked] > 0 }, eventLimit,
 		time.Millisecond)
 	cancel()
 	k.wait(gone, "the client leaves")
@@ -220,7 +220,7 @@ func closedConnections(k *kit) {
 			begun <- struct{}{}
 			select {
 			case <-noticed:
-			case <-time.After(patience):
+			case <-time.After(eventLimit):
 				k.Errorf("the server does not notice")
 			}
 		}
@@ -248,7 +248,7 @@ func closedConnections(k *kit) {
 		require.Eventually(k, func() bool {
 			r, err := ask(s, order(key))
 			return err == nil && r.status == http.StatusCreated && r.replayed
-		}, patience, 5*time.Millisecond)
+		}, eventLimit, 5*time.Millisecond)
 		k.once(key)
 	}
 }
@@ -259,7 +259,7 @@ func closedConnections(k *kit) {
 func holderGone(k *kit) {
 	frozen := errors.New("this process does not get through")
 	begun := make(chan struct{})
-	wake, release := k.gate()
+	wake, release := k.barrier()
 	var cause error
 	short := func(c *httpidem.Config) { c.Lease = k.Lease }
 	gone := k.middleware(k.hooked(func(p point) error {

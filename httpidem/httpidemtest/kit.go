@@ -23,8 +23,8 @@ import (
 
 var errNoTx = errors.New("the handler finds no transaction")
 
-// patience is the time limit of a test for an expected event.
-const patience = 30 * time.Second
+// eventLimit is the time limit of a test for an expected event.
+const eventLimit = 30 * time.Second
 
 // kit is the environment of a case: a store, middlewares over that store, and counts of runs and
 // effects.
@@ -278,7 +278,7 @@ func (k *kit) settled(h http.Handler, c call) (r reply) {
 	require.Eventually(k, func() bool {
 		r = send(h, c)
 		return r.code() != "request_in_flight"
-	}, patience, 5*time.Millisecond, "key %s stays in flight", c.key)
+	}, eventLimit, 5*time.Millisecond, "key %s stays in flight", c.key)
 	return r
 }
 
@@ -309,9 +309,9 @@ func ask(s *httptest.Server, c call) (reply, error) {
 	return newReply(resp.StatusCode, resp.Header, string(body)), err
 }
 
-// gate returns a channel that handlers wait for. The channel is opened at the latest when the
+// barrier returns a channel that handlers wait for. The channel is opened at the latest when the
 // test ends, before the store is closed.
-func (k *kit) gate() (wait <-chan struct{}, open func()) {
+func (k *kit) barrier() (wait <-chan struct{}, open func()) {
 	c := make(chan struct{})
 	open = sync.OnceFunc(func() { close(c) })
 	k.Cleanup(open)
@@ -323,7 +323,33 @@ func (k *kit) wait(c <-chan struct{}, what string) {
 	k.Helper()
 	select {
 	case <-c:
-	case <-time.After(patience):
+	case <-time.After(eventLimit):
 		require.Fail(k, "does not happen", "%s", what)
 	}
+}
+
+// variant is New or NewTx over a store.
+type variant struct {
+	Harness
+	tx      bool
+	open    func(httpidem.Config) (*httpidem.Middleware, error)
+	hook    func(s dedup.Store, at hook) dedup.Store
+	effect  func(ctx context.Context, k *kit, id string) error // of a handler
+	written func(k *kit, id string) int                        // number of effects
+	looks   func(dedup.Store) bool
+}
+
+// ways selects the variants of a case.
+type ways uint8
+
+const (
+	both ways = iota
+	claimed
+	transactional
+)
+
+type testCase struct {
+	name string
+	ways ways
+	run  func(k *kit)
 }

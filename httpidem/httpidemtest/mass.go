@@ -31,15 +31,15 @@ func manyCallers(k *kit) {
 	k.Logf("repeat with IDEM_SEED=%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	peer := k.Peer(k, k.store)
-	waiting := func(c *httpidem.Config) { c.Wait, c.Poll = patience, 5*time.Millisecond }
+	waiting := func(c *httpidem.Config) { c.Wait, c.Poll = eventLimit, 5*time.Millisecond }
 	other := func(c *httpidem.Config) { c.Store = peer }
-	r := &rush{kit: k, gates: make(map[string]*gate)}
+	r := &rush{kit: k, crowds: make(map[string]*crowd)}
 	h := k.handler(r.handle)
 	prompt := [2]http.Handler{k.middleware().Handler(h), k.middleware(other).Handler(h)}
 	patient := [2]http.Handler{k.middleware(waiting).Handler(h),
 		k.middleware(waiting, other).Handler(h)}
 
-	work := make(chan *gate)
+	work := make(chan *crowd)
 	var workers sync.WaitGroup
 	for range k.AtOnce {
 		workers.Go(func() {
@@ -51,7 +51,7 @@ func manyCallers(k *kit) {
 	}
 	began := time.Now()
 	for i := range k.Keys {
-		g := &gate{key: fmt.Sprint("key-", i), handlers: prompt, open: make(chan struct{})}
+		g := &crowd{key: fmt.Sprint("key-", i), handlers: prompt, open: make(chan struct{})}
 		if i%2 == 1 {
 			g.handlers, g.waits = patient, true
 		}
@@ -66,13 +66,13 @@ func manyCallers(k *kit) {
 	workers.Wait()
 	k.Logf("%d callers of %d keys in %s: %v", k.Callers, k.Keys,
 		time.Since(began).Round(time.Millisecond), k.results())
-	for _, g := range r.gates {
+	for _, g := range r.crowds {
 		r.judge(g)
 	}
 }
 
-// gate is one key with its callers.
-type gate struct {
+// crowd is one key with its callers.
+type crowd struct {
 	key      string
 	handlers [2]http.Handler
 	waits    bool
@@ -87,24 +87,24 @@ type gate struct {
 
 type rush struct {
 	*kit
-	all   sync.Mutex
-	gates map[string]*gate
+	all    sync.Mutex
+	crowds map[string]*crowd
 }
 
-func (r *rush) add(g *gate) {
+func (r *rush) add(g *crowd) {
 	r.all.Lock()
 	defer r.all.Unlock()
-	r.gates[g.key] = g
+	r.crowds[g.key] = g
 }
 
 func (r *rush) handle(w http.ResponseWriter, req *http.Request) {
 	r.all.Lock()
-	g := r.gates[httpidem.KeyFrom(req.Context())]
+	g := r.crowds[httpidem.KeyFrom(req.Context())]
 	r.all.Unlock()
 	if g.hold > 0 {
 		select {
 		case <-g.open:
-		case <-time.After(patience): // the status decides
+		case <-time.After(eventLimit): // the status decides
 			http.Error(w, fmt.Sprintf("%d of %d others have come", g.held.Load(), g.hold),
 				http.StatusInternalServerError)
 			return
@@ -114,7 +114,7 @@ func (r *rush) handle(w http.ResponseWriter, req *http.Request) {
 }
 
 // send lets all callers go at once.
-func (r *rush) send(g *gate) {
+func (r *rush) send(g *crowd) {
 	start := make(chan struct{})
 	var callers sync.WaitGroup
 	g.replies = make([]reply, r.Callers)
@@ -134,14 +134,14 @@ func (r *rush) send(g *gate) {
 	callers.Wait()
 }
 
-func (g *gate) count() {
+func (g *crowd) count() {
 	if g.held.Add(1) >= g.hold {
 		g.opened.Do(func() { close(g.open) })
 	}
 }
 
 // weigh counts the answers of the callers, and keeps the first one that is not allowed.
-func (g *gate) weigh() {
+func (g *crowd) weigh() {
 	body, location := fmt.Sprintf(`{"order":%q,"run":1}`, g.key), "/orders/"+g.key
 	for i := range g.replies {
 		switch got := &g.replies[i]; {
@@ -159,7 +159,7 @@ func (g *gate) weigh() {
 	g.replies = nil // free the memory
 }
 
-func (r *rush) judge(g *gate) {
+func (r *rush) judge(g *crowd) {
 	require.Nil(r, g.wrong, "an answer to %s", g.key)
 	require.Equal(r, 1, g.first, "callers of %s that got the answer first hand", g.key)
 	r.once(g.key)

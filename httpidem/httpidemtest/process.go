@@ -15,7 +15,7 @@ var processCases = []testCase{
 // twoProcesses: Two processes share running keys and answers.
 func twoProcesses(k *kit) {
 	begun := make(chan struct{})
-	open, release := k.gate()
+	open, release := k.barrier()
 	peer := k.Peer(k, k.store)
 	slow := k.handler(func(w http.ResponseWriter, r *http.Request) {
 		close(begun)
@@ -25,7 +25,7 @@ func twoProcesses(k *kit) {
 	here := k.middleware().Handler(slow)
 	there := k.middleware(func(c *httpidem.Config) { c.Store = peer }).Handler(k.handler(k.created))
 	waits := k.middleware(func(c *httpidem.Config) {
-		c.Store, c.Wait, c.Poll = peer, patience, 5*time.Millisecond
+		c.Store, c.Wait, c.Poll = peer, eventLimit, 5*time.Millisecond
 	}).Handler(k.handler(k.created))
 
 	first, waited := make(chan reply, 1), make(chan reply, 1)

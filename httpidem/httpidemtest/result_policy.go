@@ -16,7 +16,7 @@ var fateCases = []testCase{
 	{name: "what is kept in a transaction (rule 20)", ways: transactional, run: keptTx},
 	{name: "answers that ask to come again", run: comeAgain},
 	{name: "not applied", run: notApplied},
-	{name: "a refused request comes again, mended (H-11)", run: mended},
+	{name: "a refused request comes again, mended (H-11)", run: corrected},
 	{name: "a result policy of one's own", run: ownFate},
 	{name: "statuses that are not kept (H-11)", run: forgetStatus},
 	{name: "a handler that takes too long", run: tooLong},
@@ -125,9 +125,9 @@ func notApplied(k *kit) {
 	}
 }
 
-// mended: a request that the handler refused without an effect may be corrected and sent again
+// corrected: a request that the handler refused without an effect may be corrected and sent again
 // with the same key (H-11).
-func mended(k *kit) {
+func corrected(k *kit) {
 	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("amount") == "" {
 			httpidem.NotApplied(r.Context())
@@ -195,9 +195,9 @@ func forgetStatus(k *kit) {
 			require.False(k, r.replayed)
 			k.observed(httpidem.Forgotten, status)
 		}
-		mended := c.with(func(c *call) { c.target = "/?status=201" })
-		require.Equal(k, 201, send(h, mended).status)
-		require.True(k, send(h, mended).replayed)
+		corrected := c.with(func(c *call) { c.target = "/?status=201" })
+		require.Equal(k, 201, send(h, corrected).status)
+		require.True(k, send(h, corrected).replayed)
 		require.Equal(k, 422, send(h, c).status, "the payload that ran is the key's")
 		require.Equal(k, 3, k.ran(c.key))
 		if k.tx {
@@ -219,7 +219,7 @@ func tooLong(k *kit) {
 		case <-r.Context().Done():
 			w.WriteHeader(http.StatusConflict)
 			fmt.Fprint(w, "out of time")
-		case <-time.After(patience):
+		case <-time.After(eventLimit):
 		}
 	}))
 	for i := range 2 {
@@ -244,7 +244,7 @@ func streamed(k *kit) {
 		}
 		select {
 		case <-next:
-		case <-time.After(patience):
+		case <-time.After(eventLimit):
 		}
 		fmt.Fprint(w, "two")
 		ended <- r.Context().Err()
@@ -285,7 +285,7 @@ func streamed(k *kit) {
 	require.NoError(k, err)
 	k.refused(r, http.StatusConflict, "not_replayable")
 	k.once("a")
-	require.Eventually(k, func() bool { return k.results()[httpidem.Executed] == 1 }, patience,
+	require.Eventually(k, func() bool { return k.results()[httpidem.Executed] == 1 }, eventLimit,
 		time.Millisecond)
 }
 

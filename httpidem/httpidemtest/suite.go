@@ -13,35 +13,11 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/httpidem"
 	"github.com/stretchr/testify/require"
 )
-
-// Harness creates stores and sets the size of the tests.
-type Harness struct {
-	// NewStore returns an empty store, apart from all others, and registers the clean-up with
-	// t.Cleanup. Required.
-	NewStore func(t testing.TB) dedup.Store
-	// Peer returns a second client of the store of s, as in another process. Nil: s is also the
-	// peer.
-	Peer func(t testing.TB, s dedup.Store) dedup.Store
-	// Callers is the number of callers that send one key at the same time; default 200. Keys is the
-	// number of such keys; default 500.
-	Callers, Keys int
-	// AtOnce is the number of keys with callers at the same time; default 4. A transactional store
-	// needs as many connections, and some more.
-	AtOnce int
-	// HangUps is the number of clients that hang up at each of the tested moments; default 10.
-	HangUps int
-	// Lease is the short lease of the test in which a lease ends; default 500 ms.
-	Lease time.Duration
-	// Blind means that the store has no look-up ([dedup.Looker], or [dedup.TxLooker] in RunTx).
-	// Default: false.
-	Blind bool
-}
 
 // TxHarness is a Harness for stores with transactions of the type Tx.
 type TxHarness[Tx any] struct {
@@ -54,7 +30,7 @@ type TxHarness[Tx any] struct {
 
 // Run tests [httpidem.New] on the stores of h.
 func Run(t *testing.T, h Harness) {
-	run(t, variant{
+	runCases(t, variant{
 		Harness: h.ready(t), open: httpidem.New, hook: hookClaims,
 		effect: func(_ context.Context, k *kit, id string) error {
 			k.count(k.effects, id)
@@ -69,7 +45,7 @@ func Run(t *testing.T, h Harness) {
 func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	require.NotNil(t, h.Effect, "TxHarness.Effect is required")
 	require.NotNil(t, h.Effects, "TxHarness.Effects is required")
-	run(t, variant{
+	runCases(t, variant{
 		Harness: h.ready(t), tx: true, open: httpidem.NewTx[Tx], hook: hookTx[Tx],
 		effect: func(ctx context.Context, _ *kit, id string) error {
 			tx, ok := httpidem.TxFrom[Tx](ctx)
@@ -83,52 +59,7 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	})
 }
 
-func (h Harness) ready(t *testing.T) Harness {
-	require.NotNil(t, h.NewStore, "Harness.NewStore is required")
-	for _, n := range []struct {
-		value *int
-		usual int
-	}{{&h.Callers, 200}, {&h.Keys, 500}, {&h.AtOnce, 4}, {&h.HangUps, 10}} {
-		if *n.value <= 0 {
-			*n.value = n.usual
-		}
-	}
-	if h.Lease <= 0 {
-		h.Lease = 500 * time.Millisecond
-	}
-	if h.Peer == nil {
-		h.Peer = func(_ testing.TB, s dedup.Store) dedup.Store { return s }
-	}
-	return h
-}
-
-// variant is New or NewTx over a store.
-type variant struct {
-	Harness
-	tx      bool
-	open    func(httpidem.Config) (*httpidem.Middleware, error)
-	hook    func(s dedup.Store, at hook) dedup.Store
-	effect  func(ctx context.Context, k *kit, id string) error // of a handler
-	written func(k *kit, id string) int                        // number of effects
-	looks   func(dedup.Store) bool
-}
-
-// ways selects the variants of a case.
-type ways uint8
-
-const (
-	both ways = iota
-	claimed
-	transactional
-)
-
-type testCase struct {
-	name string
-	ways ways
-	run  func(k *kit)
-}
-
-func run(t *testing.T, d variant) {
+func runCases(t *testing.T, d variant) {
 	for _, c := range slices.Concat(massCases, replayCases, fateCases, brokenCases, accessCases,
 		processCases) {
 		if c.ways == both || (c.ways == transactional) == d.tx {
