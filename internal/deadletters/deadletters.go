@@ -20,7 +20,7 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// Store is a store that may know the events of dead letters.
+// NamedStore is a store that may know the events of dead letters, with its name.
 type NamedStore struct {
 	// Name is for people, and holds no credentials.
 	Name string
@@ -67,8 +67,6 @@ var (
 	ErrNoOperator = errors.New("cannot be looked into")
 	// ErrNoRetryTopic means that the retry topic for a copy does not exist.
 	ErrNoRetryTopic = errors.New("there is no topic")
-	// ErrTooMany is that dead letters are of more than [MaxEvents] events.
-	ErrTooMany = fmt.Errorf("more than %d events", MaxEvents)
 )
 
 // Open reads the end of the topic. The error matches [ErrNoTopic] if the topic does not exist, and
@@ -123,9 +121,7 @@ func topicsOf(all []string, group string) (ours []string) {
 func (q *Queue) Spans() []kafkalog.Span { return slices.Clone(q.spans) }
 
 // Only returns the queue of some of those spans.
-func (q *Queue) Only(
-	spans ...kafkalog.Span,
-) *Queue {
+func (q *Queue) Only(spans ...kafkalog.Span) *Queue {
 	return &Queue{Config: q.Config, spans: spans}
 }
 
@@ -161,4 +157,19 @@ func (q *Queue) Get(ctx context.Context, at Place) (*Found, error) {
 		return nil, fmt.Errorf("%w %s in %s", ErrNoRecord, at, q.Topic)
 	}
 	return l, nil
+}
+
+// Scan reads dead-letter topics from begin to end, partition after partition, because Kafka has no
+// index (rule 34). It calls yield with the records that f chooses until yield returns false.
+// scanned is the number of records that were read. The error matches
+// [sarama.ErrUnknownTopicOrPartition] for a missing topic.
+func Scan(
+	ctx context.Context, client sarama.Client, topics []string, f Filter,
+	yield func(*Found) (bool, error),
+) (scanned int, err error) {
+	spans, err := kafkalog.Spans(client, topics...)
+	if err != nil {
+		return 0, err
+	}
+	return scan(ctx, client, f.narrow(spans), chosenBy(f, yield))
 }

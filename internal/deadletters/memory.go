@@ -1,8 +1,6 @@
 package deadletters
 
 import (
-	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -16,7 +14,7 @@ import (
 // memoryType is the event type of these records.
 const memoryType = "idem.letter"
 
-// letterMemory is how long they are kept: longer than dead letters are.
+// deadLetterMemory is the retention of these records, longer than that of dead letters.
 const deadLetterMemory = 5 * 365 * 24 * time.Hour
 
 func memoryKey(scope string, parts ...string) dedup.Key {
@@ -60,45 +58,4 @@ func (q *Queue) discardKey(at Place) dedup.Key {
 		q.Scope, "discarded", "record", q.Topic, strconv.Itoa(int(at.Partition)),
 		strconv.FormatInt(at.Offset, 10),
 	)
-}
-
-// replays returns how often a record was published again without being reopened, and the key for
-// the next time.
-func (q *Queue) replays(l *Found, found map[dedup.Key][]known) (times int, next dedup.Key) {
-	for _, key := range replayKeys(q.Scope, l.DeadLetter) {
-		records := found[key]
-		if len(records) == 0 {
-			return times, key
-		}
-		if records[0].First.Time.UnixMilli() == l.DeadLetter.LastFailure.UnixMilli() {
-			return times, dedup.Key{} // this dead letter was counted before
-		}
-		times++
-	}
-	return times, dedup.Key{}
-}
-
-// remember notes that a dead letter was published again without being reopened.
-func (r *replayer) remember(ctx context.Context, j *Judged) error {
-	m := j.DeadLetter.Message
-	note := dedup.Imported{
-		Retention: deadLetterMemory, Origin: dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time},
-	}
-	var notes []dedup.Imported
-	if j.Action == ActRecord {
-		note.Key = deadLetterKey(r.q.Scope, j.DeadLetter)
-		notes = append(notes, note)
-	}
-	if j.count != (dedup.Key{}) {
-		note.Key, note.Origin.Time = j.count, j.DeadLetter.LastFailure
-		notes = append(notes, note)
-	}
-	if len(notes) == 0 {
-		return nil
-	}
-	l := &r.q.Stores[0]
-	if _, err := l.Operator().Import(ctx, notes); err != nil {
-		return fmt.Errorf("%s: %w", l.Name, err)
-	}
-	return nil
 }

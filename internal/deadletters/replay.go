@@ -68,7 +68,8 @@ const maxAttention = 100
 // NoResult is the result of a replay that found no dead letter to replay.
 func (q *Queue) NoResult(scanned int) Result {
 	return Result{
-		Topic: q.Topic, Group: q.Group, Scanned: scanned, Verdicts: map[Verdict]int{}, Attention: []Attention{}, Outcome: OutcomeDone,
+		Topic: q.Topic, Group: q.Group, Scanned: scanned, Outcome: OutcomeDone,
+		Verdicts: map[Verdict]int{}, Attention: []Attention{},
 	}
 }
 
@@ -82,18 +83,20 @@ type replayer struct {
 	result  Result
 }
 
-// Replay reopens the event of each dead letter in its store, then publishes a copy of the
-// dead letter to the group's own retry topic, which no other group reads. It may be interrupted by ctx,
-// or die, and be repeated: an event that was reopened keeps its position until a copy runs, and the
-// store lets one copy of a position run. What was handled is left alone. What was begun with one
-// dead letter is finished, in at most a minute, before ctx ends it.
+// Replay reopens the event of each dead letter in its store. Then Replay publishes a copy of the
+// dead letter to the group's own retry topic, which no other group reads. Handled events stay
+// unchanged.
 //
-// Two replays at the same time do no harm to events with an identity. Dead letters without one are
-// published by both: let one run at a time.
+// A replay may be interrupted by ctx or by a crash, and be repeated. A reopened event keeps its
+// position until a copy runs, and the store lets one copy of a position run. After the end of ctx,
+// Replay finishes the current dead letter in at most a minute.
 //
-// An error that matches [ErrNoRetryTopic] says that copies had nowhere to go; what could be
-// replayed was. Any other error ends the replay where it is. The result is there with an error too,
-// and says by its outcome whether ctx ended it.
+// Two replays at the same time do no harm to events with an identity. Dead letters without identity
+// are published by both, so let one run at a time.
+//
+// An error that matches [ErrNoRetryTopic] means that some retry topics do not exist. All other
+// dead letters were replayed. Any other error ends the replay at once. With an error the result is
+// valid too, and its outcome shows whether ctx ended the replay.
 func (q *Queue) Replay(ctx context.Context, what Replay) (Result, error) {
 	r := &replayer{q: q, what: what, topics: make(map[string]error), result: q.NoResult(0)}
 	if r.what.Survey == nil {
@@ -117,7 +120,8 @@ func (q *Queue) Replay(ctx context.Context, what Replay) (Result, error) {
 	r.result.Outcome = OutcomeOf(ctx, err)
 	if r.what.Audit != nil {
 		r.what.Audit(map[string]any{
-			"topic": q.Topic, "group": q.Group, "outcome": r.result.Outcome, "replayed": r.result.Replayed, "verdicts": r.result.Verdicts,
+			"topic": q.Topic, "group": q.Group, "outcome": r.result.Outcome,
+			"replayed": r.result.Replayed, "verdicts": r.result.Verdicts,
 		})
 	}
 	return r.result, err
@@ -151,7 +155,7 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 		case err != nil && ctx.Err() != nil: // this dead letter was not begun
 			return err
 		case err != nil:
-			return r.failed(Judged{Found: l}, err)
+			return r.fail(Judged{Found: l}, err)
 		}
 		j := &all[0]
 		if j.Action == ActSkip {
@@ -168,7 +172,7 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 		switch {
 		case errors.Is(err, dedup.ErrNotDead) && try < 5: // another replay was faster
 			continue
-		case errors.Is(err, ErrNoRetryTopic): // others go on: the dead letter may be anybody's (G-03)
+		case errors.Is(err, ErrNoRetryTopic): // the topic name may be forged: continue (G-03)
 			j.Verdict, j.Note, r.missing = SeenNoTopic, err.Error(), err
 			r.skipped(j)
 			return nil
@@ -180,23 +184,23 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 			r.skipped(j)
 			return nil
 		case err != nil:
-			return r.failed(*j, fmt.Errorf("dead letter %s: %w", l.Place, err))
+			return r.fail(*j, fmt.Errorf("dead letter %s: %w", l.Place, err))
 		}
 		r.result.Verdicts[j.Verdict]++
 		r.result.Replayed++
-		r.tell(Done{Row: j.Row(), Replayed: true})
+		r.report(Done{Row: j.Row(), Replayed: true})
 		return nil
 	}
 }
 
-func (r *replayer) tell(d Done) {
+func (r *replayer) report(d Done) {
 	if r.what.Each != nil {
 		r.what.Each(d)
 	}
 }
 
-func (r *replayer) failed(j Judged, err error) error {
-	r.tell(Done{Row: j.Row(), Err: err})
+func (r *replayer) fail(j Judged, err error) error {
+	r.report(Done{Row: j.Row(), Err: err})
 	return err
 }
 
@@ -215,25 +219,16 @@ func (r *replayer) skipped(j *Judged) {
 	r.result.Verdicts[j.Verdict]++
 	row := j.Row()
 	row.Action = ActSkip.String()
-	r.tell(Done{Row: row})
+	r.report(Done{Row: row})
 	switch j.Verdict {
-	case SeenOther,
-		SeenOmitted,
-		SeenOften,
-		SeenTooOld,
-		SeenForeign,
-		SeenGroup,
-		SeenScope,
-		SeenStray,
-		SeenNoTopic,
-		SeenTooLarge,
-		SeenConflict:
+	case SeenOther, SeenOmitted, SeenOften, SeenTooOld, SeenForeign, SeenGroup, SeenScope,
+		SeenStray, SeenNoTopic, SeenTooLarge, SeenConflict:
 		if len(r.result.Attention) < maxAttention {
 			r.result.Attention = append(
 				r.result.Attention, Attention{j.Place.String(), j.Verdict, j.Note},
 			)
 		}
-	default: // as it should be
+	default: // needs no person
 	}
 }
 
@@ -248,7 +243,8 @@ func (r *replayer) do(ctx context.Context, j *Judged) error {
 	if j.Action == ActUnblock {
 		return r.unblock(ctx, j)
 	}
-	if err := r.haveTopic(deadletter.RetryTopic(j.DeadLetter.Message.Topic, r.q.Group, 0)); err != nil {
+	topic := deadletter.RetryTopic(j.DeadLetter.Message.Topic, r.q.Group, 0)
+	if err := r.haveTopic(topic); err != nil {
 		return err
 	}
 	position, err := r.position(ctx, j)
@@ -317,11 +313,10 @@ func (r *replayer) haveTopic(topic string) error {
 // NoRetryTopic returns an error with advice that matches [ErrNoRetryTopic].
 func NoRetryTopic(topic string) error {
 	return fmt.Errorf(
-		"%w %s for copies of dead letters: create it (kafka-topics.sh --create --topic %s --partitions N, "+
+		"%w %s for copies of dead letters: "+
+			"create it (kafka-topics.sh --create --topic %s --partitions N, "+
 			"with as many partitions as the source topic), or let the consumer create it",
-		ErrNoRetryTopic,
-		topic,
-		topic,
+		ErrNoRetryTopic, topic, topic,
 	)
 }
 
@@ -335,4 +330,32 @@ func wait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// remember notes that a dead letter was published again without being reopened.
+func (r *replayer) remember(ctx context.Context, j *Judged) error {
+	m := j.DeadLetter.Message
+	note := dedup.Imported{
+		Retention: deadLetterMemory,
+		Origin: dedup.Origin{
+			Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time,
+		},
+	}
+	var notes []dedup.Imported
+	if j.Action == ActRecord {
+		note.Key = deadLetterKey(r.q.Scope, j.DeadLetter)
+		notes = append(notes, note)
+	}
+	if j.count != (dedup.Key{}) {
+		note.Key, note.Origin.Time = j.count, j.DeadLetter.LastFailure
+		notes = append(notes, note)
+	}
+	if len(notes) == 0 {
+		return nil
+	}
+	l := &r.q.Stores[0]
+	if _, err := l.Operator().Import(ctx, notes); err != nil {
+		return fmt.Errorf("%s: %w", l.Name, err)
+	}
+	return nil
 }

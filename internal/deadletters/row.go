@@ -30,7 +30,8 @@ type Row struct {
 	Omitted    bool       `json:"valueOmitted,omitempty"`
 	Problem    string     `json:"problem,omitempty"` // why it is no dead letter
 
-	Verdict Verdict `json:"verdict,omitempty"` // of a plan or a replay only, like the following fields
+	// Verdict, Action and Note are set in plans and results of replays only.
+	Verdict Verdict `json:"verdict,omitempty"`
 	Action  string  `json:"action,omitempty"`
 	Note    string  `json:"note,omitempty"`
 }
@@ -43,7 +44,8 @@ func (l *Found) Row() Row {
 		return row
 	}
 	t := l.DeadLetter
-	row.Class, row.Error, row.Attempts, row.Generation, row.Omitted, row.Group = t.Class, t.Error, t.Attempts, t.Position.Generation, t.Omitted, t.Group
+	row.Class, row.Error, row.Omitted, row.Group = t.Class, t.Error, t.Omitted, t.Group
+	row.Attempts, row.Generation = t.Attempts, t.Position.Generation
 	row.Tenant, row.Scope = t.Key.Tenant, t.Key.Scope
 	row.Type, row.ID = cmp.Or(t.Key.Type, t.Type), cmp.Or(t.Key.ID, t.ID)
 	row.Origin = fmt.Sprintf("%s/%d/%d", t.Message.Topic, t.Message.Partition, t.Message.Offset)

@@ -41,8 +41,7 @@ func ParsePlace(text string) (Place, error) {
 	return Place{int32(p), o}, nil
 }
 
-// Filter chooses dead letters. The zero value chooses all records, also those that are no
-// dead letters.
+// Filter chooses dead letters. The zero value chooses all records, dead letters or not.
 type Filter struct {
 	// Scope, Types and ID are those of the event. An undecodable record has no identity. The filter
 	// finds it by the ID in the default places (idem.StandardID), in any scope.
@@ -55,7 +54,7 @@ type Filter struct {
 	// event with different values.
 	At []Place
 	// Twins turns that decision off, for all rows of a list at once. A dead letter is left alone if
-	// another one of the event differs. The whole topic is read for that.
+	// another one of its event differs. The whole topic is read for that.
 	Twins bool
 	// Since and Until bound the time of the last failure: Since <= t < Until.
 	Since, Until time.Time
@@ -154,21 +153,6 @@ func (f *Filter) narrow(spans []kafkalog.Span) []kafkalog.Span {
 		)
 	})
 	return slices.Compact(narrowed)
-}
-
-// Scan reads dead-letter topics from begin to end, partition after partition, because Kafka has no
-// index (rule 34). It calls yield with the records that f chooses until yield returns false.
-// scanned is the number of records that were read. The error matches
-// [sarama.ErrUnknownTopicOrPartition] for a missing topic.
-func Scan(
-	ctx context.Context, client sarama.Client, topics []string, f Filter,
-	yield func(*Found) (bool, error),
-) (scanned int, err error) {
-	spans, err := kafkalog.Spans(client, topics...)
-	if err != nil {
-		return 0, err
-	}
-	return scan(ctx, client, f.narrow(spans), chosenBy(f, yield))
 }
 
 // chosenBy calls yield with the records that f chooses.

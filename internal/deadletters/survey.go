@@ -38,6 +38,9 @@ type kin struct {
 // MaxEvents bounds the memory of a [Survey], to some 150 MB.
 const MaxEvents = 1_000_000
 
+// ErrTooMany means that the dead letters belong to more than [MaxEvents] events.
+var ErrTooMany = fmt.Errorf("more than %d events", MaxEvents)
+
 // Survey reads the topic once, or the records that f names. The error matches [ErrTooMany] if f
 // could choose dead letters of too many events.
 func (q *Queue) Survey(ctx context.Context, f Filter) (*Survey, error) {
@@ -88,7 +91,8 @@ func (s *Survey) choose(j *Judged) {
 	switch {
 	case !ok: // it came after the survey
 	case k.differ:
-		j.Verdict, j.Action, j.Note = SeenOther, ActSkip, "dead letters of this event have different values: choose one with --at"
+		j.Verdict, j.Action = SeenOther, ActSkip
+		j.Note = "dead letters of this event have different values: choose one with --at"
 	case k.chosen != j.Place:
 		j.Verdict, j.Action, j.Note = SeenInFlight, ActSkip, "as "+k.chosen.String()
 	}
@@ -98,7 +102,9 @@ func (s *Survey) choose(j *Judged) {
 // others were not handled (rule 34). A purge would lose their contents.
 func (s *Survey) doubt(j *Judged) {
 	if s.events[eventDigest(j.DeadLetter)].differ {
-		j.Verdict, j.Note = SeenConflict, "dead letters of this event have different values, and one of them was done: give the others an ID of their own"
+		j.Verdict = SeenConflict
+		j.Note = "dead letters of this event have different values, and one of them was done: " +
+			"give the others an ID of their own"
 	}
 }
 
