@@ -51,34 +51,35 @@ type Queue struct {
 // as owner for a moment. The claim of the event keeps the two apart, and each method names the
 // expected state, so that no event is lost or runs out of order.
 //
-// A queue is one in a scope and topic. It is in the partition of the last Defer; only Queues and
-// Due use the partition, so that a queue that went to another partition is worked off all the same.
+// A queue is one in a scope and topic. Its partition is that of the last Defer. Only Queues and
+// Due use the partition, so a queue that went to another partition is still worked off.
 type Deferrer interface {
 	// Defer appends events to their queues, in their order, in one transaction. An event with a
 	// key that is deferred already in the scope and topic stays as it is, in any queue, so a
 	// call may be repeated. If a key is invalid or of another scope, no event is deferred.
 	Defer(ctx context.Context, part DeferredPartition, events []Deferred) error
 	// Queues returns the queues of a partition ordered by name, at most limit of those after the
-	// given name. (For names of more than 255 bytes the order is the store's.) Empty comes before
+	// given name. For names of more than 255 bytes the order is the store's. Empty comes before
 	// all names, the empty one included: use a limit of at least 2.
 	Queues(ctx context.Context, part DeferredPartition, after string, limit int) ([]Queue, error)
-	// Due returns the heads of queues that may run now, the longest due first, at most limit. next
-	// is the time until another head is due: zero if the limit held one back, negative if none will
-	// be due without a person or another Defer.
+	// Due returns the heads of queues that may run now, the longest due first, at most limit.
+	// The result next is the time until another head is due. Zero means that the limit held one
+	// back. Negative means that no head will be due without a person or another Defer.
 	Due(ctx context.Context, part DeferredPartition, limit int) (
 		heads []Deferred, next time.Duration, err error)
 	// First returns the first events of a queue in their order, at most limit. None: there is no
 	// such queue.
 	First(ctx context.Context, part DeferredPartition, queue string, limit int) ([]Deferred, error)
 	// Postpone replaces Position, Wait, Blocked and Data of a deferred event. The place in the
-	// queue and the Origin stay. If the event is not in the queue any longer, or its position is
-	// not before the new one, moved is false and the event stays as it is. Blocked may be set with
-	// the position unchanged, and again.
+	// queue and the Origin stay. If the event has left the queue, or has a position not before
+	// the new one, moved is false and the event stays unchanged. Blocked may be set with the
+	// position unchanged, and again.
 	Postpone(ctx context.Context, part DeferredPartition, e Deferred) (moved bool, err error)
 	// Remove takes events out of a queue, by their Key and Position: each that is still there at
-	// this position or a lower one of its generation. If the head was among them, the next event is
-	// due from now on, behind the heads that are due already, or when its Wait is over. empty
-	// reports that the queue has ended, decided in the same transaction, or was not there.
+	// this position or a lower one of its generation. If the head was among them, the next event
+	// is due from now on, behind the heads that are due already, or when its Wait is over. The
+	// result empty is true if the queue has ended, decided in the same transaction, or was not
+	// there.
 	Remove(ctx context.Context, part DeferredPartition, queue string, events ...Deferred) (
 		empty bool, err error)
 	// Delay keeps queues out of Due for at least wait, so that queues with a head that cannot

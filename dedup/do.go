@@ -119,8 +119,8 @@ func (s *doSettings) encode(store Store, r any) (Result, error) {
 	return Result{Schema: s.schema, Data: data}, nil
 }
 
-// replay returns the result of an earlier run from an answer without a claim. again means that the
-// result is of another version, and that s.call is now for a key of this version.
+// replay returns the result of an earlier run from an answer without a claim. If again is true,
+// the result is of another version, and s.call is now for a key of this version.
 func replay[R any](s *doSettings, a Answer) (r R, again bool, err error) {
 	key := s.call.Key
 	switch a.Verdict {

@@ -12,7 +12,8 @@
 //	                        └──────────────▶ the next claim is Uncertain
 //
 // Claim, complete and release are three operations. With one operation, a mark before the effect
-// loses every event whose handler fails, and a mark after it lets two workers run at once.
+// loses every event with a failing handler. A mark after the effect lets two workers run at
+// once.
 //
 // # Call a function once per key
 //

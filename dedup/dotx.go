@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// DoTx is [Do] with claim, effects and result in one transaction: fn's statements and the result
-// become visible together, or not at all, and no run leaves its outcome unknown. An error of fn
-// rolls back, and so does a result that cannot be encoded. limit is how long fn may take, as in
-// [TxStore.ClaimTx].
+// DoTx is [Do] with claim, effects and result in one transaction. The statements of fn and the
+// result become visible together, or not at all. No run leaves its outcome unknown. An error of
+// fn rolls back, and so does a result that cannot be encoded. limit is how long fn may take, as
+// in [TxStore.ClaimTx].
 //
 // If the connection is lost during COMMIT, the store is asked for the outcome. Without an answer,
 // the error matches [ErrUnknownCommit] and [ErrUnavailable]: call again, and the answer is exact.
@@ -67,9 +67,9 @@ func doTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration
 // A caller that waits holds no connection. Of the callers of a key in this process one has a
 // transaction. If another process holds the key, the connection is returned before the wait.
 //
-// fn may run more than once, each time after a rollback: after a serialization failure, after a
-// commit that was lost and had not happened, or when kept work ([TxKeeper]) met another
-// transaction's lock. fn has no context of its own: use one of [WithParent] if it emits events.
+// fn may run more than once, each time after a rollback. Causes are a serialization failure, a
+// lost commit that had not happened, and kept work ([TxKeeper]) that met another transaction's
+// lock. fn has no context of its own: use one of [WithParent] if fn emits events.
 //
 // limit is that of [TxStore.ClaimTx], and so are the errors. An error of fn rolls back and is
 // returned. After [ErrUnknownCommit] the transaction may be committed, and a later call returns the

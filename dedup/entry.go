@@ -26,17 +26,18 @@ type Entry struct {
 	ended bool
 }
 
-// Context returns the context for the work. That is the context of Enter, cancelled also when the
-// claim is lost (the cause then matches [ErrClaimLost]), when the guard is closed
-// ([ErrLeaseRenewerClosed]), and when the entry ends.
+// Context returns the context for the work. That is the context of Enter, cancelled also at the
+// end of the entry, at the loss of the claim and at the close of the guard. The cause of the
+// last two matches [ErrClaimLost] or [ErrLeaseRenewerClosed].
 func (e *Entry) Context() context.Context { return e.held.Context() }
 
 // Begin checks that the work of the entry may begin. [Guard.Enter] has called Begin once; call
 // Begin again if time has passed since.
 //
-// After an error the work must not begin and the entry has ended, so that the next caller may have
-// the key. The error matches [ErrClaimLost] if this process was paused for longer than the lease,
-// [ErrLeaseRenewerClosed] if the guard is closed, or is the cause of the end of Enter's context.
+// After an error the work must not begin and the entry has ended, so that the next caller may
+// have the key. The error matches [ErrClaimLost] if this process was paused for longer than the
+// lease, and [ErrLeaseRenewerClosed] if the guard is closed. Otherwise the error is the cause of
+// the end of Enter's context.
 func (e *Entry) Begin(ctx context.Context) error {
 	if e.held.Alive() {
 		return nil

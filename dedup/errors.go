@@ -73,16 +73,17 @@ var (
 	ErrConflict = errors.New("key was used with another payload")
 	// ErrGivenUp means that a person gave the key up.
 	ErrGivenUp = errors.New("key was given up")
-	// ErrNoResult means that the function ran before and no result was kept: through a consumer,
-	// for example, or because the result could not be encoded or was too large for the store.
+	// ErrNoResult means that the function ran before and no result was kept. For example, the
+	// function ran through a consumer, or the result could not be encoded or was too large for
+	// the store.
 	ErrNoResult = errors.New("done before, without a result to replay")
 	// ErrResult means that a result could not be encoded, or that a kept result cannot be read as
 	// the type of this call. Change the [Schema] when the type changes.
 	ErrResult = errors.New("result cannot be read")
 )
 
-// LostError lists the claims of a call that were not held any longer: the lease ended and another
-// worker took the claim over, or the claim was never granted. The error matches [ErrClaimLost]. All
+// LostError lists the claims of a call that were not held: the lease ended and another worker
+// took the claim over, or the claim was never granted. The error matches [ErrClaimLost]. All
 // other claims of the call were served.
 type LostError struct {
 	// Claims are indices into the slice of the call, ascending.

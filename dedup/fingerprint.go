@@ -6,9 +6,10 @@ import (
 	"hash/crc32"
 )
 
-// Fingerprint is a checksum of the content that must be equal in two copies of one event: a keyed
-// hash (HMAC-SHA-256, cut) of chosen fields, or the [Checksum] of the whole value. The zero value
-// is not compared. Compare two with [Differ]. A store keeps the result of Bytes.
+// Fingerprint is a checksum of the content that must be equal in two copies of one event. The
+// fingerprint is a keyed hash (HMAC-SHA-256, cut) of chosen fields, or the [Checksum] of the
+// whole value. The zero value is not compared. Compare two with [Differ]. A store keeps the
+// result of Bytes.
 type Fingerprint [16]byte
 
 // checksumLen is the length of a checksum in a fingerprint. The other bytes are zero.

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Progress is how far a group has consumed one partition. Retention counts in consumed time, not in
-// the time of a clock: a group that stood still for a week has not yet seen the copies that wait in
-// its topics, so the store must not forget in that week.
+// Progress is how far a group has consumed one partition. Retention counts in consumed time, not
+// in the time of a clock. A group that stood still for a week has not yet seen the copies that
+// wait in its topics, so the store must not forget in that week.
 type Progress struct {
 	Topic     string
 	Partition int32
@@ -54,8 +54,9 @@ type Registration struct {
 // Registrar is an ability of a [Store]: a record of consumers and identity descriptors.
 type Registrar interface {
 	// Register compares r with the record and replaces it. The error matches
-	// [ErrIdentityChanged] if the descriptor of a type differs, and [ErrOtherScope] if NoOffsets
-	// is set and the store knows one of the topics under other scopes only. After an error the
-	// record is unchanged. New types and topics, and those no longer named, are no difference.
+	// [ErrIdentityChanged] if the descriptor of a type differs. The error matches
+	// [ErrOtherScope] if NoOffsets is set and the store knows one of the topics under other
+	// scopes only. After an error the record is unchanged. New types and topics, and those no
+	// longer named, are no difference.
 	Register(ctx context.Context, r Registration) error
 }

@@ -23,11 +23,11 @@ var ErrLeaseRenewerClosed = errors.New("lease renewer closed")
 // completions are joined into few calls, and the context of a lost claim is cancelled. Make one for
 // each store with [NewLeaseRenewer]. A LeaseRenewer is safe for concurrent use.
 //
-// A lease is renewed after a third of its time, and again every twelfth after an error. A call that
-// takes longer than a sixth of the lease is given up. A claim is lost when the lease is over
-// without a successful renewal, and not before. The lease counts from the time just before the
-// request was sent, by the later of the monotonic and the wall clock: a machine that was suspended
-// must not trust leases that ended meanwhile.
+// A lease is renewed after a third of its time, and again every twelfth after an error. A call
+// that takes longer than a sixth of the lease is given up. A claim is lost when the lease is
+// over without a successful renewal, and not before. The lease counts from the time just before
+// the request was sent. The later of the monotonic and the wall clock counts: a machine that was
+// suspended must not trust leases that ended meanwhile.
 //
 // One goroutine renews, a second one runs while a renewal is under way, and a third one sends
 // completions. The goroutines exist only while claims are kept and for one lease after the last.
@@ -156,8 +156,9 @@ func (s *HeldClaims) Alive() bool {
 	return true
 }
 
-// Lost reports whether claim i, by the index in the call of KeepAll, was lost while kept: the lease
-// was over, or the store has granted the key to another worker. The other claims are not lost.
+// Lost reports whether claim i was lost while kept, by the index in the call of KeepAll. Either
+// the lease was over, or the store has granted the key to another worker. The other claims are
+// not lost.
 func (s *HeldClaims) Lost(i int) bool {
 	s.renewer.mu.Lock()
 	defer s.renewer.mu.Unlock()
@@ -286,7 +287,7 @@ func (k *LeaseRenewer) renewals() {
 }
 
 // look drops the claims with an ended lease, and returns either a batch to renew or the time to
-// wait. exit means that no claim was kept for a lease.
+// wait. If exit is true, no claim was kept for a lease.
 func (k *LeaseRenewer) look(idle *time.Time, underway bool) (
 	batch []*kept, wait time.Duration, exit bool) {
 	k.mu.Lock()

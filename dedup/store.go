@@ -9,9 +9,9 @@ import (
 // Store remembers events and grants claims. Implementations are safe for concurrent use and
 // comparable with ==.
 //
-// Every method takes many keys in as few round trips as the server allows, is atomic per key, and
-// may be repeated with the same tokens without further effect. A claim that is neither completed
-// nor released ends with the lease.
+// Every method takes many keys in as few round trips as the server allows, and is atomic per
+// key. A repetition with the same tokens has no further effect. A claim that is neither
+// completed nor released ends with the lease.
 //
 // After an error other than a [*LostError] the outcome is unknown for all keys of the call: run no
 // handler on it, and mark no event as handled. An error that matches [ErrUnavailable] means that
@@ -49,14 +49,14 @@ type Store interface {
 	// locks rows must sort.
 	Renew(ctx context.Context, lease time.Duration, claims []Claim) error
 
-	// Complete ends held claims. The other claims are returned in a [*LostError], and the records
-	// of those keys stay unchanged. One exception: a store may record a completion without result
-	// as done although the claim was lost, since the effect has happened; the claim is reported as
-	// lost all the same. A repetition of a completion that succeeded succeeds.
+	// Complete ends held claims. The other claims are returned in a [*LostError], and the
+	// records of those keys stay unchanged. One exception: a store may record a completion
+	// without result as done although the claim was lost, since the effect has happened. The
+	// claim is still reported as lost. A repetition of a completion that succeeded succeeds.
 	//
-	// A claim that was released as [Unknown] can still be completed as done under its token, with
-	// or without a result, if the key was not claimed, discarded or forgotten since. Completions
-	// with Dead or Retry are refused then.
+	// A claim that was released as [Unknown] can still be completed as done under its token,
+	// with or without a result. The condition: the key was not claimed, discarded or forgotten
+	// since. Completions with Dead or Retry are refused then.
 	Complete(ctx context.Context, done []Completion) error
 
 	// Release gives held claims back with their outcomes. The other claims are returned in a

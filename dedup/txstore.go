@@ -75,9 +75,9 @@ type StartCounter interface {
 // transaction of many events the check finds the event that broke the transaction.
 type TxChecker interface {
 	// CheckTx returns nil while the transaction can be used, without a round trip. The error
-	// matches [ErrTxAborted] if a statement has failed and the server will refuse all others,
-	// [ErrTxEnded] if the transaction was ended by SQL, and [ErrUnavailable] if the connection is
-	// lost.
+	// matches [ErrTxAborted] if a statement has failed and the server will refuse all others.
+	// The error matches [ErrTxEnded] if the transaction was ended by SQL, and [ErrUnavailable]
+	// if the connection is lost.
 	CheckTx() error
 }
 

@@ -22,9 +22,9 @@ type answer struct {
 	omitted bool // the body was not kept, so the answer cannot be replayed
 }
 
-// result returns the stored form of the answer: the status, the headers and trailers for which keep
-// returns true, and the body if it has at most max bytes. Of a larger answer only the status is
-// stored, and the headers if they fit (H-06).
+// result returns the stored form of the answer: the status, some headers and trailers, and the
+// body up to max bytes. keep chooses the headers and trailers. Of a larger answer only the
+// status is stored, and the headers if they fit (H-06).
 func (a *answer) result(keep func(name string) bool, max int) dedup.Result {
 	kept := answer{
 		status: a.status, header: filter(a.header, keep), trailer: filter(a.trailer, keep),

@@ -219,9 +219,9 @@ type Observation struct {
 	// Status is that of the answer. Zero if unknown: the handler panicked, or ran without the
 	// store.
 	Status int
-	// Took is the duration of the request. Waited is the part of Took before the handler began, or
-	// all of Took if no handler ran: the wait for the store, and for another request with the key.
-	// In a transaction that ran again, the last run counts.
+	// Took is the duration of the request. Waited is the wait for the store, and for another
+	// request with the key: the part of Took before the handler began. If no handler ran, Waited
+	// is all of Took. In a transaction that ran again, the last run counts.
 	Took, Waited time.Duration
 	// Err is an error of the store, or of a function of the [Config].
 	Err error

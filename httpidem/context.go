@@ -39,9 +39,9 @@ func StoreKey(ctx context.Context) (key dedup.Key, ok bool) {
 	return dedup.Key{}, false
 }
 
-// ForwardKey returns a key for an API that the handler calls: a UUID that is the same in every
-// attempt of this request, and different for every principal and purpose. Use different purposes
-// for several calls of one API. Empty if the request has no key.
+// ForwardKey returns a key for an API that the handler calls. The key is a UUID: the same in
+// every attempt of this request, and different for every principal and purpose. Use different
+// purposes for several calls of one API. Empty if the request has no key.
 func ForwardKey(ctx context.Context, purpose ...string) string {
 	if s := stateOf(ctx); s != nil {
 		return s.key.UUID(append([]string{s.key.Scope}, purpose...)...)

@@ -102,8 +102,9 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 
 // Lookup answers requests without a claim if the key is done, or used with another payload. All
 // other requests go to next. A look-up costs one round trip to the store. Put Lookup in front of
-// a rate limiter, and Handler of the same middleware behind it: replays then do not count in the
-// limit, and random keys of an attacker write to the store only as often as the limiter permits.
+// a rate limiter, and Handler of the same middleware behind the limiter. Then replays do not
+// count in the limit. Random keys of an attacker write to the store only as often as the limiter
+// permits.
 func (m *Middleware) Lookup(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if m.look == nil || !m.covers(r) {

@@ -62,9 +62,9 @@ func unsendable(value string) bool {
 		func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
 }
 
-// guessed returns the header of an answer with the Content-Type that net/http adds, so that a
-// replay has the same one, independent of later releases and of the writes of the first answer.
-// A nil Content-Type means that net/http adds no Content-Type.
+// guessed returns the header of an answer with the Content-Type that net/http adds. So a replay
+// has the same one, independent of later releases and of the writes of the first answer. A nil
+// Content-Type means that net/http adds no Content-Type.
 func (rec *recorder) guessed(a *answer) http.Header {
 	_, typed := a.header["Content-Type"]
 	if typed || noBody(a.status) || len(a.body) == 0 || a.header.Get("Content-Encoding") != "" {

@@ -42,9 +42,9 @@ var (
 //
 //	client := &http.Client{Transport: &httpidem.Transport{}}
 //
-// The key is that of [WithKey], or the header if already set, or a new UUID (v4). For a call that
-// must survive a restart of the client, store a key with the order that the call belongs to: with
-// the key, a new process gets the answer.
+// The key is that of [WithKey], or the header if already set, or a new UUID (v4). For a call
+// that must survive a restart of the client, store a key with the order that the call belongs
+// to. With that key, a new process gets the answer.
 //
 // The transport repeats requests without an answer, and those for which [Transport].Retry
 // returns true. A replay ([IsReplay]) is never followed by a repeat, since the answer would be

@@ -18,9 +18,10 @@ import (
 //
 //	m, err := httpidem.NewTx[pgx.Tx](cfg)
 //
-// A transaction that the database refuses, or that its handler left aborted, is rolled back and
-// forgotten. The client gets 500 or 503, and the same request, sent again, runs again. NewTx fails
-// if the Store has no transactions of type Tx, or if cfg has FailOpen, Rerun or StreamOnFlush.
+// A transaction that the database refuses, or that the handler left aborted, is rolled back and
+// forgotten. The client gets 500 or 503, and the same request, sent again, runs again. NewTx
+// fails if the Store has no transactions of type Tx, or if cfg has FailOpen, Rerun or
+// StreamOnFlush.
 func NewTx[Tx any](cfg Config) (*Middleware, error) {
 	m, err := newMiddleware(cfg)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package lane processes one partition at a time, for any Kafka client: a bounded queue in front of
-// an [idem.Processor], workers that settle deliveries in order, and the watermark to commit.
+// Package lane processes one partition at a time, for any Kafka client. The package has a
+// bounded queue in front of an [idem.Processor], workers that settle deliveries in order, and
+// the watermark to commit.
 //
 // One [Partition] serves one assignment of one partition. The fetching side calls [Partition.Push],
 // and the committing side reads [Partition.Watermark] and commits no offset beyond that. Close a

@@ -11,9 +11,9 @@ type entry struct {
 	next  *entry // in its line, or in the free list
 }
 
-// line holds messages that must be settled one after the other: the events of one key, one event
-// without a key, or, with a single lane, the whole partition. A line is ready, or empty, or has
-// entries in flight in one lane.
+// line holds messages that must be settled one after the other: the events of one key, or one
+// event without a key. With a single lane, line holds the whole partition. A line is ready, or
+// empty, or has entries in flight in one lane.
 type line struct {
 	key         string
 	first, last *entry // waiting, in order of delivery

@@ -8,8 +8,8 @@ import (
 )
 
 // callTime is the target duration of one call of the processor while other lanes could share the
-// work: long enough for many quick events to share a transaction, and short enough for slow events
-// to spread over the lanes.
+// work. Many quick events can share a transaction in that time, and slow events still spread
+// over the lanes.
 const callTime = 50 * time.Millisecond
 
 // queue holds the unsettled messages, within its bounds, in lines that lanes take from. Messages in
@@ -127,8 +127,8 @@ func (q *queue) wake() {
 	}
 }
 
-// nextWork releases the settled entries of mine and waits for more work. The result is empty once the
-// queue is closed.
+// nextWork releases the settled entries of mine and waits for more work. The result is empty
+// once the queue is closed.
 func (q *queue) nextWork(mine []*entry) []*entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -70,7 +70,8 @@ func (s *Store) bear(ctx context.Context, key string, now time.Time) (time.Time,
 	_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName: &s.table, Item: item{aKey: text(key), aVersion: number(version),
 			aBorn: number(now.UnixMilli())},
-		ConditionExpression:                 aws.String("attribute_not_exists(" + c.name(aKey) + ")"),
+		ConditionExpression: aws.String(
+			"attribute_not_exists(" + c.name(aKey) + ")"),
 		ExpressionAttributeNames:            c.names,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})

@@ -26,11 +26,10 @@
 // # Leases
 //
 // Conditions of DynamoDB cannot read a clock, and clocks of two hosts are never compared. So a
-// store measures a lease itself: the lease has ended if the item stayed unchanged for the whole
-// length of the lease, by the monotonic clock of the process. Each renewal changes the item. A
-// store remembers the claims that were granted or answered with Busy, and the time when their
-// state was first seen ([Watched] bounds the number). [dedup.Answer.Wait] is the rest of the
-// lease.
+// store measures leases by the monotonic clock of the process. A lease has ended if the item
+// stayed unchanged for the whole length of the lease. Each renewal changes the item. A store
+// remembers the claims that were granted or answered with Busy, and the time when their state
+// was first seen ([Watched] bounds the number). [dedup.Answer.Wait] is the rest of the lease.
 //
 // As a consequence, the event of a crashed worker is taken over, as Uncertain, one lease after
 // another process first asked. A process that asks only once takes no claim over: ask again

@@ -117,9 +117,9 @@
 // Then set the parameters for the role (ALTER ROLE ... SET). In transaction mode also choose
 // pgx.QueryExecModeExec or QueryExecModeSimpleProtocol. The store keeps no state in a session.
 //
-// Several events update the same rows: a call of ClaimTx with several requests waits at most 20 ms
-// for a lock, because transactions that lock rows in different orders would deadlock. Then the call
-// fails with [dedup.ErrContended].
+// Several events update the same rows: transactions that lock rows in different orders would
+// deadlock. So a call of ClaimTx with several requests waits at most 20 ms for a lock. Then the
+// call fails with [dedup.ErrContended].
 //
 // The handler of a group ends the transaction by SQL: [dedup.TxChecker] finds this without a
 // round trip, even if another transaction was begun. For that the session has another

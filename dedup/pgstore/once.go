@@ -16,8 +16,8 @@ const OnceRetention = 7 * 24 * time.Hour
 // Once records key in a transaction of the caller, for code with transactions of its own. Once
 // is one statement, INSERT ... ON CONFLICT DO NOTHING. If first is true, the key was not on
 // record as transactional: do the work in tx, and commit. If tx is rolled back, the record is
-// gone, too. If first is false, another transaction has done the work, has given the event up,
-// or has left the event to a later attempt: do not do the work again.
+// gone, too. If first is false, do not do the work: another transaction has done the work, has
+// given the event up, or has left the event to a later attempt.
 //
 //	tx, err := pool.Begin(ctx)
 //	...
@@ -46,8 +46,8 @@ const OnceRetention = 7 * 24 * time.Hour
 // Once uses only the connection of tx, which may be the last one of a pool. The first call of a
 // store finds the tables through the search path of tx and keeps the result. If sessions differ,
 // name the schema with [InSchema]. In the compact layout the first key of each tenant, scope and
-// type costs another round trip. If no process has used the three before, other transactions
-// that use the three wait for the end of tx, and the commit of tx waits for the disk.
+// type costs another round trip. If no process has used the three before, the commit of tx waits
+// for the disk. Other transactions that use the three wait for the end of tx.
 //
 // Once is safe for concurrent use with different transactions.
 func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key,

@@ -42,10 +42,11 @@ func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 			for i, typ := range types {
 				descriptors[i] = r.Descriptors[typ]
 			}
-			if _, err := tx.Exec(ctx, q.aging.registerWrite, r.Scope, types, descriptors); err != nil {
+			_, err := tx.Exec(ctx, q.aging.registerWrite, r.Scope, types, descriptors)
+			if err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, q.aging.registerTopics, r.Scope, r.Group, r.Topics)
+			_, err = tx.Exec(ctx, q.aging.registerTopics, r.Scope, r.Group, r.Topics)
 			return err
 		})
 }
@@ -61,8 +62,8 @@ func checkDescriptors(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Reg
 	var changed []string
 	_, err = pgx.ForEachRow(rows, []any{&typ, &descriptor}, func() error {
 		if now := r.Descriptors[typ]; now != descriptor {
-			changed = append(changed, fmt.Sprintf("type %q: on record [%s], now [%s]", typ, descriptor,
-				now))
+			changed = append(changed, fmt.Sprintf("type %q: on record [%s], now [%s]", typ,
+				descriptor, now))
 		}
 		return nil
 	})

@@ -66,10 +66,10 @@ func Durable() Option { return func(s *Store) { s.db.durable = true } }
 // 320. The views processed_events_read and idempotency_keys_read show the rows as in the
 // readable layout.
 //
-// The 16 bytes of a UUID in lower case with hyphens, or of a ULID in upper case, are the bytes
-// of the ID, in the order of the IDs. For any other ID the 16 bytes are a hash (SHA-256, cut to
-// 128 bits). The hash does not give the ID back, but an event can be found by the ID. IDs are
-// never folded or trimmed: another spelling is another event.
+// For a UUID in lower case with hyphens, or a ULID in upper case, the 16 bytes are those of the
+// ID, in the order of the IDs. For any other ID the 16 bytes are a hash (SHA-256, cut to 128
+// bits). The hash does not give the ID back, but an event can be found by the ID. IDs are never
+// folded or trimmed: another spelling is another event.
 //
 // The first [Migrate] fixes the layout. There is no later change. Give this option to all of
 // [New], [Open], [Migrate] and [Schema], or to no call. If the tables have the other layout,

@@ -75,13 +75,14 @@
 //
 //	now - retention + margin
 //
-// Requests with AnyAge, and later copies that Idem has made, are exempt. The retention is that of
-// the request. The margin is for clocks that differ, because events have the time of a producer or
-// a broker: a hundredth of the retention, at least a minute, at most an hour, and never more than
-// half of the retention. Now is the server's time, asked once a minute and advanced by the
-// monotonic clock of this host. The birth of a scope is its first use in the store, by Register or
-// by a claim. A store that is younger than the retention has forgotten no event, so a new consumer
-// may begin with old events. An origin without a time, or with one before 1970, has no age.
+// Requests with AnyAge, and later copies that Idem has made, are exempt. The retention is that
+// of the request. The margin is for clocks that differ, because events have the time of a
+// producer or a broker. The margin is a hundredth of the retention, at least a minute, at most
+// an hour, and never more than half of the retention. Now is the server's time, asked once a
+// minute and advanced by the monotonic clock of this host. The birth of a scope is its first use
+// in the store, by Register or by a claim. A store that is younger than the retention has
+// forgotten no event, so a new consumer may begin with old events. An origin without a time, or
+// with one before 1970, has no age.
 //
 // Imported and discarded events have a retention, too. Both also set the birth of their scope.
 // Forget keeps the birth of the scope: an event older than the horizon stays TooOld, except with

@@ -29,7 +29,7 @@ const (
 	Outage Ability = "outage"
 )
 
-// Lists is [dedup.Lister], which a store without an index has not (rule 34).
+// Lists: [dedup.Lister]. A store without an index lacks this ability.
 const Lists Ability = "lists"
 
 // horizon is missing if Harness.Horizon is nil.

@@ -15,7 +15,9 @@ const Most = 7 * 24 * time.Hour
 // Bound at the begin of a bubble, and stop before the end of the bubble.
 func Bound(test string) (stop func()) {
 	timer := time.AfterFunc(Most, func() {
-		panic(fmt.Sprintf("%s has lasted for %s of fake time: it waits for something that never comes", test, Most))
+		panic(fmt.Sprintf(
+			"%s has lasted for %s of fake time: it waits for something that never comes",
+			test, Most))
 	})
 	return func() { timer.Stop() }
 }

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// ClaimAhead estimates how long one run of a handler takes, and so how many events may be claimed at
-// once. After a crash, other workers wait for the leases of events that were claimed and not begun.
+// ClaimAhead estimates the duration of one run of a handler, and so how many events may be
+// claimed at once. After a crash, other workers wait for the leases of events that were claimed
+// and not begun.
 type ClaimAhead struct{ average atomic.Int64 } // nanoseconds; zero: not known
 
 const (
@@ -21,7 +22,8 @@ func (c *ClaimAhead) Note(took time.Duration) {
 		c.average.Store(max(1, int64(took)))
 		return
 	}
-	c.average.Store(max(1, old+(int64(took)-old)/8)) // two lanes may overwrite each other: it is an estimate
+	// An estimate: two lanes may overwrite each other.
+	c.average.Store(max(1, old+(int64(took)-old)/8))
 }
 
 // Events is how many events may be claimed at once, at most n.

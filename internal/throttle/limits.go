@@ -77,7 +77,8 @@ func (l *Limits) Acquire(ctx context.Context, w Waiter) (Permit, error) {
 		}
 	}
 	p := Permit{of: l}
-	if l.every > 0 { // the turn is taken before the wait, so that waiting runs begin at even distances
+	// The turn is taken before the wait, so that waiting runs begin at even distances.
+	if l.every > 0 {
 		if wait := l.book(&p); wait > 0 {
 			if err := w.Pause(ctx, wait, "the rate limit of its handler"); err != nil {
 				p.End(false)
