@@ -76,8 +76,7 @@ func (s *Store) Len() int {
 	return len(s.records)
 }
 
-// Volatile returns nil if the option [Volatile] was given, else an error that names the choices
-// (rule 31).
+// Volatile returns nil if the option [Volatile] was given, else an error that names the choices.
 func (s *Store) Volatile() error {
 	if s.volatile {
 		return nil

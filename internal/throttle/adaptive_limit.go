@@ -2,14 +2,14 @@ package throttle
 
 import "sync/atomic"
 
-// AdaptiveLimit is how many events of a handler may share a transaction (rule 12). A rollback
+// AdaptiveLimit is how many events of a handler may share a transaction. A rollback
 // costs the work of the whole group, and halves the limit. Four times as many events as the
 // limit, without a rollback, double the limit. The limit settles near the cheapest size: about
 // 25 if one event in a hundred fails, the maximum without a failure.
 //
 // A group that met a lock begins again with one event. If groups meet a second lock before the
 // limit is at its maximum again, the limit grows by one for every hundred events. Handlers that
-// met on their rows meet again (rule 1), while a single lock may have been the server's own.
+// met on their rows meet again, while a single lock may have been the server's own.
 //
 // Reset must be called before the first use.
 type AdaptiveLimit struct {

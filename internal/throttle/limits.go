@@ -66,7 +66,7 @@ func (p *Permit) End(ran bool) {
 	}
 }
 
-// Acquire waits for a permit. The caller must hold no claim and no connection meanwhile (rule 25).
+// Acquire waits for a permit. The caller must hold no claim and no connection meanwhile.
 func (l *Limits) Acquire(ctx context.Context, w Waiter) (Permit, error) {
 	if l == nil {
 		return Permit{}, nil

@@ -6,7 +6,7 @@ import (
 )
 
 // RetryBudget bounds how often a handler runs again, in one process. When everything fails,
-// retries of everything would keep down the system that tries to come back (T-07). There may be
+// retries of everything would keep down the system that tries to come back. There may be
 // a burst of retries, then ten a second, and one for every five successes. The zero value has
 // the whole burst.
 type RetryBudget struct {
