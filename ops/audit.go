@@ -4,8 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
-	"time"
+	"net/url"
 )
 
 // This file writes the audit lines, to the log and to Config.Audit.
@@ -94,30 +93,5 @@ func (h *Handler) audit(ctx context.Context, level slog.Level, e AuditEvent) {
 	h.cfg.Audit(ctx, e)
 }
 
-// maxRefusals limits the written refusals per minute, separately for strangers and for persons. A
-// stranger must not fill the log.
-const maxRefusals = 60
-
-// refusals counts them.
-type refusals struct {
-	mu      sync.Mutex
-	since   time.Time
-	written int
-	left    int // out, since the last one that was written
-}
-
-// take reports whether one more is to be written, and how many were left out before it.
-func (r *refusals) take(now time.Time) (left int, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now.Sub(r.since) >= time.Minute {
-		r.since, r.written = now, 0
-	}
-	if r.written >= maxRefusals {
-		r.left++
-		return 0, false
-	}
-	r.written++
-	left, r.left = r.left, 0
-	return left, true
-}
+// pathOf is the path that was asked for, as it may be logged: without the query.
+func pathOf(u *url.URL) string { return clip(u.EscapedPath(), maxErrorText) }

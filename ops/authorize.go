@@ -2,44 +2,11 @@ package ops
 
 import (
 	"net/http"
-	"net/url"
 
 	"github.com/idem-go/idem"
 )
 
 // This file decides about the actions of persons on the page.
-
-// ActionKind is a kind of [Action].
-type ActionKind string
-
-// The kinds of actions.
-const (
-	// ActionView shows a page. No page but that of a dead letter has payloads.
-	ActionView ActionKind = "view"
-	// ActionPayload shows the value, the Kafka key and the foreign headers of one dead letter.
-	// After a refusal the page shows the rest of the dead letter.
-	ActionPayload ActionKind = "payload"
-	// ActionPlan asks the stores for a preview of a replay. It changes nothing.
-	ActionPlan ActionKind = "plan"
-	// ActionReplay carries a plan out.
-	ActionReplay ActionKind = "replay"
-)
-
-// Action is a requested action and its object.
-type Action struct {
-	Kind ActionKind
-	// Page is the last part of the path, such as "dead letters"; empty for the start page.
-	Page string
-	// Topic is the dead-letter topic that is listed, read or replayed. Empty without a topic.
-	Topic string
-	// DeadLetters are the affected dead letters, each as "topic/partition/offset". Not set for
-	// lists.
-	DeadLetters []string
-	// EventID, EventType and Tenant are those of the event in a look-up. Each may be empty.
-	EventID, EventType, Tenant string
-	// Plan is the id of the plan that is shown or carried out.
-	Plan string
-}
 
 // viewOf is the action of a page, by the parameters of its URL.
 func viewOf(v *visit, name string) Action {
@@ -109,6 +76,3 @@ func planned(kind ActionKind, page, plan, topic string, at []deadLetterPlace) Ac
 	}
 	return a
 }
-
-// pathOf is the path that was asked for, as it may be logged: without the query.
-func pathOf(u *url.URL) string { return clip(u.EscapedPath(), maxErrorText) }

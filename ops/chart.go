@@ -46,23 +46,23 @@ type chartRow struct {
 // chartTable is how many rows the figures of a chart have: neighbours are joined.
 const chartTable = 12
 
-// lineChart draws lines. step is the time between two values.
-func lineChart(id, title, unit string, step time.Duration, all ...series) chart {
-	return draw(chart{ID: id, Title: title, Unit: unit, Series: all}, step)
+// lineChart draws lines. interval is the time between two values.
+func lineChart(id, title, unit string, interval time.Duration, all ...series) chart {
+	return draw(chart{ID: id, Title: title, Unit: unit, Series: all}, interval)
 }
 
 // barChart draws bars, one series upon the other.
-func barChart(id, title, unit string, step time.Duration, all ...series) chart {
-	return draw(chart{ID: id, Title: title, Unit: unit, Bars: true, Series: all}, step)
+func barChart(id, title, unit string, interval time.Duration, all ...series) chart {
+	return draw(chart{ID: id, Title: title, Unit: unit, Bars: true, Series: all}, interval)
 }
 
-func draw(c chart, step time.Duration) chart {
+func draw(c chart, interval time.Duration) chart {
 	n := len(c.Series[0].Values)
 	top := c.highest(n)
 	c.Empty = top == 0
 	scale := niceTop(top)
 	c.Top = short(scale)
-	c.From = span(time.Duration(n)*step) + " ago"
+	c.From = span(time.Duration(n)*interval) + " ago"
 	below := make([]float64, n)
 	for i := range c.Series {
 		s := &c.Series[i]
@@ -73,7 +73,7 @@ func draw(c chart, step time.Duration) chart {
 		}
 		s.Last, s.Sum = short(s.Values[n-1]), short(sum(s.Values))
 	}
-	c.Table = c.table(step)
+	c.Table = c.table(interval)
 	c.Label = c.describe(top)
 	return c
 }
@@ -107,20 +107,20 @@ func (c *chart) describe(top float64) string {
 }
 
 // table joins neighbours: means for lines, sums for bars. Newest first.
-func (c *chart) table(step time.Duration) (rows []chartRow) {
+func (c *chart) table(interval time.Duration) (rows []chartRow) {
 	n := len(c.Series[0].Values)
 	width := max(1, (n+chartTable-1)/chartTable)
 	for end := n; end > 0; end -= width {
 		begin := max(0, end-width)
 		row := chartRow{
 			When: span(
-				time.Duration(n-begin)*step,
+				time.Duration(n-begin)*interval,
 			) + " to " + span(
-				time.Duration(n-end)*step,
+				time.Duration(n-end)*interval,
 			) + " ago",
 		}
 		if end == n {
-			row.When = "the last " + span(time.Duration(n-begin)*step)
+			row.When = "the last " + span(time.Duration(n-begin)*interval)
 		}
 		for _, s := range c.Series {
 			v := sum(s.Values[begin:end])

@@ -140,9 +140,6 @@ func originOf(m *idem.Message) dedup.Origin {
 	return dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time}
 }
 
-// maxErrorText limits the kept text of an error.
-const maxErrorText = 512
-
 func errorText(err error) string {
 	if err == nil {
 		return ""

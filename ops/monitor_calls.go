@@ -99,8 +99,8 @@ const (
 // maxRunning is how many calls are listed, the oldest first.
 const maxRunning = 100
 
-// running returns the running calls of a group, the oldest first, and the number of further ones.
-func (m *Monitor) running(group string) (all []runningCall, more int) {
+// runningCalls returns the running calls of a group, the oldest first, and the number of further ones.
+func (m *Monitor) runningCalls(group string) (all []runningCall, more int) {
 	now := time.Now()
 	for i := range m.calls.shards {
 		s := &m.calls.shards[i]
@@ -135,3 +135,17 @@ func (m *Monitor) running(group string) (all []runningCall, more int) {
 	}
 	return all, more
 }
+
+// runningCall is a call of a handler that has not returned.
+type runningCall struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Key       dedup.Key
+	Events    int
+	For       time.Duration
+	Level     string
+}
+
+// EventLink leads to the look-up of the event.
+func (c runningCall) EventLink() string { return eventLink(c.Key) }

@@ -27,7 +27,7 @@ type failure struct {
 // failureTable keeps some of the last failures of events. Each shard forgets its oldest.
 type failureTable struct {
 	shards [failureShards]failureShard
-	second atomic.Int64 // of which noted is the number
+	window atomic.Int64 // of which noted is the number
 	noted  atomic.Int64
 }
 
@@ -50,7 +50,7 @@ var failureSeed = maphash.MakeSeed()
 
 // room reports whether another failure is looked at in this second.
 func (t *failureTable) room(second int64) bool {
-	if old := t.second.Load(); old != second && t.second.CompareAndSwap(old, second) {
+	if old := t.window.Load(); old != second && t.window.CompareAndSwap(old, second) {
 		t.noted.Store(0)
 	}
 	return t.noted.Add(1) <= failureRate
@@ -77,8 +77,8 @@ func (t *failureTable) note(f failure) {
 	s.used = min(s.used+1, failureSlots)
 }
 
-// of returns the failures of an event ID.
-func (t *failureTable) of(id string) (all []failure) {
+// byID returns the failures of an event ID.
+func (t *failureTable) byID(id string) (all []failure) {
 	s := &t.shards[maphash.String(failureSeed, id)%failureShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -75,13 +75,13 @@ func TestMonitor_CountsWhatHappens(t *testing.T) {
 	}, c)
 	require.EqualValues(t, 1, c.copies())
 
-	failed := m.failures.of("d")
+	failed := m.failures.byID("d")
 	require.Len(t, failed, 1, "the last of an event")
 	require.Equal(t, "no answer", failed[0].Error)
 	require.Equal(t, 2, failed[0].Attempt)
-	require.True(t, m.failures.of("c")[0].Dead)
-	require.Empty(t, m.failures.of("a"))
-	running, more := m.running("billing")
+	require.True(t, m.failures.byID("c")[0].Dead)
+	require.Empty(t, m.failures.byID("a"))
+	running, more := m.runningCalls("billing")
 	require.Empty(t, running)
 	require.Zero(t, more)
 }
@@ -99,11 +99,11 @@ func TestMonitor_Running(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- p.Handle(context.Background(), record(9, "slow", "x")) }()
 	<-begun
-	running, _ := m.running("billing")
+	running, _ := m.runningCalls("billing")
 	require.Len(t, running, 1)
 	require.Equal(t, "x", running[0].Key.ID)
 	require.EqualValues(t, 9, running[0].Offset)
-	other, _ := m.running("another group")
+	other, _ := m.runningCalls("another group")
 	require.Empty(t, other)
 	s := serve(t, quietConfig(), sources{monitor: m})
 	require.Contains(t, s.get("claims").body, "orders/1/9")
@@ -245,7 +245,7 @@ func TestMonitor_CallsAreBounded(t *testing.T) {
 	for range calls {
 		<-begun
 	}
-	running, more := m.running("billing")
+	running, more := m.runningCalls("billing")
 	require.Len(t, running, maxRunning)
 	require.Equal(t, calls-maxRunning, more)
 	n := 0
@@ -255,7 +255,7 @@ func TestMonitor_CallsAreBounded(t *testing.T) {
 	require.Equal(t, callsInShard, n)
 	close(release)
 	wg.Wait()
-	running, more = m.running("")
+	running, more = m.runningCalls("")
 	require.Empty(t, running)
 	require.Zero(t, more)
 }

@@ -44,7 +44,7 @@ type kindRow struct {
 // Duplicates in this process, for the template.
 func (a *activityView) Duplicates() uint64 { return a.Total[kindDuplicate] }
 
-func (h *Handler) activity(v *visit) error {
+func (h *Handler) showActivity(v *visit) error {
 	if h.src.monitor == nil {
 		return h.show(v, 200, "activity", "Activity", 0, missing[*activityView](howMonitor))
 	}

@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"net/url"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -15,40 +14,12 @@ type claimsView struct {
 	Stuck   part[[]storeClaims]
 }
 
-// runningCall is a call of a handler that has not returned.
-type runningCall struct {
-	Topic     string
-	Partition int32
-	Offset    int64
-	Key       dedup.Key
-	Events    int
-	For       time.Duration
-	Level     string
-}
-
-func (h *Handler) claims(v *visit) error {
-	c := &claimsView{Own: h.src.monitor != nil, Stuck: of(v.context(), h.cells.claims, howStore)}
+func (h *Handler) showClaims(v *visit) error {
+	c := &claimsView{Own: h.src.monitor != nil, Stuck: fromCell(v.context(), h.cells.claims, howStore)}
 	if m := h.src.monitor; m != nil {
-		c.Running, c.More = m.running(h.cfg.Consumer.Group)
+		c.Running, c.More = m.runningCalls(h.cfg.Consumer.Group)
 	}
 	return h.show(v, 200, "claims", "Claims", liveEvery, c)
-}
-
-// eventLink is the address of the look-up of an event, relative to all pages.
-func eventLink(k dedup.Key) string {
-	q := url.Values{"id": {k.ID}}
-	if k.Type != "" {
-		q.Set("type", k.Type)
-	}
-	if k.Tenant != "" {
-		q.Set("tenant", k.Tenant)
-	}
-	for _, part := range [...]string{k.ID, k.Type, k.Tenant} {
-		if clipped(part) != part { // typed text is trimmed
-			q.Set("exact", "1")
-		}
-	}
-	return "event?" + q.Encode()
 }
 
 // deferredView has the deferred events of the stores.
@@ -58,14 +29,14 @@ type deferredView struct {
 	Blocked int
 }
 
-func (h *Handler) deferred(v *visit) error {
-	p := &deferredView{State: of(v.context(), h.cells.deferred, howStore)}
+func (h *Handler) showDeferred(v *visit) error {
+	p := &deferredView{State: fromCell(v.context(), h.cells.deferred, howStore)}
 	p.Events, p.Blocked = p.State.Value.sums()
 	return h.show(v, 200, "deferred", "Deferred events", liveEvery, p)
 }
 
-func (h *Handler) outbox(v *visit) error {
-	return h.show(v, 200, "outbox", "Outbox", liveEvery, of(v.context(), h.cells.outbox, howOutbox))
+func (h *Handler) showOutbox(v *visit) error {
+	return h.show(v, 200, "outbox", "Outbox", liveEvery, fromCell(v.context(), h.cells.outbox, howOutbox))
 }
 
 // doctorView has the findings of the doctor, the worst first.
@@ -80,8 +51,8 @@ type findingGroup struct {
 	Findings              []Finding
 }
 
-func (h *Handler) doctor(v *visit) error {
-	d := &doctorView{Findings: of(v.context(), h.cells.doctor, howDoctor), Counts: map[string]int{}}
+func (h *Handler) showDoctor(v *visit) error {
+	d := &doctorView{Findings: fromCell(v.context(), h.cells.doctor, howDoctor), Counts: map[string]int{}}
 	d.Groups = []findingGroup{
 		{
 			Verdict: "bad", Title: "Loses, doubles or stops", Level: "bad",
@@ -105,3 +76,6 @@ func (h *Handler) doctor(v *visit) error {
 	}
 	return h.show(v, 200, "doctor", "Doctor", live, d)
 }
+
+// HeadLink leads to the look-up of the first event of a queue.
+func (p *deferredView) HeadLink(e *dedup.Deferred) string { return eventLink(e.Key) }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,9 +37,9 @@ var classes = []idem.Class{
 	idem.ClassNotACopy,
 }
 
-func (h *Handler) deadLetters(v *visit) error {
+func (h *Handler) showDeadLetters(v *visit) error {
 	l := &deadLettersView{
-		Topics: of(
+		Topics: fromCell(
 			v.context(), h.cells.topics, howKafka,
 		), Classes: classes, Counts: map[string]int64{},
 		Filter: deadLetterFilter{
@@ -57,7 +56,7 @@ func (h *Handler) deadLetters(v *visit) error {
 }
 
 func (h *Handler) listDeadLetters(v *visit, l *deadLettersView) {
-	if group := of(v.context(), h.cells.group, ""); group.OK() {
+	if group := fromCell(v.context(), h.cells.group, ""); group.OK() {
 		for _, t := range group.Value.DeadLetters {
 			l.Counts[t.Topic] = t.Records
 		}
@@ -75,7 +74,7 @@ func (h *Handler) listDeadLetters(v *visit, l *deadLettersView) {
 	case !slices.Contains(l.Topics.Value, l.Filter.Topic):
 		l.Invalid = "That is no dead-letter topic of this group."
 	default:
-		l.Page = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (deadLetterPage, error) {
+		l.Page = ask(v, &h.background, h.cfg.Timeout, func(ctx context.Context) (deadLetterPage, error) {
 			return h.src.deadLetters.newest(ctx, l.Filter, shownDeadLetters)
 		})
 		l.Older = l.older()
@@ -156,7 +155,7 @@ type shownHeader struct {
 
 type format struct{ Name, Link string }
 
-func (h *Handler) deadLetter(v *visit) error {
+func (h *Handler) showDeadLetter(v *visit) error {
 	if h.src.deadLetters == nil {
 		return &pageError{404, "No dead letters", howKafka}
 	}
@@ -169,7 +168,7 @@ func (h *Handler) deadLetter(v *visit) error {
 	}
 	l := &deadLetterView{Place: place, As: v.query("as"), Hidden: h.hidden(v, place)}
 	l.DeadLetter = ask(
-		v, h, h.cfg.Timeout,
+		v, &h.background, h.cfg.Timeout,
 		func(ctx context.Context) (deadLetterDetail, error) { return h.src.deadLetters.get(ctx, place) },
 	)
 	if l.DeadLetter.OK() {
@@ -223,19 +222,6 @@ func (l *deadLetterView) open() {
 			l.Theirs = append(l.Theirs, s)
 		}
 	}
-}
-
-// parsePlace reads where a dead letter lies.
-func parsePlace(topic, at string) (deadLetterPlace, error) {
-	partition, offset, _ := strings.Cut(at, "/")
-	p, err1 := strconv.ParseInt(partition, 10, 32)
-	o, err2 := strconv.ParseInt(offset, 10, 64)
-	if topic == "" || err1 != nil || err2 != nil || p < 0 || o < 0 {
-		return deadLetterPlace{}, &pageError{
-			400, "Not understood", "That names no record of a dead-letter topic.",
-		}
-	}
-	return deadLetterPlace{topic, int32(p), o}, nil
 }
 
 // ownTopic limits the page to the dead-letter topics of the group.

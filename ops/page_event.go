@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -52,7 +50,7 @@ type step struct {
 	place time.Time // order among the others, for an unknown time
 }
 
-func (h *Handler) event(v *visit) error {
+func (h *Handler) showEvent(v *visit) error {
 	q := eventQuery{
 		ID: v.identity("id"), Type: v.identity("type"), Tenant: v.identity("tenant"),
 		Source: v.query("source"), Topic: v.query("topic"),
@@ -68,14 +66,14 @@ func (h *Handler) event(v *visit) error {
 		together(
 			func() {
 				e.Found = ask(
-					v, h, h.cfg.Timeout,
+					v, &h.background, h.cfg.Timeout,
 					func(ctx context.Context) (eventAnswer, error) { return h.src.events.find(ctx, q) },
 				)
 			},
 			func() {
 				if h.src.deadLetters != nil {
 					e.DeadLetters = ask(
-						v, h, h.cfg.Timeout,
+						v, &h.background, h.cfg.Timeout,
 						func(ctx context.Context) (eventDeadLetters, error) { return h.src.events.deadLettersOf(ctx, q) },
 					)
 				}
@@ -83,7 +81,7 @@ func (h *Handler) event(v *visit) error {
 		)
 	}
 	if m := h.src.monitor; m != nil {
-		e.Failures = m.failures.of(q.ID)
+		e.Failures = m.failures.byID(q.ID)
 	}
 	e.answer(h.now())
 	return h.show(v, 200, "event", "Event "+q.ID, 0, e)
@@ -144,7 +142,7 @@ func verdictOf(now time.Time, r *eventRecord) (level, text string) {
 	case r.Discarded():
 		return "info", "No, and it will not be: a person gave it up for good."
 	case r.State == dedup.GivenUp:
-		return "bad", "No. It was given up" + map[bool]string{true: " after " + failures(r.Failures)}[r.Failures > 0] + "."
+		return "bad", "No. It was given up" + map[bool]string{true: " after " + failureCount(r.Failures)}[r.Failures > 0] + "."
 	case r.State == dedup.Waiting:
 		return "warn", "Not yet. A later attempt is on its way."
 	case r.State == dedup.Claimed && r.Lease > 0:
@@ -161,7 +159,7 @@ func verdictOf(now time.Time, r *eventRecord) (level, text string) {
 	return "warn", "It is in a state that this release does not know: " + r.State.String() + "."
 }
 
-func failures(n uint32) string {
+func failureCount(n uint32) string {
 	if n == 1 {
 		return "one failure"
 	}
@@ -210,7 +208,7 @@ func stepsOf(now time.Time, r *eventRecord) (steps []step) {
 		add(
 			step{
 				Level: map[bool]string{true: "bad", false: "warn"}[p.Blocked],
-				Title: "Deferred in the order of its Kafka key", Text: p.text(),
+				Title: "Deferred in the order of its Kafka key", Text: p.describe(),
 			},
 		)
 	}
@@ -260,7 +258,7 @@ func stepOfState(r *eventRecord) (step, bool) {
 	return step{}, false
 }
 
-func (p *deferredEvent) text() string {
+func (p *deferredEvent) describe() string {
 	s := fmt.Sprintf("%s/%d, %s", p.Topic, p.Partition, queueName(p.Queue))
 	if p.Head {
 		s += ", first of its key"
@@ -277,14 +275,6 @@ func (p *deferredEvent) text() string {
 		s += "; not before " + p.Wait + " from now"
 	}
 	return s
-}
-
-// queueName returns the Kafka key of a queue. The processor makes the name from the key.
-func queueName(name string) string {
-	if key, ok := strings.CutPrefix(name, "k"); ok {
-		return fmt.Sprintf("key %q", key)
-	}
-	return "without Kafka key"
 }
 
 func stepOfDeadLetter(l *deadLetterRow) step {
@@ -310,14 +300,6 @@ func stepOfFailure(f failure) step {
 		s.Text += " (tried again after " + span(f.Delay) + ")"
 	}
 	return s
-}
-
-// letterLink is the address of a dead letter, relative to all pages.
-func deadLetterLink(p deadLetterPlace) string {
-	return "dead-letter?" + url.Values{
-		"topic": {p.Topic}, "partition": {strconv.Itoa(int(p.Partition))},
-		"offset": {strconv.FormatInt(p.Offset, 10)},
-	}.Encode()
 }
 
 func (e *eventView) adviceFor(r *eventRecord) (all []advice) {

@@ -37,8 +37,8 @@ type partitionRow struct {
 	Bar       int // percent of the greatest
 }
 
-func (h *Handler) partitions(v *visit) error {
-	p := &partitionsView{Group: of(v.context(), h.cells.group, howKafka), Own: h.src.monitor != nil}
+func (h *Handler) showPartitions(v *visit) error {
+	p := &partitionsView{Group: fromCell(v.context(), h.cells.group, howKafka), Own: h.src.monitor != nil}
 	var here []partitionState
 	if m := h.src.monitor; m != nil {
 		here, p.More = m.parts.list(h.cfg.Consumer.Group)

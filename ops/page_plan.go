@@ -36,7 +36,7 @@ func (h *Handler) makePlan(v *visit) error {
 		List: len(at) > 1,
 	}
 	p := ask(
-		v, h, planLimit,
+		v, &h.background, planLimit,
 		func(ctx context.Context) (deadLetterPlan, error) { return h.src.deadLetters.plan(ctx, topic, at, d) },
 	)
 	if p.Problem != "" {

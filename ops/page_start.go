@@ -2,12 +2,8 @@ package ops
 
 import (
 	"cmp"
-	"sync"
 	"time"
 )
-
-// liveEvery is the interval at which live pages refresh.
-const liveEvery = 2 * time.Second
 
 // startView is the first page: a question, and whether anything needs attention.
 type startView struct {
@@ -33,7 +29,7 @@ type alert struct {
 	Level, Title, Text, Link, LinkText string
 }
 
-func (h *Handler) start(v *visit) error {
+func (h *Handler) showStart(v *visit) error {
 	ctx := v.context()
 	var (
 		group    part[groupState]
@@ -42,10 +38,10 @@ func (h *Handler) start(v *visit) error {
 		box      part[outboxState]
 	)
 	together(
-		func() { group = of(ctx, h.cells.group, howKafka) },
-		func() { claims = of(ctx, h.cells.claims, howStore) },
-		func() { deferred = of(ctx, h.cells.deferred, howStore) },
-		func() { box = of(ctx, h.cells.outbox, howOutbox) },
+		func() { group = fromCell(ctx, h.cells.group, howKafka) },
+		func() { claims = fromCell(ctx, h.cells.claims, howStore) },
+		func() { deferred = fromCell(ctx, h.cells.deferred, howStore) },
+		func() { box = fromCell(ctx, h.cells.outbox, howOutbox) },
 	)
 	s := &startView{}
 	if m := h.src.monitor; m != nil {
@@ -62,15 +58,6 @@ func (h *Handler) start(v *visit) error {
 	s.glanceDeferred(deferred)
 	s.glanceOutbox(box)
 	return h.show(v, 200, "start", "Look up an event", liveEvery, s)
-}
-
-// together runs all at once and waits for all.
-func together(all ...func()) {
-	var wg sync.WaitGroup
-	for _, f := range all {
-		wg.Go(f)
-	}
-	wg.Wait()
 }
 
 func (h *Handler) glanceMonitor(s *startView, m *Monitor) {
@@ -160,25 +147,6 @@ func (s *startView) glanceGroup(p part[groupState]) {
 	}
 }
 
-// deadLetterWatch has the time since which the dead-letter topics have not grown, as far as the
-// page was open.
-type deadLetterWatch struct {
-	mu    sync.Mutex
-	known int64
-	grew  time.Time
-}
-
-// quiet notes how many records there are and returns for how long there were no more.
-func (w *deadLetterWatch) quiet(n int64, now time.Time) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n > w.known || w.grew.IsZero() {
-		w.grew = now
-	}
-	w.known = n
-	return now.Sub(w.grew)
-}
-
 // calmDeadLetters is the time without new dead letters after which old ones need no attention. The
 // topic does not show which of them were replayed, and a permanent warning is ignored.
 const calmDeadLetters = time.Hour
@@ -208,20 +176,6 @@ func (s *startView) glanceDeadLetters(letters int64, topics int, quiet time.Dura
 		)
 	}
 	s.Glance = append(s.Glance, t)
-}
-
-func (g *groupState) lag() (n int64) {
-	for i := range g.Partitions {
-		n += g.Partitions[i].Lag
-	}
-	return n
-}
-
-func (g *groupState) deadLetters() (n int64) {
-	for _, t := range g.DeadLetters {
-		n += t.Records
-	}
-	return n
 }
 
 func (s *startView) glanceClaims(p part[[]storeClaims]) {
@@ -279,16 +233,6 @@ func (s *startView) glanceDeferred(p part[deferredState]) {
 		)
 	}
 	s.Glance = append(s.Glance, t)
-}
-
-func (p *deferredState) sums() (events, blocked int) {
-	for i := range p.Queues {
-		events += p.Queues[i].Length
-		if p.Queues[i].Blocked {
-			blocked++
-		}
-	}
-	return events, blocked
 }
 
 func (s *startView) glanceOutbox(p part[outboxState]) {

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -33,9 +34,9 @@ func newPlaces() *places {
 
 // enter waits for a place until limit is over, ctx ends or the page is closed. leave gives it back.
 func (p *places) enter(
-	ctx, page context.Context, who string, limit time.Duration,
+	ctx, closing context.Context, who string, limit time.Duration,
 ) (leave func(), err error) {
-	mine, err := p.ask(who)
+	mine, err := p.reserve(who)
 	if err != nil {
 		return nil, err
 	}
@@ -49,23 +50,23 @@ func (p *places) enter(
 			err = errBusy
 		case <-ctx.Done():
 			err = context.Cause(ctx)
-		case <-page.Done():
+		case <-closing.Done():
 			err = errClosed
 		}
 		if i > 0 {
 			<-mine.turns
 		}
-		p.asked(who)
+		p.giveBack(who)
 		return nil, err
 	}
 	return func() {
 		<-p.free
 		<-mine.turns
-		p.asked(who)
+		p.giveBack(who)
 	}, nil
 }
 
-func (p *places) ask(who string) (*placesOf, error) {
+func (p *places) reserve(who string) (*placesOf, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	mine := p.of[who]
@@ -80,7 +81,7 @@ func (p *places) ask(who string) (*placesOf, error) {
 	return mine, nil
 }
 
-func (p *places) asked(who string) {
+func (p *places) giveBack(who string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	mine := p.of[who]
@@ -88,3 +89,10 @@ func (p *places) asked(who string) {
 		delete(p.of, who)
 	}
 }
+
+// The reasons for a section without an answer.
+var (
+	errBusy     = errors.New("too many searches are under way, try again in a moment")
+	errNoAnswer = errors.New("no answer in time")
+	errClosed   = errors.New("the page was closed")
+)

@@ -218,3 +218,13 @@ func (p *plans) end(now time.Time, id, outcome, problem string) {
 		one.Expires = now.Add(planLife)
 	}
 }
+
+// The outcomes of rows and replays, as the page and audit lines have them.
+const (
+	outcomeBegun       = "begun"
+	outcomeReplayed    = "replayed"
+	outcomeSkipped     = "skipped"
+	outcomeFailed      = "failed"
+	outcomeDone        = "done"
+	outcomeInterrupted = "interrupted"
+)

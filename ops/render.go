@@ -1,10 +1,12 @@
 package ops
 
 import (
+	"bytes"
 	"fmt"
 	"html/template"
 	"io"
 	"io/fs"
+	"net/http"
 	"path"
 	"strings"
 	"sync"
@@ -126,3 +128,22 @@ func render(w io.Writer, name string, f frame) error {
 	}
 	return t.ExecuteTemplate(w, "layout", f)
 }
+
+// show writes a page. After an error of the template nothing is written.
+func (h *Handler) show(
+	v *visit, status int, name, title string, live time.Duration, content any,
+) error {
+	var b bytes.Buffer
+	if err := render(&b, name, h.frame(v, name, title, live, content)); err != nil {
+		return err
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.WriteHeader(status)
+	if v.r.Method != http.MethodHead {
+		_, _ = b.WriteTo(v.w) // the browser may be gone
+	}
+	return nil
+}
+
+// liveEvery is the interval at which live pages refresh.
+const liveEvery = 2 * time.Second

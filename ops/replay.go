@@ -9,16 +9,6 @@ import (
 
 // This file carries plans out.
 
-// The outcomes of rows and replays, as the page and audit lines have them.
-const (
-	outcomeBegun       = "begun"
-	outcomeReplayed    = "replayed"
-	outcomeSkipped     = "skipped"
-	outcomeFailed      = "failed"
-	outcomeDone        = "done"
-	outcomeInterrupted = "interrupted"
-)
-
 // replayPatience is how long the answer waits for the end of a replay. Most replays end within that
 // time.
 const replayPatience = 3 * time.Second

@@ -33,11 +33,6 @@ func (e timeoutError) Error() string {
 	return fmt.Sprintf("no whole answer within %s", time.Duration(e))
 }
 
-// errBusy means that too many searches run.
-var errBusy = errors.New("too many searches are under way, try again in a moment")
-
-var errNoAnswer = errors.New("no answer in time")
-
 // result of a call.
 type result[T any] struct {
 	value T
@@ -61,10 +56,20 @@ func problemText(err error) string {
 	return clip(idem.ErrorText(err), 500) // it quotes no data and no passwords (G-04)
 }
 
+// background runs the calls of sources. A call may outlive its request.
+type background struct {
+	ctx     context.Context // until Close of the handler
+	stop    context.CancelFunc
+	work    sync.WaitGroup
+	now     func() time.Time
+	timeout time.Duration // the longest wait of a request
+	places  *places       // of reads of whole topics, and other searches
+}
+
 // cell asks a source that is equal for all persons: never concurrently, and at most once in an
 // interval.
 type cell[T any] struct {
-	h     *Handler
+	bg    *background
 	keep  time.Duration // how long an answer is good enough
 	limit time.Duration // of one call, if the source obeys the context
 	// sparing: an answer is valid for sixty times the duration of the call, and a failure for six
@@ -78,28 +83,28 @@ type cell[T any] struct {
 	since   time.Time     // when that, or the last one, began
 }
 
-// get returns an answer that is at most c.keep old, or a problem after c.h.cfg.Timeout. The call
+// get returns an answer that is at most c.keep old, or a problem after c.bg.timeout. The call
 // then goes on for the next visitor, and there is never a second one.
 func (c *cell[T]) get(ctx context.Context) part[T] {
 	c.mu.Lock()
-	if !c.last.at.IsZero() && c.h.now().Sub(c.last.at) < c.goodFor() && c.running == nil {
+	if !c.last.at.IsZero() && c.bg.now().Sub(c.last.at) < c.goodFor() && c.running == nil {
 		defer c.mu.Unlock()
 		return c.last.part()
 	}
-	if c.running == nil && c.h.ctx.Err() != nil {
+	if c.running == nil && c.bg.ctx.Err() != nil {
 		c.mu.Unlock()
-		return part[T]{Problem: problemText(errClosed), At: c.h.now()}
+		return part[T]{Problem: problemText(errClosed), At: c.bg.now()}
 	}
 	if c.running == nil {
-		c.running, c.since = make(chan struct{}), c.h.now()
-		c.h.work.Go(c.call)
+		c.running, c.since = make(chan struct{}), c.bg.now()
+		c.bg.work.Go(c.call)
 	}
-	running, left := c.running, c.h.cfg.Timeout-c.h.now().
+	running, left := c.running, c.bg.timeout-c.bg.now().
 		Sub(c.since)
 		// a hanging call is waited for once
 	c.mu.Unlock()
 	if err := wait(ctx, running, left); err != nil {
-		return part[T]{Problem: problemText(err), At: c.h.now()}
+		return part[T]{Problem: problemText(err), At: c.bg.now()}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,12 +123,12 @@ func (c *cell[T]) goodFor() time.Duration {
 }
 
 func (c *cell[T]) call() {
-	ctx, cancel := context.WithTimeout(c.h.ctx, c.limit)
+	ctx, cancel := context.WithTimeout(c.bg.ctx, c.limit)
 	defer cancel()
 	value, err := shielded(ctx, c.fetch)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last = result[T]{value, err, c.h.now()}
+	c.last = result[T]{value, err, c.bg.now()}
 	close(c.running)
 	c.running = nil
 }
@@ -131,32 +136,32 @@ func (c *cell[T]) call() {
 // ask asks a source for one person. It takes a place and waits for at most limit. A source that
 // obeys the context has returned by then, with partial results.
 func ask[T any](
-	v *visit, h *Handler, limit time.Duration, fetch func(context.Context) (T, error),
+	v *visit, bg *background, limit time.Duration, fetch func(context.Context) (T, error),
 ) part[T] {
-	if h.ctx.Err() != nil {
-		return part[T]{Problem: problemText(errClosed), At: h.now()}
+	if bg.ctx.Err() != nil {
+		return part[T]{Problem: problemText(errClosed), At: bg.now()}
 	}
 	visitor := v.context()
-	leave, err := h.places.enter(visitor, h.ctx, v.who, h.cfg.Timeout)
+	leave, err := bg.places.enter(visitor, bg.ctx, v.who, bg.timeout)
 	if err != nil {
-		return part[T]{Problem: problemText(err), At: h.now()}
+		return part[T]{Problem: problemText(err), At: bg.now()}
 	}
 	var r result[T]
 	done := make(chan struct{})
-	h.work.Go(func() {
+	bg.work.Go(func() {
 		defer close(done)
 		defer leave()
-		ctx, cancel := context.WithTimeout(h.ctx, limit)
+		ctx, cancel := context.WithTimeout(bg.ctx, limit)
 		defer cancel()
 		defer context.AfterFunc(visitor, cancel)()
 		value, err := shielded(ctx, fetch)
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = timeoutError(limit)
 		}
-		r = result[T]{value, err, h.now()}
+		r = result[T]{value, err, bg.now()}
 	})
 	if err := wait(visitor, done, limit+graceOfAsk); err != nil {
-		return part[T]{Problem: problemText(err), At: h.now()}
+		return part[T]{Problem: problemText(err), At: bg.now()}
 	}
 	return r.part()
 }
@@ -188,4 +193,13 @@ func shielded[T any](
 		}
 	}()
 	return fetch(ctx)
+}
+
+// together runs all at once and waits for all.
+func together(all ...func()) {
+	var wg sync.WaitGroup
+	for _, f := range all {
+		wg.Go(f)
+	}
+	wg.Wait()
 }

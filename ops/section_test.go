@@ -78,7 +78,7 @@ func TestSources_Missing(t *testing.T) {
 // A cell asks once at a time and once in a while, whoever looks; whoever hangs is waited for once.
 func TestCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &Handler{cfg: Config{Timeout: time.Second}, now: time.Now}
+		h := &background{timeout: time.Second, now: time.Now}
 		h.ctx, h.stop = context.WithCancel(t.Context())
 		var calls, slow atomic.Int64
 		slow.Store(int64(10 * time.Millisecond))
@@ -118,7 +118,7 @@ func TestCell(t *testing.T) {
 
 // So many searches may be under way, and a panic in one is its own.
 func TestAsk(t *testing.T) {
-	h := &Handler{cfg: Config{Timeout: 20 * time.Millisecond}, now: time.Now, places: newPlaces()}
+	h := &background{timeout: 20 * time.Millisecond, now: time.Now, places: newPlaces()}
 	h.ctx, h.stop = context.WithCancel(t.Context())
 	visitor := func(who string) *visit {
 		return &visit{r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), who: who}
@@ -136,7 +136,7 @@ func TestAsk(t *testing.T) {
 	}
 	p := ask(visitor("late"), h, time.Minute, func(context.Context) (int, error) { return 1, nil })
 	require.Contains(t, p.Problem, "too many", "after the time-out")
-	h.cfg.Timeout = time.Minute
+	h.timeout = time.Minute
 	time.AfterFunc(10*time.Millisecond, func() { close(release) })
 	p = ask(visitor("late"), h, time.Minute, func(context.Context) (int, error) { return 1, nil })
 	require.Equal(t, 1, p.Value, "who waits gets a place")

@@ -35,8 +35,6 @@ func newKafkaSource(cfg Config) *kafkaSource {
 	return &kafkaSource{cfg: cfg, slot: make(chan struct{}, 1), client: cfg.Client}
 }
 
-var errClosed = errors.New("the page was closed")
-
 // The timeouts of the page's own client, which limit the wait of a person.
 const (
 	ownDial = 3 * time.Second
@@ -81,8 +79,8 @@ func openClient(cfg consumer.Config) (sarama.Client, error) {
 	return sarama.NewClient(cfg.Brokers, sc)
 }
 
-// close ends the running work, and closes the client if the page has opened it.
-func (k *kafkaSource) close() error {
+// closeOwn ends the running work, and closes the client if the page has opened it.
+func (k *kafkaSource) closeOwn() error {
 	k.slot <- struct{}{}
 	defer func() { <-k.slot }()
 	k.closed = true

@@ -1,8 +1,10 @@
 package ops
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/deadletters"
@@ -23,7 +25,7 @@ func newSources(cfg Config) sources {
 		kafka = newKafkaSource(cfg)
 		s.deadLetters = &deadLetterSource{kafka: kafka, stores: operators(ledgers), cfg: cfg}
 		s.group = &groupSource{kafka, cfg}
-		s.close = kafka.close
+		s.close = kafka.closeOwn
 	}
 	if all := operators(ledgers); len(all) > 0 {
 		s.events = &eventSource{stores: all, scopes: cfg.Scopes, deadLetters: s.deadLetters}
@@ -73,4 +75,56 @@ func operators(all []deadletters.NamedStore) (some []deadletters.NamedStore) {
 		}
 	}
 	return some
+}
+
+// How long answers are good enough. The doctor asks much, of everybody.
+const (
+	keepFigures = 2 * time.Second
+	keepTopics  = 5 * time.Second
+	keepLists   = 10 * time.Second // a store may have to read all of a table for it
+	keepDoctor  = time.Minute
+	doctorLimit = 45 * time.Second
+)
+
+func newCells(bg *background, s *sources) cells {
+	all := cells{
+		topics: cellOf(
+			bg, keepTopics, bg.timeout, s.deadLetters != nil,
+			func(ctx context.Context) ([]string, error) { return s.deadLetters.topics(ctx) },
+		),
+		group: cellOf(
+			bg, keepFigures, bg.timeout, s.group != nil,
+			func(ctx context.Context) (groupState, error) { return s.group.read(ctx) },
+		),
+		claims: cellOf(
+			bg, keepLists, bg.timeout, s.claims != nil,
+			func(ctx context.Context) ([]storeClaims, error) { return s.claims.stuck(ctx) },
+		),
+		deferred: cellOf(
+			bg, keepTopics, bg.timeout, s.deferred != nil,
+			func(ctx context.Context) (deferredState, error) { return s.deferred.list(ctx) },
+		),
+		outbox: cellOf(
+			bg, keepFigures, bg.timeout, s.outbox != nil,
+			func(ctx context.Context) (outboxState, error) { return s.outbox.read(ctx) },
+		),
+		doctor: cellOf(bg, keepDoctor, doctorLimit, s.doctor != nil, s.doctor),
+	}
+	if all.claims != nil {
+		all.claims.sparing = true
+	}
+	if all.deferred != nil { // a question for each partition
+		all.deferred.sparing = true
+	}
+	return all
+}
+
+// cellOf is nil without a source.
+func cellOf[T any](
+	bg *background, keep, limit time.Duration, there bool, fetch func(context.Context) (T, error),
+) *cell[T] {
+	if !there {
+		return nil
+	}
+	return &cell[T]{bg: bg, keep: keep, limit: limit, fetch: fetch}
 }

@@ -55,13 +55,13 @@ func rate(perSecond float64) string {
 	return number(int64(perSecond + 0.5))
 }
 
-func percent(part, whole uint64) string {
+func percent(n, whole uint64) string {
 	if whole == 0 {
 		return "0 %"
 	}
-	p := 100 * float64(part) / float64(whole)
+	p := 100 * float64(n) / float64(whole)
 	switch {
-	case part == 0:
+	case n == 0:
 		return "0 %"
 	case p < 0.1:
 		return "< 0.1 %"
@@ -147,3 +147,6 @@ func capital(s string) string {
 	}
 	return string(s[0]-'a'+'A') + s[1:]
 }
+
+// maxErrorText limits the kept text of an error.
+const maxErrorText = 512
