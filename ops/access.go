@@ -48,8 +48,10 @@ func (h *Handler) deny(w http.ResponseWriter, r *http.Request, err error) {
 
 // proxyHeaders are set by proxies. A request that has one of them came from somewhere else.
 var proxyHeaders = []string{
-	"Forwarded", "Via", "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Fastly-Client-Ip",
-	"X-Original-Host", "X-Original-Url", "X-Rewrite-Url", "X-Envoy-External-Address", "Fly-Client-Ip",
+	"Forwarded", "Via", "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip",
+	"Cf-Connecting-Ip", "Fastly-Client-Ip",
+	"X-Original-Host", "X-Original-Url", "X-Rewrite-Url", "X-Envoy-External-Address",
+	"Fly-Client-Ip",
 }
 
 // fromLoopback reports why a request did not come from a browser on this machine straight to us.

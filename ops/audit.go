@@ -30,7 +30,8 @@ func (h *Handler) auditReplay(
 		Who: p.Who, Action: string(ActionReplay), Plan: p.ID, Outcome: outcome, Note: note,
 	}
 	if row != nil {
-		e.Action, e.DeadLetter, e.EventType, e.EventID = actionReplayDeadLetter, row.deadLetterPlace.String(), row.Type, row.ID
+		e.Action, e.DeadLetter = actionReplayDeadLetter, row.deadLetterPlace.String()
+		e.EventType, e.EventID = row.Type, row.ID
 	}
 	h.audit(ctx, slog.LevelInfo, e)
 }
@@ -38,7 +39,8 @@ func (h *Handler) auditReplay(
 // auditRead writes that a person has seen the payload of a dead letter.
 func (h *Handler) auditRead(v *visit, row *deadLetterRow) {
 	h.audit(v.context(), slog.LevelInfo, AuditEvent{
-		Who: v.who, Action: string(ActionPayload), DeadLetter: row.deadLetterPlace.String(), EventType: row.Type, EventID: row.ID, Outcome: outcomeRead, Path: pathOf(v.r.URL),
+		Who: v.who, Action: string(ActionPayload), DeadLetter: row.deadLetterPlace.String(),
+		EventType: row.Type, EventID: row.ID, Outcome: outcomeRead, Path: pathOf(v.r.URL),
 	})
 }
 
@@ -56,7 +58,9 @@ func (h *Handler) refused(v *visit, a Action, why string) {
 		why += fmt.Sprintf(" (%s before it were not written)", plural(left, "refusal"))
 	}
 	e := AuditEvent{
-		Who: v.who, Action: string(a.Kind), Plan: clip(a.Plan, maxErrorText), EventType: a.EventType, EventID: a.EventID, Outcome: outcomeRefused, Note: why, Path: pathOf(v.r.URL),
+		Who: v.who, Action: string(a.Kind), Plan: clip(a.Plan, maxErrorText),
+		EventType: a.EventType, EventID: a.EventID, Outcome: outcomeRefused, Note: why,
+		Path: pathOf(v.r.URL),
 	}
 	if len(a.DeadLetters) == 1 {
 		e.DeadLetter = a.DeadLetters[0]
@@ -72,7 +76,8 @@ func (h *Handler) audit(ctx context.Context, level slog.Level, e AuditEvent) {
 		slog.String("who", e.Who), slog.String("group", e.Group), slog.String("outcome", e.Outcome),
 	}
 	for _, x := range []struct{ name, value string }{
-		{"plan", e.Plan}, {"dead_letter", e.DeadLetter}, {"type", e.EventType}, {"event_id", e.EventID}, {"path", e.Path}, {"note", e.Note},
+		{"plan", e.Plan}, {"dead_letter", e.DeadLetter}, {"type", e.EventType},
+		{"event_id", e.EventID}, {"path", e.Path}, {"note", e.Note},
 	} {
 		if x.value != "" {
 			attrs = append(attrs, slog.String(x.name, x.value))

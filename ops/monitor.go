@@ -129,7 +129,8 @@ func (m *Monitor) ObserveRetry(_ context.Context, e observe.RetryEvent) {
 		return
 	}
 	m.failures.note(failure{
-		Key: e.Key, Origin: originOf(e.Message), Attempt: e.Attempt, Delay: e.Delay, Topic: e.Topic, Error: errorText(e.Err),
+		Key: e.Key, Origin: originOf(e.Message), Attempt: e.Attempt, Delay: e.Delay,
+		Topic: e.Topic, Error: errorText(e.Err),
 	})
 }
 

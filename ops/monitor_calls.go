@@ -99,7 +99,7 @@ const (
 // maxRunning is how many calls are listed, the oldest first.
 const maxRunning = 100
 
-// runningCalls returns the running calls of a group, the oldest first, and the number of further ones.
+// runningCalls returns the running calls of a group, the oldest first, and the number of others.
 func (m *Monitor) runningCalls(group string) (all []runningCall, more int) {
 	now := time.Now()
 	for i := range m.calls.shards {

@@ -124,7 +124,8 @@ func (m *Monitor) ObserveCommit(_ context.Context, e observe.CommitEvent) {
 // ObserveGap remembers records that are gone.
 func (m *Monitor) ObserveGap(_ context.Context, e observe.GapEvent) {
 	m.notices.add(notice{
-		kind: "gap", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "bad", Title: "Records are gone that were not consumed",
+		kind: "gap", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "bad",
+		Title: "Records are gone that were not consumed",
 		Text: fmt.Sprintf(
 			"%s/%d: to go on with %d, and the log has %d to %d; policy: %s", e.Topic, e.Partition,
 			e.Committed, e.Oldest, e.Newest, e.Policy,
@@ -154,7 +155,8 @@ func (m *Monitor) ObserveTopic(_ context.Context, e observe.TopicEvent) {
 // ObserveSilence remembers partitions that went silent.
 func (m *Monitor) ObserveSilence(_ context.Context, e observe.SilenceEvent) {
 	m.notices.add(notice{
-		kind: "silence", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "warn", Title: "The group was joined anew",
+		kind: "silence", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "warn",
+		Title: "The group was joined anew",
 		Text: fmt.Sprintf(
 			"no records of %s/%d arrived for %s although there were some", e.Topic, e.Partition,
 			e.For.Round(time.Second),
@@ -184,7 +186,8 @@ func (m *Monitor) ObserveStore(_ context.Context, e observe.StoreEvent) {
 		return
 	}
 	m.notices.add(notice{
-		kind: "store", subject: e.Name, Level: "ok", Title: name + " is back", Text: "after " + e.For.Round(time.Millisecond).String(),
+		kind: "store", subject: e.Name, Level: "ok", Title: name + " is back",
+		Text: "after " + e.For.Round(time.Millisecond).String(),
 	})
 }
 
@@ -225,7 +228,8 @@ func (m *Monitor) ObserveConflict(_ context.Context, e observe.ConflictEvent) {
 		fate = "it was dead-lettered"
 	}
 	m.notices.add(notice{
-		kind: "conflict", subject: e.Key.Type, Level: "warn", Title: "A copy differs from the event that has its ID",
+		kind: "conflict", subject: e.Key.Type, Level: "warn",
+		Title: "A copy differs from the event that has its ID",
 		Text: fmt.Sprintf(
 			"%s %s at %s/%d offset %d: %s", clip(e.Key.Type, 255), clip(e.Key.ID, 255), o.Topic,
 			o.Partition, o.Offset, fate,

@@ -32,8 +32,10 @@ type deadLettersView struct {
 }
 
 var classes = []idem.Class{
-	idem.ClassPermanent, idem.ClassFailed, idem.ClassRetryAfter, idem.ClassPanic, idem.ClassTimeout, idem.ClassUncertain, idem.ClassCrashLoop,
-	idem.ClassAlreadyDead, idem.ClassConflict, idem.ClassTooOld, idem.ClassUndecodable, idem.ClassNotJSON, idem.ClassNoID, idem.ClassAmbiguous, idem.ClassNoType,
+	idem.ClassPermanent, idem.ClassFailed, idem.ClassRetryAfter, idem.ClassPanic,
+	idem.ClassTimeout, idem.ClassUncertain, idem.ClassCrashLoop,
+	idem.ClassAlreadyDead, idem.ClassConflict, idem.ClassTooOld, idem.ClassUndecodable,
+	idem.ClassNotJSON, idem.ClassNoID, idem.ClassAmbiguous, idem.ClassNoType,
 	idem.ClassNotACopy,
 }
 

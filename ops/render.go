@@ -50,7 +50,8 @@ var belongs = map[string]string{
 
 func (h *Handler) frame(v *visit, name, title string, live time.Duration, content any) frame {
 	f := frame{
-		Page: name, Title: title, Name: h.cfg.Title, Group: h.cfg.Consumer.Group, Who: v.who, Replay: h.cfg.AllowReplay,
+		Page: name, Title: title, Name: h.cfg.Title, Group: h.cfg.Consumer.Group, Who: v.who,
+		Replay: h.cfg.AllowReplay,
 		Assets: namesOfAssets(), Now: h.now(), Live: int(live / time.Second), Content: content,
 	}
 	for _, item := range pageNames {
@@ -61,7 +62,8 @@ func (h *Handler) frame(v *visit, name, title string, live time.Duration, conten
 }
 
 var functions = template.FuncMap{
-	"ago": ago, "stamp": stamp, "clock": clock, "iso": machineTime, "span": span, "size": size, "plural": plural, "visible": visible, "capital": capital,
+	"ago": ago, "stamp": stamp, "clock": clock, "iso": machineTime, "span": span, "size": size,
+	"plural": plural, "visible": visible, "capital": capital,
 	"number": func(n any) (string, error) {
 		switch n := n.(type) {
 		case int:

@@ -153,7 +153,8 @@ func memberOf(m groups.Member) groupMember {
 
 func partitionOf(p *groups.Partition) groupPartition {
 	one := groupPartition{
-		Topic: p.Topic, Partition: p.Partition, Retry: p.Kind == groups.Retry, Committed: p.Committed, Begin: p.Begin, End: p.End, Lag: p.Lag,
+		Topic: p.Topic, Partition: p.Partition, Retry: p.Kind == groups.Retry,
+		Committed: p.Committed, Begin: p.Begin, End: p.End, Lag: p.Lag,
 		Member: p.Reader,
 	}
 	if p.Err != nil {
@@ -398,8 +399,9 @@ func (l *deadLetterSource) replay(
 			return errors.Join(append(problems, err)...)
 		}
 		_, err = q.Replay(ctx, deadletters.Replay{
-			Producer: producer, Filter: chosen(byScope[scope], d.List), Decisions: deadletters.Decisions{Again: d.Again, Forgotten: d.Forgotten},
-			Each: func(done deadletters.Done) { each(rowOf(&done.Row), done.Replayed, done.Err) },
+			Producer: producer, Filter: chosen(byScope[scope], d.List),
+			Decisions: deadletters.Decisions{Again: d.Again, Forgotten: d.Forgotten},
+			Each:      func(done deadletters.Done) { each(rowOf(&done.Row), done.Replayed, done.Err) },
 		})
 		if err != nil {
 			problems = append(problems, err)

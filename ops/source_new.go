@@ -77,7 +77,7 @@ func operators(all []deadletters.NamedStore) (some []deadletters.NamedStore) {
 	return some
 }
 
-// How long answers are good enough. The doctor asks much, of everybody.
+// The intervals between calls of a source. The doctor sends many requests, to all services.
 const (
 	keepFigures = 2 * time.Second
 	keepTopics  = 5 * time.Second

@@ -278,7 +278,8 @@ func (s *outboxSource) read(ctx context.Context) (state outboxState, err error) 
 	for i := range rows {
 		r := &rows[i]
 		state.Parked = append(state.Parked, outboxRow{
-			Seq: r.Row.Seq, Topic: r.Row.Entry.Topic, Key: r.Row.Entry.Key, Type: r.Row.Entry.Type, ID: r.Row.Entry.ID, Reason: r.Error,
+			Seq: r.Row.Seq, Topic: r.Row.Entry.Topic, Key: r.Row.Entry.Key,
+			Type: r.Row.Entry.Type, ID: r.Row.Entry.ID, Reason: r.Error,
 			At: r.At, Behind: r.Behind,
 		})
 	}

@@ -15,7 +15,7 @@ type sources struct {
 	close       func() error
 }
 
-// cells are the sources that are the same for everybody.
+// cells has the sources with the same data for all persons.
 type cells struct {
 	topics   *cell[[]string]
 	group    *cell[groupState]
