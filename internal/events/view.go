@@ -2,7 +2,6 @@ package events
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -132,17 +131,6 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// Short formats a duration for people.
-func Short(d time.Duration) string {
-	switch abs := d.Abs(); {
-	case abs < time.Second:
-		return d.Round(time.Millisecond).String()
-	case abs < 48*time.Hour:
-		return d.Round(time.Second).String()
-	}
-	return strconv.Itoa(int(d.Hours()/24)) + " days"
-}
-
 // ContentText describes how the contents of copies are compared with a record, and which copies
 // differed. Empty without a record.
 func (v *View) ContentText() string {
@@ -167,6 +155,3 @@ func (v *View) ContentText() string {
 	}
 	return b.String()
 }
-
-// Stuck reports whether the lease of a claimed event is over.
-func Stuck(r dedup.Record) bool { return r.State == dedup.Claimed && r.Lease <= 0 }

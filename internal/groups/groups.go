@@ -92,9 +92,9 @@ func Committed(client sarama.Client, group string) (map[string]map[int32]int64, 
 	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) {
 		return nil, Error(group, err)
 	}
-	offsets := make(map[string]map[int32]int64)
+	committed := make(map[string]map[int32]int64)
 	if response == nil {
-		return offsets, nil
+		return committed, nil
 	}
 	for topic, blocks := range response.Blocks {
 		for id, block := range blocks {
@@ -105,13 +105,13 @@ func Committed(client sarama.Client, group string) (map[string]map[int32]int64, 
 			if block.Offset < 0 {
 				continue
 			}
-			if offsets[topic] == nil {
-				offsets[topic] = make(map[int32]int64)
+			if committed[topic] == nil {
+				committed[topic] = make(map[int32]int64)
 			}
-			offsets[topic][id] = block.Offset
+			committed[topic][id] = block.Offset
 		}
 	}
-	return offsets, nil
+	return committed, nil
 }
 
 // Error adds the group to an error, and the missing right to an authorization error (rule 46).
