@@ -16,7 +16,7 @@ var fateCases = []testCase{
 	{name: "what is kept in a transaction (rule 20)", ways: transactional, run: keptTx},
 	{name: "answers that ask to come again", run: comeAgain},
 	{name: "not applied", run: notApplied},
-	{name: "a refused request comes again, mended (H-11)", run: corrected},
+	{name: "a refused request comes again, corrected (H-11)", run: corrected},
 	{name: "a result policy of one's own", run: ownFate},
 	{name: "statuses that are not kept (H-11)", run: forgetStatus},
 	{name: "a handler that takes too long", run: tooLong},
