@@ -178,9 +178,6 @@ func (g *eventGroup) cut(n int) {
 	g.filter(func(t *task) bool { return t.index < g.end })
 }
 
-// task returns the task of request i.
-func (g *eventGroup) task(i int) *task { return g.sorted[i] }
-
 // requests returns new slices for the requests and the answers of the store, in the order of keys.
 // They are not reused, because an abandoned call of the store may still access those of an earlier
 // attempt.
@@ -258,9 +255,7 @@ func (p *Processor) beginClaimGroup(
 ) (end func(err error)) {
 	contexts := make([]context.Context, len(p.obs.claimGroup))
 	for i, o := range p.obs.claimGroup {
-		*ctx = o.BeginClaimGroup(
-			*ctx, group,
-		) //nolint:fatcontext // bounded by the observers, each under the one before
+		*ctx = o.BeginClaimGroup(*ctx, group) //nolint:fatcontext // one for each observer
 		contexts[i] = *ctx
 	}
 	return func(err error) {

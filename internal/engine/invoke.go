@@ -338,10 +338,9 @@ func (r *reporter) observeCall(ctx context.Context, b *bound, in []Input) observ
 	}
 	w.contexts = make([]context.Context, len(r.obs.call))
 	for i, o := range r.obs.call {
-		r.protect(
-			"BeginCall", func() { w.ctx = o.BeginCall(w.ctx, w.call) },
-		) //nolint:fatcontext // as above
-		w.contexts[i] = w.ctx //nolint:fatcontext // as above
+		begin := func() { w.ctx = o.BeginCall(w.ctx, w.call) } //nolint:fatcontext // as below
+		r.protect("BeginCall", begin)
+		w.contexts[i] = w.ctx //nolint:fatcontext // one for each observer
 	}
 	return w
 }

@@ -108,6 +108,7 @@ type Policy struct {
 // OrderMode decides about the events behind a failing one.
 type OrderMode uint8
 
+// The order modes, as the options of package idem.
 const (
 	Blocking   OrderMode = iota // they wait
 	Unordered                   // they go on; the failing event gets a copy in a retry topic

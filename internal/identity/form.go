@@ -16,6 +16,7 @@ import (
 // Form is the way in which the text of an identity was made.
 type Form uint8
 
+// The forms.
 const (
 	PlainForm  Form = iota // as found
 	JoinedForm             // parts, by dedup.Join
