@@ -3,6 +3,6 @@
 //
 // A program that consumes a dead-letter topic calls [Parse].
 //
-// The headers describe an event and grant nothing: only the store decides which copy of an event may
+// The headers describe an event and grant no run: only the store decides which copy of an event may
 // run.
 package deadletter

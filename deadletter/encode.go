@@ -21,7 +21,7 @@ func (e *Event) DeadLetter(topic string) *idemtype.Message {
 }
 
 // Pointer returns a dead letter without value and headers of the record, for a record that is too
-// large to be copied. The origin headers tell where the record is (T-04, rule 45).
+// large to be copied. The origin headers have the place of the record (T-04, rule 45).
 func (e *Event) Pointer(topic string) *idemtype.Message {
 	m := e.Message
 	p := &idemtype.Message{Topic: topic, Key: m.Key, Time: m.Time, Headers: e.deadLetterHeaders()}

@@ -23,7 +23,7 @@ type Event struct {
 	// Class and Error are the reason.
 	Class idemtype.Class
 	Error string
-	// Attempts counts the failed runs, including those whose process died.
+	// Attempts counts the failed runs, including those of a process that died.
 	Attempts int
 	// FirstFailure and LastFailure are zero without a failed run.
 	FirstFailure, LastFailure time.Time

@@ -37,7 +37,7 @@ const (
 	HeaderError = "idem-error"
 
 	// HeaderValueOmitted is the size of a value that was too large for the dead letter. The origin
-	// headers tell where the original record is.
+	// headers have the place of the original record.
 	HeaderValueOmitted = "idem-value-omitted"
 	// HeaderHeadersOmitted is the number of headers that were left out together with the value.
 	HeaderHeadersOmitted = "idem-headers-omitted"

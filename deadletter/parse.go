@@ -52,7 +52,7 @@ func ParseCopy(m *idemtype.Message) (*Event, error) {
 	return e, r.err
 }
 
-// Due returns the time before which the copy m must not run. ok is false if m has none.
+// Due returns the time before which the copy m must not run. ok is false without such a time.
 func Due(m *idemtype.Message) (due time.Time, ok bool) {
 	text, _ := headerOf(m, HeaderDue)
 	due, err := time.Parse(time.RFC3339Nano, text)

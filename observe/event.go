@@ -45,7 +45,7 @@ type DuplicateEvent struct {
 	Age time.Duration
 }
 
-// ConflictObserver gets every settled copy whose content differs from that of the event with the
+// ConflictObserver gets every settled copy with another content than the event of the
 // same ID.
 type ConflictObserver interface {
 	ObserveConflict(context.Context, ConflictEvent)

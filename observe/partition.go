@@ -67,7 +67,7 @@ type GapObserver interface {
 	ObserveGap(context.Context, GapEvent)
 }
 
-// GapEvent is a partition whose committed offset is no longer in the log.
+// GapEvent is a partition with a committed offset that is no longer in the log.
 type GapEvent struct {
 	Group     string
 	Topic     string

@@ -2,8 +2,7 @@ package observe
 
 import "context"
 
-// SettledObserver gets every settled delivery, once for each time it was fetched, whatever its
-// settlement. A settled delivery is recorded in the store or on the broker, even if its offset is
+// SettledObserver gets every settled delivery, once for each time it was fetched. A settled delivery is recorded in the store or on the broker, even if its offset is
 // not committed.
 //
 // After a batch that ended with an error, deliveries behind the failed one may be settled. They are

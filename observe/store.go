@@ -70,7 +70,7 @@ type StoreCallEvent struct {
 	// Verdicts has the number of answers by verdict, for claims and transactions with an answer.
 	// See the method Verdict.
 	Verdicts [dedup.TooOld + 1]uint32
-	// Takeovers is the number of granted claims whose earlier holder had died.
+	// Takeovers is the number of granted claims after the death of a holder.
 	Takeovers int
 }
 

@@ -147,7 +147,7 @@ func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []deadLe
 	return err
 }
 
-// tell notes and audits the outcome of a dead letter.
+// tell records and audits the outcome of a dead letter.
 func (h *Handler) tell(
 	ctx context.Context, p *replayPlan, row *deadLetterRow, outcome, detail string,
 ) {

@@ -14,7 +14,7 @@ type builder struct {
 	errs    []error
 }
 
-// note records an error. An instrument whose kind differs from the list is an error as well.
+// note records an error. An instrument of another kind than in the list is an error as well.
 func (b *builder) note(m *Metric, kind Kind, err error) {
 	b.made = append(b.made, m)
 	if err == nil && m.Kind != kind {
@@ -39,7 +39,7 @@ func (b *builder) upDown(m *Metric) metric.Int64UpDownCounter {
 	return i
 }
 
-// counted returns a counter whose value is read at collection, see sets.collect.
+// counted returns a counter that is read at collection, see sets.collect.
 func (b *builder) counted(m *Metric) metric.Int64ObservableCounter {
 	i, err := b.meter.Int64ObservableCounter(m.Name, metric.WithUnit(m.Unit),
 		metric.WithDescription(m.Description))

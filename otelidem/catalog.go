@@ -12,7 +12,7 @@ const (
 	UpDownCounter
 	// Histogram counts values by size.
 	Histogram
-	// Gauge is a current value. A value whose subject is gone is no longer reported.
+	// Gauge is a current value. A value without its subject is no longer reported.
 	Gauge
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// Extractor finds an identity in a message. The zero value finds none and is invalid.
+// Extractor finds an identity in a message. The zero value is invalid.
 type Extractor struct {
 	// Find returns the identity, or an error as documented at idem.Extractor.
 	Find func(*idemtype.Message) (string, error)

@@ -30,7 +30,7 @@ const (
 )
 
 // Text returns the text of err without quoted data. The result is empty for nil, and at most 4 KiB.
-// The time is proportional to the texts in the tree of err, whose size is bounded. Of a larger
+// The time is proportional to the texts in the tree of err, up to a limit. Of a larger
 // tree, Text returns the first errors only.
 func Text(err error) string {
 	if err == nil {
@@ -51,7 +51,7 @@ func Line(err error) string {
 }
 
 // Strict returns the safe text of the first known error in the tree of err, and otherwise only the
-// type of err. Use it for decoders, whose errors consist of data. The result is empty for nil.
+// type of err. Use it for decoders: their errors consist of data. The result is empty for nil.
 func Strict(err error) string {
 	if err == nil {
 		return ""
@@ -144,7 +144,7 @@ func (w *walk) text(n *node) string {
 	return b.String()
 }
 
-// firsts returns the nearest errors below n whose text has a bounded size.
+// firsts returns the nearest errors below n with a text of bounded size.
 func (w *walk) firsts(n *node) []*node {
 	for range maxDepth {
 		var list []*node
