@@ -1,6 +1,8 @@
 package idem
 
 import (
+	"fmt"
+
 	"github.com/idem-go/idem/idemtype"
 	"github.com/idem-go/idem/internal/identity"
 )
@@ -17,7 +19,14 @@ type Extractor struct{ x identity.Extractor }
 
 // Extract returns the identity that m has. The error matches [ErrNotFound], [ErrAmbiguous],
 // [ErrInvalid], or is an error of a function of [FromFunc].
-func (e Extractor) Extract(m *Message) (string, error) { return e.x.Find(m) }
+//
+// The zero value returns an error that matches [ErrInvalid].
+func (e Extractor) Extract(m *Message) (string, error) {
+	if e.x.Find == nil {
+		return "", fmt.Errorf("%w: extractor is not set", ErrInvalid)
+	}
+	return e.x.Find(m)
+}
 
 // String returns the text that describes e in the stores. Empty for the zero value.
 func (e Extractor) String() string { return e.x.Descriptor }

@@ -8,7 +8,7 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// table has the handlers of a router.
+// Table has the handlers of a router.
 type Table struct {
 	Handlers []*Handler
 	// function for events of a type without a handler; may be nil
@@ -16,7 +16,7 @@ type Table struct {
 	NotFoundCalls int // calls of Router.NotFound
 }
 
-// route is one registered handler.
+// Handler is one registered handler.
 type Handler struct {
 	Settings
 	Type   string
@@ -31,7 +31,7 @@ type Handler struct {
 // invocation runs a handler on decoded messages: on one message, unless the handler takes batches.
 type Invocation func(ctx context.Context, tx any, in []Input) error
 
-// input is one event of a call: a copy, so that an abandoned handler shares no state.
+// Input is one event of a call: a copy, so that an abandoned handler shares no state.
 type Input struct {
 	Key       dedup.Key
 	Name      string // of the handler
@@ -43,7 +43,7 @@ type Input struct {
 	Payload   any // as the handler's decode returned it
 }
 
-// txStore is a dedup.TxStore without the type parameter.
+// TxStore is a dedup.TxStore without the type parameter.
 type TxStore interface {
 	ClaimTx(
 		ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,

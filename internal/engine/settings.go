@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/internal/identity"
 )
 
-// settings are the options of one handler.
+// Settings are the options of one handler.
 type Settings struct {
 	Policy
 	Store             dedup.Store
@@ -34,7 +34,7 @@ type Settings struct {
 	Problems          []error
 }
 
-// typeSource is an extractor of types. Handlers with the same typeSource share a look-up.
+// TypeSource is an extractor of types. Handlers with the same TypeSource share a look-up.
 type TypeSource struct{ identity.Extractor }
 
 var standardType = &TypeSource{identity.StandardType()}
@@ -45,10 +45,10 @@ const (
 	maxMaxBatch     = 4096
 )
 
-// invalidExtractor is the advice for an extractor that is the zero value.
-const InvalidExtractor = "the extractor is invalid: FromFunc needs a descriptor and a function"
+// InvalidExtractor is the advice for an extractor that is the zero value.
+const InvalidExtractor = "the extractor is not set, or FromFunc lacks a descriptor or a function"
 
-// defaultSettings are the settings of a handler without options.
+// DefaultSettings returns the settings of a handler without options.
 func DefaultSettings() Settings {
 	return Settings{
 		ID:        identity.StandardID(),
@@ -60,7 +60,7 @@ func DefaultSettings() Settings {
 	}
 }
 
-// complete sets the defaults of the retry policy and notes the mistakes in the settings.
+// Complete sets the defaults of the retry policy and notes the mistakes in the settings.
 func (s *Settings) Complete() {
 	s.Retry = withDefaults(s.Retry)
 	s.Problems = append(s.Problems, s.validate()...)
