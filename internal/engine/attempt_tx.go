@@ -7,7 +7,6 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
-	"github.com/idem-go/idem/observe"
 )
 
 // refuseBeforeTx ends an event that must not run, because a copy came too early or the event cannot
@@ -80,7 +79,7 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 		g.access.up(ctx, tg.began)
 		p.noteEnd(t.message)
 		t.limit().Grow(1, t.route.MaxBatch)
-		t.handled, t.seen, t.ending, t.settlement = true, t.request.Origin, endDone, observe.SettledHandled
+		t.settlement = t.handledHere()
 		t.route.budget.Earn(1)
 		s = attemptResult{settled: true}
 	case t.decision.step == stepRunIgnored:

@@ -134,7 +134,7 @@ func (b *batch) settleKnown(t *task) bool {
 	switch {
 	case t.settled:
 	case t.destination == destUnhandled:
-		t.settlement = observe.SettledSkipped
+		t.kind = observe.SettledSkipped
 		b.p.notifySkipped(b.ctx, t.message, t.typ, t.message.Value == nil)
 	case t.leader != nil && t.leader.settled:
 		// Only the store can answer for a copy of an event that may not have been handled.
@@ -156,10 +156,10 @@ func (b *batch) settleUnhandled(t *task) (err error) {
 	case destNoMessage:
 		return t.err
 	case destDeadLetter:
-		t.settlement = observe.SettledDeadLetter
+		t.kind = observe.SettledDeadLetter
 		err = b.p.deadLetterTask(b.ctx, t)
 	case destFallback:
-		t.settlement, err = b.p.runNotFound(b.ctx, t.message, b.budget)
+		t.kind, err = b.p.runNotFound(b.ctx, t.message, b.budget)
 	default:
 		b.advance()
 		return nil
@@ -209,7 +209,7 @@ func (b *batch) notifySettled(rest bool) {
 				Deferred: t.deferred != nil,
 			}
 		}
-		e.Counts[t.settlement]++
+		e.Counts[t.kind]++
 		total++
 	}
 	flush()

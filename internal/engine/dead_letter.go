@@ -136,7 +136,7 @@ func (p *Processor) deadLetterOnly(
 	if err := p.publishDeadLetter(ctx, t.budget, f); err != nil {
 		return attemptResult{}, err
 	}
-	t.settlement = observe.SettledDeadLetter
+	t.kind = observe.SettledDeadLetter
 	return attemptResult{settled: true}, nil
 }
 

@@ -126,7 +126,7 @@ func (p *Processor) joinAlike(
 		}
 	}
 	for _, t := range joined {
-		t.settled, t.ending, t.settlement = true, endRescheduled, observe.SettledRescheduled
+		t.settled, t.ending, t.kind = true, endRescheduled, observe.SettledRescheduled
 		p.notifyDeferred(ctx, t)
 	}
 	return others, nil

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/idem-go/idem/internal/mark"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/mark"
 )
 
 // multi has its branches behind an As of its own, as older libraries of joined errors do.

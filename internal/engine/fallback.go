@@ -31,7 +31,7 @@ func (p *Processor) runNotFound(
 		s, err := p.finish(ctx, ctx, t, o, unrecorded{})
 		switch {
 		case s.settled || err != nil:
-			return t.settlement, err
+			return t.kind, err
 		case s.outage != nil:
 			waits++
 			err = budget.wait(ctx, outageWait(waits), s.outage)
@@ -39,7 +39,7 @@ func (p *Processor) runNotFound(
 			err = sleep(ctx, s.sleep)
 		}
 		if err != nil {
-			return t.settlement, err
+			return t.kind, err
 		}
 	}
 }

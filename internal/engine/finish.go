@@ -33,8 +33,8 @@ func (p *Processor) finish(
 	switch t.action.kind {
 	case actComplete:
 		settled, err := rec.record(hard, t, dedup.Completion{})
-		t.handled, t.seen, t.ending, t.settlement = settled, t.request.Origin, endDone, observe.SettledHandled
 		if settled {
+			t.settlement = t.handledHere()
 			t.route.budget.Earn(1)
 		}
 		return attemptResult{settled: settled}, err
@@ -78,7 +78,7 @@ func (p *Processor) giveUp(
 		rec.release(hard, t, t.action.release)
 		return attemptResult{}, err
 	}
-	t.ending, t.settlement = endDead, observe.SettledDeadLetter
+	t.ending, t.kind = endDead, observe.SettledDeadLetter
 	settled, err := rec.record(hard, t, dedup.Completion{Dead: p.reason(o)})
 	return attemptResult{settled: settled}, err
 }
@@ -96,7 +96,7 @@ func (p *Processor) reschedule(
 		rec.release(hard, t, t.action.release)
 		return attemptResult{}, err
 	}
-	t.ending, t.settlement = endRescheduled, observe.SettledRescheduled
+	t.ending, t.kind = endRescheduled, observe.SettledRescheduled
 	settled, err := rec.record(hard, t, dedup.Completion{Retry: t.request.Position.Retry + 1})
 	return attemptResult{settled: settled}, err
 }

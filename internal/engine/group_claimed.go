@@ -8,7 +8,6 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/throttle"
-	"github.com/idem-go/idem/observe"
 )
 
 // This file runs groups of claimed handlers. One round trip claims all events of a group. The
@@ -275,12 +274,11 @@ func (g *eventGroup) completeAll(hard context.Context, good []*task) (lost bool,
 	}
 	good[0].route.budget.Earn(len(good))
 	for _, t := range good {
-		t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, observe.SettledHandled
-		t.ending = endDone
+		t.settlement = t.handledHere()
 	}
 	for _, i := range gone {
 		t := good[i]
-		t.handled, t.settled, t.isolated, t.ending = false, false, true, endNone
+		t.settlement, t.isolated = settlement{}, true
 		g.batch.p.notifyLost(g.ctx, t)
 	}
 	g.advance()

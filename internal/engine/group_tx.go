@@ -407,7 +407,7 @@ func (tg *txGroup) committed() {
 	for _, t := range tg.group.tasks {
 		switch {
 		case t.answer.Verdict == dedup.Fresh:
-			t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, observe.SettledHandled
+			t.settlement = t.handledHere()
 			t.route.budget.Earn(1)
 			n++
 		case t.isDuplicate():

@@ -60,7 +60,7 @@ func (r *reporter) claimObserver(
 func (r *reporter) notifyDuplicate(ctx context.Context, t *task, a dedup.Answer) {
 	t.handled, t.seen = a.Verdict == dedup.Done || a.Verdict == dedup.Rescheduled, a.First
 	if !r.shadow {
-		t.settlement = observe.SettledDuplicate
+		t.kind = observe.SettledDuplicate
 	}
 	if r.log.Enabled(ctx, slog.LevelDebug) {
 		r.log.DebugContext(ctx, "duplicate skipped",

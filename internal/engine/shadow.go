@@ -26,7 +26,7 @@ func (p *Processor) runIgnored(
 		t.skipCounted = true
 		p.notifyKnown(ctx, t, a)
 	}
-	t.handled, t.claim, t.settlement = false, dedup.Claim{}, observe.SettledHandled // by us
+	t.handled, t.claim, t.kind = false, dedup.Claim{}, observe.SettledHandled // by us
 	t.attempt = t.failures + 1
 	var o outcome
 	if t.tx == nil {

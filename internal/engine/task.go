@@ -26,18 +26,14 @@ type task struct {
 
 	deferred *deferredEvent // the queue in the store, if the event was deferred
 	// first task of the same event in the group; the settlement settles this task too
-	leader     *task
-	isolated   bool               // shares no group with other events
-	pending    attemptResult      // step of the last attempt, carried out before the next one
-	permit     throttle.Permit    // permit of the handler's limits for the next run
-	retryPaid  bool               // the group has paid the retry budget for the next run
-	dataUsed   bool               // an earlier run may have changed data
-	action     action             // the last decision about a failure
-	settled    bool               // the offset may be committed
-	settlement observe.Settlement // kind of the settlement, for observers
-	ending     ending             // end of the event, for the queue
-	handled    bool               // the event is handled, by this task or before
-	seen       dedup.Origin       // the record that was handled, if handled
+	leader    *task
+	isolated  bool            // shares no group with other events
+	pending   attemptResult   // step of the last attempt, carried out before the next one
+	permit    throttle.Permit // permit of the handler's limits for the next run
+	retryPaid bool            // the group has paid the retry budget for the next run
+	dataUsed  bool            // an earlier run may have changed data
+	action    action          // the last decision about a failure
+	settlement
 
 	shadow      bool // the handler runs regardless of the store's answer
 	skipCounted bool // shadow mode has counted the delivery as a duplicate
@@ -67,6 +63,23 @@ type claimState struct {
 	held     *dedup.HeldClaims // renews the claim
 	heldAt   int               // index of the claim in held
 	began    time.Time         // start of the current transaction
+}
+
+// settlement is the end of a delivery.
+type settlement struct {
+	settled bool               // the offset may be committed
+	kind    observe.Settlement // for observers
+	ending  ending             // end of the event, for the queue
+	handled bool               // the event is handled, by this task or before
+	seen    dedup.Origin       // the record that was handled, if handled
+}
+
+// handledHere returns the settlement of an event that this task has handled.
+func (t *task) handledHere() settlement {
+	return settlement{
+		settled: true, kind: observe.SettledHandled, ending: endDone,
+		handled: true, seen: t.request.Origin,
+	}
 }
 
 // busy has the time since which another worker has held the claim of the event.
