@@ -113,7 +113,7 @@ func checkRedis(t *testing.T, client redis.UniversalClient, prefix, url string) 
 
 	on("release", "done", "-y").ok(t)
 	require.Equal(t, dedup.Fresh, toldNext(t, s, inScope("order", "done")))
-	on("release", "done", "-y").failed(t, exitFound, "being handled now")
+	on("release", "done", "-y").failed(t, exitFound, "is being handled")
 	on("skip", "done", "-y").ok(t)
 	require.Equal(t, dedup.Dead, toldNext(t, s, inScope("order", "done")))
 	on("skip", "unknown", "--type", "order", "-y").ok(t)

@@ -16,10 +16,12 @@ func newDLQDiscard(a *app) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: "discard", Short: "Give dead letters up for good", Args: cobra.NoArgs,
-		Long: "Gives the chosen dead letters up for good: no replay takes them, and purge may delete them. It is the way out for records that\n" +
-			"no handler will ever take, such as what is no JSON. If the store knows the event as dead, no delivery of it runs any more; if it\n" +
-			"knows no event, a good copy with the same ID may still come. What was handled, what is still to be handled, and what blocks its\n" +
-			"queue (see idem event skip) is left alone.",
+		Long: "Gives up the chosen dead letters for good: replays skip them, and purge may delete them. Use\n" +
+			"discard for records that no handler can take, such as values that are no JSON.\n" +
+			"\n" +
+			"If the event is dead in the store, no later delivery runs. If the store does not know the event,\n" +
+			"a good copy with the same ID may still run. Events that were handled, that wait for a handler, or\n" +
+			"that block their queue are left alone (for the latter see idem event skip).",
 		Example: "  idem dlq discard --topic orders --class not-json --reason 'test records of a load generator'\n" +
 			"  idem dlq discard --topic orders --at 0/17 --reason 'the customer has cancelled'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -28,8 +30,8 @@ func newDLQDiscard(a *app) *cobra.Command {
 			case err != nil:
 				return err
 			case reason == "":
-				return usage("why? give --reason: it is kept in the store and in the audit line")
-			case !chosen.any():
+				return usage("no reason: give --reason, which the store and the audit line keep")
+			case !chosen.isSet():
 				return usage(
 					"which dead letters? give --at, --class, --type, --id, --since or --until",
 				)
@@ -47,11 +49,6 @@ func newDLQDiscard(a *app) *cobra.Command {
 	return cmd
 }
 
-// any reports whether something was chosen.
-func (o *filterFlags) any() bool {
-	return len(o.types)+len(o.classes)+len(o.at) > 0 || o.id != "" || o.since != "" || o.until != ""
-}
-
 // maxAudited bounds how many dead letters an audit line names.
 const maxAudited = 100
 
@@ -66,7 +63,7 @@ func (d *deadLetters) discard(ctx context.Context, f deadletters.Filter, reason 
 		return found("%s: %d records, no dead letter matches", d.Topic, s.Scanned)
 	}
 	fields := map[string]any{"topic": d.Topic, "group": d.Group, "reason": reason}
-	if err := d.app.confirmed("dlq discard", fields, "%s: of %d records, %d dead letters match. Those that nobody works on are given up for good.",
+	if err := d.app.confirmed("dlq discard", fields, "%s: of %d records, %d dead letters match. Dead letters that no worker handles are given up for good.",
 		d.Topic, s.Scanned, s.Matched); err != nil {
 		return err
 	}
@@ -97,7 +94,8 @@ func (d *deadLetters) discard(ctx context.Context, f deadletters.Filter, reason 
 		}},
 	)
 	fields["discarded"], fields["records"], fields["outcome"] = done, records, deadletters.OutcomeOf(
-		ctx, err,
+		ctx,
+		err,
 	)
 	d.app.audit("dlq discard", fields)
 	d.app.note(

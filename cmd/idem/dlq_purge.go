@@ -18,9 +18,9 @@ func newDLQPurge(a *app) *cobra.Command {
 	var conflicts bool
 	cmd := &cobra.Command{
 		Use: "purge", Short: "Delete dead letters whose events are settled", Args: cobra.NoArgs,
-		Long: "Deletes, in each partition of the dead-letter topic, the dead letters before the first one whose event is not settled: it was\n" +
-			"handled, discarded (idem event skip, idem dlq discard), or is a dead letter without identity that was replayed. Kafka deletes from the\n" +
-			"beginning only (rule 34).",
+		Long: "Deletes, in each partition of the dead-letter topic, the dead letters before the first unsettled\n" +
+			"one. A dead letter is settled if its event was handled or discarded (idem event skip, idem dlq\n" +
+			"discard), or if it has no identity and was replayed. Kafka deletes from the beginning only.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.openDLQ(cmd.Context(), &o, true)
 			if err != nil {
@@ -31,7 +31,7 @@ func newDLQPurge(a *app) *cobra.Command {
 	}
 	o.add(cmd.Flags())
 	cmd.Flags().
-		BoolVar(&conflicts, "conflicts", false, "also dead letters that say something else than the event of their ID that was done")
+		BoolVar(&conflicts, "conflicts", false, "also dead letters whose value differs from the handled event of the same ID")
 	return cmd
 }
 
@@ -75,7 +75,7 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 		return err
 	}
 	if len(to) == 0 {
-		d.app.note("%s: nothing to delete", d.Topic)
+		d.app.note("%s: no dead letters to delete", d.Topic)
 		return nil
 	}
 	if err := d.app.confirmed("dlq purge", map[string]any{"topic": d.Topic, "group": d.Group, "dead_letters": deleted, "offsets": to}, "%d dead letters of %s are deleted for good.", deleted, d.Topic); err != nil {
@@ -134,7 +134,7 @@ func (d *deadLetters) deleteTo(to map[int32]int64) error {
 	err = admin.DeleteRecords(d.Topic, to)
 	if errors.Is(err, sarama.ErrPolicyViolation) {
 		return fmt.Errorf(
-			"delete records of %s: its cleanup.policy must include delete: %w", d.Topic, err,
+			"delete records of %s: cleanup.policy must include delete: %w", d.Topic, err,
 		)
 	}
 	if err != nil {

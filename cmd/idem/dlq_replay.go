@@ -8,13 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/IBM/sarama"
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/internal/deadletters"
-	"github.com/idem-go/idem/internal/groups"
 )
 
 // replayFlags bound a replay.
@@ -30,10 +28,12 @@ func newDLQReplay(a *app) *cobra.Command {
 	var decided deadletters.Decisions
 	cmd := &cobra.Command{
 		Use: "replay", Short: "Let the events of dead letters run again", Args: cobra.NoArgs,
-		Long: "Reopens each event in the store, then publishes a copy of its dead letter to the group's own retry topic,\n" +
-			"<topic>.<group>.retry, which no other group reads. May be interrupted and repeated: an event that was reopened keeps its\n" +
-			"position until a copy runs, and the store lets one copy of a position run. What was handled is skipped.\n" +
-			"The dead letters stay in their topic: see purge.",
+		Long: "Reopens each event in the store, then publishes a copy of its dead letter to the group's own\n" +
+			"retry topic <topic>.<group>.retry, which no other group reads. Events that were handled are\n" +
+			"skipped. The dead letters stay in their topic: see purge.\n" +
+			"\n" +
+			"You can interrupt the command and repeat it. A reopened event keeps its position until a copy\n" +
+			"runs, and the store lets one copy of a position run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
 			if err != nil {
@@ -89,35 +89,11 @@ func (d *deadLetters) replay(
 	})
 	switch {
 	case result.Outcome == deadletters.OutcomeInterrupted:
-		err = errors.New("interrupted: run it again to go on")
+		err = errors.New("interrupted: repeat the command to go on")
 	case errors.Is(err, deadletters.ErrNoRetryTopic):
 		err = found("%w", err)
 	}
 	return errors.Join(err, d.app.reportReplay(result))
-}
-
-// warnAboutReaders warns if the retry topics for copies are missing or have no consumer.
-func (d *deadLetters) warnAboutReaders(s *deadletters.Survey) {
-	topics := s.RetryTopics(d.Group)
-	members, err := groups.Members(d.Client, d.Group)
-	switch {
-	case err != nil:
-		d.app.note("warning: not known whether group %s reads its retry topics: %v", d.Group, err)
-	case len(members) == 0:
-		d.app.note("warning: group %s has no members now: copies wait until it runs", d.Group)
-	}
-	for _, topic := range topics {
-		_, err := d.Client.Partitions(topic)
-		switch {
-		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
-			d.app.note("warning: %v", deadletters.NoRetryTopic(topic))
-		case len(members) > 0 && !slices.ContainsFunc(members, func(m groups.Member) bool { return len(m.Assigned[topic]) > 0 }):
-			d.app.note(
-				"warning: no member of group %s reads %s: copies wait there until one does",
-				d.Group, topic,
-			)
-		}
-	}
 }
 
 // reportReplay prints the result.
@@ -130,12 +106,4 @@ func (a *app) reportReplay(p deadletters.Result) error {
 		rows = append(rows, []string{"  " + at.Record, plain(string(at.Verdict) + ": " + at.Note)})
 	}
 	return a.show(p, []string{p.Outcome, p.Topic}, rows)
-}
-
-func countsText(counts map[deadletters.Verdict]int) string {
-	var parts []string
-	for _, v := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%d %s", counts[v], v))
-	}
-	return strings.Join(parts, ", ")
 }

@@ -317,7 +317,7 @@ func TestReplayInterrupted(t *testing.T) {
 		return w.producer.Produce(ctx, m...)
 	})
 	err := s.replay(ctx, p, deadletters.Filter{}, replayFlags{})
-	require.ErrorContains(t, err, "run it again")
+	require.ErrorContains(t, err, "repeat the command")
 	require.Contains(t, s.err.String(), `"outcome":"interrupted"`)
 	got := decodeJSON[deadletters.Result](t, s.out)
 	require.Equal(t, 1, got.Replayed)
@@ -429,7 +429,7 @@ func TestPurge(t *testing.T) {
 		return decodeJSON[[]purgeRow](t, s.out), s.err.String()
 	}
 	_, said := purge()
-	require.Contains(t, said, "nothing to delete")
+	require.Contains(t, said, "no dead letters to delete")
 	require.NotContains(t, said, "audit")
 
 	discard(byPartition[0][0], byPartition[0][1], byPartition[0][3]) // the third one stays
@@ -456,7 +456,7 @@ func TestListAndShow(t *testing.T) {
 	flags := []string{"--brokers", w.brokers[0], "--group", "g", "--topic", "orders"}
 	do := func(args ...string) (code int, out, said string) {
 		var o, e bytes.Buffer
-		code = eventGroup(t.Context(), append(args, flags...), bytes.NewReader(nil), &o, &e)
+		code = runCommand(t.Context(), append(args, flags...), bytes.NewReader(nil), &o, &e)
 		return code, o.String(), e.String()
 	}
 	code, out, said := do("dlq", "ls")
@@ -512,16 +512,16 @@ func TestListWithoutIdentity(t *testing.T) {
 	w.handle(func(string) error { return nil }, id, typ)
 	var o, e bytes.Buffer
 	flags := []string{"--brokers", w.brokers[0], "--group", "g", "--topic", "orders"}
-	require.Zero(t, eventGroup(t.Context(), append([]string{"dlq", "ls"}, flags...), bytes.NewReader(nil), &o, &e), e.String())
+	require.Zero(t, runCommand(t.Context(), append([]string{"dlq", "ls"}, flags...), bytes.NewReader(nil), &o, &e), e.String())
 	require.Regexp(t, `not-json +- e1 `, o.String())
 	require.Regexp(t, `not-json +paid - `, o.String())
 	o.Reset()
-	require.Zero(t, eventGroup(t.Context(), append([]string{"dlq", "ls", "--type", "paid", "-o", "json"}, flags...), bytes.NewReader(nil), &o, &e), e.String())
+	require.Zero(t, runCommand(t.Context(), append([]string{"dlq", "ls", "--type", "paid", "-o", "json"}, flags...), bytes.NewReader(nil), &o, &e), e.String())
 	rows := decodeJSON[[]deadletters.Row](t, &o)
 	require.Len(t, rows, 1)
 	require.Equal(t, "paid", rows[0].Type)
 	o.Reset()
-	require.Zero(t, eventGroup(t.Context(), append([]string{"dlq", "show", rows[0].Record}, flags...), bytes.NewReader(nil), &o, &e), e.String())
+	require.Zero(t, runCommand(t.Context(), append([]string{"dlq", "show", rows[0].Record}, flags...), bytes.NewReader(nil), &o, &e), e.String())
 	require.Regexp(t, `idem-event-type +paid`, o.String())
 }
 

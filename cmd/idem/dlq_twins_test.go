@@ -27,7 +27,7 @@ func TestPurgeKeepsWhatDiffersFromWhatWasDone(t *testing.T) {
 	require.Equal(t, map[string][]deadletters.Verdict{"torn": {deadletters.SeenConflict, deadletters.SeenConflict}}, byEvent(w.verdicts(deadletters.Filter{}, deadletters.Decisions{})))
 	s := w.open()
 	require.NoError(t, s.purge(t.Context(), false))
-	require.Contains(t, s.err.String(), "nothing to delete")
+	require.Contains(t, s.err.String(), "no dead letters to delete")
 	require.Len(t, w.deadLetters(), 2)
 	require.NoError(t, w.open().purge(t.Context(), true))
 	require.Empty(t, w.deadLetters())

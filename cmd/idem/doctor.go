@@ -27,7 +27,9 @@ func (o *doctorOptions) flags(f *pflag.FlagSet) {
 		&o.offline, "offline", false, "check the settings against each other only, without network",
 	)
 	f.StringSliceVar(
-		&o.Topics, "topics", nil,
+		&o.Topics,
+		"topics",
+		nil,
 		"topics consumed; by default those the store has on record, else those with committed offsets",
 	)
 	f.StringVar(
@@ -52,8 +54,10 @@ func (o *doctorOptions) flags(f *pflag.FlagSet) {
 	)
 	f.IntVar(&o.Lanes, "lanes", d.Lanes, "Config.Lanes")
 	f.IntVar(
-		&o.PoolSize, "pool-size", 0,
-		"connections of a worker's Postgres pool; by default pool_max_conns of the URL, or what pgx makes of this host",
+		&o.PoolSize,
+		"pool-size",
+		0,
+		"connections of a worker's Postgres pool; by default pool_max_conns of the URL, or the default of pgx on this host",
 	)
 	f.IntVar(&o.Instances, "instances", d.Instances, "how many workers run at once")
 }
@@ -88,19 +92,22 @@ func newDoctorCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for settings of workers, Kafka and stores that lose or double events",
-		Long: `Look for settings of workers, Kafka and stores that lose or double events, and say how to mend them.
-
-What only the program of the workers knows is said by flags; their defaults are the library's. Nothing is changed:
-the test of unique keys writes in a transaction that is rolled back.
-
-The exit code is 1 if a check is bad, 0 if there is nothing worse than warnings. See docs/doctor.md for each check.`,
+		Long: "Looks for settings of workers, Kafka and stores that lose or double events, and prints a remedy\n" +
+			"for each finding. The command changes no state: the test of unique keys writes in a transaction\n" +
+			"and rolls back.\n" +
+			"\n" +
+			"Flags describe the settings that only the workers' program has. The defaults of these flags are\n" +
+			"the defaults of the library.\n" +
+			"\n" +
+			"The exit code is 1 if a check is bad, and 0 if the worst findings are warnings. docs/doctor.md\n" +
+			"describes each check.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := a.examine(cmd.Context(), &o)
 			if err != nil {
 				return err
 			}
-			return a.tell(r)
+			return a.showFindings(r)
 		},
 	}
 	o.flags(cmd.Flags())
@@ -114,7 +121,7 @@ func (a *app) examine(ctx context.Context, o *doctorOptions) (doctor.Findings, e
 		return nil, err
 	}
 	if !o.offline && len(a.brokers) == 0 && len(a.stores) == 0 {
-		return nil, usage("nothing to look at: give --brokers and --group, --store, or --offline")
+		return nil, usage("no checks chosen: give --brokers and --group, --store, or --offline")
 	}
 	in := doctor.Input{
 		Options: o.Options, Group: a.group, Scope: a.scope, Brokers: a.brokers, Schema: a.schema, Offline: o.offline, Redact: a.redact,
@@ -149,8 +156,8 @@ func (a *app) examine(ctx context.Context, o *doctorOptions) (doctor.Findings, e
 	return doctor.Examine(ctx, in)
 }
 
-// tell prints the findings. The error has the exit code.
-func (a *app) tell(r doctor.Findings) error {
+// showFindings prints the findings. The error has the exit code.
+func (a *app) showFindings(r doctor.Findings) error {
 	value := struct {
 		Verdict doctor.Verdict  `json:"verdict"`
 		Checks  doctor.Findings `json:"checks"`
@@ -161,7 +168,7 @@ func (a *app) tell(r doctor.Findings) error {
 			rows, []string{strings.ToUpper(string(f.Verdict)), f.ID, cmp.Or(f.On, "-"), f.Detail},
 		)
 		if f.Remedy != "" {
-			rows = append(rows, []string{"", "", "", "  mend: " + f.Remedy})
+			rows = append(rows, []string{"", "", "", "  remedy: " + f.Remedy})
 		}
 	}
 	if err := a.show(value, []string{"VERDICT", "CHECK", "ON", "FOUND"}, rows); err != nil {

@@ -17,7 +17,7 @@ import (
 func examined(t *testing.T, args ...string) findings {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code := eventGroup(t.Context(), append([]string{"doctor", "-o", "json"}, withoutPasswords(t, args)...), strings.NewReader(""), &out, &errs)
+	code := runCommand(t.Context(), append([]string{"doctor", "-o", "json"}, withoutPasswords(t, args)...), strings.NewReader(""), &out, &errs)
 	require.Contains(t, []int{exitOK, exitFound}, code, "%s", errs.String())
 	var answer struct {
 		Verdict doctor.Verdict
@@ -154,7 +154,7 @@ func TestDoctor_Usage(t *testing.T) {
 		{"--offline", "--dlq-topic", "letters"}, {"--offline", "--retry-delays", "0s"}, {"--offline", "x"}, {"--nonsense"},
 	} {
 		var out, errs bytes.Buffer
-		code := eventGroup(t.Context(), append([]string{"doctor"}, withoutPasswords(t, args)...), strings.NewReader(""), &out, &errs)
+		code := runCommand(t.Context(), append([]string{"doctor"}, withoutPasswords(t, args)...), strings.NewReader(""), &out, &errs)
 		require.Equal(t, exitUsage, code, "%v: %s%s", args, out.String(), errs.String())
 		require.Empty(t, out.String(), "%v", args)
 	}
@@ -167,18 +167,18 @@ func TestDoctor_Usage(t *testing.T) {
 		for _, form := range []string{"json", "table"} {
 			var out, errs bytes.Buffer
 			t.Setenv("IDEM_STORE", url)
-			code := eventGroup(t.Context(), []string{"doctor", "-o", form, "-G", "g"}, strings.NewReader(""), &out, &errs)
+			code := runCommand(t.Context(), []string{"doctor", "-o", form, "-G", "g"}, strings.NewReader(""), &out, &errs)
 			require.Equal(t, exitFound, code, "%s: %s", url, errs.String())
 			require.NotContains(t, out.String()+errs.String(), "hunter2", url)
 		}
 	}
 }
 
-// A table has each finding, and how to mend it, below each other.
+// A table has each finding, and the remedy, below each other.
 func TestDoctor_Table(t *testing.T) {
 	var out, errs bytes.Buffer
-	code := eventGroup(t.Context(), []string{"doctor", "--offline", "-G", "g", "--retention", "1m"}, strings.NewReader(""), &out, &errs)
+	code := runCommand(t.Context(), []string{"doctor", "--offline", "-G", "g", "--retention", "1m"}, strings.NewReader(""), &out, &errs)
 	require.Equal(t, exitFound, code)
-	require.Regexp(t, `(?m)^BAD +settings\.retention +- +retention 1m0s is shorter .*\n +mend: idem\.Retention of at least 1m35s$`, out.String())
+	require.Regexp(t, `(?m)^BAD +settings\.retention +- +retention 1m0s is shorter .*\n +remedy: idem\.Retention of at least 1m35s$`, out.String())
 	require.Regexp(t, `^1 bad, 0 warnings, 0 unknown, \d+ ok, 3 skipped\n$`, errs.String())
 }

@@ -41,9 +41,10 @@ func newEventListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Events by their state (Postgres only)",
-		Long: "Events of a store in Postgres by their state, the least recently changed first. pending is claimed, released or\n" +
-			"waiting; failed is dead; stuck is claimed by somebody whose lease is over. It reads the tables from end to end.\n" +
-			"Without --group and --scope it lists all scopes.",
+		Long: "Lists events of a store in Postgres by state, the least recently changed first. \"pending\" events\n" +
+			"are claimed, released or waiting; \"failed\" events are dead; \"stuck\" events have a claim whose\n" +
+			"lease is over. The command reads the tables from end to end. Without --group and --scope, events\n" +
+			"of all scopes are listed.",
 		Example: "  idem event list --status pending --older 5m --group billing --store $STORE",
 		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,21 +68,6 @@ func newEventListCmd(a *app) *cobra.Command {
 	s.IntVar(&limit, "limit", listDefault, "how many at most")
 	complete(cmd, "status", statusNames()...)
 	return cmd
-}
-
-// none refuses arguments.
-func none(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	hint := ""
-	if strings.Contains(
-		args[0],
-		"://",
-	) { // idem migrate up --outbox postgres://..., as other verbs have it
-		hint = "; a database is named by --store"
-	}
-	return usage("%s takes no arguments, it got %q%s", cmd.CommandPath(), args[0], hint)
 }
 
 func setStates(f *dedup.Filter, status []string) error {
@@ -108,21 +94,21 @@ type listed struct {
 }
 
 func (a *app) eventList(ctx context.Context, f dedup.Filter, limit int) error {
-	ledgers, err := a.openStores(ctx)
+	stores, err := a.openStores(ctx)
 	if err != nil {
 		return err
 	}
-	for _, l := range ledgers {
+	for _, l := range stores {
 		if _, ok := l.store.(dedup.Lister); !ok {
 			return usage(
-				"%s cannot list events by what they say: that is what stores in Postgres can. Ask for one with idem event get, "+
-					"or look at idem dlq ls and idem lag",
+				"%s cannot list events: only stores in Postgres can. Show one event with idem event get, "+
+					"or use idem dlq ls and idem lag",
 				l.name,
 			)
 		}
 	}
 	all := []listed{}
-	for _, l := range ledgers {
+	for _, l := range stores {
 		at := l.shared()
 		err := l.store.(dedup.Lister).List(ctx, f, limit-len(all)+1, func(r dedup.Record) bool {
 			e := events.Event{Store: &at, Key: r.Key, Records: []dedup.Record{r}}

@@ -70,7 +70,7 @@ func TestEventOnPostgres(t *testing.T) {
 		on("get", "tx-dead").failed(t, exitFound, "not known")
 		on("release", uuid, "-y").ok(t)
 		require.Equal(t, dedup.Fresh, toldNext(t, s, inScope("order", uuid)))
-		on("release", uuid, "-y").failed(t, exitFound, "being handled now")
+		on("release", uuid, "-y").failed(t, exitFound, "is being handled")
 
 		var all []listed
 		on("list", "--status", "pending", "-o", "json").json(t, &all)

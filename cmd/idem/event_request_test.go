@@ -29,7 +29,7 @@ func TestEventIsARequest(t *testing.T) {
 		require.NotContains(t, out, "deliver", id)
 	}
 	released := commandWith(t, known, "", onMemory("release", "alice:doubtful", "--type", "http", "-y")...).ok(t)
-	require.Contains(t, released, "its client sends it again")
+	require.Contains(t, released, "its client sends the request again")
 	require.NotContains(t, released, "rewind")
 	skipped := commandWith(t, known, "", onMemory("skip", "alice:free", "--type", "http", "-y")...).ok(t)
 	require.Contains(t, skipped, "409 given_up")

@@ -97,7 +97,7 @@ func TestEventRelease(t *testing.T) {
 	require.Equal(t, dedup.Done, toldNext(t, s, key))
 
 	r = commandWith(t, known, "y\n", onMemory("release", "1", "--type", "order", "--reason", "ticket 12")...)
-	require.Contains(t, r.ok(t), "idem rewind -G billing --topic orders --to 2026-01-02T03:04:05Z (it is partition 2, offset 7)")
+	require.Contains(t, r.ok(t), "idem rewind -G billing --topic orders --to 2026-01-02T03:04:05Z (partition 2, offset 7)")
 	line := r.audits(t)[0]
 	for field, want := range map[string]any{
 		"audit": "event release", "outcome": "done", "event": "1", "type": "order", "scope": "billing", "store": "memory",
@@ -110,7 +110,7 @@ func TestEventRelease(t *testing.T) {
 	require.Equal(t, dedup.Fresh, toldNext(t, s, key))
 
 	r = commandWith(t, known, "", onMemory("release", "1", "--type", "order", "-y")...)
-	r.failed(t, exitFound, "being handled now", "lease")
+	r.failed(t, exitFound, "is being handled", "lease")
 	require.Equal(t, "refused", r.audits(t)[0]["outcome"])
 	r = commandWith(t, known, "", onMemory("release", "2", "--type", "order", "-y")...)
 	r.failed(t, exitFound, "not known")
@@ -319,7 +319,7 @@ func checkDeferredRelease(t *testing.T, known map[string]*openedStore, url strin
 	t.Helper()
 	require.NoError(t, s.Forget(t.Context(), inScope("order", "first"))) // and then it died
 	args := []string{"event", "release", "first", "-G", "billing", "--store", url, "-y", "--type", "order", "--topic", "orders"}
-	require.Contains(t, commandWith(t, known, "", args...).ok(t), "it is deferred and first of its key")
+	require.Contains(t, commandWith(t, known, "", args...).ok(t), "deferred, first of its key")
 	due, _, err := s.Due(t.Context(), part, 100)
 	require.NoError(t, err)
 	var head *dedup.Deferred

@@ -12,34 +12,6 @@ import (
 	"github.com/idem-go/idem/internal/events"
 )
 
-// eventReport is the output of event get.
-type eventReport struct {
-	Events      []events.View         `json:"events"`
-	DeadLetters *events.DeadLettersAt `json:"deadLetters,omitempty"`
-}
-
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
-
-// short formats a duration for people.
-func short(d time.Duration) string { return events.Short(d) }
-
-// rows has the fields of each event one below the other: there are too many for a line.
-func (r *eventReport) rows() (rows [][]string) {
-	for i := range r.Events {
-		if i > 0 {
-			rows = append(rows, nil)
-		}
-		rows = append(rows, viewRows(&r.Events[i])...)
-	}
-	return append(rows, deadLetterRows(r.DeadLetters)...)
-}
-
 func viewRows(v *events.View) (rows [][]string) {
 	add := func(name, format string, args ...any) {
 		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})
@@ -132,15 +104,6 @@ func deferredText(p *events.DeferredView) string {
 	return s
 }
 
-func at(words string, t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return words + stampOf(t)
-}
-
-func stampOf(t *time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
-
 // describe describes the change in the question to the person.
 func describe(e *events.Event) string {
 	var b strings.Builder
@@ -168,18 +131,18 @@ func has(e *events.Event, is func(dedup.Record) bool) bool {
 func warnRelease(e *events.Event) string {
 	switch {
 	case has(e, func(r dedup.Record) bool { return r.State == dedup.Finished }):
-		return " It was handled, so its effect will happen a second time."
+		return " The event was handled, so its effect will happen a second time."
 	case has(e, func(r dedup.Record) bool { return r.Doubtful || events.Stuck(r) }):
-		return " An earlier run may have had its effect, and nothing will say so to the handler."
+		return " An earlier run may have had its effect, and the handler will not be informed."
 	case has(e, func(r dedup.Record) bool { return r.State == dedup.GivenUp && !r.Discarded() }):
-		return " For a dead event idem dlq replay is the better way: it also publishes it."
+		return " For a dead event prefer idem dlq replay, which also publishes a copy."
 	}
 	return ""
 }
 
 func warnSkip(e *events.Event) string {
 	if has(e, func(r dedup.Record) bool { return r.State == dedup.Claimed && !events.Stuck(r) }) {
-		return " Whoever handles it now may still have its effect."
+		return " A handler that runs now may still have its effect."
 	}
 	return ""
 }
@@ -188,18 +151,18 @@ func warnSkip(e *events.Event) string {
 func howDelivered(e *events.Event, group string) string {
 	if p := e.Deferred; p != nil {
 		if p.IsHead() {
-			return "it is deferred and first of its key: it runs as soon as the owner of its partition comes to it"
+			return "deferred, first of its key: the owner of its partition runs the event as soon as possible"
 		}
-		return fmt.Sprintf("it is deferred: it runs after %q, the first of its key", p.Head.Key.ID)
+		return fmt.Sprintf("deferred: runs after %q, the first of its key", p.Head.Key.ID)
 	}
 	if events.IsRequest(e.Key) {
-		return "it runs when its client sends it again"
+		return "runs when its client sends the request again"
 	}
-	const next = "it runs when it is delivered again: by its producer"
+	const next = "runs at its next delivery: by its producer"
 	for _, r := range e.Records {
 		if o := r.First; o.Topic != "" && !o.Time.IsZero() {
 			return fmt.Sprintf(
-				"%s, or after idem rewind -G %s --topic %s --to %s (it is partition %d, offset %d); what else is read again is "+
+				"%s, or after idem rewind -G %s --topic %s --to %s (partition %d, offset %d); other events that are read again are "+
 					"known and skipped",
 				next,
 				cmp.Or(group, "<group>"),
@@ -211,36 +174,4 @@ func howDelivered(e *events.Event, group string) string {
 		}
 	}
 	return next + ", or after idem rewind"
-}
-
-func deadLetterRows(l *events.DeadLettersAt) [][]string {
-	if l == nil {
-		return nil
-	}
-	rows := [][]string{
-		nil,
-		{"DEAD LETTERS", fmt.Sprintf(
-			"%d found among %d records of %s, all of which were read",
-			len(l.DeadLetters),
-			l.Scanned,
-			cmp.Or(
-				strings.Join(l.Topics, ", "),
-				"no dead-letter topic of the group that this user may describe",
-			),
-		)},
-	}
-	if l.Cut {
-		rows[1][1] = fmt.Sprintf(
-			"the first %d, found among %d records; there are more", len(l.DeadLetters), l.Scanned,
-		)
-	}
-	for _, x := range l.DeadLetters {
-		rows = append(rows, []string{
-			fmt.Sprintf("%s/%d/%d", x.Topic, x.Partition, x.Offset),
-			fmt.Sprintf(
-				"%s after %d attempts%s: %s", x.Class, x.Attempts, at(", last ", x.Last), x.Error,
-			),
-		})
-	}
-	return rows
 }

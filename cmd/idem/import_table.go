@@ -29,7 +29,7 @@ func (im *importer) openTable(ctx context.Context) (func(context.Context) error,
 	switch {
 	case f.fromTime != "" || f.toTime != "" || f.toCommitted:
 		return nil, usage(
-			"--from-time, --to-time and --to-committed are for --from-topic: say it in the query's WHERE",
+			"--from-time, --to-time and --to-committed are for --from-topic: use WHERE in the query",
 		)
 	case len(f.types) > 1:
 		return nil, usage(
@@ -79,12 +79,12 @@ func wrapQuery(ctx context.Context, pool *pgxpool.Pool, query string, typed bool
 	switch {
 	case !slices.Contains(names, "event_id"):
 		return "", usage(
-			"--from-table: the query has no column event_id, but %q: name it, such as SELECT payment_id AS event_id",
+			"--from-table: the query has no column event_id, but %q: name the column, such as SELECT payment_id AS event_id",
 			names,
 		)
 	case !typed && !slices.Contains(names, "type"):
 		return "", usage(
-			"--from-table: of which type are the events? give --type, or the query a column type; it has %q",
+			"--from-table: the type of the events is missing: give --type, or add a column type to the query, which has %q",
 			names,
 		)
 	case typed && slices.Contains(names, "type"):

@@ -206,7 +206,7 @@ func TestImportTopicToCommitted(t *testing.T) {
 	s, known := memory()
 	base := []string{"import", "-G", group, "--scope", "billing", "--store", inMemory, "--brokers", strings.Join(brokers, ","), "-o", "json",
 		"--from-topic", topic, "--to-committed"}
-	commandWith(t, known, "", append(base, "-y")...).failed(t, exitFound, "committed nothing")
+	commandWith(t, known, "", append(base, "-y")...).failed(t, exitFound, "no committed offsets")
 
 	commit(t, brokers, group, topic, 2, 4)
 	var c imported

@@ -165,7 +165,7 @@ func (im *importer) cutCommitted(
 	if err != nil {
 		return nil, fmt.Errorf("offsets of group %s: %w", group, err)
 	}
-	notes = []string{"below what group " + group + " has committed"}
+	notes = []string{"below the committed offsets of group " + group}
 	none := 0
 	for i := range spans {
 		s := &spans[i]
@@ -182,8 +182,11 @@ func (im *importer) cutCommitted(
 			notes = append(
 				notes,
 				fmt.Sprintf(
-					"%s/%d: the committed offset %d lies behind the end %d: was the topic made anew?",
-					s.Topic, s.Partition, block.Offset, s.End,
+					"%s/%d: the committed offset %d lies behind the end %d: the topic may have been created again",
+					s.Topic,
+					s.Partition,
+					block.Offset,
+					s.End,
 				),
 			)
 		default:
@@ -192,7 +195,7 @@ func (im *importer) cutCommitted(
 	}
 	if none == len(spans) {
 		return nil, found(
-			"group %s has committed nothing on topic %s: is the name right?", group, im.f.topic,
+			"group %s has no committed offsets on topic %s: check the name", group, im.f.topic,
 		)
 	}
 	if none > 0 {
@@ -205,7 +208,7 @@ func (im *importer) cutCommitted(
 		notes = append(
 			notes,
 			fmt.Sprintf(
-				"the group has %d members: what they handle from now on is not imported, stop them first",
+				"the group has %d members: events that they handle from now on are not imported, stop them first",
 				len(described[0].Members),
 			),
 		)

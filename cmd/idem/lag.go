@@ -11,7 +11,6 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/spf13/cobra"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
 )
@@ -26,17 +25,18 @@ func newLagCmd(a *app) *cobra.Command {
 	var o lagFlags
 	cmd := &cobra.Command{
 		Use: "lag", Short: "How far consumer groups are behind, and how many dead letters they have", Args: cobra.NoArgs,
-		Long: "For each topic that a group has committed offsets on, its retry topics among them: where it is, where the log ends, who\n" +
-			"reads it, how old the oldest record is that is not consumed. Of its dead-letter topics: how many records they have.\n" +
-			"Without --group all groups of the cluster.",
+		Long: "Prints, for each topic with committed offsets of a group and for its retry topics: the committed\n" +
+			"offset, the end of the log, the member that reads the partition, and the age of the oldest record\n" +
+			"that is not consumed. For its dead-letter topics: the number of records. Without --group all\n" +
+			"groups of the cluster are listed.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.lag(cmd.Context(), o) },
 	}
 	cmd.Flags().
-		Int64Var(&o.most, "max", -1, "exit code 1 if a partition has more records that are not consumed")
+		Int64Var(&o.most, "max", -1, "exit code 1 if a partition has more unconsumed records")
 	cmd.Flags().
 		Int64Var(&o.mostDeadLetters, "max-dead-letters", -1, "exit code 1 if a dead-letter topic has more records")
 	cmd.Flags().
-		BoolVar(&o.ages, "ages", true, "read the oldest record that is not consumed, for its age")
+		BoolVar(&o.ages, "ages", true, "read the oldest unconsumed record, for the age")
 	return cmd
 }
 
@@ -128,18 +128,6 @@ func (a *app) lagOf(
 		rows = append(rows, row)
 	}
 	return rows, nil
-}
-
-// firstTime returns the time of the first record of a span, or nil.
-func firstTime(
-	ctx context.Context, client sarama.Client, s kafkalog.Span,
-) (first *time.Time, err error) {
-	_, err = kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
-		t := m.Time.UTC()
-		first = &t
-		return false, nil
-	})
-	return first, err
 }
 
 func (a *app) showLag(rows []lagRow) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,9 +37,10 @@ func newMigrateCmd(a *app) *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "up",
-			Short: "Make the tables or bring them up to date",
-			Long:  "Make the tables or bring them up to date, in one transaction. It may be repeated, and what is there stays.",
-			Args:  none,
+			Short: "Make the tables, or bring them up to date",
+			Long: "Makes the tables or brings them up to date, in one transaction. The command can be repeated and\n" +
+				"keeps existing rows.",
+			Args: none,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if box {
 					return a.migrateOutboxUp(cmd, layout)
@@ -51,8 +51,8 @@ func newMigrateCmd(a *app) *cobra.Command {
 		&cobra.Command{
 			Use:   "status",
 			Short: "Whether the tables are there and fit for use",
-			Long: "Whether the tables are there, of this release, and fit for use. It writes test rows in transactions that are rolled\n" +
-				"back. Exit code 1 if a store must not be used.",
+			Long: "Prints whether the tables exist, have the version of this release, and are fit for use. The\n" +
+				"command writes test rows in transactions and rolls back. Exit code 1 if a store must not be used.",
 			Args: none,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if box {
@@ -68,14 +68,6 @@ func newMigrateCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func checkLayoutFlag(layout string) error {
-	switch layout {
-	case "", layoutReadable, layoutCompact:
-		return nil
-	}
-	return usage("--layout is readable or compact, not %q", layout)
-}
-
 func (a *app) migratePrint(layout string) error {
 	if err := checkLayoutFlag(layout); err != nil {
 		return err
@@ -88,33 +80,13 @@ func (a *app) migratePrint(layout string) error {
 	return nil
 }
 
-// openTables opens the stores, which must be in Postgres, for a layout.
-func (a *app) openTables(ctx context.Context, layout string) ([]*openedStore, error) {
-	if err := checkLayoutFlag(layout); err != nil {
-		return nil, err
-	}
-	ledgers, err := a.openStores(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range ledgers {
-		switch {
-		case l.pg == nil:
-			return nil, usage("%s has no tables: this command is for stores in Postgres", l.name)
-		case layout != "": // the store refuses tables with another layout
-			l.use(layout)
-		}
-	}
-	return ledgers, nil
-}
-
 func (a *app) migrateUp(ctx context.Context, layout string) error {
-	ledgers, err := a.openTables(ctx, layout)
+	stores, err := a.openTables(ctx, layout)
 	if err != nil {
 		return err
 	}
 	all, rows := []tablesView{}, [][]string{}
-	for _, l := range ledgers {
+	for _, l := range stores {
 		before := l.state
 		fields := map[string]any{
 			"store": l.name, "layout": l.layout, "version_before": before.version,
@@ -138,31 +110,14 @@ func (a *app) migrateUp(ctx context.Context, layout string) error {
 	return a.show(all, tablesHeader, rows)
 }
 
-// tablesView is a line of migrate status.
-type tablesView struct {
-	Store    string   `json:"store"`
-	Schema   string   `json:"schema,omitempty"`
-	Layout   string   `json:"layout,omitempty"`
-	Version  int      `json:"version"`
-	State    string   `json:"state"` // ok, missing, unfit, unavailable
-	Problem  string   `json:"problem,omitempty"`
-	Warnings []string `json:"warnings,omitempty"`
-}
-
-var tablesHeader = []string{"STORE", "SCHEMA", "LAYOUT", "VERSION", "STATE", "PROBLEM"}
-
-func (v *tablesView) row() []string {
-	return []string{v.Store, v.Schema, v.Layout, strconv.Itoa(v.Version), v.State, v.Problem}
-}
-
 func (a *app) migrateStatus(ctx context.Context, layout string) error {
-	ledgers, err := a.openTables(ctx, layout)
+	stores, err := a.openTables(ctx, layout)
 	if err != nil {
 		return err
 	}
 	all, rows := []tablesView{}, [][]string{}
 	var bad, away []string
-	for _, l := range ledgers {
+	for _, l := range stores {
 		v := l.status(ctx)
 		v.Problem = a.redact(v.Problem)
 		switch v.State {
@@ -181,7 +136,7 @@ func (a *app) migrateStatus(ctx context.Context, layout string) error {
 	case len(away) > 0:
 		return fmt.Errorf("not to be used now: %s", strings.Join(away, ", "))
 	case len(bad) > 0:
-		return found("must not be used as it is: %s", strings.Join(bad, ", "))
+		return found("must not be used in this state: %s", strings.Join(bad, ", "))
 	}
 	return nil
 }

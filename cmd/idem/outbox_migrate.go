@@ -49,7 +49,7 @@ func (a *app) migrateOutboxUp(cmd *cobra.Command, layout string) error {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
 		fields["version_before"] = before.Version
-		if err := pgoutbox.Migrate(ctx, b.pool, b.options()...); err != nil {
+		if err := pgoutbox.Migrate(ctx, b.pool, b.storeOptions()...); err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
 		return nil
@@ -79,16 +79,7 @@ func (a *app) migrateOutboxStatus(cmd *cobra.Command, layout string) error {
 	case "unavailable":
 		return fmt.Errorf("not to be used now: %s", b.name)
 	}
-	return found("must not be used as it is: %s", b.name)
-}
-
-// lines are the row and its warnings.
-func (v *tablesView) lines() [][]string {
-	rows := [][]string{v.row()}
-	for _, w := range v.Warnings {
-		rows = append(rows, []string{"", "", "", "", "warning", w})
-	}
-	return rows
+	return found("must not be used in this state: %s", b.name)
 }
 
 // status is a line of migrate status for an outbox.

@@ -110,16 +110,16 @@ func viewOfParked(p *pgoutbox.Parked, payload bool) parkedRowView {
 
 func newOutboxRetryCmd(a *app) *cobra.Command {
 	return newOutboxVerb(a, &outboxVerb{
-		name: "retry", short: "Let parked rows be published again, and what is blocked behind them",
-		question: "They will be tried again, and what is blocked behind them follows.", done: "to be published again",
+		name: "retry", short: "Publish parked rows again, and the rows that they block",
+		question: "These rows will be published again, and then the rows that they block.", done: "to be published again",
 		do: (*pgoutbox.Outbox).Retry,
 	})
 }
 
 func newOutboxSkipCmd(a *app) *cobra.Command {
 	return newOutboxVerb(a, &outboxVerb{
-		name: "skip", short: "Drop parked rows for good, and let what is blocked behind them be published",
-		question: "They will be deleted: nobody will ever get these events. What is blocked behind them is published.", done: "dropped",
+		name: "skip", short: "Delete parked rows, and publish the rows that they block",
+		question: "These rows will be deleted: no consumer will get these events. The rows that they block are published.", done: "dropped",
 		do: (*pgoutbox.Outbox).Skip,
 	})
 }
@@ -136,7 +136,7 @@ func newOutboxVerb(a *app, verb *outboxVerb) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   verb.name + " SEQ...",
 		Short: verb.short,
-		Long:  verb.short + ". Rows are named by their SEQ, see idem outbox parked. If one of them is not parked, nothing is done.",
+		Long:  verb.short + ". Name rows by their SEQ, see idem outbox parked. If one row is not parked, no row is changed.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			seqs, err := parseSeqs(args)
 			if err != nil {
@@ -156,7 +156,7 @@ const maxSeqs = 1000
 func parseSeqs(args []string) ([]int64, error) {
 	if len(args) == 0 || len(args) > maxSeqs {
 		return nil, usage(
-			"which rows? give the SEQ of 1 to %d of them, see idem outbox parked", maxSeqs,
+			"no rows: give the SEQ of 1 to %d rows, see idem outbox parked", maxSeqs,
 		)
 	}
 	seqs := make([]int64, 0, len(args))
@@ -189,7 +189,7 @@ func (p *parkedName) String() string {
 func (b *openedOutbox) names(ctx context.Context, seqs []int64) ([]parkedName, error) {
 	rows, err := b.pool.Query(
 		ctx,
-		"SELECT seq, topic, event_type, event_id, key FROM "+b.table("idem_outbox")+
+		"SELECT seq, topic, event_type, event_id, key FROM "+b.qualified("idem_outbox")+
 			" WHERE seq = ANY ($1) AND state = 2 ORDER BY seq",
 		seqs,
 	)
@@ -254,7 +254,7 @@ func allParked(seqs []int64, names []parkedName) error {
 		}
 	}
 	if len(not) > 0 {
-		return found("not parked: %s; nothing was done", strings.Join(not, ", "))
+		return found("not parked: %s; no row was changed", strings.Join(not, ", "))
 	}
 	return nil
 }

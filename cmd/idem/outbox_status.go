@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -58,7 +57,7 @@ func (v *outboxView) rows() [][]string {
 		r := &v.Relays[i]
 		name := r.Relay
 		if name == "" {
-			name = "(nobody)"
+			name = "(no relay)"
 		}
 		rows = append(
 			rows,
@@ -70,8 +69,6 @@ func (v *outboxView) rows() [][]string {
 	}
 	return rows
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // leaseText describes the rest of a lease in seconds, or the time since the end.
 func leaseText(left *float64) string {

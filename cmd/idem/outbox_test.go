@@ -195,7 +195,7 @@ func TestOutboxStatus(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"": 32, "relay-1": 32, "relay-2": 0}, shards)
 	text := command(t, "outbox", "status", "--outbox", o.url).ok(t)
-	for _, want := range []string{"waiting", "relay-1", "(nobody)", "left", "0-31"} {
+	for _, want := range []string{"waiting", "relay-1", "(no relay)", "left", "0-31"} {
 		require.Contains(t, text, want)
 	}
 	require.Equal(t, "over for 3s", leaseText(new(-3.0)))
@@ -238,7 +238,7 @@ func TestOutboxRetrySkip_O10(t *testing.T) {
 	seqs := []string{fmt.Sprint(a), fmt.Sprint(b)}
 
 	r := command(t, "outbox", "skip", seqs[0], "--outbox", o.url)
-	r.failed(t, exitFound, "not confirmed", `event "a"`, "nobody will ever get")
+	r.failed(t, exitFound, "not confirmed", `event "a"`, "no consumer will get")
 	require.Equal(t, "refused", r.audits(t)[0]["outcome"])
 	r = command(t, "outbox", "retry", seqs[0], "999999", "--outbox", o.url, "-y")
 	r.failed(t, exitFound, "999999", "nothing was done")

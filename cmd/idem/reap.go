@@ -32,22 +32,27 @@ func newReapCmd(a *app) *cobra.Command {
 	var f reapFlags
 	cmd := &cobra.Command{
 		Use:   "reap",
-		Short: "Delete what has expired from stores in Postgres",
-		Long: "Delete what has expired from stores in Postgres: one run, for a job that is started again and again. What a run\n" +
-			"announces, one that comes a minute later or after that deletes. A row goes when its whole scope has consumed beyond its\n" +
-			"expiry, so a group that stands still forgets nothing. It does what pgstore.Reaper does inside a service, and one\n" +
-			"at a time works. It asks only if --wall-clock or a shorter --dead-letter-retention lets go of what would stay otherwise.",
+		Short: "Delete expired rows from stores in Postgres",
+		Long: "Deletes expired rows from stores in Postgres, in one run: start the command periodically. A run\n" +
+			"announces rows, and a run at least a minute later deletes them. A row is deleted when its whole\n" +
+			"scope has consumed beyond the expiry, so a group that stands still keeps all rows. The command\n" +
+			"does the same as pgstore.Reaper inside a service; one reaper works at a time.\n" +
+			"\n" +
+			"The command asks for confirmation only if --wall-clock or a shorter --dead-letter-retention\n" +
+			"deletes rows that would stay otherwise.",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.reap(cmd.Context(), &f) },
 	}
 	s := cmd.Flags()
 	s.DurationVar(
 		&f.deadLetters, "dead-letter-retention", deadLettersKept,
-		"how long what was ever given up stays at least: as long as its dead letters",
+		"how long given-up events stay at least: as long as their dead letters",
 	)
 	s.StringSliceVar(
-		&f.wallClock, "wall-clock", nil,
-		"`scopes` whose rows go by the wall clock: of no Kafka consumer, or used by nobody any longer",
+		&f.wallClock,
+		"wall-clock",
+		nil,
+		"`scopes` whose rows are deleted by the wall clock: without a Kafka consumer, or out of use",
 	)
 	s.IntVar(&f.batch, "batch", 1000, "rows that one transaction deletes, at most 10000")
 	s.BoolVar(&f.watch, "watch", false, "go on until interrupted, one run each --interval")
@@ -99,15 +104,15 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 			"--batch must be between 1 and 10000, --dead-letter-retention and --interval positive",
 		)
 	}
-	ledgers, err := a.openTables(ctx, "")
+	stores, err := a.openTables(ctx, "")
 	if err != nil {
 		return err
 	}
-	if f.watch && len(ledgers) > 1 {
+	if f.watch && len(stores) > 1 {
 		return usage("--watch is for one --store")
 	}
 	var all []reapView
-	for _, l := range ledgers {
+	for _, l := range stores {
 		fields := map[string]any{"store": l.name}
 		if len(f.wallClock) > 0 {
 			fields["wall_clock"] = f.wallClock
@@ -151,15 +156,16 @@ func (a *app) confirmReap(l *openedStore, f *reapFlags) error {
 	switch {
 	case len(f.wallClock) > 0:
 		return a.confirm(
-			"In %s the expired rows of %q will go by the wall clock. If a Kafka consumer uses them, what waits in its topics "+
-				"will be handled again.",
+			"In %s the expired rows of %q will be deleted by the wall clock. If a Kafka consumer uses them, waiting events "+
+				"of its topics will be handled again.",
 			l.name,
 			f.wallClock,
 		)
 	case f.deadLetters < deadLettersKept:
 		return a.confirm(
-			"In %s it will be forgotten after %s that an event was given up. A dead letter of it that is published again later is a new event.",
-			l.name, short(f.deadLetters),
+			"In %s given-up events will be forgotten after %s. A dead letter that is published again later is a new event.",
+			l.name,
+			short(f.deadLetters),
 		)
 	}
 	return nil
@@ -170,7 +176,7 @@ func reapRows(all []reapView) (rows [][]string) {
 		v := &all[i]
 		rows = append(rows, []string{"STORE", v.Store})
 		if v.Elsewhere {
-			rows = append(rows, []string{"nothing done", "another reaper is at work"})
+			rows = append(rows, []string{"no rows deleted", "another reaper is at work"})
 			continue
 		}
 		stuck := strconv.FormatInt(v.Stuck, 10)
@@ -189,12 +195,12 @@ func reapRows(all []reapView) (rows [][]string) {
 			rows = append(
 				rows,
 				[]string{
-					"scopes", "none records progress or goes by the wall clock: everything stays",
+					"scopes", "no scope records progress or uses the wall clock: all rows stay",
 				},
 			)
 		}
 		for _, s := range v.Scopes {
-			text := "nothing may go: how far it has consumed is not known"
+			text := "all rows stay: the consumed offset is not known"
 			if s.ConsumedUntil != nil {
 				text = "consumed until " + stampOf(s.ConsumedUntil)
 			}
@@ -209,7 +215,7 @@ func reapRows(all []reapView) (rows [][]string) {
 				rows,
 				[]string{
 					"scope " + scope,
-					"everything stays: it records no progress, and is not named by --wall-clock",
+					"all rows stay: the scope records no progress, and --wall-clock does not name the scope",
 				},
 			)
 		}
@@ -230,18 +236,18 @@ func (a *app) reapWatch(
 			v.Error = a.redact(err.Error())
 		}
 		if a.output == "json" {
-			text, _ := json.Marshal(v) // of strings and numbers
-			fmt.Fprintln(a.stdout, string(text))
+			line, _ := json.Marshal(v) // of strings and numbers
+			fmt.Fprintln(a.stdout, string(line))
 			return
 		}
-		what := fmt.Sprintf("%d events, %d claims, %d starts deleted", r.Events, r.Claims, r.Starts)
+		text := fmt.Sprintf("%d events, %d claims, %d starts deleted", r.Events, r.Claims, r.Starts)
 		switch {
 		case err != nil:
-			what = v.Error
+			text = v.Error
 		case r.Elsewhere:
-			what = "another reaper is at work"
+			text = "another reaper is at work"
 		}
-		fmt.Fprintln(a.stdout, time.Now().UTC().Format(time.RFC3339), plain(what))
+		fmt.Fprintln(a.stdout, time.Now().UTC().Format(time.RFC3339), plain(text))
 	}
 	err := pgstore.NewReaper(l.pg, cfg).Run(ctx)
 	total["events"], total["claims"] = events, claims

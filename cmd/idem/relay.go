@@ -35,10 +35,11 @@ func newRelayCmd(a *app) *cobra.Command {
 	var f relayFlags
 	cmd := &cobra.Command{
 		Use:   "relay",
-		Short: "Publish what is in an outbox, until interrupted",
-		Long: "Publish what is in an outbox, until interrupted: what outbox.Relay does inside a service. Several may run at once, they\n" +
-			"share the work. A database or Kafka that cannot be reached ends it at the start only (exit code 3); later it is waited for.\n" +
-			"Logs go to standard error, as JSON with --output json.",
+		Short: "Publish the rows of an outbox, until interrupted",
+		Long: "Publishes the rows of an outbox until interrupted, as outbox.Relay does inside a service. Several\n" +
+			"relays may run at once and share the rows. If the database or Kafka cannot be reached at the\n" +
+			"start, the command ends with exit code 3; later the relay waits for them. Logs go to standard\n" +
+			"error, as JSON with --output json.",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.relay(cmd, &f) },
 	}
@@ -51,7 +52,7 @@ func (f *relayFlags) flags(a *app, s *pflag.FlagSet) {
 	f.outbox.flags(a, s)
 	s.DurationVar(
 		&f.interval, "interval", outbox.DefaultInterval,
-		"how long to wait when there was nothing to publish",
+		"how long to wait when the outbox is empty",
 	)
 	s.IntVar(
 		&f.batch, "batch", outbox.DefaultBatch, "rows that are published at once, at most 10000",
@@ -65,16 +66,21 @@ func (f *relayFlags) flags(a *app, s *pflag.FlagSet) {
 	)
 	s.IntVar(
 		&f.maxAttempts, "max-attempts", outbox.DefaultMaxAttempts,
-		"how often a row is tried whose topic is missing or may not be written to",
+		"attempts for a row whose topic is missing or may not be written to",
 	)
 	s.StringVar(
 		&f.whenParked, "when-parked", outbox.Halt.String(),
-		"what becomes of the events behind a row that was parked: halt or skip",
+		"the events behind a parked row: halt or skip",
 	)
 	s.DurationVar(
-		&f.keep, "keep", 0, "how long rows stay after they were sent, for those who want to look",
+		&f.keep, "keep", 0, "how long sent rows stay, for inspection",
 	)
-	s.BoolVar(&f.wake, "wake", false, "also listen for what writers with pgoutbox.Notify say")
+	s.BoolVar(
+		&f.wake,
+		"wake",
+		false,
+		"also listen for notifications of writers with pgoutbox.Notify",
+	)
 	s.StringVar(
 		&f.health, "health", "", "serve /healthz and /readyz at this `address`, such as :8080",
 	)
@@ -191,16 +197,16 @@ func (a *app) runRelay(
 ) error {
 	brokers := strings.Join(a.brokers, ",")
 	began := time.Now()
-	if err := a.sayRelay("started", b.name, brokers, nil, 0); err != nil {
+	if err := a.printRelay("started", b.name, brokers, nil, 0); err != nil {
 		return err
 	}
 	err := relay.Run(ctx)
-	return errors.Join(err, a.sayRelay("stopped", b.name, brokers, seen, time.Since(began)))
+	return errors.Join(err, a.printRelay("stopped", b.name, brokers, seen, time.Since(began)))
 }
 
-func (a *app) sayRelay(what, from, to string, seen *relayCounts, took time.Duration) error {
+func (a *app) printRelay(event, from, to string, seen *relayCounts, took time.Duration) error {
 	if a.output == "json" {
-		v := map[string]any{"relay": what, "outbox": from, "kafka": to}
+		v := map[string]any{"relay": event, "outbox": from, "kafka": to}
 		if seen != nil {
 			v["seconds"] = took.Seconds()
 			v["rows"], v["sent"], v["failed"], v["parked"] = seen.rows.Load(), seen.sent.Load(), seen.failed.Load(), seen.parked.Load()
@@ -212,7 +218,7 @@ func (a *app) sayRelay(what, from, to string, seen *relayCounts, took time.Durat
 		_, err = fmt.Fprintln(a.stdout, string(text))
 		return err
 	}
-	text := fmt.Sprintf("relay %s: %s to kafka %s", what, from, to)
+	text := fmt.Sprintf("relay %s: %s to kafka %s", event, from, to)
 	if seen != nil {
 		text += fmt.Sprintf(
 			", %s: %d sent, %d times failed, %d parked", short(took), seen.sent.Load(),

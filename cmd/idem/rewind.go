@@ -16,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
@@ -34,11 +33,13 @@ func newRewindCmd(a *app) *cobra.Command {
 	var o rewindFlags
 	cmd := &cobra.Command{
 		Use: "rewind", Short: "Let a stopped group consume again from an earlier time", Args: cobra.NoArgs,
-		Long: "Moves the committed offsets of a group back, never forward. What was handled and is still in the store is not handled\n" +
-			"again; what a store lost in a failover is (P-18). The group must be stopped.\n\n" +
-			"--before-failover 10m goes back to what was consumed 10 minutes ago at the latest: to records from 10 minutes ago, and\n" +
-			"where the group was behind, to 10 minutes before the last record it consumed. Say more than the store can have lost, and\n" +
-			"more than the time since then. Retry topics of the chosen topics are rewound too.",
+		Long: "Moves the committed offsets of a group back, never forward. Stop the group first. Events that\n" +
+			"the store remembers are skipped; events that a store lost in a failover run again.\n" +
+			"\n" +
+			"--before-failover 10m goes back to the records of the last 10 minutes. Where the group was behind,\n" +
+			"the command goes back to 10 minutes before the last record that the group consumed. Choose more\n" +
+			"than the store can have lost, and more than the time since then. Retry topics of the chosen\n" +
+			"topics are rewound too.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.rewind(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
@@ -101,7 +102,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		events += r.Events
 	}
 	if events == 0 {
-		a.note("group %s: nothing to rewind", group)
+		a.note("group %s: no offsets to rewind", group)
 		return nil
 	}
 	if err := a.warnAboutHorizon(ctx, client, rows, o.retention); err != nil {
@@ -168,7 +169,8 @@ func rewindRows(
 	for _, topic := range o.topics {
 		if committed[topic] == nil {
 			return nil, found(
-				"group %s has no committed offsets on %s, or this user may not describe it", group,
+				"group %s has no committed offsets on %s, or this user may not describe the topic",
+				group,
 				topic,
 			)
 		}
@@ -179,16 +181,16 @@ func rewindRows(
 // warnAboutSources warns about topics that are not rewound although their retry topics are. Kafka
 // hides the offsets of a group on topics that the user must not describe.
 func (a *app) warnAboutSources(group string, rows []rewindRow) {
-	told := make(map[string]bool)
+	covered := make(map[string]bool)
 	for _, r := range rows {
-		told[r.Topic] = true
+		covered[r.Topic] = true
 	}
 	for _, r := range rows {
 		source, _, isRetry := strings.Cut(r.Topic, "."+group+".retry")
-		if isRetry && groups.IsRetryOf(r.Topic, source, group) && !told[source] {
-			told[source] = true
+		if isRetry && groups.IsRetryOf(r.Topic, source, group) && !covered[source] {
+			covered[source] = true
 			a.note(
-				"warning: topic %s is not rewound: the group has no committed offsets on it, or this user may not describe it",
+				"warning: topic %s is not rewound: the group has no committed offsets there, or this user may not describe the topic",
 				source,
 			)
 		}
@@ -227,7 +229,7 @@ func rewindRowOf(
 	case behind && before > 0:
 		to = last.Add(-before)
 		row.Note = fmt.Sprintf(
-			"from %s on: what was consumed last is older than %s", to.UTC().Format(time.RFC3339),
+			"from %s on: the last consumed record is older than %s", to.UTC().Format(time.RFC3339),
 			before,
 		)
 	case behind:
@@ -247,19 +249,6 @@ func rewindRowOf(
 		row.Note = "the log does not reach back further"
 	}
 	return row, nil
-}
-
-// lastTime returns the time of the last record before the end of s, or nil.
-func lastTime(
-	ctx context.Context, client sarama.Client, s kafkalog.Span,
-) (last *time.Time, err error) {
-	const near = 16 // the mark of a transaction has an offset too
-	s.Begin = max(s.Begin, s.End-near)
-	_, err = kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
-		last = &m.Time
-		return true, nil
-	})
-	return last, err
 }
 
 func (a *app) showRewind(rows []rewindRow) error {
@@ -334,13 +323,14 @@ func (a *app) warnAboutHorizon(
 	from := first.Format(time.RFC3339)
 	if limit := time.Now().Add(-retention); retention > 0 && first.Before(limit) {
 		a.note(
-			"warning: events from %s on, but the store remembers since %s only: what is older meets the policy of its handler (WhenTooOld)",
-			from, limit.UTC().Format(time.RFC3339),
+			"warning: events from %s on, but the store remembers since %s only: older events meet the policy of their handler (WhenTooOld)",
+			from,
+			limit.UTC().Format(time.RFC3339),
 		)
 	}
 	if len(a.stores) == 0 {
 		a.note(
-			"warning: without --store it is not known whether it still remembers events from %s on",
+			"warning: without --store: cannot check whether the store remembers events from %s on",
 			from,
 		)
 		return nil
@@ -353,24 +343,27 @@ func (a *app) warnOfStores(ctx context.Context, first time.Time, retention time.
 	if err != nil {
 		return err
 	}
-	ledgers, err := a.openStores(ctx)
+	stores, err := a.openStores(ctx)
 	if err != nil {
 		return err
 	}
 	from := first.Format(time.RFC3339)
-	for _, l := range ledgers {
+	for _, l := range stores {
 		switch horizon, err := horizonOf(ctx, l, scope); {
 		case err != nil:
-			a.note("warning: %s: not known how far it remembers: %v", l.name, err)
+			a.note("warning: %s: cannot read how far the store remembers: %v", l.name, err)
 		case l.pool == nil && retention == 0:
 			a.note(
-				"warning: %s: give --retention of its handlers to know whether it still remembers events from %s on",
-				l.name, from,
+				"warning: %s: give --retention of its handlers to check whether the store remembers events from %s on",
+				l.name,
+				from,
 			)
 		case first.Before(horizon):
 			a.note(
-				"warning: %s: events from %s on, but it remembers since %s only: what is older meets the policy of its handler (WhenTooOld)",
-				l.name, from, horizon.UTC().Format(time.RFC3339),
+				"warning: %s: events from %s on, but the store remembers since %s only: older events meet the policy of their handler (WhenTooOld)",
+				l.name,
+				from,
+				horizon.UTC().Format(time.RFC3339),
 			)
 		}
 	}
@@ -395,7 +388,7 @@ func horizonOf(ctx context.Context, l *openedStore, scope string) (time.Time, er
 	case errors.Is(err, pgx.ErrNoRows):
 		return time.Time{}, nil
 	case errors.As(err, &missing) && missing.Code == "42P01":
-		return time.Time{}, errors.New("no table idem_horizons in its search path")
+		return time.Time{}, errors.New("no table idem_horizons in the search path")
 	}
 	return before, err
 }

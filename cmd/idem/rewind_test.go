@@ -68,7 +68,7 @@ func (w *deadLetterWorld) committed(topic string) int64 {
 func (w *deadLetterWorld) command(args ...string) (code int, out, said string) {
 	w.t.Helper()
 	var o, e bytes.Buffer
-	code = eventGroup(w.t.Context(), append(args, "--brokers", strings.Join(w.brokers, ","), "--group", w.group), strings.NewReader(""), &o, &e)
+	code = runCommand(w.t.Context(), append(args, "--brokers", strings.Join(w.brokers, ","), "--group", w.group), strings.NewReader(""), &o, &e)
 	return code, o.String(), e.String()
 }
 
@@ -98,7 +98,7 @@ func TestRewind(t *testing.T) {
 
 	code, _, said = w.command("rewind", "--to", "10m", "--yes") // forward
 	require.Zero(t, code)
-	require.Contains(t, said, "nothing to rewind")
+	require.Contains(t, said, "no offsets to rewind")
 	require.EqualValues(t, 29, w.committed("orders"))
 
 	code, _, said = w.command("rewind", "--to", "40m30s", "--topic", "orders", "--yes", "--retention", "20m")
@@ -129,7 +129,7 @@ func TestRewindOfAGroupThatIsBehind(t *testing.T) {
 	require.Zero(t, code, said)
 	rows := decodeJSON[[]rewindRow](t, strings.NewReader(out))
 	require.EqualValues(t, 11, rows[0].Events)
-	require.Contains(t, rows[0].Note, "what was consumed last is older")
+	require.Contains(t, rows[0].Note, "the last consumed record is older")
 	require.EqualValues(t, 39, w.committed("orders"))
 
 	code, out, said = w.command("rewind", "--to", "10m", "--yes", "-o", "json")
@@ -199,7 +199,7 @@ func TestLag(t *testing.T) {
 		require.Equal(t, want, code, "%s: %s", flag, said)
 	}
 	var all, e bytes.Buffer
-	require.Zero(t, eventGroup(t.Context(), []string{"lag", "--brokers", w.brokers[0]}, strings.NewReader(""), &all, &e))
+	require.Zero(t, runCommand(t.Context(), []string{"lag", "--brokers", w.brokers[0]}, strings.NewReader(""), &all, &e))
 	require.Contains(t, all.String(), "orders.g.dlq")
 
 	// The warning before a replay: its copies would wait.
@@ -256,7 +256,7 @@ func TestRewindWarnsOfTheHorizon(t *testing.T) {
 		require.Zero(t, code, said)
 		return said
 	}
-	require.Contains(t, rewind(), "not known how far it remembers", "no tables")
+	require.Contains(t, rewind(), "cannot read how far the store remembers", "no tables")
 	require.NoError(t, pgstore.Migrate(t.Context(), pool))
 	require.NotContains(t, rewind(), "warning")
 	_, err = pool.Exec(t.Context(), "INSERT INTO idem_horizons (scope, before) VALUES ('g', now() - interval '40 minutes')")

@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/idem-go/idem/internal/redact"
@@ -16,12 +18,6 @@ type urlFlag struct {
 	split     func(string) []string // nil: one URL
 	use       func(urls []string)
 	given     []string
-}
-
-// addURLFlag registers the flag, so that begin checks the value.
-func (a *app) addURLFlag(f *urlFlag) *urlFlag {
-	a.urlFlags = append(a.urlFlags, f)
-	return f
 }
 
 // Set implements pflag.Value. It checks nothing, because an error would be printed with the value.
@@ -62,7 +58,9 @@ func (f *urlFlag) resolve() error {
 		case redact.HasPassword(text):
 			return usage(
 				"--%s: the URL has a password, which every user of this host could see: set %s, or write the URL into a file and give --%s @FILE",
-				f.name, f.env, f.name,
+				f.name,
+				f.env,
+				f.name,
 			)
 		}
 		urls = append(urls, text)
@@ -82,4 +80,22 @@ func readURL(path string) (string, error) {
 	defer file.Close()
 	b, err := io.ReadAll(io.LimitReader(file, maxURLFile))
 	return strings.TrimSpace(string(b)), err
+}
+
+var urlBegins = regexp.MustCompile(`(?:^|,)\s*[a-z+]+://`)
+
+// splitStores splits at commas between URLs, not at those between the hosts of one.
+func splitStores(s string) (urls []string) {
+	begins := urlBegins.FindAllStringIndex(s, -1)
+	if s != "" && (len(begins) == 0 || begins[0][0] > 0) {
+		begins = slices.Insert(begins, 0, []int{0, 0}) // no URL: its opener reports the error
+	}
+	for i, at := range begins {
+		end := len(s)
+		if i+1 < len(begins) {
+			end = begins[i+1][0]
+		}
+		urls = append(urls, strings.Trim(s[at[0]:end], ", "))
+	}
+	return urls
 }

@@ -23,7 +23,7 @@ func TestPasswordsOnTheCommandLine_G04(t *testing.T) {
 		{"import", "-G", "g", "--store", "redis://127.0.0.1:1", "--from-table", "SELECT 1", "--from-url", "host=127.0.0.1 port=1 password='hunter22'"},
 	} {
 		var out, errs bytes.Buffer
-		code := eventGroup(t.Context(), args, strings.NewReader(""), &out, &errs)
+		code := runCommand(t.Context(), args, strings.NewReader(""), &out, &errs)
 		require.Equal(t, exitUsage, code, "%v: %s", args, errs.String())
 		require.Contains(t, errs.String(), "every user of this host")
 		require.Contains(t, errs.String(), "IDEM_")

@@ -1,16 +1,39 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
-	"time"
-
-	"github.com/idem-go/idem/internal/deadletters"
 )
+
+// show prints rows as a table, or value as JSON. Control characters in cells are escaped, because
+// the text of a producer must not reach the terminal as a command (G-04).
+func (a *app) show(value any, header []string, rows [][]string) error {
+	switch a.output {
+	case "json":
+		enc := json.NewEncoder(a.stdout)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		return enc.Encode(value)
+	case "table":
+		w := tabwriter.NewWriter(a.stdout, 0, 4, 2, ' ', 0)
+		if len(header) > 0 {
+			fmt.Fprintln(w, strings.Join(header, "\t"))
+		}
+		for _, row := range rows {
+			cells := make([]string, len(row))
+			for i := range row {
+				cells[i] = plain(row[i])
+			}
+			fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+		}
+		return w.Flush()
+	default:
+		return usage("--output is table or json, not %q", a.output)
+	}
+}
 
 // rowWriter prints rows one by one, as a table or as a JSON array, for topics of any length.
 type rowWriter struct {
@@ -95,34 +118,7 @@ func (w *rowWriter) end() error {
 	return nil
 }
 
-func failedText(r *deadletters.Row) string { return r.Failed.Format(time.RFC3339) }
-
-// eventText is how a dead letter's event is named in a table, so far as it has a name.
-func eventText(r *deadletters.Row) string {
-	switch {
-	case r.ID == "" && r.Type == "":
-		return "-"
-	case r.Scope == "": // without identity
-		return cmp.Or(r.Type, "-") + " " + cmp.Or(r.ID, "-")
-	}
-	return r.Type + " " + r.ID
-}
-
-// shorten keeps a table readable.
-func shorten(s string, most int) string {
-	if r := []rune(s); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return s
-}
-
-// bytesText is how bytes are shown in a table.
-func bytesText(b deadletters.Bytes) string {
-	switch {
-	case b.Null:
-		return "(null)"
-	case b.Base64 != "":
-		return "base64:" + b.Base64
-	}
-	return plain(b.Text)
+// note prints a remark beside the result.
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintln(a.stderr, plain(a.redact(fmt.Sprintf(format, args...))))
 }

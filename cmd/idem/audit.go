@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// errRefused means that the person answered no, or that no person could answer.
+var errRefused = errors.New("not confirmed, nothing was done (--yes does not ask)")
+
+// maxAnswer limits the length of an answer.
+const maxAnswer = 1024
+
+// confirm asks before an action that cannot be undone. Without a person to answer, --yes is
+// required.
+func (a *app) confirm(format string, args ...any) error {
+	if a.yes {
+		return nil
+	}
+	fmt.Fprintf(a.stderr, "%s\nGo on? [y/N] ", plainLines(a.redact(fmt.Sprintf(format, args...))))
+	lines := make(chan string, 1)
+	go func() { // ends with the answer, or with the process: nothing else ends a read of a terminal
+		line, _ := bufio.NewReader(io.LimitReader(a.stdin, maxAnswer)).ReadString('\n')
+		lines <- line
+	}()
+	var line string
+	select {
+	case line = <-lines:
+		if !strings.HasSuffix(line, "\n") ||
+			!isTerminal(a.stdin) { // without a return, the audit line needs a new line
+			fmt.Fprintln(a.stderr)
+		}
+	case <-done(a.ctx):
+		fmt.Fprintln(a.stderr)
+	}
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer == "y" || answer == "yes" {
+		return nil
+	}
+	return &exitError{exitFound, errRefused}
+}
+
+// confirmed is confirm for a verb that writes its own audit line: here, a refusal.
+func (a *app) confirmed(action string, fields map[string]any, format string, args ...any) error {
+	err := a.confirm(format, args...)
+	if err != nil {
+		fields["outcome"], fields["error"] = "refused", err.Error()
+		a.audit(action, fields)
+	}
+	return err
+}
+
+func isTerminal(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+func done(ctx context.Context) <-chan struct{} {
+	if ctx == nil {
+		return nil
+	}
+	return ctx.Done()
+}
+
+// audit writes a line about an action that was done or refused: user, time, action and objects. The
+// line is one JSON object on standard error, for every value of --output, and in the file of
+// --audit-file. The default of the field "outcome" is "done".
+func (a *app) audit(action string, fields map[string]any) {
+	line := map[string]any{
+		"time": time.Now().UTC().Format(time.RFC3339Nano), "audit": action, "outcome": "done",
+		"user": cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), "unknown"), "uid": os.Getuid(),
+	}
+	for k, v := range fields {
+		line[k] = v
+	}
+	text, err := json.Marshal(line)
+	if err != nil {
+		text = fmt.Appendf(nil, `{"audit":%q,"error":%q}`, action, err)
+	}
+	entry := string(text) + "\n"
+	fmt.Fprint(a.stderr, entry)
+	if a.auditFile == nil {
+		return
+	}
+	if _, err := a.auditFile.WriteString(entry); err != nil {
+		a.auditFailed = true
+		fmt.Fprintln(a.stderr, "idem: --audit-file:", err)
+	}
+}
+
+// audited does an action and audits its outcome: done, refused or failed. fn may add fields.
+func (a *app) audited(action string, fields map[string]any, fn func() error) error {
+	err := fn()
+	var exit *exitError
+	switch {
+	case err == nil:
+	case errors.As(err, &exit) && exit.code == exitUsage: // the arguments are wrong, and no action began
+		return err
+	case errors.As(err, &exit) && exit.code == exitFound:
+		fields["outcome"] = "refused"
+	default:
+		fields["outcome"] = "failed"
+	}
+	if err != nil {
+		fields["error"] = a.redact(err.Error())
+	}
+	a.audit(action, fields)
+	return err
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/idem-go/idem/internal/deadletters"
+)
+
+func newDLQList(a *app) *cobra.Command {
+	var o dlqFlags
+	var chosen filterFlags
+	var limit int
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List dead letters", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := chosen.filter()
+			if err != nil {
+				return err
+			}
+			d, err := a.openDLQ(cmd.Context(), &o, false)
+			if err != nil {
+				return err
+			}
+			return d.list(cmd.Context(), f, limit)
+		},
+	}
+	o.add(cmd.Flags())
+	chosen.add(cmd.Flags())
+	cmd.Flags().IntVar(&limit, "limit", 0, "stop after so many")
+	return cmd
+}
+
+func (d *deadLetters) list(ctx context.Context, f deadletters.Filter, limit int) error {
+	w, err := d.app.rows("RECORD", "FAILED", "CLASS", "EVENT", "ATTEMPTS", "REOPENED", "ERROR")
+	if err != nil {
+		return err
+	}
+	scanned, err := d.List(ctx, f, func(l *deadletters.Found) (bool, error) {
+		r := l.Row()
+		err := w.add(
+			r, r.Record, failedText(&r), cmp.Or(string(r.Class), string(deadletters.SeenForeign)),
+			eventText(&r), strconv.Itoa(r.Attempts), strconv.FormatUint(uint64(r.Generation), 10),
+			shorten(cmp.Or(r.Error, r.Problem), 80),
+		)
+		return limit <= 0 || w.n < limit, err
+	})
+	d.app.note("%s: %d of %d records, %d shown", d.Topic, scanned, d.Size(), w.n)
+	return errors.Join(err, w.end())
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/internal/deadletters"
+)
+
+// dlqFlags are those of all commands.
+type dlqFlags struct {
+	topic, dlq string
+}
+
+func (o *dlqFlags) add(f *pflag.FlagSet) {
+	f.StringVarP(
+		&o.topic, "topic", "t", "", "source topic; the dead letters are in <topic>.<group>.dlq",
+	)
+	f.StringVar(&o.dlq, "dlq", "", "dead-letter topic with another name")
+}
+
+// topicName returns the name of the dead-letter topic.
+func (o *dlqFlags) topicName(a *app) (string, error) {
+	switch {
+	case o.dlq != "" && o.topic != "":
+		return "", usage("--topic or --dlq, not both")
+	case o.dlq != "":
+		return o.dlq, nil
+	case o.topic == "":
+		return "", usage("no dead-letter topic: give --topic, or --dlq")
+	}
+	group, err := a.theGroup()
+	if err != nil {
+		return "", err
+	}
+	return deadletter.Topic(group)(o.topic), nil
+}
+
+// filterFlags choose dead letters.
+type filterFlags struct {
+	types, classes []string
+	id             string
+	since, until   string
+	at             []string
+}
+
+func (o *filterFlags) add(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.types, "type", nil, "event types")
+	f.StringSliceVar(
+		&o.classes, "class", nil, "error classes, such as failed, permanent, undecodable",
+	)
+	f.StringVar(&o.id, "id", "", "event ID")
+	f.StringVar(&o.since, "since", "", "failed at or after: RFC 3339, or how long ago, such as 90m")
+	f.StringVar(&o.until, "until", "", "failed before: RFC 3339, or how long ago")
+	f.StringSliceVar(&o.at, "at", nil, "this record, <partition>/<offset>")
+}
+
+// any reports whether something was chosen.
+func (o *filterFlags) isSet() bool {
+	return len(o.types)+len(o.classes)+len(o.at) > 0 || o.id != "" || o.since != "" || o.until != ""
+}
+
+func (o *filterFlags) filter() (f deadletters.Filter, err error) {
+	f = deadletters.Filter{Types: o.types, Classes: o.classes, ID: o.id}
+	if f.Since, err = parseTime("since", o.since); err != nil {
+		return f, err
+	}
+	if f.Until, err = parseTime("until", o.until); err != nil {
+		return f, err
+	}
+	for _, text := range o.at {
+		p, err := parsePlace(text)
+		if err != nil {
+			return f, err
+		}
+		f.At = append(f.At, p)
+	}
+	return f, nil
+}
+
+// parsePlace reads <partition>/<offset>.
+func parsePlace(text string) (deadletters.Place, error) {
+	p, err := deadletters.ParsePlace(text)
+	if err != nil {
+		return p, usage("%w", err)
+	}
+	return p, nil
+}
+
+// deadLetters is a dead-letter topic with the app of the command.
+type deadLetters struct {
+	*deadletters.Queue
+	app       *app
+	decisions deadletters.Decisions
+}
+
+// decisionFlags adds the flags for the decisions of a person about dead letters that are otherwise
+// left alone.
+func decisionFlags(f *pflag.FlagSet, o *deadletters.Decisions) {
+	f.BoolVar(
+		&o.Again,
+		"again",
+		false,
+		fmt.Sprintf(
+			"also events that were replayed %d times before and came back",
+			deadletters.MaxGenerations,
+		),
+	)
+	f.BoolVar(
+		&o.Forgotten,
+		"forgotten",
+		false,
+		"also run events that the store does not know, at any age: the store may have forgotten that they were handled",
+	)
+}
+
+// openDLQ connects to Kafka, and to the stores if they are to be asked.
+func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters, error) {
+	topic, err := o.topicName(a)
+	if err != nil {
+		return nil, err
+	}
+	cfg := deadletters.Config{
+		Topic: topic, Source: o.topic, Group: a.group, Scope: cmp.Or(a.scope, a.group),
+	}
+	if ask {
+		if _, err := a.theGroup(); err != nil {
+			return nil, err
+		}
+		stores, err := a.openStores(ctx)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Stores = shared(stores)
+	}
+	if cfg.Client, err = a.kafka(); err != nil {
+		return nil, err
+	}
+	q, err := deadletters.Open(cfg)
+	switch {
+	case errors.Is(err, deadletters.ErrNoOperator):
+		return nil, usage("%w", err)
+	case errors.Is(err, deadletters.ErrNoTopic):
+		return nil, found("%w", err)
+	case err != nil:
+		return nil, err
+	}
+	return &deadLetters{Queue: q, app: a}, nil
+}
+
+// survey reads the topic once.
+func (d *deadLetters) survey(
+	ctx context.Context, f deadletters.Filter,
+) (*deadletters.Survey, error) {
+	s, err := d.Survey(ctx, f)
+	if errors.Is(err, deadletters.ErrTooMany) {
+		return nil, usage("%w: choose fewer, with --type or --id", err)
+	}
+	return s, err
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/events"
+)
+
+func newEventSkipCmd(a *app) *cobra.Command {
+	var f eventFlags
+	var reason string
+	var retention time.Duration
+	cmd := &cobra.Command{
+		Use:   "skip <id>",
+		Short: "Give an event up for good, so that others go on",
+		Long: "Gives up an event for good: later deliveries are skipped, and a handler that runs now loses its\n" +
+			"claim. If the event is deferred in a store in Postgres, the events of its key behind it go on.\n" +
+			"\n" +
+			"An event that was handled is refused. With --type the command also gives up an event that the\n" +
+			"store does not know yet.",
+		Args: one("the event's ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if retention <= 0 {
+				return usage("--retention must be positive")
+			}
+			return a.eventSkip(cmd.Context(), &f, args[0], reason, retention)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the store and the audit line")
+	cmd.Flags().
+		DurationVar(&retention, "retention", 30*24*time.Hour, "how long the store remembers that the event was given up")
+	return cmd
+}
+
+func (a *app) eventSkip(
+	ctx context.Context, f *eventFlags, arg, reason string, retention time.Duration,
+) error {
+	e, asked, err := a.target(ctx, f, arg)
+	if e == nil && asked.Type != "" && len(a.opened) == 1 && isNotKnown(err) {
+		e, err = &events.Event{
+			Store: &shared(a.opened)[0], Key: asked,
+		}, nil // discarded before the first delivery
+	}
+	next := "later deliveries are skipped"
+	if e != nil && events.IsRequest(e.Key) {
+		next = "copies of the request get 409 given_up"
+	}
+	err = a.audited("event skip", auditOf(e, asked, reason), func() error {
+		if err != nil {
+			return err
+		}
+		if err := a.confirm("%s\nThe event will be given up for good: no delivery will run.%s", describe(e), warnSkip(e)); err != nil {
+			return err
+		}
+		err := e.Store.Operator().
+			Discard(ctx, e.Key, retention, cmp.Or(reason, "by the operator's command"))
+		if errors.Is(err, dedup.ErrSettled) && e.Deferred == nil {
+			return found("event %q was handled already and cannot be skipped", e.Key.ID)
+		}
+		if err != nil && !errors.Is(err, dedup.ErrSettled) {
+			return fmt.Errorf("%s: %w", e.Store.Name, err)
+		}
+		if e.Deferred != nil {
+			if err := e.TakeOut(ctx); err != nil {
+				return err
+			}
+			next = e.Deferred.After()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return a.showResult(e, "skipped", next)
+}

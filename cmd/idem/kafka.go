@@ -1,0 +1,130 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/internal/kafkalog"
+)
+
+// kafkaAccess is how brokers are reached, with the rules of consumers about secrets (G-07).
+func (a *app) kafkaAccess(clientID string) (cfg consumer.Config, err error) {
+	if len(a.brokers) == 0 {
+		return cfg, usage("no brokers: give --brokers")
+	}
+	cfg = consumer.Config{Brokers: a.brokers, ClientID: clientID, AllowInsecure: a.allowInsecure}
+	if cfg.TLS, err = a.tlsConfig(); err != nil {
+		return cfg, err
+	}
+	cfg.SASL, err = a.sasl()
+	return cfg, err
+}
+
+// kafkaConfig is the setting of the connections to Kafka that a person's command makes.
+func (a *app) kafkaConfig() (*sarama.Config, error) {
+	cfg, err := a.kafkaAccess("idem-cli")
+	if err != nil {
+		return nil, err
+	}
+	cfg.Group, cfg.Topics = cmp.Or(a.group, "idem"), []string{"unused"}
+	sc, err := consumer.DefaultSaramaConfig(cfg)
+	if err != nil {
+		return nil, usage("%v (of this command: --tls, --allow-insecure)", err)
+	}
+	sc.Metadata.Retry.Max = 3 // a person waits, no session has to be kept
+	return sc, nil
+}
+
+func (a *app) tlsConfig() (*tls.Config, error) {
+	if !a.tls && a.tlsCA == "" && a.tlsCert == "" && a.tlsKey == "" {
+		return nil, nil //nolint:nilnil // no TLS
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if a.tlsCA != "" {
+		pem, err := os.ReadFile(a.tlsCA)
+		if err != nil {
+			return nil, usage("--tls-ca: %w", err)
+		}
+		if cfg.RootCAs = x509.NewCertPool(); !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usage("--tls-ca: %s has no certificate in PEM form", a.tlsCA)
+		}
+	}
+	if a.tlsCert == "" && a.tlsKey == "" {
+		return cfg, nil
+	}
+	if a.tlsCert == "" || a.tlsKey == "" {
+		return nil, usage("--tls-cert and --tls-key belong together")
+	}
+	pair, err := tls.LoadX509KeyPair(a.tlsCert, a.tlsKey)
+	if err != nil {
+		return nil, usage("--tls-cert, --tls-key: %w", err)
+	}
+	cfg.Certificates = []tls.Certificate{pair}
+	return cfg, nil
+}
+
+func (a *app) sasl() (*consumer.SASL, error) {
+	password := os.Getenv("IDEM_SASL_PASSWORD")
+	switch {
+	case a.saslMechanism == "":
+		return nil, nil //nolint:nilnil // no SASL, even with a password in the environment
+	case a.saslUser == "":
+		return nil, usage("--sasl-mechanism without a user: give --sasl-user")
+	case password == "":
+		return nil, usage(
+			"no password for %q: set IDEM_SASL_PASSWORD (a flag would show the password to every user of the host)",
+			a.saslUser,
+		)
+	}
+	a.secrets.Add(password)
+	return &consumer.SASL{Mechanism: a.saslMechanism, User: a.saslUser, Password: password}, nil
+}
+
+// kafka connects to the brokers.
+func (a *app) kafka() (sarama.Client, error) {
+	cfg, err := a.kafkaConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := sarama.NewClient(a.brokers, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
+	}
+	a.closers = append(a.closers, func() { _ = client.Close() })
+	return client, nil
+}
+
+// firstTime returns the time of the first record of a span, or nil.
+func firstTime(
+	ctx context.Context, client sarama.Client, s kafkalog.Span,
+) (first *time.Time, err error) {
+	_, err = kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
+		t := m.Time.UTC()
+		first = &t
+		return false, nil
+	})
+	return first, err
+}
+
+// lastTime returns the time of the last record before the end of s, or nil.
+func lastTime(
+	ctx context.Context, client sarama.Client, s kafkalog.Span,
+) (last *time.Time, err error) {
+	const near = 16 // the mark of a transaction has an offset too
+	s.Begin = max(s.Begin, s.End-near)
+	_, err = kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
+		last = &m.Time
+		return true, nil
+	})
+	return last, err
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) run(ctx context.Context, args []string) int {
+	defer a.close()
+	root := newRoot(a)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	switch exit := a.exitOf(err); {
+	case exit == nil && a.auditFailed:
+		return exitFailure // done, but the audit file has no record
+	case exit == nil:
+		return exitOK
+	default:
+		if exit.err != nil {
+			fmt.Fprintln(a.stderr, "idem:", plainLines(a.redact(exit.err.Error())))
+		}
+		return exit.code
+	}
+}
+
+// exitOf returns the exit code of an error. An error before the begin of a command is one of usage.
+func (a *app) exitOf(err error) *exitError {
+	var exit *exitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &exit):
+		return exit
+	case !a.begun:
+		return &exitError{exitUsage, err}
+	}
+	return &exitError{exitFailure, err}
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "idem",
+		Short: "Inspect and correct events: stores, dead letters, offsets",
+		Long: "Idem inspects and corrects events: stores, dead letters, offsets.\n" +
+			"\n" +
+			"Exit codes: 0 done; 1 done, with a bad result or a refused question; 2 wrong flags or arguments;\n" +
+			"3 failed, for example because a server was away.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(
+		func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} },
+	)
+	a.flags(root.PersistentFlags())
+	complete(root, "output", outputs...)
+	complete(root, "sasl-mechanism", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+	root.AddCommand(newEventCmd(a), newMigrateCmd(a), newReapCmd(a), newImportCmd(a))
+	root.AddCommand(newDLQCmd(a), newRewindCmd(a), newLagCmd(a))
+	root.AddCommand(newRelayCmd(a), newOutboxCmd(a), newDoctorCmd(a))
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		a.harden(cmd)
+	}
+	root.Args, root.RunE = cobra.ArbitraryArgs, choose
+	return root
+}
+
+// harden makes each command check the shared flags first. It also makes an unknown subcommand an
+// error instead of a request for help.
+func (a *app) harden(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		a.harden(sub)
+	}
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, choose
+		return
+	}
+	if cmd.RunE == nil {
+		return
+	}
+	inner := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := a.begin(cmd.Context()); err != nil {
+			return err
+		}
+		return inner(cmd, args)
+	}
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"strconv"
+)
+
+// tablesView is a line of migrate status.
+type tablesView struct {
+	Store    string   `json:"store"`
+	Schema   string   `json:"schema,omitempty"`
+	Layout   string   `json:"layout,omitempty"`
+	Version  int      `json:"version"`
+	State    string   `json:"state"` // ok, missing, unfit, unavailable
+	Problem  string   `json:"problem,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+var tablesHeader = []string{"STORE", "SCHEMA", "LAYOUT", "VERSION", "STATE", "PROBLEM"}
+
+func (v *tablesView) row() []string {
+	return []string{v.Store, v.Schema, v.Layout, strconv.Itoa(v.Version), v.State, v.Problem}
+}
+
+// lines are the row and its warnings.
+func (v *tablesView) lines() [][]string {
+	rows := [][]string{v.row()}
+	for _, w := range v.Warnings {
+		rows = append(rows, []string{"", "", "", "", "warning", w})
+	}
+	return rows
+}
+
+func checkLayoutFlag(layout string) error {
+	switch layout {
+	case "", layoutReadable, layoutCompact:
+		return nil
+	}
+	return usage("--layout is readable or compact, not %q", layout)
+}
+
+// openTables opens the stores, which must be in Postgres, for a layout.
+func (a *app) openTables(ctx context.Context, layout string) ([]*openedStore, error) {
+	if err := checkLayoutFlag(layout); err != nil {
+		return nil, err
+	}
+	stores, err := a.openStores(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range stores {
+		switch {
+		case l.pg == nil:
+			return nil, usage("%s has no tables: this command is for stores in Postgres", l.name)
+		case layout != "": // the store refuses tables with another layout
+			l.useLayout(layout)
+		}
+	}
+	return stores, nil
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/idem-go/idem/internal/events"
+)
+
+// plain escapes control characters.
+func plain(s string) string {
+	s = strings.ToValidUTF8(
+		s, "\uFFFD",
+	) // a single byte is a control character to some terminals: 0x9b is what ESC [ is
+	if !strings.ContainsFunc(s, unprintable) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unprintable(r) {
+			fmt.Fprintf(&b, "\\u%04x", r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func unprintable(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
+}
+
+// plainLines is plain for a text of several lines. A tab becomes a space.
+func plainLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = plain(strings.ReplaceAll(lines[i], "\t", " "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// shorten keeps a table readable.
+func shorten(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+func at(words string, t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return words + stampOf(t)
+}
+
+func stampOf(t *time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
+
+// short formats a duration for people.
+func short(d time.Duration) string { return events.Short(d) }
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// parseTime reads an instant, or how long ago it was.
+func parseTime(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return time.Time{}, usage(
+			"--%s is a time such as 2026-01-31T12:00:00Z, or how long ago, such as 90m, not %q",
+			flag, text,
+		)
+	}
+	return time.Now().Add(-d), nil
+}
+
+// timeOf reads a time of the command line.
+func timeOf(flag, text string) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, usage(
+		"--%s: %w", flag,
+		errors.New("a time such as 2026-01-31T12:00:00Z, or a day in UTC such as 2026-01-31"),
+	)
+}
