@@ -122,7 +122,7 @@ func TestNotFound_Unavailable_Rule18(t *testing.T) {
 }
 
 // An effect that happened is recorded in an outage shorter than a lease, however short the wait budget of the call.
-func TestGate_CompletionOutlastsThePatience(t *testing.T) {
+func TestStoreDown_CompletionOutlastsTheLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.BusyWait = time.Second
 		began := time.Now()

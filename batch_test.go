@@ -342,7 +342,7 @@ func TestBatch_CopiesInTwoLanes_Rule26(t *testing.T) {
 }
 
 // A copy in another lane is bounded by the wait budget of the call, like every wait for others.
-func TestBatch_CopyInAnotherLaneHasPatience_Rule26(t *testing.T) {
+func TestBatch_CopyInAnotherLaneWaits_Rule26(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.BusyWait = time.Second
 		b.on(func(context.Context, idem.Event[payload]) error { time.Sleep(5 * time.Second); return nil })

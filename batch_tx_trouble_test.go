@@ -160,7 +160,7 @@ type slotted struct{ *groupStore }
 func (slotted) MaxTx() int { return 1 }
 
 // Rule 25: waiting for the right to begin a transaction is bounded by the wait budget of the call.
-func TestBatchTx_WaitingForAConnectionHasPatience_Rule25(t *testing.T) {
+func TestBatchTx_WaitsForAConnection_Rule25(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		b.cfg.Store = slotted{s}
 		b.cfg.BusyWait = time.Second

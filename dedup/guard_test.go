@@ -292,7 +292,7 @@ func TestDo_TheLeaderOfThoseWhoWaitGoes(t *testing.T) {
 }
 
 // Callers without patience, and more of them than may wait, are served what is done: asking is not waiting.
-func TestDo_ReplaysNeedNoPatience(t *testing.T) {
+func TestDo_ReplaysNeedNoWait(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{Wait: -1, MaxWaiters: 3}, func(d *desk) {
 		_, _, err := d.do(d.here, time.Second)
 		require.NoError(d, err)

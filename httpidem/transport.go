@@ -21,7 +21,7 @@ const (
 	DefaultAttempts   = 5
 	DefaultBackoff    = 200 * time.Millisecond
 	DefaultMaxBackoff = 10 * time.Second
-	DefaultPatience   = time.Minute
+	DefaultMaxElapsed = time.Minute
 )
 
 // Errors of a [Transport] for requests that were never sent.
@@ -87,10 +87,10 @@ type Transport struct {
 	Backoff time.Duration
 	// MaxBackoff is the longest pause, except for Retry-After. Defaults to [DefaultMaxBackoff].
 	MaxBackoff time.Duration
-	// Patience is the time after the first attempt in which others may begin. Defaults to
-	// [DefaultPatience]. An answer with a Retry-After later than that, or than the deadline of
+	// MaxElapsed is the time after the first attempt in which others may begin. Defaults to
+	// [DefaultMaxElapsed]. An answer with a Retry-After later than that, or than the deadline of
 	// the context, is returned at once.
-	Patience time.Duration
+	MaxElapsed time.Duration
 	// MaxBody is the largest body that is kept in memory if the request has no GetBody, in bytes.
 	// Defaults to [DefaultMaxBody]. A larger one is [ErrBody].
 	MaxBody int64
@@ -216,7 +216,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	began := time.Now()
 	s := &sending{
-		t: t, base: base, again: again, until: began.Add(orDefault(t.Patience, DefaultPatience)),
+		t: t, base: base, again: again, until: began.Add(orDefault(t.MaxElapsed, DefaultMaxElapsed)),
 	}
 	resp, err := s.client().Do(&retryablehttp.Request{Request: out})
 	if err != nil {

@@ -66,7 +66,7 @@ func randomServer(t *testing.T, rnd *rand.Rand) {
 		return resp, nil
 	}}
 	transport := &Transport{
-		Base: server, Attempts: 1 + rnd.IntN(8), Patience: 1 + upTo(rnd, time.Minute),
+		Base: server, Attempts: 1 + rnd.IntN(8), MaxElapsed: 1 + upTo(rnd, time.Minute),
 		Quoted: rnd.IntN(2) == 0,
 	}
 	body := strings.Repeat("b", rnd.IntN(100))
@@ -77,11 +77,11 @@ func randomServer(t *testing.T, rnd *rand.Rand) {
 	for _, s := range server.seen {
 		require.Equal(t, server.seen[0].key, s.key)
 		require.Equal(t, body, s.body)
-		require.LessOrEqual(t, s.at.Sub(began), transport.Patience)
+		require.LessOrEqual(t, s.at.Sub(began), transport.MaxElapsed)
 	}
 	// The longest possible pause.
 	wait := max(after+DefaultBackoff, min(DefaultMaxBackoff, DefaultBackoff<<(n-1)))
-	tooLate := time.Since(began)+wait > transport.Patience
+	tooLate := time.Since(began)+wait > transport.MaxElapsed
 	require.True(t, final || n == transport.Attempts ||
 		tooLate, "it stopped too early, after %d attempts", n)
 	if err != nil {

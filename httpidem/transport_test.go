@@ -356,7 +356,7 @@ func TestTransportRetryOfOnesOwn(t *testing.T) {
 	})
 }
 
-// The result when attempts or Patience are used up: the last answer as it came, or an error with
+// The result when attempts or MaxElapsed are used up: the last answer as it came, or an error with
 // the key.
 func TestTransportGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -495,14 +495,14 @@ func TestTransportRetryAfter(t *testing.T) {
 	}
 }
 
-// Patience and the context bound the time of all attempts, and the end of the context ends a pause.
+// MaxElapsed and the context bound the time of all attempts, and the end of the context ends a pause.
 func TestTransportEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := answers(0)
 		began := time.Now()
 		_, err := post(t.Context(), t, &Transport{Base: server, Attempts: 1000}, "x")
 		require.ErrorIs(t, err, errBroken)
-		require.LessOrEqual(t, time.Since(began), DefaultPatience)
+		require.LessOrEqual(t, time.Since(began), DefaultMaxElapsed)
 		require.Greater(t, len(server.seen), 5)
 	})
 	synctest.Test(t, func(t *testing.T) { // cancelled during a pause

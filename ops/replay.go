@@ -9,9 +9,9 @@ import (
 
 // This file carries plans out.
 
-// replayPatience is how long the answer waits for the end of a replay. Most replays end within that
+// replayWait is how long the answer waits for the end of a replay. Most replays end within that
 // time.
-const replayPatience = 3 * time.Second
+const replayWait = 3 * time.Second
 
 func (h *Handler) replay(v *visit) error {
 	if !h.cfg.AllowReplay {
@@ -51,7 +51,7 @@ func (h *Handler) replay(v *visit) error {
 		defer close(done)
 		h.carryOut(&p)
 	})
-	_ = wait(v.context(), done, replayPatience) // the page shows the progress
+	_ = wait(v.context(), done, replayWait) // the page shows the progress
 	return v.to("plan", query)
 }
 

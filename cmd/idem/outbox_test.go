@@ -241,7 +241,7 @@ func TestOutboxRetrySkip_O10(t *testing.T) {
 	r.failed(t, exitFound, "not confirmed", `event "a"`, "no consumer will get")
 	require.Equal(t, "refused", r.audits(t)[0]["outcome"])
 	r = command(t, "outbox", "retry", seqs[0], "999999", "--outbox", o.url, "-y")
-	r.failed(t, exitFound, "999999", "nothing was done")
+	r.failed(t, exitFound, "999999", "no row was changed")
 	require.Equal(t, "refused", r.audits(t)[0]["outcome"])
 	require.EqualValues(t, 2, o.backlog().Parked)
 

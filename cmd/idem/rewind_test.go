@@ -264,5 +264,5 @@ func TestRewindWarnsOfTheHorizon(t *testing.T) {
 	require.NotContains(t, rewind(), "warning")
 	_, err = pool.Exec(t.Context(), "UPDATE idem_horizons SET before = now() - interval '20 minutes'")
 	require.NoError(t, err)
-	require.Contains(t, rewind(), "but it remembers since")
+	require.Contains(t, rewind(), "but the store remembers since")
 }

@@ -111,7 +111,7 @@ func insisting(t testing.TB, sent *atomic.Int64) *http.Client {
 	t.Cleanup(base.CloseIdleConnections)
 	return &http.Client{Transport: &httpidem.Transport{
 		Base:     counted{base, sent},
-		Attempts: 1000, Backoff: 20 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, Patience: time.Minute,
+		Attempts: 1000, Backoff: 20 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, MaxElapsed: time.Minute,
 	}}
 }
 

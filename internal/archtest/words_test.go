@@ -27,6 +27,7 @@ var retired = []struct {
 	{regexp.MustCompile(`OwnTx`), regexp.MustCompile(`\bOwnTx\b`), "TxPerEvent"},
 	{regexp.MustCompile(`^Otherwise$`), regexp.MustCompile("`Otherwise`"), "NotFound"},
 	{regexp.MustCompile(`^(?:Parker|Lot|TakeUp|TakesUp|FindParked|ParkedOf)$`), regexp.MustCompile(`(?i)\bdeferred lots?\b|\btaken up\b|\bTakeUp\b|parked_keys`), "Deferrer, DeferredPartition, RunDeferred"},
+	{regexp.MustCompile(`Patience`), regexp.MustCompile(`\bDefaultPatience\b`), "MaxElapsed"},
 	{regexp.MustCompile(`^(?:IDFunc|Described)$`), regexp.MustCompile(`\bIDFunc\b|\bidem\.Described\b`), "Extractor, FromFunc"},
 	{regexp.MustCompile(`^(?:RunObserver|BeginRun|EndRun)$`), regexp.MustCompile(`\b(?:RunObserver|BeginRun|EndRun)\b`), "ClaimGroup"},
 	{regexp.MustCompile(`Recipe`), regexp.MustCompile(`(?i)\brecipes?\b|idem_recipes`), "descriptor"},
