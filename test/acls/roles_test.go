@@ -394,7 +394,7 @@ func (w *world) replayer(t *testing.T) {
 	}
 	w.without("replayer", "Read topic "+topic, func() {
 		_, said := w.command(t, "replayer", "rewind", "--to", "1h")
-		require.Contains(t, said, "topic "+topic+" is not rewound: the group has no committed offsets on it, or this user may not describe it")
+		require.Contains(t, said, "topic "+topic+" is not rewound: the group has no committed offsets there, or this user may not describe the topic")
 	})
 	w.worked(t, "replayer", topic+" ", "rewind", "--to", "1h")
 }
