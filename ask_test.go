@@ -26,7 +26,7 @@ func blocking(n int64, open <-chan struct{}) func() error {
 
 // a connection that hangs is given up, and the claim is asked for again on another one, under the same token: one that
 // was granted unheard is recognised.
-func TestGate_ClaimThatHangs_R01(t *testing.T) {
+func TestProcessor_ClaimThatHangs_R01(t *testing.T) {
 	for _, granted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("granted %v", granted), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
@@ -52,7 +52,7 @@ func TestGate_ClaimThatHangs_R01(t *testing.T) {
 }
 
 // Rule 32: a claim that is given up because of a stop, while calls hang, is given back when they return.
-func TestGate_ClaimThatHangsAtAStop_Rule32(t *testing.T) {
+func TestProcessor_ClaimThatHangsAtAStop_Rule32(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		open := make(chan struct{})
 		b.store.claimErr = blocking(2, open) // none of them has arrived
@@ -81,7 +81,7 @@ func (s *spy) claimed() int {
 }
 
 // A store that is slow gets more time, and is not asked in vain for ever. What was learnt of it holds for the next claims.
-func TestGate_SlowStore(t *testing.T) {
+func TestProcessor_SlowStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.claimErr = func() error { time.Sleep(3 * time.Second); return nil }
 		b.on(succeed)
@@ -95,7 +95,7 @@ func TestGate_SlowStore(t *testing.T) {
 }
 
 // The time-out of a claim is a setting.
-func TestGate_StoreTimeout(t *testing.T) {
+func TestProcessor_StoreTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.StoreTimeout = 100 * time.Millisecond
 		open := make(chan struct{})
@@ -114,7 +114,7 @@ func TestGate_StoreTimeout(t *testing.T) {
 }
 
 // A processor that is closed while a call hangs waits for it for a moment only, and says so.
-func TestGate_CloseWhileAClaimHangs(t *testing.T) {
+func TestProcessor_CloseWhileAClaimHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		open := make(chan struct{})
 		defer close(open)
@@ -131,7 +131,7 @@ func TestGate_CloseWhileAClaimHangs(t *testing.T) {
 }
 
 // A transaction whose connection hangs before its handler is given up, however long the handler may take.
-func TestGate_TransactionThatHangs(t *testing.T) {
+func TestProcessor_TransactionThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		store := &hangingTx{txStore: newTxStore(b), hangs: 1}
 		b.cfg.Store = store

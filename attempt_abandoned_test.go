@@ -16,7 +16,7 @@ import (
 )
 
 // What a handler returns of a call of its own says nothing about this processor: it is an error like others.
-func TestGate_AbandonedCallOfTheHandlersOwn(t *testing.T) {
+func TestProcessor_AbandonedCallOfTheHandlersOwn(t *testing.T) {
 	own := fmt.Errorf("the inner consumer: %w", idem.ErrAbandoned)
 	wants := func(t *testing.T, b *bench, settled int, err error, want int) {
 		t.Helper()
@@ -77,7 +77,7 @@ func (s *refusing) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedu
 }
 
 // Neither a store nor who called takes an error of a handler's own call for a handler that was left behind. All else can be found in it.
-func TestGate_AbandonedCallIsNotOurs(t *testing.T) {
+func TestProcessor_AbandonedCallIsNotOurs(t *testing.T) {
 	own := fmt.Errorf("the inner consumer: %w: %w", errBoom, idem.ErrAbandoned)
 	for name, fail := range map[string]func() error{
 		"error":       func() error { return own },

@@ -14,7 +14,7 @@ import (
 )
 
 // The attempts of a dead letter are runs that began.
-func TestGate_AttemptsOfRefusedEvents(t *testing.T) {
+func TestProcessor_AttemptsOfRefusedEvents(t *testing.T) {
 	attempts := func(t *testing.T, b *bench, class idem.Class) string {
 		t.Helper()
 		letters := b.sent.deadLetters()

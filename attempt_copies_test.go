@@ -14,7 +14,7 @@ import (
 )
 
 // Rule 42: an event that asks for more time than the longest delay does not run before, also beside others in one transaction.
-func TestGate_NotBeforeInAGroup_Rule42(t *testing.T) {
+func TestProcessor_NotBeforeInAGroup_Rule42(t *testing.T) {
 	for name, register := range map[string]func(b *bench, fn func(idem.Event[payload]) error, opts ...idem.Option){
 		"transactional": func(b *bench, fn func(idem.Event[payload]) error, opts ...idem.Option) {
 			b.onGroup(func(_ context.Context, _ *groupTx, e idem.Event[payload]) error { return fn(e) }, opts...)
@@ -73,7 +73,7 @@ func TestGate_NotBeforeInAGroup_Rule42(t *testing.T) {
 }
 
 // T-07: delayed copies that share a claim or a transaction ask the retry budget like those that come one by one.
-func TestGate_BudgetOfCopiesInAGroup_T07(t *testing.T) {
+func TestProcessor_BudgetOfCopiesInAGroup_T07(t *testing.T) {
 	const n = 300
 	for _, way := range []string{"on", "batch", "transactional", "transactional batch"} {
 		t.Run(way, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestGate_BudgetOfCopiesInAGroup_T07(t *testing.T) {
 }
 
 // T-07: retries are earned by successes, and not by duplicates.
-func TestGate_DuplicatesEarnNoRetries_T07(t *testing.T) {
+func TestProcessor_DuplicatesEarnNoRetries_T07(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		fails := 0
 		b.on(func(context.Context, idem.Event[payload]) error {

@@ -14,7 +14,7 @@ import (
 )
 
 // A worker whose own lease ends, and whose event nobody else takes over, has not crashed (rule 18).
-func TestGate_OwnLeaseIsNoCrash_Rule18(t *testing.T) {
+func TestProcessor_OwnLeaseIsNoCrash_Rule18(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var takeovers []uint32
 		b.store.claimAnswer = func(a *dedup.Answer) { takeovers = append(takeovers, a.Takeovers) }

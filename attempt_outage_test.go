@@ -12,7 +12,7 @@ import (
 )
 
 // Rule 18: the handler is taken at its word for as long as the policy says; then it is the event's fault.
-func TestGate_UnavailableIsNotTheEventsFault_Rule18(t *testing.T) {
+func TestProcessor_UnavailableIsNotTheEventsFault_Rule18(t *testing.T) {
 	for limit, want := range map[time.Duration]time.Duration{0: 15 * time.Minute, 10 * time.Second: 10 * time.Second} {
 		t.Run(limit.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
@@ -42,7 +42,7 @@ func TestGate_UnavailableIsNotTheEventsFault_Rule18(t *testing.T) {
 }
 
 // Time in which the store is down as well says nothing about the event: it does not count towards the policy's Outage.
-func TestGate_OutageOfAllDoesNotCount_Rule18(t *testing.T) {
+func TestProcessor_OutageOfAllDoesNotCount_Rule18(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		began := time.Now()
 		b.on(func(context.Context, idem.Event[payload]) error {
@@ -62,7 +62,7 @@ func TestGate_OutageOfAllDoesNotCount_Rule18(t *testing.T) {
 	})
 }
 
-func TestGate_UnavailableWaitsWhileTheStoreIsDownToo(t *testing.T) {
+func TestProcessor_UnavailableWaitsWhileTheStoreIsDownToo(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.pingErr = errBoom
 		b.on(failing(50, idem.Unavailable(errBoom)))
@@ -74,7 +74,7 @@ func TestGate_UnavailableWaitsWhileTheStoreIsDownToo(t *testing.T) {
 }
 
 // An outage takes no time off the retries: an event that waited for its infrastructure has all of its attempts left.
-func TestGate_OutageIsNoRetry(t *testing.T) {
+func TestProcessor_OutageIsNoRetry(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.pingErr = errBoom
 		n := 0

@@ -35,7 +35,7 @@ func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
 	})
 }
 
-func TestGate_Idempotent(t *testing.T) {
+func TestProcessor_Idempotent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed)
 		p := b.start()
@@ -47,7 +47,7 @@ func TestGate_Idempotent(t *testing.T) {
 }
 
 // A detector that marks before the handler loses an event whose handler fails (T-02).
-func TestGate_FailedEventIsRunAgainAndReleasedWhileItWaits(t *testing.T) {
+func TestProcessor_FailedEventIsRunAgainAndReleasedWhileItWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(2, errBoom))
 		p := b.start()
@@ -59,7 +59,7 @@ func TestGate_FailedEventIsRunAgainAndReleasedWhileItWaits(t *testing.T) {
 	})
 }
 
-func TestGate_OutcomesOfAClaimedHandler(t *testing.T) {
+func TestProcessor_OutcomesOfAClaimedHandler(t *testing.T) {
 	goexit := func(context.Context, idem.Event[payload]) error { runtime.Goexit(); return nil }
 	panics := func(context.Context, idem.Event[payload]) error { panic(errBoom) }
 	nilPanic := func(context.Context, idem.Event[payload]) error { panic(nil) } //nolint:govet // what is tested (K-23)
@@ -121,7 +121,7 @@ func TestGate_OutcomesOfAClaimedHandler(t *testing.T) {
 	}
 }
 
-func TestGate_RetriesInPlaceAreBoundedInTime(t *testing.T) {
+func TestProcessor_RetriesInPlaceAreBoundedInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(1000, errBoom), idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit}))
 		p := b.start()
@@ -132,7 +132,7 @@ func TestGate_RetriesInPlaceAreBoundedInTime(t *testing.T) {
 	})
 }
 
-func TestGate_RetryAfterIsWaitedFor(t *testing.T) {
+func TestProcessor_RetryAfterIsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(1, idem.RetryAfter(3*time.Second, errBoom)))
 		p := b.start()
@@ -144,7 +144,7 @@ func TestGate_RetryAfterIsWaitedFor(t *testing.T) {
 }
 
 // Attempts survive in the store: a policy that is spent over two deliveries is spent.
-func TestGate_AttemptsAreCountedAcrossDeliveries(t *testing.T) {
+func TestProcessor_AttemptsAreCountedAcrossDeliveries(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.sent.fail = func(*idem.Message) error { return errBoom }
 		b.cfg.BusyWait = time.Millisecond
@@ -163,7 +163,7 @@ func TestGate_AttemptsAreCountedAcrossDeliveries(t *testing.T) {
 }
 
 // T-01: the offset must not move while the dead letter is not acknowledged; the log says it once.
-func TestGate_DeadLetterIsSentUntilAcknowledged(t *testing.T) {
+func TestProcessor_DeadLetterIsSentUntilAcknowledged(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		n := 0
 		b.sent.fail = func(*idem.Message) error {
@@ -181,7 +181,7 @@ func TestGate_DeadLetterIsSentUntilAcknowledged(t *testing.T) {
 	})
 }
 
-func TestGate_WithoutProducerItStops(t *testing.T) {
+func TestProcessor_WithoutProducerItStops(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.Producer = nil
 		b.on(failing(1, idem.Permanent(errBoom)))
@@ -195,7 +195,7 @@ func TestGate_WithoutProducerItStops(t *testing.T) {
 }
 
 // R-19, T-03: no answer means no run, no mark, no dead letter; the log says it once.
-func TestGate_StoreOutage(t *testing.T) {
+func TestProcessor_StoreOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.claimErr = times(30, dedup.ErrUnavailable)
 		b.on(succeed)
@@ -210,7 +210,7 @@ func TestGate_StoreOutage(t *testing.T) {
 
 // A call that began before the store went away, and is answered all the same, does not say that it is back: a server that is
 // shut down lets some of its work finish. The first call that began after does, however soon.
-func TestGate_AnswerToAnOldCallIsNoReturn(t *testing.T) {
+func TestProcessor_AnswerToAnOldCallIsNoReturn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		slow := make(chan struct{})
 		var calls atomic.Int32
@@ -253,7 +253,7 @@ func TestGate_AnswerToAnOldCallIsNoReturn(t *testing.T) {
 	})
 }
 
-func TestGate_StoreOutageEndsTheCallOfAForeignLoop(t *testing.T) {
+func TestProcessor_StoreOutageEndsTheCallOfAForeignLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.BusyWait = 0 // the default, 1 s
 		b.store.claimErr = times(1000, dedup.ErrUnavailable)
@@ -272,7 +272,7 @@ func TestGate_StoreOutageEndsTheCallOfAForeignLoop(t *testing.T) {
 }
 
 // R-01: the claim was granted and the answer lost. Taking the repeat for a duplicate would lose the event.
-func TestGate_LostReplyOfAClaim(t *testing.T) {
+func TestProcessor_LostReplyOfAClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.claimLate = times(3, dedup.ErrUnavailable)
 		b.on(succeed)
@@ -284,7 +284,7 @@ func TestGate_LostReplyOfAClaim(t *testing.T) {
 }
 
 // Rule 32: after a lost reply the delivery is given up because of a stop; the next owner must not wait for a lease.
-func TestGate_GhostClaimIsReleasedAtAStop(t *testing.T) {
+func TestProcessor_GhostClaimIsReleasedAtAStop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		b.store.claimLate = func() error { cancel(idem.ErrStopping); return dedup.ErrUnavailable }
@@ -300,7 +300,7 @@ func TestGate_GhostClaimIsReleasedAtAStop(t *testing.T) {
 }
 
 // R-03, rule 9: another holder's live claim is waited for and never marked.
-func TestGate_BusyIsWaitedFor(t *testing.T) {
+func TestProcessor_BusyIsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		claimAs(t, b, "e1", 10*time.Second) // a holder that dies
 		b.on(succeed)
@@ -314,7 +314,7 @@ func TestGate_BusyIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestGate_BusyEndsTheCallOfAForeignLoop(t *testing.T) {
+func TestProcessor_BusyEndsTheCallOfAForeignLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.BusyWait = 0
 		claimAs(t, b, "e1", time.Hour)
@@ -328,7 +328,7 @@ func TestGate_BusyEndsTheCallOfAForeignLoop(t *testing.T) {
 	})
 }
 
-func TestGate_BusyForLongIsReportedOnce(t *testing.T) {
+func TestProcessor_BusyForLongIsReportedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		claimAs(t, b, "e1", 3*time.Minute)
 		b.on(succeed)
@@ -350,7 +350,7 @@ func claimAs(t *testing.T, b *bench, id string, lease time.Duration) dedup.Token
 }
 
 // Rule 5: at most once. What may have run is left to a person.
-func TestGate_UncertainIsDeadLetteredUnderDeadLetter(t *testing.T) {
+func TestProcessor_UncertainIsDeadLetteredUnderDeadLetter(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		claimAs(t, b, "e1", time.Second)
 		b.on(succeed, idem.WhenUncertain(idem.DeadLetterUncertain))
@@ -363,7 +363,7 @@ func TestGate_UncertainIsDeadLetteredUnderDeadLetter(t *testing.T) {
 }
 
 // Rule 18: an event whose holders keep dying is what kills them.
-func TestGate_CrashLoopIsDeadLettered(t *testing.T) {
+func TestProcessor_CrashLoopIsDeadLettered(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var crashed []uint32
 		b.store.claimAnswer = func(a *dedup.Answer) { crashed = append(crashed, a.Takeovers) }
@@ -383,7 +383,7 @@ func TestGate_CrashLoopIsDeadLettered(t *testing.T) {
 }
 
 // R-04: the lease is renewed while the handler runs.
-func TestGate_SlowHandlerKeepsItsClaim(t *testing.T) {
+func TestProcessor_SlowHandlerKeepsItsClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(ctx context.Context, _ idem.Event[payload]) error {
 			time.Sleep(time.Minute)
@@ -396,7 +396,7 @@ func TestGate_SlowHandlerKeepsItsClaim(t *testing.T) {
 }
 
 // A claim that is lost at Complete: not marked, not released; claimed again, and the answer obeyed.
-func TestGate_ClaimLostAtComplete(t *testing.T) {
+func TestProcessor_ClaimLostAtComplete(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed)
 		p := b.start()
@@ -416,7 +416,7 @@ func TestGate_ClaimLostAtComplete(t *testing.T) {
 }
 
 // The effect has happened: recording it is tried until the store is back, under the lease that is renewed meanwhile.
-func TestGate_CompleteOutlivesAnOutage(t *testing.T) {
+func TestProcessor_CompleteOutlivesAnOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.completeErr = times(40, dedup.ErrUnavailable)
 		b.on(succeed)
@@ -428,7 +428,7 @@ func TestGate_CompleteOutlivesAnOutage(t *testing.T) {
 }
 
 // A store that answers with a verdict of a later release gives no answer (rule 35).
-func TestGate_UnknownVerdictIsNoAnswer(t *testing.T) {
+func TestProcessor_UnknownVerdictIsNoAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.BusyWait = 0
 		b.store.claimAnswer = func(a *dedup.Answer) { a.Verdict = 77 }
@@ -440,7 +440,7 @@ func TestGate_UnknownVerdictIsNoAnswer(t *testing.T) {
 	})
 }
 
-func TestGate_VerdictsThatAreNeverRun(t *testing.T) {
+func TestProcessor_VerdictsThatAreNeverRun(t *testing.T) {
 	for _, c := range []struct {
 		verdict dedup.Verdict
 		letter  idem.Class
@@ -467,7 +467,7 @@ func TestGate_VerdictsThatAreNeverRun(t *testing.T) {
 }
 
 // T-01: a broker that refuses a dead letter for its time must not stop the partition: the dead letter goes with the present time.
-func TestGate_DeadLetterRefusedForItsTime(t *testing.T) {
+func TestProcessor_DeadLetterRefusedForItsTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.sent.fail = func(m *idem.Message) error {
 			if !m.Time.IsZero() {
@@ -482,7 +482,7 @@ func TestGate_DeadLetterRefusedForItsTime(t *testing.T) {
 }
 
 // K-23: a panic before the store knows of the event is met at every restart if it kills the process.
-func TestGate_PanicWhileDecoding(t *testing.T) {
+func TestProcessor_PanicWhileDecoding(t *testing.T) {
 	boom := func(*idem.Message) (string, error) { panic("boom") }
 	for name, opt := range map[string]idem.Option{
 		"decode": idem.Decode(func(*idem.Message, any) error { panic("boom") }),
@@ -499,7 +499,7 @@ func TestGate_PanicWhileDecoding(t *testing.T) {
 	}
 }
 
-func TestGate_NilMessage(t *testing.T) {
+func TestProcessor_NilMessage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed)
 		require.ErrorContains(t, b.start().Handle(t.Context(), nil), "message is nil")
@@ -508,7 +508,7 @@ func TestGate_NilMessage(t *testing.T) {
 
 // Tables that were dropped while it runs: the event waits, is neither lost nor dead-lettered, and the log repeats what mends
 // it, once a minute.
-func TestGate_StoreNotSetUp(t *testing.T) {
+func TestProcessor_StoreNotSetUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		missing := &dedup.SetupError{Problem: "tables are missing", Fix: "run `idem migrate up`"}
 		began := time.Now()

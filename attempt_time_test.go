@@ -49,7 +49,7 @@ func (s *greedy) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.
 }
 
 // A store that needs long before the handler, or calls it again, takes nothing off the handler's time. It never ends the partition.
-func TestGate_HandlerHasItsOwnTimeInATransaction(t *testing.T) {
+func TestProcessor_HandlerHasItsOwnTimeInATransaction(t *testing.T) {
 	for _, c := range []struct {
 		begin time.Duration
 		again int
@@ -76,7 +76,7 @@ func TestGate_HandlerHasItsOwnTimeInATransaction(t *testing.T) {
 }
 
 // A handler that returns long after its time is over has timed out, however long its transaction took.
-func TestGate_LateHandlerInATransaction(t *testing.T) {
+func TestProcessor_LateHandlerInATransaction(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, _ *txStore) {
 		b.onTx(func(context.Context, fakeTx, idem.Event[payload]) error {
 			time.Sleep(11500 * time.Millisecond)
@@ -88,7 +88,7 @@ func TestGate_LateHandlerInATransaction(t *testing.T) {
 }
 
 // A store that does not come to the handler in ten seconds is unavailable: told, waited for, and no attempt.
-func TestGate_TransactionThatDoesNotBegin(t *testing.T) {
+func TestProcessor_TransactionThatDoesNotBegin(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		slow := &greedy{txStore: s}
 		slow.begin.Store(int64(time.Minute))
@@ -102,7 +102,7 @@ func TestGate_TransactionThatDoesNotBegin(t *testing.T) {
 }
 
 // A commit that is not answered in ten seconds is no failure of its event (P-11): the store is asked again, and knows.
-func TestGate_CommitThatIsNotAnswered_P11(t *testing.T) {
+func TestProcessor_CommitThatIsNotAnswered_P11(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		slow := &greedy{txStore: s}
 		slow.commit.Store(int64(time.Hour))
