@@ -274,7 +274,7 @@ func TestTx_EndedTransactionIsSaidOnce_P13(t *testing.T) {
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1, strings.Count(b.log.String(), "level=ERROR"))
-		require.Contains(t, b.log.String(), "handler ended the transaction it was given")
+		require.Contains(t, b.log.String(), "handler ended its transaction")
 	})
 }
 

@@ -185,7 +185,7 @@ func TestDefer_TypeWithoutHandlerStays(t *testing.T) {
 		_, _, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", dedup.Key{Scope: "g", Type: "paid", ID: "a1"})
 		require.NoError(t, err)
 		require.True(t, ok)
-		require.Contains(t, b.log.String(), "nobody handles")
+		require.Contains(t, b.log.String(), "no handler is registered")
 	})
 }
 

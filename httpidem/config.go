@@ -278,7 +278,7 @@ func (c *Config) wiringProblems() (problems []error) {
 		fmt.Sprintf("Scope is no UTF-8 text of at most %d bytes without NUL", dedup.MaxPart))
 	require(c.Principal != nil || c.Public,
 		"Principal is missing: a function that returns the user of a request; "+
-			"set Public if everyone who knows a key may have its answer")
+			"set Public if every client with the key may have the answer")
 	require(c.Principal == nil || !c.Public, "Principal and Public exclude each other")
 	require(len(c.Secret) >= minSecret || c.AnyPayload,
 		fmt.Sprintf("Secret has less than %d bytes: the same random bytes in all instances; "+

@@ -123,7 +123,7 @@ func TestPlan_Forgotten(t *testing.T) {
 	late.Store(int64(planLife + time.Second))
 	for _, a := range []answerOf{s.get("plan?id=" + id), s.post("replay", url.Values{"id": {id}})} {
 		require.Equal(t, 404, a.status)
-		require.Contains(t, a.body, "Nothing was done now")
+		require.Contains(t, a.body, "No dead letter was replayed now")
 		require.NotContains(t, a.body, "Nothing was changed")
 	}
 	require.Len(t, letters.replayed, 1)

@@ -91,7 +91,7 @@ type Config struct {
 
 // ErrNoAuth means that neither Auth nor Loopback is set.
 var ErrNoAuth = errors.New(
-	"ops: Config.Auth is nil: say who may see the page, or set Loopback to serve this machine only",
+	"ops: Config.Auth is nil: set Auth to authorize users, or Loopback to serve this machine only",
 )
 
 func (c Config) withDefaults() Config {

@@ -165,7 +165,7 @@ func TestLookUp(t *testing.T) {
 	for id, want := range map[string][]string{
 		"order-4711": {"Yes, it was handled", "Timeline", "Written to Kafka", "orders, partition 3, offset 48113", "Handled", "in one transaction", "May be forgotten"},
 		"order-4700": {"No. It was given up after 8 failures.", "card declined", "Dead letter: permanent", "Look at its dead letter, and plan a replay", "idem event skip order-4700"},
-		"order-99":   {"Nobody knows.", "went silent", "idempotency key"},
+		"order-99":   {"Not known.", "went silent", "idempotency key"},
 		"nobody":     {"Not known here.", "was not claimed yet", "What to do next"},
 	} {
 		a := s.get("event?id=" + id)

@@ -85,7 +85,7 @@ func (m *Monitor) noteRebalance(e observe.RebalanceEvent, n int) {
 		one.Title = plural(n, "partition") + " given back in order"
 	case observe.Lost:
 		one.Title, one.Level = plural(n, "partition")+" lost", "warn"
-		one.Text += "; nothing was committed, what was under way comes again"
+		one.Text += "; without a commit: events under way are delivered again"
 	}
 	m.notices.add(one)
 }
@@ -211,7 +211,7 @@ func (m *Monitor) ObserveLost(_ context.Context, e observe.LostEvent) {
 	m.notices.add(notice{
 		kind: "lost", Level: "warn", Title: "A claim was lost while its handler ran",
 		Text: fmt.Sprintf(
-			"%s %s: somebody else has taken it over, it goes through the gate again",
+			"%s %s: another worker has taken over the claim, the event is claimed again",
 			clip(e.Key.Type, 255), clip(e.Key.ID, 255),
 		),
 	})

@@ -156,7 +156,7 @@ func kindRows(recent, total *counts) []kindRow {
 	return []kindRow{
 		{
 			"deliveries", "Deliveries settled",
-			"each once for each time it was fetched, whatever came of it", recent[kindDelivery],
+			"one for each fetch, with any result", recent[kindDelivery],
 			total[kindDelivery],
 		},
 		{
@@ -192,7 +192,7 @@ func kindRows(recent, total *counts) []kindRow {
 			recent[kindDeadLetter], total[kindDeadLetter],
 		},
 		{
-			"skipped", "Skipped", "tombstones, and types that nobody handles",
+			"skipped", "Skipped", "tombstones, and types without a handler",
 			recent[kindSkipped], total[kindSkipped],
 		},
 	}

@@ -148,9 +148,9 @@ func verdictOf(now time.Time, r *eventRecord) (level, text string) {
 	case r.State == dedup.Claimed && r.Lease > 0:
 		return "info", "It is being handled now."
 	case r.State == dedup.Claimed:
-		return "warn", "Nobody knows. Who handled it went silent " + span(
+		return "warn", "Not known. The worker that handled the event went silent " + span(
 			r.Lease,
-		) + " ago, and it may have had its effect."
+		) + " ago, after or before the effect."
 	case r.State == dedup.Released && r.Doubtful:
 		return "warn", "Perhaps. An earlier run was cut short and may have had its effect; the next delivery runs as uncertain."
 	case r.State == dedup.Released:
@@ -333,7 +333,7 @@ func (e *eventView) adviceFor(r *eventRecord) (all []advice) {
 		all = append(
 			all,
 			advice{
-				Text: "Find out whether the effect happened: the handler's own system knows by the idempotency key " + r.Key.UUID(),
+				Text: "Find out whether the effect happened: ask the handler's own system for the idempotency key " + r.Key.UUID(),
 			},
 			advice{Text: "If it must not run again, give it up", Command: cmd("skip")},
 		)
@@ -341,7 +341,7 @@ func (e *eventView) adviceFor(r *eventRecord) (all []advice) {
 		all = append(
 			all,
 			advice{
-				Text:    "Its producer sends it again, or the group is rewound to its offset: what else is read again is known and skipped",
+				Text:    "The producer sends the event again, or the group is rewound to its offset: other events that are read again are known and skipped",
 				Command: rewind(r.First),
 			},
 		)

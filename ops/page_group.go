@@ -119,7 +119,7 @@ func (r *partitionRow) judge(now time.Time) {
 	case r.Here != nil && r.Here.Stalled > 0:
 		r.Level, r.Note = "bad", "at rest for "+span(r.Here.Stalled)
 	case r.Kafka != nil && r.Kafka.Member == "" && r.Here == nil:
-		r.Level, r.Note = "bad", "nobody reads it"
+		r.Level, r.Note = "bad", "no reader"
 		if r.Kafka.Lag == 0 {
 			r.Level = "warn"
 		}

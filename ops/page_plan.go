@@ -102,7 +102,7 @@ func planError(err error) error {
 	switch {
 	case errors.Is(err, errPlanOthers):
 		return &pageError{
-			403, "Somebody else's plan", "Who makes a plan carries it out. Make one of your own.",
+			403, "Plan of another user", "Only the user who made a plan can carry it out. Make a plan of your own.",
 		}
 	case errors.Is(err, errOneAtATime):
 		return &pageError{409, "Not now", "Another replay is under way. Wait for its end."}
@@ -120,7 +120,7 @@ func planError(err error) error {
 		"This plan is not known any longer",
 		"Plans are kept for " + span(
 			planLife,
-		) + " by this process. Nothing was done now. Whether it was carried out before is in the log, and a new plan says which dead letters are still open.",
+		) + " by this process. No dead letter was replayed now. The log shows earlier replays, and a new plan shows the open dead letters.",
 	}
 }
 

@@ -140,7 +140,7 @@ func (s *startView) glanceGroup(p part[groupState]) {
 			s.Alerts,
 			alert{
 				"bad", "The group has no members",
-				"Nobody consumes. Start a worker, or look at its log.", "partitions",
+				"No member consumes. Start a worker, or read its log.", "partitions",
 				"See the group",
 			},
 		)
@@ -170,7 +170,7 @@ func (s *startView) glanceDeadLetters(letters int64, topics int, quiet time.Dura
 			s.Alerts,
 			alert{
 				cmp.Or(t.Level, "info"), title,
-				"Dead letters stay there when they were replayed, until they are purged: a plan says which are still open.",
+				"Replayed dead letters stay there until a purge: a plan shows the open ones.",
 				"dead-letters", "Look at them",
 			},
 		)
@@ -203,7 +203,7 @@ func (s *startView) glanceClaims(p part[[]storeClaims]) {
 			s.Alerts,
 			alert{
 				"warn", plural(n, "claim") + " without a living holder",
-				"The next delivery of each takes it over. If none comes, somebody must send it again.",
+				"The next delivery of each event takes over the claim. Without a delivery, the event must be sent again.",
 				"claims", "See which",
 			},
 		)

@@ -105,7 +105,7 @@ func TestReplay_ExactlyWhatWasPlanned(t *testing.T) {
 	letters.mu.Unlock()
 	a := s.post("replay", url.Values{"id": {id}})
 	require.Contains(t, a.body, "1 of 4 replayed")
-	require.Contains(t, a.body, "not what it was when it was planned")
+	require.Contains(t, a.body, "changed since the plan")
 	require.Contains(t, a.body, "it is not in its topic any longer")
 	require.Equal(t, map[deadLetterPlace]int{{fakeTopic, 0, 0}: 1, {fakeTopic, 0, 2}: 1}, letters.replayed)
 }

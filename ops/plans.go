@@ -88,7 +88,7 @@ var (
 	errNoPlan      = errors.New("no such plan")
 	errPlanDone    = errors.New("the plan was carried out already")
 	errPlanRunning = errors.New("the plan is being carried out")
-	errPlanOthers  = errors.New("the plan is somebody else's")
+	errPlanOthers  = errors.New("the plan belongs to another user")
 	errTooMany     = errors.New("too many plans are kept")
 	errOneAtATime  = errors.New("another replay is under way")
 )

@@ -21,7 +21,7 @@ func (h *Handler) replay(v *visit) error {
 		)
 		return &pageError{
 			403, "Read-only",
-			"Nobody may replay dead letters here: the program has not set ops.Config.AllowReplay.",
+			"Replays are off: the program has not set ops.Config.AllowReplay.",
 		}
 	}
 	if h.src.deadLetters == nil {
@@ -118,7 +118,7 @@ func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []deadLe
 			same = append(same, now.deadLetterPlace)
 			continue
 		}
-		h.tell(ctx, p, now, outcomeSkipped, "not what it was when it was planned: "+now.Verdict)
+		h.tell(ctx, p, now, outcomeSkipped, "changed since the plan: "+now.Verdict)
 	}
 	for _, gone := range planned {
 		h.tell(ctx, p, gone, outcomeSkipped, "it is not in its topic any longer")

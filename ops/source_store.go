@@ -32,7 +32,7 @@ func (s *eventSource) find(ctx context.Context, q eventQuery) (a eventAnswer, er
 		found, err := events.Find(ctx, s.stores, query)
 		switch {
 		case errors.Is(err, events.ErrWhichType):
-			a.WhichType, a.NotKnown = true, "The store finds an event by its type and its ID only: say its type below."
+			a.WhichType, a.NotKnown = true, "The store finds events by type and ID only: enter the type below."
 			continue
 		case errors.Is(err, dedup.ErrKey):
 			a.NotKnown = "No event can have this ID: " + err.Error()

@@ -89,7 +89,7 @@ func TestStuckClaims(t *testing.T) {
 	s := serve(t, cfg, src)
 	require.Contains(t, s.get("claims").body, "gone")
 	require.Contains(t, s.get("").body, "1 claim without a living holder")
-	require.Contains(t, s.get("event?id=gone").body, "Nobody knows.")
+	require.Contains(t, s.get("event?id=gone").body, "Not known.")
 	require.Contains(t, s.get("event?id=alive").body, "It is being handled now.")
 }
 

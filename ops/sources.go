@@ -37,7 +37,7 @@ func fromCell[T any](ctx context.Context, c *cell[T], how string) part[T] {
 const (
 	howKafka   = "The page does not know the brokers. Give ops.Config.Consumer (with Brokers and Group), or Client."
 	howStore   = "The page knows no store. Give ops.Config.Consumer.Store, or Stores."
-	howMonitor = "Nobody counts in this process. Put ops.NewMonitor() into Observers of the consumer's configuration, and into ops.Config.Monitor."
+	howMonitor = "This process has no monitor. Put ops.NewMonitor() into Observers of the consumer's configuration, and into ops.Config.Monitor."
 	howOutbox  = "The page knows no outbox. Give ops.Config.Outbox, such as a *pgoutbox.Outbox."
-	howDoctor  = "Nobody examines. Give ops.Config.Doctor, such as doctor.New of package ops/doctor."
+	howDoctor  = "This process has no doctor. Set ops.Config.Doctor, for example to doctor.New of package ops/doctor."
 )

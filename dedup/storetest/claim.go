@@ -16,7 +16,7 @@ var claimTests = []testCase{
 	{name: "claim: a new key is Fresh with fence 1 and its own origin", run: claimNew},
 	{name: "claim: 100 goroutines race for one key, one is Fresh and 99 are Busy (R-09)",
 		run: claimRace},
-	{name: "claim: Busy says how long the lease still lasts", run: claimBusy},
+	{name: "claim: Busy has the rest of the lease", run: claimBusy},
 	{name: "claim: two tokens of one process are two owners (R-01)", run: claimTwoTokens},
 	{name: "claim: Fresh stays Fresh when the reply was lost (R-01)", run: claimLostReplyFresh},
 	{name: "claim: Uncertain stays Uncertain when the reply was lost (R-01)",
@@ -83,7 +83,7 @@ func claimRace(k *kit) {
 			require.Fail(k, "neither Fresh nor Busy", "%v", a.Verdict)
 		}
 	}
-	require.NotEqual(k, -1, winner, "nobody is Fresh")
+	require.NotEqual(k, -1, winner, "no answer is Fresh")
 	for i := range racers {
 		sameOrigin(k, origins[winner], answers[i][0].First)
 	}
@@ -282,7 +282,7 @@ func (k *kit) conflicts(prefix string, a, b dedup.Fingerprint) {
 		got := k.meets(dedup.Conflict, printed(id, b))
 		sameOrigin(k, request(prefix+id).Origin, got.First)
 		require.Equal(k, known[id].String(), got.Known.String(),
-			"%s: what an equal copy would be told", id)
+			"%s: the answer to an equal copy", id)
 		if id == "dead" {
 			require.Equal(k, "poison", got.Reason)
 		}

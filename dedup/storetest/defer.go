@@ -9,26 +9,26 @@ import (
 
 // deferTests cover the queues of events that wait (rule 4).
 var deferTests = []testCase{
-	{name: "defer: what is deferred comes back as it was", run: deferWhole},
+	{name: "defer: a deferred event comes back unchanged", run: deferWhole},
 	{name: "defer: a queue runs in the order in which it was deferred (rule 4)", run: deferOrder},
 	{name: "defer: a repeat changes nothing (rule 4)", run: deferRepeat},
 	{name: "defer: an event is in one queue, and no queue is without one", run: deferOnce},
 	{name: "defer: all or nothing", run: deferRefused},
 	{name: "defer: nothing to defer", run: deferNothing},
 	{name: "defer: a wait holds back until it is over", run: deferWait},
-	{name: "defer: those behind what was given up wait for a person (rule 4)", run: deferBlocked},
+	{name: "defer: events behind a given-up event wait for a person (rule 4)", run: deferBlocked},
 	{name: "defer: an event is postponed to a later position only (rule 3)", run: deferPostpone},
-	{name: "defer: what is removed is what was expected", run: deferRemove},
-	{name: "defer: what follows takes its turn behind the other queues", run: deferTurn},
+	{name: "defer: removes the expected event only", run: deferRemove},
+	{name: "defer: the next event takes its turn behind the other queues", run: deferTurn},
 	{name: "defer: the longest due come first, and the rest is announced", run: deferDue},
 	{name: "defer: queues that are delayed keep no other one from its turn (rule 4)",
 		run: deferDelay},
 	{name: "defer: partitions are apart", run: deferPartitions},
 	{name: "defer: a queue belongs to the partition of its last event", run: deferPartition},
 	{name: "defer: queues are listed by name, page by page", run: deferQueues},
-	{name: "defer: long names are told apart", run: deferLongNames},
+	{name: "defer: long names are distinguished", run: deferLongNames},
 	{name: "defer: found by a person", run: deferFind},
-	{name: "defer: nothing is lost between who defers and who ends the queue (rule 4)", alone: true,
+	{name: "defer: no event is lost between deferral and end of a queue (rule 4)", alone: true,
 		run: deferRace},
 	{name: "defer: the same events deferred by two at once are there once", alone: true,
 		run: deferTwice},
@@ -95,7 +95,7 @@ func deferOrder(kt *kit) {
 	k.deferEvent(waiting("q", "c", long), waiting("q", "b", 0))
 	k.deferEvent(waiting("q", "a", 0))
 	next := k.due()
-	require.Positive(k, next, "the head waits, whatever those behind it do")
+	require.Positive(k, next, "the head waits, regardless of the events behind it")
 	require.LessOrEqual(k, next, long)
 	got := k.lengths(part, queue("q", 3))
 	require.Positive(k, got[0].Wait)

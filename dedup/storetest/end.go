@@ -12,7 +12,7 @@ import (
 // endTests cover Complete and Release by the holders of a claim, and repeats of these calls.
 var endTests = []testCase{
 	{name: "complete: repeated after a lost reply it succeeds", run: completeRepeated},
-	{name: "complete: says which claims of a call were lost", run: completeMixed},
+	{name: "complete: reports the lost claims of a call", run: completeMixed},
 	{name: "complete: a claim that was never granted is lost and makes no record", needs: Results,
 		run: completeNever},
 	{name: "complete: the retention is counted anew", run: completeRetention},
@@ -24,7 +24,7 @@ var endTests = []testCase{
 	{name: "dead: answers Dead with the reason", run: deadReason},
 	{name: "dead: the reason is cut at MaxReason and any bytes will do (P-22)",
 		run: deadLongReason},
-	{name: "dead: its origin is the delivery whose dead letter was sent (rule 6)", run: deadOrigin},
+	{name: "dead: the origin is the dead-lettered delivery (rule 6)", run: deadOrigin},
 	{name: "release: Unstarted gives the next claim the same verdict", run: releaseUnstarted},
 	{name: "release: Failed is counted", run: releaseFailed},
 	{name: "release: Unknown makes the next claim Uncertain at once (rule 13)",
@@ -32,11 +32,11 @@ var endTests = []testCase{
 	{name: "release: an Uncertain claim stays Uncertain", run: releaseUncertain},
 	{name: "release: Undone leaves the key to another payload (H-11)", needs: Fingerprints,
 		run: releaseUndone},
-	{name: "release: repeated it is harmless, even when somebody claimed in between",
+	{name: "release: a repetition is harmless, even after another claim",
 		run: releaseRepeated},
 	{name: "release: a token that never held anything changes nothing (rule 32)",
 		run: releaseNever},
-	{name: "release: says which claims of a call were lost", run: releaseMixed},
+	{name: "release: reports the lost claims of a call", run: releaseMixed},
 	{name: "release: the fence never goes back", run: releaseFence},
 	{name: "release: a record that waits outlives a lease", run: releaseRetention},
 	{name: "calls: in opposite orders at once they do not block each other (P-04)", alone: true,
@@ -183,7 +183,7 @@ func deadReason(k *kit) {
 	}
 	a := k.try(k.s, dedup.NewToken(), long, dedup.Request{Key: key("dead"), Retention: retention,
 		Position: dedup.Position{Generation: 1}})
-	require.Equal(k, dedup.Dead, a.Verdict, "a copy that nobody reopened for: the store "+
+	require.Equal(k, dedup.Dead, a.Verdict, "a copy of an event that was not reopened: the store "+
 		"decides, not a header (rule 6)")
 }
 
@@ -248,7 +248,7 @@ func releaseFailed(k *kit) {
 	require.EqualValues(k, 4, a.Failures)
 	k.release(release(c, dedup.Unstarted))
 	a, _ = k.get(dedup.Fresh, long, request("fails"))
-	require.EqualValues(k, 4, a.Failures, "what did not start did not fail")
+	require.EqualValues(k, 4, a.Failures, "an unstarted run is no failure")
 }
 
 func releaseUnknown(k *kit) {
@@ -310,7 +310,7 @@ func releaseRepeated(k *kit) {
 	k.harmless(k.s.Release(k.ctx, back))
 	k.harmless(k.peer.Release(k.ctx, back))
 	a, next := k.get(dedup.Fresh, long, request("back"))
-	require.EqualValues(k, 1, a.Failures, "one failure, however often it is told")
+	require.EqualValues(k, 1, a.Failures, "one failure, even if it is reported twice")
 	require.EqualValues(k, 2, a.Fence)
 
 	k.harmless(k.s.Release(k.ctx, back)) // a client library repeats it now

@@ -26,7 +26,7 @@ func downVerbs(k *kit) {
 	unavailable := func(verb string, err error) {
 		k.Helper()
 		require.ErrorIs(k, err, dedup.ErrUnavailable, verb)
-		require.NotErrorIs(k, err, dedup.ErrClaimLost, "%s: nobody knows whether it was lost", verb)
+		require.NotErrorIs(k, err, dedup.ErrClaimLost, "%s: the loss is not known", verb)
 		require.NoError(k, ctx.Err(), "%s: gave up by itself, and soon", verb)
 	}
 	reqs := []dedup.Request{request("a"), request("b")}

@@ -9,9 +9,9 @@ import (
 
 // horizonTests cover the answers about times that the store has forgotten (rule 8).
 var horizonTests = []testCase{
-	{name: "horizon: what is older and not known is TooOld (rule 8)", needs: horizon,
+	{name: "horizon: an older unknown event is TooOld (rule 8)", needs: horizon,
 		run: horizonUnknown},
-	{name: "horizon: what is known is answered as ever (rule 8)", needs: horizon,
+	{name: "horizon: known events are answered as before (rule 8)", needs: horizon,
 		run: horizonKnown},
 	{name: "horizon: each request of a call is judged alone (rule 8)", needs: horizon,
 		run: horizonBatch},

@@ -16,7 +16,7 @@ var keyTests = []testCase{
 	{name: "keys: awkward parts are different keys (R-17, P-23, rule 51)", run: keysAwkward},
 	{name: "keys: random parts never collide (R-17)", run: keysRandom},
 	{name: "keys: the longest parts fit (P-22)", run: keysLongest},
-	{name: "keys: what no store can hold is refused by all (P-22)", run: keysInvalid},
+	{name: "keys: invalid keys are refused by all stores (P-22)", run: keysInvalid},
 	{name: "call: keys must ascend, none twice (P-04, P-05)", run: callOrder},
 	{name: "call: the order is that of the bytes", run: callByteOrder},
 	{name: "call: as many answers as requests", run: callLengths},

@@ -81,12 +81,12 @@ func (k *kit) wellFormed(r dedup.Request, lease time.Duration, a dedup.Answer) {
 	told := a.Verdict
 	if a.Verdict == dedup.Conflict {
 		told = a.Known
-		require.Contains(k, knownVerdicts, a.Known, "what an equal copy would be told")
+		require.Contains(k, knownVerdicts, a.Known, "the answer to an equal copy")
 	} else {
 		require.Zero(k, a.Known, "%v: known without a conflict", a.Verdict)
 	}
 	if told == dedup.Busy {
-		require.Positive(k, a.Wait, "Busy says how long to wait")
+		require.Positive(k, a.Wait, "Busy has a wait")
 		require.LessOrEqual(k, a.Wait, max(lease, long),
 			"Busy for longer than any lease of the test")
 	} else {
@@ -166,7 +166,7 @@ func (k *kit) random() (*rand.Rand, uint64) {
 func noAnswers(k *kit, answers []dedup.Answer) {
 	k.Helper()
 	for i := range answers {
-		require.Zero(k, answers[i].Verdict, "an error and an answer: somebody will run on it "+
+		require.Zero(k, answers[i].Verdict, "an error and an answer: a caller will run on it "+
 			"(R-19)")
 	}
 }

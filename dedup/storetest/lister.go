@@ -13,7 +13,7 @@ var listTests = []testCase{
 	{name: "list: by scope, type and state", needs: Lists, run: listFilter},
 	{name: "list: least recently changed first, no more than asked for", needs: Lists,
 		run: listOrder},
-	{name: "list: claims whose lease is over", needs: Lists, run: listStuck},
+	{name: "list: claims with an expired lease", needs: Lists, run: listStuck},
 	{name: "find: an ID of every tenant and type, in one scope or all", needs: Lists, run: findID},
 }
 

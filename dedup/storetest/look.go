@@ -11,16 +11,16 @@ import (
 // lookTests cover dedup.Looker. The tests are skipped for a store that is no Looker, also if
 // [Look] is not among Missing.
 var lookTests = []testCase{
-	{name: "look: what Claim would answer, in every state", needs: Look, run: lookStates},
+	{name: "look: the answer that Claim would give, in every state", needs: Look, run: lookStates},
 	{name: "look: Done with its result", needs: Look, run: lookResult},
 	{name: "look: another fingerprint is a Conflict before all (P-24)", needs: Look,
 		run: lookConflict},
 	{name: "look: a claim is Busy for its holder too, and nothing when its lease is over",
 		needs: Look, run: lookLease},
-	{name: "look: what is too old is TooOld (rule 8)", needs: Look, run: lookHorizon},
+	{name: "look: old events are TooOld (rule 8)", needs: Look, run: lookHorizon},
 	{name: "look: changes nothing", needs: Look, run: lookChangesNothing},
 	{name: "look: 1,200 keys in one call", needs: Look, run: lookMany},
-	{name: "look: refuses what Claim refuses (P-04)", needs: Look, run: lookRefuses},
+	{name: "look: refuses the keys that Claim refuses (P-04)", needs: Look, run: lookRefuses},
 	{name: "look: a server that is down is ErrUnavailable (R-19)", needs: Look, run: lookDown},
 }
 
@@ -148,8 +148,8 @@ func lookConflict(k *kit) {
 	for _, known := range []dedup.Verdict{dedup.Busy, dedup.Done} {
 		got := k.shows(dedup.Conflict, other)
 		sameOrigin(k, mine.Origin, got.First)
-		require.Equal(k, known.String(), got.Known.String(), "what an equal copy would be told")
-		require.Equal(k, known == dedup.Busy, got.Wait > 0, "Busy says how long to wait")
+		require.Equal(k, known.String(), got.Known.String(), "the answer to an equal copy")
+		require.Equal(k, known == dedup.Busy, got.Wait > 0, "Busy has a wait")
 		require.NotEqual(k, dedup.Conflict, k.look(mine)[0].Verdict)
 		require.NotEqual(k, dedup.Conflict, k.look(request("e"))[0].Verdict)
 		redriven := other

@@ -11,10 +11,10 @@ import (
 
 // inspectTests cover the inspection of the records of a store.
 var inspectTests = []testCase{
-	{name: "inspect: every state is told from the others", run: inspectStates},
+	{name: "inspect: every state is distinguished", run: inspectStates},
 	{name: "inspect: a released copy of a later attempt waits or is released",
 		run: inspectLaterCopy},
-	{name: "inspect: what was counted", run: inspectCounts},
+	{name: "inspect: counters", run: inspectCounts},
 	{name: "inspect: how copies are compared", needs: Fingerprints, run: inspectContent},
 	{name: "conflicts: copies with another content are noted beside the record",
 		needs: Fingerprints, run: noteConflicts},
@@ -24,7 +24,7 @@ var inspectTests = []testCase{
 		run: inspectOrder},
 	{name: "inspect: many keys in one call", run: inspectMany},
 	{name: "inspect: looking changes nothing", run: inspectChangesNothing},
-	{name: "inspect: a dead record has the origin of the delivery whose dead letter was sent (rule 6)",
+	{name: "inspect: a dead record has the origin of the dead-lettered delivery (rule 6)",
 		run: inspectDeadOrigin},
 }
 

@@ -12,21 +12,21 @@ import (
 
 // verbTests cover the operations of a person on single events.
 var verbTests = []testCase{
-	{name: "forget: whatever was known, every copy is Fresh again", run: forgetAll},
+	{name: "forget: in every state, copies are Fresh again", run: forgetAll},
 	{name: "forget: another fingerprint is no conflict any longer (rule 17)", needs: Fingerprints,
 		run: forgetFingerprint},
 	{name: "forget: not from under a live claim", run: forgetHeld},
-	{name: "forget: a claim whose lease is over is lost", run: forgetOverdue},
-	{name: "forget: repeated, or of what nobody knows, finds nothing", run: forgetNothing},
-	{name: "discard: whatever was known, every copy is Dead", run: discardAll},
-	{name: "discard: what nobody knows is given up all the same", run: discardUnknown},
+	{name: "forget: an expired claim is lost", run: forgetOverdue},
+	{name: "forget: repeated, or for an unknown key, finds no record", run: forgetNothing},
+	{name: "discard: in every state, copies are Dead", run: discardAll},
+	{name: "discard: an unknown event is given up too", run: discardUnknown},
 	{name: "discard: takes the claim from its holder", run: discardHeld},
-	{name: "discard: not what was handled", run: discardDone},
+	{name: "discard: a handled event is refused", run: discardDone},
 	{name: "discard: the reason is cut and any bytes will do (P-22)", run: discardReason},
 	{name: "discard: is kept for as long as asked for", run: discardRetention},
 	{name: "discard: may be reopened (T-02)", needs: Reopen, run: discardReopen},
 	{name: "import: is Done from then on", run: importDone},
-	{name: "import: what is known stays as it is", run: importKnown},
+	{name: "import: known events stay as they are", run: importKnown},
 	{name: "import: in any order, several times, and by several at once", run: importRepeated},
 	{name: "operator: keys and retentions that no store can keep are refused", run: verbMistakes},
 	{name: "operator: a store that is down is ErrUnavailable (R-19)", needs: Outage,
@@ -135,8 +135,8 @@ func discardAll(k *kit) {
 			k.discarded(id, "order of a test")
 		}
 		sameOrigin(k, first, k.sees(dedup.GivenUp, id).First)
-		k.discard(id, "better said")
-		k.discarded(id, "better said")
+		k.discard(id, "a better reason")
+		k.discarded(id, "a better reason")
 	}
 	if !k.h.lacks(Reopen) {
 		k.killed(request("reopened"))

@@ -15,7 +15,7 @@ var positionTests = []testCase{
 	{name: "retry: a higher attempt is accepted when the move was not written (rule 3)",
 		run: retryAhead},
 	{name: "retry: a claim that is held is not overtaken", run: retryHeld},
-	{name: "retry: a lower attempt does not take over a claim whose lease ended (rule 3)",
+	{name: "retry: a lower attempt does not take over an expired claim (rule 3)",
 		run: retryOverdue},
 	{name: "retry: doubt, failures and take-overs move along", run: retryKeeps},
 	{name: "retry: another generation is Rescheduled (rule 6)", run: retryGeneration},
@@ -24,7 +24,7 @@ var positionTests = []testCase{
 	{name: "reopen: only the next generation runs (rule 6, T-02)", needs: Reopen, run: reopenRuns},
 	{name: "reopen: repeated it returns the same position", needs: Reopen, run: reopenRepeated},
 	{name: "reopen: many at once reopen once", needs: Reopen, run: reopenRace},
-	{name: "reopen: what is not dead has nothing to reopen", needs: Reopen, run: reopenNotDead},
+	{name: "reopen: refuses events that are not dead", needs: Reopen, run: reopenNotDead},
 	{name: "reopen: the fence never goes back", needs: Reopen, run: reopenFence},
 	{name: "reopen: a repaired copy is not compared, others are (rules 6d and 17)", needs: Reopen,
 		run: reopenFingerprint},
@@ -253,7 +253,7 @@ func reopenFingerprint(k *kit) {
 			return
 		}
 		require.Equal(k, dedup.Rescheduled, k.meets(dedup.Conflict, r).Known,
-			"what an equal copy would be told")
+			"the answer to an equal copy")
 	}
 	wants(1)
 	wants(3)

@@ -44,7 +44,7 @@ const TxCheck Ability = "check of transactions"
 const TxLimit Ability = "limit of transactions"
 
 // TxLook: [dedup.TxLooker]. Only for [TxHarness.Missing].
-const TxLook Ability = "look at what transactions remember"
+const TxLook Ability = "look at the records of transactions"
 
 // Savepoints: [dedup.Savepointer] of the transactions that are lent. Only for [TxHarness.Missing].
 const Savepoints Ability = "savepoints"

@@ -17,8 +17,8 @@ func txAbilityTests[Tx any]() []txTest[Tx] {
 			run: txReopen[Tx]},
 		{name: "tx: a repaired copy is not compared after a reopening, others are (rules 6d and 17)",
 			needs: Reopen, run: txReopenFingerprint[Tx]},
-		{name: "tx: reopen only what is dead", needs: Reopen, run: txReopenNotDead[Tx]},
-		{name: "tx: as many transactions as it says run at once (rules 25 and 26)", needs: TxLimit,
+		{name: "tx: reopen dead events only", needs: Reopen, run: txReopenNotDead[Tx]},
+		{name: "tx: the reported number of transactions runs at once (rules 25 and 26)", needs: TxLimit,
 			run: txLimit[Tx]},
 	}
 }
@@ -105,7 +105,7 @@ func txReopenFingerprint[Tx any](k *txKit[Tx]) {
 	r.Fingerprint = dedup.Fingerprint{2}
 	if !lacking(k.h.Missing, Fingerprints) {
 		require.Equal(k, dedup.Rescheduled, k.meets(dedup.Conflict, r).Known,
-			"what an equal copy would be told")
+			"the answer to an equal copy")
 	}
 	r.Position.Generation = 1
 	k.one(dedup.Fresh, r, k.effect("repaired"))

@@ -23,7 +23,7 @@ func txClaimTests[Tx any]() []txTest[Tx] {
 		{name: "tx: a group mixes verdicts", run: txMixed[Tx]},
 		{name: "tx: a group of 300", run: txMany[Tx]},
 		{name: "tx: Dead by a completion", run: txDead[Tx]},
-		{name: "tx: dead, its origin is the delivery whose dead letter was sent (rule 6)",
+		{name: "tx: dead, the origin is the dead-lettered delivery (rule 6)",
 			run: txDeadOrigin[Tx]},
 		{name: "tx: Retry by a completion (rule 3)", run: txRetry[Tx]},
 		{name: "tx: a completion for some, the rest is Done", run: txSome[Tx]},
@@ -154,7 +154,7 @@ func txContended[Tx any](k *txKit[Tx]) {
 	_, err := k.call([]dedup.Request{request("a"), request("b"), request("c")}, k.effect("group"))
 	require.ErrorIs(k, err, dedup.ErrContended)
 	require.NotErrorIs(k, err, dedup.ErrUnavailable, "it is not down, it is in use")
-	require.Less(k, time.Since(began), time.Second, "a group waits for nobody")
+	require.Less(k, time.Since(began), time.Second, "a group does not wait")
 	k.count(0, "group")
 	k.unmarked(request("a"))
 	k.unmarked(request("c"))
@@ -389,7 +389,7 @@ func (k *txKit[Tx]) conflicts(prefix string, one, two dedup.Fingerprint) {
 	r.Fingerprint = two
 	got := k.meets(dedup.Conflict, r)
 	sameOrigin(k, r.Origin, got.First)
-	require.Equal(k, dedup.Done.String(), got.Known.String(), "what an equal copy would be told")
+	require.Equal(k, dedup.Done.String(), got.Known.String(), "the answer to an equal copy")
 	redriven := r
 	redriven.Position.Generation = 1
 	k.meets(dedup.Done, redriven) // the copy may be repaired, but the event is done
@@ -409,8 +409,8 @@ func (k *txKit[Tx]) conflicts(prefix string, one, two dedup.Fingerprint) {
 		})
 		r.Fingerprint = two
 		got := k.meets(dedup.Conflict, r)
-		require.Equal(k, known.String(), got.Known.String(), "what an equal copy would be told")
-		require.Equal(k, known == dedup.Dead, got.Reason == "poison", "a reason of what is dead")
+		require.Equal(k, known.String(), got.Known.String(), "the answer to an equal copy")
+		require.Equal(k, known == dedup.Dead, got.Reason == "poison", "a reason of a dead event")
 		if r.Position.Retry = 2; known == dedup.Rescheduled { // it waits for this one
 			require.Equal(k, dedup.Fresh.String(), k.meets(dedup.Conflict, r).Known.String())
 		}

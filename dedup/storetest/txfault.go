@@ -153,7 +153,7 @@ func txAbandoned[Tx any](k *txKit[Tx]) {
 		return nil, fmt.Errorf("time is up: %w", dedup.ErrAbandoned)
 	})
 	require.ErrorIs(k, err, dedup.ErrAbandoned)
-	require.Less(k, time.Since(began), 10*time.Second, "nobody waits for an abandoned run")
+	require.Less(k, time.Since(began), 10*time.Second, "no caller waits for an abandoned run")
 	k.unmarked(request("e")) // its claim is gone with its connection, although it still runs
 	close(stop)
 	<-stopped
@@ -179,7 +179,7 @@ func txAbandonedBusy[Tx any](k *txKit[Tx]) {
 		return nil, fmt.Errorf("time is up: %w", dedup.ErrAbandoned)
 	})
 	require.ErrorIs(k, err, dedup.ErrAbandoned)
-	require.Less(k, time.Since(began), 10*time.Second, "nobody waits for an abandoned run")
+	require.Less(k, time.Since(began), 10*time.Second, "no caller waits for an abandoned run")
 	require.Error(k, <-ended)
 	require.Less(k, time.Since(began), 15*time.Second, "the connection is closed under its user")
 	for busy := true; busy; {

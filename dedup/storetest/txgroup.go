@@ -11,8 +11,8 @@ import (
 // txGroupTests cover several events in one transaction, one of which misuses the transaction.
 func txGroupTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: a transaction says its state (rule 12)", needs: TxCheck, run: txState[Tx]},
-		{name: "tx: a group ended by COMMIT gives back what never ran (rule 12)", needs: sql,
+		{name: "tx: a transaction reports its state (rule 12)", needs: TxCheck, run: txState[Tx]},
+		{name: "tx: a group ended by COMMIT returns the claims of events that never ran (rule 12)", needs: sql,
 			run: txGroupCommit[Tx]},
 		{name: "tx: a group ended by ROLLBACK gives back everything (rule 12)", needs: sql,
 			run: txGroupRollback[Tx]},

@@ -8,7 +8,7 @@ import (
 // txHorizonTests cover the same for events remembered in the transaction of the effects.
 func txHorizonTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: horizon: what is older and not known is TooOld (rule 8)", needs: horizon,
+		{name: "tx: horizon: an older unknown event is TooOld (rule 8)", needs: horizon,
 			run: txHorizonUnknown[Tx]},
 		{name: "tx: horizon: each request of a call is judged alone (rule 8)", needs: horizon,
 			run: txHorizonGroup[Tx]},

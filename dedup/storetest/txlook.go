@@ -11,7 +11,7 @@ import (
 // txLookTests cover looking without claiming.
 func txLookTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: a look says what a claim would, and claims nothing", needs: TxLook,
+		{name: "tx: a look has the answer of a claim, without a claim", needs: TxLook,
 			run: txLook[Tx]},
 		{name: "tx: a look at many keys at once", needs: TxLook, run: txLookMany[Tx]},
 		{name: "tx: a look does not see, nor wait for, a transaction under way (rules 20 and 21)",

@@ -14,15 +14,15 @@ import (
 // 20).
 func txNoWaitTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: NoWait, Busy at once while another one who does not wait holds the key (rule 20)",
+		{name: "tx: NoWait, Busy at once while another NoWait call holds the key (rule 20)",
 			run: txNoWaitTwin[Tx]},
-		{name: "tx: NoWait, Busy at once while one who waits holds the key (rule 20)",
+		{name: "tx: NoWait, Busy at once while a waiting call holds the key (rule 20)",
 			run: txNoWaitOther[Tx]},
 		{name: "tx: NoWait, Busy at once for a row that waits for this copy (rule 20)",
 			run: txNoWaitRow[Tx]},
 		{name: "tx: NoWait, many at once leave room for others (rule 20)", run: txNoWaitMany[Tx]},
 		{name: "tx: NoWait, a race has one winner (rule 20)", run: txNoWaitRace[Tx]},
-		{name: "tx: NoWait answers as without it where nobody holds the key",
+		{name: "tx: NoWait answers as usual if no call holds the key",
 			run: txNoWaitVerdicts[Tx]},
 		{name: "tx: NoWait, an error and a panic let the key go", run: txNoWaitError[Tx]},
 		{name: "tx: NoWait is nothing to a group", run: txNoWaitGroup[Tx]},

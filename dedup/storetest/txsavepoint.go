@@ -12,7 +12,7 @@ import (
 // effects of the refused handler are not).
 func txSavepointTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: undo takes back what came after a savepoint, mark and result stay (rule 20)",
+		{name: "tx: undo takes back statements after a savepoint, mark and result stay (rule 20)",
 			needs: Savepoints, run: txUndo[Tx]},
 		{name: "tx: a savepoint that is not undone changes nothing", needs: Savepoints,
 			run: txNotUndone[Tx]},

@@ -183,8 +183,8 @@ func txWorkFails[Tx any](k *txKit[Tx]) {
 		}, nil
 		_, err := k.call(reqs, keeps)
 		require.ErrorIs(k, err, why)
-		require.NotErrorIs(k, err, dedup.ErrUnavailable, "nobody said so")
-		require.Equal(k, []string{`flush first: ["kept"]`}, w.journal, "what follows is not done")
+		require.NotErrorIs(k, err, dedup.ErrUnavailable, "the store did not report that")
+		require.Equal(k, []string{`flush first: ["kept"]`}, w.journal, "later work is not done")
 		w.flush = func(context.Context, Tx) error { panic("boom") }
 		_, err = k.call(reqs, keeps)
 		require.ErrorContains(k, err, "boom", "a panic of work is an error")
@@ -252,7 +252,7 @@ func txWorkNested[Tx any](k *txKit[Tx]) {
 		w.keep(nested, "w", "kept")
 		w.keep(tx, "w", "kept too")
 		require.NoError(k, commit(k.ctx))
-		require.Error(k, rollback(k.ctx), "what was committed stays")
+		require.Error(k, rollback(k.ctx), "committed work stays")
 		return nil, nil
 	})
 	require.Equal(k, []string{`flush w: ["before" "kept" "kept too"]`, `flush later: []`},

@@ -12,8 +12,8 @@ import (
 )
 
 var fateCases = []testCase{
-	{name: "what is kept under a claim (rule 19)", ways: claimed, run: keptClaimed},
-	{name: "what is kept in a transaction (rule 20)", ways: transactional, run: keptTx},
+	{name: "kept results under a claim (rule 19)", ways: claimed, run: keptClaimed},
+	{name: "kept results in a transaction (rule 20)", ways: transactional, run: keptTx},
 	{name: "answers that ask to come again", run: comeAgain},
 	{name: "not applied", run: notApplied},
 	{name: "a refused request comes again, corrected (H-11)", run: corrected},

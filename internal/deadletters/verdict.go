@@ -75,7 +75,7 @@ const (
 )
 
 var actionNames = [...]string{
-	"skip", "reopen and publish", "publish", "publish, whatever its age", "publish and record",
+	"skip", "reopen and publish", "publish", "publish, at any age", "publish and record",
 	"reopen in its queue",
 }
 

@@ -38,7 +38,7 @@ var titles = map[string]string{
 	"kafka.retry.size":         "a copy may be as large as its record",
 	"kafka.autocreate":         "a misspelt topic is an error",
 	"kafka.offsets.retention":  "committed offsets stay as long as the store remembers",
-	"kafka.offsets.missing":    "the group has committed what it consumed",
+	"kafka.offsets.missing":    "the group has committed its progress",
 	"kafka.offsets.gap":        "the committed offsets are in the log",
 	"kafka.group.session":      "the brokers accept the session timeout",
 	"kafka.group.state":        "the group is not in a rebalance",

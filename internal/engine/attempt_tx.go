@@ -101,7 +101,7 @@ func (p *Processor) finishTx(
 		o.err, dedup.ErrTxEnded,
 	) { // after a COMMIT the next claim finds the event done (P-13)
 		p.log.ErrorContext(ctx,
-			"handler ended the transaction it was given, or tried to: what it had kept for the end of it is not written",
+			"handler ended its transaction, or tried to: work that it kept for the end is not written",
 			append(taskAttrs(t), "error", p.errorText(o.err))...)
 	}
 	if o.meaning == unavailable && !ran {

@@ -23,7 +23,7 @@ func (p *Processor) noHandler(deferred *dedup.Deferred) error {
 	case err != nil:
 		return fmt.Errorf("no handler can be found: %w", err)
 	}
-	return fmt.Errorf("nobody handles the type %q any longer", deferred.Key.Type)
+	return fmt.Errorf("no handler is registered for the type %q", deferred.Key.Type)
 }
 
 // giveUpUnreadable publishes the dead letter of an unreadable event of a transactional handler. If

@@ -44,7 +44,7 @@ func (p *Processor) resolve(t *task) {
 		t.toDeadLetter(
 			idemtype.ClassNoType,
 			fmt.Errorf(
-				"nobody handles the type %q any longer, and this is a copy for a later attempt",
+				"no handler is registered for the type %q, and the record is a copy for a later attempt",
 				t.typ,
 			),
 		)
@@ -185,7 +185,7 @@ func (t *task) unhandledError() error {
 	switch {
 	case t.deferred == nil:
 	case t.destination == destFallback || t.destination == destUnhandled:
-		return fmt.Errorf("nobody handles the type %q any longer", t.deferred.head.Key.Type)
+		return fmt.Errorf("no handler is registered for the type %q", t.deferred.head.Key.Type)
 	case t.destination == destDeadLetter:
 		return fmt.Errorf("no handler can be found: %w", t.err)
 	}

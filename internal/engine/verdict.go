@@ -77,7 +77,7 @@ func verdict(a dedup.Answer, p *Policy, h *attempts, f facts) decision {
 			return decision{step: stepStop, err: idemtype.ErrTooOld, ending: endDead}
 		}
 		return copyDeadLetter(
-			idemtype.ClassTooOld, errors.New("the event is older than what the store remembers"),
+			idemtype.ClassTooOld, errors.New("the event is older than the memory of the store"),
 			endDead,
 		)
 	default:

@@ -138,13 +138,13 @@ func (e *Event) Unblock(ctx context.Context) error {
 	moved, err := p.deferrer.Postpone(ctx, p.Partition, open)
 	if err != nil {
 		return fmt.Errorf(
-			"%s: it is forgotten and still blocked, repeat the command with --type %q --topic %q: %w",
+			"%s: the event is forgotten and still blocked, repeat the command with --type %q --topic %q: %w",
 			e.Store.Name, e.Key.Type, p.Partition.Topic, err,
 		)
 	}
 	if !moved {
 		return fmt.Errorf(
-			"%s: it is forgotten, and somebody else has moved it in its queue: see idem event get",
+			"%s: the event is forgotten, and another caller has moved it in its queue: see idem event get",
 			e.Store.Name,
 		)
 	}

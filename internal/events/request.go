@@ -12,12 +12,12 @@ func IsRequest(k dedup.Key) bool { return k.Type == "http" }
 
 // nextOfRequest describes the answer to a client that sends the request again.
 func nextOfRequest(r dedup.Record) string {
-	const doubt = "409 unknown_outcome to its copies, unless the handler has Rerun: find out what happened, then idem event release or skip"
+	const doubt = "copies get 409 unknown_outcome, unless the handler has Rerun: find out whether the effect happened, then idem event release or skip"
 	switch r.State {
 	case dedup.Finished:
 		return "its answer is replayed to its copies"
 	case dedup.GivenUp:
-		return "409 given_up to its copies"
+		return "copies of the request get 409 given_up"
 	case dedup.Claimed:
 		if Stuck(r) {
 			return fmt.Sprintf(
@@ -29,7 +29,7 @@ func nextOfRequest(r dedup.Record) string {
 		if r.Doubtful {
 			return doubt
 		}
-		return "it runs when its client sends it again"
+		return "runs when its client sends the request again"
 	default: // requests have no later attempts
 		return "not known to this release"
 	}
