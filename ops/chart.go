@@ -95,7 +95,7 @@ func (c *chart) highest(n int) (top float64) {
 
 func (c *chart) describe(top float64) string {
 	if c.Empty {
-		return c.Title + ": nothing in this time"
+		return c.Title + ": no events in this time"
 	}
 	parts := make([]string, len(c.Series))
 	for i, s := range c.Series {

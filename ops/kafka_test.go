@@ -135,7 +135,7 @@ func TestPage_OnKafka(t *testing.T) {
 
 	a := r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": r.all("dead-letters?id=s-2")})
 	require.Contains(t, a.body, "other payload", "dead letters of one event that differ are for a person to choose from")
-	require.Contains(t, a.body, "Nothing to replay")
+	require.Contains(t, a.body, "No dead letter to replay")
 	a = r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": {r.all("dead-letters?id=s-2")[0], r.all("dead-letters?id=s-1")[0]}})
 	require.Contains(t, a.body, "other payload", "also if the other one was not ticked")
 	require.Contains(t, a.body, "1 dead letter of 2 would be replayed")
@@ -165,7 +165,7 @@ func TestPage_OnKafka(t *testing.T) {
 	r.shows("event?id=r-1", "Yes, it was handled")
 	a = r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": {at1, at2}})
 	require.Contains(t, a.body, "already done")
-	require.Contains(t, a.body, "Nothing to replay")
+	require.Contains(t, a.body, "No dead letter to replay")
 }
 
 // The page does not wait for a Kafka that is away, and shows what the store knows.

@@ -15,7 +15,7 @@
     }
   }
 
-  function say(state, text) {
+  function showState(state, text) {
     if (!button) return;
     button.dataset.state = state;
     button.setAttribute("aria-pressed", String(!paused));
@@ -54,10 +54,10 @@
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (!paused) take(fresh);
       failures = 0;
-      if (!paused) say("live", over ? "Done" : "Live");
+      if (!paused) showState("live", over ? "Done" : "Live");
     } catch {
       failures++;
-      if (!paused) say("lost", "No connection");
+      if (!paused) showState("lost", "No connection");
     } finally {
       clearTimeout(limit);
       asking = false;
@@ -74,11 +74,11 @@
   function lively() {
     if (!every || !button) return;
     button.hidden = false;
-    say(paused ? "paused" : "live", paused ? "Paused" : "Live");
+    showState(paused ? "paused" : "live", paused ? "Paused" : "Live");
     button.addEventListener("click", () => {
       paused = !paused;
       sessionStorage.setItem("idem-paused", paused ? "yes" : "no");
-      say(paused ? "paused" : "live", paused ? "Paused" : "Live");
+      showState(paused ? "paused" : "live", paused ? "Paused" : "Live");
       if (paused) clearTimeout(timer); else look();
     });
     document.addEventListener("visibilitychange", () => { if (!document.hidden && !paused && !over) look(); });

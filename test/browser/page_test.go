@@ -182,7 +182,7 @@ func planAndReplay(t *testing.T, w *world, b *browser) {
 	other.open("dead-letters", "id", id)
 	other.run(chromedp.Click(chromedp.CSS(`input[name=at]`)))
 	other.press("Plan a replay of those chosen")
-	other.says("Nothing to replay")
+	other.says("No dead letter to replay")
 	assert.False(t, other.is(`document.querySelector("form[action='./replay']")`), "nothing to confirm")
 
 	other.event(id, "Yes")
