@@ -12,7 +12,7 @@ const (
 	// ActionPayload shows the value, the Kafka key and the foreign headers of one dead letter.
 	// After a refusal the page shows the rest of the dead letter.
 	ActionPayload ActionKind = "payload"
-	// ActionPlan asks the stores for a preview of a replay. It changes nothing.
+	// ActionPlan asks the stores for a preview of a replay. The stores stay unchanged.
 	ActionPlan ActionKind = "plan"
 	// ActionReplay carries a plan out.
 	ActionReplay ActionKind = "replay"

@@ -16,7 +16,7 @@ type planView struct {
 	Waits   time.Duration // until the plan expires
 }
 
-// makePlan asks the stores about dead letters and keeps the answers. It changes nothing.
+// makePlan asks the stores about dead letters and keeps the answers. The stores stay unchanged.
 func (h *Handler) makePlan(v *visit) error {
 	if h.src.deadLetters == nil {
 		return &pageError{404, "No dead letters", howKafka}

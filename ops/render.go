@@ -131,7 +131,7 @@ func render(w io.Writer, name string, f frame) error {
 	return t.ExecuteTemplate(w, "layout", f)
 }
 
-// show writes a page. After an error of the template nothing is written.
+// show writes a page. After an error of the template the page is not written.
 func (h *Handler) show(
 	v *visit, status int, name, title string, live time.Duration, content any,
 ) error {

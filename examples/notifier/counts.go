@@ -68,7 +68,7 @@ func (c *counter) LogValue() slog.Value {
 		slog.Int64("dead_lettered", c.deadLettered.Load()))
 }
 
-// report logs the counts at an interval until ctx ends or stop is called. Zero logs nothing.
+// report logs the counts at an interval until ctx ends or stop is called. Zero: no log.
 func (c *counter) report(ctx context.Context, log *slog.Logger, every time.Duration) (stop func()) {
 	if every == 0 {
 		return func() {}

@@ -118,7 +118,7 @@ func (d *demo) restartNowAndThen(ctx context.Context) error {
 	}
 }
 
-// feedSteadily writes events, and some of them again under the same key, another key, or none.
+// feedSteadily writes events, and some of them again under the same key, another key, or no key.
 func (d *demo) feedSteadily(ctx context.Context) error {
 	tick := time.NewTicker(time.Second / liveRate)
 	defer tick.Stop()

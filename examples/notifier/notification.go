@@ -45,7 +45,7 @@ func (o order) notification(eventID string) notification {
 }
 
 // texts are the templates of the worker. Each works without data: a notification without a name is
-// better than none. The first line is the subject.
+// better than no notification. The first line is the subject.
 var texts = parse(map[string]string{
 	"welcome":            "Welcome{{with .name}}, {{.}}{{end}}\nYour account is ready.",
 	"order_confirmation": "Order{{with .order_id}} {{.}}{{end}} confirmed\nThank you{{with .name}}, {{.}}{{end}}.",

@@ -48,7 +48,7 @@ func newRouter(h handler) *idem.Router {
 }
 
 // paymentCompleted moves an order from pending to paid. The update in tx, the record in
-// processed_events and order.paid in the outbox are one transaction: all are committed, or none.
+// processed_events and order.paid in the outbox are one transaction: they commit together.
 func (h handler) paymentCompleted(ctx context.Context, tx pgx.Tx, e idem.Event[Payment]) error {
 	p := e.Data
 	// encoding/json would accept PAYMENT_ID too; the identity is the ID in the store

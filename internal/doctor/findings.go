@@ -28,7 +28,7 @@ type Finding struct {
 	Verdict Verdict `json:"verdict"`
 	// Detail is the state that was found. It may quote a server, but never a password.
 	Detail string `json:"detail"`
-	// Remedy is a command or a setting. Empty: there is none, or none is needed.
+	// Remedy is a command or a setting. Empty: no remedy is known or needed.
 	Remedy string `json:"remedy,omitempty"`
 }
 

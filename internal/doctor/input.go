@@ -19,7 +19,7 @@ type Options struct {
 	Topics []string
 	// DeadLetterTopic is Config.DeadLetterTopic.
 	DeadLetterTopic func(topic string) string
-	// RetryDelays are the delays of the group's retry topics. Default: none.
+	// RetryDelays are the delays of the group's retry topics. Default: no topics.
 	RetryDelays []time.Duration
 	// Cooperative is Config.Cooperative.
 	Cooperative bool
