@@ -94,9 +94,9 @@ func Retention(d time.Duration) Option { return func(s *options) { s.Retention =
 // the run. A store that does not answer within those counts as unavailable.
 func Timeout(d time.Duration) Option { return func(s *options) { s.Timeout = d } }
 
-// WhenUncertain chooses between [RerunUncertain], the default, and [DeadLetterUncertain]. The
-// option applies to [On] and [OnBatch]. It has no effect on transactional handlers, whose
-// transaction is either committed or rolled back.
+// WhenUncertain chooses the policy for uncertain events. Default: [RerunUncertain]. An unknown value
+// is a mistake of wiring. The option applies to [On] and [OnBatch]. It has no effect on
+// transactional handlers, whose transaction is either committed or rolled back.
 func WhenUncertain(p UncertainPolicy) Option { return func(s *options) { s.Uncertain = p } }
 
 // WhenConflict chooses between [SkipConflict], the default, and [DeadLetterConflict].

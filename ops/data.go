@@ -53,14 +53,14 @@ type deferredEvent struct {
 	Others    int // in the queue beside it; -1: not known
 }
 
-// eventLetters are dead letters of an event.
+// eventDeadLetters are dead letters of an event.
 type eventDeadLetters struct {
 	Scanned     int
 	Cut         bool // there are more
 	DeadLetters []deadLetterRow
 }
 
-// letterRow is a dead letter in a list.
+// deadLetterRow is a dead letter in a list.
 type deadLetterRow struct {
 	deadLetterPlace
 	Failed           time.Time
@@ -89,7 +89,7 @@ func (r *deadLetterRow) Replays() bool { return r.Action != "" && r.Action != ac
 
 const actionSkip = "skip"
 
-// letterFilter chooses dead letters of a dead-letter topic.
+// deadLetterFilter chooses dead letters of a dead-letter topic.
 type deadLetterFilter struct {
 	Topic        string // the dead-letter topic
 	Type, Class  string
@@ -97,7 +97,7 @@ type deadLetterFilter struct {
 	Since, Until time.Time
 }
 
-// letterPage is the newest dead letters that a filter chooses.
+// deadLetterPage is the newest dead letters that a filter chooses.
 type deadLetterPage struct {
 	Rows    []deadLetterRow
 	Scanned int
@@ -105,7 +105,7 @@ type deadLetterPage struct {
 	More    bool  // older ones may match
 }
 
-// letterDetail is all of one dead letter.
+// deadLetterDetail is all of one dead letter.
 type deadLetterDetail struct {
 	deadLetterRow
 	First      time.Time
@@ -127,7 +127,7 @@ type deadLetterPlan struct {
 	Missing []string // retry topics that do not exist
 }
 
-// letterBox is the dead letters of the group.
+// deadLetterBox is the dead letters of the group.
 type deadLetterBox interface {
 	topics(context.Context) ([]string, error)
 	newest(context.Context, deadLetterFilter, int) (deadLetterPage, error)

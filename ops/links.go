@@ -36,7 +36,7 @@ func queueName(name string) string {
 	return "without Kafka key"
 }
 
-// letterLink is the address of a dead letter, relative to all pages.
+// deadLetterLink is the address of a dead letter, relative to all pages.
 func deadLetterLink(p deadLetterPlace) string {
 	return "dead-letter?" + url.Values{
 		"topic": {p.Topic}, "partition": {strconv.Itoa(int(p.Partition))},
@@ -44,7 +44,7 @@ func deadLetterLink(p deadLetterPlace) string {
 	}.Encode()
 }
 
-// letterPlace is where a dead letter lies.
+// deadLetterPlace is where a dead letter lies.
 type deadLetterPlace struct {
 	Topic     string
 	Partition int32

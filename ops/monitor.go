@@ -56,7 +56,7 @@ func (m *Monitor) second() int64 { return int64(time.Since(m.began)/time.Second)
 
 func minuteOf(second int64) int64 { return (second-1)/60 + 1 }
 
-// at is a moment to count in.
+// moment is a moment to count in.
 type moment struct{ second, minute int64 }
 
 func (m *Monitor) moment() moment {

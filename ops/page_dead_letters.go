@@ -13,10 +13,10 @@ import (
 	"github.com/idem-go/idem/deadletter"
 )
 
-// shownLetters is how many dead letters a page lists.
+// shownDeadLetters is how many dead letters a page lists.
 const shownDeadLetters = 100
 
-// lettersView is a list of dead letters with filters.
+// deadLettersView is a list of dead letters with filters.
 type deadLettersView struct {
 	Topics  part[[]string]
 	Counts  map[string]int64 // records of topics, where known
@@ -133,7 +133,7 @@ func parseTime(now time.Time, text string) (time.Time, error) {
 	return time.Time{}, errTime
 }
 
-// letterView is one dead letter.
+// deadLetterView is one dead letter.
 type deadLetterView struct {
 	Place      deadLetterPlace
 	DeadLetter part[deadLetterDetail]

@@ -55,7 +55,7 @@ func (h *Handler) makePlan(v *visit) error {
 // event.
 const planLimit = 30 * time.Second
 
-// chosenLetters are those that were ticked, or all that were listed.
+// chosenDeadLetters are those that were ticked, or all that were listed.
 func chosenDeadLetters(v *visit) (topic string, at []deadLetterPlace, err error) {
 	form := v.r.PostForm
 	topic = clipped(form.Get("topic"))

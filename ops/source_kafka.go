@@ -163,7 +163,7 @@ func partitionOf(p *groups.Partition) groupPartition {
 	return one
 }
 
-// letterSource is the dead letters of the group.
+// deadLetterSource is the dead letters of the group.
 type deadLetterSource struct {
 	kafka  *kafkaSource
 	stores []deadletters.NamedStore

@@ -76,7 +76,7 @@ func recordsOf(e *events.Event) (all []eventRecord) {
 	return all
 }
 
-// maxEventLetters is how many dead letters of one event are listed, of each dead-letter topic.
+// maxEventDeadLetters is how many dead letters of one event are listed, of each dead-letter topic.
 const maxEventDeadLetters = 50
 
 func (s *eventSource) deadLettersOf(

@@ -60,7 +60,7 @@ func (o *filterFlags) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.at, "at", nil, "this record, <partition>/<offset>")
 }
 
-// any reports whether something was chosen.
+// isSet reports whether a flag of the filter was given.
 func (o *filterFlags) isSet() bool {
 	return len(o.types)+len(o.classes)+len(o.at) > 0 || o.id != "" || o.since != "" || o.until != ""
 }

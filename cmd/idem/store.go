@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/internal/pgschema"
 )
 
-// store is an open store.
+// openedStore is an open store.
 type openedStore struct {
 	name  string // without credentials
 	store dedup.Store

@@ -60,7 +60,7 @@ func (c *commands) name(i int) string  { return c.parts[2*i] }
 func (c *commands) value(i int) string { return c.parts[2*i+1] }
 func (c *commands) reply(i int) string { return c.cmds[i].Val() }
 
-// after send, which returns all other errors
+// absent reports whether reply i is nil. send has returned all other errors.
 func (c *commands) absent(i int) bool { return c.cmds[i].Err() != nil }
 
 // build makes the commands. Arguments are pointers into the slices, because a string in an

@@ -301,7 +301,7 @@ func txWorkLate[Tx any](k *txKit[Tx]) {
 	k.count(1, "kept")
 }
 
-// ends are the methods that end a transaction.
+// endsOf are the methods that end a transaction.
 func endsOf(tx any) (all []func(context.Context) error) {
 	if t, ok := tx.(interface {
 		Commit(ctx context.Context) error

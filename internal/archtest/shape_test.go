@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 )
@@ -80,6 +81,47 @@ func TestEverythingExportedIsDocumented(t *testing.T) {
 			t.Errorf("%s has %d package comments", dir, n)
 		}
 	}
+}
+
+// A comment of a declaration that begins in lower case begins with the name that is declared. Else
+// the comment has the name of before.
+func TestCommentsNameTheirDeclaration(t *testing.T) {
+	for _, f := range files(t, ".go") {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), f, read(t, f), parser.ParseComments)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			doc, names := commentOf(d)
+			word := strings.TrimRight(strings.SplitN(doc.Text(), " ", 2)[0], ".,:;'")
+			if len(names) > 0 && word != "" && unicode.IsLower(rune(word[0])) && !slices.Contains(names, word) {
+				t.Errorf("%s: the comment of %s begins with %q", f, names[0], word)
+			}
+		}
+	}
+}
+
+// commentOf returns the comment of a declaration of its own, and the declared names.
+func commentOf(d ast.Decl) (doc *ast.CommentGroup, names []string) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		return d.Doc, []string{d.Name.Name}
+	case *ast.GenDecl:
+		if d.Lparen.IsValid() {
+			return nil, nil
+		}
+		switch s := d.Specs[0].(type) {
+		case *ast.TypeSpec:
+			return d.Doc, []string{s.Name.Name}
+		case *ast.ValueSpec:
+			for _, n := range s.Names {
+				names = append(names, n.Name)
+			}
+			return d.Doc, names
+		}
+	}
+	return nil, nil
 }
 
 func undocumented(d ast.Decl) (names []string) {

@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// batch is the work of one call of [Processor.HandleBatch]. A batch settles the messages in order,
+// batch is the work of one call of [Processor.Settle]. A batch settles the messages in order,
 // in groups of neighbouring events. The events of a group share one round trip for their claims,
 // and a transaction if their handlers are transactional.
 //

@@ -14,7 +14,7 @@ type moment struct {
 	claimed   bool          // a run under a claim; the effect cannot be rolled back
 	unnamed   bool          // the error of a call of several events does not name this one
 	retry     uint64        // the delayed retry that this is; zero: the original record
-	topic     time.Duration // delay of the retry topic that the record came from; zero: another topic
+	from      time.Duration // delay of the retry topic that the record came from; zero: another topic
 	notBefore time.Time     // an earlier attempt asked to run no sooner
 }
 
@@ -55,7 +55,7 @@ func decide(o outcome, p *Policy, h *attempts, at moment) action {
 	}
 	a := decideAttempt(o, p, h, at)
 	failed := a.kind == actRetry || a.kind == actDelayedRetry || a.kind == actDeadLetter
-	if at.unnamed && failed && o.meaning != notApplied && p.Uncertain == idemtype.RerunUncertain {
+	if at.unnamed && failed && o.meaning != notApplied && !p.atMostOnce() {
 		// The error does not name the events that had an effect (rule 2).
 		return action{kind: actIsolate, release: dedup.Unknown}
 	}
@@ -64,7 +64,7 @@ func decide(o outcome, p *Policy, h *attempts, at moment) action {
 
 // decideAttempt decides about a run that began, or a reading that failed.
 func decideAttempt(o outcome, p *Policy, h *attempts, at moment) action {
-	if at.claimed && p.Uncertain == idemtype.DeadLetterUncertain && o.inDoubt() {
+	if at.claimed && p.atMostOnce() && o.inDoubt() {
 		return deadLetterAction(p)
 	}
 	switch o.meaning {
@@ -139,7 +139,7 @@ func nextDelay(after time.Duration, p *Policy, at moment) (next int, counted boo
 	if p.Mode == KeyOrdered { // the store keeps any delay
 		return int(at.retry), true
 	}
-	for next < len(p.Delays) && p.Delays[next] <= at.topic {
+	for next < len(p.Delays) && p.Delays[next] <= at.from {
 		next++
 	}
 	if after <= 0 {
@@ -158,15 +158,6 @@ func nextDelay(after time.Duration, p *Policy, at moment) (next int, counted boo
 }
 
 func deadLetterAction(p *Policy) action { return action{kind: actDeadLetter, release: p.failed()} }
-
-// failed returns the outcome for the release of a claim after a failure if the next step cannot be
-// published.
-func (p *Policy) failed() dedup.Outcome {
-	if p.Uncertain == idemtype.DeadLetterUncertain {
-		return dedup.Unknown
-	}
-	return dedup.Failed
-}
 
 // note returns the history after an outcome. answers reports whether the store answers a ping; it
 // counts only for an outage.

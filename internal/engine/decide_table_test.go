@@ -134,7 +134,7 @@ func (e *ended) delayed(i int, counted bool) wantAction {
 // unused returns the first delay above that of the event's own topic that is at least as long as asked for, or -1.
 func (e *ended) unused() int {
 	for i, d := range e.p.Delays {
-		if d > e.at.topic && d >= e.o.after {
+		if d > e.at.from && d >= e.o.after {
 			return i
 		}
 	}
@@ -226,7 +226,7 @@ var decideTable = decisionTable[ended, wantAction]{
 		line("delayed", "`KeyOrdered`", "No delay is left", "Dead letter"),
 	},
 	{
-		"spent, topics", func(e *ended) bool { return e.o.after <= 0 && e.at.topic < e.longest() },
+		"spent, topics", func(e *ended) bool { return e.o.after <= 0 && e.at.from < e.longest() },
 		func(e *ended) wantAction { return e.delayed(e.unused(), true) },
 		line("delayed", "`RetryTopics`, no `RetryAfter`", "An unused delay is left", "Publishes a copy to the retry topic of the next delay"),
 	},
@@ -280,7 +280,7 @@ var tableDelays = []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute
 // policies are all modes and tries.
 func policies() (all []Policy) {
 	for mode := Blocking; mode <= KeyOrdered; mode++ {
-		for _, u := range []idemtype.UncertainPolicy{idemtype.RerunUncertain, idemtype.DeadLetterUncertain} {
+		for u := range idemtype.UncertainPolicy(len(uncertainRules)) {
 			for _, r := range []idemtype.RetryPolicy{{MaxAttempts: 3, InPlace: 5 * time.Second}, {MaxAttempts: idemtype.NoLimit, InPlace: idemtype.Forever}, {MaxAttempts: 3, InPlace: idemtype.Forever}} {
 				r.MinBackoff, r.MaxBackoff, r.Outage = 100*time.Millisecond, 300*time.Millisecond, 15*time.Minute
 				p := Policy{Mode: mode, Uncertain: u, Retry: r}
@@ -321,13 +321,13 @@ var outageHistories = []attempts{
 // positions are those of an original, of copies in each topic, and of copies that were moved many times.
 var positions = []moment{
 	{},
-	{retry: 1, topic: 10 * time.Second},
-	{retry: 1, topic: 20 * time.Second}, // of a delay that the handler has no longer
-	{retry: 2, topic: time.Minute},
-	{retry: 3, topic: 5 * time.Minute},
-	{retry: 7, topic: 5 * time.Minute},
-	{retry: 999, topic: 10 * time.Second},
-	{retry: 1000, topic: 10 * time.Second},
+	{retry: 1, from: 10 * time.Second},
+	{retry: 1, from: 20 * time.Second}, // of a delay that the handler has no longer
+	{retry: 2, from: time.Minute},
+	{retry: 3, from: 5 * time.Minute},
+	{retry: 7, from: 5 * time.Minute},
+	{retry: 999, from: 10 * time.Second},
+	{retry: 1000, from: 10 * time.Second},
 }
 
 var afters = []time.Duration{
@@ -380,7 +380,7 @@ func walkPositions(e *ended, at moment, all bool, yield func(*ended)) {
 		if !all && i > 1 {
 			break
 		}
-		at.retry, at.topic = pos.retry, pos.topic
+		at.retry, at.from = pos.retry, pos.from
 		e.at = at
 		yield(e)
 		if e.p.Mode == Unordered && all {

@@ -11,7 +11,7 @@ import (
 	"github.com/idem-go/idem/internal/safetext"
 )
 
-// record is a deferred event's message and history, as the table keeps it.
+// deferredRecord is a deferred event's message and history, as the table keeps it.
 type deferredRecord struct {
 	V           int      `json:"v"`
 	Topic       string   `json:"topic"`

@@ -38,7 +38,7 @@ func (p *Processor) RecordProgress(ctx context.Context, progress []dedup.Progres
 	return errors.Join(errs...)
 }
 
-// place is where handlers remember.
+// storeScope is where handlers remember.
 type storeScope struct {
 	access *storeAccess
 	scope  string

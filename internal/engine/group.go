@@ -23,13 +23,12 @@ type eventGroup struct {
 	isolated bool    // the first event shares the group with no other
 	single   bool    // only one event, which is retried until settled
 	maxTasks int     // the largest number of tasks
-	// whether the events behind a settled one must not run; may be nil
-	sorted []*task
+	sorted   []*task // tasks in the order of event keys
 }
 
 var keySeed = maphash.MakeSeed()
 
-// group forms the group that begins with the next message.
+// formGroup forms the group that begins with the next message.
 func (b *batch) formGroup() *eventGroup {
 	first := &b.tasks[b.next]
 	g := &eventGroup{
@@ -55,7 +54,7 @@ func (b *batch) mustBeIsolated(t *task) bool {
 	// At most once: the claim must directly precede the run. Else a crash would give up an event
 	// that never ran.
 	case t.tx == nil:
-		return !rt.Batch && rt.Uncertain == idemtype.DeadLetterUncertain
+		return !rt.Batch && rt.atMostOnce()
 	default:
 		return !rt.Batch && (rt.TxPerEvent || rt.limits != nil) || rt.txLimit.Off() ||
 			t.limit().Now() <= 1
@@ -189,7 +188,7 @@ func (g *eventGroup) requests() ([]dedup.Request, []dedup.Answer) {
 	return reqs, make([]dedup.Answer, len(reqs))
 }
 
-// advance moves the batch over the settled tasks. For a group of one, [batch.single] does that.
+// advance moves the batch over the settled tasks. For a group of one, [batch.settleAlone] does that.
 func (g *eventGroup) advance() {
 	if !g.single {
 		g.batch.advance()
@@ -329,7 +328,7 @@ func (g *eventGroup) settleSingle() error {
 	}
 }
 
-// attempt is one attempt of a group: claim, run, record.
+// runOnce is one attempt of a group: claim, run, record.
 func (g *eventGroup) runOnce() error {
 	if g.tx != nil {
 		return g.runInTx()

@@ -36,8 +36,8 @@ func (g *eventGroup) runClaimed() error {
 	return g.callAll(fresh, since)
 }
 
-// permit waits for the right to run a batch handler. The wait comes before the claim, so that no
-// claims are held meanwhile. A handler with limits shares the groups with no other handler.
+// acquirePermit waits for the right to run a batch handler. The wait comes before the claim, so
+// that no claims are held meanwhile. A handler with limits shares the groups with no other handler.
 func (g *eventGroup) acquirePermit() (throttle.Permit, error) {
 	if first := g.tasks[0].route; first.Batch && !g.single {
 		return first.limits.Acquire(g.ctx, g.batch.budget)
@@ -92,7 +92,7 @@ func (t *task) noteAnswer(token dedup.Token, a dedup.Answer) {
 	}
 }
 
-// known reports whether the event is a duplicate that its group settles.
+// isDuplicate reports whether the event is a duplicate that its group settles.
 func (t *task) isDuplicate() bool { return t.decision.step == stepSkip && t.decision.joins }
 
 // cutAtException ends the group before the first event that is neither fresh nor a duplicate. The

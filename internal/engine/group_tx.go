@@ -271,8 +271,12 @@ func (tg *txGroup) begin(i int) {
 	tg.deadline.Store(time.Now().Add(tg.calls[i].route.Timeout).UnixNano())
 }
 
-// wait returns the outcome of the calls. The context of an overdue call is cancelled. If the
-// handler ignores that, it is abandoned some time later.
+// wait returns the outcome of the calls. A call beyond its time-out has its context cancelled. If
+// the handler ignores that, the transaction is aborted after txSlack, which ends hard, and overdue
+// abandons the handler.
+//
+// A handler that returns nil after its time-out ends the group too: the next call finds the
+// cancelled context, and its events are the ones that are isolated. No attempt counts.
 func (tg *txGroup) wait(
 	ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error,
 ) outcome {

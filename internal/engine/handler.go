@@ -28,7 +28,7 @@ type Handler struct {
 	Call   Invocation
 }
 
-// invocation runs a handler on decoded messages: on one message, unless the handler takes batches.
+// Invocation runs a handler on decoded messages: on one message, unless the handler takes batches.
 type Invocation func(ctx context.Context, tx any, in []Input) error
 
 // Input is one event of a call: a copy, so that an abandoned handler shares no state.

@@ -61,9 +61,10 @@ func (p *Processor) run(
 	}
 }
 
-// overdue waits for a handler after the end of the context. After a timeout it waits for as long as
-// the handler runs, and reports that: a second run beside the first helps no one. After a stop it
-// waits for a moment.
+// overdue waits for a handler after the end of ctx, and reports a stall once per lease. After the
+// end of hard it waits for abandonAfter, then abandons the handler. A time-out ends ctx alone, so a
+// claimed handler may run on: a second run beside the first helps no user. For a handler in a
+// transaction, hard ends txSlack after the time-out.
 func (p *Processor) overdue(
 	ctx, hard context.Context, t *task, done <-chan error, claims func() []dedup.Completion,
 ) outcome {
@@ -244,7 +245,7 @@ func (t *task) again() any {
 	return data
 }
 
-// call is one call of a handler, with one event or, for a batch handler, several.
+// handlerCall is one call of a handler, with one event or, for a batch handler, several.
 type handlerCall struct {
 	route *bound
 	tasks []*task

@@ -62,7 +62,7 @@ func (b *bound) source() *TypeSource { return b.Settings.Source }
 // ungrouped reports whether a handler shares groups with no other handler. It has limits, or it
 // runs at most once and the claims must not wait for other handlers.
 func (b *bound) ungrouped() bool {
-	return b.limits != nil || b.tx == nil && b.Batch && b.Uncertain == idemtype.DeadLetterUncertain
+	return b.limits != nil || b.tx == nil && b.Batch && b.atMostOnce()
 }
 
 // find returns the handler of m, or the type without a handler. A source with contradictory types

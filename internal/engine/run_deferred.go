@@ -177,7 +177,7 @@ func (r *deferredRunner) round(
 	return true, r.postponeQueues(ctx, stuckWait, stuck...)
 }
 
-// delay lets queues wait for their next turn.
+// postponeQueues lets queues wait for their next turn.
 func (r *deferredRunner) postponeQueues(
 	ctx context.Context, wait time.Duration, queues ...string,
 ) error {

@@ -89,31 +89,12 @@ func (s *Settings) validate() (problems []error) {
 	if s.Concurrency < 0 || s.Rate < 0 || s.Rate > 0 && s.Per <= 0 {
 		problems = append(problems, errors.New("Concurrency and RateLimit must be positive"))
 	}
+	problems = append(problems, s.Policy.validate()...)
 	if err := checkDelays(s); err != nil {
 		problems = append(problems, err)
 	}
 	return problems
 }
-
-// Policy has the settings that decide about answers of the store and about failures.
-type Policy struct {
-	Retry     idemtype.RetryPolicy
-	Mode      OrderMode
-	Delays    []time.Duration // of delayed retries, ascending
-	Uncertain idemtype.UncertainPolicy
-	Conflict  idemtype.ConflictPolicy
-	TooOld    idemtype.TooOldPolicy
-}
-
-// OrderMode decides about the events behind a failing one.
-type OrderMode uint8
-
-// The order modes, as the options of package idem.
-const (
-	Blocking   OrderMode = iota // they wait
-	Unordered                   // they go on; the failing event gets a copy in a retry topic
-	KeyOrdered                  // those of the Kafka key wait in the store, the others go on
-)
 
 func checkDelays(s *Settings) error {
 	if s.Mode == Blocking {

@@ -189,7 +189,7 @@ func (s *storeAccess) complete(
 	return s.store.Complete(ctx, done)
 }
 
-// change repeats a change of the store until it succeeds.
+// repeat repeats a change of the store until it succeeds.
 func (s *storeAccess) repeat(
 	ctx context.Context, budget *waitBudget, what string, fn func(context.Context) error,
 ) error {

@@ -55,7 +55,7 @@ type reading struct {
 	refusal     outcome // a permanent failure of the reading, recorded like a failed run
 }
 
-// lease is the claim of an event, with the answer that granted it.
+// claimState is the claim of an event, with the answer that granted it.
 type claimState struct {
 	answer   dedup.Answer // the last answer of the store
 	decision decision     // the decision about the answer
@@ -88,7 +88,7 @@ type busy struct {
 	busyNotified bool
 }
 
-// step is the result of one attempt.
+// attemptResult is the result of one attempt.
 type attemptResult struct {
 	settled bool
 	sleep   time.Duration // pause before the next attempt, within the retry policy
@@ -119,7 +119,7 @@ func (t *task) facts(a dedup.Answer) facts {
 	}
 }
 
-// notBefore is when a copy may be run, beyond the delay of the topic.
+// earliest is when a copy may be run, beyond the delay of the topic.
 func (t *task) earliest() time.Time {
 	if t.copied == nil {
 		return time.Time{}
@@ -153,7 +153,7 @@ func (t *task) moment(now time.Time, unnamed bool) moment {
 		retry: uint64(t.request.Position.Retry), notBefore: t.earliest(),
 	}
 	if c := t.copied; c != nil {
-		at.topic = c.delay
+		at.from = c.delay
 	}
 	return at
 }

@@ -33,7 +33,7 @@ type decision struct {
 	err     error
 	ending  ending // of the event, for the queue
 	queue   bool   // the queue of the Kafka key must be known first (rule 4)
-	joins   bool   // does not cut a group of events
+	joins   bool   // the event stays in its group; else the group ends before the event
 }
 
 // facts has the input of verdict beside the history of the event.
@@ -106,7 +106,7 @@ func granted(a dedup.Answer, p *Policy, h *attempts, f facts) decision {
 func refuse(a dedup.Answer, p *Policy, h *attempts, f facts) outcome {
 	wait := f.notBefore.Sub(f.now)
 	switch {
-	case a.Verdict == dedup.Uncertain && p.Uncertain == idemtype.DeadLetterUncertain && !f.shadow:
+	case a.Verdict == dedup.Uncertain && p.atMostOnce() && !f.shadow:
 		err := errors.New("an earlier run was cut short and may have had its effect")
 		return outcome{refused: true, meaning: unknown, class: idemtype.ClassUncertain, err: err}
 	case !f.notBefore.IsZero() && wait > 0: // the error asked for more than the longest delay

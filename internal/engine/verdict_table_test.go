@@ -288,7 +288,7 @@ func walkAnswers(yield func(*answered)) {
 			has := func(i int) bool { return bits&(1<<i) != 0 }
 			f := facts{now: noon, shadow: has(0), tx: has(1), deferred: has(2), own: has(3), compared: has(4)}
 			for mode := Blocking; mode <= KeyOrdered; mode++ {
-				for _, u := range []idemtype.UncertainPolicy{idemtype.RerunUncertain, idemtype.DeadLetterUncertain} {
+				for u := range idemtype.UncertainPolicy(len(uncertainRules)) {
 					for _, c := range []idemtype.ConflictPolicy{idemtype.SkipConflict, idemtype.DeadLetterConflict} {
 						for old := idemtype.RunTooOld; old <= idemtype.StopTooOld; old++ {
 							p := Policy{Mode: mode, Uncertain: u, Conflict: c, TooOld: old, Retry: idemtype.RetryPolicy{MaxAttempts: 5}}

@@ -19,7 +19,7 @@ import (
 
 // Idem's rows. Settings are the defaults, so that what is measured is what one gets.
 
-// noLetters refuses dead letters: in a benchmark there is nothing to give up.
+// noDeadLetters refuses dead letters: in a benchmark there is nothing to give up.
 type noDeadLetters struct{ failed *firstError }
 
 var errDeadLetter = errors.New("an event was given up")
