@@ -21,7 +21,7 @@ func TestEventIsARequest(t *testing.T) {
 	}
 	require.NoError(t, s.Discard(ctx, inScope("http", "alice:skipped"), time.Hour, "it was paid in cash"))
 	for id, want := range map[string]string{
-		"alice:done": "replayed", "alice:working": "at work", "alice:doubtful": "409 unknown_outcome", "alice:free": "client sends it again",
+		"alice:done": "replayed", "alice:working": "at work", "alice:doubtful": "409 unknown_outcome", "alice:free": "client sends the request again",
 		"alice:skipped": "409 given_up",
 	} {
 		out := commandWith(t, known, "", onMemory("get", id, "--type", "http")...).ok(t)
