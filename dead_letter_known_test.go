@@ -2,8 +2,9 @@ package idem_test
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,7 +53,11 @@ func TestDeadLetter_KeepsWhatWasFound(t *testing.T) {
 				b.on(succeed, c.opts...)
 				m := &idem.Message{Topic: "orders", Offset: 7, Value: []byte(c.value), Headers: c.headers, Time: time.UnixMilli(1).UTC()}
 				require.NoError(t, b.start().Handle(t.Context(), m))
-				require.Equal(t, []string{"dead letter: " + string(c.class)}, b.all(), "the store was not touched (rule 6)")
+				if c.class == idem.ClassUndecodable {
+					require.Equal(t, []string{"claim: fresh", "dead letter: undecodable", "complete: dead"}, b.all())
+				} else {
+					require.Equal(t, []string{"dead letter: " + string(c.class)}, b.all(), "the store was not touched (rule 6)")
+				}
 				l, err := deadletter.Parse(b.sent.deadLetters()[0])
 				require.NoError(t, err)
 				require.Equal(t, c.class, l.Class)
@@ -66,36 +71,65 @@ func TestDeadLetter_KeepsWhatWasFound(t *testing.T) {
 	}
 }
 
-// What could not be decoded is replayed under its key, and does not stand in the way of a good copy of its event (rule 6).
-func TestDeadLetter_UndecodableUsesNoIDUp(t *testing.T) {
-	for _, first := range []string{"replay", "good copy"} {
-		inBubble(t, func(t *testing.T, b *bench) {
-			mended := false
-			b.on(succeed, idem.Decode(func(m *idem.Message, _ any) error {
-				if m.Offset == 1 && !mended {
-					return errors.New("no schema")
+// An event that cannot be decoded is given up once, under its claim, in every kind of handler. The
+// record is a duplicate when it is delivered again, and copies are those of a dead event. A corrected
+// copy is not lost: it becomes a dead letter too. A replay runs the event once, as soon as the
+// decoder takes it (rule 6).
+func TestDeadLetter_UndecodableOnce_Rule6(t *testing.T) {
+	for form, register := range handlerForms {
+		t.Run(form, func(t *testing.T) {
+			inGroupBubble(t, func(t *testing.T, b *bench, _ *groupStore) {
+				corrected, opts := false, []idem.Option(nil)
+				if !strings.HasSuffix(form, "Tx") { // those decode before the transaction with this option
+					opts = append(opts, idem.Decode(func(m *idem.Message, into any) error {
+						if corrected {
+							return nil
+						}
+						return json.Unmarshal(m.Value, into)
+					}))
 				}
-				return nil
-			}))
-			p := b.start()
-			require.NoError(t, p.Handle(t.Context(), message("e1", 1)))
-			l, err := deadletter.Parse(b.sent.deadLetters()[0])
-			require.NoError(t, err)
-			again, err := l.Redrive(dedup.Position{})
-			require.NoError(t, err)
-			require.NoError(t, p.Handle(t.Context(), again), "replayed too early")
-			require.Len(t, b.sent.deadLetters(), 2)
-			require.Equal(t, "orders.g.dlq", b.sent.deadLetters()[1].Topic)
-			mended = true
-			msgs := []*idem.Message{again, message("e1", 9)}
-			if first == "good copy" {
-				msgs[0], msgs[1] = msgs[1], msgs[0]
-			}
-			for _, m := range msgs {
-				require.NoError(t, p.Handle(t.Context(), m))
-			}
-			require.Equal(t, 1, b.count("run 1"), "%v", b.all())
-			require.Len(t, b.sent.deadLetters(), 2)
+				bad := func(offset int64) *idem.Message {
+					m := message("e2", offset)
+					m.Value = []byte(`{"event_id":"e2","type":"paid","amount":"x"}`)
+					return m
+				}
+				var got []string
+				register(b, func(e idem.Event[payload]) { got = append(got, e.ID) }, opts...)
+				p := b.start()
+				msgs := []*idem.Message{message("e1", 1), bad(2), message("e3", 3), bad(4), message("e4", 5)}
+				n, err := p.HandleBatch(t.Context(), msgs)
+				require.NoError(t, err)
+				require.Equal(t, len(msgs), n)
+				require.ElementsMatch(t, []string{"e1", "e3", "e4"}, got)
+				classes := func() (all []string) {
+					for _, m := range b.sent.deadLetters() {
+						all = append(all, headerOf(m, deadletter.HeaderErrorClass))
+					}
+					return all
+				}
+				require.Equal(t, []string{"undecodable", "already-dead"}, classes())
+				l, err := deadletter.Parse(b.sent.deadLetters()[0])
+				require.NoError(t, err)
+				require.Equal(t, "e2", l.Key.ID)
+
+				require.NoError(t, p.Handle(t.Context(), bad(2)), "the same record")
+				require.Len(t, classes(), 2)
+				require.NoError(t, p.Handle(t.Context(), message("e2", 7)), "a corrected copy")
+				require.Equal(t, []string{"undecodable", "already-dead", "conflict"}, classes())
+
+				if strings.HasSuffix(form, "Tx") { // this store reopens no events of transactions
+					return
+				}
+				corrected = true
+				position, err := b.store.Reopen(t.Context(), l.Key)
+				require.NoError(t, err)
+				again, err := l.Redrive(position)
+				require.NoError(t, err)
+				require.NoError(t, p.Handle(t.Context(), again))
+				require.NoError(t, p.Handle(t.Context(), again))
+				require.ElementsMatch(t, []string{"e1", "e2", "e3", "e4"}, got)
+				require.Len(t, classes(), 3)
+			})
 		})
 	}
 }
@@ -246,4 +280,71 @@ func TestDeadLetter_PointerOfWhatIsNoCopy(t *testing.T) {
 		require.NoError(t, b.start().Handle(t.Context(), m))
 		require.Equal(t, "orders.g.dlq", b.sent.deadLetters()[0].Topic)
 	})
+}
+
+// counted counts how often it is decoded.
+type counted struct{ payload }
+
+var decodings atomic.Int64
+
+func (c *counted) UnmarshalJSON(b []byte) error {
+	decodings.Add(1)
+	return json.Unmarshal(b, &c.payload)
+}
+
+// Only an event that runs is decoded, once. Shadow mode, handlers that run at most once, and own
+// decoders of transactional handlers decode every delivery.
+func TestDecode_OnlyWhatRuns(t *testing.T) {
+	noBatch := func(context.Context, []idem.Event[counted]) error { return nil }
+	own := idem.Decode(func(m *idem.Message, into any) error { return json.Unmarshal(m.Value, into) })
+	for form, c := range map[string]struct {
+		register func(*bench, ...idem.Option)
+		opts     []idem.Option
+		shadow   bool
+		early    bool
+	}{
+		"On":              {register: onCounted},
+		"On, own decoder": {register: onCounted, opts: []idem.Option{own}},
+		"OnBatch": {register: func(b *bench, o ...idem.Option) {
+			idem.OnBatch(b.router, "paid", noBatch, append(o, idem.SameKey())...)
+		}},
+		"OnTx": {register: onTxCounted},
+		"OnBatchTx": {register: func(b *bench, o ...idem.Option) {
+			idem.OnBatchTx(b.router, "paid", func(context.Context, *groupTx, []idem.Event[counted]) error { return nil }, append(o, idem.SameKey())...)
+		}},
+		"OnTx, own decoder": {register: onTxCounted, opts: []idem.Option{own}, early: true},
+		"On, at most once":  {register: onCounted, opts: []idem.Option{idem.WhenUncertain(idem.DeadLetterUncertain)}, early: true},
+		"On, shadow mode":   {register: onCounted, shadow: true, early: true},
+	} {
+		t.Run(form, func(t *testing.T) {
+			inGroupBubble(t, func(t *testing.T, b *bench, _ *groupStore) {
+				b.cfg.Shadow = c.shadow
+				c.register(b, c.opts...)
+				p := b.start()
+				msgs := []*idem.Message{message("e1", 1), message("e2", 2), message("e1", 3)}
+				for _, fresh := range []int64{2, 0, 1} {
+					if fresh == 1 {
+						msgs = append(msgs, message("e3", 4))
+					}
+					before := decodings.Load()
+					n, err := p.HandleBatch(t.Context(), msgs)
+					require.NoError(t, err)
+					require.Equal(t, len(msgs), n)
+					if c.early {
+						require.GreaterOrEqual(t, decodings.Load()-before, int64(len(msgs)))
+					} else {
+						require.Equal(t, fresh, decodings.Load()-before)
+					}
+				}
+			})
+		})
+	}
+}
+
+func onCounted(b *bench, opts ...idem.Option) {
+	idem.On(b.router, "paid", func(context.Context, idem.Event[counted]) error { return nil }, opts...)
+}
+
+func onTxCounted(b *bench, opts ...idem.Option) {
+	idem.OnTx(b.router, "paid", func(context.Context, *groupTx, idem.Event[counted]) error { return nil }, opts...)
 }

@@ -94,11 +94,11 @@ func TestReason_NamesItsClassOnce(t *testing.T) {
 // G-04: an undecodable value is told by what is wrong with it. Of a decoder that is not known only the type is told.
 func TestDecodeError_G04(t *testing.T) {
 	b := newBench(t)
-	b.on(succeed, idem.ID(idem.Fixed("e")), idem.Type(idem.Fixed("paid")))
+	b.on(succeed, idem.ID(idem.FromKey()), idem.Type(idem.Fixed("paid")))
 	p := b.start()
 	for i, value := range []string{`{"amount":"` + secretText + `"}`, secretText, `{"amount":777777777777777777777}`} {
 		m := message("e", int64(i))
-		m.Value = []byte(value)
+		m.Key, m.Value = fmt.Appendf(nil, "e%d", i), []byte(value)
 		require.NoError(t, p.Handle(t.Context(), m))
 	}
 	require.NoError(t, p.Close())

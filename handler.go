@@ -149,7 +149,7 @@ func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *engine.H
 	if rt.Name == "" {
 		rt.Name = typ
 	}
-	rt.Decode = decoder[T](s)
+	rt.Decode, rt.OwnDecode = decoder[T](s), s.ownDecode
 	r.table.Handlers = append(r.table.Handlers, rt)
 	return rt
 }

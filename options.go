@@ -164,9 +164,14 @@ func Fingerprint(secret []byte, fields ...string) Option {
 // Decode sets the function that decodes the value of a message. The default is encoding/json. into
 // points to the handler's T. A message with a nil value is not decoded, see [Tombstones].
 //
-// An error is permanent: the message becomes a dead letter without a claim in the store. A mark on
-// the error means the same as on an error of the handler. For example, a decoder returns
-// [Unavailable] while a schema registry is down, and the event waits.
+// Without this option, and in [On] and [OnBatch], a value is decoded after the claim, so duplicates
+// cost no decoding. f is called before the claim for [OnTx] and [OnBatchTx], so that no transaction
+// is open while f asks a schema registry, with [DeadLetterUncertain], and in shadow mode.
+//
+// An error is permanent: the event becomes a dead letter under its claim, and copies are copies of a
+// dead event. A corrected copy with the same ID becomes a dead letter of class [ClassConflict]. A
+// mark on the error means the same as on an error of the handler. For example, a decoder returns
+// [Unavailable] while a schema registry is down, and the event waits without a claim.
 //
 // Logs and dead letters keep the text of the error, as for an error of a handler. So f must not
 // quote the value there.

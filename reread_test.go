@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -208,7 +209,11 @@ func TestReread_MeansWhatItMeansInHandlers(t *testing.T) {
 					check(t, b, began)
 					tried(t, 2000-len(f["e1"]))
 					require.Zero(t, b.count("run 1"))
-					require.Zero(t, b.count("claim: fresh"), "a dead letter of what cannot be read leaves no record (rule 6)")
+					if reader == "decode" { // the key and the content are known
+						require.Equal(t, 1, b.count("complete: dead"), "%v", b.all())
+						return
+					}
+					require.Zero(t, b.count("claim: fresh"), "a dead letter without identity leaves no record (rule 6)")
 				})
 			})
 		}
@@ -228,7 +233,11 @@ func TestReread_UnmarkedIsFinal(t *testing.T) {
 				require.NoError(t, b.start().Handle(t.Context(), message("e1", 1)))
 				require.Zero(t, time.Since(began))
 				require.Len(t, f["e1"], 8)
-				require.Equal(t, []string{"dead letter: " + string(want)}, b.all())
+				journal := []string{"dead letter: " + string(want)}
+				if reader == "decode" {
+					journal = []string{"claim: fresh", journal[0], "complete: dead"}
+				}
+				require.Equal(t, journal, b.all())
 			})
 		})
 	}
@@ -256,7 +265,7 @@ func TestReread_EndsWithBudgetAndStop(t *testing.T) {
 				b.on(succeed, option(f))
 				p := b.start()
 				msgs := []*idem.Message{message("e1", 1), message("e2", 2), message("e3", 3)}
-				for range 4 {
+				for calls := range 4 {
 					n, err := p.HandleBatch(t.Context(), msgs)
 					var wait *idem.WaitError
 					require.ErrorAs(t, err, &wait)
@@ -265,7 +274,15 @@ func TestReread_EndsWithBudgetAndStop(t *testing.T) {
 					require.Positive(t, wait.After)
 					msgs = msgs[n:]
 					require.Len(t, msgs, 2)
-					require.Equal(t, []string{"claim: fresh", "run 1", "complete: done"}, b.all(), "nothing is claimed for what waits")
+					want := []string{"claim: fresh", "run 1", "complete: done"}
+					if reader == "decode" { // each call of HandleBatch claims e2 and e3 once more
+						returned := []string{"claim: fresh", "release: unstarted", "release: unstarted"}
+						want = append(slices.Clone(returned), "run 1", "complete: done")
+						for range calls {
+							want = append(want, returned...)
+						}
+					}
+					require.Equal(t, want, b.all(), "a waiting event holds no claim")
 				}
 				f["e2"] = nil
 				ctx, stop := context.WithCancelCause(t.Context())

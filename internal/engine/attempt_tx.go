@@ -9,18 +9,19 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// refuseBeforeTx ends an event that must not run, because a copy came too early or the event cannot
-// be read. done is false if the event may run.
+// refuseBeforeTx ends an event that must not run, because a copy came too early or the event could
+// not be read. done is false if the event may run.
 func (g *eventGroup) refuseBeforeTx() (done bool, err error) {
 	t, p := g.tasks[0], g.batch.p
 	t.answer = dedup.Answer{}
 	t.decision = decision{
 		outcome: refuse(t.answer, &t.route.Policy, &t.attempts, t.facts(t.answer)),
 	}
-	o := t.refusedOutcome()
+	o := t.decision.outcome
 	if !o.refused {
 		return false, nil
 	}
+	t.attempt = t.begunRuns(t.answer, o)
 	t.permit.End(false)
 	var s attemptResult
 	if o.meaning == permanent {
@@ -70,6 +71,14 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 	}
 	var s attemptResult
 	switch {
+	case tg.unread.refused:
+		g.access.up(ctx, tg.began)
+		t.permit.End(false)
+		if t.destination == destReread {
+			return nil
+		}
+		t.attempt = t.begunRuns(t.answer, tg.unread)
+		s, err = p.finishRefused(ctx, t, tg.unread)
 	case err != nil:
 		if !tg.ran {
 			t.permit.End(false)

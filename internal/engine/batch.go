@@ -105,6 +105,9 @@ func (b *batch) settleAlone(g *eventGroup) error {
 		t.excludeWait(time.Since(t.lastFailure))
 	}
 	err := g.settleSingle()
+	if err == nil && t.destination == destReread {
+		return nil
+	}
 	if err == nil {
 		err = b.p.settleFormer(b.ctx, t)
 	}

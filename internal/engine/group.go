@@ -293,8 +293,8 @@ func (g *eventGroup) payRetries() {
 	}
 }
 
-// settleSingle repeats attempts until the only event of the group is settled. After an error the
-// event is not settled and must come again.
+// settleSingle repeats attempts until the only event of the group is settled, or must be read again.
+// After an error the event is not settled and must come again.
 func (g *eventGroup) settleSingle() error {
 	t, ctx := g.tasks[0], g.ctx
 	again := t.request.Position.Retry > 0
@@ -322,7 +322,7 @@ func (g *eventGroup) settleSingle() error {
 			defer func() { t.permit.End(true) }() // also if an observer panics
 			err = g.observed(g.runOnce)
 		}()
-		if err != nil || t.settled {
+		if err != nil || t.settled || t.destination == destReread {
 			return err
 		}
 	}
@@ -344,7 +344,7 @@ var errLapsed = fmt.Errorf("%w: a lease was over before its handler began", dedu
 func (t *task) refusedOutcome() outcome {
 	o := t.decision.outcome
 	if !o.refused {
-		o = t.decodeLate()
+		o = t.decodeFresh()
 	}
 	if o.refused {
 		t.attempt = t.begunRuns(t.answer, o)

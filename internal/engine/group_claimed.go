@@ -102,19 +102,13 @@ func (t *task) isDuplicate() bool { return t.decision.step == stepSkip && t.deci
 func (g *eventGroup) cutAtException() {
 	first := len(g.tasks)
 	for i, t := range g.tasks {
-		if t.exceptional() {
+		if !t.decision.joins || i < first && t.decision.step == stepRun && t.decodeFresh().refused {
 			t.isolated = true
 			first = min(first, i)
 		}
 	}
 	g.releaseUnstarted(g.tasks[first:])
 	g.tasks = g.tasks[:first]
-}
-
-// exceptional reports whether the event must be claimed in a group of its own. An event that became
-// due during the claim and cannot be decoded is exceptional too.
-func (t *task) exceptional() bool {
-	return !t.decision.joins || t.decision.step == stepRun && t.decodeLate().refused
 }
 
 // releaseUnstarted releases claims without a started handler.
@@ -165,7 +159,13 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 			return g.lapsed(c)
 		}
 		if g.single {
-			if o := c.tasks[0].refusedOutcome(); o.refused {
+			o := c.tasks[0].refusedOutcome()
+			if c.tasks[0].destination == destReread {
+				c.tasks[0].permit.End(false)
+				g.releaseCalls(calls[i:])
+				return nil
+			}
+			if o.refused {
 				return g.settleFailed(hard, c, outcomes{all: o}, c.tasks)
 			}
 		}

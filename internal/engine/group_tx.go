@@ -25,8 +25,9 @@ type txGroup struct {
 	took    []time.Duration
 
 	began    time.Time
-	watched  bool // its start is counted
-	lookOnly bool // only look: an event of a newly assigned partition may kill the process
+	watched  bool    // its start is counted
+	lookOnly bool    // only look: an event of a newly assigned partition may kill the process
+	unread   outcome // of a fresh event that cannot be decoded
 	ran      bool
 	current  atomic.Int32 // index into calls
 	deadline atomic.Int64 // of the current call; Unix nanoseconds
@@ -130,7 +131,8 @@ func (g *eventGroup) guarded() bool {
 	return false
 }
 
-// settleKnown settles the known events. The first of the others run by themselves.
+// settleKnown settles the known events. The first of the others run by themselves, unless only an
+// event that cannot be decoded has ended the transaction.
 func (tg *txGroup) settleKnown() {
 	b := tg.group.batch
 	watched := guardedEvents
@@ -138,7 +140,7 @@ func (tg *txGroup) settleKnown() {
 		if t.isDuplicate() {
 			b.p.notifyKnown(tg.group.ctx, t, t.answer)
 			t.settled = true
-		} else if watched--; watched >= 0 {
+		} else if watched--; watched >= 0 && !tg.unread.refused {
 			t.isolated = true
 		}
 	}
@@ -173,18 +175,32 @@ func (tg *txGroup) claim(hard context.Context) error {
 // runFresh runs the fresh events in a transaction of the store, or ends the transaction if no
 // handler may run.
 func (tg *txGroup) runFresh(ctx context.Context, abort context.CancelCauseFunc, tx any) error {
-	if tg.lookOnly || !tg.group.single && tg.behindDeferred() {
-		tg.keepAnswers() // known events stay known
-		return errLookOnly
+	fresh := tg.fresh()
+	if tg.lookOnly || !tg.group.single && tg.behindDeferred() || !tg.decode(fresh) {
+		return errLookOnly // known events stay known
 	}
 	tg.ran = true
-	return tg.run(ctx, abort, tx)
+	return tg.run(ctx, abort, tx, fresh)
+}
+
+// decode decodes the fresh events. It returns false if an event cannot be decoded. Such an event is
+// isolated; alone it is settled after the rollback.
+func (tg *txGroup) decode(fresh []*task) bool {
+	tg.unread = outcome{}
+	for _, t := range fresh {
+		if o := t.decodeFresh(); o.refused {
+			t.isolated, tg.unread = true, o
+		}
+	}
+	return !tg.unread.refused
 }
 
 // run makes the calls in a goroutine of its own, as [Processor.run] does for one.
-func (tg *txGroup) run(hard context.Context, abort context.CancelCauseFunc, tx any) error {
+func (tg *txGroup) run(
+	hard context.Context, abort context.CancelCauseFunc, tx any, fresh []*task,
+) error {
 	tg.failed, tg.err, tg.outcome = -1, nil, outcome{} // of the run before, if the store runs it again
-	tg.calls = tg.group.calls(tg.fresh())
+	tg.calls = tg.group.calls(fresh)
 	if len(tg.calls) == 0 {
 		return nil
 	}

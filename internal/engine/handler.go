@@ -25,7 +25,9 @@ type Handler struct {
 	Batch  bool   // the handler takes many events
 	Bind   func(dedup.Store) (TxStore, error)
 	Decode func(*idemtype.Message) (payload any, err error)
-	Call   Invocation
+	// Decode calls a function of the user, which may ask other services
+	OwnDecode bool
+	Call      Invocation
 }
 
 // Invocation runs a handler on decoded messages: on one message, unless the handler takes batches.

@@ -14,9 +14,10 @@ import (
 // error of a handler, and the event waits in place without a claim. After an error without a mark,
 // the message becomes a dead letter at once.
 //
-// Such a dead letter leaves no record in the store (rule 6), because an unreadable record must not
-// use up the ID for a good copy of the event. An event that the store waits for is the exception:
-// nothing else can run at its position.
+// A dead letter of an event without an identity leaves no record in the store (rule 6). An event
+// that only the decoder refuses has a key and a content: it is dead-lettered under its claim, once,
+// and copies of it are duplicates. A corrected copy differs in content and becomes a dead letter of
+// its own.
 
 // reread waits as the error of the last reading demands, and resolves the event again. Or reread
 // leaves the event to an attempt or to the dead letters.

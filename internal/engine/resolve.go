@@ -11,8 +11,8 @@ import (
 	"github.com/idem-go/idem/internal/mark"
 )
 
-// resolve finds the handler, the identity and the payload. A failure here never touches the store
-// (rule 6). resolve may be called again for an event that could not be read.
+// resolve finds the handler and the identity. A failure here never touches the store (rule 6).
+// resolve may be called again for an event that could not be read.
 func (p *Processor) resolve(t *task) {
 	if t.message == nil {
 		t.destination, t.err = destNoMessage, errors.New("message is nil")
@@ -28,6 +28,7 @@ func (p *Processor) resolve(t *task) {
 	}
 	m := t.message
 	t.destination, t.err, t.route, t.request = 0, nil, nil, dedup.Request{}
+	t.data, t.undecodable = nil, false
 	var b *bound
 	err := guard(func() (err error) { b, t.typ, err = p.routes.find(m); return err })
 	moved := t.copied != nil && t.copied.topic != ""
@@ -63,7 +64,7 @@ func (p *Processor) resolve(t *task) {
 	}
 }
 
-// read decodes the value, if the time for that has come.
+// read decodes the value, if that must happen before the claim and is possible now.
 func (t *task) read() {
 	switch {
 	case t.due() > 0:
@@ -77,17 +78,28 @@ func (t *task) read() {
 				"its handler takes no tombstones any longer, and this is a copy for a later attempt",
 			),
 		)
-	default:
+	case t.decodesEarly():
 		if err := t.decode(); err != nil {
 			t.unread(idemtype.ClassUndecodable, err)
 		}
 	}
 }
 
+// decodesEarly reports whether the value is decoded before the claim. Normally it is decoded after
+// the store has granted the claim, so that duplicates cost no decoding.
+//
+// Exceptions: shadow mode runs duplicates too. The claim of a handler at most once must directly
+// precede the run. A function of the user may ask other services, for which no transaction should
+// stay open. After a failure of the decoder the event waits without a claim.
+func (t *task) decodesEarly() bool {
+	return t.shadow || t.claimed && t.route.atMostOnce() || !t.claimed && t.route.OwnDecode ||
+		t.rereads > 0 || t.readerDown > 0
+}
+
 func (t *task) decode() error {
 	err := guard(func() (err error) { t.data, err = t.route.Decode(t.message); return err })
 	if err != nil {
-		t.data = nil
+		t.data, t.undecodable = nil, true
 	}
 	return err
 }
@@ -150,11 +162,12 @@ func (t *task) unread(class idemtype.Class, err error) {
 	t.giveUp(class, err)
 }
 
-// giveUp lets the event be dead-lettered; the attempt records that if the store waits for it.
+// giveUp lets the event be dead-lettered. The attempt records that if the store waits for the event,
+// or if only the decoder has failed: the key and the content are known then.
 func (t *task) giveUp(class idemtype.Class, err error) {
 	t.identifyAsDeferred()
 	if !t.shadow && t.request.Key.ID != "" &&
-		(t.request.Position != dedup.Position{} || t.deferred != nil) {
+		(t.request.Position != dedup.Position{} || t.deferred != nil || t.undecodable) {
 		t.refuseInAttempt(outcome{meaning: permanent, class: class, err: err})
 		return
 	}
@@ -227,15 +240,18 @@ func (p *Processor) OrderKey(m *idemtype.Message) string {
 	return key
 }
 
-// decodeLate decodes an event that became due during the claim. After an error the outcome is
-// marked as refused.
-func (t *task) decodeLate() outcome {
+// decodeFresh decodes an event whose claim is granted. After an error the outcome is marked as
+// refused. If the error is a passing one, the event is read again, without a claim.
+func (t *task) decodeFresh() outcome {
 	if t.data != nil {
 		return outcome{}
 	}
 	err := t.decode()
 	if err == nil {
 		return outcome{}
+	}
+	if mark.Label(err) != "" {
+		t.unread(idemtype.ClassUndecodable, err)
 	}
 	o := readingOutcome(err)
 	o.refused = true

@@ -48,7 +48,8 @@ type reading struct {
 	claimed     bool    // the handler runs under a claim, not in a transaction
 	typ         string  // the type of a message without a handler
 	id          string
-	data        any // nil if not decoded
+	data        any  // nil if not decoded
+	undecodable bool // the decoder has failed
 	request     dedup.Request
 	class       idemtype.Class // class of the dead letter, together with err
 	err         error
