@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// CPU time says more than the clock on a machine that does other things too.
+// CPU time is less noisy than elapsed time on a machine with other work.
 
-// cpuTime is what this process has used so far.
+// cpuTime returns the CPU time that this process has used so far.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -24,9 +24,14 @@ func cpuTime() time.Duration {
 // clockTick is the unit of /proc/<pid>/stat on every Linux that Go runs on.
 const clockTick = 10 * time.Millisecond
 
-// serverCPU is what the sessions of this run have used at the Postgres server, if that is on this machine; otherwise 0.
+// serverCPU returns the CPU time that this run's sessions have used at the Postgres server. Zero if
+// the server is on another machine.
 func (l *lab) serverCPU(ctx context.Context) (used time.Duration) {
-	rows, err := l.pool.Query(ctx, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", l.id)
+	rows, err := l.pool.Query(
+		ctx,
+		"SELECT pid FROM pg_stat_activity WHERE application_name = $1",
+		l.id,
+	)
 	if err != nil {
 		return 0
 	}

@@ -18,7 +18,7 @@ import (
 type payment struct {
 	EventID  string `json:"event_id"`
 	Type     string `json:"type"`
-	Seq      int    `json:"seq"` // which event it is, from 0: what effects are counted by
+	Seq      int    `json:"seq"` // number of the event, from 0; effects are counted by Seq
 	OrderID  int64  `json:"order_id"`
 	Account  int64  `json:"account"`
 	Amount   int64  `json:"amount"`
@@ -52,8 +52,8 @@ type delivery struct {
 	partition int32
 }
 
-// generate returns the records in the order they are produced. A copy is byte by byte what it copies, has its key and
-// partition, and comes at a random distance after it.
+// generate returns the records in the order of production. A copy has the bytes, the key and the
+// partition of its original, and follows at a random distance.
 func (s spec) generate() (list []delivery, unique int) {
 	rng := rand.New(rand.NewPCG(s.seed, 1))
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -108,11 +108,14 @@ func (d *delivery) record(topic string) (*kgo.Record, error) {
 	}
 	return &kgo.Record{
 		Topic: topic, Partition: d.partition, Key: []byte(d.key), Value: value,
-		Headers: []kgo.RecordHeader{{Key: headerID, Value: []byte(d.EventID)}, {Key: "event-type", Value: []byte(d.Type)}},
+		Headers: []kgo.RecordHeader{
+			{Key: headerID, Value: []byte(d.EventID)},
+			{Key: "event-type", Value: []byte(d.Type)},
+		},
 	}, nil
 }
 
-// topic is what was produced of a spec.
+// topic has the produced records of a spec.
 type topic struct {
 	spec
 	name   string
@@ -130,8 +133,15 @@ func (l *lab) topic(ctx context.Context, s spec) (*topic, error) {
 	}
 	list, unique := s.generate()
 	t.unique = unique
-	client, err := kgo.NewClient(kgo.SeedBrokers(l.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(100_000), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(l.brokers...),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(
+			5*time.Millisecond,
+		),
+		kgo.MaxBufferedRecords(100_000),
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -156,5 +166,9 @@ func (l *lab) topic(ctx context.Context, s spec) (*topic, error) {
 
 func (l *lab) createTopic(name string, partitions int32) error {
 	l.created = append(l.created, name)
-	return l.admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false)
+	return l.admin.CreateTopic(
+		name,
+		&sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1},
+		false,
+	)
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// Idem's rows. Settings are the defaults, so that what is measured is what one gets.
+// Idem's rows. They use the default settings.
 
-// noDeadLetters refuses dead letters: in a benchmark there is nothing to give up.
+// noDeadLetters refuses dead letters, because no event of a benchmark is given up.
 type noDeadLetters struct{ failed *firstError }
 
 var errDeadLetter = errors.New("an event was given up")
@@ -30,7 +30,13 @@ func (n noDeadLetters) Produce(context.Context, ...*idem.Message) error {
 }
 
 // consumeIdem runs the router on the topic.
-func consumeIdem(ctx context.Context, x *run, store dedup.Store, r *idem.Router, observers ...observe.Observer) error {
+func consumeIdem(
+	ctx context.Context,
+	x *run,
+	store dedup.Store,
+	r *idem.Router,
+	observers ...observe.Observer,
+) error {
 	letters := noDeadLetters{newFirstError()}
 	cfg := consumer.Config{
 		Brokers: x.brokers, Group: x.group, Scope: x.scope, Topics: []string{x.topic.name}, Store: store, Lanes: x.row.lanes,
@@ -66,7 +72,7 @@ func idemOnTx(ctx context.Context, x *run) error {
 		if err := x.row.pay(ctx, tx, &e.Data); err != nil {
 			return err
 		}
-		x.meter.effect(e.Data.Seq) // of the run; what was committed is asked of the tables
+		x.meter.effect(e.Data.Seq) // of the run; the tables have the committed effects
 		return nil
 	})
 	return consumeIdem(ctx, x, x.postgres(), r)

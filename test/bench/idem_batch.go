@@ -15,21 +15,25 @@ func idemOnBatchTx(ctx context.Context, x *run) error {
 
 func batchTxRouter(x *run) *idem.Router {
 	r := idem.NewRouter()
-	idem.OnBatchTx(r, eventType, func(ctx context.Context, tx pgx.Tx, events []idem.Event[payment]) error {
-		x.meter.begin()
-		x.meter.calls.Add(1)
-		orders := make([]int64, len(events))
-		for i := range events {
-			orders[i] = events[i].Data.OrderID
-		}
-		if _, err := tx.Exec(ctx, payOrders, orders); err != nil {
-			return err
-		}
-		for i := range events {
-			x.meter.effect(events[i].Data.Seq)
-		}
-		return nil
-	})
+	idem.OnBatchTx(
+		r,
+		eventType,
+		func(ctx context.Context, tx pgx.Tx, events []idem.Event[payment]) error {
+			x.meter.begin()
+			x.meter.calls.Add(1)
+			orders := make([]int64, len(events))
+			for i := range events {
+				orders[i] = events[i].Data.OrderID
+			}
+			if _, err := tx.Exec(ctx, payOrders, orders); err != nil {
+				return err
+			}
+			for i := range events {
+				x.meter.effect(events[i].Data.Seq)
+			}
+			return nil
+		},
+	)
 	return r
 }
 
@@ -54,7 +58,7 @@ func (d duplicates) ObserveDuplicate(context.Context, observe.DuplicateEvent) {
 	d.x.meter.count(1)
 }
 
-// idemDuplicates consumes what was consumed before, with the store full.
+// idemDuplicates consumes the same records again, with the full store.
 func idemDuplicates(ctx context.Context, x *run) error {
 	return consumeIdem(ctx, x, x.postgres(), batchTxRouter(x), duplicates{x})
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/idem-go/idem/otelidem"
 )
 
-// idemOnBatchTxOtel is idemOnBatchTx with telemetry: every metric is read and encoded each second, as often as nobody does, and every
-// span is made, batched and encoded. The encodings, as JSON, go nowhere.
+// idemOnBatchTxOtel is idemOnBatchTx with telemetry. Every metric is read and encoded each second,
+// more often than usual. Every span is made, batched and encoded. The encodings, as JSON, are
+// dropped.
 func idemOnBatchTxOtel(ctx context.Context, x *run) (err error) {
 	metrics, err := stdoutmetric.New(stdoutmetric.WithWriter(io.Discard))
 	if err != nil {
@@ -26,14 +27,20 @@ func idemOnBatchTxOtel(ctx context.Context, x *run) (err error) {
 	if err != nil {
 		return err
 	}
-	meters := metric.NewMeterProvider(metric.WithReader(metric.NewPeriodicReader(metrics, metric.WithInterval(time.Second))))
+	meters := metric.NewMeterProvider(
+		metric.WithReader(metric.NewPeriodicReader(metrics, metric.WithInterval(time.Second))),
+	)
 	tracers := trace.NewTracerProvider(trace.WithBatcher(spans))
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitWait)
 		defer cancel()
 		err = errors.Join(err, meters.Shutdown(ctx), tracers.Shutdown(ctx))
 	}()
-	seen, err := otelidem.New(otelidem.MeterProvider(meters), otelidem.TracerProvider(tracers), otelidem.Propagator(propagation.TraceContext{}))
+	seen, err := otelidem.New(
+		otelidem.MeterProvider(meters),
+		otelidem.TracerProvider(tracers),
+		otelidem.Propagator(propagation.TraceContext{}),
+	)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// lab is what all rows of a run share. Everything it makes has the run's ID in its name and is removed by close.
+// lab is shared by all rows of a run. Everything that lab makes has the run's ID in the name, and
+// close removes all.
 type lab struct {
 	id      string
 	brokers []string
@@ -34,7 +35,7 @@ type lab struct {
 //go:embed tables.sql
 var tablesSQL string
 
-// connections is how many connections to Postgres a row may have, whatever it is.
+// connections is the number of Postgres connections for every row.
 const connections = 24
 
 func openLab(ctx context.Context) (_ *lab, err error) {
@@ -46,7 +47,10 @@ func openLab(ctx context.Context) (_ *lab, err error) {
 	}()
 	for _, name := range []string{"KAFKA_BROKERS", "POSTGRES_URL", "REDIS_URL"} {
 		if os.Getenv(name) == "" {
-			return nil, fmt.Errorf("%s is not set: run it by `make bench`, or by test/services/services.sh run", name)
+			return nil, fmt.Errorf(
+				"%s is not set: run it by `make bench`, or by test/services/services.sh run",
+				name,
+			)
 		}
 	}
 	l.brokers = strings.Split(os.Getenv("KAFKA_BROKERS"), ",")
@@ -96,7 +100,7 @@ func (l *lab) openPostgres(ctx context.Context) error {
 	return err
 }
 
-// close removes what the run has made.
+// close removes everything that the run has made.
 func (l *lab) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -105,13 +109,13 @@ func (l *lab) close() {
 	}
 	if l.pool != nil {
 		if _, err := l.pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+l.schema()+" CASCADE"); err != nil {
-			say("postgres: %v", err)
+			logf("postgres: %v", err)
 		}
 		l.pool.Close()
 	}
 	if l.redis != nil {
 		if err := l.forget(ctx); err != nil {
-			say("redis: %v", err)
+			logf("redis: %v", err)
 		}
 		_ = l.redis.Close()
 	}
@@ -157,7 +161,7 @@ func (l *lab) reset(ctx context.Context, orders int) error {
 		"UPDATE idem_outbox_shards SET relay = NULL, lease_until = NULL",
 		fmt.Sprintf("INSERT INTO accounts (id) SELECT generate_series(1, %d)", accounts),
 		fmt.Sprintf("INSERT INTO orders (id) SELECT generate_series(1, %d)", orders),
-		"VACUUM ANALYZE orders", // nor do hint bits and missing statistics tell one row from another
+		"VACUUM ANALYZE orders", // equal hint bits and statistics for every row
 		"VACUUM ANALYZE accounts",
 	} {
 		if _, err := l.pool.Exec(ctx, q); err != nil {
@@ -169,17 +173,20 @@ func (l *lab) reset(ctx context.Context, orders int) error {
 
 // paid counts the orders, and those that were paid once.
 func (l *lab) paid(ctx context.Context) (once, other int, err error) {
-	err = l.pool.QueryRow(ctx, "SELECT count(*) FILTER (WHERE paid = 1), count(*) FILTER (WHERE paid > 1) FROM orders").Scan(&once, &other)
+	err = l.pool.QueryRow(ctx, "SELECT count(*) FILTER (WHERE paid = 1), count(*) FILTER (WHERE paid > 1) FROM orders").
+		Scan(&once, &other)
 	return once, other, err
 }
 
 // booked returns how many payments the accounts have, and their sum.
 func (l *lab) booked(ctx context.Context) (payments, sum int64, err error) {
-	err = l.pool.QueryRow(ctx, "SELECT coalesce(sum(payments), 0), coalesce(sum(balance), 0) FROM accounts").Scan(&payments, &sum)
+	err = l.pool.QueryRow(ctx, "SELECT coalesce(sum(payments), 0), coalesce(sum(balance), 0) FROM accounts").
+		Scan(&payments, &sum)
 	return payments, sum, err
 }
 
-// saramaConfig is what the hand-written consumers and Watermill use: sarama's defaults, from the first record on.
+// saramaConfig returns the configuration of the hand-written consumers and Watermill: sarama's
+// defaults, from the first record on.
 func saramaConfig() *sarama.Config {
 	c := sarama.NewConfig()
 	c.ClientID = "bench"

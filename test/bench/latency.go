@@ -16,9 +16,9 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// Latency: 100 events a second, alternately to a consumer written by hand and to Idem, which run beside each other. What
-// is measured is the time from the record's production to the commit of its effect. The one by hand needs a commit too,
-// so the difference is what Idem adds.
+// Latency: 100 events a second, alternately to a consumer written by hand and to Idem, side by
+// side. The time runs from the production of the record to the commit of the effect. The consumer
+// by hand commits too, so the difference is the time that Idem adds.
 
 const (
 	latencyRate    = 100 // events a second for each
@@ -63,7 +63,11 @@ func (b *bench) latency(ctx context.Context, events int) (res latencyResult, err
 	if err := b.lab.reset(ctx, 2*(events+latencyWarm)); err != nil {
 		return res, err
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.lab.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0))
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(b.lab.brokers...),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0),
+	)
 	if err != nil {
 		return res, err
 	}
@@ -93,9 +97,23 @@ func (b *bench) newSide(name string, events, firstOrder int) (*side, error) {
 		list[i].OrderID += int64(firstOrder)
 	}
 	group := fmt.Sprintf("%s-latency-%s-%d", b.lab.id, name, len(b.lab.created))
-	x := &run{lab: b.lab, row: &row{name: name, pay: payOwn}, group: group, scope: group, meter: newMeter(n, n)}
+	x := &run{
+		lab:   b.lab,
+		row:   &row{name: name, pay: payOwn},
+		group: group,
+		scope: group,
+		meter: newMeter(n, n),
+	}
 	x.topic = &topic{spec: sp, name: group, unique: n}
-	return &side{x: x, list: list, sent: make([]time.Time, n), took: make([]time.Duration, n)}, b.lab.createTopic(group, sp.partitions)
+	return &side{
+			x:    x,
+			list: list,
+			sent: make([]time.Time, n),
+			took: make([]time.Duration, n),
+		}, b.lab.createTopic(
+			group,
+			sp.partitions,
+		)
 }
 
 func (s *side) byHand(ctx context.Context) error {
@@ -118,7 +136,7 @@ func (s *side) byIdem(ctx context.Context) error {
 	return consumeIdem(ctx, s.x, s.x.postgres(), r, claims{s})
 }
 
-// claims tells of commits: the answer to a transactional claim comes after its commit.
+// claims notes commits: the answer to a transactional claim comes after the commit.
 type claims struct{ *side }
 
 func (c claims) ObserveClaim(_ context.Context, e observe.ClaimEvent) {
@@ -154,7 +172,13 @@ func (s *side) expect(n int) {
 }
 
 // alternate sends the events from..to to each side in turn, and waits until they are committed.
-func alternate(ctx context.Context, client *kgo.Client, failed *firstError, from, to int, sides ...*side) error {
+func alternate(
+	ctx context.Context,
+	client *kgo.Client,
+	failed *firstError,
+	from, to int,
+	sides ...*side,
+) error {
 	for _, s := range sides {
 		s.expect(to - from)
 	}
@@ -181,7 +205,12 @@ func alternate(ctx context.Context, client *kgo.Client, failed *firstError, from
 		case <-failed.found:
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %d events are not committed: %w", s.x.row.name, s.left, ctx.Err())
+			return fmt.Errorf(
+				"%s: %d events are not committed: %w",
+				s.x.row.name,
+				s.left,
+				ctx.Err(),
+			)
 		}
 	}
 	return nil

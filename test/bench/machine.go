@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 )
 
-// machine is what the figures depend on.
+// machine has the properties of the machine and the servers on which the figures depend.
 type machine struct {
 	cpu, goVersion, postgres, redis, kafka string
 	cores                                  int
@@ -53,14 +53,16 @@ func cpuModel() string {
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, v, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
+		if name, v, ok := strings.Cut(lines.Text(), ":"); ok &&
+			strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(v)
 		}
 	}
 	return runtime.GOARCH
 }
 
-// kafkaVersion is a guess by the requests that the broker understands: no API tells its release.
+// kafkaVersion guesses the version by the requests that the broker understands, because no API
+// returns the release.
 func (l *lab) kafkaVersion(ctx context.Context) (string, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(l.brokers...))
 	if err != nil {
@@ -78,7 +80,8 @@ func (l *lab) kafkaVersion(ctx context.Context) (string, error) {
 
 const syncs = 200
 
-// fsyncTime is what the disk below the working directory takes to write 8 kB for good, which a commit waits for.
+// fsyncTime returns the time that the disk of the working directory takes to write 8 kB durably. A
+// commit waits for such a write.
 func fsyncTime() (time.Duration, error) {
 	dir := os.Getenv("IDEM_SERVICES_DIR")
 	if dir == "" {
@@ -107,7 +110,7 @@ func fsyncTime() (time.Duration, error) {
 	return time.Duration(median(took) * float64(time.Second)), nil
 }
 
-// commitTime is what Postgres takes for the smallest change.
+// commitTime returns the time that Postgres takes for the smallest change.
 func (l *lab) commitTime(ctx context.Context) (time.Duration, error) {
 	if err := l.reset(ctx, syncs); err != nil {
 		return 0, err

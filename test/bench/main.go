@@ -18,13 +18,13 @@ func main() {
 	err := start(ctx, os.Args[1:])
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		say("FAILED: %v", err)
+		logf("FAILED: %v", err)
 		os.Exit(1)
 	}
 }
 
-// say tells what goes on. The result goes to stdout.
-func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }
+// logf prints progress to standard error. The result goes to standard output.
+func logf(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }
 
 // bench is one run of the program.
 type bench struct {
@@ -33,8 +33,8 @@ type bench struct {
 	sizes   sizes
 	rows    []row
 	results results
-	last    string // the row whose effects are in the tables
-	scope   string // and who remembers them
+	last    string // the row with effects in the tables
+	scope   string // the scope that remembers them
 }
 
 // results are the samples by row, one a round.
@@ -55,12 +55,27 @@ func start(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.quick, "quick", false, "the core rows, with fewer events, in one round")
 	flags.BoolVar(&o.large, "large", false, "also with 10,000,000 events in the store")
 	flags.BoolVar(&o.list, "list", false, "list the rows and end")
-	flags.StringVar(&o.names, "rows", "", "only these rows, by `name`, separated by commas; \"latency\", \"store\", \"outbox\", \"delay\" and \"size\" are names too")
+	flags.StringVar(
+		&o.names,
+		"rows",
+		"",
+		"only these rows, by `name`, separated by commas; \"latency\", \"store\", \"outbox\", \"delay\" and \"size\" are names too",
+	)
 	flags.IntVar(&o.rounds, "rounds", 0, "how often each row is run; default 3, or 1 with -quick")
 	flags.StringVar(&o.jsonFile, "json", "bench.json", "`file` for the results")
 	flags.StringVar(&o.markdown, "markdown", "bench.md", "`file` for the table")
-	flags.StringVar(&o.cpuprofile, "cpuprofile", "", "write CPU and allocation profiles of this `row` to <row>.cpu.prof and <row>.mem.prof")
-	flags.DurationVar(&o.sizeTakes, "size", 10*time.Minute, "for how long \"size\" watches the outbox")
+	flags.StringVar(
+		&o.cpuprofile,
+		"cpuprofile",
+		"",
+		"write CPU and allocation profiles of this `row` to <row>.cpu.prof and <row>.mem.prof",
+	)
+	flags.DurationVar(
+		&o.sizeTakes,
+		"size",
+		10*time.Minute,
+		"for how long \"size\" watches the outbox",
+	)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -119,7 +134,8 @@ func (b *bench) named(all []row) error {
 	for _, name := range strings.Split(b.names, ",") {
 		found := name == nameLatency || name == nameDelay || name == nameSize
 		for _, r := range all {
-			if r.name == name || name == nameStore && r.fill > 0 || name == nameOutbox && r.aggregates > 0 {
+			if r.name == name || name == nameStore && r.fill > 0 ||
+				name == nameOutbox && r.aggregates > 0 {
 				b.rows = append(b.rows, r)
 				found = true
 			}
@@ -141,7 +157,7 @@ func (b *bench) row(name string) *row {
 	return nil
 }
 
-// runAll runs all rows in rounds, and again what missed its ratio.
+// runAll runs all rows in rounds, and repeats rows that missed their ratio.
 func (b *bench) runAll(ctx context.Context) error {
 	before, err := b.lab.machine(ctx)
 	if err != nil {
@@ -150,7 +166,7 @@ func (b *bench) runAll(ctx context.Context) error {
 	var failed []error
 	for round := range b.rounds {
 		for i := range b.rows {
-			say("round %d of %d: %s", round+1, b.rounds, b.rows[i].name)
+			logf("round %d of %d: %s", round+1, b.rounds, b.rows[i].name)
 			failed = append(failed, b.sample(ctx, b.results, &b.rows[i]))
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -163,11 +179,11 @@ func (b *bench) runAll(ctx context.Context) error {
 	return errors.Join(append(failed, rep.write())...)
 }
 
-// special measures what has no rate.
+// special measures latency, delay and size, which have no rate.
 func (b *bench) special(ctx context.Context, rep *report) error {
 	var failed []error
 	if b.wants(nameLatency) {
-		say("latency")
+		logf("latency")
 		res, err := b.latency(ctx, b.sizes.latency)
 		failed = append(failed, err)
 		if err == nil {
@@ -175,13 +191,13 @@ func (b *bench) special(ctx context.Context, rep *report) error {
 		}
 	}
 	if b.wants(nameDelay) {
-		say("delay")
+		logf("delay")
 		res, err := b.delays(ctx)
 		failed = append(failed, err)
 		rep.delays = res
 	}
 	if b.wants(nameSize) {
-		say("size")
+		logf("size")
 		res, err := b.size(ctx, b.sizeTakes)
 		failed = append(failed, err)
 		rep.size = &res
@@ -196,20 +212,21 @@ func (b *bench) wants(name string) bool {
 func (b *bench) sample(ctx context.Context, into results, r *row) error {
 	s, err := b.measure(ctx, r)
 	if err != nil {
-		say("%v", err)
+		logf("%v", err)
 		return err
 	}
-	say("  %.0f %s (%.1fs)", s.rate, r.unit, s.took.Seconds())
+	logf("  %.0f %s (%.1fs)", s.rate, r.unit, s.took.Seconds())
 	into[r.name] = append(into[r.name], s)
 	return nil
 }
 
-// again repeats, once, what missed its ratio: a shared machine has bad seconds. What misses it again fails the run.
+// again repeats rows that missed their ratio, once: a shared machine has bad seconds. A second miss
+// fails the run.
 func (b *bench) again(ctx context.Context) error {
 	var failed []error
 	for _, w := range b.results.missed() {
 		second := make(results)
-		say("again, as %s reached less than %.2f x %s: ", w.row, w.enough(), w.against())
+		logf("again, as %s reached less than %.2f x %s: ", w.row, w.enough(), w.against())
 		for _, name := range []string{w.base, w.row} {
 			if r := b.row(name); r != nil {
 				if err := b.sample(ctx, second, r); err != nil {
@@ -220,8 +237,11 @@ func (b *bench) again(ctx context.Context) error {
 		first, _ := b.results.ratioOf(w.row, w.base, w.ideal)
 		v, _ := second.ratioOf(w.row, w.base, w.ideal)
 		if v < w.enough() {
-			failed = append(failed, fmt.Errorf("SLOW: %s is %.2f and then %.2f x %s, wanted %.2f, at the least %.2f",
-				w.row, first, v, w.against(), w.least, w.enough()))
+			failed = append(
+				failed,
+				fmt.Errorf("SLOW: %s is %.2f and then %.2f x %s, wanted %.2f, at the least %.2f",
+					w.row, first, v, w.against(), w.least, w.enough()),
+			)
 			continue
 		}
 		for name, s := range second {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// meter counts the effects of one run and keeps its clock: from the first event that is handled to the last effect.
-// Joining the group and the first fetch are not counted.
+// meter counts the effects of one run, and the time from the first handled event to the last
+// effect. Joining the group and the first fetch are excluded.
 type meter struct {
 	seen []atomic.Uint32 // effects by event
 	left atomic.Int64
@@ -22,7 +22,7 @@ type meter struct {
 	before runtime.MemStats
 	after  runtime.MemStats
 	cpu    time.Duration
-	done   chan struct{} // closed at the last of what is waited for
+	done   chan struct{} // closed at the last expected effect
 }
 
 // newMeter waits for events effects, or for that many calls of count.
@@ -48,7 +48,7 @@ func (m *meter) effect(seq int) {
 	}
 }
 
-// count counts n of what is waited for.
+// count counts n effects or deliveries.
 func (m *meter) count(n int) {
 	if n > 0 && m.left.Add(int64(-n)) == 0 {
 		m.stop()
@@ -71,7 +71,14 @@ func (m *meter) each(n uint32) error {
 		}
 	}
 	if bad > 0 {
-		return fmt.Errorf("%d of %d events did not have %d effects: event %d had %d", bad, len(m.seen), n, example, m.seen[example].Load())
+		return fmt.Errorf(
+			"%d of %d events did not have %d effects: event %d had %d",
+			bad,
+			len(m.seen),
+			n,
+			example,
+			m.seen[example].Load(),
+		)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// What the rows about the outbox have in common: events that wait in a table, and a topic that is empty at first.
+// The rows about the outbox share a table of waiting events and a topic that is empty at first.
 
 const (
 	emitted      = "order.paid" // the type of the events
@@ -24,7 +24,8 @@ const (
 	fillBatch    = 5000 // events a transaction, when a backlog is written
 )
 
-// aggregateOf is what event seq is about. A backlog of few aggregates has many events of each in a row.
+// aggregateOf returns the aggregate of event seq. A backlog of few aggregates has many events of
+// each in sequence.
 func (r *row) aggregateOf(seq int) string {
 	rng := rand.New(rand.NewPCG(r.spec.seed, uint64(seq)))
 	return "order-" + strconv.Itoa(rng.IntN(r.aggregates))
@@ -34,7 +35,12 @@ const payloadBegins = `{"seq":`
 
 // payloadOf is the value of event seq.
 func payloadOf(seq int) []byte {
-	b := fmt.Appendf(make([]byte, 0, payloadBytes), `%s%d,"status":"paid","note":"`, payloadBegins, seq)
+	b := fmt.Appendf(
+		make([]byte, 0, payloadBytes),
+		`%s%d,"status":"paid","note":"`,
+		payloadBegins,
+		seq,
+	)
 	for len(b) < payloadBytes-2 {
 		b = append(b, 'x')
 	}
@@ -53,7 +59,12 @@ func seqOf(payload []byte) (int, error) {
 
 // entry is event seq, as a service would add it.
 func (x *run) entry(seq int) outbox.Entry {
-	return outbox.Entry{Topic: x.topic.name, Key: x.row.aggregateOf(seq), Type: emitted, Payload: payloadOf(seq)}
+	return outbox.Entry{
+		Topic:   x.topic.name,
+		Key:     x.row.aggregateOf(seq),
+		Type:    emitted,
+		Payload: payloadOf(seq),
+	}
 }
 
 // emptyTopic makes a topic for one run.
@@ -62,10 +73,10 @@ func (l *lab) emptyTopic(s spec) (*topic, error) {
 	return t, l.createTopic(t.name, s.partitions)
 }
 
-// dropTopic removes what one run has published.
+// dropTopic deletes the records that one run has published.
 func (l *lab) dropTopic(t *topic) {
 	if err := l.admin.DeleteTopic(t.name); err != nil {
-		say("%s: %v", t.name, err)
+		logf("%s: %v", t.name, err)
 	}
 }
 
@@ -95,9 +106,17 @@ func fillNaive(ctx context.Context, x *run) error {
 }
 
 // inParts writes all events of the row, each part in a transaction.
-func (x *run) inParts(ctx context.Context, table string, write func(tx pgx.Tx, from, to int) error) error {
+func (x *run) inParts(
+	ctx context.Context,
+	table string,
+	write func(tx pgx.Tx, from, to int) error,
+) error {
 	for from := 0; from < x.topic.unique; from += fillBatch {
-		err := pgx.BeginFunc(ctx, x.pool, func(tx pgx.Tx) error { return write(tx, from, min(from+fillBatch, x.topic.unique)) })
+		err := pgx.BeginFunc(
+			ctx,
+			x.pool,
+			func(tx pgx.Tx) error { return write(tx, from, min(from+fillBatch, x.topic.unique)) },
+		)
 		if err != nil {
 			return fmt.Errorf("backlog: %w", err)
 		}
@@ -106,21 +125,32 @@ func (x *run) inParts(ctx context.Context, table string, write func(tx pgx.Tx, f
 	return err
 }
 
-// verifyTopic reads what was published: every event once, those of one aggregate in the order in which they were added, and none of them
-// is left in the table.
+// verifyTopic reads the topic. Every event must be there once, the events of an aggregate in the
+// order of their inserts, and the table must be empty.
 func (x *run) verifyTopic(ctx context.Context) error {
 	client, err := x.reader()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	got := published{seen: make([]bool, x.topic.unique), last: make(map[string]int), ends: make(map[int32]int64)}
+	got := published{
+		seen: make([]bool, x.topic.unique),
+		last: make(map[string]int),
+		ends: make(map[int32]int64),
+	}
 	for got.n < x.topic.unique {
 		fetches := client.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
-			return fmt.Errorf("WRONG: %d events, %d records in the topic: %w", x.topic.unique, got.n, err)
+			return fmt.Errorf(
+				"WRONG: %d events, %d records in the topic: %w",
+				x.topic.unique,
+				got.n,
+				err,
+			)
 		}
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) { err = errors.Join(err, got.add(p)) })
+		fetches.EachPartition(
+			func(p kgo.FetchTopicPartition) { err = errors.Join(err, got.add(p)) },
+		)
 		if err != nil {
 			return err
 		}
@@ -131,7 +161,7 @@ func (x *run) verifyTopic(ctx context.Context) error {
 	return x.nothingWaits(ctx)
 }
 
-// published is what was read of a topic so far.
+// published has the events that were read from a topic so far.
 type published struct {
 	n    int
 	seen []bool          // by event
@@ -173,7 +203,7 @@ func (x *run) nothingWaits(ctx context.Context) error {
 	return err
 }
 
-// allWait counts what was added and not published.
+// allWait counts the events that were added and not published.
 func (x *run) allWait(ctx context.Context) error {
 	var n int
 	err := x.pool.QueryRow(ctx, "SELECT count(*) FROM idem_outbox WHERE state = 0").Scan(&n)
@@ -185,10 +215,15 @@ func (x *run) allWait(ctx context.Context) error {
 
 // reader reads the topic from its beginning, without a group.
 func (x *run) reader() (*kgo.Client, error) {
-	return kgo.NewClient(kgo.SeedBrokers(x.brokers...), kgo.ConsumeTopics(x.topic.name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	return kgo.NewClient(
+		kgo.SeedBrokers(x.brokers...),
+		kgo.ConsumeTopics(x.topic.name),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	)
 }
 
-// newPool opens connections of its own. They belong to the run's sessions at the server if name is the run's.
+// newPool opens a pool. Its connections belong to the run's sessions at the server if name is the
+// run's.
 func (l *lab) newPool(ctx context.Context, name string, size int32) (*pgxpool.Pool, error) {
 	cfg := l.pool.Config()
 	cfg.ConnConfig.RuntimeParams["application_name"] = name

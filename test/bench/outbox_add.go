@@ -12,7 +12,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// What it costs to add an event to a transaction: writers that change an order each, with an event and without. Nobody relays meanwhile.
+// The cost of adding an event to a transaction: writers change an order each, with and without an
+// event. No relay runs meanwhile.
 
 const writers = 32
 
@@ -26,11 +27,41 @@ func addRows(n sizes) []row {
 	}
 	const many, hot = 10_000, 10
 	return []row{
-		of("write-alone", "32 writers, BEGIN, UPDATE of an order of its own, COMMIT", many, inOrders, payAlone),
-		of("write-naive", "the same with an INSERT into an outbox that is written by hand: no order is kept", many, inOrders, payAndInsert),
-		of("write-outbox", "the same with box.Add of an event instead, 10,000 aggregates", many, inOutbox, payAndAdd()),
-		of("write-outbox-notify", "the same with pgoutbox.Notify", many, inOutbox, payAndAdd(pgoutbox.Notify())),
-		of("write-outbox-hot", "the same without it, 10 aggregates: their order makes writers wait", hot, inOutbox, payAndAdd()),
+		of(
+			"write-alone",
+			"32 writers, BEGIN, UPDATE of an order of its own, COMMIT",
+			many,
+			inOrders,
+			payAlone,
+		),
+		of(
+			"write-naive",
+			"the same with an INSERT into an outbox that is written by hand: no order is kept",
+			many,
+			inOrders,
+			payAndInsert,
+		),
+		of(
+			"write-outbox",
+			"the same with box.Add of an event instead, 10,000 aggregates",
+			many,
+			inOutbox,
+			payAndAdd(),
+		),
+		of(
+			"write-outbox-notify",
+			"the same with pgoutbox.Notify",
+			many,
+			inOutbox,
+			payAndAdd(pgoutbox.Notify()),
+		),
+		of(
+			"write-outbox-hot",
+			"the same without it, 10 aggregates: their order makes writers wait",
+			hot,
+			inOutbox,
+			payAndAdd(),
+		),
 		{
 			name: "idem-ontx-outbox", about: "OnTx as in idem-ontx, with box.Add of an event in the handler", spec: spec{deliveries: n.medium, partitions: 6, seed: 1},
 			consume: idemOnTxOutbox, check: inOutbox, pay: payOwn, aggregates: many,
@@ -38,7 +69,7 @@ func addRows(n sizes) []row {
 	}
 }
 
-// writing is what one transaction does for event seq, before its commit.
+// writing is the work of one transaction for event seq, before the commit.
 type writing func(ctx context.Context, tx pgx.Tx, seq int) error
 
 func payAlone(*run) writing {
@@ -55,8 +86,14 @@ func payAndInsert(x *run) writing {
 		if err := pay(ctx, tx, seq); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "INSERT INTO naive_outbox (topic, aggregate, event_type, payload) VALUES ($1, $2, $3, $4)",
-			x.topic.name, x.row.aggregateOf(seq), emitted, payloadOf(seq))
+		_, err := tx.Exec(
+			ctx,
+			"INSERT INTO naive_outbox (topic, aggregate, event_type, payload) VALUES ($1, $2, $3, $4)",
+			x.topic.name,
+			x.row.aggregateOf(seq),
+			emitted,
+			payloadOf(seq),
+		)
 		return err
 	}
 }
@@ -108,7 +145,8 @@ func (l *lab) writerPool(ctx context.Context) (_ *pgxpool.Pool, err error) {
 	return l.writers, err
 }
 
-// idemOnTxOutbox emits an event from each that is handled; they are written together, before the commit that they share.
+// idemOnTxOutbox emits an event from each handled event. The emitted events are written together,
+// before the shared commit.
 func idemOnTxOutbox(ctx context.Context, x *run) error {
 	r, box := idem.NewRouter(), pgoutbox.New(x.pool)
 	idem.OnTx(r, eventType, func(ctx context.Context, tx pgx.Tx, e idem.Event[payment]) error {

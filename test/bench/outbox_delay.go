@@ -13,8 +13,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// Delay: from the commit of a transaction that adds an event to the moment at which a consumer has it. Transactions are begun at a steady
-// rate, whatever becomes of earlier ones.
+// Delay: from the commit of a transaction that adds an event until a consumer has the event.
+// Transactions begin at a steady rate, regardless of earlier ones.
 
 const (
 	delayWarm    = time.Second      // which is not counted
@@ -33,10 +33,21 @@ type delayCase struct {
 
 func delayCases() (all []delayCase) {
 	for _, rate := range []int{100, 1000} {
-		all = append(all,
-			delayCase{name: "poll each 500 ms, the default", interval: 500 * time.Millisecond, rate: rate},
+		all = append(
+			all,
+			delayCase{
+				name:     "poll each 500 ms, the default",
+				interval: 500 * time.Millisecond,
+				rate:     rate,
+			},
 			delayCase{name: "poll each 50 ms", interval: 50 * time.Millisecond, rate: rate},
-			delayCase{name: "poll each 500 ms, and Wake (NOTIFY)", interval: 500 * time.Millisecond, wake: true, rate: rate})
+			delayCase{
+				name:     "poll each 500 ms, and Wake (NOTIFY)",
+				interval: 500 * time.Millisecond,
+				wake:     true,
+				rate:     rate,
+			},
+		)
 	}
 	return all
 }
@@ -54,7 +65,7 @@ func (b *bench) delays(ctx context.Context) (all []delayResult, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("delay, %s, %d rows/s: %w", c.name, c.rate, err)
 		}
-		say("  %s, %d rows/s: median %.1f ms, p99 %.1f ms", c.name, c.rate, res.p50, res.p99)
+		logf("  %s, %d rows/s: median %.1f ms, p99 %.1f ms", c.name, c.rate, res.p50, res.p99)
 		all = append(all, res)
 	}
 	return all, nil
@@ -81,10 +92,16 @@ func (b *bench) delay(ctx context.Context, c delayCase) (res delayResult, err er
 	failed := newFirstError()
 	var running sync.WaitGroup
 	running.Go(func() { failed.add(times.read(work, x)) })
-	running.Go(func() { failed.add(x.runRelay(work, box, outbox.RelayConfig{Interval: c.interval, Wake: c.wake})) })
+	running.Go(
+		func() { failed.add(x.runRelay(work, box, outbox.RelayConfig{Interval: c.interval, Wake: c.wake})) },
+	)
 	began := time.Now()
 	err = paced(work, delayWriters, n, c.rate, failed, func(ctx context.Context, seq int) error {
-		err := pgx.BeginFunc(ctx, x.pool, func(tx pgx.Tx) error { return box.Add(ctx, tx, x.entry(seq)) })
+		err := pgx.BeginFunc(
+			ctx,
+			x.pool,
+			func(tx pgx.Tx) error { return box.Add(ctx, tx, x.entry(seq)) },
+		)
 		times.committed(seq)
 		return err
 	})
@@ -112,8 +129,14 @@ func (b *bench) outboxRun(ctx context.Context, n int) (x *run, err error) {
 	return x, err
 }
 
-// paced calls do for 0 to n-1 at that rate a second, by some workers, until one fails. If they are too slow it falls behind.
-func paced(ctx context.Context, workers, n, rate int, failed *firstError, do func(ctx context.Context, i int) error) error {
+// paced calls do for 0 to n-1 at a rate per second, by several workers, until one fails. Slow
+// workers make the calls fall behind.
+func paced(
+	ctx context.Context,
+	workers, n, rate int,
+	failed *firstError,
+	do func(ctx context.Context, i int) error,
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	due := make(chan int, rate) // a second of it may queue
@@ -130,7 +153,9 @@ func paced(ctx context.Context, workers, n, rate int, failed *firstError, do fun
 	}
 	began := time.Now()
 	for i := 0; i < n && ctx.Err() == nil; i++ {
-		wait := time.NewTimer(time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(rate))))
+		wait := time.NewTimer(
+			time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(rate))),
+		)
 		select {
 		case <-wait.C:
 			select {
@@ -158,7 +183,12 @@ type arrivals struct {
 }
 
 func newArrivals(n int) *arrivals {
-	return &arrivals{sent: make([]time.Time, n), received: make([]time.Time, n), left: n, done: make(chan struct{})}
+	return &arrivals{
+		sent:     make([]time.Time, n),
+		received: make([]time.Time, n),
+		left:     n,
+		done:     make(chan struct{}),
+	}
 }
 
 func (a *arrivals) committed(seq int) {
@@ -215,7 +245,8 @@ func (a *arrivals) wait(ctx context.Context, failed *firstError) error {
 	}
 }
 
-// percentiles of the delays in ms, without the first ones. A record may be there before its writer knows of the commit.
+// percentiles returns percentiles of the delays in ms, without the first ones. A record may arrive
+// before the writer sees the commit.
 func (a *arrivals) percentiles(warm int) (p50, p99, most float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// publishRows drain a backlog: Idem's relay, the loop that people copy, and the broker without a database.
+// publishRows drain a backlog: Idem's relay, the loop of many articles, and the broker without a
+// database.
 func publishRows(n sizes) []row {
 	const many, hot = 10_000, 10
 	of := func(name, about string, aggregates int, fill func(context.Context, *run) error, publish func(context.Context, *run) error) row {
@@ -29,25 +30,44 @@ func publishRows(n sizes) []row {
 		}
 	}
 	rows := []row{
-		of("broker-limit", "the same records by sarama's async producer, no database", many, nil, produceAll),
-		of("skip-locked", "what people copy: FOR UPDATE SKIP LOCKED, produce, mark as sent, in one transaction; 100 rows", many, fillNaive, skipLocked(100)),
+		of(
+			"broker-limit",
+			"the same records by sarama's async producer, no database",
+			many,
+			nil,
+			produceAll,
+		),
+		of(
+			"skip-locked",
+			"what people copy: FOR UPDATE SKIP LOCKED, produce, mark as sent, in one transaction; 100 rows",
+			many,
+			fillNaive,
+			skipLocked(100),
+		),
 		of("relay", "outbox.Relay, its defaults: 100 rows a batch", many, fillOutbox, relay(100)),
 		of("skip-locked-1000", "the same loop, 1,000 rows", many, fillNaive, skipLocked(1000)),
 		of("relay-1000", "outbox.Relay, 1,000 rows a batch", many, fillOutbox, relay(1000)),
 		of("relay-hot", "outbox.Relay, its defaults, 10 aggregates", hot, fillOutbox, relay(100)),
-		of("relay-hot-1000", "outbox.Relay, 1,000 rows a batch, 10 aggregates", hot, fillOutbox, relay(1000)),
+		of(
+			"relay-hot-1000",
+			"outbox.Relay, 1,000 rows a batch, 10 aggregates",
+			hot,
+			fillOutbox,
+			relay(1000),
+		),
 	}
 	for i := range rows {
 		rows[i].core = i < 3
 		if rows[i].aggregates == hot {
-			rows[i].spec.deliveries /= 6 // what is in order takes its time
+			rows[i].spec.deliveries /= 6 // ordered rows take longer
 		}
 	}
 	return rows
 }
 
-// producerConfig is what Idem's own producer has: acks of all replicas, idempotent, partitions as Java's clients choose them. But batches stay
-// below a topic's max.message.bytes, which Idem's finds out.
+// producerConfig returns the configuration of Idem's own producer: acks of all replicas,
+// idempotent, partitions as Java's clients choose them. Batches stay below the topic's
+// max.message.bytes, which Idem's producer reads from the broker.
 func producerConfig() (*sarama.Config, error) {
 	cfg, err := consumer.DefaultSaramaConfig(consumer.Config{Group: "bench"})
 	if err == nil {
@@ -56,7 +76,7 @@ func producerConfig() (*sarama.Config, error) {
 	return cfg, err
 }
 
-// produceAll gives sarama all records as fast as it takes them.
+// produceAll hands all records to sarama as fast as possible.
 func produceAll(ctx context.Context, x *run) error {
 	cfg, err := producerConfig()
 	if err != nil {
@@ -64,7 +84,13 @@ func produceAll(ctx context.Context, x *run) error {
 	}
 	messages := make([]*sarama.ProducerMessage, x.topic.unique)
 	for seq := range messages {
-		messages[seq] = naiveMessage(x.topic.name, x.row.aggregateOf(seq), emitted, fmt.Sprintf("%08x-0000-7000-8000-%012x", seq, seq), payloadOf(seq))
+		messages[seq] = naiveMessage(
+			x.topic.name,
+			x.row.aggregateOf(seq),
+			emitted,
+			fmt.Sprintf("%08x-0000-7000-8000-%012x", seq, seq),
+			payloadOf(seq),
+		)
 	}
 	producer, err := sarama.NewAsyncProducer(x.brokers, cfg)
 	if err != nil {
@@ -90,7 +116,7 @@ func produceAll(ctx context.Context, x *run) error {
 		case <-ctx.Done():
 		}
 	}
-	producer.AsyncClose() // it sends what it has
+	producer.AsyncClose() // sends the buffered records
 	acks.Wait()
 	return failed.get()
 }
@@ -106,7 +132,8 @@ func naiveMessage(topic, key, typ, id string, payload []byte) *sarama.ProducerMe
 	}
 }
 
-// skipLocked is one relay as it stands in many articles: it holds a transaction, and the locks of its rows, while it waits for the broker.
+// skipLocked is one relay of many articles. The relay holds a transaction, and the locks of its
+// rows, while it waits for the broker.
 func skipLocked(limit int) func(context.Context, *run) error {
 	return func(ctx context.Context, x *run) error {
 		cfg, err := producerConfig()
@@ -135,7 +162,12 @@ const (
 	naiveUpdate = "UPDATE naive_outbox SET sent = true WHERE id = ANY($1)"
 )
 
-func skipLockedOnce(ctx context.Context, x *run, producer sarama.SyncProducer, limit int) (n int, err error) {
+func skipLockedOnce(
+	ctx context.Context,
+	x *run,
+	producer sarama.SyncProducer,
+	limit int,
+) (n int, err error) {
 	err = pgx.BeginFunc(ctx, x.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, naiveSelect, limit)
 		if err != nil {
@@ -146,12 +178,16 @@ func skipLockedOnce(ctx context.Context, x *run, producer sarama.SyncProducer, l
 		var id int64
 		var topic, aggregate, typ, event string
 		var payload []byte
-		_, err = pgx.ForEachRow(rows, []any{&id, &topic, &aggregate, &typ, &event, &payload}, func() error {
-			ids = append(ids, id)
-			messages = append(messages, naiveMessage(topic, aggregate, typ, event, payload))
-			payload = nil // the message has it
-			return nil
-		})
+		_, err = pgx.ForEachRow(
+			rows,
+			[]any{&id, &topic, &aggregate, &typ, &event, &payload},
+			func() error {
+				ids = append(ids, id)
+				messages = append(messages, naiveMessage(topic, aggregate, typ, event, payload))
+				payload = nil // the message has it
+				return nil
+			},
+		)
 		if n = len(ids); err != nil || n == 0 {
 			return err
 		}
@@ -167,7 +203,11 @@ func skipLockedOnce(ctx context.Context, x *run, producer sarama.SyncProducer, l
 // relay is Idem's. It runs until the run's last event is settled.
 func relay(batch int) func(context.Context, *run) error {
 	return func(ctx context.Context, x *run) error {
-		return x.runRelay(ctx, &timed{Outbox: pgoutbox.New(x.pool), x: x}, outbox.RelayConfig{Batch: batch})
+		return x.runRelay(
+			ctx,
+			&timed{Outbox: pgoutbox.New(x.pool), x: x},
+			outbox.RelayConfig{Batch: batch},
+		)
 	}
 }
 
@@ -178,7 +218,12 @@ func (x *run) runRelay(ctx context.Context, store outbox.Store, cfg outbox.Relay
 		return err
 	}
 	refused := newFirstError()
-	cfg.Store, cfg.Producer, cfg.Logger = store, timedProducer{producer, &x.rounds}, slog.New(slog.NewTextHandler(io.Discard, nil))
+	cfg.Store, cfg.Producer, cfg.Logger = store, timedProducer{
+		producer,
+		&x.rounds,
+	}, slog.New(
+		slog.NewTextHandler(io.Discard, nil),
+	)
 	cfg.Observers = []outbox.Observer{watch{refused}}
 	r, err := outbox.NewRelay(cfg)
 	if err != nil {
@@ -197,7 +242,7 @@ func (x *run) runRelay(ctx context.Context, store outbox.Store, cfg outbox.Relay
 	return errors.Join(err, producer.Close())
 }
 
-// watch fails a run whose relay meets trouble: there is none in a benchmark.
+// watch fails a run with trouble at the relay: a benchmark has none.
 type watch struct{ failed *firstError }
 
 func (w watch) ObserveRound(ctx context.Context, r outbox.Round) {
@@ -211,7 +256,7 @@ func (w watch) ObserveParked(_ context.Context, _ outbox.Row, err error) { w.fai
 // rounds is where a relay's time goes, in nanoseconds: three waits that follow each other.
 type rounds struct{ n, fetch, produce, settle atomic.Int64 }
 
-// timed is the table, with a clock, and tells the meter what is settled.
+// timed is the table with a clock. It reports settled rows to the meter.
 type timed struct {
 	*pgoutbox.Outbox
 	x *run
@@ -228,7 +273,12 @@ func (t *timed) Fetch(ctx context.Context, f outbox.Fetch) ([]outbox.Row, error)
 	return rows, err
 }
 
-func (t *timed) Settle(ctx context.Context, relay string, held []outbox.Lease, s outbox.Settlement) ([]int, error) {
+func (t *timed) Settle(
+	ctx context.Context,
+	relay string,
+	held []outbox.Lease,
+	s outbox.Settlement,
+) ([]int, error) {
 	began := time.Now()
 	lost, err := t.Outbox.Settle(ctx, relay, held, s)
 	t.x.rounds.settle.Add(int64(time.Since(began)))

@@ -12,7 +12,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// Size: does the table of a relay that works for long stay small, and are its transactions short (O-11)?
+// Size: the table of a relay must stay small over a long time, and transactions must be short
+// (O-11).
 
 const (
 	sizeRate    = 2000 // rows a second
@@ -23,14 +24,14 @@ const (
 	longestTx   = time.Second           // wanted: shorter
 )
 
-// sizeSampled is what the table was at one moment.
+// sizeSampled is the size of the table at one moment.
 type sizeSampled struct {
 	at            time.Duration
 	heap, indexes int64 // bytes
 	dead, waiting int64 // rows
 }
 
-// sizeResult is what the table was in all that time.
+// sizeResult is the size of the table over the whole run.
 type sizeResult struct {
 	samples []sizeSampled
 	rows    int
@@ -60,15 +61,22 @@ func (b *bench) size(ctx context.Context, takes time.Duration) (res sizeResult, 
 	running.Go(func() { failed.add(res.watchTransactions(work, x, name)) })
 	running.Go(func() { failed.add(res.watchTable(work, x)) })
 	box, began := pgoutbox.New(x.pool), time.Now()
-	err = paced(work, sizeWriters, res.rows/sizeTx, sizeRate/sizeTx, failed, func(ctx context.Context, part int) error {
-		return pgx.BeginFunc(ctx, x.pool, func(tx pgx.Tx) error {
-			var entries [sizeTx]outbox.Entry
-			for i := range entries {
-				entries[i] = x.entry(part*sizeTx + i)
-			}
-			return box.Add(ctx, tx, entries[:]...)
-		})
-	})
+	err = paced(
+		work,
+		sizeWriters,
+		res.rows/sizeTx,
+		sizeRate/sizeTx,
+		failed,
+		func(ctx context.Context, part int) error {
+			return pgx.BeginFunc(ctx, x.pool, func(tx pgx.Tx) error {
+				var entries [sizeTx]outbox.Entry
+				for i := range entries {
+					entries[i] = x.entry(part*sizeTx + i)
+				}
+				return box.Add(ctx, tx, entries[:]...)
+			})
+		},
+	)
 	res.rate = float64(res.rows) / time.Since(began).Seconds()
 	stop()
 	running.Wait()
@@ -87,7 +95,8 @@ func (r *sizeResult) watchTransactions(ctx context.Context, x *run, name string)
 	return each(ctx, sizeLook, func(time.Duration) error {
 		var seconds float64
 		err := x.pool.QueryRow(ctx, `SELECT coalesce(extract(epoch FROM max(clock_timestamp() - xact_start)), 0)::float8
-			FROM pg_stat_activity WHERE application_name = $1`, name).Scan(&seconds)
+			FROM pg_stat_activity WHERE application_name = $1`, name).
+			Scan(&seconds)
 		r.longest = max(r.longest, time.Duration(seconds*float64(time.Second)))
 		return err
 	})
@@ -97,11 +106,19 @@ func (r *sizeResult) watchTable(ctx context.Context, x *run) error {
 	return each(ctx, sizeSample, func(at time.Duration) error {
 		s := sizeSampled{at: at}
 		err := x.pool.QueryRow(ctx, `SELECT pg_table_size(relid), pg_indexes_size(relid), n_dead_tup, (SELECT count(*) FROM idem_outbox WHERE state = 0)
-			FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'idem_outbox'`, x.schema()).Scan(&s.heap, &s.indexes, &s.dead, &s.waiting)
+			FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'idem_outbox'`, x.schema()).
+			Scan(&s.heap, &s.indexes, &s.dead, &s.waiting)
 		if err != nil {
 			return err
 		}
-		say("  %3.0fs: heap %d kB, indexes %d kB, %d dead rows, %d wait", at.Seconds(), s.heap>>10, s.indexes>>10, s.dead, s.waiting)
+		logf(
+			"  %3.0fs: heap %d kB, indexes %d kB, %d dead rows, %d wait",
+			at.Seconds(),
+			s.heap>>10,
+			s.indexes>>10,
+			s.dead,
+			s.waiting,
+		)
 		r.samples = append(r.samples, s)
 		return nil
 	})

@@ -43,8 +43,17 @@ func TestWhatWasPublishedWronglyIsFound(t *testing.T) {
 		return &kgo.Record{Key: []byte(key), Value: payloadOf(seq)}
 	}
 	read := func(records ...*kgo.Record) (*published, error) {
-		p := &published{seen: make([]bool, 3), last: make(map[string]int), ends: make(map[int32]int64)}
-		part := kgo.FetchTopicPartition{FetchPartition: kgo.FetchPartition{HighWatermark: int64(len(records)), Records: records}}
+		p := &published{
+			seen: make([]bool, 3),
+			last: make(map[string]int),
+			ends: make(map[int32]int64),
+		}
+		part := kgo.FetchTopicPartition{
+			FetchPartition: kgo.FetchPartition{
+				HighWatermark: int64(len(records)),
+				Records:       records,
+			},
+		}
 		err := p.add(part)
 		return p, err
 	}
@@ -74,7 +83,17 @@ func TestPacedKeepsItsRateAndEndsAtAnError(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), 99*time.Millisecond, "not all at once")
 
 	broken := errors.New("broken")
-	require.Error(t, paced(t.Context(), 4, 1_000_000, 1000, failed, func(context.Context, int) error { return broken }))
+	require.Error(
+		t,
+		paced(
+			t.Context(),
+			4,
+			1_000_000,
+			1000,
+			failed,
+			func(context.Context, int) error { return broken },
+		),
+	)
 	require.ErrorIs(t, failed.get(), broken)
 }
 
@@ -93,7 +112,14 @@ func TestDelayIsCountedWithoutTheFirstEvents(t *testing.T) {
 }
 
 func TestPlateauComparesTheHalves(t *testing.T) {
-	r := sizeResult{samples: []sizeSampled{{heap: 1, indexes: 1}, {heap: 5, indexes: 2}, {heap: 3, indexes: 1}, {heap: 4, indexes: 4}}}
+	r := sizeResult{
+		samples: []sizeSampled{
+			{heap: 1, indexes: 1},
+			{heap: 5, indexes: 2},
+			{heap: 3, indexes: 1},
+			{heap: 4, indexes: 4},
+		},
+	}
 	first, second := r.plateau()
 	require.EqualValues(t, 7, first)
 	require.EqualValues(t, 8, second)

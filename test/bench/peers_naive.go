@@ -29,7 +29,10 @@ type saramaGroup struct {
 func (saramaGroup) Setup(sarama.ConsumerGroupSession) error   { return nil }
 func (saramaGroup) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
-func (g saramaGroup) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+func (g saramaGroup) ConsumeClaim(
+	s sarama.ConsumerGroupSession,
+	claim sarama.ConsumerGroupClaim,
+) error {
 	for m := range claim.Messages() {
 		if err := g.handle(s.Context(), m.Value); err != nil {
 			return err
@@ -40,7 +43,11 @@ func (g saramaGroup) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Co
 }
 
 // consumeSarama runs handle on every value of the topic.
-func consumeSarama(ctx context.Context, x *run, handle func(ctx context.Context, value []byte) error) error {
+func consumeSarama(
+	ctx context.Context,
+	x *run,
+	handle func(ctx context.Context, value []byte) error,
+) error {
 	group, err := sarama.NewConsumerGroup(x.brokers, x.group, saramaConfig())
 	if err != nil {
 		return err
@@ -55,13 +62,17 @@ func consumeSarama(ctx context.Context, x *run, handle func(ctx context.Context,
 	defer reading.Wait()
 	defer group.Close()
 	for ctx.Err() == nil {
-		err := group.Consume(ctx, []string{x.topic.name}, saramaGroup{func(ctx context.Context, value []byte) error {
-			err := handle(ctx, value)
-			if ctx.Err() == nil {
-				failed.add(err)
-			}
-			return err
-		}})
+		err := group.Consume(
+			ctx,
+			[]string{x.topic.name},
+			saramaGroup{func(ctx context.Context, value []byte) error {
+				err := handle(ctx, value)
+				if ctx.Err() == nil {
+					failed.add(err)
+				}
+				return err
+			}},
+		)
 		if err = errors.Join(err, failed.get()); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -69,7 +80,7 @@ func consumeSarama(ctx context.Context, x *run, handle func(ctx context.Context,
 	return nil
 }
 
-// bareSarama does nothing with a message but to count it.
+// bareSarama only counts messages.
 func bareSarama(ctx context.Context, x *run) error {
 	return consumeSarama(ctx, x, func(context.Context, []byte) error {
 		x.meter.begin()
@@ -79,12 +90,21 @@ func bareSarama(ctx context.Context, x *run) error {
 }
 
 func naivePostgres(ctx context.Context, x *run) error {
-	return consumeSarama(ctx, x, func(ctx context.Context, value []byte) error { return naiveTx(ctx, x, value) })
+	return consumeSarama(
+		ctx,
+		x,
+		func(ctx context.Context, value []byte) error { return naiveTx(ctx, x, value) },
+	)
 }
 
 func franzNaivePostgres(ctx context.Context, x *run) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(x.brokers...), kgo.ConsumerGroup(x.group), kgo.ConsumeTopics(x.topic.name),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.AutoCommitMarks())
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(x.brokers...),
+		kgo.ConsumerGroup(x.group),
+		kgo.ConsumeTopics(x.topic.name),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.AutoCommitMarks(),
+	)
 	if err != nil {
 		return err
 	}
@@ -115,7 +135,7 @@ func franzNaivePostgres(ctx context.Context, x *run) error {
 	return nil
 }
 
-// naiveTx remembers the event and does what it says in one transaction.
+// naiveTx inserts the event ID and makes the change in one transaction.
 func naiveTx(ctx context.Context, x *run, value []byte) error {
 	x.meter.begin()
 	var p payment
@@ -124,7 +144,11 @@ func naiveTx(ctx context.Context, x *run, value []byte) error {
 	}
 	fresh := false
 	err := pgx.BeginFunc(ctx, x.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, "INSERT INTO naive_events (event_id) VALUES ($1) ON CONFLICT DO NOTHING", p.EventID)
+		tag, err := tx.Exec(
+			ctx,
+			"INSERT INTO naive_events (event_id) VALUES ($1) ON CONFLICT DO NOTHING",
+			p.EventID,
+		)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
@@ -149,7 +173,7 @@ func payShared(ctx context.Context, tx pgx.Tx, p *payment) error {
 
 const naiveTTL = 24 * time.Hour
 
-// naiveRedis asks, takes a lock, does what the event says, and remembers it.
+// naiveRedis reads the ID, takes a lock, makes the change, and stores the ID.
 func naiveRedis(ctx context.Context, x *run) error {
 	return consumeSarama(ctx, x, func(ctx context.Context, value []byte) error {
 		x.meter.begin()

@@ -15,8 +15,9 @@ import (
 	"github.com/idem-go/idem/dedup/pgstore"
 )
 
-// sqlLimit is what Postgres can do: the statements of one batch after the other, on one connection per partition, with
-// the store's own table. No Kafka, no JSON, no copies within a batch, batches as large as they may become.
+// sqlLimit is the limit of Postgres: the statements of one batch after the other, on one connection
+// per partition, with the store's own table. Without Kafka, JSON and copies within a batch, and
+// with the largest batches.
 func sqlLimit(ctx context.Context, x *run) error {
 	batches := x.topic.batches(idem.DefaultMaxBatch)
 	x.meter.begin()
@@ -75,7 +76,8 @@ const sqlInsert = `
 	FROM unnest($4::text[], $5::bigint[]) AS r(id, o)
 	ON CONFLICT DO NOTHING RETURNING event_id`
 
-// sqlBatch takes three round trips: begin and insert, update, commit; the least there can be with a handler in between.
+// sqlBatch takes three round trips, the least with a handler in between: begin and insert, update,
+// commit.
 func sqlBatch(ctx context.Context, x *run, b *sqlEvents) error {
 	conn, err := x.pool.Acquire(ctx)
 	if err != nil {
@@ -118,7 +120,8 @@ func sqlBatch(ctx context.Context, x *run, b *sqlEvents) error {
 	return nil
 }
 
-// storeAlone is the same by Idem's store: what its contract costs over the SQL alone, without Kafka and the engine.
+// storeAlone runs the same batches through Idem's store. The difference to sqlLimit is the cost of
+// the contract, without Kafka and the engine.
 func storeAlone(ctx context.Context, x *run) error {
 	store, batches := pgstore.New(x.pool, x.row.layout...), x.topic.batches(idem.DefaultMaxBatch)
 	x.meter.begin()
@@ -143,18 +146,27 @@ func storeAlone(ctx context.Context, x *run) error {
 func storeBatch(ctx context.Context, x *run, store *pgstore.Store, b *sqlEvents) error {
 	reqs, answers := make([]dedup.Request, len(b.ids)), make([]dedup.Answer, len(b.ids))
 	for i, id := range b.ids {
-		reqs[i] = dedup.Request{Key: dedup.Key{Scope: x.scope, Type: eventType, ID: id}, Retention: 7 * 24 * time.Hour,
-			Origin: dedup.Origin{Topic: x.topic.name, Offset: b.origin[i], Time: time.Now()}}
-	}
-	return store.ClaimTx(ctx, time.Minute, reqs, answers, func(tx pgx.Tx) ([]dedup.Completion, error) {
-		var orders []int64
-		for i := range reqs {
-			if answers[i].Verdict == dedup.Fresh {
-				orders = append(orders, b.byID[b.ids[i]].OrderID)
-				x.meter.effect(b.byID[b.ids[i]].Seq)
-			}
+		reqs[i] = dedup.Request{
+			Key:       dedup.Key{Scope: x.scope, Type: eventType, ID: id},
+			Retention: 7 * 24 * time.Hour,
+			Origin:    dedup.Origin{Topic: x.topic.name, Offset: b.origin[i], Time: time.Now()},
 		}
-		_, err := tx.Exec(ctx, payOrders, orders)
-		return nil, err
-	})
+	}
+	return store.ClaimTx(
+		ctx,
+		time.Minute,
+		reqs,
+		answers,
+		func(tx pgx.Tx) ([]dedup.Completion, error) {
+			var orders []int64
+			for i := range reqs {
+				if answers[i].Verdict == dedup.Fresh {
+					orders = append(orders, b.byID[b.ids[i]].OrderID)
+					x.meter.effect(b.byID[b.ids[i]].Seq)
+				}
+			}
+			_, err := tx.Exec(ctx, payOrders, orders)
+			return nil, err
+		},
+	)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 )
 
-// watermillDedup is Watermill's router with its Deduplicator: a map in the process, nothing durable.
+// watermillDedup is Watermill's router with its Deduplicator, a map in the process, which is not
+// durable.
 func watermillDedup(ctx context.Context, x *run) error {
 	subscriber, err := kafka.NewSubscriber(kafka.SubscriberConfig{
 		Brokers: x.brokers, ConsumerGroup: x.group, Unmarshaler: kafka.DefaultMarshaler{}, OverwriteSaramaConfig: saramaConfig(),
@@ -19,7 +20,10 @@ func watermillDedup(ctx context.Context, x *run) error {
 	if err != nil {
 		return err
 	}
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 10 * time.Second}, watermill.NopLogger{})
+	router, err := message.NewRouter(
+		message.RouterConfig{CloseTimeout: 10 * time.Second},
+		watermill.NopLogger{},
+	)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// report writes what was measured: a list for programs, and a table for people.
+// report writes the measurements: a list for programs, and a table for people.
 type report struct {
 	bench   *bench
 	machine machine
@@ -24,7 +24,7 @@ type entry struct {
 	Median float64            `json:"median"`
 	Min    float64            `json:"min"`
 	Max    float64            `json:"max"`
-	Ratios map[string]float64 `json:"ratios"` // to other rows, or to what would be ideal
+	Ratios map[string]float64 `json:"ratios"` // to other rows, or to the ideal rate
 	Allocs float64            `json:"allocs_per_delivery"`
 	Bytes  float64            `json:"bytes_per_delivery"`
 	Client float64            `json:"client_cpu_us_per_delivery"`
@@ -57,7 +57,14 @@ func (r *report) entries() []entry {
 			return v
 		}
 		rates := of(func(s sample) float64 { return s.rate })
-		e := entry{Name: row.name, Unit: row.unit, about: row.about, Median: median(rates), Min: slices.Min(rates), Max: slices.Max(rates)}
+		e := entry{
+			Name:   row.name,
+			Unit:   row.unit,
+			about:  row.about,
+			Median: median(rates),
+			Min:    slices.Min(rates),
+			Max:    slices.Max(rates),
+		}
 		e.Allocs = median(of(func(s sample) float64 { return s.allocs }))
 		e.Bytes = median(of(func(s sample) float64 { return s.bytes }))
 		e.Client = median(of(func(s sample) float64 { return float64(s.client) / 1000 }))
@@ -70,7 +77,7 @@ func (r *report) entries() []entry {
 	return list
 }
 
-// ratios of a row: the wanted ones, and those to what people write by hand.
+// ratios returns the wanted ratios of a row, and those to common code written by hand.
 func (r *report) ratios(of row) map[string]float64 {
 	ratios := make(map[string]float64)
 	for _, base := range of.bases() {
@@ -117,10 +124,31 @@ func (r *report) write() error {
 func (r *report) markdown(list []entry) string {
 	var b strings.Builder
 	m, s := r.machine, r.bench.sizes
-	fmt.Fprintf(&b, "%s, %d cores, which Kafka %s, Postgres %s, Redis %s and the consumer share; %s.\n", m.cpu, m.cores, m.kafka, m.postgres, m.redis, m.goVersion)
-	fmt.Fprintf(&b, "fsync of 8 kB: %s; smallest Postgres commit: %s (medians of %d).\n", m.fsync, m.commit, syncs)
-	fmt.Fprintf(&b, "Topics of %d to %d deliveries, 20 %% of them copies at a random distance, 6 partitions, JSON of %d bytes. Rounds: %d.\n\n",
-		s.slow, s.bulk, payloadSize(), r.bench.rounds)
+	fmt.Fprintf(
+		&b,
+		"%s, %d cores, which Kafka %s, Postgres %s, Redis %s and the consumer share; %s.\n",
+		m.cpu,
+		m.cores,
+		m.kafka,
+		m.postgres,
+		m.redis,
+		m.goVersion,
+	)
+	fmt.Fprintf(
+		&b,
+		"fsync of 8 kB: %s; smallest Postgres commit: %s (medians of %d).\n",
+		m.fsync,
+		m.commit,
+		syncs,
+	)
+	fmt.Fprintf(
+		&b,
+		"Topics of %d to %d deliveries, 20 %% of them copies at a random distance, 6 partitions, JSON of %d bytes. Rounds: %d.\n\n",
+		s.slow,
+		s.bulk,
+		payloadSize(),
+		r.bench.rounds,
+	)
 	rowsTable(&b, list)
 	r.wantedTable(&b)
 	storeTable(&b, list)
@@ -128,9 +156,22 @@ func (r *report) markdown(list []entry) string {
 	delayTable(&b, r.delays)
 	sizeTable(&b, r.size)
 	if l := r.latency; l != nil {
-		fmt.Fprintf(&b, "\n| latency at %d events/s, ms from production to commit | median | p99 |\n|---|---:|---:|\n", latencyRate)
-		fmt.Fprintf(&b, "| by hand, one transaction an event | %.2f | %.2f |\n| OnTx | %.2f | %.2f |\n| added (wanted: < %.1f) | %.2f | %.2f |\n",
-			l.Naive50, l.Naive99, l.Idem50, l.Idem99, addedLatency, l.Idem50-l.Naive50, l.Idem99-l.Naive99)
+		fmt.Fprintf(
+			&b,
+			"\n| latency at %d events/s, ms from production to commit | median | p99 |\n|---|---:|---:|\n",
+			latencyRate,
+		)
+		fmt.Fprintf(
+			&b,
+			"| by hand, one transaction an event | %.2f | %.2f |\n| OnTx | %.2f | %.2f |\n| added (wanted: < %.1f) | %.2f | %.2f |\n",
+			l.Naive50,
+			l.Naive99,
+			l.Idem50,
+			l.Idem99,
+			addedLatency,
+			l.Idem50-l.Naive50,
+			l.Idem99-l.Naive99,
+		)
 	}
 	return b.String()
 }
@@ -139,13 +180,30 @@ func rowsTable(b *strings.Builder, list []entry) {
 	if len(list) == 0 {
 		return
 	}
-	b.WriteString("| row | what | median | unit | min - max | ratios | CPU us / delivery: client | Postgres | allocations / delivery | bytes / delivery |\n|---|---|---:|---|---|---|---:|---:|---:|---:|\n")
+	b.WriteString(
+		"| row | what | median | unit | min - max | ratios | CPU us / delivery: client | Postgres | allocations / delivery | bytes / delivery |\n|---|---|---:|---|---|---|---:|---:|---:|---:|\n",
+	)
 	for _, e := range list {
 		if e.Calls > 0 {
 			e.about += fmt.Sprintf(" (%.0f events a call)", e.Calls)
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s - %s | %s | %.1f | %.1f | %.1f | %.0f |\n", e.Name, e.about, thousands(e.Median), e.Unit,
-			thousands(e.Min), thousands(e.Max), ratioText(e.Ratios), e.Client, e.Server, e.Allocs, e.Bytes)
+		fmt.Fprintf(
+			b,
+			"| %s | %s | %s | %s | %s - %s | %s | %.1f | %.1f | %.1f | %.0f |\n",
+			e.Name,
+			e.about,
+			thousands(e.Median),
+			e.Unit,
+			thousands(
+				e.Min,
+			),
+			thousands(e.Max),
+			ratioText(e.Ratios),
+			e.Client,
+			e.Server,
+			e.Allocs,
+			e.Bytes,
+		)
 	}
 }
 
@@ -157,7 +215,9 @@ func (r *report) wantedTable(b *strings.Builder) {
 			continue
 		}
 		if first {
-			b.WriteString("\n| wanted | against | at least | measured | |\n|---|---|---:|---:|---|\n")
+			b.WriteString(
+				"\n| wanted | against | at least | measured | |\n|---|---|---:|---:|---|\n",
+			)
 			first = false
 		}
 		verdict := "yes"
@@ -175,7 +235,9 @@ func storeTable(b *strings.Builder, list []entry) {
 			continue
 		}
 		if first {
-			b.WriteString("\n| store | bytes per remembered event | of them indexes |\n|---|---:|---:|\n")
+			b.WriteString(
+				"\n| store | bytes per remembered event | of them indexes |\n|---|---:|---:|\n",
+			)
 			first = false
 		}
 		fmt.Fprintf(b, "| %s | %.0f | %.0f |\n", e.Name, e.last.store, e.last.indexes)

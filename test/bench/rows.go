@@ -13,21 +13,21 @@ import (
 type row struct {
 	name  string
 	about string
-	unit  string // what a second is counted in
+	unit  string // of the rate
 	spec  spec
 
 	consume func(ctx context.Context, x *run) error // until ctx ends; an error fails the row
 	check   check
-	after   string // the row whose tables it starts with; default: empty ones
-	again   bool   // what is waited for is every delivery, instead of every event
+	after   string // start with the tables of this row; default: empty tables
+	again   bool   // wait for every delivery, instead of every event
 
-	empty      bool                                    // the topic is: the row publishes, or needs none
+	empty      bool                                    // empty topic: the row publishes, or needs no records
 	aggregates int                                     // of the events that are added to an outbox
 	backlog    func(ctx context.Context, x *run) error // writes those that wait in it before the run
 
-	pay    func(ctx context.Context, tx pgx.Tx, p *payment) error // what a transactional handler does
+	pay    func(ctx context.Context, tx pgx.Tx, p *payment) error // work of a transactional handler
 	lanes  int                                                    // Idem's; 0: the default
-	takes  time.Duration                                          // what a handler takes; 0: nothing
+	takes  time.Duration                                          // time of a handler; 0: no time
 	fill   int                                                    // rows in the store before the run
 	layout []pgstore.Option                                       // of Idem's store in Postgres
 	core   bool                                                   // in bench-quick
@@ -37,20 +37,39 @@ type row struct {
 type check uint8
 
 const (
-	inProcess check = iota // by what the handler counted
+	inProcess check = iota // by the count of the handler
 	inOrders               // by the orders that were paid
 	inAccounts
 	inOutbox // by the orders, and the events that wait to be published
-	inTopic  // by what was published to a topic that was empty
+	inTopic  // by the records in a topic that was empty
 	nothing  // there are no effects
 )
 
-// sizes are how many deliveries the topics have. A row takes the one that keeps it busy for a few seconds.
+// sizes has the numbers of deliveries of the topics. A row takes a topic that lasts for a few
+// seconds.
 type sizes struct{ bulk, fast, medium, slow, sleepy, latency, outbox, writes int }
 
 var (
-	fullSizes  = sizes{bulk: 720_000, fast: 240_000, medium: 80_000, slow: 24_000, sleepy: 18_000, latency: 1000, outbox: 60_000, writes: 12_000}
-	quickSizes = sizes{bulk: 480_000, fast: 120_000, medium: 40_000, slow: 12_000, sleepy: 9_000, latency: 300, outbox: 20_000, writes: 6000}
+	fullSizes = sizes{
+		bulk:    720_000,
+		fast:    240_000,
+		medium:  80_000,
+		slow:    24_000,
+		sleepy:  18_000,
+		latency: 1000,
+		outbox:  60_000,
+		writes:  12_000,
+	}
+	quickSizes = sizes{
+		bulk:    480_000,
+		fast:    120_000,
+		medium:  40_000,
+		slow:    12_000,
+		sleepy:  9_000,
+		latency: 300,
+		outbox:  20_000,
+		writes:  6000,
+	}
 )
 
 const (
@@ -63,20 +82,118 @@ const (
 func allRows(n sizes) []row {
 	of := func(deliveries int) spec { return spec{deliveries: deliveries, partitions: 6, seed: 1} }
 	rows := []row{
-		{name: "sarama-bare", about: "sarama, the handler does nothing, no dedup", spec: of(n.bulk), consume: bareSarama, check: nothing, again: true, core: true},
-		{name: "naive-postgres", about: "one transaction an event, sarama", spec: of(n.slow), consume: naivePostgres, check: inOrders, pay: payOwn, core: true},
-		{name: "franz-naive-postgres", about: "one transaction an event, franz-go", spec: of(n.slow), consume: franzNaivePostgres, check: inOrders, pay: payOwn},
-		{name: "idem-ontx", about: "OnTx, a statement an event", spec: of(n.medium), consume: idemOnTx, check: inOrders, pay: payOwn, core: true},
-		{name: "sql-limit", about: "the SQL of full batches alone, no Kafka", spec: of(n.fast), consume: sqlLimit, check: inOrders, core: true},
-		{name: "pgstore-alone", about: "the same by ClaimTx of pgstore, no Kafka, no engine", spec: of(n.fast), consume: storeAlone, check: inOrders},
-		{name: "idem-onbatchtx", about: "OnBatchTx, one UPDATE ... = ANY a batch", spec: of(n.fast), consume: idemOnBatchTx, check: inOrders, core: true},
-		{name: "idem-duplicates", about: "the same topic again, the store full", unit: deliveries, spec: of(n.fast), consume: idemDuplicates, check: inOrders, after: "idem-onbatchtx", again: true, core: true},
-		{name: "idem-onbatchtx-otel", about: "the same with all metrics and spans, encoded", spec: of(n.fast), consume: idemOnBatchTxOtel, check: inOrders, core: true},
-		{name: "watermill-dedup", about: "Watermill, Deduplicator in a map, nothing durable", spec: of(n.fast), consume: watermillDedup},
-		{name: "naive-redis", about: "GET, SETNX, SET an event, sarama", spec: of(n.medium), consume: naiveRedis, core: true},
-		{name: "idem-redis-on", about: "On, Redis, 16 lanes", spec: of(n.fast), consume: idemOnRedis, lanes: 16, core: true},
-		{name: "idem-redis-onbatch", about: "OnBatch, Redis", spec: of(n.bulk), consume: idemOnBatchRedis, core: true},
-		{name: "idem-postgres-on", about: "On, Postgres, 16 lanes", spec: of(n.slow), consume: idemOnPostgres, lanes: 16},
+		{
+			name:    "sarama-bare",
+			about:   "sarama, the handler does nothing, no dedup",
+			spec:    of(n.bulk),
+			consume: bareSarama,
+			check:   nothing,
+			again:   true,
+			core:    true,
+		},
+		{
+			name:    "naive-postgres",
+			about:   "one transaction an event, sarama",
+			spec:    of(n.slow),
+			consume: naivePostgres,
+			check:   inOrders,
+			pay:     payOwn,
+			core:    true,
+		},
+		{
+			name:    "franz-naive-postgres",
+			about:   "one transaction an event, franz-go",
+			spec:    of(n.slow),
+			consume: franzNaivePostgres,
+			check:   inOrders,
+			pay:     payOwn,
+		},
+		{
+			name:    "idem-ontx",
+			about:   "OnTx, a statement an event",
+			spec:    of(n.medium),
+			consume: idemOnTx,
+			check:   inOrders,
+			pay:     payOwn,
+			core:    true,
+		},
+		{
+			name:    "sql-limit",
+			about:   "the SQL of full batches alone, no Kafka",
+			spec:    of(n.fast),
+			consume: sqlLimit,
+			check:   inOrders,
+			core:    true,
+		},
+		{
+			name:    "pgstore-alone",
+			about:   "the same by ClaimTx of pgstore, no Kafka, no engine",
+			spec:    of(n.fast),
+			consume: storeAlone,
+			check:   inOrders,
+		},
+		{
+			name:    "idem-onbatchtx",
+			about:   "OnBatchTx, one UPDATE ... = ANY a batch",
+			spec:    of(n.fast),
+			consume: idemOnBatchTx,
+			check:   inOrders,
+			core:    true,
+		},
+		{
+			name:    "idem-duplicates",
+			about:   "the same topic again, the store full",
+			unit:    deliveries,
+			spec:    of(n.fast),
+			consume: idemDuplicates,
+			check:   inOrders,
+			after:   "idem-onbatchtx",
+			again:   true,
+			core:    true,
+		},
+		{
+			name:    "idem-onbatchtx-otel",
+			about:   "the same with all metrics and spans, encoded",
+			spec:    of(n.fast),
+			consume: idemOnBatchTxOtel,
+			check:   inOrders,
+			core:    true,
+		},
+		{
+			name:    "watermill-dedup",
+			about:   "Watermill, Deduplicator in a map, nothing durable",
+			spec:    of(n.fast),
+			consume: watermillDedup,
+		},
+		{
+			name:    "naive-redis",
+			about:   "GET, SETNX, SET an event, sarama",
+			spec:    of(n.medium),
+			consume: naiveRedis,
+			core:    true,
+		},
+		{
+			name:    "idem-redis-on",
+			about:   "On, Redis, 16 lanes",
+			spec:    of(n.fast),
+			consume: idemOnRedis,
+			lanes:   16,
+			core:    true,
+		},
+		{
+			name:    "idem-redis-onbatch",
+			about:   "OnBatch, Redis",
+			spec:    of(n.bulk),
+			consume: idemOnBatchRedis,
+			core:    true,
+		},
+		{
+			name:    "idem-postgres-on",
+			about:   "On, Postgres, 16 lanes",
+			spec:    of(n.slow),
+			consume: idemOnPostgres,
+			lanes:   16,
+		},
 	}
 	rows = append(rows, sharedRows(n)...)
 	rows = append(rows, slowRows(n)...)
@@ -95,8 +212,23 @@ func allRows(n sizes) []row {
 func sharedRows(n sizes) []row {
 	s := spec{deliveries: n.slow, partitions: 12, seed: 2}
 	return []row{
-		{name: "naive-postgres-shared", about: "one transaction an event on 1,000 accounts, 12 partitions", spec: s, consume: naivePostgres, check: inAccounts, pay: payShared},
-		{name: "idem-ontx-shared", about: "OnTx on 1,000 accounts, 12 partitions, one lane each", spec: s, consume: idemOnTx, check: inAccounts, pay: payShared, lanes: 1},
+		{
+			name:    "naive-postgres-shared",
+			about:   "one transaction an event on 1,000 accounts, 12 partitions",
+			spec:    s,
+			consume: naivePostgres,
+			check:   inAccounts,
+			pay:     payShared,
+		},
+		{
+			name:    "idem-ontx-shared",
+			about:   "OnTx on 1,000 accounts, 12 partitions, one lane each",
+			spec:    s,
+			consume: idemOnTx,
+			check:   inAccounts,
+			pay:     payShared,
+			lanes:   1,
+		},
 	}
 }
 
@@ -108,12 +240,26 @@ func slowRows(n sizes) []row {
 	one := s
 	one.deliveries = n.sleepy / 16
 	return []row{
-		{name: "slow-one", about: "a handler of 20 ms, one lane a partition", spec: one, consume: idemOnRedis, takes: slowHandler, lanes: 1},
-		{name: "slow-lanes", about: "a handler of 20 ms, 16 lanes a partition", spec: s, consume: idemOnRedis, takes: slowHandler, lanes: 16},
+		{
+			name:    "slow-one",
+			about:   "a handler of 20 ms, one lane a partition",
+			spec:    one,
+			consume: idemOnRedis,
+			takes:   slowHandler,
+			lanes:   1,
+		},
+		{
+			name:    "slow-lanes",
+			about:   "a handler of 20 ms, 16 lanes a partition",
+			spec:    s,
+			consume: idemOnRedis,
+			takes:   slowHandler,
+			lanes:   16,
+		},
 	}
 }
 
-// storeRows run OnBatchTx on a store that remembers much already, with IDs that are ordered by time and random ones.
+// storeRows run OnBatchTx on a store with many events, with time-ordered and random IDs.
 func storeRows(n sizes, large bool) []row {
 	fills := []struct {
 		rows int

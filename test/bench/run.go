@@ -17,14 +17,14 @@ type run struct {
 	row   *row
 	topic *topic
 	group string // a new one each time
-	scope string // who remembers
+	scope string // of the events
 	meter *meter
 
 	server time.Duration // CPU time of Postgres at the end
 	rounds rounds        // of a relay
 }
 
-// sample is what one run has shown.
+// sample has the measurements of one run.
 type sample struct {
 	rate    float64 // a second, in the row's unit
 	all     float64 // deliveries a second
@@ -37,7 +37,7 @@ type sample struct {
 	store   float64       // bytes per remembered event, in Postgres, with indexes
 	indexes float64       // of them
 
-	rounds                 int // of a relay, and what they waited for
+	rounds                 int // of a relay, and their waits
 	fetch, produce, settle time.Duration
 }
 
@@ -45,10 +45,10 @@ type sample struct {
 const (
 	runTimeout      = 3 * time.Minute
 	quickRunTimeout = 40 * time.Second
-	commitWait      = 10 * time.Second // for what was handled to be committed
+	commitWait      = 10 * time.Second // for the commit of handled events
 )
 
-// measure runs a row once and verifies what it has done.
+// measure runs a row once and verifies the effects.
 func (b *bench) measure(ctx context.Context, r *row) (s sample, err error) {
 	limit := runTimeout
 	if b.quick {
@@ -99,7 +99,7 @@ func (b *bench) measure(ctx context.Context, r *row) (s sample, err error) {
 	return s, err
 }
 
-// topic is what the row consumes, or where it publishes.
+// topic returns the topic that the row consumes or publishes to.
 func (b *bench) topic(ctx context.Context, r *row) (*topic, error) {
 	if r.empty {
 		return b.lab.emptyTopic(r.spec)
@@ -154,15 +154,24 @@ func (x *run) do(ctx context.Context) error {
 		}
 	case <-ctx.Done():
 		stop()
-		return errors.Join(fmt.Errorf("%d of what was waited for did not come (%w)", x.meter.left.Load(), ctx.Err()), <-ended)
+		return errors.Join(
+			fmt.Errorf(
+				"%d of what was waited for did not come (%w)",
+				x.meter.left.Load(),
+				ctx.Err(),
+			),
+			<-ended,
+		)
 	}
 	err := x.settle(ctx)
-	x.server = x.serverCPU(ctx) // before a session is closed in the middle of a statement, and its time forgotten
+	x.server = x.serverCPU(
+		ctx,
+	) // before a session is closed in the middle of a statement, and its time forgotten
 	stop()
 	return errors.Join(err, <-ended)
 }
 
-// settle waits for the last commit: a handler knows that it ran, but not whether that was committed.
+// settle waits for the last commit. A handler sees that it ran, but not the commit.
 func (x *run) settle(ctx context.Context) error {
 	switch x.row.check {
 	case nothing, inProcess, inTopic:
@@ -182,7 +191,11 @@ func (x *run) settle(ctx context.Context) error {
 			return nil
 		}
 		if now.Sub(began) > commitWait {
-			return fmt.Errorf("WRONG: all %d events were handled, %d effects are committed", x.topic.unique, n)
+			return fmt.Errorf(
+				"WRONG: all %d events were handled, %d effects are committed",
+				x.topic.unique,
+				n,
+			)
 		}
 	}
 }
@@ -218,7 +231,12 @@ func (x *run) verify(ctx context.Context) error {
 func (x *run) verifyOrders(ctx context.Context) error {
 	once, more, err := x.paid(ctx)
 	if err == nil && (more > 0 || once != x.topic.unique) {
-		err = fmt.Errorf("WRONG: %d events, %d orders paid once, %d more than once", x.topic.unique, once, more)
+		err = fmt.Errorf(
+			"WRONG: %d events, %d orders paid once, %d more than once",
+			x.topic.unique,
+			once,
+			more,
+		)
 	}
 	return err
 }
@@ -235,7 +253,13 @@ func (x *run) verifyAccounts(ctx context.Context) error {
 	}
 	n, sum, err := x.booked(ctx)
 	if err == nil && (int(n) != x.topic.unique || sum != want) {
-		err = fmt.Errorf("WRONG: %d events of %d in all, %d payments of %d booked", x.topic.unique, want, n, sum)
+		err = fmt.Errorf(
+			"WRONG: %d events of %d in all, %d payments of %d booked",
+			x.topic.unique,
+			want,
+			n,
+			sum,
+		)
 	}
 	return err
 }
@@ -252,7 +276,11 @@ func (x *run) sample(ctx context.Context) (s sample, err error) {
 	s.allocs = float64(m.after.Mallocs-m.before.Mallocs) / each
 	s.bytes = float64(m.after.TotalAlloc-m.before.TotalAlloc) / each
 	s.rounds, s.fetch = int(x.rounds.n.Load()), time.Duration(x.rounds.fetch.Load())
-	s.produce, s.settle = time.Duration(x.rounds.produce.Load()), time.Duration(x.rounds.settle.Load())
+	s.produce, s.settle = time.Duration(
+		x.rounds.produce.Load(),
+	), time.Duration(
+		x.rounds.settle.Load(),
+	)
 	if calls := m.calls.Load(); calls > 0 {
 		s.perCall = float64(x.topic.unique) / float64(calls)
 	}

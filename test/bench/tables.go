@@ -17,7 +17,7 @@ const (
 		placing lpad(to_hex((1735689600000 + n) % 65536), 4, '0') || '-7' from 10 for 6)`
 )
 
-// fill makes the store remember what the row wants.
+// fill puts the wanted number of events into the store.
 func (l *lab) fill(ctx context.Context, x *run) error {
 	if x.row.fill == 0 {
 		return nil
@@ -33,11 +33,12 @@ func (l *lab) fill(ctx context.Context, x *run) error {
 	return err
 }
 
-// storeSize is what Postgres keeps per event.
+// storeSize returns the bytes that Postgres keeps per event.
 func (x *run) storeSize(ctx context.Context, events int) (total, indexes float64, err error) {
 	var rows, all, index int64
 	err = x.pool.QueryRow(ctx, `SELECT count(*), pg_total_relation_size('processed_events'), pg_indexes_size('processed_events')
-		FROM processed_events`).Scan(&rows, &all, &index)
+		FROM processed_events`).
+		Scan(&rows, &all, &index)
 	if err == nil && int(rows) != events {
 		err = fmt.Errorf("WRONG: the store has %d rows for %d events", rows, events)
 	}

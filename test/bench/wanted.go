@@ -2,7 +2,8 @@ package main
 
 import "fmt"
 
-// wanted are the ratios that Idem is to keep, whatever the machine: rate of row over rate of base, in one run.
+// wanted are the ratios that Idem must keep on every machine: the rate of row over the rate of
+// base, in one run.
 var wanted = []ratio{
 	{row: "idem-onbatchtx", base: "sql-limit", least: 0.85, floor: 0.3},
 	{row: "idem-onbatchtx", base: "watermill-dedup", least: 2, floor: 0.5},
@@ -26,17 +27,18 @@ const addedLatency = 1.0
 // tolerance is how much of a ratio is enough on a machine that does other things too.
 const tolerance = 2.0 / 3
 
-// ratio is a wanted ratio, to the rate of another row or to what would be ideal.
+// ratio is a wanted ratio, to the rate of another row or to the ideal rate.
 type ratio struct {
 	row, base string
 	least     float64
-	// floor is below what a run fails; zero: the wanted one with the tolerance. It is set where consumer, broker and servers share
-	// two cores and the wanted ratio is out of reach: docs/benchmarks.md says what limits it.
+	// A run fails below floor. Zero: the wanted ratio with the tolerance. A floor is set where
+	// consumer, broker and servers share two cores and the wanted ratio is out of reach;
+	// docs/benchmarks.md has the limits.
 	floor float64
 	ideal float64
 }
 
-// enough is what must be reached for a run not to fail.
+// enough returns the ratio below which a run fails.
 func (w ratio) enough() float64 {
 	if w.floor > 0 {
 		return w.floor
@@ -51,8 +53,8 @@ func (w ratio) against() string {
 	return w.base
 }
 
-// ratioOf returns the median over the rounds; ok is false if the rows did not run. It is of deliveries, for rows of
-// one topic the same as of effects.
+// ratioOf returns the median over the rounds. ok is false if the rows did not run. The ratio is one
+// of deliveries; rows of one topic have the same ratio of effects.
 func (r results) ratioOf(row, base string, ideal float64) (v float64, ok bool) {
 	a, b := r[row], r[base]
 	n := len(a)
@@ -70,7 +72,8 @@ func (r results) ratioOf(row, base string, ideal float64) (v float64, ok bool) {
 	return median(each), n > 0
 }
 
-// missed returns the wanted ratios that are not reached, or at least the floors of those that cannot be.
+// missed returns the wanted ratios that are not reached; for those with a floor, the ones below the
+// floor.
 func (r results) missed() (missed []ratio) {
 	for _, w := range wanted {
 		if v, ok := r.ratioOf(w.row, w.base, w.ideal); ok && v < w.enough() {
