@@ -13,9 +13,9 @@ import (
 type Deferred struct {
 	Partition dedup.DeferredPartition
 	Event     dedup.Deferred
-	// Head is the first event of the queue: the event itself, or the one that it waits for.
+	// Head is the first event of the queue: this event, or the event before this one.
 	Head dedup.Deferred
-	// Behind is how many wait in the queue beside it, -1 if that is not known.
+	// Behind is the number of other events in the queue, -1 if that is not known.
 	Behind int
 
 	deferrer dedup.Deferrer

@@ -57,7 +57,7 @@ func (e *Event) Next(r dedup.Record) string {
 	}
 }
 
-// Next describes when the event runs, or which action it needs.
+// Next describes when the event runs, or the needed action.
 func (p *Deferred) Next() string {
 	switch {
 	case p.Head.Blocked && p.IsHead():

@@ -58,11 +58,11 @@ type DeferredView struct {
 	HeadID    string `json:"head_id"`
 	Blocked   bool   `json:"blocked"`
 	Wait      string `json:"wait,omitempty"`
-	Others    int    `json:"others"` // in the queue beside it; -1: not known
+	Others    int    `json:"others"` // other events in the queue; -1: not known
 }
 
-// Views returns the records of the event. For an event without a record it returns one view of its
-// deferral.
+// Views returns the records of the event. For an event without a record, the result is one view of
+// the deferral.
 func (e *Event) Views() []View {
 	if len(e.Records) == 0 && e.Deferred != nil {
 		return []View{

@@ -1,7 +1,7 @@
 // Package safetext turns errors into texts for logs, dead letters and stores. The texts quote no
 // data (G-04).
 //
-// Text that the program wrote itself stays, since an operator needs it. Texts of drivers, decoders
+// Text that the program wrote itself stays, for the operator. Texts of drivers, decoders
 // and servers are replaced by their kind, because they quote input: a column of a customer's row,
 // or the password of a database. An error is recognised by its type and methods, anywhere in a
 // chain. A second pass over the text finds the most common of these errors after a program has
@@ -51,7 +51,7 @@ func Line(err error) string {
 }
 
 // Strict returns the safe text of the first known error in the tree of err, and otherwise only the
-// type of err. Use it for decoders: their errors consist of data. The result is empty for nil.
+// type of err, for decoders, whose errors consist of data. The result is empty for nil.
 func Strict(err error) string {
 	if err == nil {
 		return ""
@@ -121,7 +121,7 @@ func (w *walk) visit(err error, depth int) *node {
 
 var joinType = reflect.TypeOf(errors.Join(errors.New("")))
 
-// text returns the text of an error: its own words around the texts of its causes.
+// text returns the text of an error: the own words around the texts of the causes.
 func (w *walk) text(n *node) string {
 	switch {
 	case n.known:

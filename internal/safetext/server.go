@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// server handles the errors that servers send. It recognises them by the methods of the client
+// server handles the errors that servers send. They are recognised by the methods of the client
 // libraries' types.
 func server(err error) (safe string, swaps []swap, ok bool) {
 	switch e := err.(type) { //nolint:errorlint // the tree is walked by the caller
@@ -26,8 +26,8 @@ func server(err error) (safe string, swaps []swap, ok bool) {
 	return "", nil, false
 }
 
-// sqlText describes a database error by its code, which means the same in every language. It adds
-// the names of schema objects that the message contains.
+// sqlText describes a database error by its code, which means the same in every language. The
+// result has the names of schema objects that the message contains.
 func sqlText(err error, code, message string) string {
 	text := "SQLSTATE " + nameOr(code, "?")
 	if name := conditionOf(code); name != "" {
