@@ -13,7 +13,7 @@ import (
 type Deferred struct {
 	Partition dedup.DeferredPartition
 	Event     dedup.Deferred
-	// Head is the first event of the queue: this event, or the event before this one.
+	// Head is the first event of the queue: this event or an earlier one.
 	Head dedup.Deferred
 	// Behind is the number of other events in the queue, -1 if that is not known.
 	Behind int
