@@ -52,18 +52,19 @@ func pump(
 }
 
 type pumping struct {
-	ctx     context.Context
-	claim   sarama.ConsumerGroupClaim
-	lane    *lane.Partition
-	times   *timeline
-	due     func(*idem.Message) time.Duration // how long a message must wait
-	flow    flow                              // nil if the claim cannot be paused
-	backlog []*idem.Message
+	ctx       context.Context
+	claim     sarama.ConsumerGroupClaim
+	lane      *lane.Partition
+	times     *timeline
+	due       func(*idem.Message) time.Duration // how long a message must wait
+	flow      flow                              // nil if the claim cannot be paused
+	backlog   []*idem.Message
+	converter converter
 }
 
 func (p *pumping) take(m *sarama.ConsumerMessage) *idem.Message {
 	p.times.note(m)
-	return FromSarama(m)
+	return p.converter.message(m)
 }
 
 // push reports false if the assignment has ended.

@@ -70,12 +70,11 @@ func (b *bound) ungrouped() bool {
 func (r *routes) find(m *idemtype.Message) (b *bound, typ string, err error) {
 	found := false
 	for _, g := range r.groups {
-		t, findErr := g.source.Find(m)
+		b, t, findErr := identity.Lookup(&g.source.Extractor, m, g.byType)
 		switch {
+		case b != nil:
+			return b, b.Type, nil
 		case findErr == nil:
-			if b := g.byType[t]; b != nil {
-				return b, t, nil
-			}
 			typ, found = t, true
 		case !errors.Is(findErr, idemtype.ErrNotFound) && mark.Label(findErr) != "": // the handler is not known yet
 			return nil, "", findErr

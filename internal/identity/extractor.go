@@ -14,6 +14,8 @@ import (
 type Extractor struct {
 	// Find returns the identity, or an error as documented at idem.Extractor.
 	Find func(*idemtype.Message) (string, error)
+	// bytes is Find without the copy: the result may be a part of the message. nil for some.
+	bytes finder
 	// Descriptor names the place of the identity. Stores keep it, so the text never changes.
 	Descriptor string
 	Form       Form
@@ -21,6 +23,38 @@ type Extractor struct {
 
 func plainOf(descriptor string, find func(*idemtype.Message) (string, error)) Extractor {
 	return Extractor{Find: find, Descriptor: descriptor}
+}
+
+// finder returns an identity, which may be a part of the message.
+type finder func(*idemtype.Message) ([]byte, error)
+
+// ofBytes returns a plain extractor that copies the result of find.
+func ofBytes(descriptor string, find finder) Extractor {
+	e := plainOf(descriptor, func(m *idemtype.Message) (string, error) {
+		b, err := find(m)
+		return string(b), err
+	})
+	e.bytes = find
+	return e
+}
+
+// Lookup returns the value of the map for the identity of m, without a copy of the identity where
+// possible. The identity is returned if the map lacks it.
+func Lookup[V any](e *Extractor, m *idemtype.Message, in map[string]*V) (v *V, id string, err error) {
+	if e.bytes == nil {
+		if id, err = e.Find(m); err != nil {
+			return nil, "", err
+		}
+		return in[id], id, nil
+	}
+	b, err := e.bytes(m)
+	if err != nil {
+		return nil, "", err
+	}
+	if v = in[string(b)]; v != nil {
+		return v, "", nil
+	}
+	return nil, string(b), nil
 }
 
 // FromFunc returns an extractor that calls find.
@@ -32,15 +66,15 @@ func FromFunc(descriptor string, find func(*idemtype.Message) (string, error)) E
 func FromHeader(name string) Extractor {
 	// Made once, because a look at a missing header must not allocate.
 	missing := fmt.Errorf("header %s %w", name, idemtype.ErrNotFound)
-	return plainOf("header("+strconv.Quote(name)+")", func(m *idemtype.Message) (string, error) {
+	return ofBytes("header("+strconv.Quote(name)+")", func(m *idemtype.Message) ([]byte, error) {
 		v, n := header(m, name)
 		switch {
 		case n == 0 || n == 1 && len(v) == 0:
-			return "", missing
+			return nil, missing
 		case n > 1:
-			return "", fmt.Errorf("%w: header %s appears %d times", idemtype.ErrAmbiguous, name, n)
+			return nil, fmt.Errorf("%w: header %s appears %d times", idemtype.ErrAmbiguous, name, n)
 		}
-		return string(v), nil
+		return v, nil
 	})
 }
 
@@ -80,10 +114,10 @@ func FromValue() Extractor {
 // FromJSON returns an extractor of a field of the value.
 func FromJSON(name string) Extractor {
 	path := strings.Split(name, ".")
-	return plainOf("json("+strconv.Quote(name)+")", func(m *idemtype.Message) (string, error) {
+	return ofBytes("json("+strconv.Quote(name)+")", func(m *idemtype.Message) ([]byte, error) {
 		raw, err := field(m.Value, path)
 		if err != nil {
-			return "", fmt.Errorf("JSON field %s: %w", name, err)
+			return nil, fmt.Errorf("JSON field %s: %w", name, err)
 		}
 		return fieldText(name, raw)
 	})

@@ -268,32 +268,32 @@ func (s *scanner) digits() bool {
 	return s.at > from
 }
 
-// fieldText returns the text of a field that is an identity.
-func fieldText(field string, raw json.RawMessage) (string, error) {
+// fieldText returns the text of a field that is an identity. The text may be a part of raw.
+func fieldText(field string, raw json.RawMessage) ([]byte, error) {
 	switch {
 	case len(raw) == 0 || bytes.Equal(raw, []byte("null")) || bytes.Equal(raw, []byte(`""`)):
-		return "", fmt.Errorf("JSON field %s %w", field, idemtype.ErrNotFound)
+		return nil, fmt.Errorf("JSON field %s %w", field, idemtype.ErrNotFound)
 	case raw[0] == '"':
 		if inner := raw[1 : len(raw)-1]; plain(inner) {
-			return string(inner), nil
+			return inner, nil
 		}
 		var s string
 		if err := json.Unmarshal(raw, &s); err != nil {
-			return "", fmt.Errorf("JSON field %s: %w: %w", field, idemtype.ErrNotFound, err)
+			return nil, fmt.Errorf("JSON field %s: %w: %w", field, idemtype.ErrNotFound, err)
 		}
 		// encoding/json replaces invalid UTF-8 and half surrogates with U+FFFD. Different IDs would
 		// become equal, and events would be skipped as duplicates (P-22).
 		if strings.ContainsRune(s, utf8.RuneError) {
-			return "", fmt.Errorf("%w: JSON field %s is not valid Unicode", idemtype.ErrInvalid, field)
+			return nil, fmt.Errorf("%w: JSON field %s is not valid Unicode", idemtype.ErrInvalid, field)
 		}
-		return s, nil
+		return []byte(s), nil
 	case raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9':
 		if bytes.ContainsAny(raw, ".eE") {
-			return "", fmt.Errorf("%w: JSON field %s is not an integer", idemtype.ErrAmbiguous, field)
+			return nil, fmt.Errorf("%w: JSON field %s is not an integer", idemtype.ErrAmbiguous, field)
 		}
-		return string(raw), nil
+		return raw, nil
 	}
-	return "", fmt.Errorf("JSON field %s %w: it is neither a string nor an integer", field, idemtype.ErrNotFound)
+	return nil, fmt.Errorf("JSON field %s %w: it is neither a string nor an integer", field, idemtype.ErrNotFound)
 }
 
 // plain reports whether a JSON string has ASCII characters only and no escapes.

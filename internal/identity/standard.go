@@ -49,17 +49,19 @@ func LegacyStandardID() Extractor {
 
 // StandardType returns the default extractor of event types.
 func StandardType() Extractor {
-	return plainOf("standard-type/1", standard("ce_type", "event-type", "type",
+	return ofBytes("standard-type/1", standard("ce_type", "event-type", "type",
 		"idem.Type(idem.FromHeader(...)) or another source"))
 }
 
 // cloudEvent returns the ID of an event, and the source of a CloudEvent that has one.
 func cloudEvent(
-	m *idemtype.Message, find func(*idemtype.Message) (string, error),
+	m *idemtype.Message, find finder,
 ) (id, source string, ce bool, err error) {
-	if id, err = find(m); err != nil {
+	found, err := find(m)
+	if err != nil {
 		return "", "", false, err
 	}
+	id = string(found)
 	from, sources := header(m, "ce_source")
 	ceID, ids := header(m, "ce_id")
 	switch {
@@ -82,18 +84,19 @@ func cloudEvent(
 
 // standard returns a function that looks in two headers and a JSON field. Those that are present
 // must be equal.
-func standard(ce, name, fieldName, advice string) func(*idemtype.Message) (string, error) {
+func standard(ce, name, fieldName, advice string) finder {
 	type source struct {
 		name string
-		find func(*idemtype.Message) (string, error)
+		find finder
 	}
 	sources := [...]source{
-		{"header " + ce, FromHeader(ce).Find},
-		{"header " + name, FromHeader(name).Find},
-		{"JSON field " + fieldName, FromJSON(fieldName).Find},
+		{"header " + ce, FromHeader(ce).bytes},
+		{"header " + name, FromHeader(name).bytes},
+		{"JSON field " + fieldName, FromJSON(fieldName).bytes},
 	}
-	return func(m *idemtype.Message) (string, error) {
-		found, where, isJSON := "", "", true
+	return func(m *idemtype.Message) ([]byte, error) {
+		var found []byte
+		where, isJSON := "", true
 		for i := range sources {
 			from := &sources[i]
 			v, err := from.find(m)
@@ -101,19 +104,19 @@ func standard(ce, name, fieldName, advice string) func(*idemtype.Message) (strin
 			case errors.Is(err, idemtype.ErrNotFound):
 				isJSON = isJSON && !errors.Is(err, ErrNotJSON)
 			case err != nil:
-				return "", err
+				return nil, err
 			case where == "":
 				found, where = v, from.name
-			case v != found:
-				return "", fmt.Errorf("%w: %s and %s disagree; choose one with %s",
+			case !bytes.Equal(v, found):
+				return nil, fmt.Errorf("%w: %s and %s disagree; choose one with %s",
 					idemtype.ErrAmbiguous, where, from.name, advice)
 			}
 		}
 		switch {
 		case where == "" && !isJSON:
-			return "", fmt.Errorf("no header %s or %s, JSON field %s %w", ce, name, fieldName, ErrNotJSON)
+			return nil, fmt.Errorf("no header %s or %s, JSON field %s %w", ce, name, fieldName, ErrNotJSON)
 		case where == "":
-			return "", fmt.Errorf("%w: no header %s or %s, no JSON field %s",
+			return nil, fmt.Errorf("%w: no header %s or %s, no JSON field %s",
 				idemtype.ErrNotFound, ce, name, fieldName)
 		}
 		return found, nil
