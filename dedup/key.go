@@ -75,30 +75,29 @@ func (k Key) Compare(o Key) int {
 // in each part '%', ':', '{', '}' and control characters are percent-encoded. So no part can forge
 // the hash tag of a Redis Cluster.
 func (k Key) String() string {
-	var b strings.Builder
-	b.Grow(len(k.Tenant) + len(k.Scope) + len(k.Type) + len(k.ID) + 3)
-	escape(&b, k.Tenant)
-	b.WriteByte(':')
-	escape(&b, k.Scope)
-	b.WriteByte(':')
-	escape(&b, k.Type)
-	b.WriteByte(':')
-	escape(&b, k.ID)
-	return b.String()
+	var usual [128]byte
+	return string(k.Append(usual[:0]))
 }
 
-func escape(b *strings.Builder, s string) {
+// Append appends the text of [Key.String] to b and returns the extended slice.
+func (k Key) Append(b []byte) []byte {
+	b = append(escape(b, k.Tenant), ':')
+	b = append(escape(b, k.Scope), ':')
+	b = append(escape(b, k.Type), ':')
+	return escape(b, k.ID)
+}
+
+func escape(b []byte, s string) []byte {
 	const digits = "0123456789ABCDEF"
 	start := 0
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c == '%', c == ':', c == '{', c == '}', c < 0x20, c == 0x7f:
-			b.WriteString(s[start:i])
-			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+			b = append(append(b, s[start:i]...), '%', digits[c>>4], digits[c&15])
 			start = i + 1
 		}
 	}
-	b.WriteString(s[start:])
+	return append(b, s[start:]...)
 }
 
 // UUID returns a UUID (version 8, RFC 9562) cut from the SHA-256 of k and the given purposes. It
@@ -108,13 +107,12 @@ func escape(b *strings.Builder, s string) {
 func (k Key) UUID(purpose ...string) string {
 	k.Scope = ""
 	h := sha256.New()
-	h.Write([]byte(k.String()))
+	var usual [128]byte
+	b := k.Append(usual[:0])
 	for _, p := range purpose {
-		var b strings.Builder
-		b.WriteByte(':')
-		escape(&b, p)
-		h.Write([]byte(b.String()))
+		b = escape(append(b, ':'), p)
 	}
+	h.Write(b)
 	return uuid8(h.Sum(nil))
 }
 
@@ -136,14 +134,15 @@ func uuid8(sum []byte) string {
 // Join("order", "12345", "charge"). Different parts make different IDs: Join("a:b", "c") and
 // Join("a", "b:c") differ. A single part without special characters stays as it is.
 func Join(parts ...string) string {
-	var b strings.Builder
+	var usual [128]byte
+	b := usual[:0]
 	for i, p := range parts {
 		if i > 0 {
-			b.WriteByte(':')
+			b = append(b, ':')
 		}
-		escape(&b, p)
+		b = escape(b, p)
 	}
-	return b.String()
+	return string(b)
 }
 
 // Hash makes an ID of fixed length out of parts of any length, for events without a short identity.

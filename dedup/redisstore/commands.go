@@ -45,7 +45,7 @@ func (s *Store) newCommands(n int) *commands {
 func (c *commands) add(what kind, k dedup.Key, r *record, ttl int64) {
 	c.text = append(c.text, c.prefix...)
 	start := len(c.text)
-	c.text = append(c.text, k.String()...)
+	c.text = k.Append(c.text)
 	r.check = checkOfText(c.text[start:])
 	c.ends = append(c.ends, len(c.text))
 	c.text = r.appendTo(c.text)

@@ -51,14 +51,15 @@ func (o *outcome) failed() string {
 // the handler decides first, then the cause. Any other error is transient. A nil error is a
 // success, even if the context has ended.
 func classify(cause, err error) outcome {
+	if err == nil {
+		return outcome{meaning: succeeded}
+	}
 	o := outcome{meaning: transient, class: idemtype.ClassFailed, err: err}
 	if after, ok := mark.Find(err, mark.RetryAfter); ok {
 		o.after, o.class = after.After, idemtype.ClassRetryAfter
 	}
 	var p *idemtype.PanicError
 	switch {
-	case err == nil:
-		return outcome{meaning: succeeded}
 	case mark.Has(err, mark.Permanent):
 		o.meaning, o.class = permanent, idemtype.ClassPermanent
 	case mark.Has(err, mark.NotApplied) && mark.Has(err, mark.Unavailable):

@@ -161,12 +161,12 @@ func (s *storeAccess) completeAll(
 		began := time.Now()
 		err := s.complete(context.WithoutCancel(hard), max(abandonAfter, s.lease/2), done)
 		s.called(hard, observe.VerbComplete, len(done), nil, began, err)
-		var gone *dedup.LostError
-		switch {
-		case err == nil:
+		if err == nil {
 			s.up(hard, began)
 			return nil, nil
-		case errors.As(err, &gone):
+		}
+		var gone *dedup.LostError // below the return, because it is an allocation
+		if errors.As(err, &gone) {
 			return gone.Claims, nil
 		}
 		if stop := s.pause(hard, &budget, "complete", try, began, err); stop != nil {
