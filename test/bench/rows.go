@@ -181,6 +181,13 @@ func allRows(n sizes) []row {
 			core:    true,
 		},
 		{
+			name:    "redis-limit",
+			about:   "the commands of full batches alone, plain connections, no Kafka",
+			spec:    of(n.bulk),
+			consume: redisLimit,
+			core:    true,
+		},
+		{
 			name:    "idem-redis-onbatch",
 			about:   "OnBatch, Redis",
 			spec:    of(n.bulk),
