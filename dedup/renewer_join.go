@@ -12,12 +12,26 @@ import (
 // completeBatch is the maximum number of completions in one call of Store.Complete.
 const completeBatch = 256
 
+// A call of Store.Complete that takes longer than slowCall is slow. Then another sender takes the
+// queue, so that a hanging call holds up its own completions only. maxSenders bounds the senders,
+// and so the calls that a store has at once.
+const (
+	slowCall   = 100 * time.Millisecond
+	maxSenders = 4
+)
+
 // joiner collects the completions of concurrent callers. While one call is under way, the next one
 // fills, so the size follows the load. A single caller does not wait.
 type joiner struct {
 	mu      sync.Mutex
 	queue   []*joined // each belongs to a caller that waits, so callers bound it
-	sending bool      // a sender runs; changed under mu only
+	senders int       // that run
+	slow    int       // senders in a slow call
+}
+
+// wanted reports whether the queue needs another sender. mu is held.
+func (j *joiner) wanted() bool {
+	return len(j.queue) > 0 && j.senders == j.slow && j.senders < maxSenders
 }
 
 // joined is the completion of one caller.
@@ -64,8 +78,8 @@ func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
 	return fmt.Errorf("complete %q: outcome unknown: %w", done.Key, ctx.Err())
 }
 
-// enqueue gives j to a sender and starts one if no sender runs. It refuses after Close, which
-// waits for no further sender.
+// enqueue gives j to a sender and starts one if no sender is free to come. It refuses after Close,
+// which waits for no further sender.
 func (k *LeaseRenewer) enqueue(j *joined) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,11 +92,17 @@ func (k *LeaseRenewer) enqueue(j *joined) bool {
 	k.joiner.mu.Lock()
 	defer k.joiner.mu.Unlock()
 	k.joiner.queue = append(k.joiner.queue, j)
-	if !k.joiner.sending {
-		k.joiner.sending = true
-		k.group.Go(k.sendAll) // under mu, before closed: Close waits for it
-	}
+	k.startSender()
 	return true
+}
+
+// startSender starts a sender if the queue needs one. k.mu is held and closed is false, so that
+// Close waits for the sender. joiner.mu is held too.
+func (k *LeaseRenewer) startSender() {
+	if k.joiner.wanted() {
+		k.joiner.senders++
+		k.group.Go(k.sendAll)
+	}
 }
 
 // completeAlone completes without a sender.
@@ -100,7 +120,34 @@ func (k *LeaseRenewer) sendAll() {
 		if batch == nil {
 			return
 		}
-		k.send(batch)
+		k.watched(func() { k.send(batch) })
+	}
+}
+
+// watched makes a call. If the call is slow, another sender takes the queue.
+func (k *LeaseRenewer) watched(call func()) {
+	slow := false // under joiner.mu
+	over := false
+	timer := time.AfterFunc(slowCall, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.joiner.mu.Lock()
+		defer k.joiner.mu.Unlock()
+		if over {
+			return
+		}
+		slow = true
+		k.joiner.slow++
+		if !k.closed { // Close waits for no further sender
+			k.startSender()
+		}
+	})
+	call()
+	timer.Stop()
+	k.joiner.mu.Lock()
+	defer k.joiner.mu.Unlock()
+	if over = true; slow {
+		k.joiner.slow--
 	}
 }
 
@@ -110,7 +157,7 @@ func (j *joiner) next() []*joined {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.queue) == 0 {
-		j.sending = false
+		j.senders--
 		return nil
 	}
 	if len(j.queue) == 1 { // the common case of one caller

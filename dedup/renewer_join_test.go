@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,7 +40,7 @@ func TestLeaseRenewerCompleteHonoursEachContext(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.s.completing(func(ctx context.Context, _ []dedup.Completion) error {
 			select {
-			case <-time.After(time.Second):
+			case <-time.After(80 * time.Millisecond): // no slow call, which gets help
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -62,9 +63,9 @@ func TestLeaseRenewerCompleteHonoursEachContext(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		start("leader", 100*time.Millisecond) // starts the first call, and leaves
-		start("unsent", 200*time.Millisecond) // leaves while it waits for the second
-		start("sent", 1500*time.Millisecond)  // leaves during the second
+		start("leader", 8*time.Millisecond)  // starts the first call, and leaves
+		start("unsent", 16*time.Millisecond) // leaves while it waits for the second
+		start("sent", 120*time.Millisecond)  // leaves during the second
 		start("patient", time.Hour)
 		for _, id := range []string{"leader", "unsent", "sent"} {
 			require.ErrorIs(r, <-errs[id], context.DeadlineExceeded, id)
@@ -122,7 +123,7 @@ func TestLeaseRenewerCompleteSplitsEqualKeys(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var sizes []int
 		r.s.completing(func(_ context.Context, done []dedup.Completion) error {
-			time.Sleep(time.Second)
+			time.Sleep(50 * time.Millisecond)
 			keys := make(map[dedup.Key]bool)
 			for _, d := range done {
 				require.False(r, keys[d.Key], "%q twice in one call", d.Key)
@@ -223,4 +224,56 @@ func TestLeaseRenewerRefusesMistakesAlone(t *testing.T) {
 		require.Zero(r, r.s.completes.Load())
 		require.NoError(r, r.k.Complete(held, completion(c)))
 	})
+}
+
+// A call that hangs holds up its own completions only. The calls at one time are bounded, also if
+// all hang, and the completions behind them wait no longer than the calls.
+func TestLeaseRenewerHangingCallHoldsUpItsOwn(t *testing.T) {
+	for _, hanging := range []int{1, 3, 4} {
+		t.Run(fmt.Sprint(hanging), func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				var calls, at, most atomic.Int64
+				r.s.completing(func(ctx context.Context, _ []dedup.Completion) error {
+					most.Store(max(most.Load(), at.Add(1)))
+					defer at.Add(-1)
+					if calls.Add(1) <= int64(hanging) {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return nil
+				})
+				var wg sync.WaitGroup
+				began := time.Now()
+				complete := func(id string) {
+					c, held, stop := r.claim(id)
+					wg.Go(func() {
+						defer stop()
+						took := time.Now()
+						err := r.k.Complete(held, completion(c))
+						switch {
+						case err != nil:
+							require.ErrorIs(r, err, context.DeadlineExceeded)
+						case hanging < 4:
+							require.LessOrEqual(r, time.Since(took), time.Duration(hanging)*100*time.Millisecond, id)
+						}
+					})
+					synctest.Wait()
+				}
+				for i := range hanging { // each hangs alone
+					complete(fmt.Sprintf("hangs %d", i))
+					time.Sleep(110 * time.Millisecond)
+				}
+				for i := range 50 {
+					complete(fmt.Sprintf("%02d", i))
+					time.Sleep(time.Millisecond)
+				}
+				wg.Wait()
+				require.EqualValues(r, min(hanging+1, 4), most.Load(), "calls at one time")
+				require.Less(r, time.Since(began), 2*lease, "the others wait for the end of a call")
+				for i := range 50 {
+					require.Equal(r, dedup.Done, r.verdict(fmt.Sprintf("%02d", i)))
+				}
+			})
+		})
+	}
 }
