@@ -40,7 +40,9 @@ func ofBytes(descriptor string, find finder) Extractor {
 
 // Lookup returns the value of the map for the identity of m, without a copy of the identity where
 // possible. The identity is returned if the map lacks it.
-func Lookup[V any](e *Extractor, m *idemtype.Message, in map[string]*V) (v *V, id string, err error) {
+func Lookup[V any](
+	e *Extractor, m *idemtype.Message, in map[string]*V,
+) (found *V, id string, err error) {
 	if e.bytes == nil {
 		if id, err = e.Find(m); err != nil {
 			return nil, "", err
@@ -51,7 +53,7 @@ func Lookup[V any](e *Extractor, m *idemtype.Message, in map[string]*V) (v *V, i
 	if err != nil {
 		return nil, "", err
 	}
-	if v = in[string(b)]; v != nil {
+	if v := in[string(b)]; v != nil {
 		return v, "", nil
 	}
 	return nil, string(b), nil
