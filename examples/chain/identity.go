@@ -24,7 +24,7 @@ func (c *chain) orderEvent(p payment) string {
 	return outbox.ID(paid, &outbox.Entry{Topic: c.orders, Key: p.Order, Type: "order.paid"})
 }
 
-// foreign counts the events whose ID does not derive from a payment.
+// foreign counts the events without an ID that derives from a payment.
 func foreign(ids []string, payments []payment, id func(payment) string) (n int) {
 	own := make(map[string]bool, len(payments))
 	for _, p := range payments {

@@ -33,7 +33,7 @@ type found struct {
 	lost, strangers            int
 	paymentRecords, paymentIDs int // in the topic, and the number of different events
 	orderRecords, orderIDs     int
-	foreignIDs                 int // events whose ID does not derive from their cause
+	foreignIDs                 int // events without an ID that derives from their cause
 	waiting, deadLetters       int // rows in both outboxes, records in dead-letter topics
 }
 

@@ -47,15 +47,15 @@ const (
 	SeenOften Verdict = "reopened often"
 	// SeenGroup is a dead letter of another group.
 	SeenGroup Verdict = "other group"
-	// SeenScope is a dead letter whose event has another scope.
+	// SeenScope is a dead letter of an event with another scope.
 	SeenScope Verdict = "other scope"
 	// SeenStray is a dead letter whose record has another topic than the configured source.
 	SeenStray Verdict = "other topic"
 	// SeenForeign is a record that is no dead letter.
 	SeenForeign Verdict = "not a dead letter"
-	// SeenTooLarge is a reopened event whose copy is too large to be published.
+	// SeenTooLarge is a reopened event with a copy that is too large to be published.
 	SeenTooLarge Verdict = "copy too large"
-	// SeenNoTopic is a dead letter whose retry topic does not exist.
+	// SeenNoTopic is a dead letter without an existing retry topic.
 	SeenNoTopic Verdict = "no retry topic"
 	// SeenConflict is an event whose ID was handled with another content.
 	SeenConflict Verdict = "another content"

@@ -91,7 +91,7 @@ func (s *scanner) withoutFields() error {
 	return errNoObject
 }
 
-// sameName compares a name as it is written, with its quotes, to one in plain text.
+// sameName compares a name as written, with quotes, to one in plain text.
 func sameName(quoted []byte, name string) bool {
 	inner := quoted[1 : len(quoted)-1]
 	if string(inner) == name {
@@ -189,7 +189,7 @@ func (s *scanner) list(end byte, depth int, named bool) bool {
 	}
 }
 
-// str moves over a string and returns it with its quotes.
+// str moves over a string and returns the string with quotes.
 func (s *scanner) str() (quoted []byte, ok bool) {
 	from := s.at
 	if !s.is('"') {

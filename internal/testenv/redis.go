@@ -25,7 +25,7 @@ func Redis(t testing.TB) (client *redis.Client, prefix string) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		cleaner := redis.NewClient(opts) // the test may have closed its own
+		cleaner := redis.NewClient(opts) // the test may have closed another client
 		defer cleaner.Close()
 		if err := unlinkAll(ctx, cleaner, prefix); err != nil {
 			t.Errorf("delete the keys of the test: %v", err)

@@ -24,7 +24,7 @@ func RedisCluster(t testing.TB) (client *redis.ClusterClient, prefix string) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		cleaner := redis.NewClusterClient(opts) // the test may have closed its own
+		cleaner := redis.NewClusterClient(opts) // the test may have closed another client
 		defer cleaner.Close()
 		err := cleaner.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 			return unlinkAll(ctx, c, prefix)
