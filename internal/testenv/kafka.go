@@ -41,8 +41,8 @@ func KafkaAdmin(t testing.TB, brokers []string) sarama.ClusterAdmin {
 }
 
 // CreateTopic creates a topic with a new name, and returns the name. settings are optional, such as
-// "cleanup.policy". Cleanup deletes the topic and all topics with names that begin like this one, such
-// as dead-letter topics.
+// "cleanup.policy". Cleanup deletes the topic and all topics with names that begin like this one,
+// such as dead-letter topics.
 func CreateTopic(
 	t testing.TB, brokers []string, partitions int32, settings ...map[string]string,
 ) string {
