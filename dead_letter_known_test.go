@@ -293,10 +293,11 @@ func (c *counted) UnmarshalJSON(b []byte) error {
 }
 
 // Only an event that runs is decoded, once. Shadow mode, handlers that run at most once, and own
-// decoders of transactional handlers decode every delivery.
+// decoders of transactional handlers decode every delivery. A pure decoder is one like the default.
 func TestDecode_OnlyWhatRuns(t *testing.T) {
 	noBatch := func(context.Context, []idem.Event[counted]) error { return nil }
-	own := idem.Decode(func(m *idem.Message, into any) error { return json.Unmarshal(m.Value, into) })
+	decode := func(m *idem.Message, into any) error { return json.Unmarshal(m.Value, into) }
+	own, pure := idem.Decode(decode), idem.PureDecode(decode)
 	for form, c := range map[string]struct {
 		register func(*bench, ...idem.Option)
 		opts     []idem.Option
@@ -312,9 +313,12 @@ func TestDecode_OnlyWhatRuns(t *testing.T) {
 		"OnBatchTx": {register: func(b *bench, o ...idem.Option) {
 			idem.OnBatchTx(b.router, "paid", func(context.Context, *groupTx, []idem.Event[counted]) error { return nil }, append(o, idem.SameKey())...)
 		}},
-		"OnTx, own decoder": {register: onTxCounted, opts: []idem.Option{own}, early: true},
-		"On, at most once":  {register: onCounted, opts: []idem.Option{idem.WhenUncertain(idem.DeadLetterUncertain)}, early: true},
-		"On, shadow mode":   {register: onCounted, shadow: true, early: true},
+		"OnTx, own decoder":    {register: onTxCounted, opts: []idem.Option{own}, early: true},
+		"OnTx, pure decoder":   {register: onTxCounted, opts: []idem.Option{pure}},
+		"OnTx, pure, then own": {register: onTxCounted, opts: []idem.Option{pure, own}, early: true},
+		"OnTx, own, then pure": {register: onTxCounted, opts: []idem.Option{own, pure}},
+		"On, at most once":     {register: onCounted, opts: []idem.Option{idem.WhenUncertain(idem.DeadLetterUncertain)}, early: true},
+		"On, shadow mode":      {register: onCounted, shadow: true, early: true},
 	} {
 		t.Run(form, func(t *testing.T) {
 			inGroupBubble(t, func(t *testing.T, b *bench, _ *groupStore) {
@@ -338,6 +342,16 @@ func TestDecode_OnlyWhatRuns(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A decoder of nil is a mistake of wiring, which names the option.
+func TestDecode_Nil(t *testing.T) {
+	for name, option := range map[string]idem.Option{"Decode": idem.Decode(nil), "PureDecode": idem.PureDecode(nil)} {
+		b := newBench(t)
+		b.on(succeed, option)
+		_, err := idem.NewProcessor(b.router, b.cfg)
+		require.ErrorContains(t, err, ": "+name+" must not be nil")
 	}
 }
 

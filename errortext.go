@@ -29,16 +29,16 @@ func ErrorText(err error) string { return safetext.Cut(safetext.Text(err), 1<<10
 //
 // For errors of encoding/json or of a type's own UnmarshalJSON, the text is limited to parts that
 // are known to quote nothing of the value; otherwise the text is the error's type. The text of an
-// error is kept as it is if the decoder was set with [Decode], or if the error has a mark such as
-// [Unavailable].
+// error is kept as it is if the decoder was set with [Decode] or [PureDecode], or if the error has
+// a mark such as [Unavailable].
 type DecodeError struct {
 	Into string // name of the Go type
 	Err  error  // as the decoder returned it
 
-	own bool // the decoder was set with Decode
+	own bool // the decoder was set with Decode or PureDecode
 }
 
-// Error quotes nothing of the value, unless a decoder that was set with [Decode] does.
+// Error quotes nothing of the value, unless a decoder of the user does ([Decode], [PureDecode]).
 func (e *DecodeError) Error() string {
 	text := safetext.Strict
 	if e.own || ErrorMark(e.Err) != "" {

@@ -149,7 +149,7 @@ func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *engine.H
 	if rt.Name == "" {
 		rt.Name = typ
 	}
-	rt.Decode, rt.OwnDecode = decoder[T](s), s.ownDecode
+	rt.Decode, rt.ImpureDecode = decoder[T](s), s.decodedBy == "Decode"
 	r.table.Handlers = append(r.table.Handlers, rt)
 	return rt
 }
@@ -164,7 +164,7 @@ func callSite() string {
 }
 
 func decoder[T any](s *options) func(*Message) (any, error) {
-	decode, own := s.decode, s.ownDecode
+	decode, own := s.decode, s.decodedBy != ""
 	return func(m *Message) (any, error) {
 		data := new(T)
 		if m.Value != nil {

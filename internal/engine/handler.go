@@ -26,8 +26,8 @@ type Handler struct {
 	Bind   func(dedup.Store) (TxStore, error)
 	Decode func(*idemtype.Message) (payload any, err error)
 	// Decode calls a function of the user, which may ask other services
-	OwnDecode bool
-	Call      Invocation
+	ImpureDecode bool
+	Call         Invocation
 }
 
 // Invocation runs a handler on decoded messages: on one message, unless the handler takes batches.

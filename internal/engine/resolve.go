@@ -90,9 +90,10 @@ func (t *task) read() {
 //
 // Exceptions: shadow mode runs duplicates too. The claim of a handler at most once must directly
 // precede the run. A function of the user may ask other services, for which no transaction should
-// stay open. After a failure of the decoder the event waits without a claim.
+// stay open, unless the user calls the function pure. After a failure of the decoder the event waits
+// without a claim.
 func (t *task) decodesEarly() bool {
-	return t.shadow || t.claimed && t.route.atMostOnce() || !t.claimed && t.route.OwnDecode ||
+	return t.shadow || t.claimed && t.route.atMostOnce() || !t.claimed && t.route.ImpureDecode ||
 		t.rereads > 0 || t.readerDown > 0
 }
 
