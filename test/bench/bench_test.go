@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup/memstore"
 )
 
 func TestCopiesAreAFifthAtRandomDistance(t *testing.T) {
@@ -106,4 +111,49 @@ func TestWantedRowsExist(t *testing.T) {
 		require.True(t, w.base == "" || names[w.base], w.base)
 		require.Equal(t, w.base == "", w.ideal > 0, "%s is against a row or an ideal", w.row)
 	}
+}
+
+// The rows of other decoders get the order and the number that the records have, and are not among
+// the core rows.
+func TestDecoderRows(t *testing.T) {
+	rows := make(map[string]row)
+	for _, r := range allRows(fullSizes) {
+		rows[r.name] = r
+	}
+	for _, name := range []string{"idem-onbatchtx", "idem-redis-onbatch", "idem-redis-on"} {
+		for _, suffix := range []string{"-jsonv2", "-raw"} {
+			r, ok := rows[name+suffix]
+			require.True(t, ok, name+suffix)
+			require.False(t, r.core, r.name)
+			require.Len(t, r.options, 1)
+			require.Equal(t, rows[name].spec, r.spec)
+			list, _ := spec{deliveries: 100, partitions: r.spec.partitions, keys: r.spec.keys, seed: r.spec.seed}.generate()
+			for _, d := range list {
+				want := payment{Seq: d.Seq, OrderID: d.OrderID}
+				if suffix == "-jsonv2" {
+					want = d.payment
+				}
+				require.Equal(t, want, decoded(t, d, r.options[0]), r.name)
+			}
+		}
+	}
+}
+
+// decoded returns the event that a handler with that option gets.
+func decoded(t *testing.T, d delivery, option idem.Option) (got payment) {
+	record, err := d.record("payments")
+	require.NoError(t, err)
+	m := &idem.Message{Topic: record.Topic, Time: time.Now(), Key: record.Key, Value: record.Value}
+	for _, h := range record.Headers {
+		m.Headers = append(m.Headers, idem.Header{Key: h.Key, Value: h.Value})
+	}
+	r := idem.NewRouter(option)
+	idem.On(r, eventType, func(_ context.Context, e idem.Event[payment]) error { got = e.Data; return nil })
+	p, err := idem.NewProcessor(r, idem.Config{
+		Store: memstore.New(), Scope: "bench", Group: "bench", Producer: noDeadLetters{newFirstError()},
+	})
+	require.NoError(t, err)
+	require.NoError(t, p.Handle(t.Context(), m))
+	require.NoError(t, p.Close())
+	return got
 }

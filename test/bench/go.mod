@@ -2,7 +2,10 @@ module github.com/idem-go/idem/test/bench
 
 go 1.26.8
 
-replace github.com/idem-go/idem => ../..
+replace (
+	github.com/idem-go/idem => ../..
+	github.com/idem-go/idem/codec/jsonv2 => ../../codec/jsonv2
+)
 
 require (
 	github.com/IBM/sarama v1.61.1
@@ -10,6 +13,7 @@ require (
 	github.com/ThreeDotsLabs/watermill-kafka/v3 v3.0.6
 	github.com/google/uuid v1.6.0
 	github.com/idem-go/idem v0.0.0-00010101000000-000000000000
+	github.com/idem-go/idem/codec/jsonv2 v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
@@ -30,6 +34,7 @@ require (
 	github.com/dnwe/otelsarama v0.0.0-20240308230250-9388d9d40bc0 // indirect
 	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/eapache/go-resiliency v1.7.0 // indirect
+	github.com/go-json-experiment/json v1.27.2 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/hashicorp/errwrap v1.1.0 // indirect

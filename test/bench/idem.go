@@ -82,7 +82,7 @@ func idemOnRedis(ctx context.Context, x *run) error    { return idemOn(ctx, x, x
 func idemOnPostgres(ctx context.Context, x *run) error { return idemOn(ctx, x, x.postgres()) }
 
 func idemOn(ctx context.Context, x *run, store dedup.Store) error {
-	r := idem.NewRouter()
+	r := idem.NewRouter(x.row.options...)
 	idem.On(r, eventType, func(_ context.Context, e idem.Event[payment]) error {
 		x.meter.begin()
 		if x.row.takes > 0 {

@@ -14,7 +14,7 @@ func idemOnBatchTx(ctx context.Context, x *run) error {
 }
 
 func batchTxRouter(x *run) *idem.Router {
-	r := idem.NewRouter()
+	r := idem.NewRouter(x.row.options...)
 	idem.OnBatchTx(
 		r,
 		eventType,
@@ -38,7 +38,7 @@ func batchTxRouter(x *run) *idem.Router {
 }
 
 func idemOnBatchRedis(ctx context.Context, x *run) error {
-	r := idem.NewRouter()
+	r := idem.NewRouter(x.row.options...)
 	idem.OnBatch(r, eventType, func(_ context.Context, events []idem.Event[payment]) error {
 		x.meter.begin()
 		x.meter.calls.Add(1)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/pgstore"
 )
 
@@ -25,12 +26,13 @@ type row struct {
 	aggregates int                                     // of the events that are added to an outbox
 	backlog    func(ctx context.Context, x *run) error // writes those that wait in it before the run
 
-	pay    func(ctx context.Context, tx pgx.Tx, p *payment) error // work of a transactional handler
-	lanes  int                                                    // Idem's; 0: the default
-	takes  time.Duration                                          // time of a handler; 0: no time
-	fill   int                                                    // rows in the store before the run
-	layout []pgstore.Option                                       // of Idem's store in Postgres
-	core   bool                                                   // in bench-quick
+	pay     func(ctx context.Context, tx pgx.Tx, p *payment) error // work of a transactional handler
+	lanes   int                                                    // Idem's; 0: the default
+	takes   time.Duration                                          // time of a handler; 0: no time
+	fill    int                                                    // rows in the store before the run
+	options []idem.Option                                          // of the handler
+	layout  []pgstore.Option                                       // of Idem's store in Postgres
+	core    bool                                                   // in bench-quick
 }
 
 // check is how the effects are verified.
@@ -202,6 +204,7 @@ func allRows(n sizes) []row {
 			lanes:   16,
 		},
 	}
+	rows = append(rows, decoderRows(rows)...)
 	rows = append(rows, sharedRows(n)...)
 	rows = append(rows, slowRows(n)...)
 	rows = append(rows, publishRows(n)...)
