@@ -49,6 +49,7 @@
 //   - outbox publishes events if and only if their transaction commits.
 //   - httpidem handles HTTP requests that carry an Idempotency-Key.
 //   - lane handles the keys of a partition side by side, for a poll loop of your own.
+//   - codec/jsonv2, a module of its own, decodes JSON faster than the default.
 //   - otelidem exports metrics and traces to OpenTelemetry. ops is a web page for operators.
 //
 // For another Kafka client, create a [Processor] and call [Processor.HandleBatch] from your poll

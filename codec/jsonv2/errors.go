@@ -25,7 +25,8 @@ func (e *decodeError) Error() string {
 	var syntactic *jsontext.SyntacticError
 	switch {
 	case errors.As(e.err, &semantic):
-		text := fmt.Sprintf("JSON %s at byte %d does not fit", kindOf(semantic.JSONKind), semantic.ByteOffset)
+		kind, at := kindOf(semantic.JSONKind), semantic.ByteOffset
+		text := fmt.Sprintf("JSON %s at byte %d does not fit", kind, at)
 		if semantic.GoType != nil {
 			text += " Go type " + semantic.GoType.String()
 		}
@@ -40,13 +41,14 @@ func (e *decodeError) Error() string {
 		}
 		return text
 	}
-	// A DecodeError limits the text of its cause to the parts that quote nothing.
+	// A DecodeError limits the text of its cause to the parts that quote nothing. A marked error
+	// keeps its own words.
 	return strings.TrimPrefix((&idem.DecodeError{Err: e.err}).Error(), "decode into : ")
 }
 
-// cause returns the text of an inner error without data. A marked error has its own words.
+// cause returns the text of an inner error without data.
 func cause(err error) string {
-	if isSentence(err) || idem.ErrorMark(err) != "" {
+	if isSentence(err) {
 		return err.Error()
 	}
 	return (&decodeError{err}).Error()
@@ -87,6 +89,7 @@ func kindOf(k jsontext.Kind) string {
 		return "object"
 	case '[', ']':
 		return "array"
+	default:
+		return "value"
 	}
-	return "value"
 }

@@ -21,8 +21,8 @@ import (
 // value. A mark on an error of the functions and methods above has its usual meaning, see
 // [idem.Unavailable], and the text of a marked error is kept.
 //
-// The returned option may be used for many handlers, and its decoder is safe for concurrent use. The
-// decoded value shares no memory with the message.
+// The returned option may be used for many handlers, and its decoder is safe for concurrent use.
+// The decoded value shares no memory with the message.
 func Decode(opts ...json.Options) idem.Option { return idem.PureDecode(decoder(opts...)) }
 
 // decoder returns the function that Decode sets.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/codec/jsonv2"
 	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
@@ -158,6 +160,7 @@ func TestErrors_G04(t *testing.T) {
 	for value, want := range map[string]string{
 		`{"amount":"` + secret + `"}`:             to + "JSON string at byte 10 does not fit Go type int",
 		`{"amount":47114711471147114711}`:         to + "JSON number at byte 10 does not fit Go type int: value out of range",
+		`{"amount":4711.5}`:                       to + "JSON number at byte 10 does not fit Go type int: invalid syntax",
 		`{"amounts":{"` + secret + `":"x"}}`:      to + "JSON string at byte 37 does not fit Go type int",
 		`{"` + secret + `":1,"` + secret + `":2}`: to + "invalid JSON at byte 28: duplicate object member name",
 		`{"name":"` + secret + "\xff\"}":          to + "invalid JSON at byte 31: invalid UTF-8",
@@ -197,6 +200,45 @@ func TestDecode_SharesNoMemory(t *testing.T) {
 	handle(t, m, jsonv2.Decode(), func(e idem.Event[box]) { got = e })
 	clear(m.Value)
 	require.Equal(t, box{Name: "alice", Raw: jsontext.Value(`{"a":1}`), Any: []any{"bob"}}, got.Data)
+}
+
+// counted counts its decodings.
+type counted struct{}
+
+var decodings atomic.Int64
+
+func (*counted) UnmarshalJSON([]byte) error { decodings.Add(1); return nil }
+
+// knowing is a store with transactions in which every event is fresh, or a duplicate.
+type knowing struct {
+	*memstore.Store
+	verdict dedup.Verdict
+}
+
+func (s knowing) ClaimTx(_ context.Context, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+	fn func(struct{}) ([]dedup.Completion, error),
+) error {
+	for i := range answers {
+		answers[i] = dedup.Answer{Verdict: s.verdict, First: reqs[i].Origin}
+	}
+	_, err := fn(struct{}{})
+	return err
+}
+
+// In a transaction, too, only an event that runs is decoded.
+func TestDecode_OnlyWhatRuns(t *testing.T) {
+	for verdict, want := range map[dedup.Verdict]int64{dedup.Fresh: 1, dedup.Done: 0} {
+		r := idem.NewRouter(jsonv2.Decode(), idem.ID(idem.FromHeader("event-id")), idem.Type(idem.Fixed("paid")))
+		idem.OnTx(r, "paid", func(context.Context, struct{}, idem.Event[counted]) error { return nil })
+		p, err := idem.NewProcessor(r, idem.Config{
+			Store: knowing{memstore.New(), verdict}, Scope: "test", Group: "test", Producer: &deadLetters{},
+		})
+		require.NoError(t, err)
+		before := decodings.Load()
+		require.NoError(t, p.Handle(t.Context(), message(`{}`)))
+		require.NoError(t, p.Close())
+		require.Equal(t, want, decodings.Load()-before, "%s", verdict)
+	}
 }
 
 // A tombstone is not decoded.

@@ -107,7 +107,7 @@ func (b *bench) choose() error {
 	ledger := storeRows(b.sizes, b.large)
 	if b.list {
 		for _, r := range slices.Concat(all, ledger) {
-			fmt.Printf("%-24s %s\n", r.name, r.about)
+			fmt.Printf("%-26s %s\n", r.name, r.about)
 		}
 		return nil
 	}
