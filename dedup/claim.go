@@ -125,6 +125,9 @@ type Request struct {
 	Retention time.Duration
 	// AnyAge excludes the answer [TooOld]: an event without a record counts as never seen.
 	AnyAge bool
+	// Token is the token of this request, in place of the call's. Zero: the call's. Set it only for a
+	// store that has [CallSharer].
+	Token Token
 	// NoWait asks for Busy at once where [TxStore.ClaimTx] would wait for the transaction that
 	// holds the key. Applies to calls with one request only.
 	NoWait bool
@@ -198,10 +201,18 @@ func (a Answer) Conflicted() Answer {
 	return c
 }
 
+// TokenOr returns the token of r. Without one, TokenOr returns t, the token of the call.
+func (r *Request) TokenOr(t Token) Token {
+	if r.Token != (Token{}) {
+		return r.Token
+	}
+	return t
+}
+
 // Held returns the claim that answer a granted to r under token t.
 func (r Request) Held(t Token, a Answer) Claim {
 	return Claim{
-		Key: r.Key, Token: t, Fence: a.Fence, Fingerprint: r.Fingerprint, First: a.First,
+		Key: r.Key, Token: r.TokenOr(t), Fence: a.Fence, Fingerprint: r.Fingerprint, First: a.First,
 		Position: r.Position,
 	}
 }

@@ -199,7 +199,7 @@ func (g *Guard) claim(ctx context.Context, t Token, req Request) (
 		var reqs, answers = [...]Request{req}, [1]Answer{}
 		since = time.Now()
 		err := g.calls.invoke(bounded, func(ctx context.Context) error {
-			return g.store.Claim(ctx, t, g.cfg.Lease, reqs[:], answers[:])
+			return g.renewer.Claim(ctx, t, reqs[:], answers[:])
 		}, func() { g.calls.addGhost(ghost) })
 		switch {
 		case err != nil:

@@ -20,7 +20,7 @@ const (
 var ErrLeaseRenewerClosed = errors.New("lease renewer closed")
 
 // LeaseRenewer renews claims for many goroutines. All leases of one store are renewed in batches,
-// completions are joined into few calls, and the context of a lost claim is cancelled. Make one for
+// concurrent claims and completions share calls, and the context of a lost claim is cancelled. Make one for
 // each store with [NewLeaseRenewer]. A LeaseRenewer is safe for concurrent use.
 //
 // A lease is renewed after a third of its time, and again every twelfth after an error. A call
@@ -29,7 +29,7 @@ var ErrLeaseRenewerClosed = errors.New("lease renewer closed")
 // the request was sent. The later of the monotonic and the wall clock counts: a machine that was
 // suspended must not trust leases that ended meanwhile.
 //
-// One goroutine renews, a second one runs while a renewal is under way, and a third one sends
+// One goroutine renews, a second one runs while a renewal is under way, and others send claims and
 // completions. The goroutines exist only while claims are kept and for one lease after the last.
 // [LeaseRenewer.Close] waits for all.
 type LeaseRenewer struct {
@@ -46,6 +46,7 @@ type LeaseRenewer struct {
 	group   sync.WaitGroup
 
 	joiner joiner
+	claims *claimQueue // nil if calls of Claim cannot be shared
 }
 
 // keptID: a key may be kept under two tokens, after this process took the claim over from itself.
@@ -76,10 +77,16 @@ func NewLeaseRenewer(s Store, lease time.Duration) *LeaseRenewer {
 	if lease <= 0 {
 		lease = DefaultLease
 	}
-	return &LeaseRenewer{
+	k := &LeaseRenewer{
 		store: s, lease: lease, kept: make(map[keptID]*kept),
 		wake: make(chan struct{}, 1), quit: make(chan struct{}),
 	}
+	k.joiner.atOnce = 1
+	if sharer, ok := s.(CallSharer); ok {
+		k.joiner.atOnce = max(1, sharer.SharedCalls())
+		k.claims = &claimQueue{senders: senders{atOnce: k.joiner.atOnce}}
+	}
+	return k
 }
 
 // Lease returns the lease that claims must be granted with.
@@ -193,8 +200,9 @@ func (s *HeldClaims) stop(i int) {
 }
 
 // Close stops the renewals and cancels the contexts of all claims that are still kept, with the
-// cause [ErrLeaseRenewerClosed]. Close waits for renewals and completions under way, for the latter
-// at most a lease each. Claims kept afterwards are cancelled at once; Complete goes on working.
+// cause [ErrLeaseRenewerClosed]. Close waits for renewals and shared calls under way, for the latter
+// at most a lease each. Claims kept afterwards are cancelled at once; Claim and Complete go on
+// working.
 // Close may be called more than once.
 func (k *LeaseRenewer) Close() {
 	k.mu.Lock()

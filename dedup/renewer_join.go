@@ -5,33 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 )
 
 // completeBatch is the maximum number of completions in one call of Store.Complete.
 const completeBatch = 256
 
-// A call of Store.Complete that takes longer than slowCall is slow. Then another sender takes the
-// queue, so that a hanging call holds up its own completions only. maxSenders bounds the senders,
-// and so the calls that a store has at once.
-const (
-	slowCall   = 100 * time.Millisecond
-	maxSenders = 4
-)
-
 // joiner collects the completions of concurrent callers. While one call is under way, the next one
 // fills, so the size follows the load. A single caller does not wait.
 type joiner struct {
-	mu      sync.Mutex
-	queue   []*joined // each belongs to a caller that waits, so callers bound it
-	senders int       // that run
-	slow    int       // senders in a slow call
-}
-
-// wanted reports whether the queue needs another sender. mu is held.
-func (j *joiner) wanted() bool {
-	return len(j.queue) > 0 && j.senders == j.slow && j.senders < maxSenders
+	senders
+	queue []*joined // each belongs to a caller that waits, so callers bound it
 }
 
 // joined is the completion of one caller.
@@ -96,11 +80,11 @@ func (k *LeaseRenewer) enqueue(j *joined) bool {
 	return true
 }
 
-// startSender starts a sender if the queue needs one. k.mu is held and closed is false, so that
-// Close waits for the sender. joiner.mu is held too.
+// startSender starts a sender if the queue needs one. After Close it starts none, since Close waits
+// for no further sender. Both locks are held.
 func (k *LeaseRenewer) startSender() {
-	if k.joiner.wanted() {
-		k.joiner.senders++
+	if !k.closed && len(k.joiner.queue) > 0 && k.joiner.free() {
+		k.joiner.running++
 		k.group.Go(k.sendAll)
 	}
 }
@@ -120,34 +104,7 @@ func (k *LeaseRenewer) sendAll() {
 		if batch == nil {
 			return
 		}
-		k.watched(func() { k.send(batch) })
-	}
-}
-
-// watched makes a call. If the call is slow, another sender takes the queue.
-func (k *LeaseRenewer) watched(call func()) {
-	slow := false // under joiner.mu
-	over := false
-	timer := time.AfterFunc(slowCall, func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.joiner.mu.Lock()
-		defer k.joiner.mu.Unlock()
-		if over {
-			return
-		}
-		slow = true
-		k.joiner.slow++
-		if !k.closed { // Close waits for no further sender
-			k.startSender()
-		}
-	})
-	call()
-	timer.Stop()
-	k.joiner.mu.Lock()
-	defer k.joiner.mu.Unlock()
-	if over = true; slow {
-		k.joiner.slow--
+		k.watched(&k.joiner.senders, func() { k.send(batch) }, k.startSender)
 	}
 }
 
@@ -157,7 +114,7 @@ func (j *joiner) next() []*joined {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.queue) == 0 {
-		j.senders--
+		j.running--
 		return nil
 	}
 	if len(j.queue) == 1 { // the common case of one caller

@@ -112,6 +112,15 @@ type Checker interface {
 	Ping(ctx context.Context) error
 }
 
+// CallSharer is an ability of a [Store] whose Claim observes [Request.Token]. The callers of a
+// [LeaseRenewer] share calls of Claim then.
+type CallSharer interface {
+	// SharedCalls returns how many shared calls one process makes at the same time, from 1 on. Calls
+	// of Claim and of Complete count separately. More of them only make each smaller: 1 suits a
+	// server with one thread. Calls that take more than 100 ms do not count.
+	SharedCalls() int
+}
+
 // Volatiler is an ability of a [Store] that forgets all events at the end of the process.
 type Volatiler interface {
 	// Volatile returns nil if the loss of all events at a restart was declared as wanted. Else the

@@ -24,7 +24,7 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	old, err := s.tooOld(ctx, reqs)
 	if err == nil {
 		err = s.each(len(reqs), func(i int) error {
-			a, err := s.claim(ctx, ask{key: keyOf(reqs[i].Key), token: t, lease: lease,
+			a, err := s.claim(ctx, ask{key: keyOf(reqs[i].Key), token: reqs[i].TokenOr(t), lease: lease,
 				req: &reqs[i], old: old[i]})
 			answers[i] = a
 			return keyError(reqs[i].Key, err)

@@ -114,11 +114,11 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		}
 		if r == nil {
 			r = newRecord(&reqs[i], now)
-			answers[i] = r.claim(t, lease, &reqs[i], now)
+			answers[i] = r.claim(reqs[i].TokenOr(t), lease, &reqs[i], now)
 			s.add(r) // after claim, which sets the expiry
 			continue
 		}
-		answers[i] = r.claim(t, lease, &reqs[i], now)
+		answers[i] = r.claim(reqs[i].TokenOr(t), lease, &reqs[i], now)
 		s.expiry.fix(r)
 	}
 	return nil

@@ -52,7 +52,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	if len(reqs) > 1 && s.keys.most() {
 		err := lookFor(ctx, s.db, reqs, answers, numbers,
 			func(q *statements, rows *requestRows) (string, []any) {
-				return q.lookKeys[rows.form], rows.existing(t)
+				return q.lookKeys[rows.form], rows.existing(rows.tokens(t))
 			})
 		if err != nil {
 			return err
@@ -86,10 +86,11 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 func (s *Store) claimOnce(ctx context.Context, t dedup.Token, lease time.Duration,
 	reqs []dedup.Request, answers []dedup.Answer, numbers []place) (complete bool, err error) {
 	rows := newRequestRows(reqs, numbers)
+	tokens := rows.tokens(t)
 	err = s.db.ownTx(ctx, "claim", func(q *statements, b *pgx.Batch) {
 		clear(answers)
-		b.Queue(q.insertKeys[rows.form], rows.insert(t, microseconds(lease))...)
-		b.Queue(q.existingKeys[rows.form], rows.existing(t, microseconds(lease))...)
+		b.Queue(q.insertKeys[rows.form], rows.insert(tokens, microseconds(lease))...)
+		b.Queue(q.existingKeys[rows.form], rows.existing(tokens, microseconds(lease))...)
 	}, func(results pgx.BatchResults) error {
 		var inserted, answered int64
 		err := results.QueryRow().Scan(&inserted, nil)

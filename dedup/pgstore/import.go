@@ -88,7 +88,7 @@ func (s *Store) importClaims(ctx context.Context, rows *requestRows) (added int,
 	}
 	var n int64
 	err = s.db.ownTx(ctx, "import", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.insertKeys[rows.form], rows.insert(t, int64(1))...)
+		b.Queue(q.insertKeys[rows.form], rows.insert(rows.tokens(t), int64(1))...)
 		b.Queue(q.complete, slices.Concat([]any{claims.token}, ends.args(), keys)...)
 	}, func(results pgx.BatchResults) error {
 		err := results.QueryRow().Scan(&n, nil)

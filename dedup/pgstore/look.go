@@ -14,7 +14,7 @@ import (
 // round trip in each process.
 func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	return s.see(ctx, reqs, answers, func(q *statements, rows *requestRows) (string, []any) {
-		return q.seeKeys[rows.form], rows.existing(pgtype.UUID{}) // no claim has this token
+		return q.seeKeys[rows.form], rows.existing([]pgtype.UUID(nil)) // no claim has this token
 	})
 }
 

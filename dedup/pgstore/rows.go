@@ -185,6 +185,15 @@ func shortChecksum(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(nil, uint16(binary.BigEndian.Uint32(b)%999+1))
 }
 
+// tokens returns the token of each request. t is that of the call.
+func (r *requestRows) tokens(t dedup.Token) []pgtype.UUID {
+	all := make([]pgtype.UUID, len(r.reqs))
+	for i := range r.reqs {
+		all[i] = pgtype.UUID{Bytes: r.reqs[i].TokenOr(t), Valid: true}
+	}
+	return all
+}
+
 // insert returns the arguments of insert_*.sql, and more.
 func (r *requestRows) insert(more ...any) []any { return slices.Concat(r.place, more) }
 

@@ -22,6 +22,7 @@ var (
 	_ dedup.Looker          = (*Store)(nil)
 	_ dedup.TxLooker        = (*Store)(nil)
 	_ dedup.ConflictNoter   = (*Store)(nil)
+	_ dedup.CallSharer      = (*Store)(nil)
 
 	_ dedup.TxRunner[pgx.Tx] = (*Store)(nil)
 )
@@ -117,3 +118,7 @@ func (s *Store) MaxTx() int {
 	conns := int(s.db.pool.Config().MaxConns)
 	return max(1, conns-max(1, conns/4))
 }
+
+// SharedCalls implements [dedup.CallSharer]: two calls at a time, so that the next claims are looked
+// up while the last ones are committed.
+func (s *Store) SharedCalls() int { return 2 }

@@ -40,7 +40,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		if len(old) > 0 && old[i] {
 			what = look // an unknown event must not become a claim
 		}
-		rec := claimed(t, lease, &reqs[i])
+		rec := claimed(reqs[i].TokenOr(t), lease, &reqs[i])
 		sets.add(what, reqs[i].Key, &rec, rec.total)
 	}
 	if err := sets.send(ctx, s.client); err != nil {
@@ -66,7 +66,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		if answers[i], settled = s.settled(&known, &reqs[i]); !settled {
 			asked = append(asked, i)
 			calls = append(calls, call{
-				script: claimScript, key: sets.name(i), token: t,
+				script: claimScript, key: sets.name(i), token: reqs[i].TokenOr(t),
 				args: []any{sets.value(i), int(sets.kinds[i])},
 			})
 		}
@@ -76,7 +76,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	}
 	for j, i := range asked {
 		var err error
-		if answers[i], err = s.granted(calls[j].reply, t, &reqs[i]); err != nil {
+		if answers[i], err = s.granted(calls[j].reply, calls[j].token, &reqs[i]); err != nil {
 			return keyError(reqs[i].Key, err)
 		}
 	}

@@ -28,6 +28,8 @@ var (
 	_ dedup.Looker   = (*Store)(nil)
 	_ dedup.Checker  = (*Store)(nil)
 	_ dedup.Operator = (*Store)(nil)
+
+	_ dedup.CallSharer = (*Store)(nil)
 )
 
 // Option is an option of [New].
@@ -59,6 +61,9 @@ var (
 	errLease     = errors.New("lease must be positive")
 	errRetention = errors.New("retention must be positive")
 )
+
+// SharedCalls implements [dedup.CallSharer]: one call at a time.
+func (s *Store) SharedCalls() int { return 1 }
 
 // Ping implements [dedup.Checker]. On a cluster every master must answer.
 func (s *Store) Ping(ctx context.Context) error {

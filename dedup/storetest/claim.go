@@ -33,6 +33,7 @@ var claimTests = []testCase{
 	{name: "claim: only two nonzero fingerprints can conflict", needs: Fingerprints,
 		run: claimNoConflict},
 	{name: "claim: a batch mixes verdicts", run: claimMixed},
+	{name: "claim: a request has a token of its own (R-01)", needs: Tokens, run: claimOwnTokens},
 	{name: "claim: 300 keys in one call", run: claimMany},
 	{name: "claim: a peer of the store sees the same store", run: claimPeer},
 	{name: "store: comparable with ==", run: storeComparable},
@@ -174,6 +175,61 @@ func claimRepeatBatch(k *kit) {
 			require.Equal(k, first[i].Verdict, again[i].Verdict, "%q", reqs[i].Key)
 			require.Equal(k, first[i].Fence, again[i].Fence, "%q", reqs[i].Key)
 			require.Equal(k, first[i].Failures, again[i].Failures, "%q", reqs[i].Key)
+		}
+	}
+}
+
+// claimOwnTokens: callers that share a call hold their claims under tokens of their own, and repeat
+// the call alone.
+func claimOwnTokens(k *kit) {
+	whole, call := []string{"busy", "doubt", "new", "own", "taken"}, dedup.NewToken()
+	tokens := make(map[string]dedup.Token)
+	reqs := make([]dedup.Request, len(whole))
+	for i, id := range whole {
+		reqs[i], tokens[id] = request(id), call
+		if id != "new" {
+			tokens[id] = dedup.NewToken()
+			reqs[i].Token = tokens[id]
+		}
+	}
+	k.get(dedup.Fresh, long, request("busy"))
+	_, c := k.get(dedup.Fresh, long, request("doubt"))
+	k.release(release(c, dedup.Unknown))
+	_, c = k.get(dedup.Fresh, long, request("taken"))
+	k.release(release(c, dedup.Failed))
+
+	want := []dedup.Verdict{dedup.Busy, dedup.Uncertain, dedup.Fresh, dedup.Fresh, dedup.Fresh}
+	answers := make([]dedup.Answer, len(reqs))
+	require.NoError(k, k.s.Claim(k.ctx, call, long, reqs, answers))
+	for i := range reqs {
+		require.Equal(k, want[i], answers[i].Verdict, "%q", reqs[i].Key)
+		k.wellFormed(reqs[i], long, answers[i])
+		if !want[i].Held() {
+			continue
+		}
+		require.Equal(k, tokens[whole[i]], reqs[i].Held(call, answers[i]).Token)
+		alone := request(whole[i])
+		again := k.try(k.s, tokens[whole[i]], long, alone)
+		require.Equal(k, want[i], again.Verdict, "%q is repeated alone", alone.Key)
+		require.Equal(k, answers[i].Fence, again.Fence)
+		other := k.try(k.peer, dedup.NewToken(), long, alone)
+		require.Equal(k, dedup.Busy, other.Verdict, "%q", alone.Key)
+	}
+	repeated := make([]dedup.Answer, len(reqs))
+	require.NoError(k, k.s.Claim(k.ctx, call, long, reqs, repeated))
+	for i := range reqs {
+		require.Equal(k, want[i], repeated[i].Verdict, "%q", reqs[i].Key)
+	}
+	require.Equal(k, dedup.Busy, k.try(k.s, call, long, request("own")).Verdict,
+		"the token of the call holds no claim of a request with a token")
+	for i, id := range whole {
+		if want[i].Held() {
+			mine := reqs[i].Held(call, answers[i])
+			stranger := mine
+			stranger.Token = dedup.NewToken()
+			k.lost(k.s.Renew(k.ctx, long, []dedup.Claim{stranger}), 0)
+			k.complete(completion(mine))
+			k.meets(dedup.Done, request(id))
 		}
 	}
 }

@@ -25,6 +25,8 @@ const (
 	Check Ability = "check"
 	// Look: [dedup.Looker].
 	Look Ability = "look"
+	// Tokens: Claim observes [dedup.Request.Token].
+	Tokens Ability = "tokens of requests"
 	// Outage: the store has a server that can be down.
 	Outage Ability = "outage"
 )

@@ -260,7 +260,7 @@ func (a *asker) ask(ctx context.Context, answers []dedup.Answer) error {
 	got := make([]dedup.Answer, len(answers)) // its own: a call that was given up may still write
 	err := a.call(
 		bounded,
-		func() error { return a.access.store.Claim(bounded, a.token, a.access.lease, a.reqs, got) },
+		func() error { return a.access.renewer.Claim(bounded, a.token, a.reqs, got) },
 	)
 	switch {
 	case err != nil && ctx.Err() == nil && bounded.Err() != nil && limit < a.access.lease:

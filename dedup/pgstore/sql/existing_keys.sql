@@ -21,13 +21,13 @@ WITH r AS MATERIALIZED (
     FROM seen s JOIN {schema}.{keys} k
       ON ({k.key}) = ({s.key})
     WHERE s.answer = 'grant' AND k.xmin = s.version
-       OR s.answer = 'mine' AND k.status = 'claimed' AND k.token = $11::uuid -- two repeats may run at once
+       OR s.answer = 'mine' AND k.status = 'claimed' AND k.token = ($11::uuid[])[s.n] -- two repeats may run at once
     ORDER BY {k.key}
     FOR UPDATE OF k
 ), granted AS (
     UPDATE {schema}.{keys} k
     SET status = 'claimed',
-        token = $11::uuid,
+        token = ($11::uuid[])[l.n],
         fence = k.fence + (l.answer = 'grant')::int,
         takeovers = k.takeovers + (l.answer = 'grant' AND k.status = 'claimed')::int,
         uncertain = k.uncertain OR (l.answer = 'grant' AND k.status = 'claimed'),

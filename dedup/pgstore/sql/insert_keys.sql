@@ -6,11 +6,11 @@ INSERT INTO {schema}.idempotency_keys
        (tenant, scope, event_type, event_id, status, fingerprint, generation, retry,
         origin_topic, origin_partition, origin_offset, origin_time, token, lease_until, expires_at)
 SELECT {tenant}, {scope}, {event_type}, r.event_id, 'claimed', {fingerprint}, {generation}, {retry},
-       {topic}, r.part, r.pos, r.at, $14::uuid,
+       {topic}, r.part, r.pos, r.at, r.token,
        clock_timestamp() + $15::bigint * interval '1 microsecond',
        clock_timestamp() + ($15::bigint + {retention}) * interval '1 microsecond'
-FROM unnest($4::text[], $10::timestamptz[], $12::integer[], $13::bigint[]{arrays}{topics})
-     AS r(event_id, at, part, pos{columns}{topic_column})
+FROM unnest($4::text[], $10::timestamptz[], $12::integer[], $13::bigint[], $14::uuid[]{arrays}{topics})
+     AS r(event_id, at, part, pos, token{columns}{topic_column})
 WHERE ({too_old}) IS NOT TRUE
 ORDER BY {tenant} COLLATE "C", {scope} COLLATE "C", {event_type} COLLATE "C", r.event_id COLLATE "C"
 ON CONFLICT (tenant, scope, event_type, event_id) DO NOTHING
