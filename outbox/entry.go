@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -121,7 +122,17 @@ func newUUID() string {
 		u[i] = byte(ms >> (40 - 8*i))
 	}
 	u[6], u[8] = u[6]&0x0f|0x70, u[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	var text [36]byte
+	at := 0
+	for i, b := range u {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			text[at] = '-'
+			at++
+		}
+		hex.Encode(text[at:at+2], []byte{b})
+		at += 2
+	}
+	return string(text[:])
 }
 
 // Check returns an error that matches [ErrEntry] if e can never be published. The text has the
@@ -197,7 +208,8 @@ func (e *Entry) Size() int {
 		headerSize = 10 // two lengths
 	)
 	n := batchSize + recordSize + len(e.Key) + len(e.Payload)
-	for _, h := range e.allHeaders() {
+	n += headerSize + len(HeaderID) + len(e.ID) + headerSize + len(HeaderType) + len(e.Type)
+	for _, h := range e.Headers {
 		n += headerSize + len(h.Key) + len(h.Value)
 	}
 	return n
@@ -205,11 +217,10 @@ func (e *Entry) Size() int {
 
 // allHeaders returns the headers of the record.
 func (e *Entry) allHeaders() []idem.Header {
-	own := []idem.Header{
-		{Key: HeaderID, Value: []byte(e.ID)},
-		{Key: HeaderType, Value: []byte(e.Type)},
-	}
-	return append(own, e.Headers...)
+	all := make([]idem.Header, 0, 2+len(e.Headers))
+	all = append(all, idem.Header{Key: HeaderID, Value: []byte(e.ID)},
+		idem.Header{Key: HeaderType, Value: []byte(e.Type)})
+	return append(all, e.Headers...)
 }
 
 // Sort orders entries by topic and key, and keeps the order within one topic and key. Transactions

@@ -65,8 +65,10 @@ func (o *Outbox) add(ctx context.Context, tx pgx.Tx, entries []outbox.Entry, wat
 	case w != nil:
 		return w.add(ready)
 	}
-	if err := make(identities, len(ready)).add(ready); err != nil {
-		return err
+	if len(ready) > 1 {
+		if err := make(identities, len(ready)).add(ready); err != nil {
+			return err
+		}
 	}
 	return o.writeChecked(ctx, tx, ready)
 }

@@ -18,6 +18,8 @@ const (
 	// maxRows and maxChunk bound a statement, in rows and in bytes.
 	maxRows  = 1000
 	maxChunk = 4 << 20
+	// hashed is the usual length of the text of a lock or a shard, which then needs no allocation.
+	hashed = 256
 )
 
 // channel is the channel of NOTIFY and LISTEN.
@@ -36,11 +38,9 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) 
 	queueLocks(&b, q, entries)
 	for len(entries) > 0 {
 		n := chunk(entries)
-		args, err := columns(entries[:n])
-		if err != nil {
+		if err := queueInsert(&b, q, entries[:n]); err != nil {
 			return err
 		}
-		b.Queue(q.insert, args...)
 		if entries = entries[n:]; len(entries) == 0 && o.notify {
 			b.Queue("SELECT pg_notify('" + channel + "', '')")
 		}
@@ -52,9 +52,39 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) 
 	return nil
 }
 
+// queueInsert inserts a chunk. A single entry needs no arrays, whose elements pgx allocates one by
+// one.
+func queueInsert(b *pgx.Batch, q *statements, entries []outbox.Entry) error {
+	if len(entries) > 1 {
+		args, err := columns(entries)
+		if err == nil {
+			b.Queue(q.insert, args...)
+		}
+		return err
+	}
+	e := &entries[0]
+	headers, err := encodeHeaders(e.Headers)
+	if err != nil {
+		return err
+	}
+	var key []byte
+	if e.Key != "" {
+		key = []byte(e.Key)
+	}
+	b.Queue(q.insertOne, shardOf(e), e.Topic, key, e.ID, e.Type, e.Payload, headers)
+	return nil
+}
+
 // queueLocks locks the aggregates of entries. Every transaction first locks the outbox, normally
 // shared, and then its aggregates by ascending lock numbers.
 func queueLocks(b *pgx.Batch, q *statements, entries []outbox.Entry) {
+	whole := lockNumber(q.schema, "", "") // no entry has an empty topic
+	if e := &entries[0]; len(entries) == 1 {
+		if e.Key != "" {
+			b.Queue(q.lockAlone, whole, lockNumber(q.schema, e.Topic, e.Key))
+		}
+		return
+	}
 	var locks []int64
 	for i := range entries {
 		if e := &entries[i]; e.Key != "" {
@@ -66,7 +96,6 @@ func queueLocks(b *pgx.Batch, q *statements, entries []outbox.Entry) {
 	}
 	slices.Sort(locks)
 	locks = slices.Compact(locks)
-	whole := lockNumber(q.schema, "", "") // no entry has an empty topic
 	if len(locks) > maxLocks {
 		b.Queue("SELECT pg_advisory_xact_lock($1::bigint)", whole)
 		return
@@ -78,17 +107,22 @@ func queueLocks(b *pgx.Batch, q *statements, entries []outbox.Entry) {
 // lockNumber returns the number of the advisory lock of an aggregate. The number must be the same
 // in every release, because releases run side by side.
 func lockNumber(schema, topic, key string) int64 {
-	sum := sha256.Sum256([]byte("idem.outbox\x00" + schema + "\x00" + topic + "\x00" + key))
+	text := append(make([]byte, 0, hashed), "idem.outbox\x00"...)
+	text = append(append(text, schema...), 0)
+	text = append(append(text, topic...), 0)
+	sum := sha256.Sum256(append(text, key...))
 	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
 
 // shardOf returns the shard of an entry. The shard must be the same in every release.
 func shardOf(e *outbox.Entry) int16 {
-	text := e.Topic + "\x00" + e.Key
+	text := make([]byte, 0, hashed)
 	if e.Key == "" {
-		text = e.ID
+		text = append(text, e.ID...)
+	} else {
+		text = append(append(append(text, e.Topic...), 0), e.Key...)
 	}
-	sum := sha256.Sum256([]byte(text))
+	sum := sha256.Sum256(text)
 	return int16(sum[0]) % outbox.Shards
 }
 

@@ -168,3 +168,30 @@ func TestTwoAddsCrosswise(t *testing.T) {
 		require.Equal(t, "40P01", code, "the control did not deadlock: the test shows nothing")
 	}
 }
+
+// A single entry locks the outbox, shared, and before its own aggregate: while another transaction
+// has the whole outbox, the entry holds no lock that others could wait for.
+func TestAddAloneLocksInOrder(t *testing.T) {
+	box, pool := newBox(t)
+	whole, alone := begin(t, pool), begin(t, pool)
+	many := make([]outbox.Entry, 501)
+	for i := range many {
+		many[i] = entry(fmt.Sprint("k", i), fmt.Sprint(i))
+	}
+	require.NoError(t, box.Add(t.Context(), whole, many...))
+	const held = `SELECT count(*) FILTER (WHERE granted), count(*) FROM pg_locks
+		WHERE locktype = 'advisory' AND pid = $1`
+	pid, granted, all := alone.Conn().PgConn().PID(), 0, 0
+	count := func() {
+		require.NoError(t, pool.QueryRow(t.Context(), held, pid).Scan(&granted, &all))
+	}
+	added := make(chan error, 1)
+	go func() { added <- box.Add(context.Background(), alone, entry("other", "alone")) }()
+	require.Eventually(t, func() bool { count(); return all > 0 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, []int{0, 1}, []int{granted, all}, "it waits for the outbox alone")
+	require.NoError(t, whole.Commit(t.Context()))
+	require.NoError(t, <-added)
+	count()
+	require.Equal(t, []int{2, 2}, []int{granted, all})
+	require.NoError(t, alone.Commit(t.Context()))
+}
