@@ -61,7 +61,8 @@
 // of aggregates:
 //
 //   - Many aggregates: up to [RelayConfig].Batch events per round trip to the broker and relay.
-//     More relays help, up to [Shards].
+//     Batches have 100 rows at first, and grow while a backlog is published quickly. More relays
+//     help, up to [Shards].
 //   - A single aggregate: one event per round trip, a few hundred per second. If that is too slow,
 //     choose a finer key.
 //

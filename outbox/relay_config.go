@@ -18,8 +18,9 @@ type RelayConfig struct {
 	// Interval is the pause after a round without rows. Default: 500 ms. There is no pause while
 	// rows wait.
 	Interval time.Duration
-	// Batch is the greatest number of rows that are fetched and published at once. Default: 100, at
-	// most 10,000.
+	// Batch is the greatest number of rows that are fetched and published at once. Default: 2,000,
+	// at most 10,000. A relay begins with 100 rows, and takes more while a backlog is published
+	// quickly. A relay that dies may leave a copy of each row of one batch.
 	Batch int
 	// BatchBytes is the greatest size of a batch, in bytes. A single row may be larger. Default: 4
 	// MiB. A relay holds one batch in memory.
@@ -53,7 +54,7 @@ type RelayConfig struct {
 // The defaults of [RelayConfig].
 const (
 	DefaultInterval    = 500 * time.Millisecond
-	DefaultBatch       = 100
+	DefaultBatch       = 2000
 	DefaultBatchBytes  = 4 << 20
 	DefaultLease       = 15 * time.Second
 	DefaultMaxAttempts = 5

@@ -111,3 +111,32 @@ func TestGrow(t *testing.T) {
 	b.reset()
 	require.LessOrEqual(t, b.next(), time.Second)
 }
+
+// A batch grows with the backlog, unless aggregates would wait long for each other.
+func TestNextLimit(t *testing.T) {
+	const quick, steady, slow = time.Millisecond, 500 * time.Millisecond, 2 * time.Second
+	for name, c := range map[string]struct {
+		rows, broker int
+		took         time.Duration
+		backlog      bool
+		limit, most  int
+		want         int
+	}{
+		"full":                 {100, 0, quick, true, 100, 2000, 200},
+		"full, at the maximum": {2000, 0, quick, true, 2000, 2000, 2000},
+		"no power of two":      {1600, 0, quick, true, 1600, 2000, 2000},
+		"one shard is full":    {799, 0, quick, true, 800, 2000, 800},
+		"not quick":            {800, 0, steady, true, 800, 2000, 800},
+		"slow":                 {800, 0, slow, true, 800, 2000, 400},
+		"slow, least":          {100, 0, slow, true, 100, 2000, 100},
+		"no backlog":           {799, 0, quick, false, 800, 2000, 400},
+		"no row":               {0, 0, quick, false, 150, 2000, 100},
+		"the broker failed":    {800, 1, quick, true, 800, 2000, 100},
+		"a small maximum":      {3, 0, quick, true, 3, 3, 3},
+		"small, broker failed": {3, 3, quick, true, 3, 3, 3},
+		"small, no backlog":    {0, 0, quick, false, 3, 3, 3},
+	} {
+		b := &batch{broker: c.broker, seen: Round{Rows: c.rows, Took: c.took}}
+		require.Equal(t, c.want, nextLimit(b, c.limit, c.most, c.backlog), name)
+	}
+}

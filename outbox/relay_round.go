@@ -25,7 +25,7 @@ type publisher struct {
 func newPublisher(cfg *RelayConfig, s *shareKeeper, h *health, o *observers) *publisher {
 	return &publisher{
 		cfg: cfg, share: s, health: h, observers: o, failures: failures{},
-		sweep: sweep{interval: cfg.Interval, limit: cfg.Batch, busy: map[int]bool{}},
+		sweep: sweep{interval: cfg.Interval, limit: min(leastBatch, cfg.Batch), busy: map[int]bool{}},
 	}
 }
 
@@ -43,10 +43,14 @@ func (r *publisher) do(ctx, produce context.Context) (*batch, error) {
 			return b, err
 		}
 	}
-	if err := r.fetch(ctx, b); err != nil || len(b.rows) == 0 {
+	err := r.fetch(ctx, b)
+	if err == nil && len(b.rows) > 0 {
+		r.publish(ctx, produce, b)
+	}
+	r.sweep.limit = nextLimit(b, r.sweep.limit, r.cfg.Batch, r.sweep.backlog())
+	if err != nil || len(b.rows) == 0 {
 		return b, err
 	}
-	r.publish(ctx, produce, b)
 	return b, r.settle(produce)
 }
 
@@ -61,7 +65,7 @@ func (r *publisher) fetch(ctx context.Context, b *batch) error {
 		return nil
 	}
 	f := Fetch{
-		Shards: b.shards, Limit: r.cfg.Batch, Bytes: r.cfg.BatchBytes,
+		Shards: b.shards, Limit: r.sweep.limit, Bytes: r.cfg.BatchBytes,
 		Halt: r.cfg.WhenParked == Halt,
 	}
 	f.Skip, f.SkipRows = r.failures.skip(b.began, b.fresh)

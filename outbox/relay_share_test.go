@@ -71,9 +71,9 @@ func TestRelay_StandsStill_O13(t *testing.T) {
 			}
 		}
 		still := b.start(func(c *outbox.RelayConfig, f *faults) {
-			c.Lease, c.Batch = lease, 20*outbox.Shards
+			c.Lease = lease
 			c.Producer.(*producer).gate = func() {
-				if calls.Add(1) >= 11 { // at the sixth wave, before it is on its way
+				if calls.Add(1) >= 11 { // at the sixth wave of all, before it is on its way
 					stands()
 				}
 			}
@@ -87,7 +87,8 @@ func TestRelay_StandsStill_O13(t *testing.T) {
 		b.sleep(time.Millisecond)
 		other := b.start(func(c *outbox.RelayConfig, _ *faults) { c.Lease = lease })
 		b.drained(2*lease - time.Second)
-		require.Len(t, other.producer.rounds(), 20, "it had to begin at the beginning")
+		// The first batch of the relay that paused had two rows of the shard, and these are settled.
+		require.Len(t, other.producer.rounds(), 18, "it had to begin at the beginning")
 		b.sleep(2 * lease)
 		require.Len(t, still.producer.rounds(), 6, "it went on with what is not its own any longer")
 		require.Equal(t, ids("a", 20), b.broker.firsts("t", "a"))

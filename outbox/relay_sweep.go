@@ -6,11 +6,35 @@ import (
 	"time"
 )
 
+const (
+	// leastBatch is the size of a relay's first batch, and of one after a failure of the broker.
+	leastBatch = 100
+	// quickBatch is how long a batch may take if a larger one follows, and slowBatch if none of half
+	// the size follows. All aggregates wait for the one with the most rows in a batch.
+	quickBatch = 200 * time.Millisecond
+	slowBatch  = time.Second
+)
+
+// nextLimit returns the size of the batch after b. The size doubles while batches are full and
+// quick, and halves when a batch was slow or the backlog is gone. most bounds the size.
+func nextLimit(b *batch, limit, most int, backlog bool) int {
+	least := min(leastBatch, most)
+	switch {
+	case b.broker > 0:
+		return least
+	case b.seen.Took > slowBatch, !backlog:
+		return max(least, limit/2)
+	case b.seen.Rows >= limit && b.seen.Took < quickBatch:
+		return min(2*limit, most)
+	}
+	return limit
+}
+
 // sweep chooses the shards of each round. A sweep is a series of rounds that looks into every shard
 // of the relay. Only the goroutine of Run uses it.
 type sweep struct {
 	interval time.Duration
-	limit    int
+	limit    int          // the size of a batch, which only changes between rounds
 	busy     map[int]bool // shards that had a full quota when they were last fetched
 	left     []int        // shards that the current sweep has not fetched yet
 	began    time.Time    // when the current sweep began
@@ -75,6 +99,16 @@ func (s *sweep) fetched(shards []Lease, rows []Row) {
 	for _, l := range shards {
 		s.busy[l.Shard] = count[l.Shard] >= quota
 	}
+}
+
+// backlog reports whether a shard had more rows when it was last fetched.
+func (s *sweep) backlog() bool {
+	for _, full := range s.busy {
+		if full {
+			return true
+		}
+	}
+	return false
 }
 
 // unfinished reports whether the current sweep has shards left.

@@ -376,3 +376,29 @@ func TestRelay_SmallBatch(t *testing.T) {
 		b.drained(outbox.DefaultInterval + 10*time.Millisecond)
 	})
 }
+
+// The batches grow with the backlog up to the maximum, and are small again after it (O-15).
+func TestRelay_BatchGrows_O15(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		fill := func(name string, n int) {
+			for i := range n {
+				b.table.add("t", fmt.Sprint(name, i), fmt.Sprint(name, "-", i))
+			}
+		}
+		fill("a", 5000)
+		r := b.start(func(c *outbox.RelayConfig, _ *faults) { c.Batch = 500 })
+		b.drained(time.Minute)
+		longest := 0
+		for _, round := range r.producer.rounds() {
+			longest = max(longest, len(round))
+		}
+		require.LessOrEqual(t, len(r.producer.rounds()[0]), 100)
+		require.Greater(t, longest, 400)
+		require.LessOrEqual(t, longest, 500)
+		b.sleep(time.Minute)
+		before := len(r.producer.rounds())
+		fill("b", 5000)
+		b.drained(time.Minute)
+		require.LessOrEqual(t, len(r.producer.rounds()[before]), 100)
+	})
+}

@@ -16,7 +16,7 @@ var wanted = []ratio{
 	{row: "idem-duplicates", base: "idem-onbatchtx", least: 3, floor: 1.4},
 	{row: "readable-ordered-1e6", base: "readable-ordered-1e5", least: 0.85},
 	{row: "readable-ordered-1e7", base: "readable-ordered-1e5", least: 0.85},
-	{row: "relay", base: "skip-locked", least: 0.5, floor: 0.2},
+	{row: "relay", base: "skip-locked", least: 1, floor: 0.6},
 	{row: "relay-1000", base: "skip-locked", least: 1, floor: 0.5},
 	{row: "slow-lanes", least: 0.9, ideal: 6 * 16 / slowHandler.Seconds()},
 }
