@@ -53,8 +53,7 @@
 //
 // A committed event waits for half a [RelayConfig].Interval on average. With a shorter Interval the
 // relay asks an idle database more often, with one query that reads an index. While rows wait there
-// is no pause. [RelayConfig].Wake removes the wait, but all commits then share one lock of the
-// server.
+// is no pause. [RelayConfig].Wake shortens the wait to some milliseconds.
 //
 // A relay publishes a batch in waves. A wave has at most one event of each aggregate, and the next
 // wave waits for the acknowledgements of this one. The throughput therefore depends on the number

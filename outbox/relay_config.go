@@ -38,8 +38,8 @@ type RelayConfig struct {
 	// Keep is how long rows stay in the table after they were sent. Default: 0, sent rows are
 	// deleted at once. If relays of one outbox differ, the shortest Keep counts.
 	Keep time.Duration
-	// Wake has the store announce new rows. The store must be a [Waker]. Default: false, because
-	// announcements slow writers down.
+	// Wake has the store announce new rows. The store must be a [Waker]. Default: false. Writers
+	// must announce rows too, such as with pgoutbox.Notify.
 	Wake bool
 	// Name is the name of the outbox for observers, in a process with several. Default: empty. Give
 	// all relays of one outbox the same name: the name is meant for a metric label.

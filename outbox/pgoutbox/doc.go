@@ -123,9 +123,10 @@
 //
 // # Waking relays
 //
-// With [Notify], relays learn of new rows at once instead of at their next poll. The server then
-// commits the transactions that notify one after the other, in the whole database. With many
-// writers that costs far more than it gains. Without Notify, relays find the rows by polling.
+// With [Notify], relays learn of new rows within some milliseconds instead of at their next poll.
+// The server commits the transactions that notify one after the other, in the whole database.
+// Therefore at most one transaction in 10 ms notifies, for each Outbox. Relays find every row by
+// polling too.
 //
 // # Cost
 //

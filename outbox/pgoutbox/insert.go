@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -41,7 +42,8 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) 
 		if err := queueInsert(&b, q, entries[:n]); err != nil {
 			return err
 		}
-		if entries = entries[n:]; len(entries) == 0 && o.notify {
+		if entries = entries[n:]; len(entries) == 0 && o.notify != nil &&
+			o.notify.due(time.Now()) {
 			b.Queue("SELECT pg_notify('" + channel + "', '')")
 		}
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {

@@ -3,6 +3,7 @@ package pgoutbox
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/propagation"
@@ -21,7 +22,7 @@ type Outbox struct {
 	pool       *pgxpool.Pool
 	schema     string // "": found through the search path
 	max        int
-	notify     bool
+	notify     *notifier // nil: no transaction notifies
 	propagator propagation.TextMapPropagator
 	adders     []outbox.AddObserver
 	writers    []outbox.WriteObserver
@@ -66,9 +67,15 @@ func MaxBytes(n int) Option {
 }
 
 // Notify has transactions that add entries wake the relays that listen ([Outbox.Wake]). Without
-// Notify, relays find the rows at their next poll. Default: off, because of the cost: of all
-// transactions that notify, the server commits one at a time, in the whole database.
-func Notify() Option { return func(o *Outbox) { o.notify = true } }
+// Notify, relays find the rows at their next poll. Default: off.
+//
+// Of all transactions that notify, the server commits one at a time, in the whole database.
+// Therefore at most one transaction in 10 ms notifies, for each Outbox. Relays look again for the
+// rows of the others, until 150 ms after the notification. A row that commits still later, or whose
+// neighbour was rolled back, waits for the next poll at most.
+func Notify() Option {
+	return func(o *Outbox) { o.notify = &notifier{began: time.Now()} }
+}
 
 // Propagator sets how the trace of the context is written into headers, so that the handler of the
 // event continues the trace. Default: W3C Trace Context (headers traceparent and tracestate). Nil
