@@ -101,8 +101,8 @@ tidy: ## go mod tidy in every module
 # For one's own flags: make bench BENCHFLAGS='-rows naive-postgres,idem-ontx -rounds 1'; -list names the rows.
 BENCHFLAGS ?=
 
-bench: ## Measure Idem against others and against the SQL alone: bench.md, bench.json (on a machine that does nothing else)
-	@$(SERVICES) run go -C test/bench run . -json $(CURDIR)/bench.json -markdown $(CURDIR)/bench.md $(BENCHFLAGS)
+bench: ## Measure Idem against others and against the SQL alone: bench.md, bench.svg, bench.json (on a machine that does nothing else)
+	@$(SERVICES) run go -C test/bench run . -json $(CURDIR)/bench.json -markdown $(CURDIR)/bench.md -svg $(CURDIR)/bench.svg $(BENCHFLAGS)
 
 bench-quick: ## The core rows once, in less than three minutes; fails if a ratio is far below the wanted one
 	@$(MAKE) --no-print-directory bench BENCHFLAGS='-quick $(BENCHFLAGS)'

@@ -88,7 +88,10 @@ func TestWhatIsTooSlowIsFound(t *testing.T) {
 }
 
 func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
-	r := results{"a": {{all: 10}, {all: 30}, {all: 20}}, "b": {{all: 10}, {all: 10}, {all: 10}}}
+	r := results{
+		"a": {{all: 10}, {all: 30, round: 1}, {all: 20, round: 2}},
+		"b": {{all: 10}, {all: 10, round: 1}, {all: 10, round: 2}},
+	}
 	v, ok := r.ratioOf("a", "b", 0)
 	require.True(t, ok)
 	require.InDelta(t, 2, v, 1e-9)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -46,16 +44,15 @@ func (l *lab) serverCPU(ctx context.Context) (used time.Duration) {
 	return used
 }
 
+// processCPU returns the CPU time of a session of Postgres.
 func processCPU(pid int) time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil || !strings.Contains(string(stat), "(postgres)") {
+	if err != nil {
 		return 0
 	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) < 13 {
+	p, ok := parseProcess(pid, string(stat))
+	if !ok || p.name != "postgres" {
 		return 0
 	}
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * clockTick
+	return p.used // a session has no children
 }

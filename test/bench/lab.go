@@ -30,6 +30,7 @@ type lab struct {
 	redis   *redis.Client
 	topics  map[spec]*topic
 	created []string
+	roots   []int // own processes; empty if they are unknown
 }
 
 //go:embed tables.sql
@@ -68,6 +69,13 @@ func openLab(ctx context.Context) (_ *lab, err error) {
 	}
 	if err := l.openPostgres(ctx); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	servers, err := l.servers()
+	if err != nil {
+		return nil, err
+	}
+	if l.roots, err = proc.ownProcesses(servers); err != nil {
+		logf("the load of the machine is not measured: %v", err)
 	}
 	return l, nil
 }

@@ -16,14 +16,16 @@ import (
 
 // machine has the properties of the machine and the servers on which the figures depend.
 type machine struct {
-	cpu, goVersion, postgres, redis, kafka string
-	cores                                  int
-	fsync                                  time.Duration // median
-	commit                                 time.Duration // median, of an empty change
+	cpu, kernel, goVersion, postgres, redis, kafka string
+	cores                                          int
+	fsync                                          time.Duration // median
+	commit                                         time.Duration // median, of an empty change
 }
 
 func (l *lab) machine(ctx context.Context) (m machine, err error) {
-	m = machine{cpu: cpuModel(), cores: runtime.NumCPU(), goVersion: runtime.Version()}
+	m = machine{
+		cpu: cpuModel(), kernel: kernel(), cores: runtime.NumCPU(), goVersion: runtime.Version(),
+	}
 	if err := l.pool.QueryRow(ctx, "SHOW server_version").Scan(&m.postgres); err != nil {
 		return m, err
 	}
@@ -44,6 +46,15 @@ func (l *lab) machine(ctx context.Context) (m machine, err error) {
 	}
 	m.commit, err = l.commitTime(ctx)
 	return m, err
+}
+
+// kernel returns the release of Linux, or the name of another system.
+func kernel() string {
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return runtime.GOOS
+	}
+	return "Linux " + strings.TrimSpace(string(release))
 }
 
 func cpuModel() string {

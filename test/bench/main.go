@@ -33,11 +33,15 @@ type bench struct {
 	sizes   sizes
 	rows    []row
 	results results
-	last    string // the row with effects in the tables
-	scope   string // the scope that remembers them
+	plan    plan
+	began   time.Time
+	ran     int            // rounds that ran, with second attempts
+	again   map[string]int // repeats by row, because of other processes
+	last    string         // the row with effects in the tables
+	scope   string         // the scope that remembers them
 }
 
-// results are the samples by row, one a round.
+// results are the samples by row, at most one a round.
 type results map[string][]sample
 
 type options struct {
@@ -45,6 +49,7 @@ type options struct {
 	names              string
 	rounds             int
 	jsonFile, markdown string
+	svg                string
 	cpuprofile         string
 	sizeTakes          time.Duration
 }
@@ -61,9 +66,15 @@ func start(ctx context.Context, args []string) error {
 		"",
 		"only these rows, by `name`, separated by commas; \"latency\", \"store\", \"outbox\", \"delay\" and \"size\" are names too",
 	)
-	flags.IntVar(&o.rounds, "rounds", 0, "how often each row is run; default 3, or 1 with -quick")
+	flags.IntVar(
+		&o.rounds,
+		"rounds",
+		0,
+		"how often each row is run; default 3, in the time that is left, and 1 for rows without a wanted ratio or with -quick",
+	)
 	flags.StringVar(&o.jsonFile, "json", "bench.json", "`file` for the results")
 	flags.StringVar(&o.markdown, "markdown", "bench.md", "`file` for the table")
+	flags.StringVar(&o.svg, "svg", "bench.svg", "`file` for the chart of the wanted ratios")
 	flags.StringVar(
 		&o.cpuprofile,
 		"cpuprofile",
@@ -73,21 +84,22 @@ func start(ctx context.Context, args []string) error {
 	flags.DurationVar(
 		&o.sizeTakes,
 		"size",
-		10*time.Minute,
-		"for how long \"size\" watches the outbox",
+		0,
+		"for how long the outbox is watched; default 10m with the row \"size\", or not at all",
 	)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	b := &bench{options: o, sizes: fullSizes, results: make(results)}
+	b := &bench{
+		options: o,
+		sizes:   fullSizes,
+		results: make(results),
+		plan:    newPlan(&o),
+		began:   time.Now(),
+		again:   make(map[string]int),
+	}
 	if o.quick {
 		b.sizes = quickSizes
-	}
-	if b.rounds == 0 {
-		b.rounds = 3
-		if o.quick {
-			b.rounds = 1
-		}
 	}
 	if err := b.choose(); err != nil || o.list {
 		return err
@@ -163,18 +175,30 @@ func (b *bench) runAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	tree := sourceOf(ctx, ".") // before the results are written
 	var failed []error
-	for round := range b.rounds {
+	var last time.Duration // of the compared rows, in the round before
+	for round := 0; b.plan.begins(round, time.Since(b.began), last); round++ {
+		last, b.ran = 0, round+1
 		for i := range b.rows {
-			logf("round %d of %d: %s", round+1, b.rounds, b.rows[i].name)
-			failed = append(failed, b.sample(ctx, b.results, &b.rows[i]))
+			r := &b.rows[i]
+			if !b.plan.runs(r.name, round) {
+				continue
+			}
+			logf("round %d of %d: %s", round+1, b.plan.rounds, r.name)
+			began := time.Now()
+			failed = append(failed, b.sample(ctx, b.results, r, round))
+			if compared(r.name) {
+				last += time.Since(began)
+			}
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
 	}
-	failed = append(failed, b.again(ctx))
-	rep := &report{bench: b, machine: before}
+	rounds := b.ran
+	failed = append(failed, b.secondAttempts(ctx))
+	rep := &report{bench: b, machine: before, source: tree, rounds: rounds}
 	failed = append(failed, b.special(ctx, rep))
 	return errors.Join(append(failed, rep.write())...)
 }
@@ -196,9 +220,9 @@ func (b *bench) special(ctx context.Context, rep *report) error {
 		failed = append(failed, err)
 		rep.delays = res
 	}
-	if b.wants(nameSize) {
+	if watch := b.sizeWatch(); watch > 0 {
 		logf("size")
-		res, err := b.size(ctx, b.sizeTakes)
+		res, err := b.size(ctx, watch)
 		failed = append(failed, err)
 		rep.size = &res
 	}
@@ -209,27 +233,48 @@ func (b *bench) wants(name string) bool {
 	return b.names == "" && !b.quick || slices.Contains(strings.Split(b.names, ","), name)
 }
 
-func (b *bench) sample(ctx context.Context, into results, r *row) error {
+// sample runs a row in a round. A disturbed run is repeated, and the last one counts.
+func (b *bench) sample(ctx context.Context, into results, r *row, round int) error {
+	s, err := b.measured(ctx, r)
+	if err != nil {
+		return err
+	}
+	for s.load.repeats(b.again[r.name], b.plan.timeLeft(time.Since(b.began))) {
+		b.again[r.name]++
+		logf("  again, as other processes took %.0f %% of the machine", s.load.percent)
+		next, failed := b.measured(ctx, r)
+		if err = failed; err != nil {
+			break
+		}
+		s = next
+	}
+	s.round = round
+	into[r.name] = append(into[r.name], s)
+	return err
+}
+
+// measured runs a row and logs its rate or its error.
+func (b *bench) measured(ctx context.Context, r *row) (sample, error) {
 	s, err := b.measure(ctx, r)
 	if err != nil {
 		logf("%v", err)
-		return err
+		return s, err
 	}
 	logf("  %.0f %s (%.1fs)", s.rate, r.unit, s.took.Seconds())
-	into[r.name] = append(into[r.name], s)
-	return nil
+	return s, nil
 }
 
-// again repeats rows that missed their ratio, once: a shared machine has bad seconds. A second miss
-// fails the run.
-func (b *bench) again(ctx context.Context) error {
+// secondAttempts repeats rows that missed their ratio, once: a shared machine has bad seconds. A
+// second miss fails the run. Each attempt is a round of its own.
+func (b *bench) secondAttempts(ctx context.Context) error {
 	var failed []error
 	for _, w := range b.results.missed() {
-		second := make(results)
+		second, round := make(results), b.ran
+		b.ran++
 		logf("again, as %s reached less than %.2f x %s: ", w.row, w.enough(), w.against())
 		for _, name := range []string{w.base, w.row} {
 			if r := b.row(name); r != nil {
-				if err := b.sample(ctx, second, r); err != nil {
+				if err := b.sample(ctx, second, r, round); err != nil {
 					return err
 				}
 			}

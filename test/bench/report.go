@@ -2,16 +2,19 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 )
 
-// report writes the measurements: a list for programs, and a table for people.
+// report writes the measurements: a document for programs, a table and a chart for people.
 type report struct {
 	bench   *bench
 	machine machine
+	source  source
+	rounds  int // without second attempts
 	latency *latencyResult
 	delays  []delayResult
 	size    *sizeResult
@@ -30,6 +33,11 @@ type entry struct {
 	Client float64            `json:"client_cpu_us_per_delivery"`
 	Server float64            `json:"postgres_cpu_us_per_delivery"`
 	Calls  float64            `json:"events_per_call,omitempty"` // of a batch handler
+
+	Samples   int      `json:"samples"`                  // one a round
+	Load      *float64 `json:"others_percent,omitempty"` // largest of the samples; nil: unknown
+	Repeated  int      `json:"repeated,omitempty"`       // runs that do not count
+	Disturbed int      `json:"disturbed,omitempty"`      // samples
 
 	about string
 	last  sample
@@ -71,6 +79,11 @@ func (r *report) entries() []entry {
 		e.Server = median(of(func(s sample) float64 { return float64(s.server) / 1000 }))
 		e.Calls = median(of(func(s sample) float64 { return s.perCall }))
 		e.last = samples[len(samples)-1]
+		e.Samples, e.Repeated = len(samples), r.bench.again[row.name]
+		most, disturbed := mostLoad(samples)
+		if e.Disturbed = disturbed; most.known {
+			e.Load = &most.percent
+		}
 		e.Ratios = r.ratios(row)
 		list = append(list, e)
 	}
@@ -111,14 +124,17 @@ func (r *report) write() error {
 	list := r.entries()
 	text := r.markdown(list)
 	fmt.Print(text)
-	data, err := json.MarshalIndent(list, "", "  ")
+	data, err := json.MarshalIndent(r.document(list), "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(r.bench.jsonFile, append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(r.bench.options.markdown, []byte(text), 0o644)
+	chart := ratioChart(r.bench.results.verdicts(), r.caption())
+	o := &r.bench.options
+	return errors.Join(
+		os.WriteFile(o.jsonFile, append(data, '\n'), 0o644),
+		os.WriteFile(o.markdown, []byte(text), 0o644),
+		os.WriteFile(o.svg, []byte(chart), 0o644),
+	)
 }
 
 func (r *report) markdown(list []entry) string {
@@ -143,11 +159,11 @@ func (r *report) markdown(list []entry) string {
 	)
 	fmt.Fprintf(
 		&b,
-		"Topics of %d to %d deliveries, 20 %% of them copies at a random distance, 6 partitions, JSON of %d bytes. Rounds: %d.\n\n",
+		"Topics of %d to %d deliveries, 20 %% of them copies at a random distance, 6 partitions, JSON of %d bytes. Rounds: %s.\n\n",
 		s.slow,
 		s.bulk,
 		payloadSize(),
-		r.bench.rounds,
+		r.roundsText(),
 	)
 	rowsTable(&b, list)
 	r.wantedTable(&b)
@@ -181,7 +197,7 @@ func rowsTable(b *strings.Builder, list []entry) {
 		return
 	}
 	b.WriteString(
-		"| row | what | median | unit | min - max | ratios | CPU us / delivery: client | Postgres | allocations / delivery | bytes / delivery |\n|---|---|---:|---|---|---|---:|---:|---:|---:|\n",
+		"| row | what | median | unit | min - max | ratios | CPU us / delivery: client | Postgres | allocations / delivery | bytes / delivery | others' load |\n|---|---|---:|---|---|---|---:|---:|---:|---:|---|\n",
 	)
 	for _, e := range list {
 		if e.Calls > 0 {
@@ -189,7 +205,7 @@ func rowsTable(b *strings.Builder, list []entry) {
 		}
 		fmt.Fprintf(
 			b,
-			"| %s | %s | %s | %s | %s - %s | %s | %.1f | %.1f | %.1f | %.0f |\n",
+			"| %s | %s | %s | %s | %s - %s | %s | %.1f | %.1f | %.1f | %.0f | %s |\n",
 			e.Name,
 			e.about,
 			thousands(e.Median),
@@ -203,28 +219,22 @@ func rowsTable(b *strings.Builder, list []entry) {
 			e.Server,
 			e.Allocs,
 			e.Bytes,
+			e.loadText(),
 		)
 	}
 }
 
 func (r *report) wantedTable(b *strings.Builder) {
-	first := true
-	for _, w := range wanted {
-		v, ok := r.bench.results.ratioOf(w.row, w.base, w.ideal)
-		if !ok {
-			continue
-		}
-		if first {
-			b.WriteString(
-				"\n| wanted | against | at least | measured | |\n|---|---|---:|---:|---|\n",
-			)
-			first = false
-		}
+	list := r.bench.results.verdicts()
+	if len(list) > 0 {
+		b.WriteString("\n| wanted | against | at least | measured | |\n|---|---|---:|---:|---|\n")
+	}
+	for _, v := range list {
 		verdict := "yes"
-		if v < w.least {
+		if !v.Reached {
 			verdict = "**no**"
 		}
-		fmt.Fprintf(b, "| %s | %s | %.2f | %.2f | %s |\n", w.row, w.against(), w.least, v, verdict)
+		fmt.Fprintf(b, "| %s | %s | %.2f | %.2f | %s |\n", v.Row, v.Against, v.Wanted, v.Measured, verdict)
 	}
 }
 

@@ -37,6 +37,9 @@ type sample struct {
 	store   float64       // bytes per remembered event, in Postgres, with indexes
 	indexes float64       // of them
 
+	round int  // of the run; rows are compared by the samples of the same round
+	load  load // by other processes
+
 	rounds                 int // of a relay, and their waits
 	fetch, produce, settle time.Duration
 }
@@ -83,7 +86,9 @@ func (b *bench) measure(ctx context.Context, r *row) (s sample, err error) {
 		return s, err
 	}
 	server := x.serverCPU(ctx)
+	began := proc.usage(x.roots)
 	err = x.do(ctx)
+	foreign := began.until(proc.usage(x.roots))
 	server = x.server - server
 	stop()
 	defer func() { _ = x.admin.DeleteConsumerGroup(x.group) }() // its members may not have left yet
@@ -95,7 +100,7 @@ func (b *bench) measure(ctx context.Context, r *row) (s sample, err error) {
 		return s, err
 	}
 	s, err = x.sample(ctx)
-	s.server = server / time.Duration(r.spec.deliveries)
+	s.server, s.load = server/time.Duration(r.spec.deliveries), foreign
 	return s, err
 }
 

@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // wanted are the ratios that Idem must keep on every machine: the rate of row over the rate of
 // base, in one run.
@@ -53,23 +56,27 @@ func (w ratio) against() string {
 	return w.base
 }
 
-// ratioOf returns the median over the rounds. ok is false if the rows did not run. The ratio is one
-// of deliveries; rows of one topic have the same ratio of effects.
+// ratioOf returns the median over the rounds in which both rows ran. ok is false without such a
+// round. The ratio is one of deliveries; rows of one topic have the same ratio of effects.
 func (r results) ratioOf(row, base string, ideal float64) (v float64, ok bool) {
-	a, b := r[row], r[base]
-	n := len(a)
-	if base != "" {
-		n = min(n, len(b))
-	}
-	each := make([]float64, n)
-	for i := range each {
+	var each []float64
+	for _, s := range r[row] {
 		if base == "" {
-			each[i] = a[i].all / ideal
-		} else {
-			each[i] = a[i].all / b[i].all
+			each = append(each, s.all/ideal)
+		} else if b, ok := r.inRound(base, s.round); ok {
+			each = append(each, s.all/b.all)
 		}
 	}
-	return median(each), n > 0
+	return median(each), len(each) > 0
+}
+
+// inRound returns the sample of a row in one round. A row that failed has none.
+func (r results) inRound(row string, round int) (sample, bool) {
+	i := slices.IndexFunc(r[row], func(s sample) bool { return s.round == round })
+	if i < 0 {
+		return sample{}, false
+	}
+	return r[row][i], true
 }
 
 // missed returns the wanted ratios that are not reached; for those with a floor, the ones below the
@@ -81,4 +88,29 @@ func (r results) missed() (missed []ratio) {
 		}
 	}
 	return missed
+}
+
+// verdict is a wanted ratio with the measured one.
+type verdict struct {
+	Row      string  `json:"row"`
+	Against  string  `json:"against"`
+	Wanted   float64 `json:"wanted"`
+	Floor    float64 `json:"floor"` // a run fails below
+	Measured float64 `json:"measured"`
+	Reached  bool    `json:"reached"`
+}
+
+// verdicts returns the wanted ratios that were measured, in the order of wanted. Without one, the
+// list is empty and not nil.
+func (r results) verdicts() []verdict {
+	list := []verdict{}
+	for _, w := range wanted {
+		if v, ok := r.ratioOf(w.row, w.base, w.ideal); ok {
+			list = append(list, verdict{
+				Row: w.row, Against: w.against(), Wanted: w.least, Floor: w.enough(),
+				Measured: v, Reached: v >= w.least,
+			})
+		}
+	}
+	return list
 }
