@@ -59,7 +59,7 @@ func consumeIdem(
 	}
 }
 
-func (x *run) postgres() dedup.Store { return pgstore.New(x.pool, x.row.layout...) }
+func (x *run) postgres() *pgstore.Store { return pgstore.New(x.pool, x.layout()...) }
 
 func (x *run) redisStore() dedup.Store {
 	return redisstore.New(x.redis, redisstore.Prefix(x.id+":idem:"))

@@ -83,6 +83,9 @@ func openLab(ctx context.Context) (_ *lab, err error) {
 // schema is where the tables are.
 func (l *lab) schema() string { return strings.ReplaceAll(l.id, "-", "_") }
 
+// compactSchema has the tables of the compact layout.
+func (l *lab) compactSchema() string { return l.schema() + "_compact" }
+
 func (l *lab) openPostgres(ctx context.Context) error {
 	cfg, err := pgxpool.ParseConfig(os.Getenv("POSTGRES_URL"))
 	if err != nil {
@@ -101,6 +104,10 @@ func (l *lab) openPostgres(ctx context.Context) error {
 	if err := pgstore.Migrate(ctx, l.pool, pgstore.InSchema(l.schema())); err != nil {
 		return err
 	}
+	compact := []pgstore.Option{pgstore.Compact(), pgstore.InSchema(l.compactSchema())}
+	if err := pgstore.Migrate(ctx, l.pool, compact...); err != nil {
+		return err
+	}
 	if err := pgoutbox.Migrate(ctx, l.pool, pgoutbox.InSchema(l.schema())); err != nil {
 		return err
 	}
@@ -116,7 +123,7 @@ func (l *lab) close() {
 		l.writers.Close()
 	}
 	if l.pool != nil {
-		if _, err := l.pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+l.schema()+" CASCADE"); err != nil {
+		if _, err := l.pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+l.schema()+", "+l.compactSchema()+" CASCADE"); err != nil {
 			logf("postgres: %v", err)
 		}
 		l.pool.Close()
@@ -160,8 +167,8 @@ func (l *lab) reset(ctx context.Context, orders int) error {
 		return err
 	}
 	var tables string // also those in which the store remembers scopes and progress
-	if err := l.pool.QueryRow(ctx, `SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables
-		WHERE schemaname = $1 AND tablename NOT IN ('idem_schema', 'idem_outbox_schema', 'idem_outbox_shards')`, l.schema()).Scan(&tables); err != nil {
+	if err := l.pool.QueryRow(ctx, `SELECT string_agg(format('%I.%I', schemaname, tablename), ', ') FROM pg_tables
+		WHERE schemaname = ANY ($1) AND tablename NOT IN ('idem_schema', 'idem_outbox_schema', 'idem_outbox_shards')`, []string{l.schema(), l.compactSchema()}).Scan(&tables); err != nil {
 		return err
 	}
 	for _, q := range []string{

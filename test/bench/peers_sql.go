@@ -123,7 +123,7 @@ func sqlBatch(ctx context.Context, x *run, b *sqlEvents) error {
 // storeAlone runs the same batches through Idem's store. The difference to sqlLimit is the cost of
 // the contract, without Kafka and the engine.
 func storeAlone(ctx context.Context, x *run) error {
-	store, batches := pgstore.New(x.pool, x.row.layout...), x.topic.batches(idem.DefaultMaxBatch)
+	store, batches := x.postgres(), x.topic.batches(idem.DefaultMaxBatch)
 	x.meter.begin()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, list := range batches {

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/dedup/pgstore"
 )
 
 // row is one consumer under measurement.
@@ -31,7 +30,7 @@ type row struct {
 	takes   time.Duration                                          // time of a handler; 0: no time
 	fill    int                                                    // rows in the store before the run
 	options []idem.Option                                          // of the handler
-	layout  []pgstore.Option                                       // of Idem's store in Postgres
+	compact bool                                                   // the layout of Idem's store in Postgres
 	core    bool                                                   // in bench-quick
 }
 
@@ -279,7 +278,11 @@ func storeRows(n sizes, large bool) []row {
 		fills = fills[:2]
 	}
 	var rows []row
-	for _, layout := range layouts {
+	for _, compact := range []bool{false, true} {
+		layout := "readable"
+		if compact {
+			layout = "compact"
+		}
 		for _, random := range []bool{false, true} {
 			ids := "ordered"
 			if random {
@@ -287,20 +290,12 @@ func storeRows(n sizes, large bool) []row {
 			}
 			for _, f := range fills {
 				rows = append(rows, row{
-					name: layout.name + "-" + ids + "-" + f.name, about: "OnBatchTx, " + f.name + " events remembered, IDs " + ids + ", " + layout.name,
+					name: layout + "-" + ids + "-" + f.name, about: "OnBatchTx, " + f.name + " events remembered, IDs " + ids + ", " + layout,
 					unit: effects, spec: spec{deliveries: n.fast, partitions: 6, random: random, seed: 4}, consume: idemOnBatchTx,
-					check: inOrders, fill: f.rows, layout: layout.options,
+					check: inOrders, fill: f.rows, compact: compact,
 				})
 			}
 		}
 	}
 	return rows
-}
-
-// layouts are the ways in which Postgres can keep the store.
-var layouts = []struct {
-	name    string
-	options []pgstore.Option
-}{
-	{name: "readable"},
 }
