@@ -43,6 +43,7 @@
 //	checks of identity and scope at the start  Registrar
 //	retention in consumed time                 ProgressRecorder
 //	a maximum size of results                  ResultLimiter
+//	claims of concurrent callers in one call   CallSharer
 //	look-up, shadow mode, a bound, and a       TxLooker, TxRunner, TxLimiter,
 //	crash guard for transactional handlers     StartCounter
 //	transactions of many events, replay of     TxChecker, Savepointer, TxKeeper:
