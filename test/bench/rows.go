@@ -201,6 +201,7 @@ func allRows(n sizes) []row {
 			spec:    of(n.slow),
 			consume: idemOnPostgres,
 			lanes:   16,
+			core:    true,
 		},
 	}
 	rows = append(rows, decoderRows(rows)...)

@@ -16,6 +16,7 @@ var wanted = []ratio{
 	{row: "idem-redis-onbatch", base: "naive-redis", least: 6, floor: 2.5},
 	{row: "idem-redis-onbatch", base: "redis-limit", least: 0.6, floor: 0.3},
 	{row: "idem-redis-on", base: "naive-redis", least: 3, floor: 1.5},
+	{row: "idem-postgres-on", base: "naive-postgres", least: 4, floor: 1.5},
 	{row: "idem-duplicates", base: "idem-onbatchtx", least: 3, floor: 1.4},
 	{row: "readable-ordered-1e6", base: "readable-ordered-1e5", least: 0.85},
 	{row: "readable-ordered-1e7", base: "readable-ordered-1e5", least: 0.85},
