@@ -55,6 +55,23 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 	return p.p.ProduceEach(ctx, msgs)
 }
 
+// ProduceInOrder publishes msgs as [Producer.ProduceEach] does, with one promise more: a message is
+// in the log only behind all earlier messages of msgs with its topic and key. The promise holds at
+// any time, also after an error and after the end of ctx. An outbox needs it to publish several
+// events of an aggregate at once.
+//
+// The messages for a partition form one record batch, which a broker appends as a whole or not at
+// all, with the sequence number of an idempotent producer (KIP-98). More than 900 kB for one
+// partition are several batches, each behind the acknowledgement of the one before. Calls run one
+// after the other.
+//
+// A batch without an answer is sent again, five times within about a second. No error has a class
+// that says more than [Producer.ProduceEach] says about a message alone: publish the messages with
+// an error by ProduceEach, the earlier ones of a topic and key first.
+func (p *Producer) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []error {
+	return p.p.ProduceInOrder(ctx, msgs)
+}
+
 // Close sends the messages in flight and ends. Calls that wait get an error for each message that
 // sarama gives up. Close always returns nil.
 //

@@ -11,6 +11,7 @@ type batch struct {
 	began   time.Time
 	leases  map[int]Lease // under which the rows were fetched
 	rows    []Row
+	acked   []bool               // by index of rows: the broker has the row
 	stuck   map[aggregateID]bool // no more rows of these are published in this round
 	parked  map[aggregateID]bool // a row of these was parked in this round
 	broker  int                  // rows that failed because of the broker, the last with seen.Err
@@ -39,15 +40,15 @@ func (b *batch) fill(rows []Row) {
 		b.leases[l.Shard] = l
 	}
 	slices.SortFunc(rows, func(a, b Row) int { return int(min(max(a.Seq-b.Seq, -1), 1)) })
-	b.rows, b.seen.Rows = rows, len(rows)
+	b.rows, b.acked, b.seen.Rows = rows, make([]bool, len(rows)), len(rows)
 	b.stuck, b.parked = map[aggregateID]bool{}, map[aggregateID]bool{}
 }
 
-// publishable returns the rows of a wave that may be published now, as indexes. The result uses the
-// memory of wave.
-func (b *batch) publishable(wave []int, held map[int]Lease, failed failures) []int {
-	rows := wave[:0]
-	for _, i := range wave {
+// publishable returns those of some rows that may be published now, as indexes. The result uses the
+// memory of some.
+func (b *batch) publishable(some []int, held map[int]Lease, failed failures) []int {
+	rows := some[:0]
+	for _, i := range some {
 		row := &b.rows[i]
 		id := aggregateOf(row)
 		if row.Blocked {
@@ -64,8 +65,21 @@ func (b *batch) publishable(wave []int, held map[int]Lease, failed failures) []i
 	return rows
 }
 
-// sent notes the broker's acknowledgement of a row.
-func (b *batch) sent(row *Row) {
+// rest returns the indexes of the rows that the broker has not acknowledged.
+func (b *batch) rest() []int {
+	rest := make([]int, 0, len(b.rows)-b.seen.Sent)
+	for i := range b.rows {
+		if !b.acked[i] {
+			rest = append(rest, i)
+		}
+	}
+	return rest
+}
+
+// sent notes the broker's acknowledgement of row i.
+func (b *batch) sent(i int) {
+	row := &b.rows[i]
+	b.acked[i] = true
 	b.out.what.Sent = append(b.out.what.Sent, row.Seq)
 	b.seen.Sent++
 	b.seen.Delay = max(b.seen.Delay, time.Since(row.Added))

@@ -45,7 +45,7 @@ func TestWaves_OneOfEachAggregate(t *testing.T) {
 	}
 	rows = append(rows, Row{Seq: 8, Entry: Entry{Topic: "other", Key: "a"}})
 	var got []string
-	for wave := range waves(rows) {
+	for wave := range waves(rows, indexesOf(rows)) {
 		got = append(got, fmt.Sprint(wave))
 	}
 	require.Equal(t, []string{"[0 2 3 5 7]", "[1 6]", "[4]"}, got)
@@ -139,4 +139,12 @@ func TestNextLimit(t *testing.T) {
 		b := &batch{broker: c.broker, seen: Round{Rows: c.rows, Took: c.took}}
 		require.Equal(t, c.want, nextLimit(b, c.limit, c.most, c.backlog), name)
 	}
+}
+
+// indexesOf returns all indexes of rows.
+func indexesOf(rows []Row) (all []int) {
+	for i := range rows {
+		all = append(all, i)
+	}
+	return all
 }

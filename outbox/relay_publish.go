@@ -8,18 +8,18 @@ import (
 // PublishObserver sees the rows that are given to the producer, and their results. BeginPublish can
 // change the context of the producer.
 //
-// The relay calls BeginPublish and EndPublish in turn. The producer gets rows in waves, one after
-// the other: see the documentation of the package.
+// The relay calls BeginPublish and EndPublish in turn, once for each call of the producer. A row
+// whose call failed may be in the next call: see the documentation of the package.
 type PublishObserver interface {
-	// BeginPublish returns the context of [Producer].ProduceEach. The result must be derived from
-	// ctx.
+	// BeginPublish returns the context of the call. The result must be derived from ctx.
 	BeginPublish(ctx context.Context, p *Publish) context.Context
 	// EndPublish gets the context that BeginPublish returned.
 	EndPublish(ctx context.Context, p *Publish)
 }
 
-// Publish is the rows of one call of [Producer].ProduceEach: at most one of an aggregate, of any
-// number of topics. Do not keep a Publish after EndPublish, and do not change the rows.
+// Publish is the rows of one call of [Producer].ProduceEach or of
+// [OrderedProducer].ProduceInOrder, of any number of topics. ProduceEach gets at most one row of an
+// aggregate. Do not keep a Publish after EndPublish, and do not change the rows.
 type Publish struct {
 	// Outbox is [RelayConfig].Name.
 	Outbox string

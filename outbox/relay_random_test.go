@@ -144,6 +144,9 @@ func (w *world) startProcess() {
 		c.WhenParked, c.Batch, c.Lease = w.when, w.batch, w.lease
 		prod := c.Producer.(*producer)
 		prod.fate, prod.gate = p.fate, p.thaw
+		if p.rnd.IntN(3) > 0 {
+			c.Producer = &orderedProducer{producer: prod, late: p.later}
+		}
 		f.Store = &lateStore{Store: w.table, p: p}
 		f.before = p.before
 		f.after = p.after
@@ -206,6 +209,12 @@ func (p *process) after(ctx context.Context, _ string) error {
 		return errDatabase
 	}
 	return ctx.Err()
+}
+
+// later is how long a batch without an answer is still under way.
+func (p *process) later() time.Duration {
+	n, _ := p.dice(40_000)
+	return time.Duration(n) * time.Millisecond
 }
 
 // lateStore does some calls after it has returned an error.

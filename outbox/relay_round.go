@@ -19,12 +19,14 @@ type publisher struct {
 	observers *observers
 	failures  failures
 	sweep     sweep
-	pending   *settling // a batch that could not be settled yet; no batch is fetched before that
+	pending   *settling       // a batch that could not be settled yet; no batch is fetched before that
+	ordered   OrderedProducer // nil: the producer lacks the ability
 }
 
 func newPublisher(cfg *RelayConfig, s *shareKeeper, h *health, o *observers) *publisher {
+	ordered, _ := cfg.Producer.(OrderedProducer)
 	return &publisher{
-		cfg: cfg, share: s, health: h, observers: o, failures: failures{},
+		cfg: cfg, ordered: ordered, share: s, health: h, observers: o, failures: failures{},
 		sweep: sweep{interval: cfg.Interval, limit: min(leastBatch, cfg.Batch), busy: map[int]bool{}},
 	}
 }
@@ -87,10 +89,14 @@ func (r *publisher) fetch(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// publish sends the rows in waves, and leaves their results to settle. No wave begins after ctx has
-// ended. A wave that has begun ends with produce at the latest.
+// publish sends the rows, and leaves their results to settle: at first all of them in order, if the
+// producer can, and then the rest in waves. No wave begins after ctx has ended. A call of the
+// producer that has begun ends with produce at the latest.
 func (r *publisher) publish(ctx, produce context.Context, b *batch) {
-	for wave := range waves(b.rows) {
+	if r.ordered != nil && !r.failures.ofBroker() {
+		r.publishInOrder(produce, b)
+	}
+	for wave := range waves(b.rows, b.rest()) {
 		if ctx.Err() != nil {
 			break
 		}
@@ -113,6 +119,27 @@ func (r *publisher) publish(ctx, produce context.Context, b *batch) {
 	}
 }
 
+// publishInOrder sends the rows that may be published now. Rows with an error are left for the
+// waves, which find out whether the row or the broker is to blame.
+func (r *publisher) publishInOrder(produce context.Context, b *batch) {
+	rows := b.publishable(b.rest(), r.share.held(), r.failures)
+	if len(rows) == 0 {
+		return
+	}
+	r.health.asks()
+	answered := false
+	for n, err := range r.produce(produce, r.ordered.ProduceInOrder, b.rows, rows) {
+		if err == nil {
+			r.failures.settled(&b.rows[rows[n]])
+			b.sent(rows[n])
+			answered = true
+		}
+	}
+	if answered {
+		r.health.answers()
+	}
+}
+
 // publishWave sends the rows of a wave that may be published now.
 func (r *publisher) publishWave(ctx, produce context.Context, b *batch, wave []int) {
 	rows := b.publishable(wave, r.share.held(), r.failures)
@@ -121,23 +148,25 @@ func (r *publisher) publishWave(ctx, produce context.Context, b *batch, wave []i
 	}
 	r.health.asks()
 	answered := false
-	for n, err := range r.produce(produce, b.rows, rows) {
-		answered = r.judge(ctx, b, &b.rows[rows[n]], err) || answered
+	for n, err := range r.produce(produce, r.cfg.Producer.ProduceEach, b.rows, rows) {
+		answered = r.judge(ctx, b, rows[n], err) || answered
 	}
 	if answered {
 		r.health.answers()
 	}
 }
 
-// produce publishes the rows with the indexes at, and returns an error for each of them.
-func (r *publisher) produce(ctx context.Context, rows []Row, at []int) []error {
+// produce publishes the rows with the indexes at by call, and returns an error for each of them.
+func (r *publisher) produce(
+	ctx context.Context, call func(context.Context, []*idem.Message) []error, rows []Row, at []int,
+) []error {
 	msgs := make([]*idem.Message, len(at))
 	for n, i := range at {
 		msgs[n] = rows[i].Message()
 	}
 	ctx, watched := beginPublish(ctx, r.observers.publishes,
 		Publish{Outbox: r.cfg.Name, rows: rows, at: at})
-	errs := r.cfg.Producer.ProduceEach(ctx, msgs)
+	errs := call(ctx, msgs)
 	if len(errs) != len(msgs) {
 		errs = slices.Clip(errs[:min(len(errs), len(msgs))])
 		for len(errs) < len(msgs) {
@@ -148,12 +177,13 @@ func (r *publisher) produce(ctx context.Context, rows []Row, at []int) []error {
 	return errs
 }
 
-// judge notes the result of a row, and reports whether the result is an answer of the broker.
-func (r *publisher) judge(ctx context.Context, b *batch, row *Row, err error) bool {
+// judge notes the result of row i, and reports whether the result is an answer of the broker.
+func (r *publisher) judge(ctx context.Context, b *batch, i int, err error) bool {
+	row := &b.rows[i]
 	switch {
 	case err == nil:
 		r.failures.settled(row)
-		b.sent(row)
+		b.sent(i)
 		return true
 	case errors.Is(err, idem.ErrTooLarge), errors.Is(err, idem.ErrRefused):
 		r.failures.settled(row)

@@ -140,3 +140,18 @@ type Producer interface {
 	// the relay stops, so the producer needs a timeout of its own.
 	ProduceEach(ctx context.Context, msgs []*idem.Message) []error
 }
+
+// OrderedProducer is an optional ability of a [Producer]: to have several rows of an aggregate
+// under way. Without it, a row waits for the acknowledgement of the row before.
+// [consumer.Producer] has it.
+//
+// [consumer.Producer]: https://pkg.go.dev/github.com/idem-go/idem/consumer#Producer
+type OrderedProducer interface {
+	// ProduceInOrder publishes msgs and returns one error for each, as ProduceEach does. A message
+	// is in the log only behind all earlier messages of msgs with its topic and key. That holds at
+	// any time, also after an error, and for requests that arrive after ProduceInOrder has
+	// returned.
+	//
+	// Errors need no class: the relay gives the rows with an error to ProduceEach.
+	ProduceInOrder(ctx context.Context, msgs []*idem.Message) []error
+}

@@ -289,12 +289,18 @@ func (t *timed) Settle(
 }
 
 type timedProducer struct {
-	outbox.Producer
+	*consumer.Producer
 	rounds *rounds
 }
 
 func (p timedProducer) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
-	began := time.Now()
-	defer func() { p.rounds.produce.Add(int64(time.Since(began))) }()
+	defer p.note(time.Now())
 	return p.Producer.ProduceEach(ctx, msgs)
 }
+
+func (p timedProducer) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []error {
+	defer p.note(time.Now())
+	return p.Producer.ProduceInOrder(ctx, msgs)
+}
+
+func (p timedProducer) note(began time.Time) { p.rounds.produce.Add(int64(time.Since(began))) }

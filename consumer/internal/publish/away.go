@@ -9,12 +9,6 @@ import (
 // maxProbes bounds the probes in flight, which the budget does not count.
 const maxProbes = 16
 
-// partition is a partition of a topic.
-type partition struct {
-	topic string
-	id    int32
-}
-
 // awayPartitions knows the partitions that took no record the last time, because of the brokers.
 //
 // A message is retried for some 15 s, and a call lasts as long as the slowest message. So one
@@ -24,10 +18,8 @@ type partition struct {
 //
 // A message without a key has no known partition and is never held back.
 type awayPartitions struct {
-	client sarama.Client
-
 	mu           sync.Mutex
-	partitioners map[string]sarama.Partitioner // by topic; each serves one goroutine at a time
+	partitioners *partitioners
 	// the partitions that are away: is a probe in flight?
 	probing map[partition]bool
 	probes  int
@@ -35,34 +27,25 @@ type awayPartitions struct {
 
 func newAwayPartitions(client sarama.Client) *awayPartitions {
 	return &awayPartitions{
-		client: client, partitioners: map[string]sarama.Partitioner{},
-		probing: map[partition]bool{},
+		partitioners: newPartitioners(client), probing: map[partition]bool{},
 	}
 }
 
-// partitionOf returns the partition of a message, if it is known. The caller holds the mutex.
+// partitionOf returns the partition of a message, if its key decides. The caller holds the mutex.
 func (a *awayPartitions) partitionOf(m *sarama.ProducerMessage) (at partition, ok bool) {
-	p := a.partitioners[m.Topic]
-	if p == nil {
-		p = a.client.Config().Producer.Partitioner(m.Topic)
-		a.partitioners[m.Topic] = p
-	}
-	consistent := p.RequiresConsistency()
-	if d, ok := p.(sarama.DynamicConsistencyPartitioner); ok {
-		consistent = d.MessageRequiresConsistency(m)
-	}
-	if !consistent || m.Key == nil {
+	if m.Key == nil {
 		return partition{}, false
 	}
-	all, err := a.client.Partitions(m.Topic)
-	if err != nil || len(all) == 0 {
-		return partition{}, false
-	}
-	n, err := p.Partition(m, int32(len(all)))
-	if err != nil || n < 0 || int(n) >= len(all) {
-		return partition{}, false
-	}
-	return partition{m.Topic, all[n]}, true
+	at, fixed, err := a.partitioners.choose(m)
+	return at, fixed && err == nil
+}
+
+// holds reports whether a partition is away.
+func (a *awayPartitions) holds(at partition) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, away := a.probing[at]
+	return away
 }
 
 // note takes the result of a message.

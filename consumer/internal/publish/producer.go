@@ -44,6 +44,7 @@ func New(client sarama.Client) (*Producer, error) {
 	p := &Producer{sender: sender{
 		async: async, client: client, max: client.Config().Producer.MaxMessageBytes,
 		budget: newBudget(maxInFlight), topics: newTopicLookup(client),
+		inOrder: newInOrder(client),
 	}}
 	p.run()
 	return p, nil
@@ -83,6 +84,17 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 		defer cancel()
 	}
 	return p.publish(ctx, msgs)
+}
+
+// ProduceInOrder returns an error for each message, nil for those that are acknowledged. A message
+// is in the log only behind all earlier messages of msgs with its topic and key.
+func (p *Producer) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []error {
+	if p.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, p.wait, errBrokersSilent)
+		defer cancel()
+	}
+	return p.publishInOrder(ctx, msgs)
 }
 
 // Close sends the messages in flight and ends. Close returns when all messages have a result.

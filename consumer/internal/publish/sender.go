@@ -21,6 +21,7 @@ type sender struct {
 	budget  *budget
 	topics  *topicLookup
 	away    *awayPartitions // nil: each message is tried for as long as sarama tries
+	inOrder inOrder
 
 	// closing is held shared while a message goes to async.
 	closing sync.RWMutex
@@ -99,8 +100,12 @@ func (s *sender) ask(topics map[string][]int) (<-chan topicAnswer, bool) {
 // tooLarge returns an error for a message that sarama itself would refuse.
 func (s *sender) tooLarge(m *idem.Message) error {
 	if n := sizeOf(m); n > s.max {
-		return fmt.Errorf("%w: %d bytes, Producer.MaxMessageBytes is %d",
-			idem.ErrTooLarge, n, s.max)
+		return s.tooLargeAt(n)
 	}
 	return nil
+}
+
+func (s *sender) tooLargeAt(size int) error {
+	return fmt.Errorf("%w: %d bytes, Producer.MaxMessageBytes is %d",
+		idem.ErrTooLarge, size, s.max)
 }

@@ -66,7 +66,7 @@ func run(ctx context.Context) error {
 
 // trap is a producer with a process around it that does not live for ever.
 type trap struct {
-	outbox.Producer
+	*consumer.Producer
 	pace             time.Duration
 	exit, once, stop int64
 	calls            atomic.Int64
@@ -74,6 +74,15 @@ type trap struct {
 
 // ProduceEach implements [outbox.Producer].
 func (t *trap) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
+	return t.produce(ctx, msgs, t.Producer.ProduceEach)
+}
+
+// ProduceInOrder implements [outbox.OrderedProducer].
+func (t *trap) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []error {
+	return t.produce(ctx, msgs, t.Producer.ProduceInOrder)
+}
+
+func (t *trap) produce(ctx context.Context, msgs []*idem.Message, call func(context.Context, []*idem.Message) []error) []error {
 	if t.pace > 0 {
 		select {
 		case <-time.After(t.pace):
@@ -85,7 +94,7 @@ func (t *trap) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
 	if sleeps && n/t.stop%2 == 1 {
 		t.sleep("before")
 	}
-	errs := t.Producer.ProduceEach(ctx, msgs)
+	errs := call(ctx, msgs)
 	if n == t.once || sleeps && n/t.stop%2 == 0 {
 		t.sleep("after")
 	}

@@ -1,0 +1,262 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+)
+
+const (
+	// orderedAttempts bounds how often a batch is sent. The pauses between are orderedPause, twice
+	// that, and so on.
+	orderedAttempts = 5
+	orderedPause    = 50 * time.Millisecond
+	// orderedWait bounds the time after which a batch is not sent again.
+	orderedWait = 5 * time.Second
+	// maxSequence is where a new producer ID begins at 0 again. Sequence numbers have 31 bits.
+	maxSequence = 1 << 30
+)
+
+var (
+	errBehindFailed = errors.New("not sent: it is behind a message that failed")
+	errOldBrokers   = errors.New("the configured version of Kafka has no record batches")
+)
+
+// producerID numbers the batches of a producer for the brokers (KIP-98).
+type producerID struct {
+	id    int64
+	epoch int16
+	next  map[partition]int32 // the sequence number of the next record
+}
+
+// inOrder is the state of ProduceInOrder. The call that holds turn uses it.
+//
+// All messages of a call for one partition form a record batch, which a broker appends as a whole
+// or not at all. Larger calls have several batches for a partition, and each waits for the
+// acknowledgement of the one before. So a message is in the log only behind all earlier messages of
+// the call for its partition.
+//
+// A batch without an answer is sent again with the same sequence number, and the broker appends it
+// once. If the answer stays away, the batch may be appended at any later time. Its number must not
+// serve another batch then, which the broker would take for a copy. So the ID ends with such a
+// batch.
+type inOrder struct {
+	turn         chan struct{} // has room for one
+	partitioners *partitioners
+	id           *producerID // nil: the next call asks for one
+}
+
+func newInOrder(client sarama.Client) inOrder {
+	return inOrder{turn: make(chan struct{}, 1), partitioners: newPartitioners(client)}
+}
+
+// orderedCall is one call of ProduceInOrder.
+type orderedCall struct {
+	s      *sender
+	msgs   []*sarama.ProducerMessage
+	sizes  []int
+	errs   []error
+	queues map[partition][]*orderedBatch // the first one of each is sent
+	began  time.Time
+
+	spoiled bool // a batch may still be appended: its number must not serve another one
+}
+
+// publishInOrder sends the messages and returns an error for each.
+func (s *sender) publishInOrder(ctx context.Context, msgs []*idem.Message) []error {
+	c := &orderedCall{
+		s: s, msgs: make([]*sarama.ProducerMessage, len(msgs)), sizes: make([]int, len(msgs)),
+		errs: make([]error, len(msgs)), queues: map[partition][]*orderedBatch{}, began: time.Now(),
+	}
+	for i, m := range msgs {
+		const recordBatchV2 = 2
+		c.msgs[i], c.errs[i] = ToSarama(m), errNotSent
+		c.sizes[i] = c.msgs[i].ByteSize(recordBatchV2)
+	}
+	select {
+	case s.inOrder.turn <- struct{}{}:
+		defer func() { <-s.inOrder.turn }()
+	case <-ctx.Done():
+		return c.fail(fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx)))
+	}
+	if err := c.prepare(ctx); err != nil {
+		return c.fail(err)
+	}
+	for pauses := 0; len(c.queues) > 0; {
+		again, err := c.round(ctx)
+		switch {
+		case err != nil:
+			c.spoiled = true // batches of the round may still be appended
+			c.fail(err)
+			clear(c.queues)
+		case again:
+			pause(ctx, orderedPause<<pauses)
+			pauses = min(pauses+1, orderedAttempts)
+		}
+	}
+	if c.spoiled {
+		s.inOrder.id = nil
+	}
+	return c.errs
+}
+
+// fail sets err as the error of all messages that have no result.
+func (c *orderedCall) fail(err error) []error {
+	for i, e := range c.errs {
+		if e == errNotSent { //nolint:errorlint // the value itself means that there is no result
+			c.errs[i] = err
+		}
+	}
+	return c.errs
+}
+
+// prepare makes the batches, and gets a producer ID if there is none.
+func (c *orderedCall) prepare(ctx context.Context) error {
+	if !c.s.client.Config().Version.IsAtLeast(sarama.V0_11_0_0) {
+		return errOldBrokers
+	}
+	if err := c.fill(ctx); err != nil {
+		return err
+	}
+	if len(c.queues) == 0 {
+		return nil
+	}
+	return c.s.takeProducerID(ctx)
+}
+
+// fill makes the batches of all messages whose partition can be used.
+func (c *orderedCall) fill(ctx context.Context) error {
+	usable, err := c.lookUp(ctx)
+	if err != nil {
+		return err
+	}
+	indexes := map[partition][]int{}
+	failed := map[partition]bool{} // also the later messages for these are not sent
+	for i, m := range c.msgs {
+		if err := usable[m.Topic]; err != nil {
+			c.errs[i] = err
+			continue
+		}
+		at, _, err := c.s.inOrder.partitioners.choose(m)
+		switch {
+		case err != nil:
+			c.errs[i], usable[m.Topic] = err, err
+			continue
+		case failed[at]:
+			c.errs[i] = errBehindFailed
+		case c.sizes[i] > c.s.max:
+			c.errs[i] = c.s.tooLargeAt(c.sizes[i])
+		case c.s.away != nil && c.s.away.holds(at):
+			c.errs[i] = fmt.Errorf("%w: %w", errNotSent, errPartitionAway)
+		default:
+			indexes[at] = append(indexes[at], i)
+			continue
+		}
+		failed[at] = true
+	}
+	for at, list := range indexes {
+		c.queues[at] = batchesOf(at, list, c.sizes)
+	}
+	return nil
+}
+
+// lookUp returns the error of each topic, nil for those that may be used.
+func (c *orderedCall) lookUp(ctx context.Context) (map[string]error, error) {
+	topics := map[string][]int{}
+	for _, m := range c.msgs {
+		topics[m.Topic] = nil
+	}
+	answers, asked := c.s.ask(topics)
+	if !asked {
+		return nil, errClosed
+	}
+	found := make(map[string]error, len(topics))
+	for range topics {
+		select {
+		case a := <-answers:
+			found[a.topic] = a.err
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+		}
+	}
+	return found, nil
+}
+
+// round sends the first batch of each partition and judges the answers. again reports that a batch
+// has to be sent again after a pause. After an error, batches have no answer.
+func (c *orderedCall) round(ctx context.Context) (again bool, err error) {
+	if ctx.Err() != nil {
+		return false, fmt.Errorf("%w: %w", errNoAnswer, context.Cause(ctx))
+	}
+	batches := make([]*orderedBatch, 0, len(c.queues))
+	for _, queue := range c.queues {
+		batches = append(batches, queue[0])
+	}
+	answers := make(chan batchAnswer, len(batches)) // an answer never waits
+	if !c.s.sendBatches(c.s.inOrder.id, batches, c.msgs, answers) {
+		return false, errClosed
+	}
+	for range batches {
+		select {
+		case a := <-answers:
+			again = c.judge(a.batch, a.err) || again
+		case <-ctx.Done():
+			return false, fmt.Errorf("%w: %w", errNoAnswer, context.Cause(ctx))
+		}
+	}
+	return again, nil
+}
+
+// judge carries out the verdict about the first batch of a partition. again reports that the same
+// batch has to be sent again.
+func (c *orderedCall) judge(b *orderedBatch, err error) (again bool) {
+	queue := c.queues[b.at][1:]
+	b.attempts++
+	switch verdict := verdictOf(err); {
+	case verdict == batchAppended:
+		for _, i := range b.indexes {
+			c.errs[i] = nil
+		}
+		c.s.inOrder.id.next[b.at] += int32(len(b.indexes))
+	case verdict == batchUnknown && b.attempts < orderedAttempts &&
+		time.Since(c.began) < orderedWait:
+		b.unknown = true
+		return true
+	case verdict == batchTooLarge && len(b.indexes) > 1 && !b.unknown:
+		first, second := b.split()
+		queue = append([]*orderedBatch{first, second}, queue...)
+	default:
+		for _, i := range b.indexes {
+			c.errs[i] = err
+		}
+		for _, later := range queue {
+			for _, i := range later.indexes {
+				c.errs[i] = errBehindFailed
+			}
+		}
+		queue = nil
+		c.spoiled = c.spoiled || b.unknown ||
+			verdict == batchUnknown || verdict == batchUnordered
+	}
+	if len(queue) == 0 {
+		delete(c.queues, b.at)
+	} else {
+		c.queues[b.at] = queue
+	}
+	return false
+}
+
+// pause waits, until ctx ends at the latest.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

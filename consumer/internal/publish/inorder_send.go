@@ -1,0 +1,160 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/IBM/sarama"
+)
+
+// batchAnswer is a broker's answer to a batch, or the error of the connection.
+type batchAnswer struct {
+	batch *orderedBatch
+	err   error
+}
+
+// exhausted reports that a partition has used up its sequence numbers.
+func (p *producerID) exhausted() bool {
+	for _, next := range p.next {
+		if next > maxSequence {
+			return true
+		}
+	}
+	return false
+}
+
+// takeProducerID asks the brokers for a producer ID if there is none.
+func (s *sender) takeProducerID(ctx context.Context) error {
+	if id := s.inOrder.id; id != nil && !id.exhausted() {
+		return nil
+	}
+	type answer struct {
+		id  *producerID
+		err error
+	}
+	answers := make(chan answer, 1)
+	if !s.start(func() {
+		r, err := s.client.InitProducerID()
+		if err == nil && r.Err != sarama.ErrNoError {
+			err = r.Err
+		}
+		if err != nil {
+			answers <- answer{err: fmt.Errorf("producer ID: %w", err)}
+			return
+		}
+		answers <- answer{id: &producerID{r.ProducerID, r.ProducerEpoch, map[partition]int32{}}}
+	}) {
+		return errClosed
+	}
+	select {
+	case a := <-answers:
+		s.inOrder.id = a.id
+		return a.err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+	}
+}
+
+// start runs f in a goroutine that Close waits for. The result is false if the producer is closed.
+func (s *sender) start(f func()) bool {
+	s.closing.RLock()
+	defer s.closing.RUnlock()
+	if s.closed {
+		return false
+	}
+	s.results.Go(f)
+	return true
+}
+
+// sendBatches sends each batch to the leader of its partition, one request for each leader. answers
+// gets one answer for each batch. The result is false if the producer is closed.
+func (s *sender) sendBatches(
+	id *producerID, batches []*orderedBatch, msgs []*sarama.ProducerMessage,
+	answers chan<- batchAnswer,
+) bool {
+	conf := s.client.Config()
+	records := make([]*sarama.RecordBatch, len(batches))
+	for n, b := range batches {
+		records[n] = b.record(conf, id, id.next[b.at], msgs)
+	}
+	return s.start(func() {
+		requests := map[*sarama.Broker]*leaderRequest{}
+		for n, b := range batches {
+			leader, err := s.leaderOf(b)
+			if err != nil {
+				answers <- batchAnswer{b, err}
+				continue
+			}
+			r := requests[leader]
+			if r == nil {
+				r = &leaderRequest{body: newRequest(conf), answers: answers}
+				requests[leader] = r
+			}
+			r.body.AddBatch(b.at.topic, b.at.id, records[n])
+			r.batches = append(r.batches, b)
+		}
+		var sent sync.WaitGroup
+		for leader, r := range requests {
+			sent.Go(func() { r.send(leader) })
+		}
+		sent.Wait()
+	})
+}
+
+// leaderOf returns the leader of a batch's partition. After a failed attempt the brokers are asked
+// for it again.
+func (s *sender) leaderOf(b *orderedBatch) (*sarama.Broker, error) {
+	if b.attempts > 0 {
+		if err := s.client.RefreshMetadata(b.at.topic); err != nil {
+			return nil, err
+		}
+	}
+	return s.client.Leader(b.at.topic, b.at.id)
+}
+
+// leaderRequest is the batches of one round for the partitions of one broker.
+type leaderRequest struct {
+	body    *sarama.ProduceRequest
+	batches []*orderedBatch
+	answers chan<- batchAnswer
+}
+
+// send waits for the response, at most for the time-outs of the connection. A failed connection is
+// closed, so that the next attempt opens a new one.
+func (r *leaderRequest) send(leader *sarama.Broker) {
+	type answer struct {
+		response *sarama.ProduceResponse
+		err      error
+	}
+	came := make(chan answer, 1)
+	err := leader.AsyncProduce(r.body, func(response *sarama.ProduceResponse, err error) {
+		came <- answer{response, err}
+	})
+	var a answer
+	if err == nil {
+		a = <-came
+		err = a.err
+	}
+	if verdictOf(err) == batchUnknown {
+		_ = leader.Close() // the error of a second close means nothing
+	}
+	r.answer(a.response, err)
+}
+
+// answer gives each batch its part of the response.
+func (r *leaderRequest) answer(response *sarama.ProduceResponse, err error) {
+	for _, b := range r.batches {
+		a := batchAnswer{b, err}
+		if err == nil {
+			a.err = errNoAnswer
+			if block := response.GetBlock(b.at.topic, b.at.id); block != nil {
+				a.err = nil
+				if block.Err != sarama.ErrNoError {
+					a.err = block.Err
+				}
+			}
+		}
+		r.answers <- a
+	}
+}

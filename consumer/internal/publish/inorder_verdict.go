@@ -1,0 +1,46 @@
+package publish
+
+import (
+	"errors"
+
+	"github.com/IBM/sarama"
+)
+
+// batchVerdict is what the answer of a broker means for a record batch.
+type batchVerdict uint8
+
+const (
+	batchAppended  batchVerdict = iota // in the log, and acknowledged by all in-sync replicas
+	batchUnknown                       // in the log or not: it may be sent again as it is
+	batchTooLarge                      // not in the log because of its size
+	batchRefused                       // not in the log
+	batchUnordered                     // not in the log: the broker expects another sequence number
+)
+
+// verdictOf returns the verdict of a broker's answer. Errors without a code of Kafka come from the
+// connection.
+func verdictOf(err error) batchVerdict {
+	var code sarama.KError
+	switch {
+	case err == nil:
+		return batchAppended
+	case !errors.As(err, &code):
+		return batchUnknown
+	}
+	switch code {
+	case sarama.ErrNoError, sarama.ErrDuplicateSequenceNumber:
+		return batchAppended // by an earlier attempt, whose response was lost (KIP-98)
+	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge:
+		return batchTooLarge
+	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID,
+		sarama.ErrInvalidProducerEpoch, sarama.ErrInvalidProducerIDMapping,
+		sarama.ErrProducerFenced:
+		return batchUnordered
+	case sarama.ErrInvalidMessage, sarama.ErrInvalidTimestamp, sarama.ErrInvalidRecord,
+		sarama.ErrPolicyViolation, sarama.ErrInvalidTopic, sarama.ErrTopicAuthorizationFailed,
+		sarama.ErrClusterAuthorizationFailed, sarama.ErrUnsupportedForMessageFormat,
+		sarama.ErrUnsupportedVersion, sarama.ErrInvalidRequiredAcks:
+		return batchRefused
+	}
+	return batchUnknown
+}
