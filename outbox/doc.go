@@ -55,15 +55,18 @@
 // relay asks an idle database more often, with one query that reads an index. While rows wait there
 // is no pause. [RelayConfig].Wake shortens the wait to some milliseconds.
 //
-// A relay publishes a batch in waves. A wave has at most one event of each aggregate, and the next
-// wave waits for the acknowledgements of this one. The throughput therefore depends on the number
-// of aggregates:
+// With an [OrderedProducer], such as consumer.Producer, a batch is one call: the events for a
+// partition are one record batch, which a broker appends as a whole or not at all. So the events of
+// an aggregate keep their order without a wait between them. The number of aggregates does not
+// matter.
 //
-//   - Many aggregates: up to [RelayConfig].Batch events per round trip to the broker and relay.
-//     Batches have 100 rows at first, and grow while a backlog is published quickly. More relays
-//     help, up to [Shards].
-//   - A single aggregate: one event per round trip, a few hundred per second. If that is too slow,
-//     choose a finer key.
+// Events without an acknowledgement go on in waves, and so do all events while the broker fails or
+// with another producer. A wave has at most one event of each aggregate, and the next wave waits
+// for the acknowledgements of this one. A single aggregate then gets one event per round trip, a
+// few hundred per second.
+//
+// Batches have 100 rows at first, and grow while a backlog is published quickly. More relays help,
+// up to [Shards].
 //
 // Memory is bounded by one batch for any backlog: [RelayConfig].BatchBytes, about twice, because
 // the producer has a copy. Writers are not slowed down during an outage of the broker. The backlog

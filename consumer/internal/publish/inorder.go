@@ -92,6 +92,7 @@ func (s *sender) publishInOrder(ctx context.Context, msgs []*idem.Message) []err
 		switch {
 		case err != nil:
 			c.spoiled = true // batches of the round may still be appended
+			c.noteSilence(err)
 			c.fail(err)
 			clear(c.queues)
 		case again:
@@ -113,6 +114,18 @@ func (c *orderedCall) fail(err error) []error {
 		}
 	}
 	return c.errs
+}
+
+// noteSilence notes the partitions whose leader has not answered when the call gave up.
+func (c *orderedCall) noteSilence(err error) {
+	if c.s.away == nil || !errors.Is(err, errBrokersSilent) {
+		return
+	}
+	for _, queue := range c.queues {
+		if b := queue[0]; b.waits {
+			c.s.away.noteSilence(c.msgs[b.indexes[0]])
+		}
+	}
 }
 
 // prepare makes the batches, and gets a producer ID if there is none.
@@ -195,6 +208,7 @@ func (c *orderedCall) round(ctx context.Context) (again bool, err error) {
 	}
 	batches := make([]*orderedBatch, 0, len(c.queues))
 	for _, queue := range c.queues {
+		queue[0].waits = true
 		batches = append(batches, queue[0])
 	}
 	answers := make(chan batchAnswer, len(batches)) // an answer never waits
@@ -217,6 +231,7 @@ func (c *orderedCall) round(ctx context.Context) (again bool, err error) {
 func (c *orderedCall) judge(b *orderedBatch, err error) (again bool) {
 	queue := c.queues[b.at][1:]
 	b.attempts++
+	b.waits = false
 	switch verdict := verdictOf(err); {
 	case verdict == batchAppended:
 		for _, i := range b.indexes {
@@ -240,6 +255,9 @@ func (c *orderedCall) judge(b *orderedBatch, err error) (again bool) {
 			}
 		}
 		queue = nil
+		if verdict == batchUnknown && c.s.away != nil {
+			c.s.away.note(c.msgs[b.indexes[0]], err, false)
+		}
 		c.spoiled = c.spoiled || b.unknown ||
 			verdict == batchUnknown || verdict == batchUnordered
 	}

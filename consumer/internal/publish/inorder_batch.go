@@ -12,6 +12,7 @@ type orderedBatch struct {
 	indexes  []int // of the messages in the call, in their order
 	attempts int
 	unknown  bool // an attempt may have been appended
+	waits    bool // for an answer
 }
 
 // split returns both halves. The first one goes first.

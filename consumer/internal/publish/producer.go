@@ -18,6 +18,9 @@ const (
 	// callWait bounds a call of ProduceEach. sarama counts attempts, and each may last as long as a
 	// broker is silent.
 	callWait = 30 * time.Second
+	// orderedCallWait bounds a call of ProduceInOrder: more than Producer.Timeout, for which brokers
+	// wait for replicas.
+	orderedCallWait = 15 * time.Second
 )
 
 // Producer publishes on a sarama client. Safe for concurrent use.
@@ -91,7 +94,7 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 func (p *Producer) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []error {
 	if p.wait > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, p.wait, errBrokersSilent)
+		ctx, cancel = context.WithTimeoutCause(ctx, min(p.wait, orderedCallWait), errBrokersSilent)
 		defer cancel()
 	}
 	return p.publishInOrder(ctx, msgs)
