@@ -34,6 +34,14 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) 
 	if err != nil {
 		return err
 	}
+	notify := o.notify != nil && o.notify.due(time.Now())
+	if len(entries) == 1 && !notify {
+		text, args, err := insertSingle(q, &entries[0])
+		if err == nil {
+			_, err = tx.Exec(ctx, text, args...)
+		}
+		return err
+	}
 	outbox.Sort(entries)
 	var b pgx.Batch
 	queueLocks(&b, q, entries)
@@ -42,8 +50,7 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) 
 		if err := queueInsert(&b, q, entries[:n]); err != nil {
 			return err
 		}
-		if entries = entries[n:]; len(entries) == 0 && o.notify != nil &&
-			o.notify.due(time.Now()) {
+		if entries = entries[n:]; len(entries) == 0 && notify {
 			b.Queue("SELECT pg_notify('" + channel + "', '')")
 		}
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
@@ -54,39 +61,36 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) 
 	return nil
 }
 
-// queueInsert inserts a chunk. A single entry needs no arrays, whose elements pgx allocates one by
-// one.
+// queueInsert inserts a chunk, whose locks were queued before.
 func queueInsert(b *pgx.Batch, q *statements, entries []outbox.Entry) error {
-	if len(entries) > 1 {
-		args, err := columns(entries)
-		if err == nil {
-			b.Queue(q.insert, args...)
-		}
-		return err
+	args, err := columns(entries)
+	if err == nil {
+		b.Queue(q.insert, args...)
 	}
-	e := &entries[0]
+	return err
+}
+
+// insertSingle returns the statement for one entry with its locks, and the arguments. A single
+// entry needs no arrays, whose elements pgx allocates one by one.
+func insertSingle(q *statements, e *outbox.Entry) (text string, args []any, err error) {
 	headers, err := encodeHeaders(e.Headers)
 	if err != nil {
-		return err
+		return "", nil, err
 	}
-	var key []byte
-	if e.Key != "" {
-		key = []byte(e.Key)
+	args = append(make([]any, 0, 9), shardOf(e), e.Topic, []byte(e.Key), e.ID, e.Type, e.Payload,
+		headers)
+	if e.Key == "" {
+		args[2] = []byte(nil)
+		return q.insertOne, args, nil
 	}
-	b.Queue(q.insertOne, shardOf(e), e.Topic, key, e.ID, e.Type, e.Payload, headers)
-	return nil
+	return q.insertAlone, append(args, wholeLock(q.schema), lockNumber(q.schema, e.Topic, e.Key)),
+		nil
 }
 
 // queueLocks locks the aggregates of entries. Every transaction first locks the outbox, normally
 // shared, and then its aggregates by ascending lock numbers.
 func queueLocks(b *pgx.Batch, q *statements, entries []outbox.Entry) {
-	whole := lockNumber(q.schema, "", "") // no entry has an empty topic
-	if e := &entries[0]; len(entries) == 1 {
-		if e.Key != "" {
-			b.Queue(q.lockAlone, whole, lockNumber(q.schema, e.Topic, e.Key))
-		}
-		return
-	}
+	whole := wholeLock(q.schema)
 	var locks []int64
 	for i := range entries {
 		if e := &entries[i]; e.Key != "" {
@@ -105,6 +109,9 @@ func queueLocks(b *pgx.Batch, q *statements, entries []outbox.Entry) {
 	b.Queue("SELECT pg_advisory_xact_lock_shared($1::bigint)", whole)
 	b.Queue(q.lockOne, locks)
 }
+
+// wholeLock returns the number of the lock of an outbox. No entry has an empty topic.
+func wholeLock(schema string) int64 { return lockNumber(schema, "", "") }
 
 // lockNumber returns the number of the advisory lock of an aggregate. The number must be the same
 // in every release, because releases run side by side.

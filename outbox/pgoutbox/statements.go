@@ -13,7 +13,7 @@ var sqlFiles embed.FS
 // statements are the texts of sql/*.sql for one schema.
 type statements struct {
 	schema                                            string
-	insert, insertOne, lockOne, lockAlone             string
+	insert, insertOne, insertAlone, lockOne           string
 	alive, bury, renew, give, take, held              string
 	leaveShards, leave                                string
 	plain, fetch, fetchSkip                           string
@@ -47,7 +47,7 @@ func newStatements(schema string) *statements {
 	return &statements{
 		schema: schema,
 		insert: file("insert"), insertOne: file("insert_one"),
-		lockOne: file("lock_one"), lockAlone: file("lock_alone"),
+		lockOne: file("lock_one"), insertAlone: file("insert_alone"),
 		alive: file("alive"), bury: file("bury"), renew: file("renew"),
 		give: file("give"), take: file("take"), held: file("held"),
 		leaveShards: file("leave_shards"), leave: file("leave"),
