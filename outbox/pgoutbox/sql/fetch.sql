@@ -1,6 +1,7 @@
 -- The first waiting rows of each shard, then the oldest of those, up to the limits. Rows that are
 -- left out come first in the next call. No row is returned without the rows of its shard that have
--- lower numbers. size is never less than Entry.Size.
+-- lower numbers. size is never less than Entry.Size. Parked rows are looked for once, and then for
+-- each row if there are any.
 WITH candidates AS (
     SELECT r.*
     FROM unnest($1::smallint[]) AS s(shard)
@@ -13,14 +14,15 @@ WITH candidates AS (
         LIMIT $2::bigint) r),
 sized AS (
     SELECT c.*, row_number() OVER w AS n,
-           sum(140::bigint + octet_length(c.event_id) + octet_length(c.event_type)
+           sum(140 + octet_length(c.event_id) + octet_length(c.event_type)
                + coalesce(octet_length(c.key), 0)
                + coalesce(octet_length(c.payload), 0)
                + coalesce(octet_length(c.headers), 0)) OVER w AS bytes
     FROM candidates c
     WINDOW w AS (ORDER BY c.seq ROWS UNBOUNDED PRECEDING))
 SELECT c.seq, c.shard, c.topic, c.key, c.event_id, c.event_type, c.payload, c.headers, c.added_at,
-       $5::boolean AND c.key IS NOT NULL AND EXISTS (
+       $5::boolean AND c.key IS NOT NULL AND (SELECT EXISTS (
+           SELECT FROM {outbox} a WHERE a.state = 2)) AND EXISTS (
            SELECT FROM {outbox} p
            WHERE p.state = 2 AND p.shard = c.shard AND p.topic = c.topic AND p.key = c.key
              AND p.seq < c.seq) AS blocked

@@ -7,7 +7,8 @@ mine AS MATERIALIZED (
     WHERE s.relay = $3),
 sent AS MATERIALIZED (
     SELECT o.seq FROM {outbox} o
-    WHERE o.seq = ANY ($4::bigint[]) AND o.state <> 1 AND o.shard IN (SELECT m.shard FROM mine m)
+    WHERE o.seq = ANY ($4::bigint[]) AND o.state <> 1
+      AND o.shard = ANY (ARRAY(SELECT m.shard FROM mine m)) -- a join would read mine for each row
     ORDER BY o.seq FOR UPDATE OF o),
 ended AS (
     {end})
