@@ -74,7 +74,7 @@ func idemOnTx(ctx context.Context, x *run) error {
 		}
 		x.meter.effect(e.Data.Seq) // of the run; the tables have the committed effects
 		return nil
-	})
+	}, x.row.options...)
 	return consumeIdem(ctx, x, x.postgres(), r)
 }
 

@@ -119,6 +119,15 @@ func allRows(n sizes) []row {
 			core:    true,
 		},
 		{
+			name:    "idem-ontx-single",
+			about:   "OnTx, one transaction an event",
+			spec:    of(n.slow),
+			consume: idemOnTx,
+			check:   inOrders,
+			pay:     payOwn,
+			options: []idem.Option{idem.TxPerEvent()},
+		},
+		{
 			name:    "sql-limit",
 			about:   "the SQL of full batches alone, no Kafka",
 			spec:    of(n.fast),
