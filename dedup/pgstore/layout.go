@@ -3,6 +3,7 @@ package pgstore
 import (
 	"embed"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -55,6 +56,12 @@ func (l layout) pairs(schema string) []string {
 		waitAgain = "rest = coalesce(k.rest, '{}') || jsonb_build_object('status', 'moved', " +
 			"'updated_at', clock_timestamp())"
 	}
+	order := slices.Clone(key) // that of the primary keys; arguments have the database's collation
+	for i := range order {
+		if types[i] == "text" {
+			order[i] += ` COLLATE "C"`
+		}
+	}
 	for i := range collated {
 		collated[i] = "'" + schema + "." + collated[i] + "'::regclass"
 	}
@@ -68,6 +75,7 @@ func (l layout) pairs(schema string) []string {
 	for _, alias := range []string{"k", "r", "s", "l", "h"} {
 		pairs = append(pairs, "{"+alias+".key}", alias+"."+strings.Join(key, ", "+alias+"."))
 	}
+	pairs = append(pairs, "{order}", strings.Join(order, ", "))
 	for first := 1; first <= 8; first++ { // the number of the key's first argument
 		var arrays, one []string
 		for i, t := range types {

@@ -59,3 +59,10 @@ func TestRelationsAreThoseOfTheSchema(t *testing.T) {
 		require.Subset(t, all, names(checked, newStatements("here", l).keyColumns))
 	}
 }
+
+// P-04: rows are locked in the order of the keys' own collation, whatever that of the database.
+func TestCompletionsAreSorted_P04(t *testing.T) {
+	require.Contains(t, newStatements("here", readable).complete, `ORDER BY tenant COLLATE "C", scope COLLATE "C", `+
+		`event_type COLLATE "C", event_id COLLATE "C") h`)
+	require.Contains(t, newStatements("here", compact).complete, "ORDER BY kind, id) h")
+}
