@@ -65,6 +65,9 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 // partition are several batches, each behind the acknowledgement of the one before. Calls run one
 // after the other.
 //
+// A client with interceptors or a transaction ID gets an error for every message. If a partitioner
+// gives one key several partitions, the messages for the later ones get an error.
+//
 // A batch without an answer is sent again, five times within about a second. No error has a class
 // that says more than [Producer.ProduceEach] says about a message alone: publish the messages with
 // an error by ProduceEach, the earlier ones of a topic and key first.

@@ -93,7 +93,7 @@ func (r *publisher) fetch(ctx context.Context, b *batch) error {
 // producer can, and then the rest in waves. No wave begins after ctx has ended. A call of the
 // producer that has begun ends with produce at the latest.
 func (r *publisher) publish(ctx, produce context.Context, b *batch) {
-	if r.ordered != nil && !r.failures.ofBroker() {
+	if r.ordered != nil && ctx.Err() == nil && !r.failures.ofBroker() {
 		r.publishInOrder(produce, b)
 	}
 	for wave := range waves(b.rows, b.rest()) {

@@ -15,7 +15,9 @@ const (
 	// orderedAttempts bounds how often a batch is sent. The pauses between are orderedPause, twice
 	// that, and so on.
 	orderedAttempts = 5
-	orderedPause    = 50 * time.Millisecond
+	// unsentAttempts bounds the attempts of a batch whose partition has no leader.
+	unsentAttempts = 2
+	orderedPause   = 50 * time.Millisecond
 	// orderedWait bounds the time after which a batch is not sent again.
 	orderedWait = 5 * time.Second
 	// maxSequence is where a new producer ID begins at 0 again. Sequence numbers have 31 bits.
@@ -25,6 +27,8 @@ const (
 var (
 	errBehindFailed = errors.New("not sent: it is behind a message that failed")
 	errOldBrokers   = errors.New("the configured version of Kafka has no record batches")
+	errOnlyEach     = errors.New("interceptors and transactions need sarama's own producer")
+	errTimeTooOld   = errors.New("its time is before 1970")
 )
 
 // producerID numbers the batches of a producer for the brokers (KIP-98).
@@ -122,16 +126,34 @@ func (c *orderedCall) noteSilence(err error) {
 		return
 	}
 	for _, queue := range c.queues {
-		if b := queue[0]; b.waits {
-			c.s.away.noteSilence(c.msgs[b.indexes[0]])
+		if b := queue[0]; b.waits.Load() {
+			c.noteAway(b)
+		}
+	}
+}
+
+// noteAway notes that the partition of a batch takes nothing, if a later message with a key can find
+// out that the partition is back.
+func (c *orderedCall) noteAway(b *orderedBatch) {
+	if c.s.away == nil {
+		return
+	}
+	for _, i := range b.indexes {
+		if c.msgs[i].Key != nil {
+			c.s.away.noteSilence(c.msgs[i])
+			return
 		}
 	}
 }
 
 // prepare makes the batches, and gets a producer ID if there is none.
 func (c *orderedCall) prepare(ctx context.Context) error {
-	if !c.s.client.Config().Version.IsAtLeast(sarama.V0_11_0_0) {
+	conf := c.s.client.Config()
+	switch {
+	case !conf.Version.IsAtLeast(sarama.V0_11_0_0):
 		return errOldBrokers
+	case len(conf.Producer.Interceptors) > 0 || conf.Producer.Transaction.ID != "":
+		return errOnlyEach
 	}
 	if err := c.fill(ctx); err != nil {
 		return err
@@ -150,6 +172,7 @@ func (c *orderedCall) fill(ctx context.Context) error {
 	}
 	indexes := map[partition][]int{}
 	failed := map[partition]bool{} // also the later messages for these are not sent
+	keys := map[messageKey]partition{}
 	for i, m := range c.msgs {
 		if err := usable[m.Topic]; err != nil {
 			c.errs[i] = err
@@ -160,8 +183,11 @@ func (c *orderedCall) fill(ctx context.Context) error {
 		case err != nil:
 			c.errs[i], usable[m.Topic] = err, err
 			continue
-		case failed[at]:
+		case failed[at] || !onePartition(keys, m, at):
 			c.errs[i] = errBehindFailed
+			continue
+		case !m.Timestamp.IsZero() && m.Timestamp.Before(time.Unix(0, 0)):
+			c.errs[i] = errTimeTooOld
 		case c.sizes[i] > c.s.max:
 			c.errs[i] = c.s.tooLargeAt(c.sizes[i])
 		case c.s.away != nil && c.s.away.holds(at):
@@ -176,6 +202,29 @@ func (c *orderedCall) fill(ctx context.Context) error {
 		c.queues[at] = batchesOf(at, list, c.sizes)
 	}
 	return nil
+}
+
+// messageKey is a topic and key.
+type messageKey struct{ topic, key string }
+
+// onePartition reports whether a message has the partition of the earlier ones with its key. A
+// partitioner of the user's, or new partitions, can give a key several: order is kept within one
+// only. The later messages of such a key have no partition.
+func onePartition(
+	keys map[messageKey]partition, m *sarama.ProducerMessage, at partition,
+) bool {
+	if m.Key == nil {
+		return true
+	}
+	id := messageKey{m.Topic, string(bytesOf(m.Key))}
+	first, ok := keys[id]
+	if !ok {
+		keys[id], first = at, at
+	}
+	if first != at {
+		keys[id] = partition{m.Topic, -1}
+	}
+	return first == at
 }
 
 // lookUp returns the error of each topic, nil for those that may be used.
@@ -208,7 +257,6 @@ func (c *orderedCall) round(ctx context.Context) (again bool, err error) {
 	}
 	batches := make([]*orderedBatch, 0, len(c.queues))
 	for _, queue := range c.queues {
-		queue[0].waits = true
 		batches = append(batches, queue[0])
 	}
 	answers := make(chan batchAnswer, len(batches)) // an answer never waits
@@ -218,7 +266,7 @@ func (c *orderedCall) round(ctx context.Context) (again bool, err error) {
 	for range batches {
 		select {
 		case a := <-answers:
-			again = c.judge(a.batch, a.err) || again
+			again = c.judge(a) || again
 		case <-ctx.Done():
 			return false, fmt.Errorf("%w: %w", errNoAnswer, context.Cause(ctx))
 		}
@@ -228,19 +276,20 @@ func (c *orderedCall) round(ctx context.Context) (again bool, err error) {
 
 // judge carries out the verdict about the first batch of a partition. again reports that the same
 // batch has to be sent again.
-func (c *orderedCall) judge(b *orderedBatch, err error) (again bool) {
+func (c *orderedCall) judge(a batchAnswer) (again bool) {
+	b, err := a.batch, a.err
 	queue := c.queues[b.at][1:]
 	b.attempts++
-	b.waits = false
+	b.waits.Store(false)
+	b.unknown = b.unknown || !a.unsent && verdictOf(err) == batchUnknown
 	switch verdict := verdictOf(err); {
 	case verdict == batchAppended:
 		for _, i := range b.indexes {
 			c.errs[i] = nil
 		}
 		c.s.inOrder.id.next[b.at] += int32(len(b.indexes))
-	case verdict == batchUnknown && b.attempts < orderedAttempts &&
+	case verdict == batchUnknown && b.attempts < attemptsOf(a) &&
 		time.Since(c.began) < orderedWait:
-		b.unknown = true
 		return true
 	case verdict == batchTooLarge && len(b.indexes) > 1 && !b.unknown:
 		first, second := b.split()
@@ -255,11 +304,10 @@ func (c *orderedCall) judge(b *orderedBatch, err error) (again bool) {
 			}
 		}
 		queue = nil
-		if verdict == batchUnknown && c.s.away != nil {
-			c.s.away.note(c.msgs[b.indexes[0]], err, false)
+		if verdict == batchUnknown {
+			c.noteAway(b)
 		}
-		c.spoiled = c.spoiled || b.unknown ||
-			verdict == batchUnknown || verdict == batchUnordered
+		c.spoiled = c.spoiled || b.unknown || verdict == batchUnordered
 	}
 	if len(queue) == 0 {
 		delete(c.queues, b.at)
@@ -267,6 +315,14 @@ func (c *orderedCall) judge(b *orderedBatch, err error) (again bool) {
 		c.queues[b.at] = queue
 	}
 	return false
+}
+
+// attemptsOf bounds the attempts of a batch. Without a leader each one asks the brokers for a while.
+func attemptsOf(a batchAnswer) int {
+	if a.unsent {
+		return unsentAttempts
+	}
+	return orderedAttempts
 }
 
 // pause waits, until ctx ends at the latest.

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -11,8 +12,8 @@ type orderedBatch struct {
 	at       partition
 	indexes  []int // of the messages in the call, in their order
 	attempts int
-	unknown  bool // an attempt may have been appended
-	waits    bool // for an answer
+	unknown  bool        // an attempt may have been appended
+	waits    atomic.Bool // a broker has the request, and has not answered
 }
 
 // split returns both halves. The first one goes first.

@@ -3,6 +3,8 @@ package publish
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/IBM/sarama"
@@ -10,8 +12,9 @@ import (
 
 // batchAnswer is a broker's answer to a batch, or the error of the connection.
 type batchAnswer struct {
-	batch *orderedBatch
-	err   error
+	batch  *orderedBatch
+	err    error
+	unsent bool // the batch has no leader, and was not sent
 }
 
 // exhausted reports that a partition has used up its sequence numbers.
@@ -80,10 +83,12 @@ func (s *sender) sendBatches(
 	}
 	return s.start(func() {
 		requests := map[*sarama.Broker]*leaderRequest{}
+		s.refreshLeaders(batches)
+		writable := map[string][]int32{}
 		for n, b := range batches {
-			leader, err := s.leaderOf(b)
+			leader, err := s.leaderOf(b, writable)
 			if err != nil {
-				answers <- batchAnswer{b, err}
+				answers <- batchAnswer{batch: b, err: err, unsent: true}
 				continue
 			}
 			r := requests[leader]
@@ -102,13 +107,32 @@ func (s *sender) sendBatches(
 	})
 }
 
-// leaderOf returns the leader of a batch's partition. After a failed attempt the brokers are asked
-// for it again.
-func (s *sender) leaderOf(b *orderedBatch) (*sarama.Broker, error) {
-	if b.attempts > 0 {
-		if err := s.client.RefreshMetadata(b.at.topic); err != nil {
-			return nil, err
+// refreshLeaders asks the brokers once for the leaders of all topics with a failed attempt. An error
+// may be about another partition of a topic, so leaderOf finds out.
+func (s *sender) refreshLeaders(batches []*orderedBatch) {
+	topics := map[string]bool{}
+	for _, b := range batches {
+		if b.attempts > 0 {
+			topics[b.at.topic] = true
 		}
+	}
+	if len(topics) > 0 {
+		_ = s.client.RefreshMetadata(slices.Collect(maps.Keys(topics))...)
+	}
+}
+
+// leaderOf returns the leader of a batch's partition. writable keeps the partitions with a leader by
+// topic. The client asks brokers for each partition without a leader, and would delay the others.
+func (s *sender) leaderOf(
+	b *orderedBatch, writable map[string][]int32,
+) (*sarama.Broker, error) {
+	list, known := writable[b.at.topic]
+	if !known {
+		list, _ = s.client.WritablePartitions(b.at.topic) // empty after an error
+		writable[b.at.topic] = list
+	}
+	if !slices.Contains(list, b.at.id) {
+		return nil, sarama.ErrLeaderNotAvailable
 	}
 	return s.client.Leader(b.at.topic, b.at.id)
 }
@@ -126,6 +150,9 @@ func (r *leaderRequest) send(leader *sarama.Broker) {
 	type answer struct {
 		response *sarama.ProduceResponse
 		err      error
+	}
+	for _, b := range r.batches {
+		b.waits.Store(true)
 	}
 	came := make(chan answer, 1)
 	err := leader.AsyncProduce(r.body, func(response *sarama.ProduceResponse, err error) {
@@ -145,7 +172,7 @@ func (r *leaderRequest) send(leader *sarama.Broker) {
 // answer gives each batch its part of the response.
 func (r *leaderRequest) answer(response *sarama.ProduceResponse, err error) {
 	for _, b := range r.batches {
-		a := batchAnswer{b, err}
+		a := batchAnswer{batch: b, err: err}
 		if err == nil {
 			a.err = errNoAnswer
 			if block := response.GetBlock(b.at.topic, b.at.id); block != nil {

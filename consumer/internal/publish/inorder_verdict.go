@@ -21,9 +21,12 @@ const (
 // connection.
 func verdictOf(err error) batchVerdict {
 	var code sarama.KError
+	var invalid sarama.PacketEncodingError
 	switch {
 	case err == nil:
 		return batchAppended
+	case errors.As(err, &invalid):
+		return batchRefused // nothing was sent
 	case !errors.As(err, &code):
 		return batchUnknown
 	}

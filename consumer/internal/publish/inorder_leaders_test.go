@@ -1,0 +1,169 @@
+package publish
+
+import (
+	"net"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/idem-go/idem"
+)
+
+func leaderless(c *kfake.Cluster, on *atomic.Bool, addr string, n int32, match func(topic string, p int32) bool) {
+	host, ps, _ := net.SplitHostPort(addr)
+	port, _ := strconv.Atoi(ps)
+	c.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.MetadataRequest)
+		if !on.Load() || len(req.Topics) == 0 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		b := kmsg.NewMetadataResponseBroker()
+		b.NodeID, b.Host, b.Port = c.CurrentNode(), host, int32(port)
+		resp.Brokers = append(resp.Brokers, b)
+		for _, topic := range req.Topics {
+			mt := kmsg.NewMetadataResponseTopic()
+			mt.Topic = topic.Topic
+			for p := range n {
+				mp := kmsg.NewMetadataResponseTopicPartition()
+				mp.Partition, mp.Leader, mp.LeaderEpoch = p, b.NodeID, -1
+				if match(*topic.Topic, p) {
+					mp.Leader, mp.ErrorCode = -1, kerr.LeaderNotAvailable.Code
+				}
+				mt.Partitions = append(mt.Partitions, mp)
+			}
+			resp.Topics = append(resp.Topics, mt)
+		}
+		return resp, nil, true
+	})
+}
+
+func spread(topic string, n int) (all []*idem.Message) {
+	for i := range n {
+		all = append(all, keyed(topic, "k"+strconv.Itoa(i), 0, 1)...)
+	}
+	return all
+}
+
+// Partitions without a leader do not delay those with one.
+func TestProduceInOrder_ManyWithoutLeader_O10(t *testing.T) {
+	const n = 100
+	cluster, brokers := fakeCluster(t, n, []string{"away", "orders"})
+	var on atomic.Bool
+	leaderless(cluster, &on, brokers[0], n, func(topic string, p int32) bool { return topic == "away" })
+	p := openProducer(t, brokers)
+	on.Store(true)
+	msgs := append(spread("away", 300), spread("orders", 20)...)
+	began := time.Now()
+	errs := p.ProduceInOrder(t.Context(), msgs)
+	t.Logf("took %s", time.Since(began))
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.ErrorIs(t, errs[0], sarama.ErrLeaderNotAvailable)
+	require.NotNil(t, p.inOrder.id, "nothing was sent without an answer")
+	bad := 0
+	for _, err := range errs[300:] {
+		if err != nil {
+			bad++
+		}
+	}
+	on.Store(false)
+	began = time.Now()
+	errs = p.ProduceInOrder(t.Context(), spread("orders", 20))
+	noErrors(t, errs)
+	require.Less(t, time.Since(began), time.Second)
+	require.Zero(t, bad)
+}
+
+// A partition without a leader does not keep a sibling from another attempt.
+func TestProduceInOrder_SiblingWithoutLeader_O10(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 2, []string{"orders"})
+	var on atomic.Bool
+	p := openProducer(t, brokers)
+	noErrors(t, p.ProduceInOrder(t.Context(), spread("orders", 10)))
+	var key string
+	for i := 0; ; i++ {
+		key = "k" + strconv.Itoa(i)
+		at, _, err := p.inOrder.partitioners.choose(ToSarama(keyed("orders", key, 0, 1)[0]))
+		require.NoError(t, err)
+		if at.id == 0 {
+			break
+		}
+	}
+	leaderless(cluster, &on, brokers[0], 2, func(_ string, p int32) bool { return p == 1 })
+	on.Store(true)
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: 1})
+	noErrors(t, p.ProduceInOrder(t.Context(), keyed("orders", key, 0, 2)))
+}
+
+// With a partitioner that does not go by the key, only one partition gets messages of a key.
+func TestProduceInOrder_RoundRobin_O09(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 2, []string{"orders"})
+	sc := settings()
+	sc.Producer.Partitioner = sarama.NewRoundRobinPartitioner
+	client, err := sarama.NewClient(brokers, sc)
+	require.NoError(t, err)
+	defer client.Close()
+	p, err := New(client)
+	require.NoError(t, err)
+	defer p.Close()
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: -1})
+	errs := p.ProduceInOrder(t.Context(), keyed("orders", "a", 0, 4))
+	failed := false
+	for i, err := range errs {
+		failed = failed || err != nil
+		require.False(t, failed && err == nil, "message %d is in the log, an earlier one of its key is not", i)
+	}
+}
+
+// A message that sarama cannot encode fails alone.
+func TestProduceInOrder_NotEncodable(t *testing.T) {
+	_, brokers := fakeCluster(t, 1, []string{"orders", "other"})
+	p := openProducer(t, brokers)
+	msgs := append(keyed("orders", "a", 0, 2), keyed("other", "a", 0, 1)...)
+	msgs[0].Time = time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)
+	errs := p.ProduceInOrder(t.Context(), msgs)
+	require.ErrorIs(t, errs[0], errTimeTooOld)
+	require.ErrorIs(t, errs[1], errBehindFailed)
+	require.NoError(t, errs[2])
+	require.Equal(t, batchRefused, verdictOf(sarama.PacketEncodingError{Info: "too large"}))
+}
+
+type stamp struct{}
+
+func (stamp) OnSend(m *sarama.ProducerMessage) {
+	m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte("by"), Value: []byte("interceptor")})
+}
+
+// Interceptors see the messages of ProduceEach only, so ProduceInOrder refuses to go past them.
+func TestProduceInOrder_Interceptors(t *testing.T) {
+	_, brokers := fakeCluster(t, 1, []string{"orders"})
+	sc := settings()
+	sc.Producer.Interceptors = []sarama.ProducerInterceptor{stamp{}}
+	client, err := sarama.NewClient(brokers, sc)
+	require.NoError(t, err)
+	defer client.Close()
+	p, err := New(client)
+	require.NoError(t, err)
+	defer p.Close()
+	require.ErrorIs(t, p.ProduceInOrder(t.Context(), keyed("orders", "a", 1, 1))[0], errOnlyEach)
+	noErrors(t, p.ProduceEach(t.Context(), keyed("orders", "a", 0, 1)))
+	require.Len(t, readAll(t, brokers, "orders", 1)[0].Headers, 1)
+}
+
+// A first message without a key does not hide that the partition takes nothing.
+func TestProduceInOrder_KeylessFirst_O10(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
+	p := openProducer(t, brokers)
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+	msgs := append([]*idem.Message{{Topic: "orders", Value: []byte("x")}}, keyed("orders", "a", 1, 1)...)
+	require.ErrorIs(t, p.ProduceInOrder(t.Context(), msgs)[1], sarama.ErrNotEnoughReplicas)
+	require.ErrorIs(t, p.ProduceInOrder(t.Context(), msgs)[0], errPartitionAway)
+}
