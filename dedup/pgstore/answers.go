@@ -155,8 +155,8 @@ func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answ
 	var (
 		n, fence, wait      int64
 		failures, takeovers int32
-		verdict             string
-		topic, reason       pgtype.Text
+		verdict, topic      word
+		reason              pgtype.Text
 		partition           pgtype.Int4
 		offset, schema      pgtype.Int8
 		at                  pgtype.Timestamptz
@@ -168,15 +168,15 @@ func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answ
 		if err := rows.Scan(into...); err != nil {
 			return answered, err
 		}
-		v, ok := verdicts[verdict]
-		known, conflict := conflictVerdicts[verdict]
+		v, ok := verdicts[string(verdict)]
+		known, conflict := conflictVerdicts[string(verdict)]
 		if conflict {
 			v, ok = known, true
 		}
 		if !ok || n < 1 || n > int64(len(answers)) {
 			return answered, errUnknown
 		}
-		first := readOrigin(topic, partition, offset, at)
+		first := readOrigin(string(topic), partition, offset, at)
 		if topic := reqs[n-1].Origin.Topic; topic == first.Topic {
 			first.Topic = topic // shares the request's string
 		}

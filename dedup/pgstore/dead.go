@@ -24,7 +24,7 @@ func (d *deadOrigins) add(i int, c *dedup.Completion) {
 	}
 	d.claims = append(d.claims, i)
 	d.topic, d.part = append(d.topic, storable(c.First.Topic)), append(d.part, c.First.Partition)
-	d.offset, d.at = append(d.offset, c.First.Offset), append(d.at, timeOf(c.First))
+	d.offset, d.at = append(d.offset, c.First.Offset), append(d.at, timeOf(&c.First))
 	d.token = append(d.token, pgtype.UUID{Bytes: c.Token, Valid: true})
 }
 

@@ -115,7 +115,7 @@ func (r *deferredRows) add(e *dedup.Deferred) {
 	r.wait, r.data = append(r.wait, waitFor(e.Wait)), append(r.data, notNil(e.Data))
 	r.topic, r.partition = append(r.topic, storable(e.Origin.Topic)),
 		append(r.partition, e.Origin.Partition)
-	r.offset, r.at = append(r.offset, e.Origin.Offset), append(r.at, timeOf(e.Origin))
+	r.offset, r.at = append(r.offset, e.Origin.Offset), append(r.at, timeOf(&e.Origin))
 }
 
 func (r *deferredRows) args() []any {
@@ -224,7 +224,7 @@ func (r *deferredRow) event(scope string) dedup.Deferred {
 			Retry: uint32(r.retry.Int64)},
 		Wait:    time.Duration(r.wait.Int64) * time.Microsecond,
 		Blocked: r.blocked.Bool,
-		Origin:  readOrigin(r.topic, r.originPartition, r.offset, r.at),
+		Origin:  readOrigin(r.topic.String, r.originPartition, r.offset, r.at),
 		Data:    r.data,
 	}
 }

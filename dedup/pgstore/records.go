@@ -53,7 +53,7 @@ func readRecords(rows pgx.Rows, yield func(r dedup.Record, n int64) bool) (count
 			r.Lease = time.Duration(lease.Int64) * time.Microsecond
 		}
 		r.Compared = comparison(compared)
-		r.First, r.Reason = readOrigin(topic, partition, offset, at), reason.String
+		r.First, r.Reason = readOrigin(topic.String, partition, offset, at), reason.String
 		r.Created, r.Changed, r.Expires = r.Created.UTC(), r.Changed.UTC(), r.Expires.UTC()
 		if !yield(r, n) {
 			break

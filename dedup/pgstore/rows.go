@@ -74,16 +74,19 @@ func newRequestRows(reqs []dedup.Request, places []place) *requestRows {
 		r.place = mixedArgs(reqs, places != nil)
 	}
 	n := len(reqs)
-	id, partition := make([]string, n), make([]int32, n)
-	offset, at := make([]int64, n), make([]pgtype.Timestamptz, n)
+	offset, at := make(column[pgtype.Int8], n), make(column[pgtype.Timestamptz], n)
 	for i := range reqs {
-		q := &reqs[i]
-		id[i], partition[i], offset[i] = q.Key.ID, q.Origin.Partition, q.Origin.Offset
-		at[i] = timeOf(q.Origin)
+		o := &reqs[i].Origin
+		offset[i], at[i] = pgtype.Int8{Int64: o.Offset, Valid: true}, timeOf(o)
 	}
 	if places != nil {
 		r.compact(at, offset)
 		return r
+	}
+	id, partition := make(column[pgtype.Text], n), make(column[pgtype.Int4], n)
+	for i := range reqs {
+		id[i] = pgtype.Text{String: reqs[i].Key.ID, Valid: true}
+		partition[i] = pgtype.Int4{Int32: reqs[i].Origin.Partition, Valid: true}
 	}
 	r.place[3] = id
 	var topic any = storable(reqs[0].Origin.Topic)
@@ -97,7 +100,7 @@ func newRequestRows(reqs []dedup.Request, places []place) *requestRows {
 // timeOf is the time of an origin, or null. A time outside the calendar comes from a broken
 // producer. The time is only for people, so the time is dropped, and the event can still be
 // stored.
-func timeOf(o dedup.Origin) (at pgtype.Timestamptz) {
+func timeOf(o *dedup.Origin) (at pgtype.Timestamptz) {
 	if y := o.Time.Year(); !o.Time.IsZero() && y >= 1 && y <= 9999 {
 		at = pgtype.Timestamptz{Time: o.Time, Valid: true}
 	}
@@ -105,9 +108,9 @@ func timeOf(o dedup.Origin) (at pgtype.Timestamptz) {
 }
 
 // readOrigin makes an origin of the columns of a row.
-func readOrigin(topic pgtype.Text, partition pgtype.Int4, offset pgtype.Int8,
+func readOrigin(topic string, partition pgtype.Int4, offset pgtype.Int8,
 	at pgtype.Timestamptz) dedup.Origin {
-	o := dedup.Origin{Topic: topic.String, Partition: partition.Int32, Offset: offset.Int64}
+	o := dedup.Origin{Topic: topic, Partition: partition.Int32, Offset: offset.Int64}
 	if at.Valid {
 		o.Time = at.Time.UTC()
 	}
@@ -116,10 +119,10 @@ func readOrigin(topic pgtype.Text, partition pgtype.Int4, offset pgtype.Int8,
 
 // compact puts numbers in place of tenant, scope, type and origin. The scope stays, for the
 // horizon.
-func (r *requestRows) compact(at []pgtype.Timestamptz, offset []int64) {
+func (r *requestRows) compact(at column[pgtype.Timestamptz], offset column[pgtype.Int8]) {
 	places := r.places
 	kinds, origins, ids := make([]int32, len(places)), make([]int32, len(places)),
-		make([]pgtype.UUID, len(places))
+		make(column[pgtype.UUID], len(places))
 	for i, p := range places {
 		kinds[i], origins[i], ids[i] = p.kind, p.origin, p.id
 	}
@@ -186,8 +189,8 @@ func shortChecksum(b []byte) []byte {
 }
 
 // tokens returns the token of each request. t is that of the call.
-func (r *requestRows) tokens(t dedup.Token) []pgtype.UUID {
-	all := make([]pgtype.UUID, len(r.reqs))
+func (r *requestRows) tokens(t dedup.Token) column[pgtype.UUID] {
+	all := make(column[pgtype.UUID], len(r.reqs))
 	for i := range r.reqs {
 		all[i] = pgtype.UUID{Bytes: r.reqs[i].TokenOr(t), Valid: true}
 	}
