@@ -8,25 +8,31 @@ import (
 // wanted are the ratios that Idem must keep on every machine: the rate of row over the rate of
 // base, in one run.
 var wanted = []ratio{
-	{row: "idem-onbatchtx", base: "sql-limit", least: 0.85, floor: 0.3},
-	{row: "idem-onbatchtx", base: "watermill-dedup", least: 2, floor: 0.5},
+	{row: "idem-onbatchtx", base: "sql-limit", least: 0.9, floor: 0.35},
+	{row: "idem-onbatchtx", base: "watermill-dedup", least: 1.6, floor: 0.5},
 	{row: "idem-onbatchtx-otel", base: "idem-onbatchtx", least: 0.95, floor: 0.75},
-	{row: "idem-ontx", base: "naive-postgres", least: 5, floor: 2},
-	{row: "idem-ontx-shared", base: "naive-postgres-shared", least: 1},
-	{row: "idem-redis-onbatch", base: "naive-redis", least: 6, floor: 2.5},
-	{row: "idem-redis-onbatch", base: "redis-limit", least: 0.6, floor: 0.3},
+	{row: "idem-ontx", base: "naive-postgres", least: 7, floor: 3},
+	{row: "idem-ontx-single", base: "naive-postgres", least: 1},
+	{row: "idem-ontx-shared", base: "naive-postgres-shared", least: 1.2},
+	{row: "idem-redis-onbatch", base: "naive-redis", least: 7, floor: 2.5},
+	{row: "idem-redis-onbatch", base: "redis-limit", least: 0.6, floor: 0.35},
 	{row: "idem-redis-on", base: "naive-redis", least: 3, floor: 1.5},
-	{row: "idem-postgres-on", base: "naive-postgres", least: 4, floor: 1.5},
-	{row: "idem-duplicates", base: "idem-onbatchtx", least: 3, floor: 1.4},
-	{row: "readable-ordered-1e6", base: "readable-ordered-1e5", least: 0.85},
-	{row: "readable-ordered-1e7", base: "readable-ordered-1e5", least: 0.85},
-	{row: "relay", base: "skip-locked", least: 1, floor: 0.6},
-	{row: "relay-1000", base: "skip-locked", least: 1, floor: 0.5},
-	{row: "slow-lanes", least: 0.9, ideal: 6 * 16 / slowHandler.Seconds()},
+	{row: "idem-postgres-on", base: "naive-postgres", least: 4, floor: 2},
+	{row: "idem-duplicates", base: "idem-onbatchtx", least: 3, floor: 1.6},
+	{row: "readable-ordered-1e6", base: "readable-ordered-1e5", least: 0.95},
+	{row: "readable-ordered-1e7", base: "readable-ordered-1e5", least: 0.95},
+	{row: "readable-random-1e7", base: "readable-random-1e5", least: 0.8, floor: 0.4},
+	{row: "compact-random-1e7", base: "compact-random-1e5", least: 0.8, floor: 0.4},
+	{row: "relay", base: "skip-locked", least: 2},
+	{row: "relay", base: "skip-locked-2000", least: 1, floor: 0.5},
+	{row: "relay-hot", base: "skip-locked", least: 2},
+	{row: "write-outbox", base: "write-naive", least: 0.95},
+	{row: "write-outbox-notify", base: "write-naive", least: 0.9},
+	{row: "slow-lanes", least: 0.95, ideal: 6 * 16 / slowHandler.Seconds()},
 }
 
 // addedLatency is how much later, in ms, the median effect may come than one commit by hand.
-const addedLatency = 1.0
+const addedLatency = 0.5
 
 // tolerance is how much of a ratio is enough on a machine that does other things too.
 const tolerance = 2.0 / 3

@@ -30,19 +30,20 @@ func verdictOf(err error) batchVerdict {
 	case !errors.As(err, &code):
 		return batchUnknown
 	}
-	switch code {
-	case sarama.ErrNoError, sarama.ErrDuplicateSequenceNumber:
+	switch { // unknown codes, of newer brokers too, may mean that the batch was appended
+	case isAny(code, sarama.ErrNoError, sarama.ErrDuplicateSequenceNumber):
 		return batchAppended // by an earlier attempt, whose response was lost (KIP-98)
-	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge:
+	case isTooLarge(code):
 		return batchTooLarge
-	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID,
+	case isAny(code, sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID,
 		sarama.ErrInvalidProducerEpoch, sarama.ErrInvalidProducerIDMapping,
-		sarama.ErrProducerFenced:
+		sarama.ErrProducerFenced):
 		return batchUnordered
-	case sarama.ErrInvalidMessage, sarama.ErrInvalidTimestamp, sarama.ErrInvalidRecord,
-		sarama.ErrPolicyViolation, sarama.ErrInvalidTopic, sarama.ErrTopicAuthorizationFailed,
-		sarama.ErrClusterAuthorizationFailed, sarama.ErrUnsupportedForMessageFormat,
-		sarama.ErrUnsupportedVersion, sarama.ErrInvalidRequiredAcks:
+	case isAny(code, sarama.ErrInvalidMessage, sarama.ErrInvalidTimestamp,
+		sarama.ErrInvalidRecord, sarama.ErrPolicyViolation, sarama.ErrInvalidTopic,
+		sarama.ErrTopicAuthorizationFailed, sarama.ErrClusterAuthorizationFailed,
+		sarama.ErrUnsupportedForMessageFormat, sarama.ErrUnsupportedVersion,
+		sarama.ErrInvalidRequiredAcks):
 		return batchRefused
 	}
 	return batchUnknown
