@@ -20,6 +20,8 @@ const (
 	orderedPause   = 50 * time.Millisecond
 	// orderedWait bounds the time after which a batch is not sent again.
 	orderedWait = 5 * time.Second
+	// idWait bounds the wait for a producer ID. The broker that is asked may be silent.
+	idWait = 2 * time.Second
 	// maxSequence is where a new producer ID begins at 0 again. Sequence numbers have 31 bits.
 	maxSequence = 1 << 30
 )
@@ -36,6 +38,7 @@ type producerID struct {
 	id    int64
 	epoch int16
 	next  map[partition]int32 // the sequence number of the next record
+	ended map[partition]bool  // a batch may still be appended: no other one may have its number
 }
 
 // inOrder is the state of ProduceInOrder. The call that holds turn uses it.
@@ -47,12 +50,13 @@ type producerID struct {
 //
 // A batch without an answer is sent again with the same sequence number, and the broker appends it
 // once. If the answer stays away, the batch may be appended at any later time. Its number must not
-// serve another batch then, which the broker would take for a copy. So the ID ends with such a
-// batch.
+// serve another batch then, which the broker would take for a copy. So the ID ends for the
+// partition. The next call for the partition takes another ID.
 type inOrder struct {
 	turn         chan struct{} // has room for one
 	partitioners *partitioners
-	id           *producerID // nil: the next call asks for one
+	id           *producerID   // nil: the next call asks for one
+	asked        chan idAnswer // a question that is under way; nil: none
 }
 
 func newInOrder(client sarama.Client) inOrder {
@@ -67,8 +71,6 @@ type orderedCall struct {
 	errs   []error
 	queues map[partition][]*orderedBatch // the first one of each is sent
 	began  time.Time
-
-	spoiled bool // a batch may still be appended: its number must not serve another one
 }
 
 // publishInOrder sends the messages and returns an error for each.
@@ -95,7 +97,7 @@ func (s *sender) publishInOrder(ctx context.Context, msgs []*idem.Message) []err
 		again, err := c.round(ctx)
 		switch {
 		case err != nil:
-			c.spoiled = true // batches of the round may still be appended
+			c.endID() // batches of the round may still be appended
 			c.noteSilence(err)
 			c.fail(err)
 			clear(c.queues)
@@ -104,10 +106,14 @@ func (s *sender) publishInOrder(ctx context.Context, msgs []*idem.Message) []err
 			pauses = min(pauses+1, orderedAttempts)
 		}
 	}
-	if c.spoiled {
-		s.inOrder.id = nil
-	}
 	return c.errs
+}
+
+// endID ends the producer ID for the partitions whose batches have no result.
+func (c *orderedCall) endID() {
+	for at := range c.queues {
+		c.s.inOrder.id.ended[at] = true
+	}
 }
 
 // fail sets err as the error of all messages that have no result.
@@ -161,7 +167,7 @@ func (c *orderedCall) prepare(ctx context.Context) error {
 	if len(c.queues) == 0 {
 		return nil
 	}
-	return c.s.takeProducerID(ctx)
+	return c.takeProducerID(ctx)
 }
 
 // fill makes the batches of all messages whose partition can be used.
@@ -307,7 +313,9 @@ func (c *orderedCall) judge(a batchAnswer) (again bool) {
 		if verdict == batchUnknown {
 			c.noteAway(b)
 		}
-		c.spoiled = c.spoiled || b.unknown || verdict == batchUnordered
+		if b.unknown || verdict == batchUnordered {
+			c.s.inOrder.id.ended[b.at] = true
+		}
 	}
 	if len(queue) == 0 {
 		delete(c.queues, b.at)

@@ -67,7 +67,7 @@ func TestProduceInOrder_ManyWithoutLeader_O10(t *testing.T) {
 	t.Logf("took %s", time.Since(began))
 	require.Less(t, time.Since(began), 5*time.Second)
 	require.ErrorIs(t, errs[0], sarama.ErrLeaderNotAvailable)
-	require.NotNil(t, p.inOrder.id, "nothing was sent without an answer")
+	require.Empty(t, p.inOrder.id.ended, "nothing was sent without an answer")
 	bad := 0
 	for _, err := range errs[300:] {
 		if err != nil {
@@ -166,4 +166,21 @@ func TestProduceInOrder_KeylessFirst_O10(t *testing.T) {
 	msgs := append([]*idem.Message{{Topic: "orders", Value: []byte("x")}}, keyed("orders", "a", 1, 1)...)
 	require.ErrorIs(t, p.ProduceInOrder(t.Context(), msgs)[1], sarama.ErrNotEnoughReplicas)
 	require.ErrorIs(t, p.ProduceInOrder(t.Context(), msgs)[0], errPartitionAway)
+}
+
+// A broker that does not answer the question for a producer ID delays a call for a moment. The next
+// call takes the answer.
+func TestProduceInOrder_NoProducerID_O10(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
+	p := openProducer(t, brokers) // sarama has its own ID by now
+	awake := make(chan struct{})
+	cluster.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.SleepControl(func() { <-awake })
+		return nil, nil, false
+	})
+	began := time.Now()
+	require.ErrorIs(t, p.ProduceInOrder(t.Context(), keyed("orders", "a", 0, 1))[0], errBrokersSilent)
+	require.Less(t, time.Since(began), 2*idWait)
+	close(awake)
+	noErrors(t, p.ProduceInOrder(t.Context(), keyed("orders", "a", 0, 1)))
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 )
@@ -17,46 +18,61 @@ type batchAnswer struct {
 	unsent bool // the batch has no leader, and was not sent
 }
 
-// exhausted reports that a partition has used up its sequence numbers.
-func (p *producerID) exhausted() bool {
-	for _, next := range p.next {
-		if next > maxSequence {
-			return true
+// serves reports whether the ID has a number for the next batch of every partition.
+func (p *producerID) serves(queues map[partition][]*orderedBatch) bool {
+	for at := range queues {
+		if p.ended[at] || p.next[at] > maxSequence {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
-// takeProducerID asks the brokers for a producer ID if there is none.
-func (s *sender) takeProducerID(ctx context.Context) error {
-	if id := s.inOrder.id; id != nil && !id.exhausted() {
+// idAnswer is the brokers' answer to a question for a producer ID.
+type idAnswer struct {
+	id  *producerID
+	err error
+}
+
+// takeProducerID asks the brokers for a producer ID if there is none for these partitions. A
+// question without an answer in time stays, and the next call takes its answer.
+func (c *orderedCall) takeProducerID(ctx context.Context) error {
+	o := &c.s.inOrder
+	if o.id != nil && o.id.serves(c.queues) {
 		return nil
 	}
-	type answer struct {
-		id  *producerID
-		err error
-	}
-	answers := make(chan answer, 1)
-	if !s.start(func() {
-		r, err := s.client.InitProducerID()
-		if err == nil && r.Err != sarama.ErrNoError {
-			err = r.Err
+	if o.asked == nil {
+		answers := make(chan idAnswer, 1)
+		if !c.s.start(func() { answers <- askProducerID(c.s.client) }) {
+			return errClosed
 		}
-		if err != nil {
-			answers <- answer{err: fmt.Errorf("producer ID: %w", err)}
-			return
-		}
-		answers <- answer{id: &producerID{r.ProducerID, r.ProducerEpoch, map[partition]int32{}}}
-	}) {
-		return errClosed
+		o.asked = answers
 	}
+	patience := time.NewTimer(idWait)
+	defer patience.Stop()
 	select {
-	case a := <-answers:
-		s.inOrder.id = a.id
+	case a := <-o.asked:
+		o.asked, o.id = nil, a.id
 		return a.err
+	case <-patience.C:
+		return fmt.Errorf("%w: producer ID: %w", errNotSent, errBrokersSilent)
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
 	}
+}
+
+// askProducerID returns within the time-outs of the client.
+func askProducerID(client sarama.Client) idAnswer {
+	r, err := client.InitProducerID()
+	if err == nil && r.Err != sarama.ErrNoError {
+		err = r.Err
+	}
+	if err != nil {
+		return idAnswer{err: fmt.Errorf("producer ID: %w", err)}
+	}
+	return idAnswer{id: &producerID{
+		r.ProducerID, r.ProducerEpoch, map[partition]int32{}, map[partition]bool{},
+	}}
 }
 
 // start runs f in a goroutine that Close waits for. The result is false if the producer is closed.
