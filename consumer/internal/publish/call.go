@@ -41,7 +41,7 @@ func (s *sender) publish(ctx context.Context, msgs []*idem.Message) []error {
 	if len(all) == 0 {
 		return c.errs
 	}
-	for part := range c.parts(all) {
+	for part := range partsOf(all, func(i int) int { return sizeOf(msgs[i]) }) {
 		c.sendByTopic(ctx, part)
 	}
 	c.sendAlone(ctx, c.failed(all, isBatchVerdict))
@@ -56,12 +56,12 @@ func (s *sender) publish(ctx context.Context, msgs []*idem.Message) []error {
 // round trip, since the call halves the batch until the bad message is found.
 const maxTogether = 900_000
 
-// parts yields indexes in parts of at most maxTogether bytes, or of one message.
-func (c *call) parts(indexes []int) iter.Seq[[]int] {
+// partsOf yields indexes in parts of at most maxTogether bytes, or of one message.
+func partsOf(indexes []int, sizeOf func(i int) int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		first, size := 0, 0
 		for n, i := range indexes {
-			weight := sizeOf(c.msgs[i])
+			weight := sizeOf(i)
 			if n > first && size+weight > maxTogether {
 				if !yield(indexes[first:n]) {
 					return

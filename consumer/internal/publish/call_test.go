@@ -257,25 +257,25 @@ func TestProduceEach_Closed(t *testing.T) {
 // nothing is left out.
 func TestParts(t *testing.T) {
 	for _, sizes := range [][]int{{}, {10}, {2_000_000}, {400_000, 400_000, 400_000}, {10, 2_000_000, 10, 10}, {899_000, 899_000}} {
-		c := &call{}
+		var msgs []*idem.Message
 		var all, got []int
 		for i, n := range sizes {
-			c.msgs = append(c.msgs, &idem.Message{Topic: "t", Value: make([]byte, n)})
+			msgs = append(msgs, &idem.Message{Topic: "t", Value: make([]byte, n)})
 			all = append(all, i)
 		}
-		for part := range c.parts(all) {
+		size := func(i int) int { return sizeOf(msgs[i]) }
+		for part := range partsOf(all, size) {
 			sum := 0
 			for _, i := range part {
-				sum += sizeOf(c.msgs[i])
+				sum += size(i)
 			}
 			require.True(t, sum <= maxTogether || len(part) == 1, "%v: %v", sizes, part)
 			got = append(got, part...)
 		}
 		require.Equal(t, all, got)
 	}
-	c := &call{msgs: []*idem.Message{{Value: make([]byte, 600_000)}, {Value: make([]byte, 600_000)}}}
 	n := 0
-	for range c.parts([]int{0, 1}) {
+	for range partsOf([]int{0, 1}, func(int) int { return 600_000 }) {
 		n++
 	}
 	require.Equal(t, 2, n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -22,8 +23,6 @@ const (
 	orderedWait = 5 * time.Second
 	// idWait bounds the wait for a producer ID. The broker that is asked may be silent.
 	idWait = 2 * time.Second
-	// maxSequence is where a new producer ID begins at 0 again. Sequence numbers have 31 bits.
-	maxSequence = 1 << 30
 )
 
 var (
@@ -32,14 +31,6 @@ var (
 	errOnlyEach     = errors.New("interceptors and transactions need sarama's own producer")
 	errTimeTooOld   = errors.New("its time is before 1970")
 )
-
-// producerID numbers the batches of a producer for the brokers (KIP-98).
-type producerID struct {
-	id    int64
-	epoch int16
-	next  map[partition]int32 // the sequence number of the next record
-	ended map[partition]bool  // a batch may still be appended: no other one may have its number
-}
 
 // inOrder is the state of ProduceInOrder. The call that holds turn uses it.
 //
@@ -53,19 +44,22 @@ type producerID struct {
 // serve another batch then, which the broker would take for a copy. So the ID ends for the
 // partition. The next call for the partition takes another ID.
 type inOrder struct {
+	s            *sender
 	turn         chan struct{} // has room for one
 	partitioners *partitioners
 	id           *producerID   // nil: the next call asks for one
 	asked        chan idAnswer // a question that is under way; nil: none
 }
 
-func newInOrder(client sarama.Client) inOrder {
-	return inOrder{turn: make(chan struct{}, 1), partitioners: newPartitioners(client)}
+func newInOrder(s *sender) inOrder {
+	return inOrder{
+		s: s, turn: make(chan struct{}, 1), partitioners: newPartitioners(s.client),
+	}
 }
 
 // orderedCall is one call of ProduceInOrder.
 type orderedCall struct {
-	s      *sender
+	*inOrder
 	msgs   []*sarama.ProducerMessage
 	sizes  []int
 	errs   []error
@@ -73,10 +67,10 @@ type orderedCall struct {
 	began  time.Time
 }
 
-// publishInOrder sends the messages and returns an error for each.
-func (s *sender) publishInOrder(ctx context.Context, msgs []*idem.Message) []error {
+// publish sends the messages and returns an error for each.
+func (o *inOrder) publish(ctx context.Context, msgs []*idem.Message) []error {
 	c := &orderedCall{
-		s: s, msgs: make([]*sarama.ProducerMessage, len(msgs)), sizes: make([]int, len(msgs)),
+		inOrder: o, msgs: make([]*sarama.ProducerMessage, len(msgs)), sizes: make([]int, len(msgs)),
 		errs: make([]error, len(msgs)), queues: map[partition][]*orderedBatch{}, began: time.Now(),
 	}
 	for i, m := range msgs {
@@ -85,8 +79,8 @@ func (s *sender) publishInOrder(ctx context.Context, msgs []*idem.Message) []err
 		c.sizes[i] = c.msgs[i].ByteSize(recordBatchV2)
 	}
 	select {
-	case s.inOrder.turn <- struct{}{}:
-		defer func() { <-s.inOrder.turn }()
+	case o.turn <- struct{}{}:
+		defer func() { <-o.turn }()
 	case <-ctx.Done():
 		return c.fail(fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx)))
 	}
@@ -112,7 +106,7 @@ func (s *sender) publishInOrder(ctx context.Context, msgs []*idem.Message) []err
 // endID ends the producer ID for the partitions whose batches have no result.
 func (c *orderedCall) endID() {
 	for at := range c.queues {
-		c.s.inOrder.id.ended[at] = true
+		c.id.ended[at] = true
 	}
 }
 
@@ -170,6 +164,33 @@ func (c *orderedCall) prepare(ctx context.Context) error {
 	return c.takeProducerID(ctx)
 }
 
+// takeProducerID asks the brokers for a producer ID if there is none for these partitions. A
+// question without an answer in time stays, and the next call takes its answer.
+func (c *orderedCall) takeProducerID(ctx context.Context) error {
+	o := c.inOrder
+	if o.id != nil && o.id.serves(maps.Keys(c.queues)) {
+		return nil
+	}
+	if o.asked == nil {
+		answers := make(chan idAnswer, 1)
+		if !c.s.start(func() { answers <- askProducerID(c.s.client) }) {
+			return errClosed
+		}
+		o.asked = answers
+	}
+	patience := time.NewTimer(idWait)
+	defer patience.Stop()
+	select {
+	case a := <-o.asked:
+		o.asked, o.id = nil, a.id
+		return a.err
+	case <-patience.C:
+		return fmt.Errorf("%w: producer ID: %w", errNotSent, errBrokersSilent)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+	}
+}
+
 // fill makes the batches of all messages whose partition can be used.
 func (c *orderedCall) fill(ctx context.Context) error {
 	usable, err := c.lookUp(ctx)
@@ -184,7 +205,7 @@ func (c *orderedCall) fill(ctx context.Context) error {
 			c.errs[i] = err
 			continue
 		}
-		at, _, err := c.s.inOrder.partitioners.choose(m)
+		at, _, err := c.partitioners.choose(m)
 		switch {
 		case err != nil:
 			c.errs[i], usable[m.Topic] = err, err
@@ -266,7 +287,7 @@ func (c *orderedCall) round(ctx context.Context) (again bool, err error) {
 		batches = append(batches, queue[0])
 	}
 	answers := make(chan batchAnswer, len(batches)) // an answer never waits
-	if !c.s.sendBatches(c.s.inOrder.id, batches, c.msgs, answers) {
+	if !c.s.sendBatches(c.id, batches, c.msgs, answers) {
 		return false, errClosed
 	}
 	for range batches {
@@ -293,7 +314,7 @@ func (c *orderedCall) judge(a batchAnswer) (again bool) {
 		for _, i := range b.indexes {
 			c.errs[i] = nil
 		}
-		c.s.inOrder.id.next[b.at] += int32(len(b.indexes))
+		c.id.next[b.at] += int32(len(b.indexes))
 	case verdict == batchUnknown && b.attempts < attemptsOf(a) &&
 		time.Since(c.began) < orderedWait:
 		return true
@@ -314,7 +335,7 @@ func (c *orderedCall) judge(a batchAnswer) (again bool) {
 			c.noteAway(b)
 		}
 		if b.unknown || verdict == batchUnordered {
-			c.s.inOrder.id.ended[b.at] = true
+			c.id.ended[b.at] = true
 		}
 	}
 	if len(queue) == 0 {

@@ -25,15 +25,10 @@ func (b *orderedBatch) split() (first, second *orderedBatch) {
 
 // batchesOf returns indexes as batches of at most maxTogether bytes, or of one message.
 func batchesOf(at partition, indexes []int, sizes []int) (list []*orderedBatch) {
-	first, size := 0, 0
-	for n, i := range indexes {
-		if n > first && size+sizes[i] > maxTogether {
-			list = append(list, &orderedBatch{at: at, indexes: indexes[first:n]})
-			first, size = n, 0
-		}
-		size += sizes[i]
+	for part := range partsOf(indexes, func(i int) int { return sizes[i] }) {
+		list = append(list, &orderedBatch{at: at, indexes: part})
 	}
-	return append(list, &orderedBatch{at: at, indexes: indexes[first:]})
+	return list
 }
 
 // record returns the batch in Kafka's format, version 2. sequence is the number of its first record
@@ -75,7 +70,7 @@ func (b *orderedBatch) record(
 	return batch
 }
 
-// bytesOf returns what ToSarama has wrapped.
+// bytesOf returns the bytes of an encoder that ToSarama has made.
 func bytesOf(e sarama.Encoder) []byte {
 	if e == nil {
 		return nil

@@ -1,12 +1,9 @@
 package publish
 
 import (
-	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/IBM/sarama"
 )
@@ -16,74 +13,6 @@ type batchAnswer struct {
 	batch  *orderedBatch
 	err    error
 	unsent bool // the batch has no leader, and was not sent
-}
-
-// serves reports whether the ID has a number for the next batch of every partition.
-func (p *producerID) serves(queues map[partition][]*orderedBatch) bool {
-	for at := range queues {
-		if p.ended[at] || p.next[at] > maxSequence {
-			return false
-		}
-	}
-	return true
-}
-
-// idAnswer is the brokers' answer to a question for a producer ID.
-type idAnswer struct {
-	id  *producerID
-	err error
-}
-
-// takeProducerID asks the brokers for a producer ID if there is none for these partitions. A
-// question without an answer in time stays, and the next call takes its answer.
-func (c *orderedCall) takeProducerID(ctx context.Context) error {
-	o := &c.s.inOrder
-	if o.id != nil && o.id.serves(c.queues) {
-		return nil
-	}
-	if o.asked == nil {
-		answers := make(chan idAnswer, 1)
-		if !c.s.start(func() { answers <- askProducerID(c.s.client) }) {
-			return errClosed
-		}
-		o.asked = answers
-	}
-	patience := time.NewTimer(idWait)
-	defer patience.Stop()
-	select {
-	case a := <-o.asked:
-		o.asked, o.id = nil, a.id
-		return a.err
-	case <-patience.C:
-		return fmt.Errorf("%w: producer ID: %w", errNotSent, errBrokersSilent)
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
-	}
-}
-
-// askProducerID returns within the time-outs of the client.
-func askProducerID(client sarama.Client) idAnswer {
-	r, err := client.InitProducerID()
-	if err == nil && r.Err != sarama.ErrNoError {
-		err = r.Err
-	}
-	if err != nil {
-		return idAnswer{err: fmt.Errorf("producer ID: %w", err)}
-	}
-	return idAnswer{id: &producerID{
-		r.ProducerID, r.ProducerEpoch, map[partition]int32{}, map[partition]bool{},
-	}}
-}
-
-// start runs f in a goroutine that Close waits for. The result is false if the producer is closed.
-func (s *sender) start(f func()) bool {
-	s.closing.RLock()
-	defer s.closing.RUnlock()
-	if s.closed {
-		return false
-	}
-	s.results.Go(f)
-	return true
 }
 
 // sendBatches sends each batch to the leader of its partition, one request for each leader. answers

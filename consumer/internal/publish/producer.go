@@ -26,6 +26,7 @@ const (
 // Producer publishes on a sarama client. Safe for concurrent use.
 type Producer struct {
 	sender
+	inOrder inOrder
 
 	conns *conns.Conns  // of Open: Close closes the client; nil: the client is the caller's
 	wait  time.Duration // bounds ProduceEach; zero: only its context does
@@ -47,8 +48,8 @@ func New(client sarama.Client) (*Producer, error) {
 	p := &Producer{sender: sender{
 		async: async, client: client, max: client.Config().Producer.MaxMessageBytes,
 		budget: newBudget(maxInFlight), topics: newTopicLookup(client),
-		inOrder: newInOrder(client),
 	}}
+	p.inOrder = newInOrder(&p.sender)
 	p.run()
 	return p, nil
 }
@@ -97,7 +98,7 @@ func (p *Producer) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []e
 		ctx, cancel = context.WithTimeoutCause(ctx, min(p.wait, orderedCallWait), errBrokersSilent)
 		defer cancel()
 	}
-	return p.publishInOrder(ctx, msgs)
+	return p.inOrder.publish(ctx, msgs)
 }
 
 // Close sends the messages in flight and ends. Close returns when all messages have a result.

@@ -21,7 +21,6 @@ type sender struct {
 	budget  *budget
 	topics  *topicLookup
 	away    *awayPartitions // nil: each message is tried for as long as sarama tries
-	inOrder inOrder
 
 	// closing is held shared while a message goes to async.
 	closing sync.RWMutex
@@ -81,6 +80,17 @@ func (s *sender) enqueue(ctx context.Context, m *idem.Message, o *origin) error 
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// start runs f in a goroutine that Close waits for. The result is false if the producer is closed.
+func (s *sender) start(f func()) bool {
+	s.closing.RLock()
+	defer s.closing.RUnlock()
+	if s.closed {
+		return false
+	}
+	s.results.Go(f)
+	return true
 }
 
 // ask looks topics up. The result is false if the producer is closed.
