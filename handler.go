@@ -150,6 +150,10 @@ func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *engine.H
 		rt.Name = typ
 	}
 	rt.Decode, rt.ImpureDecode = decoder[T](s), s.decodedBy == "Decode"
+	rt.Decoded = s.decodes()
+	if err := checkData(reflect.TypeFor[T]()); err != nil {
+		rt.Problems = append(rt.Problems, err)
+	}
 	r.table.Handlers = append(r.table.Handlers, rt)
 	return rt
 }
@@ -163,9 +167,12 @@ func callSite() string {
 	return fmt.Sprintf("%s:%d", filepath.Base(file), line)
 }
 
-func decoder[T any](s *options) func(*Message) (any, error) {
+func decoder[T any](s *options) func(context.Context, *Message) (any, error) {
+	if s.decoder != nil {
+		return decodeWith[T](s.decoder)
+	}
 	decode, own := s.decode, s.decodedBy != ""
-	return func(m *Message) (any, error) {
+	return func(_ context.Context, m *Message) (any, error) {
 		data := new(T)
 		if m.Value != nil {
 			if err := decode(m, data); err != nil {

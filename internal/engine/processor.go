@@ -90,6 +90,7 @@ func (p *Processor) Close() error {
 		p.log.Warn("calls of the store that were given up have still not returned", "calls", n)
 	}
 	p.producer.close()
+	p.readers.each((*health).close)
 	if n := p.abandonedNow.Load(); n > 0 {
 		return fmt.Errorf("%w: %d still run", idemtype.ErrAbandoned, n)
 	}
@@ -124,6 +125,11 @@ func (p *Processor) Status() Status {
 	if p.producer.isDown.Load() {
 		s.Down = append(s.Down, p.producer.name)
 	}
+	p.readers.each(func(h *health) {
+		if h.isDown.Load() {
+			s.Down = append(s.Down, h.name)
+		}
+	})
 	return s
 }
 
