@@ -42,17 +42,17 @@ func (f *avroFormat) decode(payload []byte, _ []int, into any) error {
 	reader := avro.NewReader(nil, 0, avro.WithReaderConfig(avroAPI)).Reset(payload)
 	reader.ReadVal(f.decoder, into)
 	if reader.Error != nil {
-		return fmt.Errorf("Avro: %w", reader.Error)
+		return fmt.Errorf("decode Avro: %w", reader.Error)
 	}
 	if reader.Read(make([]byte, 1)); reader.Error == nil {
-		return errors.New("Avro: there are bytes behind the value")
+		return errors.New("decode Avro: there are bytes behind the value")
 	}
 	return nil
 }
 
 func (f *avroFormat) encode(v any) (payload []byte, message []int, err error) {
 	if payload, err = avroAPI.Marshal(f.writer, v); err != nil {
-		return nil, nil, fmt.Errorf("Avro: %w", err)
+		return nil, nil, fmt.Errorf("encode Avro: %w", err)
 	}
 	return payload, nil, nil
 }

@@ -86,7 +86,7 @@ func (c Config) validate() error {
 	}
 	if c.Timeout < 0 || c.MaxSchemas < 0 || c.UnknownFor < 0 || c.LatestFor < 0 {
 		problems = append(problems,
-			errors.New("Timeout, MaxSchemas, UnknownFor and LatestFor must not be negative"))
+			errors.New("the Config fields Timeout, MaxSchemas, UnknownFor and LatestFor must not be negative"))
 	}
 	if c.Username != "" && c.BearerToken != "" {
 		problems = append(problems, errors.New("set Username or BearerToken, not both"))

@@ -69,7 +69,7 @@ func (f *protobufFormat) decode(payload []byte, index []int, into any) error {
 		return fmt.Errorf("message %v of the schema is %q, not %s", index, name, want)
 	}
 	if err := proto.Unmarshal(payload, m); err != nil {
-		return fmt.Errorf("Protobuf: %w", err)
+		return fmt.Errorf("decode Protobuf: %w", err)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (f *protobufFormat) encode(v any) (payload []byte, index []int, err error) 
 		return nil, nil, fmt.Errorf("the schema has no message %s", name)
 	}
 	if payload, err = proto.Marshal(m); err != nil {
-		return nil, nil, fmt.Errorf("Protobuf: %w", err)
+		return nil, nil, fmt.Errorf("encode Protobuf: %w", err)
 	}
 	return payload, f.messages[at].index, nil
 }

@@ -68,9 +68,10 @@ func New(cfg Config) (*Registry, error) {
 // String returns the hosts of the registry, for logs and the status.
 func (r *Registry) String() string { return r.name }
 
-// Ping reports whether the registry answers. [idem.Decoder] explains the use.
+// Ping asks for schema ID 1 and returns nil if the registry says what it is, or that it is unknown.
+// [idem.Decoder] explains the use.
 func (r *Registry) Ping(ctx context.Context) error {
-	if _, err := r.client.SupportedTypes(ctx); err != nil {
+	if _, err := r.client.SchemaByID(ctx, 1); err != nil && !isUnknown(err) {
 		return fmt.Errorf("%s: %w", r.name, err)
 	}
 	return nil
