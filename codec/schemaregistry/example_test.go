@@ -60,7 +60,7 @@ func Example() {
 		}})
 		if err != nil {
 			fmt.Println(err)
-		return
+			return
 		}
 	}
 	fmt.Println(p.Close())

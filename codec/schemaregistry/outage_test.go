@@ -130,16 +130,28 @@ func TestUnavailable(t *testing.T) {
 	value, err := sr.Encode(payment{"p1", 7}, new(sr.ConfluentHeader), id, nil, forms["avro"].other)
 	require.NoError(t, err)
 	for name, refuse := range map[string]http.HandlerFunc{
-		"401":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
-		"403 with JSON":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden); _, _ = io.WriteString(w, `{"error_code":40301}`) },
-		"404 of a proxy": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound); _, _ = io.WriteString(w, "<html>") },
-		"404 of a path":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound); _, _ = io.WriteString(w, `{"error_code":404}`) },
-		"429":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
-		"500":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError); _, _ = io.WriteString(w, `{"error_code":50001}`) },
-		"200 of a page":  func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
-		"endless":        func(w http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(w, zeros{}, 20<<20) },
-		"hangs":          func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() },
-		"cut":            func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"401": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
+		"403 with JSON": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"error_code":40301}`)
+		},
+		"404 of a proxy": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, "<html>")
+		},
+		"404 of a path": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"error_code":404}`)
+		},
+		"429": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
+		"500": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, `{"error_code":50001}`)
+		},
+		"200 of a page": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
+		"endless":       func(w http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(w, zeros{}, 20<<20) },
+		"hangs":         func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() },
+		"cut":           func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := count(t, server.URL())
