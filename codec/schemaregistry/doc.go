@@ -10,8 +10,8 @@
 //
 // While the registry gives no valid answer, events whose schema is not cached wait, and no attempt
 // is counted. The log says so once, the status names the registry, and nothing is dead-lettered.
-// [idem.Decoder] has the details. An event whose schema ID the registry does not know becomes a dead
-// letter whose error names the ID.
+// [idem.Decoder] has the details. After the answer that a schema ID is unknown, the event becomes
+// a dead letter, and the error names the ID.
 //
 // Schemas never change, so they are cached for the life of the process. Callers with the same
 // question share one request. The number of cached schemas, of unknown IDs and of requests at a time
