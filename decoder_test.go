@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -287,4 +288,66 @@ func TestDecodeWith_Mistakes(t *testing.T) {
 	idem.On(b.router, "paid", func(context.Context, idem.Event[lockedMessage]) error { return nil })
 	_, err = idem.NewProcessor(b.router, b.cfg)
 	require.ErrorContains(t, err, "use *idem_test.lockedMessage")
+}
+
+// A deferred event, a copy in a retry topic, and the event behind them wait for the service in their places.
+func TestDecodeWith_LaterAttempts(t *testing.T) {
+	for name, mode := range map[string]idem.Option{
+		"KeyOrdered": idem.KeyOrdered(time.Second), "RetryTopics": idem.RetryTopics(time.Second),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				d := newSchemas()
+				d.ping = func() error { return errRegistryDown }
+				b.on(func(_ context.Context, e idem.Event[payload]) error {
+					if e.ID == "e1" && e.Attempt == 1 {
+						clear(d.known) // as in another process, in which the registry is down
+						d.downFor(30)
+						return errBoom
+					}
+					b.add("done %s in attempt %d", e.ID, e.Attempt)
+					return nil
+				}, once, mode, idem.DecodeWith(d))
+				p := b.start()
+				_, err := p.HandleBatch(t.Context(), []*idem.Message{withSchema("e1", 1, "7"), withSchema("e2", 2, "7")})
+				require.NoError(t, err)
+				if name == "KeyOrdered" {
+					defer b.runsDeferred()()
+					time.Sleep(5 * time.Minute)
+					require.Equal(t, []string{"done e1 in attempt 2", "done e2 in attempt 1"}, done(b))
+				} else {
+					require.Len(t, b.deliverCopies(), 1)
+					require.Equal(t, []string{"done e2 in attempt 1", "done e1 in attempt 2"}, done(b))
+				}
+				for _, l := range b.sent.deadLetters() {
+					require.Equal(t, "orders.g.retry.1s", l.Topic, "%v", b.all())
+				}
+				require.Empty(t, p.Status().Down)
+			})
+		})
+	}
+}
+
+// Lanes that wait for the same service say so once, and end the report when their partitions are lost.
+func TestDecodeWith_SaidOnceForAllLanes(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		d := newSchemas().downFor(1 << 20)
+		b.on(succeed, idem.DecodeWith(d))
+		p := b.start()
+		ctx, stop := context.WithCancelCause(t.Context())
+		var lanes sync.WaitGroup
+		for i := range int64(8) {
+			lanes.Go(func() {
+				_, err := p.HandleBatch(ctx, []*idem.Message{withSchema(fmt.Sprintf("e%d", i), i, fmt.Sprint(i))})
+				require.ErrorIs(t, err, idem.ErrPartitionLost) //nolint:testifylint // the test waits for the lanes
+			})
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"registry of the test"}, p.Status().Down)
+		require.Equal(t, 1, strings.Count(b.log.String(), "unavailable, pausing"), b.log.String())
+		stop(idem.ErrPartitionLost)
+		lanes.Wait()
+		require.Empty(t, p.Status().Down)
+		require.Empty(t, b.sent.deadLetters())
+	})
 }

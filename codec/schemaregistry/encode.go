@@ -72,7 +72,7 @@ func (r *Registry) Encoder(cfg EncoderConfig) (*Encoder, error) {
 
 // Encode returns v in Confluent's format: a zero byte, the ID of the schema, the index of the message
 // for Protobuf, and the encoded value. The result is the Value of an [idem.Message] or of an outbox
-// entry. Call Encode before a transaction begins, because the first call, and later ones after
+// entry (Payload). Call Encode before a transaction begins, because the first call, and later ones after
 // [Config].LatestFor, ask the registry.
 //
 // An error is marked with [idem.Unavailable] if the registry gives no valid answer. A handler that
