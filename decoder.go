@@ -34,7 +34,8 @@ func DecodeWith(d Decoder) Option {
 // better comes from headers if the producer can write them.
 //
 // A value is decoded once for each delivery and each T, also if several extractors and the handler
-// use it, if d is comparable, such as a pointer. A nil value has no identity. The zero [Extractor]
+// use it, if d is comparable, such as a pointer. [Processor.OrderKey] of a record without a Kafka key
+// decodes once more. A nil value has no identity. The zero [Extractor]
 // is returned if an argument is nil or empty.
 func FromData[T any](descriptor string, d Decoder, find func(T) (string, error)) Extractor {
 	if descriptor == "" || isNil(d) || d == nil || find == nil {

@@ -14,8 +14,8 @@ import (
 // The first call for a message has a context that has ended. Decode then uses what it knows, such
 // as a cached schema, and otherwise returns an error at once. So events are claimed, and duplicates
 // are found, without the service. After an error of the first call, no claim and no transaction is
-// held, and Decode is called with a context that lives for at most [ReadTimeout]. Decode must
-// return soon after the end of that context.
+// held, and Decode is called with a context that lives for at most [ReadTimeout], beyond the BusyWait
+// of a processor. Decode must return soon after the end of that context.
 //
 // The error of the second call counts. An error without a mark means that the value cannot be
 // decoded, and the event becomes a dead letter of [ClassUndecodable]. A mark means the same as on an
