@@ -1,0 +1,79 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// Dialect is what differs between databases. The dialects of this module are in the packages
+// postgres, mysql and sqlite.
+type Dialect struct {
+	// Name begins the texts of errors, for example "postgres".
+	Name string
+	// Param returns the placeholder of the i-th argument, from 1 on.
+	Param func(i int) string
+	// Now is an expression for the present in microseconds since 1970. Empty: the clock of this
+	// process, for a database inside the process.
+	Now string
+	// Micros returns an expression for a time column in microseconds since 1970.
+	Micros func(column string) string
+	// Time returns the argument for a time column.
+	Time func(t time.Time) any
+	// Token returns an expression for the column of a token as text.
+	Token func(column string) string
+	// Before is the column of a horizon in idem_horizons, quoted where the name is a keyword.
+	Before string
+	// Lock ends a query whose rows are locked until the commit.
+	Lock string
+	// Skip ends an INSERT that has no effect on rows with an existing key. Empty: the INSERT
+	// fails instead, with the class [Again].
+	Skip string
+	// Replace returns the end of an INSERT that replaces these columns of existing rows.
+	Replace func(columns []string) string
+	// Isolation is the level of all transactions.
+	Isolation sql.IsolationLevel
+	// Begin prepares a transaction. wait bounds the wait for a lock; idle is how long the session
+	// may stand still before the server ends it, and zero leaves that to the session. restore
+	// gives the handler the settings of the session back, except the one for idle.
+	Begin func(ctx context.Context, q Querier, wait, idle time.Duration) (
+		restore func(context.Context) error, err error)
+	// Mark marks the transaction, and check fails if the transaction was ended since.
+	// A failed check has the class [Ended] or [Aborted].
+	Mark func(ctx context.Context, q Querier) (check func(context.Context) error, err error)
+	// Classify returns the class of an error of the driver.
+	Classify func(err error) Class
+	// OneWriter means that a second transaction waits for the end of the first one.
+	OneWriter bool
+}
+
+// Querier is a transaction.
+type Querier interface {
+	// ExecContext is that of [sql.Tx].
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	// QueryContext is that of [sql.Tx].
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Class is the meaning of an error of a driver for the store.
+type Class int
+
+// The classes.
+const (
+	// Unknown: the connection is lost, or the error is not one of the server.
+	Unknown Class = iota
+	// Refused: the server refused the statement, and a repetition has the same result.
+	Refused
+	// Again: a deadlock, a serialization failure or a lost race. A new transaction may succeed.
+	Again
+	// Locked: another transaction holds a lock.
+	Locked
+	// Down: the server cannot serve any statement now.
+	Down
+	// Setup: a table, a right or a database is missing.
+	Setup
+	// Ended: the transaction was ended.
+	Ended
+	// Aborted: an earlier statement of the transaction has failed.
+	Aborted
+)

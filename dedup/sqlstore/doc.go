@@ -1,0 +1,6 @@
+// Package sqlstore is a store on database/sql, for programs whose transactions are a [sql.Tx]. The
+// packages postgres, mysql and sqlite make a store for their database.
+//
+// One algorithm serves all of them: a short transaction reads and locks the rows of the keys in the
+// order of the keys, decides, and writes what has changed. The database's clock decides.
+package sqlstore

@@ -1,0 +1,302 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
+)
+
+// table is one of the two tables of records.
+type table struct {
+	name    string
+	columns []string // those of the key first
+	claims  bool
+}
+
+var (
+	keyColumns = []string{"tenant", "scope", "event_type", "event_id"}
+	shared     = []string{"status", "record_version", "created_at", "updated_at", "expires_at",
+		"generation", "retry", "fence", "origin_topic", "origin_partition", "origin_offset",
+		"origin_time", "fingerprint", "reason", "schema_version", "result"}
+	ofClaims = []string{"uncertain", "failures", "takeovers", "lease_until", "token"}
+
+	keysTable = &table{name: "idempotency_keys", claims: true,
+		columns: append(append(append([]string{}, keyColumns...), shared...), ofClaims...)}
+	eventsTable = &table{name: "processed_events",
+		columns: append(append([]string{}, keyColumns...), shared...)}
+)
+
+var timeColumns = map[string]bool{"created_at": true, "updated_at": true, "expires_at": true,
+	"origin_time": true, "lease_until": true}
+
+// reading returns the expressions of the columns in a query.
+func (t *table) reading(d *Dialect) string {
+	all := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		switch {
+		case timeColumns[c]:
+			all[i] = d.Micros(c)
+		case c == "token":
+			all[i] = d.Token(c)
+		default:
+			all[i] = c
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// scan reads one row.
+func (t *table) scan(rows *sql.Rows) (*decision.Record, error) {
+	var (
+		r                              decision.Record
+		status                         string
+		version, generation, retry     int64
+		fence, created, expires        int64
+		updated, at, part, pos, schema sql.NullInt64
+		topic, reason                  sql.NullString
+		print                          []byte
+		failures, takeovers            int64
+		lease                          sql.NullInt64
+		token                          sql.NullString
+	)
+	into := []any{&r.Key.Tenant, &r.Key.Scope, &r.Key.Type, &r.Key.ID, &status, &version, &created,
+		&updated, &expires, &generation, &retry, &fence, &topic, &part, &pos, &at, &print, &reason,
+		&schema, &r.Result.Data}
+	if t.claims {
+		into = append(into, &r.Doubt, &failures, &takeovers, &lease, &token)
+	}
+	if err := rows.Scan(into...); err != nil {
+		return nil, err
+	}
+	var ok bool
+	if r.Fingerprint, ok = dedup.ParseFingerprint(print); !ok || version != 1 {
+		return nil, errUnknown
+	}
+	r.Created, r.Expires = micros(created), micros(expires)
+	r.Changed = r.Created
+	if updated.Valid {
+		r.Changed = micros(updated.Int64)
+	}
+	r.Position = dedup.Position{Generation: uint32(generation), Retry: uint32(retry)}
+	r.Fence, r.Failures, r.Takeovers = uint64(fence), uint32(failures), uint32(takeovers)
+	r.First = dedup.Origin{Topic: topic.String, Partition: int32(part.Int64), Offset: pos.Int64}
+	if at.Valid {
+		r.First.Time = micros(at.Int64)
+	}
+	r.Reason = reason.String
+	r.Result.Schema = uint32(schema.Int64)
+	if !schema.Valid {
+		r.Result.Data = nil
+	}
+	return &r, t.state(&r, status, lease, token)
+}
+
+// state reads the columns that say which call was the last one.
+func (t *table) state(r *decision.Record, status string, lease sql.NullInt64,
+	token sql.NullString) error {
+	r.Retention = r.Expires.Sub(r.Changed)
+	switch status {
+	case "claimed":
+		r.State, r.Lease = decision.Claimed, micros(lease.Int64)
+		r.Retention = r.Expires.Sub(r.Lease)
+	case "released":
+		r.State, r.LastCall = decision.Open, decision.Released
+	case "moved":
+		r.State, r.LastCall = decision.Open, decision.Completed
+		r.Reopened = r.Position.Generation > 0 && r.Position.Retry == 0
+	case "done":
+		r.State, r.LastCall = decision.Done, decision.Completed
+	case "dead":
+		r.State, r.LastCall = decision.Dead, decision.Completed
+	default:
+		return errUnknown
+	}
+	if token.Valid {
+		b, err := hex.DecodeString(strings.ReplaceAll(token.String, "-", ""))
+		if err != nil || len(b) != len(r.Token) {
+			return errUnknown
+		}
+		copy(r.Token[:], b)
+	}
+	return nil
+}
+
+func micros(n int64) time.Time { return time.UnixMicro(n).UTC() }
+
+// status is the name of the record's state in the table.
+func status(r *decision.Record) string {
+	switch {
+	case r.State == decision.Claimed:
+		return "claimed"
+	case r.State == decision.Done:
+		return "done"
+	case r.State == decision.Dead:
+		return "dead"
+	case r.LastCall == decision.Released:
+		return "released"
+	}
+	return "moved"
+}
+
+// args returns the values of a row, in the order of the columns.
+func (t *table) args(d *Dialect, r *decision.Record) []any {
+	var print, at, reason, schema, data any
+	if b := r.Fingerprint.Bytes(); b != nil {
+		print = b
+	}
+	// A time outside the calendar comes from a broken producer and is only for people.
+	if y := r.First.Time.Year(); !r.First.Time.IsZero() && y >= 1000 && y <= 9999 {
+		at = d.Time(r.First.Time.UTC())
+	}
+	if r.State == decision.Dead {
+		reason = r.Reason
+	}
+	if r.State == decision.Done && !r.Result.IsZero() {
+		schema = int64(r.Result.Schema)
+		if r.Result.Data != nil {
+			data = r.Result.Data
+		}
+	}
+	all := []any{r.Key.Tenant, r.Key.Scope, r.Key.Type, r.Key.ID, status(r), int64(1),
+		d.Time(r.Created), d.Time(r.Changed), d.Time(r.Expires), int64(r.Position.Generation),
+		int64(r.Position.Retry), int64(r.Fence), decision.Storable(r.First.Topic),
+		int64(r.First.Partition), r.First.Offset, at, print, reason, schema, data}
+	if !t.claims {
+		return all
+	}
+	var lease, token any
+	if r.State == decision.Claimed {
+		lease = d.Time(r.Lease)
+	}
+	if r.Token != (dedup.Token{}) {
+		token = r.Token.String()
+	}
+	return append(all, r.Doubt, int64(r.Failures), int64(r.Takeovers), lease, token)
+}
+
+// rowsPerStatement bounds the arguments of a statement.
+const rowsPerStatement = 500
+
+// params returns "(?, ?, ...)", numbered from first on.
+func (d *Dialect) params(first, n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = d.Param(first + i)
+	}
+	return "(" + strings.Join(all, ", ") + ")"
+}
+
+// insert writes rows in one statement; tail says what happens to existing ones.
+func (t *table) insert(ctx context.Context, q Querier, d *Dialect, records []*decision.Record,
+	tail string) (added int64, err error) {
+	values, args := make([]string, len(records)), []any(nil)
+	for i, r := range records {
+		values[i] = d.params(len(args)+1, len(t.columns))
+		args = append(args, t.args(d, r)...)
+	}
+	result, err := q.ExecContext(ctx, "INSERT INTO "+t.name+" ("+strings.Join(t.columns, ", ")+
+		") VALUES "+strings.Join(values, ", ")+tail, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// add inserts records whose keys had no row. If another transaction has inserted one meanwhile,
+// the error is errAgain.
+func (t *table) add(ctx context.Context, q Querier, d *Dialect,
+	records []*decision.Record) error {
+	for len(records) > 0 {
+		n := min(len(records), rowsPerStatement)
+		added, err := t.insert(ctx, q, d, records[:n], d.Skip)
+		if err == nil && added != int64(n) {
+			err = errAgain
+		}
+		if err != nil {
+			return err
+		}
+		records = records[n:]
+	}
+	return nil
+}
+
+// replace writes records whose rows are locked.
+func (t *table) replace(ctx context.Context, q Querier, d *Dialect,
+	records []*decision.Record) error {
+	for len(records) > 0 {
+		n := min(len(records), rowsPerStatement)
+		tail := d.Replace(t.columns[len(keyColumns):])
+		if _, err := t.insert(ctx, q, d, records[:n], tail); err != nil {
+			return err
+		}
+		records = records[n:]
+	}
+	return nil
+}
+
+// read returns the records of keys, which ascend. tail is the lock, or empty.
+func (t *table) read(ctx context.Context, q Querier, d *Dialect, keys []dedup.Key,
+	tail string) (map[dedup.Key]*decision.Record, error) {
+	found := make(map[dedup.Key]*decision.Record)
+	for len(keys) > 0 {
+		n := min(len(keys), rowsPerStatement)
+		where, args := d.chosen(keys[:n])
+		err := t.query(ctx, q, d, "WHERE "+where+" ORDER BY "+strings.Join(keyColumns, ", ")+tail,
+			args, func(r *decision.Record) { found[r.Key] = r })
+		if err != nil {
+			return nil, err
+		}
+		keys = keys[n:]
+	}
+	return found, nil
+}
+
+// query reads all rows that match.
+func (t *table) query(ctx context.Context, q Querier, d *Dialect, where string, args []any,
+	yield func(*decision.Record)) (err error) {
+	rows, err := q.QueryContext(ctx, "SELECT "+t.reading(d)+" FROM "+t.name+" "+where, args...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := rows.Close(); err == nil {
+			err = e
+		}
+	}()
+	for rows.Next() {
+		r, err := t.scan(rows)
+		if err != nil {
+			return err
+		}
+		yield(r)
+	}
+	return rows.Err()
+}
+
+// chosen is the condition for keys. Keys that differ by their ID alone are one range of the index
+// in every database; a comparison of whole rows is not.
+func (d *Dialect) chosen(keys []dedup.Key) (where string, args []any) {
+	var parts []string
+	for i := 0; i < len(keys); {
+		k := keys[i]
+		args = append(args, k.Tenant, k.Scope, k.Type)
+		n := len(args)
+		part := "(tenant = " + d.Param(n-2) + " AND scope = " + d.Param(n-1) +
+			" AND event_type = " + d.Param(n) + " AND event_id IN "
+		first := i
+		for ; i < len(keys) && sameKind(keys[i], k); i++ {
+			args = append(args, keys[i].ID)
+		}
+		parts = append(parts, part+d.params(n+1, i-first)+")")
+	}
+	return "(" + strings.Join(parts, " OR ") + ")", args
+}
+
+func sameKind(a, b dedup.Key) bool {
+	return a.Tenant == b.Tenant && a.Scope == b.Scope && a.Type == b.Type
+}

@@ -1,0 +1,129 @@
+// Package sqlite keeps events in one SQLite file: a durable store that needs no server. The driver
+// is modernc.org/sqlite, which needs no C compiler.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/idem-go/idem/dedup/sqlstore"
+	driver "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+)
+
+//go:embed schema.sql
+var schemaSQL string
+
+// busyTimeout is how long a statement waits for another process that writes the file.
+const busyTimeout = 2 * time.Second
+
+// Open opens the file at path, creates the file and the tables if they are missing, and returns the
+// store. [sqlstore.Store.Close] closes the file. The directory must exist.
+//
+// One connection writes, and others read beside the writer (WAL). Several processes may open the
+// file; it must be on a local disk. A commit waits for the disk (synchronous = FULL), so that a
+// crash of the process or of the machine keeps what was committed.
+func Open(ctx context.Context, path string) (*sqlstore.Store, error) {
+	if path == "" || strings.HasPrefix(path, ":memory:") {
+		return nil, errors.New("sqlite: open: name a file; for a store in memory use memstore")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: open: %w", err)
+	}
+	writer, err := open(path, "immediate", 1)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := writer.ExecContext(ctx, schemaSQL); err != nil {
+		_ = writer.Close()
+		return nil, fmt.Errorf("sqlite: open %q: %w", path, err)
+	}
+	reader, err := open(path, "deferred", 8)
+	if err != nil {
+		_ = writer.Close()
+		return nil, err
+	}
+	return sqlstore.New(writer, reader, dialect(), reader.Close, writer.Close), nil
+}
+
+func open(path, lock string, conns int) (*sql.DB, error) {
+	q := url.Values{"_txlock": {lock}, "_pragma": {
+		"busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(), 10) + ")",
+		"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
+	}}
+	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}
+	db, err := sql.Open("sqlite", u.String())
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: open %q: %w", path, err)
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	return db, nil
+}
+
+func dialect() *sqlstore.Dialect {
+	return &sqlstore.Dialect{
+		Name:   "sqlite",
+		Param:  func(i int) string { return "?" + strconv.Itoa(i) },
+		Micros: func(c string) string { return c },
+		Time:   func(t time.Time) any { return t.UnixMicro() },
+		Token:  func(c string) string { return c },
+		Before: "before",
+		Skip:   " ON CONFLICT DO NOTHING",
+		Replace: func(columns []string) string {
+			sets := make([]string, len(columns))
+			for i, c := range columns {
+				sets[i] = c + " = excluded." + c
+			}
+			return " ON CONFLICT (tenant, scope, event_type, event_id) DO UPDATE SET " +
+				strings.Join(sets, ", ")
+		},
+		Begin: func(context.Context, sqlstore.Querier, time.Duration, time.Duration) (
+			func(context.Context) error, error) {
+			return nil, nil
+		},
+		Mark: mark, Classify: classify, OneWriter: true,
+	}
+}
+
+// mark sets a savepoint. The end of the transaction, by whatever statement, removes the savepoint.
+func mark(ctx context.Context, q sqlstore.Querier) (func(context.Context) error, error) {
+	if _, err := q.ExecContext(ctx, "SAVEPOINT idem_run"); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		_, err := q.ExecContext(ctx, "RELEASE idem_run")
+		return err
+	}, nil
+}
+
+func classify(err error) sqlstore.Class {
+	var e *driver.Error
+	if !errors.As(err, &e) {
+		return sqlstore.Unknown
+	}
+	switch e.Code() & 0xff {
+	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED:
+		return sqlstore.Locked
+	case lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_CANTOPEN, lib.SQLITE_READONLY,
+		lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB, lib.SQLITE_NOMEM, lib.SQLITE_INTERRUPT:
+		return sqlstore.Down
+	case lib.SQLITE_ERROR:
+		switch {
+		case strings.Contains(e.Error(), "no such table"):
+			return sqlstore.Setup
+		case strings.Contains(e.Error(), "no such savepoint"):
+			return sqlstore.Ended
+		}
+	}
+	return sqlstore.Refused
+}

@@ -1,0 +1,123 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// work is a transaction in progress.
+type work struct {
+	q        Querier
+	d        *Dialect
+	now      time.Time
+	horizons map[string]time.Time
+}
+
+// ownTx runs fn in a transaction of the store's own. A transaction that lost a race is run again,
+// a bounded number of times. A failed COMMIT is an error with an unknown outcome: repetitions with
+// the same tokens have no further effect.
+func (s *Store) ownTx(ctx context.Context, verb string, scopes []string,
+	fn func(context.Context, *work) error) error {
+	var err error
+	for try := 1; ; try++ {
+		err = s.ownTxOnce(ctx, scopes, fn)
+		if err == nil || try == attempts || !s.lostRace(err) || pause(ctx, try) != nil {
+			return s.failed(ctx, verb, err)
+		}
+	}
+}
+
+func (s *Store) ownTxOnce(ctx context.Context, scopes []string,
+	fn func(context.Context, *work) error) error {
+	ctx, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.d.Isolation})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after a commit
+	restore, err := s.d.Begin(ctx, tx, lockWait, endTimeout)
+	if err != nil {
+		return err
+	}
+	w := &work{q: tx, d: s.d}
+	if err := w.begin(ctx, scopes); err != nil {
+		return err
+	}
+	err = fn(ctx, w)
+	if restore != nil { // the session goes back to the application
+		if e := restore(ctx); err == nil {
+			err = e
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// begin reads the clock of the server, and the horizons of scopes.
+func (w *work) begin(ctx context.Context, scopes []string) error {
+	w.horizons = make(map[string]time.Time)
+	for i := 0; i == 0 || i < len(scopes); i++ {
+		now, horizon := "0", "NULL"
+		if w.d.Now != "" {
+			now = w.d.Now
+		}
+		var args []any
+		if i < len(scopes) {
+			horizon = "(SELECT " + w.d.Micros(w.d.Before) + " FROM idem_horizons WHERE scope = " +
+				w.d.Param(1) + ")"
+			args = append(args, scopes[i])
+		}
+		var at int64
+		var before sql.NullInt64
+		if err := w.row(ctx, "SELECT "+now+", "+horizon, args, &at, &before); err != nil {
+			return err
+		}
+		if w.d.Now == "" {
+			at = time.Now().UnixMicro()
+		}
+		if i == 0 {
+			w.now = micros(at)
+		}
+		if before.Valid {
+			w.horizons[scopes[i]] = micros(before.Int64)
+		}
+	}
+	return nil
+}
+
+// row reads the only row of a query.
+func (w *work) row(ctx context.Context, query string, args []any, into ...any) (err error) {
+	rows, err := w.q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := rows.Close(); err == nil {
+			err = e
+		}
+	}()
+	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		return sql.ErrNoRows
+	}
+	return rows.Scan(into...)
+}
+
+func scopesOf(reqs []dedup.Request) (scopes []string) {
+	seen := make(map[string]bool)
+	for i := range reqs {
+		if scope := reqs[i].Key.Scope; !seen[scope] {
+			seen[scope] = true
+			scopes = append(scopes, scope)
+		}
+	}
+	return scopes
+}
