@@ -41,6 +41,9 @@ type Dialect struct {
 	// Mark marks the transaction, and check fails if the transaction was ended since.
 	// A failed check has the class [Ended] or [Aborted].
 	Mark func(ctx context.Context, q Querier) (check func(context.Context) error, err error)
+	// Check looks for settings and tables that make the store unsafe. A plain error refuses the
+	// store.
+	Check func(ctx context.Context, q Querier) (warnings []string, err error)
 	// Classify returns the class of an error of the driver.
 	Classify func(err error) Class
 	// OneWriter means that a second transaction waits for the end of the first one.

@@ -35,6 +35,7 @@ type Store struct {
 var (
 	_ dedup.Store    = (*Store)(nil)
 	_ dedup.Looker   = (*Store)(nil)
+	_ dedup.Checker  = (*Store)(nil)
 	_ dedup.Operator = (*Store)(nil)
 )
 
@@ -61,6 +62,28 @@ func (s *Store) Close() (err error) {
 func (s *Store) Ping(ctx context.Context) error {
 	var one int
 	return s.failed(ctx, "ping", s.reader.QueryRowContext(ctx, "SELECT 1").Scan(&one))
+}
+
+// Check implements [dedup.Checker]: the tables are there, of this release, and with safe settings. A
+// table or a right that is missing is a [*dedup.SetupError].
+func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	if err := s.Ping(ctx); err != nil {
+		return nil, err
+	}
+	for _, t := range tables {
+		err := t.query(ctx, s.reader, s.d, "WHERE 1 = 0", nil, nil)
+		if err != nil {
+			return nil, s.failed(ctx, "check", err)
+		}
+	}
+	warnings, err = s.d.Check(ctx, s.reader)
+	switch {
+	case err == nil:
+		return warnings, nil
+	case s.d.Classify(err) == Unknown: // of the dialect, not of the server
+		return warnings, s.wrong("check", err)
+	}
+	return warnings, s.failed(ctx, "check", err)
 }
 
 func (s *Store) wrong(verb string, err error) error {

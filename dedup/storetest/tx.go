@@ -14,7 +14,7 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	require.NotNil(t, h.Exec, "TxHarness.Exec is required")
 	require.NotNil(t, h.Count, "TxHarness.Count is required")
 	lacks := func(a Ability) bool {
-		return lacking(h.Missing, a) || a == sql && h.Raw == nil || a == slowSQL &&
+		return lacking(h.Missing, a) || (a == sql || a == TxAborts) && h.Raw == nil || a == slowSQL &&
 			(h.Raw == nil || h.Slow == "") ||
 			a == horizon && h.Horizon == nil
 	}

@@ -30,7 +30,7 @@ type TxHarness[Tx any] struct {
 	// Horizon is that of [Harness], for the records of ClaimTx.
 	Horizon func(t testing.TB, s dedup.Store, scope string, before time.Time)
 	// Missing lists the abilities that the store lacks, of Results, Fingerprints, Reopen,
-	// StartCount, TxCheck, TxLimit, Savepoints, TxLook and TxKeep.
+	// StartCount, TxCheck, TxLimit, Savepoints, TxLook, TxKeep, TxGoesOn, TxAborts and TxParallel.
 	Missing []Ability
 }
 
@@ -51,6 +51,18 @@ const Savepoints Ability = "savepoints"
 
 // TxKeep: [dedup.TxKeeper] of the transactions that are lent. Only for [TxHarness.Missing].
 const TxKeep Ability = "work before commit"
+
+// TxGoesOn: a transaction whose Commit or Rollback was refused can still be used. A [database/sql.Tx]
+// cannot. Only for [TxHarness.Missing].
+const TxGoesOn Ability = "transactions go on after a refused Commit"
+
+// TxAborts: the database refuses all statements of a transaction after one has failed. MySQL and
+// SQLite go on. Only for [TxHarness.Missing].
+const TxAborts Ability = "transactions abort after a failed statement"
+
+// TxParallel: transactions of different keys run at the same time. A database with one writer lacks
+// this ability. Only for [TxHarness.Missing].
+const TxParallel Ability = "transactions at the same time"
 
 // sql is missing if TxHarness.Raw is nil.
 const sql Ability = "SQL"

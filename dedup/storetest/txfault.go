@@ -14,12 +14,13 @@ import (
 func txFaultTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
 		{name: "tx: a panic rolls back", run: txPanic[Tx]},
-		{name: "tx: the transaction cannot be ended by its methods (P-13)", run: txMethods[Tx]},
+		{name: "tx: the transaction cannot be ended by its methods (P-13)", needs: TxGoesOn,
+			run: txMethods[Tx]},
 		{name: "tx: COMMIT by SQL is found (P-13)", needs: sql, run: txCommitSQL[Tx]},
 		{name: "tx: ROLLBACK by SQL is found (P-13)", needs: sql, run: txRollbackSQL[Tx]},
 		{name: "tx: COMMIT and a new BEGIN by SQL are found (P-13)", needs: sql,
 			run: txBeginSQL[Tx]},
-		{name: "tx: an SQL error that is swallowed marks nothing (P-12)", needs: sql,
+		{name: "tx: an SQL error that is swallowed marks nothing (P-12)", needs: TxAborts,
 			run: txSwallowed[Tx]},
 		{name: "tx: an abandoned run ends at once and leaves nothing", run: txAbandoned[Tx]},
 		{name: "tx: a run abandoned in the middle of a statement (rule 10)", needs: slowSQL,

@@ -15,12 +15,13 @@ import (
 func txNoWaitTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
 		{name: "tx: NoWait, Busy at once while another NoWait call holds the key (rule 20)",
-			run: txNoWaitTwin[Tx]},
+			needs: TxParallel, run: txNoWaitTwin[Tx]},
 		{name: "tx: NoWait, Busy at once while a waiting call holds the key (rule 20)",
 			run: txNoWaitOther[Tx]},
 		{name: "tx: NoWait, Busy at once for a row that waits for this copy (rule 20)",
 			run: txNoWaitRow[Tx]},
-		{name: "tx: NoWait, many at once leave room for others (rule 20)", run: txNoWaitMany[Tx]},
+		{name: "tx: NoWait, many at once leave room for others (rule 20)", needs: TxParallel,
+			run: txNoWaitMany[Tx]},
 		{name: "tx: NoWait, a race has one winner (rule 20)", run: txNoWaitRace[Tx]},
 		{name: "tx: NoWait answers as usual if no call holds the key",
 			run: txNoWaitVerdicts[Tx]},

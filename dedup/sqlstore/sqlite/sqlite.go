@@ -91,7 +91,7 @@ func dialect() *sqlstore.Dialect {
 			func(context.Context) error, error) {
 			return nil, nil
 		},
-		Mark: mark, Classify: classify, OneWriter: true,
+		Mark: mark, Check: check, Classify: classify, OneWriter: true,
 	}
 }
 
@@ -104,6 +104,26 @@ func mark(ctx context.Context, q sqlstore.Querier) (func(context.Context) error,
 		_, err := q.ExecContext(ctx, "RELEASE idem_run")
 		return err
 	}, nil
+}
+
+// check warns of a file system without a write-ahead log.
+func check(ctx context.Context, q sqlstore.Querier) (warnings []string, err error) {
+	rows, err := q.QueryContext(ctx, "PRAGMA journal_mode")
+	if err != nil {
+		return nil, err
+	}
+	var mode string
+	if rows.Next() {
+		err = rows.Scan(&mode)
+	}
+	if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
+		return nil, err
+	}
+	if mode != "wal" {
+		warnings = append(warnings, "the journal mode is "+mode+", not wal: look-ups wait for "+
+			"writers; keep the file on a local disk")
+	}
+	return warnings, nil
 }
 
 func classify(err error) sqlstore.Class {

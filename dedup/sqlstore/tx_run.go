@@ -1,0 +1,364 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
+)
+
+const (
+	// acquireTimeout is how long a call waits for a connection of the pool.
+	acquireTimeout = 10 * time.Second
+	// idleSlack is added to the handler's limit, for the server's time-out of idle sessions.
+	idleSlack = 5 * time.Second
+)
+
+// txRun is one transaction of ClaimTx or RunTx.
+type txRun struct {
+	s       *Store
+	limit   time.Duration
+	reqs    []dedup.Request
+	answers []dedup.Answer
+	fn      func(*sql.Tx) ([]dedup.Completion, error)
+
+	l     *loan
+	tx    *sql.Tx
+	w     *work
+	check func(context.Context) error
+	held  map[int]*decision.Record // the records that this transaction has written
+	again bool                     // a repeat may succeed
+	spoil bool                     // the connection must be closed
+}
+
+func (r *txRun) group() bool { return len(r.reqs) > 1 }
+
+func (r *txRun) wait() time.Duration {
+	if r.group() || len(r.reqs) == 1 && r.reqs[0].NoWait {
+		return groupWait
+	}
+	return lockWait
+}
+
+func (r *txRun) run(ctx context.Context) (err error) {
+	conn, err := r.acquire(ctx)
+	if err != nil {
+		return r.claimFailed(ctx, err)
+	}
+	dedup.ClaimBegins(ctx)
+	raw := conn.Raw(func(c any) error {
+		inner, ok := c.(driver.Conn)
+		if !ok {
+			err = errors.ErrUnsupported
+			return nil
+		}
+		if err = r.lent(ctx, inner); r.spoil {
+			return driver.ErrBadConn // the pool closes the connection
+		}
+		return nil
+	})
+	_ = conn.Close() // it is back already if it was spoilt
+	if raw != nil && !errors.Is(raw, driver.ErrBadConn) {
+		return r.s.failed(ctx, "claim", raw)
+	}
+	if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+		return r.takeBack(ctx, ended, err)
+	}
+	return err
+}
+
+// acquire waits for a connection for a bounded time. If the database has one writer, the wait is
+// that for a lock.
+func (r *txRun) acquire(ctx context.Context) (*sql.Conn, error) {
+	limit := acquireTimeout
+	if r.s.d.OneWriter {
+		limit = r.wait()
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, err := r.s.db.Conn(bounded)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil && r.s.d.OneWriter {
+		err = errWriter
+	}
+	return conn, err
+}
+
+// errWriter means that another transaction of this process writes.
+var errWriter = errors.New("another transaction writes")
+
+func (r *txRun) lent(ctx context.Context, inner driver.Conn) (err error) {
+	r.l = newLoan(ctx, inner)
+	db := sql.OpenDB(r.l)
+	whole := false
+	defer func() {
+		if !whole { // a panic
+			r.l.kill()
+		}
+		if r.tx != nil {
+			r.l.owned.Store(true)
+			_ = r.tx.Rollback() // waits for running statements; no effect after the end
+		}
+		r.l.cancel()
+		_ = db.Close()
+	}()
+	if err := r.begin(ctx, db); err != nil {
+		r.spoil = true // inside a transaction, maybe
+		whole = true
+		return r.claimFailed(ctx, err)
+	}
+	if len(r.reqs) > 0 && len(r.held) == 0 {
+		r.spoil = r.rollback() != nil
+		whole = true
+		return nil
+	}
+	err = r.handle(ctx)
+	whole = true
+	return err
+}
+
+// begin begins the transaction and claims.
+func (r *txRun) begin(ctx context.Context, db *sql.DB) (err error) {
+	timer := time.AfterFunc(silence, r.l.kill)
+	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	d := r.s.d
+	r.tx, err = db.BeginTx(r.l.base, &sql.TxOptions{Isolation: d.Isolation})
+	if err != nil {
+		return err
+	}
+	r.w = &work{q: r.tx, d: d}
+	idle := time.Duration(0)
+	if r.limit > 0 {
+		idle = r.limit + idleSlack
+	}
+	restore, err := d.Begin(ctx, r.tx, r.wait(), idle)
+	if err != nil {
+		return err
+	}
+	if err := r.w.begin(ctx, scopesOf(r.reqs)); err != nil {
+		return err
+	}
+	r.held, err = r.w.claim(ctx, eventsTable, r.reqs, r.answers, r.grant)
+	if err == nil && restore != nil {
+		err = restore(ctx)
+	}
+	if err == nil {
+		r.check, err = d.Mark(ctx, r.tx)
+	}
+	return err
+}
+
+// grant writes the row as done at once: before the commit no other transaction sees it.
+func (r *txRun) grant(rec *decision.Record, q *dedup.Request) dedup.Answer {
+	a := rec.Claim(dedup.Token{}, 0, q, r.w.now)
+	if a.Verdict.Held() {
+		rec.State, rec.LastCall = decision.Done, decision.Completed
+		rec.Keep(q.Retention, r.w.now)
+	}
+	return a
+}
+
+// claimFailed explains an error before the handler.
+func (r *txRun) claimFailed(ctx context.Context, err error) error {
+	class := r.s.d.Classify(err)
+	switch {
+	case errors.Is(err, errAgain), class == Again:
+		r.again = true
+		if r.group() {
+			return r.s.contended(err)
+		}
+	case errors.Is(err, errWriter), class == Locked:
+		if r.group() || len(r.reqs) == 0 {
+			return r.s.contended(err)
+		}
+		clear(r.answers)
+		r.answers[0] = dedup.Answer{Verdict: dedup.Busy}
+		return nil
+	}
+	return r.s.failed(ctx, "claim", err)
+}
+
+// handle runs fn and ends the transaction.
+func (r *txRun) handle(ctx context.Context) error {
+	done, err := r.fn(r.tx)
+	if errors.Is(err, dedup.ErrAbandoned) {
+		r.spoil = true
+		r.l.kill()
+		return err
+	}
+	if err != nil {
+		return r.handlerFailed(ctx, err)
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if err := r.left(end); err != nil {
+		r.spoil = true
+		return err
+	}
+	if err := r.finish(end, done); err != nil {
+		r.spoil = r.rollback() != nil
+		if _, ok := errors.AsType[refusal](err); ok {
+			return err
+		}
+		return r.s.failed(ctx, "complete", err)
+	}
+	return r.commit()
+}
+
+// left checks the transaction after fn has returned.
+func (r *txRun) left(ctx context.Context) error {
+	if r.l.ended.Load() {
+		return fmt.Errorf("%s: %w", r.s.d.Name, ErrTxOwned)
+	}
+	err := r.check(ctx)
+	switch class := r.s.d.Classify(err); {
+	case err == nil:
+		return nil
+	case class == Ended:
+		return fmt.Errorf("%s: %w: %w", r.s.d.Name, dedup.ErrTxEnded, err)
+	case class == Aborted:
+		return fmt.Errorf("%s: %w: %w", r.s.d.Name, dedup.ErrTxAborted, err)
+	}
+	return r.s.failed(context.WithoutCancel(ctx), "check", err)
+}
+
+// handlerFailed explains an error of fn. The text and the chain of err stay unchanged.
+func (r *txRun) handlerFailed(ctx context.Context, err error) error {
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	class := r.s.d.Classify(err)
+	broken := r.check(end)
+	r.spoil = broken != nil && r.s.d.Classify(broken) != Aborted || r.l.ended.Load()
+	if !r.spoil {
+		r.spoil = r.rollback() != nil
+	}
+	canceled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case r.group() && (class == Again || class == Locked):
+		return r.s.contended(err)
+	case class == Again && broken != nil:
+		r.again = len(r.reqs) > 0
+	case class == Down, broken != nil && r.s.d.Classify(broken) == Unknown && !canceled &&
+		!r.l.ended.Load():
+		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
+	}
+	return err
+}
+
+// finish writes the completions that differ from a plain "done".
+func (r *txRun) finish(ctx context.Context, done []dedup.Completion) error {
+	var changed []*decision.Record
+	for i := range done {
+		c := &done[i]
+		at := r.find(c.Key)
+		switch {
+		case at < 0:
+			return refusal{fmt.Errorf("%s: complete: key %q is not held by this transaction",
+				r.s.d.Name, c.Key)}
+		case c.Retention <= 0:
+			return refusal{fmt.Errorf("%s: complete: key %q: %w", r.s.d.Name, c.Key,
+				errRetention)}
+		}
+		if c.Dead == "" && c.Retry == 0 && c.Result.IsZero() &&
+			c.Retention <= r.reqs[at].Retention {
+			continue
+		}
+		rec := r.held[at]
+		old := rec.Expires
+		rec.End(c, r.w.now)
+		rec.Expires = later(rec.Expires, old)
+		changed = append(changed, rec)
+	}
+	return eventsTable.replace(ctx, r.tx, r.s.d, changed)
+}
+
+// find returns the index of the held request of key, or -1.
+func (r *txRun) find(key dedup.Key) int {
+	for i := range r.held {
+		if r.reqs[i].Key == key {
+			return i
+		}
+	}
+	return -1
+}
+
+func (r *txRun) rollback() error {
+	timer := time.AfterFunc(endTimeout, r.l.kill)
+	defer timer.Stop()
+	r.l.owned.Store(true)
+	return r.tx.Rollback()
+}
+
+// commit commits. An error of the server means a rollback; after any other error the transaction
+// may have been committed (P-11).
+func (r *txRun) commit() error {
+	timer := time.AfterFunc(endTimeout, r.l.kill)
+	defer timer.Stop()
+	r.l.owned.Store(true)
+	err := r.tx.Commit()
+	if err == nil {
+		return nil
+	}
+	r.spoil = true
+	name := r.s.d.Name
+	switch r.s.d.Classify(err) {
+	case Again, Locked:
+		if r.group() {
+			return r.s.contended(err)
+		}
+		r.again = len(r.reqs) > 0
+		return fmt.Errorf("%s: commit: %w", name, err)
+	case Refused, Aborted:
+		return fmt.Errorf("%s: commit: %w", name, err)
+	case Unknown, Down, Setup, Ended:
+	}
+	return fmt.Errorf("%s: commit: %w: %w: %w", name, dedup.ErrUnavailable,
+		dedup.ErrUnknownCommit, err)
+}
+
+// takeBack repairs the claims of events that have not run, after a handler has ended the
+// transaction by COMMIT: their rows would count as handled (rule 12). Each of these rows waits for a
+// copy. A row that another worker has claimed or changed meanwhile stays as it is.
+func (r *txRun) takeBack(ctx context.Context, ended *dedup.TxEndedError, err error) error {
+	var keys []dedup.Key
+	mine := make(map[dedup.Key]*decision.Record)
+	for _, i := range ended.Unrun {
+		if i < 0 || i >= len(r.reqs) {
+			return fmt.Errorf("%s: event %d of %d did not run: %w", r.s.d.Name, i, len(r.reqs), err)
+		}
+		if rec := r.held[i]; rec != nil {
+			keys, mine[r.reqs[i].Key] = append(keys, r.reqs[i].Key), rec
+		}
+	}
+	if len(keys) == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	failed := r.s.ownTx(ctx, "take back claims", nil, func(ctx context.Context, w *work) error {
+		found, err := eventsTable.read(ctx, w.q, w.d, keys, w.d.Lock)
+		if err != nil {
+			return err
+		}
+		var changed []*decision.Record
+		for _, rec := range found {
+			if old := mine[rec.Key]; rec.State == decision.Done && rec.Fence == old.Fence &&
+				rec.Changed.Equal(old.Changed) {
+				rec.State, rec.Changed = decision.Open, w.now
+				changed = append(changed, rec)
+			}
+		}
+		return eventsTable.replace(ctx, w.q, w.d, changed)
+	})
+	if failed != nil {
+		return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed,
+			dedup.ErrUnavailable)
+	}
+	return err
+}
