@@ -49,7 +49,7 @@ func newTables(t testing.TB) string {
 
 func open(t testing.TB, driver, url string) *sqlstore.Store {
 	t.Helper()
-	db, err := sql.Open(driver, url)
+	db, err := sql.Open(driver, url+"&"+postgres.Parameters)
 	require.NoError(t, err)
 	db.SetMaxOpenConns(8)
 	db.SetMaxIdleConns(8)

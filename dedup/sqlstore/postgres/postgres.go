@@ -19,6 +19,11 @@ import (
 	"github.com/idem-go/idem/dedup/sqlstore"
 )
 
+// Parameters are session parameters for the connection string, or for the role: they end the session
+// of a dead worker, and with it the transaction that holds an event, within half a minute.
+const Parameters = "client_connection_check_interval=2000&tcp_keepalives_idle=10&" +
+	"tcp_keepalives_interval=5&tcp_keepalives_count=3&tcp_user_timeout=30000"
+
 // New returns a store for the tables in the search path of the sessions of db. The caller closes
 // db. The pool needs a connection for each concurrent transaction, and some more for claims.
 func New(db *sql.DB) *sqlstore.Store { return sqlstore.New(db, nil, dialect()) }
@@ -105,11 +110,13 @@ func mark(ctx context.Context, q sqlstore.Querier) (func(context.Context) error,
 
 // check fails if the tables are not those that this release needs.
 func check(ctx context.Context, q sqlstore.Querier) ([]string, error) {
-	var layout, encoding string
+	var layout, encoding, interval string
 	var version, server int
 	err := scan(ctx, q, `SELECT layout, version, current_setting('server_encoding'),
-		current_setting('server_version_num')::int
-		FROM idem_schema ORDER BY version DESC LIMIT 1`, nil, &layout, &version, &encoding, &server)
+		current_setting('server_version_num')::int,
+		current_setting('client_connection_check_interval')
+		FROM idem_schema ORDER BY version DESC LIMIT 1`, nil, &layout, &version, &encoding, &server,
+		&interval)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, errors.New("table idem_schema is empty: run pgstore.Migrate")
@@ -125,6 +132,11 @@ func check(ctx context.Context, q sqlstore.Querier) ([]string, error) {
 		return nil, fmt.Errorf("the encoding of the database must be UTF8, it is %s", encoding)
 	case server < 140000:
 		return nil, errors.New("Postgres 14 or later is needed")
+	}
+	if interval == "0" {
+		return []string{"client_connection_check_interval is 0: a worker that is killed during a " +
+			"statement holds its event until the statement ends: set the parameter for the role, " +
+			"or in the connection string"}, nil
 	}
 	return nil, nil
 }

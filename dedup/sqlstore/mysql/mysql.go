@@ -1,0 +1,143 @@
+// Package mysql makes a sqlstore for MariaDB 10.6 and later and for MySQL 8, with the driver
+// github.com/go-sql-driver/mysql. The tables are InnoDB.
+//
+// Transactions are READ COMMITTED. At REPEATABLE READ, a locking read of a missing key locks the gap
+// around it, and two consumers that then insert neighbours deadlock.
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	my "github.com/go-sql-driver/mysql"
+	"github.com/idem-go/idem/dedup/sqlstore"
+)
+
+//go:embed schema.sql
+var schemaSQL string
+
+// New returns a store for the tables in the database of db. The caller closes db. [Migrate] makes
+// the tables. The settings of the connection string do not matter: the store needs neither parseTime
+// nor a time zone.
+func New(db *sql.DB) *sqlstore.Store { return sqlstore.New(db, nil, dialect()) }
+
+// Schema returns the SQL text that creates the tables, for a migration tool of your own. You may run
+// the text again.
+func Schema() string { return schemaSQL }
+
+// Migrate creates the tables that are missing. You may call Migrate at each start, from several
+// instances at once.
+func Migrate(ctx context.Context, db *sql.DB) error {
+	for statement := range strings.SplitSeq(schemaSQL, ";\n") {
+		if strings.TrimSpace(statement) == "" {
+			continue
+		}
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("mysql: migrate: %w", err)
+		}
+	}
+	return nil
+}
+
+func dialect() *sqlstore.Dialect {
+	return &sqlstore.Dialect{
+		Name:  "mysql",
+		Param: func(int) string { return "?" },
+		Now:   "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+		Micros: func(c string) string {
+			return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + c + ")"
+		},
+		Time:   func(t time.Time) any { return t.UTC().Format("2006-01-02 15:04:05.000000") },
+		Token:  func(c string) string { return c },
+		Before: "`before`",
+		Lock:   " FOR UPDATE",
+		Replace: func(columns []string) string {
+			sets := make([]string, len(columns))
+			for i, c := range columns {
+				sets[i] = c + " = VALUES(" + c + ")"
+			}
+			return " ON DUPLICATE KEY UPDATE " + strings.Join(sets, ", ")
+		},
+		Isolation: sql.LevelReadCommitted,
+		Begin:     begin, Mark: mark, Check: check, Classify: classify,
+	}
+}
+
+// begin sets the time-out of locks, in seconds, of which MariaDB knows 0 and MySQL no less than 1.
+// The time-out for idle sessions stays that of the session: wait_timeout cannot end with the
+// transaction.
+func begin(ctx context.Context, q sqlstore.Querier, wait, _ time.Duration) (
+	func(context.Context) error, error) {
+	var old int64
+	if err := scan(ctx, q, "SELECT @@SESSION.innodb_lock_wait_timeout", &old); err != nil {
+		return nil, err
+	}
+	set := func(ctx context.Context, seconds int64) error {
+		_, err := q.ExecContext(ctx,
+			fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", seconds))
+		return err
+	}
+	if err := set(ctx, int64(wait/time.Second)); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error { return set(ctx, old) }, nil
+}
+
+// mark sets a savepoint. The end of the transaction removes the savepoint, be it by COMMIT, by a
+// statement that commits implicitly, or by a deadlock.
+func mark(ctx context.Context, q sqlstore.Querier) (func(context.Context) error, error) {
+	if _, err := q.ExecContext(ctx, "SAVEPOINT idem_run"); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		_, err := q.ExecContext(ctx, "RELEASE SAVEPOINT idem_run")
+		return err
+	}, nil
+}
+
+func check(ctx context.Context, q sqlstore.Querier) (warnings []string, err error) {
+	var flush int
+	err = scan(ctx, q, "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit", &flush)
+	if err == nil && flush != 1 {
+		warnings = append(warnings, "innodb_flush_log_at_trx_commit is not 1: a crash of the server "+
+			"loses the last commits, effects and records, while the offsets stay")
+	}
+	return warnings, err
+}
+
+func scan(ctx context.Context, q sqlstore.Querier, text string, into ...any) (err error) {
+	rows, err := q.QueryContext(ctx, text)
+	if err != nil {
+		return err
+	}
+	if !rows.Next() {
+		return errors.Join(sql.ErrNoRows, rows.Err(), rows.Close())
+	}
+	return errors.Join(rows.Scan(into...), rows.Close())
+}
+
+func classify(err error) sqlstore.Class {
+	var e *my.MySQLError
+	if !errors.As(err, &e) || errors.Is(err, driver.ErrBadConn) {
+		return sqlstore.Unknown
+	}
+	switch e.Number {
+	case 1213, 1062: // deadlock; a key that another transaction has inserted meanwhile
+		return sqlstore.Again
+	case 1205, 3572: // lock wait time-out, NOWAIT
+		return sqlstore.Locked
+	case 1305: // SAVEPOINT does not exist
+		return sqlstore.Ended
+	case 1146, 1054, 1044, 1045, 1049, 1142, 1143:
+		return sqlstore.Setup
+	case 1021, 1037, 1038, 1040, 1041, 1053, 1203, 1290, 1836, 1927:
+		return sqlstore.Down
+	}
+	return sqlstore.Refused
+}
