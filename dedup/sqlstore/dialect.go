@@ -27,7 +27,7 @@ type Dialect struct {
 	// Lock ends a query whose rows are locked until the commit.
 	Lock string
 	// Skip ends an INSERT that has no effect on rows with an existing key. Empty: the INSERT
-	// fails instead, with the class [Again].
+	// fails instead, with the class [Taken].
 	Skip string
 	// Replace returns the end of an INSERT that replaces these columns of existing rows.
 	Replace func(columns []string) string
@@ -46,6 +46,9 @@ type Dialect struct {
 	Check func(ctx context.Context, q Querier) (warnings []string, err error)
 	// Classify returns the class of an error of the driver.
 	Classify func(err error) Class
+	// DeadlockEnds means that an error of the class [Again] has ended the transaction, and that the
+	// session would commit each further statement alone. The lent transaction refuses them.
+	DeadlockEnds bool
 	// OneWriter means that a second transaction waits for the end of the first one.
 	OneWriter bool
 }
@@ -69,6 +72,8 @@ const (
 	Refused
 	// Again: a deadlock, a serialization failure or a lost race. A new transaction may succeed.
 	Again
+	// Taken: an INSERT has met an existing key.
+	Taken
 	// Locked: another transaction holds a lock.
 	Locked
 	// Down: the server cannot serve any statement now.

@@ -31,7 +31,7 @@ func (s *Store) lostRace(err error) bool {
 		return true
 	}
 	c := s.d.Classify(err)
-	return c == Again || c == Locked
+	return c == Again || c == Locked || c == Taken
 }
 
 // failed explains an error of one of the store's own statements. The keys are valid, so the event
@@ -55,7 +55,7 @@ func (s *Store) failed(ctx context.Context, verb string, err error) error {
 	case Setup:
 		return s.wrong(verb, &dedup.SetupError{Problem: "a table, a column or a right is missing",
 			Fix: "create the tables of the store as their owner (Migrate)", Err: err})
-	case Unknown, Again, Locked, Down, Ended, Aborted:
+	case Unknown, Again, Taken, Locked, Down, Ended, Aborted:
 	}
 	return fmt.Errorf("%s: %s: %w: %w", s.d.Name, verb, dedup.ErrUnavailable, err)
 }

@@ -22,17 +22,19 @@ var ErrTxOwned = fmt.Errorf("sqlstore: only the store may end the transaction: %
 // reach the database, and the loan can end while a statement runs.
 type loan struct {
 	inner  driver.Conn
+	d      *Dialect
 	base   context.Context //nolint:containedctx // the life of the loan
 	cancel context.CancelFunc
 
 	owned  atomic.Bool // the store ends the transaction now
 	ended  atomic.Bool // the handler tried to
 	killed atomic.Bool
+	lost   atomic.Bool // a deadlock has ended the transaction
 	tx     driver.Tx
 }
 
-func newLoan(ctx context.Context, inner driver.Conn) *loan {
-	l := &loan{inner: inner}
+func newLoan(ctx context.Context, inner driver.Conn, d *Dialect) *loan {
+	l := &loan{inner: inner, d: d}
 	l.base, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return l
 }
@@ -45,12 +47,23 @@ func (l *loan) kill() {
 
 // within returns a context that ends with ctx and with the loan.
 func (l *loan) within(ctx context.Context) (context.Context, error) {
-	if l.killed.Load() {
+	switch {
+	case l.killed.Load():
 		return nil, sql.ErrTxDone
+	case l.lost.Load():
+		return nil, fmt.Errorf("%s: %w", l.d.Name, dedup.ErrTxAborted)
 	}
 	both, cancel := context.WithCancel(ctx)
 	context.AfterFunc(l.base, cancel)
 	return both, nil
+}
+
+// note notes an error of a statement.
+func (l *loan) note(err error) error {
+	if err != nil && l.d.DeadlockEnds && l.d.Classify(err) == Again {
+		l.lost.Store(true)
+	}
+	return err
 }
 
 // Connect implements [driver.Connector].
@@ -123,7 +136,8 @@ func (c *lentConn) ExecContext(ctx context.Context, query string,
 	if err != nil {
 		return nil, err
 	}
-	return e.ExecContext(ctx, query, args)
+	result, err := e.ExecContext(ctx, query, args)
+	return result, c.l.note(err)
 }
 
 func (c *lentConn) QueryContext(ctx context.Context, query string,
@@ -136,7 +150,8 @@ func (c *lentConn) QueryContext(ctx context.Context, query string,
 	if err != nil {
 		return nil, err
 	}
-	return q.QueryContext(ctx, query, args)
+	rows, err := q.QueryContext(ctx, query, args)
+	return rows, c.l.note(err)
 }
 
 func (c *lentConn) CheckNamedValue(v *driver.NamedValue) error {
@@ -162,7 +177,8 @@ func (s *lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (d
 	if err != nil {
 		return nil, err
 	}
-	return e.ExecContext(ctx, args)
+	result, err := e.ExecContext(ctx, args)
+	return result, s.l.note(err)
 }
 
 func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows,
@@ -175,7 +191,8 @@ func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (
 	if err != nil {
 		return nil, err
 	}
-	return q.QueryContext(ctx, args)
+	rows, err := q.QueryContext(ctx, args)
+	return rows, s.l.note(err)
 }
 
 func (s *lentStmt) CheckNamedValue(v *driver.NamedValue) error {

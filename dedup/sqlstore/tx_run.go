@@ -92,7 +92,7 @@ func (r *txRun) acquire(ctx context.Context) (*sql.Conn, error) {
 var errWriter = errors.New("another transaction writes")
 
 func (r *txRun) lent(ctx context.Context, inner driver.Conn) (err error) {
-	r.l = newLoan(ctx, inner)
+	r.l = newLoan(ctx, inner, r.s.d)
 	db := sql.OpenDB(r.l)
 	whole := false
 	defer func() {
@@ -168,7 +168,7 @@ func (r *txRun) grant(rec *decision.Record, q *dedup.Request) dedup.Answer {
 func (r *txRun) claimFailed(ctx context.Context, err error) error {
 	class := r.s.d.Classify(err)
 	switch {
-	case errors.Is(err, errAgain), class == Again:
+	case errors.Is(err, errAgain), class == Again, class == Taken:
 		r.again = true
 		if r.group() {
 			return r.s.contended(err)
@@ -314,7 +314,7 @@ func (r *txRun) commit() error {
 		}
 		r.again = len(r.reqs) > 0
 		return fmt.Errorf("%s: commit: %w", name, err)
-	case Refused, Aborted:
+	case Refused, Aborted, Taken:
 		return fmt.Errorf("%s: commit: %w", name, err)
 	case Unknown, Down, Setup, Ended:
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	my "github.com/go-sql-driver/mysql"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/sqlstore"
 )
 
@@ -65,7 +66,7 @@ func dialect() *sqlstore.Dialect {
 			return " ON DUPLICATE KEY UPDATE " + strings.Join(sets, ", ")
 		},
 		Isolation: sql.LevelReadCommitted,
-		Begin:     begin, Mark: mark, Check: check, Classify: classify,
+		Begin:     begin, Mark: mark, Check: check, Classify: classify, DeadlockEnds: true,
 	}
 }
 
@@ -123,13 +124,18 @@ func scan(ctx context.Context, q sqlstore.Querier, text string, into ...any) (er
 }
 
 func classify(err error) sqlstore.Class {
+	if errors.Is(err, dedup.ErrTxAborted) {
+		return sqlstore.Aborted
+	}
 	var e *my.MySQLError
 	if !errors.As(err, &e) || errors.Is(err, driver.ErrBadConn) {
 		return sqlstore.Unknown
 	}
 	switch e.Number {
-	case 1213, 1062: // deadlock; a key that another transaction has inserted meanwhile
+	case 1213:
 		return sqlstore.Again
+	case 1062:
+		return sqlstore.Taken
 	case 1205, 3572: // lock wait time-out, NOWAIT
 		return sqlstore.Locked
 	case 1305: // SAVEPOINT does not exist

@@ -1,0 +1,50 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+// After a deadlock the session has no transaction, and would commit each further statement alone. A handler that ignores the error of
+// the deadlock leaves no effect without a record.
+func TestDeadlockThatIsIgnoredLeavesNothing(t *testing.T) {
+	s := open(t, newTables(t))
+	db := siteOf(s).db
+	exec := func(tx interface {
+		Exec(string, ...any) (sql.Result, error)
+	}, text string) error {
+		_, err := tx.Exec(text)
+		return err
+	}
+	require.NoError(t, exec(db, "CREATE TABLE rows2 (id int PRIMARY KEY, n int) ENGINE = InnoDB"))
+	require.NoError(t, exec(db, "INSERT INTO rows2 VALUES (1, 0), (2, 0)"))
+	reqs := []dedup.Request{{Key: dedup.Key{Scope: "s", Type: "t", ID: "a"}, Retention: time.Hour},
+		{Key: dedup.Key{Scope: "s", Type: "t", ID: "b"}, Retention: time.Hour}}
+	answers := make([]dedup.Answer, len(reqs))
+	var late error
+	err := s.ClaimTx(t.Context(), time.Minute, reqs, answers, func(tx *sql.Tx) ([]dedup.Completion, error) {
+		other, err := db.Begin()
+		require.NoError(t, err)
+		defer func() { _ = other.Rollback() }()
+		for range 9 { // the larger transaction survives
+			require.NoError(t, exec(other, "INSERT INTO effects SELECT 'x' FROM information_schema.columns LIMIT 200"))
+		}
+		require.NoError(t, exec(other, "UPDATE rows2 SET n = 1 WHERE id = 2"))
+		require.NoError(t, exec(tx, "UPDATE rows2 SET n = 1 WHERE id = 1"))
+		waits := make(chan error, 1)
+		go func() { waits <- exec(other, "UPDATE rows2 SET n = 2 WHERE id = 1") }()
+		require.Error(t, exec(tx, "UPDATE rows2 SET n = 2 WHERE id = 2"), "a deadlock, or a wait that ends")
+		late = exec(tx, "INSERT INTO effects VALUES ('late')")
+		require.NoError(t, <-waits)
+		return nil, nil
+	})
+	require.ErrorIs(t, late, dedup.ErrTxAborted)
+	require.ErrorIs(t, err, dedup.ErrTxAborted)
+	var n int
+	require.NoError(t, db.QueryRow("SELECT (SELECT count(*) FROM effects WHERE name = 'late') + (SELECT count(*) FROM processed_events)").Scan(&n))
+	require.Zero(t, n)
+}
