@@ -39,7 +39,7 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 // granted requests, by their indices.
 func (w *work) claim(ctx context.Context, t *table, reqs []dedup.Request, answers []dedup.Answer,
 	grant func(*decision.Record, *dedup.Request) dedup.Answer) (map[int]*decision.Record, error) {
-	found, err := t.read(ctx, w.q, w.d, keysOf(reqs), w.d.Lock)
+	found, err := w.read(ctx, t, keysOf(reqs), w.d.Lock)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (s *Store) look(ctx context.Context, t *table, reqs []dedup.Request,
 		return nil
 	}
 	err := s.reading(ctx, "look", scopesOf(reqs), func(ctx context.Context, w *work) error {
-		found, err := t.read(ctx, w.q, w.d, keysOf(reqs), "")
+		found, err := w.read(ctx, t, keysOf(reqs), "")
 		if err != nil {
 			return err
 		}

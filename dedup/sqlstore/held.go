@@ -76,7 +76,7 @@ func held[T any](ctx context.Context, s *Store, verb string, claims []T, keyOf f
 	var lost []int
 	err := s.ownTx(ctx, verb, nil, func(ctx context.Context, w *work) error {
 		lost = nil
-		found, err := keysTable.read(ctx, w.q, w.d, keys, w.d.Lock)
+		found, err := w.read(ctx, keysTable, keys, w.d.Lock)
 		if err != nil {
 			return err
 		}

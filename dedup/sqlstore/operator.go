@@ -31,7 +31,7 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) (all []dedup.Rec
 		var found [2]map[dedup.Key]*decision.Record
 		for i, t := range tables {
 			var err error
-			if found[i], err = t.read(ctx, w.q, w.d, ascending, ""); err != nil {
+			if found[i], err = w.read(ctx, t, ascending, ""); err != nil {
 				return err
 			}
 		}
@@ -157,7 +157,7 @@ func (s *Store) operate(ctx context.Context, verb string, key dedup.Key,
 	return s.ownTx(ctx, verb, nil, func(ctx context.Context, w *work) error {
 		in := make([]*decision.Record, len(tables))
 		for i, t := range tables {
-			found, err := t.read(ctx, w.q, w.d, []dedup.Key{key}, w.d.Lock)
+			found, err := w.read(ctx, t, []dedup.Key{key}, w.d.Lock)
 			if err != nil {
 				return err
 			}
@@ -208,7 +208,7 @@ func (s *Store) importSome(ctx context.Context, t *table, events []dedup.Importe
 		keys[i] = events[i].Key
 	}
 	err = s.ownTx(ctx, "import", nil, func(ctx context.Context, w *work) error {
-		found, err := t.read(ctx, w.q, w.d, keys, "")
+		found, err := w.read(ctx, t, keys, "")
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 )
 
 // work is a transaction in progress.
@@ -120,4 +121,15 @@ func scopesOf(reqs []dedup.Request) (scopes []string) {
 		}
 	}
 	return scopes
+}
+
+// read returns the records of keys, which ascend. A transaction that waited for a lock has an older
+// time than the rows that it finds: the present is no earlier than the last change of a row.
+func (w *work) read(ctx context.Context, t *table, keys []dedup.Key,
+	tail string) (map[dedup.Key]*decision.Record, error) {
+	found, err := t.read(ctx, w.q, w.d, keys, tail)
+	for _, r := range found {
+		w.now = later(w.now, r.Changed)
+	}
+	return found, err
 }

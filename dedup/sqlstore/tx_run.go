@@ -342,7 +342,7 @@ func (r *txRun) takeBack(ctx context.Context, ended *dedup.TxEndedError, err err
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	failed := r.s.ownTx(ctx, "take back claims", nil, func(ctx context.Context, w *work) error {
-		found, err := eventsTable.read(ctx, w.q, w.d, keys, w.d.Lock)
+		found, err := w.read(ctx, eventsTable, keys, w.d.Lock)
 		if err != nil {
 			return err
 		}

@@ -99,6 +99,7 @@ func TestPorts_sameAsScript(t *testing.T) {
 	for name, variable := range map[string]string{
 		"kafka": "IDEM_KAFKA_PORT", "postgres": "IDEM_POSTGRES_PORT", "redis": "IDEM_REDIS_PORT",
 		"dynamodb": "IDEM_DYNAMODB_PORT",
+		"mariadb":  "IDEM_MARIADB_PORT",
 	} {
 		ports := project.Services[name].Ports
 		if assert.Len(t, ports, 1, name) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 #
-# services.sh: the real Kafka, Postgres, Redis, Redis Cluster and DynamoDB Local the tests and examples run against.
+# services.sh: the real Kafka, Postgres, MariaDB, Redis, Redis Cluster and DynamoDB Local the tests and examples run against.
 #
 #   services.sh up [SERVICE...]    start what does not run yet, or only these, wait until all of it is healthy
 #   services.sh down               stop what this clone started and remove its data (fetched jars are kept)
@@ -13,7 +13,7 @@
 #   services.sh kafka TOOL ARG...  Kafka's own tools: topics, acls, consumer-groups, console-producer, console-consumer
 #   services.sh postgres TOOL ARG  Postgres's own tools, connected: pg_dump, psql
 #
-# With a Docker engine all of it is docker-compose.yml. Without one, Postgres and Redis are the system's packages
+# With a Docker engine all of it is docker-compose.yml. Without one, Postgres, MariaDB and Redis are the system's packages
 # (installed with apt-get when this runs as root); Kafka and DynamoDB Local are started from their Maven artifacts.
 #
 # Everything listens on 127.0.0.1 and on ports of its own; but for DynamoDB Local without Docker, which has no setting for the
@@ -21,7 +21,7 @@
 #
 #   IDEM_KAFKA_PORT 19092   IDEM_KAFKA_CONTROLLER_PORT 19093   IDEM_POSTGRES_PORT 15432   IDEM_REDIS_PORT 16379
 #   IDEM_REDIS_CLUSTER_PORT ten above IDEM_REDIS_PORT: the first of six ports, three for clients and three between nodes
-#   IDEM_DYNAMODB_PORT 18000
+#   IDEM_DYNAMODB_PORT 18000   IDEM_MARIADB_PORT 13306
 #   IDEM_KAFKA_SETTINGS     a file with further settings of Kafka, one "name=value" a line, such as an authorizer
 #   IDEM_SERVICES_DIR       data, logs and pid files; default <repository>/.services
 #   IDEM_CACHE_DIR          fetched jars, shared by all clones; default ~/.cache/idem
@@ -45,10 +45,11 @@ export IDEM_REDIS_PORT=${IDEM_REDIS_PORT:-16379}
 export IDEM_REDIS_CLUSTER_PORT=${IDEM_REDIS_CLUSTER_PORT:-$((IDEM_REDIS_PORT + 10))}
 export IDEM_REDIS_CLUSTER_LAST_PORT=$((IDEM_REDIS_CLUSTER_PORT + 2))
 export IDEM_DYNAMODB_PORT=${IDEM_DYNAMODB_PORT:-18000}
+export IDEM_MARIADB_PORT=${IDEM_MARIADB_PORT:-13306}
 
 # A further service is a name here and the functions <name>_port, _healthy, _install, _start, _pid, _stop and _env.
 # In the order they are started.
-SERVICES=(postgres redis redis_cluster dynamodb kafka)
+SERVICES=(postgres mariadb redis redis_cluster dynamodb kafka)
 
 # The settings that matter to the tests, one "name=value" or "name value" each; docker-compose.yml has the same.
 POSTGRES_SETTINGS=(
@@ -63,6 +64,13 @@ REDIS_SETTINGS=(
 	"appendonly yes" # claims must survive a restart
 	"appendfsync everysec"
 	"maxmemory-policy noeviction" # an evicted claim is a second effect: the store refuses any other policy
+)
+MARIADB_SETTINGS=(
+	max-connections=300
+	innodb-flush-log-at-trx-commit=1 # as with fsync above
+	innodb-buffer-pool-size=128M
+	character-set-server=utf8mb4
+	default-time-zone=+00:00
 )
 
 say() { printf 'services: %s\n' "$*" >&2; }
@@ -430,6 +438,79 @@ redis_cluster_stop() {
 	for port in $(redis_cluster_ports); do # the leader may be gone before the others
 		wait_gone 0 "$STATE/redis_cluster" "$port"
 	done
+}
+
+# --- MariaDB ---------------------------------------------------------------------------------------------------------
+
+mariadb_port() { echo "$IDEM_MARIADB_PORT"; }
+mariadb_env() { echo "IDEM_MARIADB_DSN='root:idem@tcp(127.0.0.1:$IDEM_MARIADB_PORT)/'"; }
+
+mariadb_install() {
+	command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null ||
+		apt_install "MariaDB 10.6 or later" mariadb-server mariadb-client
+}
+
+# mariadb_home: as pg_home. A process that began as root reads the path before it changes the user, and its user must too.
+mariadb_home() { cat "$STATE/mariadb/where" 2>/dev/null; }
+
+mariadb_pid() {
+	local home pid
+	home=$(mariadb_home) || return 1
+	pid=$(cat "$STATE/mariadb/pid" 2>/dev/null) || return 1
+	is_process "$pid" "$home/data" && echo "$pid"
+}
+
+mariadb_healthy() {
+	command -v mariadb >/dev/null || return 1
+	[[ $(MYSQL_PWD=idem mariadb --no-defaults -N -B --connect-timeout=3 -h 127.0.0.1 -P "$IDEM_MARIADB_PORT" -u root \
+		-e 'SELECT 1' 2>/dev/null) == 1 ]]
+}
+
+mariadb_start() {
+	local dir home setting user=() options=()
+	dir=$(service_dir mariadb)
+	home=$(mariadb_home) || home=
+	if [[ -z $home ]]; then
+		home=$dir/home
+		mkdir -p "$home"
+		if ((EUID == 0)); then
+			chown mysql "$home"
+			if ! (cd / && runuser -u mysql -- test -w "$home"); then
+				rmdir "$home"
+				home=$(mktemp -d /var/lib/idem-mariadb.XXXXXX)
+				chown mysql "$home"
+			fi
+		fi
+	fi
+	((EUID != 0)) || user=(--user=mysql)
+	if [[ ! -d $home/data/mysql || ! -e $dir/where ]]; then
+		rm -rf "$home/data"
+		mariadb-install-db --no-defaults "${user[@]}" --datadir="$home/data" --skip-test-db \
+			--auth-root-authentication-method=normal </dev/null >"$dir/install.log" 2>&1 9>&- ||
+			die "mariadb-install-db failed: see $dir/install.log"
+	fi
+	# Whoever runs as root may log in without a host name: the file gives that root a password, each time.
+	printf "ALTER USER root@localhost IDENTIFIED BY 'idem';\nCREATE OR REPLACE USER root@'127.0.0.1' IDENTIFIED BY 'idem';\nGRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n" >"$home/init.sql"
+	chmod 644 "$home/init.sql"
+	for setting in "${MARIADB_SETTINGS[@]}"; do
+		options+=("--$setting")
+	done
+	detach "$dir/log" mariadbd --no-defaults "${user[@]}" --datadir="$home/data" --port="$IDEM_MARIADB_PORT" \
+		--bind-address=127.0.0.1 --socket="$home/data/sock" --pid-file="$home/data/pid" --init-file="$home/init.sql" \
+		"${options[@]}"
+	echo "$!" >"$dir/pid"
+	echo "$home" >"$dir/where"
+}
+
+mariadb_log() { tail -n 20 "$STATE/mariadb/log"; }
+mariadb_stop() { kill -KILL "$1"; }
+
+mariadb_remove() {
+	local home
+	home=$(mariadb_home) || return 0
+	case $home in
+	/var/lib/idem-mariadb.*) rm -rf -- "$home" ;;
+	esac
 }
 
 # --- Java and Maven --------------------------------------------------------------------------------------------------
