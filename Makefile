@@ -9,7 +9,7 @@ SHELL := bash
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.*/*' -not -path '*/testdata/*' -not -path './tools/*')))
 
 # The modules that users build with: their go.mod must be tidy.
-LIBRARIES := . codec/cloudevents codec/jsonv2 codec/schemaregistry dedup/dynamostore examples
+LIBRARIES := . codec/cloudevents codec/jsonv2 codec/schemaregistry dedup/dynamostore dedup/sqlstore examples
 
 # A go.work of one's own would hide a go.mod that is not tidy.
 export GOWORK := off
@@ -107,7 +107,7 @@ bench: ## Measure Idem against others and against the SQL alone: bench.md, bench
 bench-quick: ## The core rows once, in less than three minutes; fails if a ratio is far below the wanted one
 	@$(MAKE) --no-print-directory bench BENCHFLAGS='-quick $(BENCHFLAGS)'
 
-up: ## Start Kafka, Postgres and Redis and wait until they are healthy
+up: ## Start Kafka, Postgres, MariaDB, Redis and DynamoDB Local and wait until they are healthy
 	@$(SERVICES) up
 	@$(SERVICES) status
 	@$(SERVICES) env

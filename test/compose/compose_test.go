@@ -51,7 +51,7 @@ func defaultPorts(t *testing.T) map[string]string {
 		require.Equal(t, m[1], m[2], "services.sh: a default for another variable")
 		ports[m[1]] = m[3]
 	}
-	require.Len(t, ports, 5, "services.sh: the lines with the default ports were not found")
+	require.Len(t, ports, 6, "services.sh: the lines with the default ports were not found")
 	return ports
 }
 
@@ -110,6 +110,14 @@ func TestPorts_sameAsScript(t *testing.T) {
 			assert.Equal(t, "12345", moved[0].Published, "%s: %s must move the port", name, variable)
 		}
 	}
+}
+
+func TestMariaDB_settingsSameAsScript(t *testing.T) {
+	want := []string{"mariadbd"}
+	for _, setting := range array(t, "MARIADB_SETTINGS") {
+		want = append(want, "--"+setting)
+	}
+	assert.Equal(t, want, []string(load(t).Services["mariadb"].Command))
 }
 
 func TestKafka_versionSameAsPom(t *testing.T) {

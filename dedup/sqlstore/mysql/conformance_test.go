@@ -115,7 +115,7 @@ func TestTxConformance(t *testing.T) {
 			return err
 		},
 		Slow: "SELECT SLEEP(60)", Horizon: setHorizon,
-		Missing: []storetest.Ability{storetest.StartCount, storetest.TxCheck, storetest.Savepoints,
+		Missing: []storetest.Ability{storetest.TxCheck, storetest.Savepoints,
 			storetest.TxKeep, storetest.TxGoesOn, storetest.TxAborts},
 	})
 }

@@ -148,7 +148,7 @@ func TestTxConformance(t *testing.T) {
 					return err
 				},
 				Slow: "SELECT pg_sleep(60)", Horizon: setHorizon,
-				Missing: []storetest.Ability{storetest.StartCount, storetest.TxCheck,
+				Missing: []storetest.Ability{storetest.TxCheck,
 					storetest.Savepoints, storetest.TxKeep, storetest.TxGoesOn},
 			})
 		})
