@@ -44,7 +44,7 @@
 // # Packages
 //
 //   - consumer runs a router on Kafka with sarama.
-//   - dedup defines the store. Its sub-packages pgstore, redisstore, dynamostore and memstore are
+//   - dedup defines the store. Its sub-packages pgstore, sqlstore, redisstore, dynamostore and memstore are
 //     stores, and storetest tests a store of your own.
 //   - outbox publishes events if and only if their transaction commits.
 //   - httpidem handles HTTP requests that carry an Idempotency-Key.

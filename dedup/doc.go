@@ -22,8 +22,8 @@
 //
 // # Write a store
 //
-// The stores of this module are memstore, pgstore, redisstore and dynamostore. To write another
-// one:
+// The stores of this module are memstore, pgstore, sqlstore, redisstore and dynamostore. To write
+// another one:
 //
 //  1. Implement the four methods of [Store]. Call [CheckRequests] first in Claim, and report lost
 //     claims with [Lost]. Package memstore is the shortest example.
