@@ -44,8 +44,8 @@
 // # Packages
 //
 //   - consumer runs a router on Kafka with sarama.
-//   - dedup defines the store. Its sub-packages pgstore, sqlstore, redisstore, dynamostore and memstore are
-//     stores, and storetest tests a store of your own.
+//   - dedup defines the store. Its sub-packages pgstore, sqlstore, redisstore, dynamostore and
+//     memstore are stores, and storetest tests a store of your own.
 //   - outbox publishes events if and only if their transaction commits.
 //   - httpidem handles HTTP requests that carry an Idempotency-Key.
 //   - lane handles the keys of a partition side by side, for a poll loop of your own.

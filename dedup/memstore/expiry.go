@@ -13,7 +13,7 @@ func (h *expiryHeap) remove(r *record) { heap.Remove(h, r.index) }
 // Len, Less, Swap, Push and Pop are for package heap.
 
 func (h expiryHeap) Len() int           { return len(h) }
-func (h expiryHeap) Less(i, j int) bool { return h[i].expires.Before(h[j].expires) }
+func (h expiryHeap) Less(i, j int) bool { return h[i].Expires.Before(h[j].Expires) }
 
 func (h expiryHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

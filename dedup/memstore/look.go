@@ -23,7 +23,7 @@ func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.
 	for i := range reqs {
 		switch r := s.lookUp(reqs[i].Key, now); {
 		case r != nil:
-			answers[i], _ = r.refuse(&reqs[i], now)
+			answers[i], _ = r.Refuse(&reqs[i], now)
 		case s.tooOld(&reqs[i]):
 			answers[i].Verdict = dedup.TooOld
 		}

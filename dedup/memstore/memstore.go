@@ -114,11 +114,11 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		}
 		if r == nil {
 			r = newRecord(&reqs[i], now)
-			answers[i] = r.claim(reqs[i].TokenOr(t), lease, &reqs[i], now)
+			answers[i] = r.Claim(reqs[i].TokenOr(t), lease, &reqs[i], now)
 			s.add(r) // after claim, which sets the expiry
 			continue
 		}
-		answers[i] = r.claim(reqs[i].TokenOr(t), lease, &reqs[i], now)
+		answers[i] = r.Claim(reqs[i].TokenOr(t), lease, &reqs[i], now)
 		s.expiry.fix(r)
 	}
 	return nil
@@ -132,10 +132,10 @@ func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.C
 	}
 	return each(ctx, s, "renew", claims, func(c *dedup.Claim, now time.Time) bool {
 		r := s.lookUp(c.Key, now)
-		if r == nil || !r.heldBy(c.Token) {
+		if r == nil || !r.HeldBy(c.Token) {
 			return false
 		}
-		r.renew(lease, now)
+		r.Renew(lease, now)
 		s.expiry.fix(r)
 		return true
 	})
@@ -154,7 +154,7 @@ func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 		if r == nil {
 			return false
 		}
-		ok := r.complete(c, now)
+		ok, _ := r.Complete(c, now)
 		s.expiry.fix(r)
 		return ok
 	})
@@ -173,7 +173,7 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 		if r == nil {
 			return false
 		}
-		ok := r.release(c, now)
+		ok, _ := r.Release(c, now)
 		s.expiry.fix(r)
 		return ok
 	})
@@ -189,11 +189,11 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 		return dedup.Position{}, err
 	}
 	r := s.lookUp(key, now)
-	if r == nil || !r.reopen(now) {
+	if r == nil || !r.Reopen(now) {
 		return dedup.Position{}, fmt.Errorf("memstore: reopen %q: %w", key, dedup.ErrNotDead)
 	}
 	s.expiry.fix(r)
-	return r.position, nil
+	return r.Position, nil
 }
 
 // begin reads the clock under the lock, so that the order of the calls is the order of their times.
@@ -225,7 +225,7 @@ func each[T any](ctx context.Context, s *Store, verb string, items []T,
 // lookUp returns the record of key, or nil. An expired record is removed, and nil is returned.
 func (s *Store) lookUp(key dedup.Key, now time.Time) *record {
 	r := s.records[key]
-	if r != nil && !r.expires.After(now) {
+	if r != nil && !r.Expires.After(now) {
 		s.remove(r)
 		return nil
 	}
@@ -235,20 +235,20 @@ func (s *Store) lookUp(key dedup.Key, now time.Time) *record {
 // remove forgets an expired record and notes its last change: an older event may be this one.
 func (s *Store) remove(r *record) {
 	s.drop(r)
-	if spoken := r.expires.Add(-r.retention); spoken.After(s.forgotten[r.key.Scope]) {
-		s.forgotten[r.key.Scope] = spoken
+	if spoken := r.Expires.Add(-r.Retention); spoken.After(s.forgotten[r.Key.Scope]) {
+		s.forgotten[r.Key.Scope] = spoken
 	}
 }
 
 // drop removes a record without a note.
 func (s *Store) drop(r *record) {
-	delete(s.records, r.key)
+	delete(s.records, r.Key)
 	s.expiry.remove(r)
 }
 
 // add inserts a record with a set expiry.
 func (s *Store) add(r *record) {
-	s.records[r.key] = r
+	s.records[r.Key] = r
 	s.expiry.push(r)
 }
 
@@ -292,7 +292,7 @@ func sweeps(keys int) int { return 2*keys + 16 }
 
 func (s *Store) sweep(now time.Time, most int) {
 	for range most {
-		if len(s.expiry) == 0 || s.expiry[0].expires.After(now) {
+		if len(s.expiry) == 0 || s.expiry[0].Expires.After(now) {
 			return
 		}
 		s.remove(s.expiry[0])

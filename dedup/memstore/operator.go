@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 )
 
 // errRetention is the error for a retention of zero or less.
@@ -30,7 +31,7 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record,
 	var all []dedup.Record
 	for i := range keys {
 		if r := s.lookUp(keys[i], now); r != nil {
-			all = append(all, r.view(now))
+			all = append(all, r.View(now))
 		}
 	}
 	return all, nil
@@ -52,7 +53,7 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	switch {
 	case r == nil:
 		return fmt.Errorf("memstore: forget %q: %w", key, dedup.ErrNotFound)
-	case r.state == claimed && r.lease.After(now):
+	case r.State == decision.Claimed && r.Lease.After(now):
 		return fmt.Errorf("memstore: forget %q: %w", key, dedup.ErrHeld)
 	}
 	s.drop(r)
@@ -82,13 +83,13 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 			return err
 		}
 		r = newRecord(&dedup.Request{Key: key}, now)
-		r.discard(reason, retention, now)
+		r.Discard(reason, retention, now)
 		s.add(r)
 		return nil
-	case r.state == done:
+	case r.State == decision.Done:
 		return fmt.Errorf("memstore: discard %q: %w", key, dedup.ErrSettled)
 	}
-	r.discard(reason, retention, now)
+	r.Discard(reason, retention, now)
 	s.expiry.fix(r)
 	return nil
 }
@@ -121,8 +122,8 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 			continue
 		}
 		r := newRecord(&dedup.Request{Key: e.Key, Origin: e.Origin}, now)
-		r.state = done
-		r.keep(e.Retention, now)
+		r.State = decision.Done
+		r.Keep(e.Retention, now)
 		s.add(r)
 		added++
 	}
@@ -170,7 +171,7 @@ func (s *Store) List(ctx context.Context, f dedup.Filter, limit int,
 // Find implements [dedup.Lister], in the order of the keys. Find reads every record.
 func (s *Store) Find(ctx context.Context, scope, id string) ([]dedup.Record, error) {
 	all, err := s.choose(ctx, "find", func(r *record, _ time.Time) bool {
-		return r.key.ID == id && (scope == "" || r.key.Scope == scope)
+		return r.Key.ID == id && (scope == "" || r.Key.Scope == scope)
 	})
 	slices.SortFunc(all, func(a, b dedup.Record) int { return a.Key.Compare(b.Key) })
 	return all, err
@@ -188,8 +189,8 @@ func (s *Store) choose(ctx context.Context, verb string,
 	}
 	var all []dedup.Record
 	for _, r := range s.records {
-		if r.expires.After(now) && want(r, now) {
-			all = append(all, r.view(now))
+		if r.Expires.After(now) && want(r, now) {
+			all = append(all, r.View(now))
 		}
 	}
 	return all, nil
@@ -197,44 +198,16 @@ func (s *Store) choose(ctx context.Context, verb string,
 
 func (r *record) chosen(f *dedup.Filter, now time.Time) bool {
 	switch {
-	case f.Scope != "" && f.Scope != r.key.Scope, f.Type != "" && f.Type != r.key.Type:
+	case f.Scope != "" && f.Scope != r.Key.Scope, f.Type != "" && f.Type != r.Key.Type:
 		return false
-	case len(f.States) > 0 && !slices.Contains(f.States, r.shown()):
+	case len(f.States) > 0 && !slices.Contains(f.States, r.Shown()):
 		return false
-	case f.Unchanged > 0 && now.Sub(r.changed) < f.Unchanged:
+	case f.Unchanged > 0 && now.Sub(r.Changed) < f.Unchanged:
 		return false
-	case f.Stuck && (r.state != claimed || r.lease.After(now)):
+	case f.Stuck && (r.State != decision.Claimed || r.Lease.After(now)):
 		return false
 	}
 	return true
-}
-
-// shown returns the state for a person to read.
-func (r *record) shown() dedup.State {
-	switch {
-	case r.state == claimed:
-		return dedup.Claimed
-	case r.state == done:
-		return dedup.Finished
-	case r.state == dead:
-		return dedup.GivenUp
-	case r.lastCall == released:
-		return dedup.Released
-	}
-	return dedup.Waiting
-}
-
-func (r *record) view(now time.Time) dedup.Record {
-	v := dedup.Record{
-		Key: r.key, State: r.shown(), Position: r.position, Doubtful: r.doubt, Fence: r.fence,
-		Failures: r.failures, Takeovers: r.takeovers, First: r.first, Reason: r.reason,
-		Compared: r.fingerprint.Comparison(), Created: r.created, Changed: r.changed,
-		Expires: r.expires,
-	}
-	if r.state == claimed {
-		v.Lease = r.lease.Sub(now)
-	}
-	return v
 }
 
 // maxDiffering is how many copies with another content an event keeps.

@@ -98,7 +98,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/consumer/internal/conns":      {nil, []string{"github.com/IBM/sarama"}, "it knows connections, not what goes over them"},
 		"/consumer/internal/publish":    {[]string{"", "/consumer/internal/conns"}, []string{"github.com/IBM/sarama"}, "it publishes for programs that consume nothing"},
 		"/consumer/internal/topicadmin": {[]string{"/deadletter", "", "/dedup"}, []string{"github.com/IBM/sarama"}, "it knows topics and rights, not who consumes them"},
-		"/dedup/memstore":               {[]string{"/dedup"}, nil, "a store needs the contract and its own client only"},
+		"/dedup/memstore":               {[]string{"/dedup", "/internal/decision"}, nil, "a store needs the contract and its own client only"},
 		"/dedup/pgstore":                {[]string{"/dedup", "/internal/pgschema", "/internal/safetext"}, []string{"github.com/jackc/pgx/v5"}, "a store needs the contract and its own client only"},
 		"/dedup/redisstore":             {[]string{"/dedup"}, []string{"github.com/redis/go-redis/v9"}, "a store needs the contract and its own client only"},
 		"/httpidem":                     {[]string{"/dedup", "/internal/safetext"}, []string{"github.com/dunglas/httpsfv", "github.com/hashicorp/go-retryablehttp"}, "the middleware must not bring a store or a broker along"},
