@@ -59,13 +59,13 @@ func (t *table) scan(rows *sql.Rows) (*decision.Record, error) {
 		fence, created, expires        int64
 		updated, at, part, pos, schema sql.NullInt64
 		topic, reason                  sql.NullString
-		print                          []byte
+		mark                           []byte
 		failures, takeovers            int64
 		lease                          sql.NullInt64
 		token                          sql.NullString
 	)
 	into := []any{&r.Key.Tenant, &r.Key.Scope, &r.Key.Type, &r.Key.ID, &status, &version, &created,
-		&updated, &expires, &generation, &retry, &fence, &topic, &part, &pos, &at, &print, &reason,
+		&updated, &expires, &generation, &retry, &fence, &topic, &part, &pos, &at, &mark, &reason,
 		&schema, &r.Result.Data}
 	if t.claims {
 		into = append(into, &r.Doubt, &failures, &takeovers, &lease, &token)
@@ -74,7 +74,7 @@ func (t *table) scan(rows *sql.Rows) (*decision.Record, error) {
 		return nil, err
 	}
 	var ok bool
-	if r.Fingerprint, ok = dedup.ParseFingerprint(print); !ok || version != 1 {
+	if r.Fingerprint, ok = dedup.ParseFingerprint(mark); !ok || version != 1 {
 		return nil, errUnknown
 	}
 	r.Created, r.Expires = micros(created), micros(expires)
@@ -145,9 +145,9 @@ func status(r *decision.Record) string {
 
 // args returns the values of a row, in the order of the columns.
 func (t *table) args(d *Dialect, r *decision.Record) []any {
-	var print, at, reason, schema, data any
+	var mark, at, reason, schema, data any
 	if b := r.Fingerprint.Bytes(); b != nil {
-		print = b
+		mark = b
 	}
 	// A time outside the calendar comes from a broken producer and is only for people.
 	if y := r.First.Time.Year(); !r.First.Time.IsZero() && y >= 1000 && y <= 9999 {
@@ -165,7 +165,7 @@ func (t *table) args(d *Dialect, r *decision.Record) []any {
 	all := []any{r.Key.Tenant, r.Key.Scope, r.Key.Type, r.Key.ID, status(r), int64(1),
 		d.Time(r.Created), d.Time(r.Changed), d.Time(r.Expires), int64(r.Position.Generation),
 		int64(r.Position.Retry), int64(r.Fence), decision.Storable(r.First.Topic),
-		int64(r.First.Partition), r.First.Offset, at, print, reason, schema, data}
+		int64(r.First.Partition), r.First.Offset, at, mark, reason, schema, data}
 	if !t.claims {
 		return all
 	}

@@ -45,12 +45,13 @@ func (s *Store) ownTxOnce(ctx context.Context, scopes []string,
 		return err
 	}
 	w := &work{q: tx, d: s.d}
-	if err := w.begin(ctx, scopes); err != nil {
-		return err
+	if err = w.begin(ctx, scopes); err == nil {
+		err = fn(ctx, w)
 	}
-	err = fn(ctx, w)
-	if restore != nil { // the session goes back to the application
-		if e := restore(ctx); err == nil {
+	if restore != nil { // the session goes back to the application, after an error too
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		if e := restore(end); err == nil {
 			err = e
 		}
 	}

@@ -48,3 +48,29 @@ func TestDeadlockThatIsIgnoredLeavesNothing(t *testing.T) {
 	require.NoError(t, db.QueryRow("SELECT (SELECT count(*) FROM effects WHERE name = 'late') + (SELECT count(*) FROM processed_events)").Scan(&n))
 	require.Zero(t, n)
 }
+
+// The pool is the application's: after a call of the store, a session has the settings that it had before.
+func TestSessionKeepsItsSettings(t *testing.T) {
+	s := open(t, newTables(t))
+	db := siteOf(s).db
+	db.SetMaxOpenConns(1)
+	read := func() (n int) {
+		require.NoError(t, db.QueryRow("SELECT @@SESSION.innodb_lock_wait_timeout").Scan(&n))
+		return n
+	}
+	before := read()
+	answers := make([]dedup.Answer, 1)
+	reqs := []dedup.Request{{Key: dedup.Key{Scope: "s", Type: "t", ID: "a"}, Retention: time.Hour}}
+	require.NoError(t, s.Claim(t.Context(), dedup.NewToken(), time.Minute, reqs, answers))
+	require.Equal(t, before, read())
+	require.NoError(t, s.ClaimTx(t.Context(), time.Minute, reqs, answers, func(tx *sql.Tx) ([]dedup.Completion, error) {
+		var n int
+		require.NoError(t, tx.QueryRow("SELECT @@SESSION.innodb_lock_wait_timeout").Scan(&n))
+		require.Equal(t, before, n)
+		return nil, nil
+	}))
+	require.Equal(t, before, read())
+	_, err := s.Reopen(t.Context(), reqs[0].Key)
+	require.ErrorIs(t, err, dedup.ErrNotDead)
+	require.Equal(t, before, read())
+}

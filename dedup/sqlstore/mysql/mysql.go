@@ -117,10 +117,15 @@ func scan(ctx context.Context, q sqlstore.Querier, text string, into ...any) (er
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if e := rows.Close(); err == nil {
+			err = e
+		}
+	}()
 	if !rows.Next() {
-		return errors.Join(sql.ErrNoRows, rows.Err(), rows.Close())
+		return errors.Join(sql.ErrNoRows, rows.Err())
 	}
-	return errors.Join(rows.Scan(into...), rows.Close())
+	return rows.Scan(into...)
 }
 
 func classify(err error) sqlstore.Class {

@@ -131,7 +131,7 @@ func check(ctx context.Context, q sqlstore.Querier) ([]string, error) {
 	case encoding != "UTF8":
 		return nil, fmt.Errorf("the encoding of the database must be UTF8, it is %s", encoding)
 	case server < 140000:
-		return nil, errors.New("Postgres 14 or later is needed")
+		return nil, fmt.Errorf("the server is older than Postgres 14: %d", server)
 	}
 	if interval == "0" {
 		return []string{"client_connection_check_interval is 0: a worker that is killed during a " +

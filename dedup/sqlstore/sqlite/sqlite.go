@@ -112,11 +112,16 @@ func check(ctx context.Context, q sqlstore.Querier) (warnings []string, err erro
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if e := rows.Close(); err == nil {
+			err = e
+		}
+	}()
 	var mode string
 	if rows.Next() {
 		err = rows.Scan(&mode)
 	}
-	if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
+	if err := errors.Join(err, rows.Err()); err != nil {
 		return nil, err
 	}
 	if mode != "wal" {
