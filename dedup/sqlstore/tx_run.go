@@ -128,7 +128,9 @@ func (r *txRun) begin(ctx context.Context, db *sql.DB) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
 	d := r.s.d
-	r.tx, err = db.BeginTx(r.l.base, &sql.TxOptions{Isolation: d.Isolation})
+	// Not with the context of the loan: its end would roll back beside this goroutine, whose own
+	// Rollback must wait for running statements.
+	r.tx, err = db.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: d.Isolation})
 	if err != nil {
 		return err
 	}
