@@ -15,6 +15,7 @@ import (
 // wire builds the look-up and binds handlers to stores.
 func (p *Processor) wire(registered *Table) (problems []error) {
 	p.routes.notFound = registered.NotFound
+	problems = append(problems, registered.Problems...)
 	if registered.NotFoundCalls > 1 {
 		problems = append(problems, errors.New("NotFound was called more than once"))
 	}
