@@ -152,7 +152,7 @@ func newRoute[T any](
 		rt.Name = typ
 	}
 	rt.Decode, rt.ImpureDecode = decoder[T](s), s.decodedBy == "Decode"
-	rt.Call = around(r.chain(), rt, call)
+	rt.Call = classified(s.classify, around(r.chain(), rt, call))
 	r.table.Handlers = append(r.table.Handlers, rt)
 	r.seal()
 	return rt

@@ -19,6 +19,7 @@ type options struct {
 	tenantSet bool
 	decode    func(m *Message, into any) error
 	decodedBy string // the option that set decode: "" (none), "Decode" or "PureDecode"
+	classify  func(error) error
 }
 
 // newSettings applies options to the defaults, the later lists over the earlier ones.
