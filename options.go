@@ -107,6 +107,20 @@ func WhenUncertain(p UncertainPolicy) Option { return func(s *options) { s.Uncer
 // at most one of them a minute for each handler, at WARN.
 func WhenConflict(p ConflictPolicy) Option { return func(s *options) { s.Conflict = p } }
 
+// WhenNoID chooses between [DeadLetterNoID], the default, [SkipNoID] and [RunNoID]. The policy is for
+// records without an ID. An invalid ID, IDs that differ, and a missing tenant still make a record a
+// dead letter. An unknown value is a mistake of wiring.
+//
+// With RunNoID the handler runs at each delivery: after a rebalance, a crash or a rewind again, and for
+// each copy. [Event].ID is empty. [Event.IdempotencyKey] is made of topic, partition and offset, so an
+// outside API recognizes a redelivery of the record, but not a copy. The handler must be [Blocking],
+// and [DeadLetterUncertain] is refused. [OnTx] and [OnBatchTx] need a store that is a
+// [dedup.TxRunner].
+//
+// Observers get skipped records as [observe.SkippedEvent] and the others as
+// [observe.UnprotectedEvent]. The log has at most one line a minute for each handler.
+func WhenNoID(p NoIDPolicy) Option { return func(s *options) { s.NoID = p } }
+
 // WhenTooOld chooses between [RunTooOld], [DeadLetterTooOld] and [StopTooOld].
 func WhenTooOld(p TooOldPolicy) Option { return func(s *options) { s.TooOld = p } }
 

@@ -27,6 +27,20 @@ const (
 	DeadLetterConflict
 )
 
+// NoIDPolicy decides about a record without an event ID. A record with an invalid ID, or with several
+// IDs that differ, becomes a dead letter under each policy. The zero value is [DeadLetterNoID].
+type NoIDPolicy uint8
+
+const (
+	// DeadLetterNoID makes the record a dead letter of [ClassNoID].
+	DeadLetterNoID NoIDPolicy = iota
+	// SkipNoID skips the record.
+	SkipNoID
+	// RunNoID runs the handler without the store, so without protection: the effect happens at each
+	// delivery of the record, and for each copy.
+	RunNoID
+)
+
 // TooOldPolicy decides about an event that is older than the memory of the store. The store cannot
 // know whether such an event was handled. The zero value is the default of the registration
 // function.

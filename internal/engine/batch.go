@@ -161,6 +161,10 @@ func (b *batch) settleUnhandled(t *task) (err error) {
 	case destDeadLetter:
 		t.kind = observe.SettledDeadLetter
 		err = b.p.deadLetterTask(b.ctx, t)
+	case destNoID:
+		b.skipNoID(t)
+	case destUnprotected:
+		err = b.p.settleUnprotected(b.ctx, t, observe.NoEventID)
 	case destFallback:
 		t.kind, err = b.p.runNotFound(b.ctx, t.message, b.budget)
 	default:

@@ -226,8 +226,12 @@ func (t *task) input() Input {
 		data = t.again()
 	}
 	t.dataUsed = true
+	key := t.request.Key
+	if key.ID == "" {
+		key = recordKey(key, t.message)
+	}
 	return Input{
-		Key: t.request.Key, Name: t.route.Name, Fence: t.claim.Fence,
+		Key: key, Name: t.route.Name, Fence: t.claim.Fence,
 		ID: t.id, Attempt: t.attempt, Uncertain: t.uncertain, Message: t.message, Payload: data,
 	}
 }

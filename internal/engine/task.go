@@ -53,7 +53,8 @@ type reading struct {
 	request     dedup.Request
 	class       idemtype.Class // class of the dead letter, together with err
 	err         error
-	refusal     outcome // a permanent failure of the reading, recorded like a failed run
+	refusal     outcome             // a permanent failure of the reading, recorded like a failed run
+	noID        idemtype.NoIDPolicy // of a record without an ID; zero also with an ID
 }
 
 // claimState is the claim of an event, with the answer that granted it.
@@ -104,8 +105,10 @@ const (
 	destUnhandled
 	destFallback
 	destDeadLetter
-	destNoMessage // the message is nil
-	destReread    // the record was not readable, or is not due: resolve it again
+	destNoMessage   // the message is nil
+	destReread      // the record was not readable, or is not due: resolve it again
+	destNoID        // skipped, because the record has no ID
+	destUnprotected // the handler runs without the store
 )
 
 // passive reports whether the message is settled by a report to observers alone.
@@ -118,6 +121,12 @@ func (t *task) facts(a dedup.Answer) facts {
 		compared: t.request.Fingerprint != dedup.Fingerprint{},
 		refusal:  t.refusal,
 	}
+}
+
+// awaited reports whether the store waits for this delivery.
+func (t *task) awaited() bool {
+	c := t.copied
+	return t.deferred != nil || c != nil && (c.Key.ID != "" || c.Position != dedup.Position{})
 }
 
 // earliest is when a copy may be run, beyond the delay of the topic.

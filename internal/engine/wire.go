@@ -41,6 +41,9 @@ func (p *Processor) wire(registered *Table) (problems []error) {
 		if err := p.checkShadow(b); err != nil {
 			fail(err)
 		}
+		if err := checkRunNoID(b); err != nil {
+			fail(err)
+		}
 		if first := p.routes.add(b); first != nil {
 			fail(
 				fmt.Errorf(
@@ -123,6 +126,25 @@ func (p *Processor) checkShadow(b *bound) error {
 		return fmt.Errorf(
 			"Config.Shadow needs a dedup.TxRunner, which %s is not", reflect.TypeOf(b.access.store),
 		)
+	}
+	return nil
+}
+
+// checkRunNoID refuses handlers that cannot run without the store, or that promise more than they
+// could keep.
+func checkRunNoID(b *bound) error {
+	switch {
+	case b.NoID != idemtype.RunNoID:
+		return nil
+	case b.Mode != Blocking:
+		return errors.New("WhenNoID(RunNoID) leaves later attempts without a record: " +
+			"choose Blocking instead of RetryTopics or KeyOrdered, or another policy")
+	case b.Bind == nil && b.atMostOnce():
+		return errors.New("WhenNoID(RunNoID) runs a record at each delivery, " +
+			"and DeadLetterUncertain promises at most one run: choose one of them")
+	case b.tx != nil && !b.tx.CanRunTx():
+		return fmt.Errorf("WhenNoID(RunNoID) needs a dedup.TxRunner, which %s is not",
+			reflect.TypeOf(b.access.store))
 	}
 	return nil
 }
