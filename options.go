@@ -26,7 +26,11 @@ type options struct {
 func newSettings(lists ...[]Option) *options {
 	s := &options{Settings: engine.DefaultSettings()}
 	s.decode = func(m *Message, into any) error { return json.Unmarshal(m.Value, into) }
-	for _, list := range lists {
+	for i, list := range lists {
+		if i > 0 && s.Unavailable != (UnavailablePolicy{}) {
+			s.Problems = append(s.Problems, errors.New(
+				"WhenUnavailable is a default of a router or a group: give it to each handler itself"))
+		}
 		for _, o := range list {
 			if o == nil {
 				s.Problems = append(s.Problems, errors.New("nil option"))
@@ -120,6 +124,33 @@ func WhenConflict(p ConflictPolicy) Option { return func(s *options) { s.Conflic
 // Observers get skipped records as [observe.SkippedEvent] and the others as
 // [observe.UnprotectedEvent]. The log has at most one line a minute for each handler.
 func WhenNoID(p NoIDPolicy) Option { return func(s *options) { s.NoID = p } }
+
+// WhenUnavailable lets a handler run while its store is down. By default events wait for the store.
+//
+// WhenUnavailable is only for effects that do no harm when they happen twice, and that are needed even
+// then: an alarm, a refresh of a cache. Within the bounds of p the events of the handler run without a
+// claim and without a record:
+//
+//   - a duplicate runs again, also of an event that was handled before the outage;
+//   - another worker may run the same event at the same time;
+//   - a copy that comes after the outage runs again, because no success was recorded;
+//   - an event whose record met the begin of the outage runs again;
+//   - a claim whose answer was lost may hold up a copy for a lease, after which the copy runs with
+//     [Event].Uncertain.
+//
+// [Event.IdempotencyKey] is the usual one, and [Event].Fence is zero. [Retry] applies to failures, and
+// a dead letter leaves no record. One event in two seconds asks the store, and waits for its answer as
+// usual. After the bounds, events wait for the store. The bounds count per process and handler. They
+// begin anew in a later outage, at least RunFor after the last event that ran without the store.
+//
+// Only an error that matches [dedup.ErrUnavailable] counts as down, and a store that is not set up
+// ([dedup.SetupError]) does not. The log has a line at level ERROR at the begin and at the bounds, and
+// one at WARN when the store is back. Observers get each event as [observe.UnprotectedEvent].
+//
+// The option must be given to the handler itself: as a default of a router or a group it is a mistake
+// of wiring. So it is for [OnTx] and [OnBatchTx], with [DeadLetterUncertain], [RetryTopics] or
+// [KeyOrdered], and with bounds that are not positive.
+func WhenUnavailable(p UnavailablePolicy) Option { return func(s *options) { s.Unavailable = p } }
 
 // WhenTooOld chooses between [RunTooOld], [DeadLetterTooOld] and [StopTooOld].
 func WhenTooOld(p TooOldPolicy) Option { return func(s *options) { s.TooOld = p } }

@@ -52,7 +52,7 @@ func (g *eventGroup) claim() (since time.Time, err error) {
 	token := dedup.NewToken()
 	reqs, answers := g.requests()
 	since, err = g.access.claimAll(g.ctx, g.batch.budget, token, reqs, answers,
-		g.batch.p.claimObserver(g.ctx, g.sorted, answers))
+		g.batch.p.claimObserver(g.ctx, g.sorted, answers), g.leave())
 	for i, t := range g.sorted {
 		t.excludeWait(time.Since(asked))
 		if err == nil {

@@ -19,6 +19,8 @@ type Policy struct {
 	Conflict  idemtype.ConflictPolicy
 	TooOld    idemtype.TooOldPolicy
 	NoID      idemtype.NoIDPolicy
+	// of a store that is down
+	Unavailable idemtype.UnavailablePolicy
 }
 
 // OrderMode decides about the events behind a failing one.
@@ -73,6 +75,11 @@ func (p *Policy) validate() (problems []error) {
 	if p.NoID > idemtype.RunNoID {
 		problems = append(problems,
 			fmt.Errorf("WhenNoID: unknown policy %d, use a constant of idem", p.NoID))
+	}
+	if u := p.Unavailable; u != (idemtype.UnavailablePolicy{}) &&
+		(u.RunFor <= 0 || u.MaxEvents <= 0 || u.After < 0) {
+		problems = append(problems, errors.New(
+			"WhenUnavailable: RunFor and MaxEvents must be positive, and After not negative"))
 	}
 	return problems
 }

@@ -39,6 +39,7 @@ type bound struct {
 
 	conflicts conflictLog
 	noIDs     logLimit
+	spare     *spare // of a handler that may run while the store is down; else nil
 }
 
 // add returns the handler that has the place already, if there is one.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -63,6 +64,9 @@ func DefaultSettings() Settings {
 // Complete sets the defaults of the retry policy and notes the mistakes in the settings.
 func (s *Settings) Complete() {
 	s.Retry = withDefaults(s.Retry)
+	if s.Unavailable.RunFor > 0 {
+		s.Unavailable.After = cmp.Or(s.Unavailable.After, defaultAfter)
+	}
 	s.Problems = append(s.Problems, s.validate()...)
 }
 

@@ -44,6 +44,9 @@ func (p *Processor) wire(registered *Table) (problems []error) {
 		if err := checkRunNoID(b); err != nil {
 			fail(err)
 		}
+		if err := checkUnavailable(b); err != nil {
+			fail(err)
+		}
 		if first := p.routes.add(b); first != nil {
 			fail(
 				fmt.Errorf(
@@ -146,6 +149,26 @@ func checkRunNoID(b *bound) error {
 		return fmt.Errorf("WhenNoID(RunNoID) needs a dedup.TxRunner, which %s is not",
 			reflect.TypeOf(b.access.store))
 	}
+	return nil
+}
+
+// checkUnavailable refuses handlers that cannot run while the store is down, or that promise more than
+// they could keep then. It prepares the others.
+func checkUnavailable(b *bound) error {
+	switch {
+	case b.Unavailable == idemtype.UnavailablePolicy{}:
+		return nil
+	case b.Bind != nil:
+		return errors.New("WhenUnavailable is for On and OnBatch: " +
+			"a handler in a transaction cannot run without its store")
+	case b.atMostOnce():
+		return errors.New("WhenUnavailable lets duplicates run, " +
+			"and DeadLetterUncertain promises at most one run: choose one of them")
+	case b.Mode != Blocking:
+		return errors.New("WhenUnavailable leaves later attempts without a record: " +
+			"choose Blocking instead of RetryTopics or KeyOrdered, or wait for the store")
+	}
+	b.spare = &spare{}
 	return nil
 }
 
