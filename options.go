@@ -183,6 +183,24 @@ func RateLimit(n int, per time.Duration) Option {
 	return func(s *options) { s.Rate, s.Per = n, per }
 }
 
+// CircuitBreaker stops a handler while a dependency of the handler is down. After failures runs in a
+// row that returned [Unavailable], over all lanes and partitions of the process, the breaker opens: the
+// events of the handler wait in their places, without a claim and without a run. After wait the
+// breaker is half-open: one event tries. A success closes the breaker, and an Unavailable opens it
+// again for wait. Other errors neither count nor end the count.
+//
+// However long the breaker is open, no event is given up: that time does not count for
+// [RetryPolicy].Outage. With [DeadLetterUncertain], an Unavailable that is not marked with
+// [NotApplied] too still becomes a dead letter. While the breaker is closed, an event that alone gets
+// Unavailable counts as a failure after Outage, as without a breaker.
+//
+// Each handler has a breaker of its own, also if the option is given to a router or a group.
+// CircuitBreaker(0, 0) is the default, no breaker: each waiting lane then tries every two seconds. A
+// change is in the log, in [Status].OpenBreakers and an [observe.BreakerEvent].
+func CircuitBreaker(failures int, wait time.Duration) Option {
+	return func(s *options) { s.BreakAfter, s.BreakFor = failures, wait }
+}
+
 // NoContentCheck turns off the comparison of contents. By default a copy is a conflict
 // ([WhenConflict]) if the CRC-32C of the value differs from that of the first record.
 //

@@ -208,6 +208,12 @@ var (
 			"against duplicates: no_event_id (RunNoID) or store_unavailable (WhenUnavailable).",
 		Attributes: []string{attrSystem, attrGroup, attrTopic, attrEventType, attrUnprotected},
 	}
+	mBreakers = Metric{
+		Name: "idem.breakers.open", Kind: UpDownCounter, Unit: "{handler}",
+		Description: "Handlers whose circuit breaker is open or half-open, so that their events " +
+			"wait for a dependency.",
+		Attributes: []string{attrSystem, attrGroup, attrEventType},
+	}
 	mHandlerStalls = Metric{
 		Name: "idem.handler.stalls", Kind: Counter, Unit: "{event}",
 		Description: "Handlers that run on after their time-out (hung), and events that another " +
@@ -221,7 +227,7 @@ var engineMetrics = []*Metric{
 	&mConsumed, &mDeferred, &mProcess, &mCallSize, &mInFlight, &mClaimGroupSize, &mDuplicates,
 	&mDuplicateAge, &mConflicts, &mClaims, &mClaimsLost, &mTakeovers,
 	&mStoreCall, &mStoreDown, &mOutages, &mRetries, &mDeadLetters, &mSkipped, &mUnprotected,
-	&mHandlerStalls,
+	&mHandlerStalls, &mBreakers,
 }
 
 var (

@@ -30,6 +30,7 @@ var (
 	_ observe.ConflictObserver   = (*Observer)(nil)
 
 	_ observe.UnprotectedObserver = (*Observer)(nil)
+	_ observe.BreakerObserver     = (*Observer)(nil)
 )
 
 // enginePart has the instruments of processors.
@@ -37,7 +38,7 @@ type enginePart struct {
 	consumed, deferred, claims, lost, takeovers    metric.Int64Counter
 	outages, retries, deadLetters, skipped, stalls metric.Int64Counter
 	conflicts, unprotected                         metric.Int64Counter
-	down                                           metric.Int64UpDownCounter
+	down, breakers                                 metric.Int64UpDownCounter
 	process, age, storeCall                        metric.Float64Histogram
 	callSize, claimGroupSize                       metric.Int64Histogram
 
@@ -61,6 +62,7 @@ func (p *enginePart) init(b *builder) {
 	p.retries, p.deadLetters, p.skipped, p.stalls = b.counter(&mRetries), b.counter(&mDeadLetters),
 		b.counter(&mSkipped), b.counter(&mHandlerStalls)
 	p.conflicts, p.unprotected = b.counter(&mConflicts), b.counter(&mUnprotected)
+	p.breakers = b.upDown(&mBreakers)
 
 	inFlight, duplicates := b.countedUpDown(&mInFlight), b.counted(&mDuplicates)
 	b.watch(func(_ context.Context, to metric.Observer) error {
@@ -380,6 +382,17 @@ func (o *Observer) ObserveUnprotected(ctx context.Context, e observe.Unprotected
 		group: e.Group, topic: e.Message.Topic, typ: e.Key.Type, key: attrUnprotected,
 		value: e.Reason.String(),
 	}).add...)
+}
+
+// ObserveBreaker counts circuit breakers that are not closed: the first opening, and the end.
+func (o *Observer) ObserveBreaker(ctx context.Context, e observe.BreakerEvent) {
+	set := o.engine.eventSets.get(eventLabels{group: e.Group, typ: e.Type})
+	switch {
+	case e.State == observe.BreakerClosed:
+		o.engine.breakers.Add(ctx, -1, set.add...)
+	case e.State == observe.BreakerOpen && e.For == 0:
+		o.engine.breakers.Add(ctx, 1, set.add...)
+	}
 }
 
 // ObserveStall counts a stalled event.

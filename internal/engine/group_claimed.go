@@ -208,8 +208,13 @@ func (g *eventGroup) lapsed(c *handlerCall) error {
 // permitOf returns a permit for a call of a handler of single events. ok is false without a free
 // permit.
 func (g *eventGroup) permitOf(c *handlerCall) (throttle.Permit, bool) {
-	if c.route.Batch || g.single {
+	switch {
+	case g.single:
 		return throttle.Permit{}, true // the group holds the permit
+	case c.route.paused(): // another lane has opened it meanwhile
+		return throttle.Permit{}, false
+	case c.route.Batch:
+		return throttle.Permit{}, true // as above
 	}
 	return c.route.limits.Try()
 }

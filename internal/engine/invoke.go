@@ -201,6 +201,7 @@ func (p *Processor) timedRun(ctx context.Context, t *task, tx any) outcome {
 	if t.claimed && !t.route.Batch {
 		t.route.ahead.Note(time.Since(began))
 	}
+	p.noteRun(ctx, t.route, &outcomes{all: o}, []*task{t})
 	p.notifyHandled(ctx, t, time.Since(began), o.err)
 	return o
 }
@@ -214,6 +215,7 @@ func (p *Processor) callMany(ctx context.Context, c *handlerCall, tx any) outcom
 	}
 	o := newOutcomes(ctx, p.run(ctx, c.tasks[0], in, tx, c.completions), c.tasks)
 	took := time.Since(began)
+	p.noteRun(ctx, c.route, &o, c.tasks)
 	for _, t := range c.tasks {
 		p.notifyHandled(ctx, t, took, o.of(t).err)
 	}

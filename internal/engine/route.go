@@ -29,7 +29,8 @@ type bound struct {
 	*Handler
 	access        *storeAccess
 	tx            TxStore
-	limits        *throttle.Limits // nil without limits
+	limits        *throttle.Limits  // nil without limits
+	breaker       *throttle.Breaker // nil without a circuit breaker
 	txLimit       throttle.AdaptiveLimit
 	deferredLimit throttle.AdaptiveLimit // for deferred events, which fail more often
 	ahead         throttle.ClaimAhead

@@ -32,6 +32,8 @@ type Settings struct {
 	Concurrency       int
 	Rate              int
 	Per               time.Duration
+	BreakAfter        int // runs in a row that open the circuit breaker; zero: no breaker
+	BreakFor          time.Duration
 	Problems          []error
 }
 
@@ -92,6 +94,11 @@ func (s *Settings) validate() (problems []error) {
 	}
 	if s.Concurrency < 0 || s.Rate < 0 || s.Rate > 0 && s.Per <= 0 {
 		problems = append(problems, errors.New("Concurrency and RateLimit must be positive"))
+	}
+	if s.BreakAfter < 0 || s.BreakFor < 0 || (s.BreakAfter > 0) != (s.BreakFor > 0) {
+		problems = append(problems, fmt.Errorf(
+			"CircuitBreaker wants a positive number of runs and a positive wait, not %d and %s",
+			s.BreakAfter, s.BreakFor))
 	}
 	problems = append(problems, s.Policy.validate()...)
 	if err := checkDelays(s); err != nil {

@@ -30,6 +30,8 @@ type task struct {
 	isolated  bool            // shares no group with other events
 	pending   attemptResult   // step of the last attempt, carried out before the next one
 	permit    throttle.Permit // permit of the handler's limits for the next run
+	trial     throttle.Trial  // right to the next run, from the handler's breaker
+	paused    time.Duration   // pauses of that breaker that downSince excludes, and earlier ones
 	retryPaid bool            // the group has paid the retry budget for the next run
 	dataUsed  bool            // an earlier run may have changed data
 	action    action          // the last decision about a failure

@@ -80,13 +80,13 @@ func (p *Processor) settleUnprotected(
 func (p *Processor) tryUnprotected(
 	ctx context.Context, t *task,
 ) (s attemptResult, err error) {
-	if t.permit, err = t.route.limits.Acquire(ctx, t.budget); err != nil {
-		return s, err
-	}
-	defer func() { t.permit.End(true) }()
-	hard, release := p.stopContext(ctx, t.tx == nil)
-	defer release()
-	return p.runBare(ctx, hard, t)
+	err = p.allowed(ctx, t, func() (err error) {
+		hard, release := p.stopContext(ctx, t.tx == nil)
+		defer release()
+		s, err = p.runBare(ctx, hard, t)
+		return err
+	})
+	return s, err
 }
 
 // runBare is one attempt without a claim. The retry policy applies to a failure.

@@ -27,7 +27,10 @@ func (p *Processor) wire(registered *Table) (problems []error) {
 		for _, err := range rt.Problems {
 			fail(err)
 		}
-		b := &bound{Handler: rt, limits: throttle.NewLimits(rt.Concurrency, rt.Rate, rt.Per)}
+		b := &bound{
+			Handler: rt, limits: throttle.NewLimits(rt.Concurrency, rt.Rate, rt.Per),
+			breaker: throttle.NewBreaker(rt.BreakAfter, rt.BreakFor),
+		}
 		b.txLimit.Reset(rt.MaxBatch)
 		b.deferredLimit.Reset(rt.MaxBatch)
 		p.batches = p.batches || rt.Batch
