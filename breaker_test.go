@@ -230,6 +230,82 @@ func TestBreaker_DuplicateIsNoTrial(t *testing.T) {
 	})
 }
 
+// A group of waiting events does not run in a lane that comes to them while the breaker is open, and one that runs stops before
+// its next call.
+func TestBreaker_GroupsWaitToo(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var down atomic.Bool
+		down.Store(true)
+		var mu sync.Mutex
+		begun := map[string]time.Duration{}
+		began := time.Now()
+		idem.On(b.router, "paid", func(_ context.Context, e idem.Event[payload]) error {
+			mu.Lock()
+			begun[e.ID] = time.Since(began)
+			mu.Unlock()
+			if e.ID == "first" {
+				if down.Load() {
+					return idem.Unavailable(errBoom)
+				}
+				return nil
+			}
+			time.Sleep(time.Second)
+			return nil
+		}, idem.CircuitBreaker(1, time.Hour))
+		p := b.start()
+		var lanes sync.WaitGroup
+		lane := func(after time.Duration, msgs ...*idem.Message) {
+			lanes.Go(func() {
+				time.Sleep(after)
+				if _, err := p.HandleBatch(t.Context(), msgs); err != nil {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+		lane(0, series(3)...)
+		lane(500*time.Millisecond, message("first", 9))
+		lane(2*time.Second, keyed("paid", "late1", "", 10), keyed("paid", "late2", "", 11))
+		time.AfterFunc(time.Minute, func() { down.Store(false) })
+		lanes.Wait()
+		require.Less(t, begun["e000"], time.Second)
+		for _, id := range []string{"e001", "e002", "late1", "late2"} {
+			require.GreaterOrEqual(t, begun[id], time.Hour, id)
+		}
+	})
+}
+
+// A transaction of many events does not begin while the breaker is open.
+func TestBreaker_TransactionsWaitToo(t *testing.T) {
+	inGroupBubble(t, func(t *testing.T, b *bench, _ *groupStore) {
+		var mu sync.Mutex
+		var first []time.Duration
+		began := time.Now()
+		fail := times(1, idem.Unavailable(errBoom))
+		b.onGroup(func(_ context.Context, _ *groupTx, e idem.Event[payload]) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.ID == "first" {
+				return fail()
+			}
+			first = append(first, time.Since(began))
+			return nil
+		}, idem.CircuitBreaker(1, time.Hour))
+		p := b.start()
+		var lanes sync.WaitGroup
+		for i, msgs := range [][]*idem.Message{{message("first", 9)}, series(3)} {
+			lanes.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second)
+				if _, err := p.HandleBatch(t.Context(), msgs); err != nil {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+		lanes.Wait()
+		require.Len(t, first, 3)
+		require.GreaterOrEqual(t, first[0], time.Hour)
+	})
+}
+
 // Events of a batch that name the outage count, and so do those of a transaction.
 func TestBreaker_NamedErrors(t *testing.T) {
 	for _, shape := range []string{"OnBatch", "OnBatchTx"} {
