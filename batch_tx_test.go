@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,7 +40,8 @@ type groupStore struct {
 	state   map[dedup.Key]dedup.Answer
 	prints  map[dedup.Key]dedup.Fingerprint // of what is in state
 	effects []string
-	sizes   []int // of the transactions that were begun
+	sizes   []int        // of the transactions that were begun
+	open    atomic.Int32 // transactions now
 
 	before func(n int) error // before the handlers; n is the number of requests
 	commit func(n int) error // instead of the commit
@@ -102,7 +104,9 @@ func (s *groupStore) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.
 		return nil
 	}
 	tx := &groupTx{of: s, reqs: reqs}
+	s.open.Add(1)
 	done, err := fn(tx)
+	s.open.Add(-1)
 	var ended *dedup.TxEndedError
 	if errors.As(err, &ended) {
 		s.mu.Lock()

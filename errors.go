@@ -31,8 +31,8 @@ func RetryAfter(d time.Duration, err error) error { return mark.New(mark.RetryAf
 // place, with pauses of up to 2 s, and no attempt is counted. After [RetryPolicy].Outage, 15
 // minutes by default, the error counts as an ordinary failure. Unavailable(nil) is nil.
 //
-// All marks mean the same on errors of the functions that read an event: [Decode], [ID], [Tenant],
-// [Type]. The event then waits without a claim. An event with an identity gets delayed retries like
+// All marks mean the same on errors of the functions that read an event: [Decode], [DecodeWith],
+// [ID], [Tenant], [Type]. The event then waits without a claim. An event with an identity gets delayed retries like
 // an event whose handler fails. A dead letter of an event that could not be read leaves no record
 // in the store.
 func Unavailable(err error) error { return mark.New(mark.Unavailable, 0, err) }

@@ -25,20 +25,21 @@ import (
 func ErrorText(err error) string { return safetext.Cut(safetext.Text(err), 1<<10) }
 
 // DecodeError means that the value of a message could not be decoded into the handler's type. The
-// message becomes a dead letter of [ClassUndecodable] without a claim in the store.
+// message becomes a dead letter of [ClassUndecodable].
 //
 // For errors of encoding/json or of a type's own UnmarshalJSON, the text is limited to parts that
 // are known to quote nothing of the value; otherwise the text is the error's type. The text of an
-// error is kept as it is if the decoder was set with [Decode] or [PureDecode], or if the error has
-// a mark such as [Unavailable].
+// error is kept as it is if the decoder was set with [Decode], [PureDecode] or [DecodeWith], or if
+// the error has a mark such as [Unavailable].
 type DecodeError struct {
 	Into string // name of the Go type
 	Err  error  // as the decoder returned it
 
-	own bool // the decoder was set with Decode or PureDecode
+	own bool // the decoder was set by an option
 }
 
-// Error quotes nothing of the value, unless a decoder of the user does ([Decode], [PureDecode]).
+// Error quotes nothing of the value, unless a decoder of the user does ([Decode], [PureDecode],
+// [DecodeWith]).
 func (e *DecodeError) Error() string {
 	text := safetext.Strict
 	if e.own || ErrorMark(e.Err) != "" {

@@ -152,6 +152,10 @@ func newRoute[T any](
 		rt.Name = typ
 	}
 	rt.Decode, rt.ImpureDecode = decoder[T](s), s.decodedBy == "Decode"
+	rt.Decoded = s.decodes()
+	if err := checkData(reflect.TypeFor[T]()); err != nil {
+		rt.Problems = append(rt.Problems, err)
+	}
 	rt.Call = classified(s.classify, around(r.chain(), rt, call))
 	r.table.Handlers = append(r.table.Handlers, rt)
 	r.seal()
@@ -167,9 +171,12 @@ func callSite(depth int) string {
 	return fmt.Sprintf("%s:%d", filepath.Base(file), line)
 }
 
-func decoder[T any](s *options) func(*Message) (any, error) {
+func decoder[T any](s *options) func(context.Context, *Message) (any, error) {
+	if s.decoder != nil {
+		return decodeWith[T](s.decoder)
+	}
 	decode, own := s.decode, s.decodedBy != ""
-	return func(m *Message) (any, error) {
+	return func(_ context.Context, m *Message) (any, error) {
 		data := new(T)
 		if m.Value != nil {
 			if err := decode(m, data); err != nil {

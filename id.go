@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/idem-go/idem/idemtype"
@@ -25,7 +26,7 @@ func (e Extractor) Extract(m *Message) (string, error) {
 	if e.x.Find == nil {
 		return "", fmt.Errorf("%w: extractor is not set", ErrInvalid)
 	}
-	return e.x.Find(m)
+	return e.x.Find(context.Background(), m)
 }
 
 // String returns the text that describes e in the stores. Empty for the zero value.

@@ -17,9 +17,12 @@ type Option func(*options)
 type options struct {
 	engine.Settings
 	tenantSet bool
-	decode    func(m *Message, into any) error
-	decodedBy string // the option that set decode: "" (none), "Decode" or "PureDecode"
-	classify  func(error) error
+	// the extractors of FingerprintOf call a Decoder
+	fingerprintDecodes bool
+	decode             func(m *Message, into any) error
+	decoder            Decoder // instead of decode
+	decodedBy          string  // the last option that set one of them; "" without
+	classify           func(error) error
 }
 
 // newSettings applies options to the defaults, the later lists over the earlier ones.
@@ -42,7 +45,7 @@ func newSettings(lists ...[]Option) *options {
 	if s.tenantSet && s.Tenant.Find == nil {
 		s.Problems = append(s.Problems, errors.New("Tenant: "+engine.InvalidExtractor))
 	}
-	if s.decode == nil {
+	if s.decode == nil && s.decoder == nil || isNil(s.decoder) {
 		s.Problems = append(s.Problems, errors.New(s.decodedBy+" must not be nil"))
 	}
 	s.Complete()
@@ -221,7 +224,7 @@ func Fingerprint(secret []byte, fields ...string) Option {
 		if err != nil {
 			s.Problems = append(s.Problems, err)
 		}
-		s.Fingerprint = f
+		s.Fingerprint, s.fingerprintDecodes = f, false
 	}
 }
 
@@ -243,7 +246,7 @@ func Fingerprint(secret []byte, fields ...string) Option {
 // f must be safe for concurrent use. A nil f is a mistake of wiring. For a function without side
 // effects, use [PureDecode].
 func Decode(f func(m *Message, into any) error) Option {
-	return func(s *options) { s.decode, s.decodedBy = f, "Decode" }
+	return func(s *options) { s.decode, s.decoder, s.decodedBy = f, nil, "Decode" }
 }
 
 // PureDecode is [Decode] for a function without side effects. f promises three things: f asks no
@@ -258,7 +261,7 @@ func Decode(f func(m *Message, into any) error) Option {
 // Errors mean the same as those of [Decode], and f must not quote the value in their texts. f must
 // be safe for concurrent use. A nil f is a mistake of wiring. The last of the two options counts.
 func PureDecode(f func(m *Message, into any) error) Option {
-	return func(s *options) { s.decode, s.decodedBy = f, "PureDecode" }
+	return func(s *options) { s.decode, s.decoder, s.decodedBy = f, nil, "PureDecode" }
 }
 
 // Tombstones passes messages with a nil value to the handler, with the zero value as Data. ID and

@@ -74,8 +74,9 @@ func (p *Processor) Settle(ctx context.Context, msgs []*Message, progress func(s
 }
 
 // OrderKey returns the key of the order that m belongs to: the Kafka key, or the identity of the
-// event if the record has no Kafka key. Empty for a record without both. Do not pass two messages
-// with equal order keys to two calls of Settle at the same time.
+// event if the record has no Kafka key. Empty for a record without both, and while an identity from
+// [FromData] needs a schema that is not known yet. Do not pass two messages with equal order keys to
+// two calls of Settle at the same time.
 func (p *Processor) OrderKey(m *Message) string { return p.engine.OrderKey(m) }
 
 // Due returns how long m must not be handled yet, if m is a copy for a later attempt in a retry
@@ -147,7 +148,8 @@ func (p *Processor) Stores() []dedup.Store { return p.engine.Stores() }
 
 // Status is the health of a processor.
 type Status struct {
-	// Down has the names of the stores and the producer that cannot be reached.
+	// Down has the names of the stores, the producer and the services of a [Decoder] that cannot be
+	// reached.
 	Down []string
 	// Abandoned is the number of abandoned handlers that still run.
 	Abandoned int

@@ -8,6 +8,12 @@ import "github.com/idem-go/idem/idemtype"
 // Producer publishes dead letters and copies for delayed retries, see [idemtype.Producer].
 type Producer = idemtype.Producer
 
+// Decoder decodes the values of messages and may ask another service, see [idemtype.Decoder].
+type Decoder = idemtype.Decoder
+
+// ReadTimeout limits one call of a [Decoder].
+const ReadTimeout = idemtype.ReadTimeout
+
 // Class is the reason why an event became a dead letter, see [idemtype.Class].
 type Class = idemtype.Class
 

@@ -7,8 +7,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// StoreObserver gets the outages of a store, and of the producer of dead letters. Each event with
-// Down is followed by one without: at the end of the outage, or when the processor is closed.
+// StoreObserver gets the outages of a store, of the producer of dead letters, and of the service of a
+// decoder. Each event with Down is followed by one without: at the end of the outage, when the
+// processor is closed, or when no event waits for the decoder any longer.
 type StoreObserver interface {
 	ObserveStore(context.Context, StoreEvent)
 }
@@ -16,9 +17,9 @@ type StoreObserver interface {
 // StoreEvent is the begin or the end of an outage.
 type StoreEvent struct {
 	Group string
-	Name  string        // "store *pgstore.Store" or "producer"
+	Name  string        // "store *pgstore.Store", "producer", or the name of a decoder
 	Down  bool          // begin of an outage
-	Ended bool          // the processor was closed during the outage
+	Ended bool          // the processor was closed, or left the decoder, during the outage
 	For   time.Duration // duration of the outage, if Down is not set
 	Err   error         // reason, if Down is set
 }

@@ -81,13 +81,14 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/observe":           {[]string{"/dedup", "/idemtype"}, nil, "an observer needs neither handlers nor a client"},
 		"/internal/mark":     {nil, nil, "marks are values of their own"},
 		"/classify":          {[]string{"/internal/mark"}, nil, "a classifier must not bring a client of the errors that it knows along"},
+		"/internal/decoded":  {[]string{"/idemtype", "/internal/mark"}, nil, "decoders of users are called without handlers and stores"},
 		"/internal/identity": {[]string{"/dedup", "/idemtype"}, nil, "identities are found without handlers and stores"},
 		"/internal/engine": {
-			[]string{"/dedup", "/deadletter", "/idemtype", "/observe", "/internal/identity", "/internal/mark", "/internal/safetext", "/internal/throttle"},
+			[]string{"/dedup", "/deadletter", "/idemtype", "/observe", "/internal/decoded", "/internal/identity", "/internal/mark", "/internal/safetext", "/internal/throttle"},
 			nil, "the engine must not know how handlers are registered",
 		},
 		"": {
-			[]string{"/dedup", "/idemtype", "/observe", "/internal/engine", "/internal/identity", "/internal/mark", "/internal/safetext"},
+			[]string{"/dedup", "/idemtype", "/observe", "/internal/decoded", "/internal/engine", "/internal/identity", "/internal/mark", "/internal/safetext"},
 			nil, "handlers must be usable under any Kafka client and any store",
 		},
 		"/lane": {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},

@@ -265,7 +265,7 @@ func (b *batch) deferWaiting() error {
 		if err := b.p.loadDeferred(b.ctx, part, t); err != nil {
 			return err
 		}
-		if part.has(b.p.OrderKey(t.message)) {
+		if part.has(b.p.orderKeyOf(t)) {
 			waiting[part] = append(waiting[part], t)
 		} else if unread {
 			break
@@ -287,7 +287,7 @@ func (b *batch) resolve(i int) *task {
 		return t
 	}
 	b.resolved = i + 1
-	b.p.resolve(t)
+	b.p.resolve(b.ctx, t)
 	t.budget = b.budget
 	return t
 }

@@ -13,8 +13,10 @@ type Processor struct {
 	routes   routes
 	copies   copies
 	batches  bool // a handler takes many events at once
+	decodes  bool // a handler or an extractor calls a Decoder
 	stores   []*storeAccess
 	producer health
+	readers  readers
 
 	unanswered         unanswered
 	abandoned          sync.WaitGroup

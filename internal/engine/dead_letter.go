@@ -109,10 +109,10 @@ func (t *task) hints() (id, typ string) {
 		id, typ = cmp.Or(id, c.Key.ID), cmp.Or(typ, c.Key.Type)
 	}
 	if id == "" && t.route == nil {
-		id, _ = usualID.Find(t.message)
+		id, _ = usualID.Find(context.Background(), t.message)
 	}
 	if typ == "" && t.class == idemtype.ClassNotACopy {
-		typ, _ = usualType.Find(t.message)
+		typ, _ = usualType.Find(context.Background(), t.message)
 	}
 	if (dedup.Key{ID: id}).Validate() != nil {
 		id = ""

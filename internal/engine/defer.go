@@ -6,6 +6,7 @@ import (
 
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decoded"
 	"github.com/idem-go/idem/observe"
 )
 
@@ -33,7 +34,7 @@ func (p *Processor) mustWait(t *task) bool {
 		return true
 	}
 	return t.route.Mode == KeyOrdered && t.deferred == nil &&
-		p.deferredPartitionOf(t).knows(p.OrderKey(t.message))
+		p.deferredPartitionOf(t).knows(p.orderKeyOf(t))
 }
 
 // maxDeferred limits the events that are deferred in one call of the store.
@@ -89,7 +90,7 @@ func (p *Processor) joinAlike(
 	defer part.tableMu.Unlock()
 	waiting := make([]*task, 0, len(tasks))
 	for _, t := range tasks {
-		if part.has(p.OrderKey(t.message)) {
+		if part.has(p.orderKeyOf(t)) {
 			waiting = append(waiting, t)
 		}
 	}
@@ -112,7 +113,7 @@ func (p *Processor) joinAlike(
 			known[t.request.Key] = deferredContent{t.request.Fingerprint, t.request.Origin}
 		}
 		deferred, err := newDeferred(
-			t, p.OrderKey(t.message),
+			t, p.orderKeyOf(t),
 			deadletter.Event{Key: t.request.Key, Position: t.request.Position}, 0,
 		)
 		if err != nil {
@@ -169,7 +170,7 @@ func (p *Processor) deferredOf(
 		d := deferredContent{origin: e.Origin}
 		if m, _, err := fromDeferred(e); err == nil {
 			_ = guard(
-				func() (err error) { d.content, err = routes[e.Key].fingerprintOf(m); return err },
+				func() (err error) { d.content, err = routes[e.Key].fingerprintOf(decoded.Known(nil), m); return err },
 			)
 		}
 		known[e.Key] = d

@@ -16,7 +16,7 @@ import (
 // to the head.
 func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Event) error {
 	wait := max(t.action.delay, time.Until(next.NotBefore))
-	e, err := newDeferred(t, p.OrderKey(t.message), next, wait)
+	e, err := newDeferred(t, p.orderKeyOf(t), next, wait)
 	if err != nil {
 		return err
 	}

@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decoded"
 	"github.com/idem-go/idem/internal/mark"
 )
 
@@ -16,9 +18,9 @@ func (p *Processor) noHandler(deferred *dedup.Deferred) error {
 		return err
 	}
 	var b *bound
-	err = guard(func() (err error) { b, _, err = p.routes.find(m); return err })
+	err = guard(func() (err error) { b, _, err = p.routes.find(decoded.Known(nil), m); return err })
 	switch {
-	case b != nil || mark.Label(err) != "":
+	case b != nil || mark.Label(err) != "" || errors.Is(err, decoded.ErrLookUp):
 		return nil
 	case err != nil:
 		return fmt.Errorf("no handler can be found: %w", err)

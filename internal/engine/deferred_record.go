@@ -8,6 +8,7 @@ import (
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/decoded"
 	"github.com/idem-go/idem/internal/safetext"
 )
 
@@ -110,7 +111,7 @@ func contentOf(
 	var err error
 	m, _, err = fromDeferred(e)
 	if err == nil {
-		err = guard(func() (err error) { content, err = route.fingerprintOf(m); return err })
+		err = guard(func() (err error) { content, err = route.fingerprintOf(decoded.Known(nil), m); return err })
 	}
 	return m, content, err == nil
 }

@@ -16,7 +16,8 @@ import (
 // judge adds the outcome to the history of the event and decides the next step. unnamed is true for
 // the error of a call of several events that does not name this one.
 func (p *Processor) judge(ctx context.Context, t *task, o outcome, unnamed bool) {
-	answers := o.meaning == unavailable && !o.refused && t.access.reachable(ctx)
+	answers := o.meaning == unavailable && !o.refused && t.access.reachable(ctx) &&
+		readerAnswers(ctx, o)
 	at := t.moment(time.Now(), unnamed)
 	t.excludePause(at.now)
 	if !o.refused { // the history of a refused run is complete

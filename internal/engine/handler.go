@@ -25,9 +25,10 @@ type Handler struct {
 	Site   string // file:line of the registration
 	Batch  bool   // the handler takes many events
 	Bind   func(dedup.Store) (TxStore, error)
-	Decode func(*idemtype.Message) (payload any, err error)
+	Decode func(context.Context, *idemtype.Message) (payload any, err error)
 	// Decode calls a function of the user, which may ask other services
 	ImpureDecode bool
+	Decoded      bool // Decode, ID, type, tenant or fingerprint call an idemtype.Decoder
 	Call         Invocation
 }
 

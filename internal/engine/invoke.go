@@ -7,6 +7,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/decoded"
 	"github.com/idem-go/idem/observe"
 )
 
@@ -242,7 +243,7 @@ func (t *task) input() Input {
 func (t *task) again() any {
 	data := t.data
 	_ = guard(func() error {
-		fresh, err := t.route.Decode(t.message)
+		fresh, err := t.route.Decode(decoded.Known(nil), t.message)
 		if err == nil {
 			data = fresh
 		}

@@ -92,6 +92,7 @@ func (p *Processor) Close() error {
 	}
 	p.producer.close()
 	p.closeBreakers()
+	p.readers.each((*health).close)
 	if n := p.abandonedNow.Load(); n > 0 {
 		return fmt.Errorf("%w: %d still run", idemtype.ErrAbandoned, n)
 	}
@@ -131,6 +132,11 @@ func (p *Processor) Status() Status {
 		s.OpenBreakers = append(s.OpenBreakers, b.Name)
 	}
 	slices.Sort(s.OpenBreakers)
+	p.readers.each(func(h *health) {
+		if h.isDown.Load() {
+			s.Down = append(s.Down, h.name)
+		}
+	})
 	return s
 }
 

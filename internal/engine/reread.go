@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
@@ -31,7 +32,13 @@ func (p *Processor) reread(ctx context.Context, t *task) error {
 			return cmp.Or(err, t.unhandledError())
 		}
 	}
-	p.resolve(t)
+	waited := t.reader
+	began := time.Now()
+	p.resolve(ctx, t)
+	t.excludeWait(time.Since(began))
+	if waited != nil && t.destination != destReread { // it answers, or the event is given up
+		waited.up(ctx, began)
+	}
 	return t.unhandledError()
 }
 
@@ -44,6 +51,9 @@ func (p *Processor) waitForReread(ctx context.Context, t *task, o outcome) (agai
 	}
 	t.attempt = t.earlier + t.rereads + 1
 	p.judge(ctx, t, o, false)
+	if t.action.kind != actWait {
+		t.readerLeft()
+	}
 	switch t.action.kind {
 	case actRetry:
 		t.rereads++
@@ -70,10 +80,14 @@ func (p *Processor) waitForReread(ctx context.Context, t *task, o outcome) (agai
 // waitForReader waits for a dependency of the functions that read the event.
 func (p *Processor) waitForReader(ctx context.Context, t *task, o outcome) error {
 	t.readerDown++
-	if t.readerDown == 1 {
+	if !p.readerDown(ctx, t, o.err) && t.readerDown == 1 {
 		p.log.WarnContext(ctx,
 			"event cannot be read while something it depends on is unavailable, waiting",
 			append(messageAttrs(t.message, t.request.Key), "error", p.errorText(o.err))...)
 	}
-	return t.waitOut(ctx, t.readerDown, fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
+	err := t.waitOut(ctx, t.readerDown, fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
+	if ctx.Err() != nil {
+		t.readerLeft()
+	}
+	return err
 }

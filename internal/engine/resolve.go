@@ -1,19 +1,21 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/decoded"
 	"github.com/idem-go/idem/internal/identity"
 	"github.com/idem-go/idem/internal/mark"
 )
 
 // resolve finds the handler and the identity. A failure here never touches the store (rule 6).
 // resolve may be called again for an event that could not be read.
-func (p *Processor) resolve(t *task) {
+func (p *Processor) resolve(ctx context.Context, t *task) {
 	if t.message == nil {
 		t.destination, t.err = destNoMessage, errors.New("message is nil")
 		return
@@ -29,8 +31,9 @@ func (p *Processor) resolve(t *task) {
 	m := t.message
 	t.destination, t.err, t.route, t.request = 0, nil, nil, dedup.Request{}
 	t.data, t.undecodable, t.noID = nil, false, idemtype.DeadLetterNoID
+	ctx = p.readingContext(ctx, t)
 	var b *bound
-	err := guard(func() (err error) { b, t.typ, err = p.routes.find(m); return err })
+	err := guard(func() (err error) { b, t.typ, err = p.routes.find(ctx, m); return err })
 	moved := t.copied != nil && t.copied.topic != ""
 	awaited := moved || t.copied != nil && b != nil // the store waits for it
 	tombstone := m.Value == nil && (b == nil || !b.Tombstones)
@@ -56,20 +59,20 @@ func (p *Processor) resolve(t *task) {
 		t.destination, t.route, t.access, t.tx, t.claimed = destHandler, b, b.access, b.tx, b.tx == nil
 		t.shadow = p.cfg.Shadow
 		class := idemtype.ClassUndecodable
-		if err := guard(func() (err error) { class, err = p.identify(t); return err }); err != nil {
+		if err := guard(func() (err error) { class, err = p.identify(ctx, t); return err }); err != nil {
 			t.unread(class, err)
 			return
 		}
 		if t.noID != idemtype.DeadLetterNoID {
-			t.readWithoutID()
+			t.readWithoutID(ctx)
 			return
 		}
-		t.read()
+		t.read(ctx)
 	}
 }
 
 // read decodes the value, if that must happen before the claim and is possible now.
-func (t *task) read() {
+func (t *task) read(ctx context.Context) {
 	switch {
 	case t.due() > 0:
 		t.destination = destReread
@@ -83,7 +86,12 @@ func (t *task) read() {
 			),
 		)
 	case t.decodesEarly():
-		if err := t.decode(); err != nil {
+		known := !t.shadow && !t.lookUp && t.rereads == 0 && t.readerDown == 0
+		if known { // a duplicate must not need another service
+			ctx = decoded.Known(t.memo)
+		}
+		err := t.decode(ctx)
+		if err != nil && (!known || !errors.Is(err, decoded.ErrLookUp)) {
 			t.unread(idemtype.ClassUndecodable, err)
 		}
 	}
@@ -94,17 +102,17 @@ func (t *task) read() {
 //
 // Exceptions: shadow mode runs duplicates too. The claim of a handler at most once must directly
 // precede the run. A function of the user may ask other services, for which no transaction should
-// stay open, unless the user calls the function pure. After a failure of the decoder the event waits
-// without a claim.
+// stay open, unless the user calls the function pure. After a failure of the decoder, and before a
+// Decoder asks another service, the event is read without a claim.
 func (t *task) decodesEarly() bool {
 	return t.shadow || t.claimed && t.route.atMostOnce() || !t.claimed && t.route.ImpureDecode ||
-		t.rereads > 0 || t.readerDown > 0
+		t.lookUp || t.rereads > 0 || t.readerDown > 0
 }
 
-func (t *task) decode() error {
-	err := guard(func() (err error) { t.data, err = t.route.Decode(t.message); return err })
+func (t *task) decode(ctx context.Context) error {
+	err := guard(func() (err error) { t.data, err = t.route.Decode(ctx, t.message); return err })
 	if err != nil {
-		t.data, t.undecodable = nil, true
+		t.data, t.undecodable = nil, !errors.Is(err, decoded.ErrLookUp)
 	}
 	return err
 }
@@ -114,9 +122,9 @@ func (t *task) toDeadLetter(class idemtype.Class, err error) {
 }
 
 // identify makes the request to the store. A failure here never touches the store (rule 6).
-func (p *Processor) identify(t *task) (idemtype.Class, error) {
+func (p *Processor) identify(ctx context.Context, t *task) (idemtype.Class, error) {
 	rt, m := t.route, t.message
-	key, class, err := p.keyOf(t)
+	key, class, err := p.keyOf(ctx, t)
 	switch {
 	case err != nil:
 		return class, err
@@ -132,16 +140,18 @@ func (p *Processor) identify(t *task) (idemtype.Class, error) {
 	anyAge := rt.TooOld == idemtype.RunTooOld || t.deferred != nil
 	t.request = dedup.Request{Key: key, Origin: m.Origin(), Retention: rt.Retention, AnyAge: anyAge}
 	t.remember(t.copied)
-	if t.request.Fingerprint, err = rt.fingerprintOf(m); err != nil {
+	if t.request.Fingerprint, err = rt.fingerprintOf(ctx, m); err != nil {
 		return idemtype.ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
 	}
 	return "", nil
 }
 
 // keyOf returns the key of the event: without an ID if the policy of the handler takes such a record.
-func (p *Processor) keyOf(t *task) (dedup.Key, idemtype.Class, error) {
+func (p *Processor) keyOf(
+	ctx context.Context, t *task,
+) (dedup.Key, idemtype.Class, error) {
 	rt, m := t.route, t.message
-	id, err := rt.ID.Find(m)
+	id, err := rt.ID.Find(ctx, m)
 	switch {
 	case err != nil:
 		class := classOfSource(err, idemtype.ClassNoID)
@@ -158,7 +168,7 @@ func (p *Processor) keyOf(t *task) (dedup.Key, idemtype.Class, error) {
 		key.Scope = p.cfg.Scope
 	}
 	if rt.Tenant.Find != nil && t.noID != idemtype.SkipNoID {
-		if key.Tenant, err = rt.Tenant.Find(m); err != nil {
+		if key.Tenant, err = rt.Tenant.Find(ctx, m); err != nil {
 			return dedup.Key{}, classOfSource(err, idemtype.ClassNoID), fmt.Errorf("tenant: %w", err)
 		}
 	}
@@ -166,7 +176,10 @@ func (p *Processor) keyOf(t *task) (dedup.Key, idemtype.Class, error) {
 }
 
 func classOfSource(err error, otherwise idemtype.Class) idemtype.Class {
+	var undecodable *decoded.Error
 	switch {
+	case errors.As(err, &undecodable):
+		return idemtype.ClassUndecodable
 	case errors.Is(err, idemtype.ErrAmbiguous):
 		return idemtype.ClassAmbiguous
 	case errors.Is(err, identity.ErrNotJSON):
@@ -177,6 +190,10 @@ func classOfSource(err error, otherwise idemtype.Class) idemtype.Class {
 
 // unread notes why an event cannot be read.
 func (t *task) unread(class idemtype.Class, err error) {
+	if errors.Is(err, decoded.ErrLookUp) { // read again at once, unless the context has ended
+		t.destination, t.class, t.err, t.lookUp = destReread, "", nil, true
+		return
+	}
 	t.class, t.err = class, err
 	if mark.Label(err) != "" {
 		t.destination = destReread
@@ -244,18 +261,18 @@ func (p *Processor) OrderKey(m *idemtype.Message) string {
 	if m.Key != nil {
 		return "k" + string(m.Key)
 	}
-	key := ""
+	key, ctx := "", decoded.Known(nil)
 	_ = guard(func() error { // an invalid message is found when it is handled
 		m, c, err := p.copies.open(m)
 		if err != nil {
 			return err
 		}
-		b, _, err := p.routes.find(m)
+		b, _, err := p.routes.find(ctx, m)
 		if err != nil || b == nil {
 			return err
 		}
 		d := &task{message: m, copied: c, reading: reading{route: b}}
-		if _, err := p.identify(d); err == nil && d.request.Key.ID != "" {
+		if _, err := p.identify(ctx, d); err == nil && d.request.Key.ID != "" {
 			key = "e" + d.request.Key.String()
 		}
 		return nil
@@ -263,17 +280,36 @@ func (p *Processor) OrderKey(m *idemtype.Message) string {
 	return key
 }
 
+// orderKeyOf returns the order key of an event. An identity that was decoded is not found again.
+func (p *Processor) orderKeyOf(t *task) string {
+	if t.message.Key == nil && t.request.Key.ID != "" && t.route.ID.Decodes {
+		return "e" + t.request.Key.String()
+	}
+	return p.OrderKey(t.message)
+}
+
+// readingContext returns the context in which the event is read, with a new memo if a function
+// calls a Decoder.
+func (p *Processor) readingContext(ctx context.Context, t *task) context.Context {
+	if !p.decodes {
+		return ctx
+	}
+	t.memo = &decoded.Memo{Began: time.Now(), Answered: p.readerAnswered}
+	return decoded.With(ctx, t.memo)
+}
+
 // decodeFresh decodes an event whose claim is granted. After an error the outcome is marked as
-// refused. If the error is a passing one, the event is read again, without a claim.
+// refused. If the error is a passing one, or if the Decoder must ask another service, the event is
+// read again, without a claim.
 func (t *task) decodeFresh() outcome {
 	if t.data != nil {
 		return outcome{}
 	}
-	err := t.decode()
+	err := t.decode(decoded.Known(t.memo))
 	if err == nil {
 		return outcome{}
 	}
-	if mark.Label(err) != "" {
+	if mark.Label(err) != "" || errors.Is(err, decoded.ErrLookUp) {
 		t.unread(idemtype.ClassUndecodable, err)
 	}
 	o := readingOutcome(err)

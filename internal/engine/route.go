@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/decoded"
 	"github.com/idem-go/idem/internal/identity"
 	"github.com/idem-go/idem/internal/mark"
 	"github.com/idem-go/idem/internal/throttle"
@@ -70,16 +71,20 @@ func (b *bound) ungrouped() bool {
 
 // find returns the handler of m, or the type without a handler. A source with contradictory types
 // is an error, unless another source leads to a handler.
-func (r *routes) find(m *idemtype.Message) (b *bound, typ string, err error) {
+func (r *routes) find(
+	ctx context.Context, m *idemtype.Message,
+) (b *bound, typ string, err error) {
 	found := false
 	for _, g := range r.groups {
-		b, t, findErr := identity.Lookup(&g.source.Extractor, m, g.byType)
+		b, t, findErr := identity.Lookup(ctx, &g.source.Extractor, m, g.byType)
 		switch {
 		case b != nil:
 			return b, b.Type, nil
 		case findErr == nil:
 			typ, found = t, true
-		case !errors.Is(findErr, idemtype.ErrNotFound) && mark.Label(findErr) != "": // the handler is not known yet
+		// The handler is not known yet.
+		case errors.Is(findErr, decoded.ErrLookUp),
+			!errors.Is(findErr, idemtype.ErrNotFound) && mark.Label(findErr) != "":
 			return nil, "", findErr
 		case err == nil || errors.Is(err, idemtype.ErrNotFound) && !errors.Is(err, identity.ErrNotJSON):
 			err = findErr

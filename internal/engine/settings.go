@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -22,7 +23,7 @@ type Settings struct {
 	Source            *TypeSource
 	Retention         time.Duration
 	Timeout           time.Duration
-	Fingerprint       func(*idemtype.Message) (dedup.Fingerprint, error)
+	Fingerprint       identity.FingerprintFunc
 	NoContentCheck    bool // contents of copies are not compared
 	Tombstones        bool
 	ContinueAfterDead bool
@@ -135,10 +136,12 @@ const (
 )
 
 // fingerprintOf returns the fingerprint by which copies of m are compared.
-func (s *Settings) fingerprintOf(m *idemtype.Message) (dedup.Fingerprint, error) {
+func (s *Settings) fingerprintOf(
+	ctx context.Context, m *idemtype.Message,
+) (dedup.Fingerprint, error) {
 	switch {
 	case s.Fingerprint != nil:
-		return s.Fingerprint(m)
+		return s.Fingerprint(ctx, m)
 	case s.NoContentCheck:
 		return dedup.Fingerprint{}, nil
 	default:

@@ -16,7 +16,7 @@ func (p *Processor) settleAnswer(
 ) (attemptResult, error) {
 	t.permit.End(false)
 	if dec.queue { // an earlier owner of the partition may have deferred it just now
-		if err := p.deferredPartitionOf(t).refresh(ctx, p.OrderKey(t.message)); err != nil {
+		if err := p.deferredPartitionOf(t).refresh(ctx, p.orderKeyOf(t)); err != nil {
 			return attemptResult{outage: err}, nil //nolint:nilerr // it is waited for
 		}
 	}

@@ -141,7 +141,7 @@ func (b *batch) runsWithoutStore(t *task) bool {
 // usual way.
 func (b *batch) settleWithoutStore(t *task) error {
 	if t.data == nil {
-		if err := t.decode(); err != nil {
+		if err := t.decode(b.p.readingContext(b.ctx, t)); err != nil {
 			t.unread(idemtype.ClassUndecodable, err)
 			return nil
 		}

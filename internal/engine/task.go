@@ -9,6 +9,7 @@ import (
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/decoded"
 	"github.com/idem-go/idem/internal/throttle"
 	"github.com/idem-go/idem/observe"
 )
@@ -52,6 +53,9 @@ type reading struct {
 	id          string
 	data        any  // nil if not decoded
 	undecodable bool // the decoder has failed
+	lookUp      bool // a Decoder must ask another service, which it may only without a claim
+	memo        *decoded.Memo
+	reader      *health // of the decoder that the event waits for
 	request     dedup.Request
 	class       idemtype.Class // class of the dead letter, together with err
 	err         error

@@ -24,12 +24,12 @@ func recordKey(key dedup.Key, m *idemtype.Message) dedup.Key {
 }
 
 // readWithoutID chooses the way of a record without an ID, and decodes its value if it runs.
-func (t *task) readWithoutID() {
+func (t *task) readWithoutID(ctx context.Context) {
 	if t.noID == idemtype.SkipNoID {
 		t.destination = destNoID
 		return
 	}
-	if err := t.decode(); err != nil {
+	if err := t.decode(ctx); err != nil {
 		t.unread(idemtype.ClassUndecodable, err)
 		return
 	}

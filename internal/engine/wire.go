@@ -35,6 +35,7 @@ func (p *Processor) wire(registered *Table) (problems []error) {
 		b.deferredLimit.Reset(rt.MaxBatch)
 		p.batches = p.batches || rt.Batch
 		p.ordered = p.ordered || rt.Mode == KeyOrdered
+		p.decodes = p.decodes || rt.Decoded
 		if err := p.bind(b); err != nil {
 			fail(err)
 		}

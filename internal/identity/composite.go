@@ -1,8 +1,10 @@
 package identity
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/idem-go/idem/dedup"
@@ -17,30 +19,36 @@ func FirstOf(all ...Extractor) Extractor {
 		first.Form = commonForm(forms)
 		return first
 	}
-	find := func(m *idemtype.Message) (string, error) {
-		i, v, err := firstFound(m, all)
+	find := func(ctx context.Context, m *idemtype.Message) (string, error) {
+		i, v, err := firstFound(ctx, m, all)
 		if err == nil {
 			v = Tagged(v, forms[i])
 		}
 		return v, err
 	}
-	return Extractor{Find: find, Descriptor: "first/2(" + descriptors(all) + ")", Form: TaggedForm}
+	return Extractor{
+		Find: find, Descriptor: "first/2(" + descriptors(all) + ")", Form: TaggedForm,
+		Decodes: decodes(all),
+	}
 }
 
 // LegacyFirstOf is FirstOf without a difference between the forms of identities.
 func LegacyFirstOf(all ...Extractor) Extractor {
-	return plainOf("first("+descriptors(all)+")", func(m *idemtype.Message) (string, error) {
-		_, v, err := firstFound(m, all)
+	find := func(ctx context.Context, m *idemtype.Message) (string, error) {
+		_, v, err := firstFound(ctx, m, all)
 		return v, err
-	})
+	}
+	return Extractor{Find: find, Descriptor: "first(" + descriptors(all) + ")", Decodes: decodes(all)}
 }
 
 // firstFound returns the first identity, and the index of its extractor.
-func firstFound(m *idemtype.Message, all []Extractor) (i int, v string, err error) {
+func firstFound(
+	ctx context.Context, m *idemtype.Message, all []Extractor,
+) (i int, v string, err error) {
 	err = fmt.Errorf("identity %w", idemtype.ErrNotFound)
 	isJSON := true
 	for i := range all {
-		if v, err = all[i].Find(m); err == nil || !errors.Is(err, idemtype.ErrNotFound) {
+		if v, err = all[i].Find(ctx, m); err == nil || !errors.Is(err, idemtype.ErrNotFound) {
 			return i, v, err
 		}
 		isJSON = isJSON && !errors.Is(err, ErrNotJSON)
@@ -54,33 +62,35 @@ func firstFound(m *idemtype.Message, all []Extractor) (i int, v string, err erro
 // Joined returns an extractor that joins the identities of all parts.
 func Joined(parts ...Extractor) Extractor {
 	forms := formsOf(parts)
-	find := func(m *idemtype.Message) (string, error) {
-		found, err := findAll(m, parts, forms)
+	find := func(ctx context.Context, m *idemtype.Message) (string, error) {
+		found, err := findAll(ctx, m, parts, forms)
 		return dedup.Join(found...), err
 	}
 	descriptor := "joined" + versionOf(forms) + "(" + descriptors(parts) + ")"
-	return Extractor{Find: find, Descriptor: descriptor, Form: JoinedForm}
+	return Extractor{Find: find, Descriptor: descriptor, Form: JoinedForm, Decodes: decodes(parts)}
 }
 
 // Hashed returns an extractor that hashes the identities of all parts.
 func Hashed(parts ...Extractor) Extractor {
 	forms := formsOf(parts)
-	find := func(m *idemtype.Message) (string, error) {
-		found, err := findAll(m, parts, forms)
+	find := func(ctx context.Context, m *idemtype.Message) (string, error) {
+		found, err := findAll(ctx, m, parts, forms)
 		if err != nil {
 			return "", err
 		}
 		return dedup.Hash(found...), nil
 	}
 	descriptor := "hashed" + versionOf(forms) + "(" + descriptors(parts) + ")"
-	return Extractor{Find: find, Descriptor: descriptor, Form: HashedForm}
+	return Extractor{Find: find, Descriptor: descriptor, Form: HashedForm, Decodes: decodes(parts)}
 }
 
 // findAll returns the parts of a composite identity. The texts of parts of different forms differ.
-func findAll(m *idemtype.Message, parts []Extractor, forms []Form) ([]string, error) {
+func findAll(
+	ctx context.Context, m *idemtype.Message, parts []Extractor, forms []Form,
+) ([]string, error) {
 	found := make([]string, len(parts))
 	for i := range parts {
-		v, err := parts[i].Find(m)
+		v, err := parts[i].Find(ctx, m)
 		if err != nil {
 			return nil, err
 		}
@@ -91,6 +101,10 @@ func findAll(m *idemtype.Message, parts []Extractor, forms []Form) ([]string, er
 		}
 	}
 	return found, nil
+}
+
+func decodes(all []Extractor) bool {
+	return slices.ContainsFunc(all, func(e Extractor) bool { return e.Decodes })
 }
 
 func descriptors(all []Extractor) string {

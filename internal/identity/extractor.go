@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,16 +14,23 @@ import (
 // Extractor finds an identity in a message. The zero value is invalid.
 type Extractor struct {
 	// Find returns the identity, or an error as documented at idem.Extractor.
-	Find func(*idemtype.Message) (string, error)
+	Find func(context.Context, *idemtype.Message) (string, error)
 	// bytes is Find without the copy: the result may be a part of the message. nil for some.
 	bytes finder
 	// Descriptor names the place of the identity. Stores keep it, so the text never changes.
 	Descriptor string
 	Form       Form
+	Decodes    bool // Find calls a decoder
 }
 
 func plainOf(descriptor string, find func(*idemtype.Message) (string, error)) Extractor {
-	return Extractor{Find: find, Descriptor: descriptor}
+	return Extractor{Find: withoutContext(find), Descriptor: descriptor}
+}
+
+func withoutContext(
+	find func(*idemtype.Message) (string, error),
+) func(context.Context, *idemtype.Message) (string, error) {
+	return func(_ context.Context, m *idemtype.Message) (string, error) { return find(m) }
 }
 
 // finder returns an identity, which may be a part of the message.
@@ -41,10 +49,10 @@ func ofBytes(descriptor string, find finder) Extractor {
 // Lookup returns the value of the map for the identity of m, without a copy of the identity where
 // possible. The identity is returned if the map lacks it.
 func Lookup[V any](
-	e *Extractor, m *idemtype.Message, in map[string]*V,
+	ctx context.Context, e *Extractor, m *idemtype.Message, in map[string]*V,
 ) (found *V, id string, err error) {
 	if e.bytes == nil {
-		if id, err = e.Find(m); err != nil {
+		if id, err = e.Find(ctx, m); err != nil {
 			return nil, "", err
 		}
 		return in[id], id, nil
@@ -62,6 +70,15 @@ func Lookup[V any](
 // FromFunc returns an extractor that calls find.
 func FromFunc(descriptor string, find func(*idemtype.Message) (string, error)) Extractor {
 	return plainOf("described("+strconv.Quote(descriptor)+")", find)
+}
+
+// FromDecoder returns an extractor that calls find, which calls a decoder.
+func FromDecoder(
+	descriptor string, find func(context.Context, *idemtype.Message) (string, error),
+) Extractor {
+	return Extractor{
+		Find: find, Descriptor: "decoded(" + strconv.Quote(descriptor) + ")", Decodes: true,
+	}
 }
 
 // FromHeader returns an extractor of a header that must appear once.

@@ -26,7 +26,9 @@ func StandardID() Extractor {
 		}
 		return wordJoined + joined, nil
 	}
-	return Extractor{Find: find, Descriptor: "standard-id/2", Form: TaggedForm}
+	return Extractor{
+		Find: withoutContext(find), Descriptor: "standard-id/2", Form: TaggedForm,
+	}
 }
 
 // LegacyStandardID is StandardID without a word in front of joined IDs.

@@ -1,0 +1,30 @@
+// Package schemaregistry decodes and encodes Avro, Protobuf and JSON Schema in Confluent's wire
+// format, with the schemas of a schema registry: Confluent's, Apicurio's (its ccompat address),
+// Karapace, Redpanda and others with the same API. The package is a module of its own.
+//
+//	registry, err := schemaregistry.New(schemaregistry.Config{URLs: []string{"https://registry:8081"}})
+//	r := idem.NewRouter(idem.DecodeWith(registry))
+//	idem.On(r, "payment.completed", func(ctx context.Context, e idem.Event[*pb.Payment]) error {...})
+//
+// # Errors
+//
+// While the registry gives no valid answer, events whose schema is not cached wait, and no attempt
+// is counted. The log says so once, the status names the registry, and nothing is dead-lettered.
+// [idem.Decoder] has the details. After the answer that a schema ID is unknown, the event becomes
+// a dead letter, and the error names the ID.
+//
+// Schemas never change, so they are cached for the life of the process. Callers with the same
+// question share one request. The number of cached schemas, of unknown IDs and of requests at a time
+// is limited.
+//
+// # Formats
+//
+// Avro is decoded into structs with avro tags, into maps, or into the types that
+// github.com/hamba/avro/v2 documents. [Config].AvroReaders has the readers' schemas. Protobuf is
+// decoded into generated messages; the name of the message must be that of the Go type. A JSON
+// Schema is checked with github.com/santhosh-tekuri/jsonschema/v6, and the value is decoded with
+// encoding/json. References between schemas are followed.
+//
+// Schema IDs are read from the value. IDs in record headers, which some writers of Confluent's
+// release 8 can choose, are not read.
+package schemaregistry
