@@ -22,8 +22,11 @@ import (
 //
 // A Router is not safe for concurrent use. Processors and consumers only read it.
 type Router struct {
-	table    *engine.Table
-	defaults []Option
+	table      *engine.Table
+	defaults   []Option
+	parent     *Router // nil for a router that is no group
+	middleware []Middleware
+	sealed     bool // a handler is registered on the router or on a group
 }
 
 // NewRouter returns an empty router. The handlers have the given options, unless a group or a
@@ -33,10 +36,11 @@ func NewRouter(defaults ...Option) *Router {
 }
 
 // With returns a group with more defaults. A handler that is registered on the group is registered
-// on r too. The group's options override those of r.
+// on r too. The group's options override those of r. The group has the middleware of r, see
+// [Router.Use].
 func (r *Router) With(opts ...Option) *Router {
 	defaults := append(append([]Option(nil), r.defaults...), opts...)
-	return &Router{table: r.table, defaults: defaults}
+	return &Router{table: r.table, defaults: defaults, parent: r}
 }
 
 // NotFound sets the function for events whose type has no handler. By default such events are
@@ -62,9 +66,9 @@ func (r *Router) NotFound(fn func(context.Context, *Message) error) {
 // One round trip claims as many events as fn handles in about a second. Each event is completed
 // before the next one runs. So a crash makes at most one event of the lane uncertain.
 func On[T any](r *Router, typ string, fn func(context.Context, Event[T]) error, opts ...Option) {
-	rt := newRoute[T](r, typ, opts, fn == nil)
+	rt := newRoute[T](r, typ, opts, fn == nil,
+		one(func(ctx context.Context, _ any, e Event[T]) error { return fn(ctx, e) }))
 	rt.TooOld = cmp.Or(rt.TooOld, DeadLetterTooOld)
-	rt.Call = one(func(ctx context.Context, _ any, e Event[T]) error { return fn(ctx, e) })
 }
 
 // OnTx registers fn for events of type typ. The effects of fn are writes in tx. The mark in the
@@ -85,12 +89,10 @@ func On[T any](r *Router, typ string, fn func(context.Context, Event[T]) error, 
 func OnTx[T, Tx any](
 	r *Router, typ string, fn func(context.Context, Tx, Event[T]) error, opts ...Option,
 ) {
-	rt := newRoute[T](r, typ, opts, fn == nil)
+	rt := newRoute[T](r, typ, opts, fn == nil,
+		one(func(ctx context.Context, tx any, e Event[T]) error { return fn(ctx, tx.(Tx), e) }))
 	rt.Bind = bindTx[Tx]
 	rt.TooOld = cmp.Or(rt.TooOld, StopTooOld)
-	rt.Call = one(func(ctx context.Context, tx any, e Event[T]) error {
-		return fn(ctx, tx.(Tx), e)
-	})
 }
 
 // OnBatch is [On] for a handler that takes many events in one call, such as a bulk API.
@@ -106,10 +108,10 @@ func OnTx[T, Tx any](
 func OnBatch[T any](
 	r *Router, typ string, fn func(context.Context, []Event[T]) error, opts ...Option,
 ) {
-	rt := newRoute[T](r, typ, opts, fn == nil)
+	rt := newRoute[T](r, typ, opts, fn == nil,
+		many(func(ctx context.Context, _ any, e []Event[T]) error { return fn(ctx, e) }))
 	rt.Batch = true
 	rt.TooOld = cmp.Or(rt.TooOld, DeadLetterTooOld)
-	rt.Call = many(func(ctx context.Context, _ any, e []Event[T]) error { return fn(ctx, e) })
 }
 
 // OnBatchTx is [OnTx] for a handler that takes many events in one call, such as one statement for
@@ -126,22 +128,22 @@ func OnBatch[T any](
 func OnBatchTx[T, Tx any](
 	r *Router, typ string, fn func(context.Context, Tx, []Event[T]) error, opts ...Option,
 ) {
-	rt := newRoute[T](r, typ, opts, fn == nil)
+	rt := newRoute[T](r, typ, opts, fn == nil,
+		many(func(ctx context.Context, tx any, e []Event[T]) error { return fn(ctx, tx.(Tx), e) }))
 	rt.Bind = bindTx[Tx]
 	rt.TooOld = cmp.Or(rt.TooOld, StopTooOld)
 	rt.Batch = true
-	rt.Call = many(func(ctx context.Context, tx any, e []Event[T]) error {
-		return fn(ctx, tx.(Tx), e)
-	})
 }
 
-func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *engine.Handler {
+func newRoute[T any](
+	r *Router, typ string, opts []Option, isNil bool, call engine.Invocation,
+) *engine.Handler {
 	s := newSettings(r.defaults, opts)
 	rt := &engine.Handler{
 		Settings: s.Settings,
 		Type:     typ,
 		Data:     reflect.TypeFor[T]().String(),
-		Site:     callSite(),
+		Site:     callSite(3),
 	}
 	if isNil {
 		rt.Problems = append(rt.Problems, errors.New("handler is nil"))
@@ -154,13 +156,15 @@ func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *engine.H
 	if err := checkData(reflect.TypeFor[T]()); err != nil {
 		rt.Problems = append(rt.Problems, err)
 	}
+	rt.Call = classified(s.classify, around(r.chain(), rt, call))
 	r.table.Handlers = append(r.table.Handlers, rt)
+	r.seal()
 	return rt
 }
 
-// callSite returns the file and line that called On, OnTx, OnBatch or OnBatchTx.
-func callSite() string {
-	_, file, line, ok := runtime.Caller(3)
+// callSite returns the file and line that called the exported function, depth calls above callSite.
+func callSite(depth int) string {
+	_, file, line, ok := runtime.Caller(depth)
 	if !ok {
 		return "unknown"
 	}
@@ -199,9 +203,11 @@ func many[T any](fn func(context.Context, any, []Event[T]) error) engine.Invocat
 	}
 }
 
-func newEvent[T any](in *engine.Input) Event[T] {
+func newEvent[T any](in *engine.Input) Event[T] { return eventOf(in, *in.Payload.(*T)) }
+
+func eventOf[T any](in *engine.Input, data T) Event[T] {
 	return Event[T]{
-		ID: in.ID, Type: in.Key.Type, Tenant: in.Key.Tenant, Data: *in.Payload.(*T),
+		ID: in.ID, Type: in.Key.Type, Tenant: in.Key.Tenant, Data: data,
 		Attempt: in.Attempt, Uncertain: in.Uncertain, Message: in.Message, meta: meta{in.Key, in.Name, in.Fence},
 	}
 }

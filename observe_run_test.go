@@ -25,8 +25,8 @@ import (
 // tally counts what observers of more than one event are told.
 type tally struct {
 	mu          sync.Mutex
-	settled     [6]int
-	deferred    [6]int
+	settled     [7]int
+	deferred    [7]int
 	places      map[string]int
 	duplicates  int
 	deadLetters int
@@ -150,7 +150,7 @@ func TestObserveRun_Claimed(t *testing.T) {
 			"begin paid 1 first=e000", "end <nil>", "begin paid 1 first=e001", "end boom",
 			"begin paid 1 first=e001", "end <nil>", "begin paid 1 first=e002", "end <nil>",
 		}, w.calls)
-		require.Equal(t, [6]int{observe.SettledHandled: 3}, w.settled)
+		require.Equal(t, [7]int{observe.SettledHandled: 3}, w.settled)
 		require.Equal(t, map[string]int{"orders/1": 3}, w.places)
 		require.Equal(t, 5, w.verdicts[dedup.Fresh], "the two behind were claimed twice")
 		require.Equal(t, 3, w.verbs[observe.VerbClaim])
@@ -180,7 +180,7 @@ func TestObserveRun_Transaction(t *testing.T) {
 		require.Equal(t, []string{"begin 3 tx=true", "end true"}, w.runs[:2], "rolled back")
 		require.Contains(t, strings.Join(w.runs[2:], ","), "begin 1 tx=true,end true", "by itself, and rolled back again")
 		require.Equal(t, []string{"begin paid 1 first=e000", "end <nil>", "begin paid 1 first=e001", "end boom"}, w.calls[:4])
-		require.Equal(t, [6]int{observe.SettledHandled: 3}, w.settled)
+		require.Equal(t, [7]int{observe.SettledHandled: 3}, w.settled)
 		require.Equal(t, 3, w.verdicts[dedup.Fresh], "a rolled-back answer is none")
 		require.Equal(t, 2, w.failed)
 		require.Zero(t, w.open)
@@ -216,7 +216,7 @@ func TestObserveCall_EndsInAnyCase(t *testing.T) {
 		defer w.mu.Unlock()
 		require.Zero(t, w.open, "%v", w.calls)
 		require.Contains(t, w.calls, "end late")
-		require.Equal(t, [6]int{observe.SettledHandled: 3}, w.settled)
+		require.Equal(t, [7]int{observe.SettledHandled: 3}, w.settled)
 	})
 }
 
@@ -254,8 +254,8 @@ func TestObserveSettled_LaterAttempts(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		stop()
-		require.Equal(t, [6]int{observe.SettledRescheduled: 2}, w.settled)
-		require.Equal(t, [6]int{observe.SettledHandled: 2}, w.deferred)
+		require.Equal(t, [7]int{observe.SettledRescheduled: 2}, w.settled)
+		require.Equal(t, [7]int{observe.SettledHandled: 2}, w.deferred)
 	})
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := newTally()
@@ -263,7 +263,7 @@ func TestObserveSettled_LaterAttempts(t *testing.T) {
 		b.tiers(failing(1, errBoom), 5*time.Second)
 		require.NoError(t, b.p.Handle(t.Context(), message("e1", 42)))
 		b.deliverCopies()
-		require.Equal(t, [6]int{observe.SettledRescheduled: 1, observe.SettledHandled: 1}, w.settled)
+		require.Equal(t, [7]int{observe.SettledRescheduled: 1, observe.SettledHandled: 1}, w.settled)
 		require.Equal(t, map[string]int{"orders/1": 1, "orders.g.retry.5s/7": 1}, w.places, "by where they were fetched from")
 	})
 }
@@ -285,11 +285,11 @@ func TestObserveSettled_BehindOneThatWaits(t *testing.T) {
 		n, err := b.start().HandleBatch(t.Context(), series(5))
 		require.ErrorAs(t, err, &wait)
 		require.Zero(t, n)
-		require.Equal(t, [6]int{observe.SettledHandled: 4}, w.settled)
+		require.Equal(t, [7]int{observe.SettledHandled: 4}, w.settled)
 		away = false
 		_, err = b.p.HandleBatch(t.Context(), series(5))
 		require.NoError(t, err)
-		require.Equal(t, [6]int{observe.SettledHandled: 5, observe.SettledDuplicate: 4}, w.settled)
+		require.Equal(t, [7]int{observe.SettledHandled: 5, observe.SettledDuplicate: 4}, w.settled)
 		require.Equal(t, 4, w.duplicates)
 	})
 }

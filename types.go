@@ -64,6 +64,19 @@ const (
 	DeadLetterConflict = idemtype.DeadLetterConflict
 )
 
+// NoIDPolicy decides about a record without an event ID, see [idemtype.NoIDPolicy].
+type NoIDPolicy = idemtype.NoIDPolicy
+
+// The values of NoIDPolicy.
+const (
+	DeadLetterNoID = idemtype.DeadLetterNoID
+	SkipNoID       = idemtype.SkipNoID
+	RunNoID        = idemtype.RunNoID
+)
+
+// UnavailablePolicy lets a handler run while its store is down, see [idemtype.UnavailablePolicy].
+type UnavailablePolicy = idemtype.UnavailablePolicy
+
 // TooOldPolicy decides about an event that is older than the memory of the store, see [idemtype.TooOldPolicy].
 type TooOldPolicy = idemtype.TooOldPolicy
 

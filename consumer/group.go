@@ -145,7 +145,8 @@ func (g *groupState) excused(p partition) bool {
 	if g.cfg.WhenStalled == ReportStall {
 		return false
 	}
-	return len(g.proc.Status().Down) > 0 || g.busy.recently(p.topic, p.id, g.cfg.Group)
+	status := g.proc.Status()
+	return len(status.Down)+len(status.OpenBreakers) > 0 || g.busy.recently(p.topic, p.id, g.cfg.Group)
 }
 
 // reportRebalance reports assigned, revoked or lost partitions.

@@ -57,6 +57,9 @@ func (h *GroupHandler) ready(missing ...string) error {
 	for _, name := range status.Down {
 		add("%s is down", name)
 	}
+	for _, name := range status.OpenBreakers {
+		add("the circuit breaker of handler %s is open", name)
+	}
 	for _, a := range h.claims() {
 		if since, ok := a.lane.Stalled(); ok && time.Since(since) > h.cfg.StallTimeout {
 			add("%s/%d has not moved for %s", a.topic, a.id, time.Since(since).Round(time.Second))

@@ -1,5 +1,7 @@
 package idemtype
 
+import "time"
+
 // UncertainPolicy decides about an uncertain event: the handler may have had its effect, but the
 // store has no completion. The zero value is [RerunUncertain].
 type UncertainPolicy uint8
@@ -26,6 +28,34 @@ const (
 	// DeadLetterConflict makes the copy a dead letter at once, in any state of the other event.
 	DeadLetterConflict
 )
+
+// NoIDPolicy decides about a record without an event ID. A record with an invalid ID, or with several
+// IDs that differ, becomes a dead letter under each policy. The zero value is [DeadLetterNoID].
+type NoIDPolicy uint8
+
+const (
+	// DeadLetterNoID makes the record a dead letter of [ClassNoID].
+	DeadLetterNoID NoIDPolicy = iota
+	// SkipNoID skips the record.
+	SkipNoID
+	// RunNoID runs the handler without the store, so without protection: the effect happens at each
+	// delivery of the record, and for each copy.
+	RunNoID
+)
+
+// UnavailablePolicy lets a handler run while its store is down, so without protection. The zero value
+// waits for the store. RunFor and MaxEvents belong together: both are positive, or both are zero.
+type UnavailablePolicy struct {
+	// RunFor limits for how long events run without the store, from the first such event on. After
+	// RunFor events wait. Zero: events always wait.
+	RunFor time.Duration
+	// MaxEvents limits how many events run without the store in the process. After MaxEvents events
+	// wait.
+	MaxEvents int
+	// After is how long the store must have been down before the first event runs. The default is
+	// 5 s, so that a restart of the store lets no event run.
+	After time.Duration
+}
 
 // TooOldPolicy decides about an event that is older than the memory of the store. The store cannot
 // know whether such an event was handled. The zero value is the default of the registration

@@ -109,17 +109,18 @@ type RetryEvent struct {
 	Err      error
 }
 
-// SkippedObserver gets every message without a handler.
+// SkippedObserver gets every message without a handler, and every skipped record without an ID.
 type SkippedObserver interface {
 	ObserveSkipped(context.Context, SkippedEvent)
 }
 
-// SkippedEvent is a tombstone, or an event of a type without a handler.
+// SkippedEvent is a tombstone, an event of a type without a handler, or a record without an ID.
 type SkippedEvent struct {
 	Group     string
 	Message   *idemtype.Message
 	Type      string
 	Tombstone bool
+	NoID      bool // the record has no event ID, and its handler skips such records (SkipNoID)
 }
 
 // ClaimObserver gets the answer of the store to every claim, once for each event.

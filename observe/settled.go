@@ -26,17 +26,22 @@ const (
 	// SettledRescheduled means that the event waits for a delayed retry in a retry topic or in the
 	// store; see [RetryObserver].
 	SettledRescheduled
-	// SettledSkipped means a tombstone, or a type without a handler; see [SkippedObserver].
+	// SettledSkipped means a tombstone, a type without a handler, or a record without an ID; see
+	// [SkippedObserver].
 	SettledSkipped
 	// SettledFallback means that the function of Router.NotFound got the message.
 	SettledFallback
+	// SettledUnprotected means that the handler succeeded without the store, so that no success is
+	// recorded; see [UnprotectedObserver].
+	SettledUnprotected
 
 	settlements
 )
 
 // String returns the name of the settlement, which may be used as a metric label.
 func (s Settlement) String() string {
-	names := [...]string{"handled", "duplicate", "dead_letter", "rescheduled", "skipped", "fallback"}
+	names := [...]string{"handled", "duplicate", "dead_letter", "rescheduled", "skipped", "fallback",
+		"unprotected"}
 	if int(s) < len(names) {
 		return names[s]
 	}

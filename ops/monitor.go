@@ -87,7 +87,8 @@ func (m *Monitor) ObserveSettled(_ context.Context, e observe.SettledEvent) {
 	if !e.Deferred {
 		m.count(at, kindDelivery, e.Total())
 	}
-	m.count(at, kindHandled, e.Counts[observe.SettledHandled])
+	m.count(at, kindHandled,
+		e.Counts[observe.SettledHandled]+e.Counts[observe.SettledUnprotected])
 	m.count(at, kindDuplicate, e.Counts[observe.SettledDuplicate])
 	m.count(at, kindSkipped, e.Counts[observe.SettledSkipped]+e.Counts[observe.SettledFallback])
 }

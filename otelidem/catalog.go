@@ -73,6 +73,7 @@ const (
 	attrRetryKind       = "idem.retry.kind"
 	attrDeadLetterClass = "idem.dead_letter.class"
 	attrSkipped         = "idem.skipped.reason"
+	attrUnprotected     = "idem.unprotected.reason"
 	attrStallKind       = "idem.stall.kind"
 	attrRebalance       = "idem.rebalance.kind"
 	attrGapPolicy       = "idem.gap.policy"
@@ -197,8 +198,21 @@ var (
 	}
 	mSkipped = Metric{
 		Name: "idem.skipped", Kind: Counter, Unit: "{message}",
-		Description: "Messages without a handler: a tombstone, or no_handler for their type.",
-		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrSkipped},
+		Description: "Messages that were skipped: a tombstone, no_handler for their type, or " +
+			"no_event_id (SkipNoID).",
+		Attributes: []string{attrSystem, attrGroup, attrTopic, attrSkipped},
+	}
+	mUnprotected = Metric{
+		Name: "idem.unprotected", Kind: Counter, Unit: "{event}",
+		Description: "Deliveries whose handler ran without the store, so without protection " +
+			"against duplicates: no_event_id (RunNoID) or store_unavailable (WhenUnavailable).",
+		Attributes: []string{attrSystem, attrGroup, attrTopic, attrEventType, attrUnprotected},
+	}
+	mBreakers = Metric{
+		Name: "idem.breakers.open", Kind: UpDownCounter, Unit: "{handler}",
+		Description: "Handlers whose circuit breaker is open or half-open, so that their events " +
+			"wait for a dependency.",
+		Attributes: []string{attrSystem, attrGroup, attrEventType},
 	}
 	mHandlerStalls = Metric{
 		Name: "idem.handler.stalls", Kind: Counter, Unit: "{event}",
@@ -212,7 +226,8 @@ var (
 var engineMetrics = []*Metric{
 	&mConsumed, &mDeferred, &mProcess, &mCallSize, &mInFlight, &mClaimGroupSize, &mDuplicates,
 	&mDuplicateAge, &mConflicts, &mClaims, &mClaimsLost, &mTakeovers,
-	&mStoreCall, &mStoreDown, &mOutages, &mRetries, &mDeadLetters, &mSkipped, &mHandlerStalls,
+	&mStoreCall, &mStoreDown, &mOutages, &mRetries, &mDeadLetters, &mSkipped, &mUnprotected,
+	&mHandlerStalls, &mBreakers,
 }
 
 var (

@@ -28,14 +28,17 @@ var (
 	_ observe.StallObserver      = (*Observer)(nil)
 	_ observe.LostObserver       = (*Observer)(nil)
 	_ observe.ConflictObserver   = (*Observer)(nil)
+
+	_ observe.UnprotectedObserver = (*Observer)(nil)
+	_ observe.BreakerObserver     = (*Observer)(nil)
 )
 
 // enginePart has the instruments of processors.
 type enginePart struct {
 	consumed, deferred, claims, lost, takeovers    metric.Int64Counter
 	outages, retries, deadLetters, skipped, stalls metric.Int64Counter
-	conflicts                                      metric.Int64Counter
-	down                                           metric.Int64UpDownCounter
+	conflicts, unprotected                         metric.Int64Counter
+	down, breakers                                 metric.Int64UpDownCounter
 	process, age, storeCall                        metric.Float64Histogram
 	callSize, claimGroupSize                       metric.Int64Histogram
 
@@ -58,7 +61,8 @@ func (p *enginePart) init(b *builder) {
 		b.counter(&mOutages)
 	p.retries, p.deadLetters, p.skipped, p.stalls = b.counter(&mRetries), b.counter(&mDeadLetters),
 		b.counter(&mSkipped), b.counter(&mHandlerStalls)
-	p.conflicts = b.counter(&mConflicts)
+	p.conflicts, p.unprotected = b.counter(&mConflicts), b.counter(&mUnprotected)
+	p.breakers = b.upDown(&mBreakers)
 
 	inFlight, duplicates := b.countedUpDown(&mInFlight), b.counted(&mDuplicates)
 	b.watch(func(_ context.Context, to metric.Observer) error {
@@ -361,12 +365,34 @@ func deadLetterClass(c idem.Class) string {
 // label.
 func (o *Observer) ObserveSkipped(ctx context.Context, e observe.SkippedEvent) {
 	reason := "no_handler"
-	if e.Tombstone {
+	switch {
+	case e.Tombstone:
 		reason = "tombstone"
+	case e.NoID:
+		reason = "no_event_id"
 	}
 	o.engine.skipped.Add(ctx, 1, o.engine.eventSets.get(eventLabels{
 		group: e.Group, topic: e.Message.Topic, key: attrSkipped, value: reason,
 	}).add...)
+}
+
+// ObserveUnprotected counts a delivery whose handler runs without the store.
+func (o *Observer) ObserveUnprotected(ctx context.Context, e observe.UnprotectedEvent) {
+	o.engine.unprotected.Add(ctx, 1, o.engine.eventSets.get(eventLabels{
+		group: e.Group, topic: e.Message.Topic, typ: e.Key.Type, key: attrUnprotected,
+		value: e.Reason.String(),
+	}).add...)
+}
+
+// ObserveBreaker counts circuit breakers that are not closed: the first opening, and the end.
+func (o *Observer) ObserveBreaker(ctx context.Context, e observe.BreakerEvent) {
+	set := o.engine.eventSets.get(eventLabels{group: e.Group, typ: e.Type})
+	switch {
+	case e.State == observe.BreakerClosed:
+		o.engine.breakers.Add(ctx, -1, set.add...)
+	case e.State == observe.BreakerOpen && e.For == 0:
+		o.engine.breakers.Add(ctx, 1, set.add...)
+	}
 }
 
 // ObserveStall counts a stalled event.

@@ -15,34 +15,59 @@ import (
 
 func newEventSkipCmd(a *app) *cobra.Command {
 	var f eventFlags
-	var reason string
-	var retention time.Duration
+	var record recordFlags
+	var s skipping
 	cmd := &cobra.Command{
-		Use:   "skip <id>",
+		Use:   "skip [<id>]",
 		Short: "Give an event up for good, so that others go on",
 		Long: "Gives up an event for good: later deliveries are skipped, and a handler that runs now loses its\n" +
 			"claim. If the event is deferred in a store in Postgres, the events of its key behind it go on.\n" +
 			"\n" +
 			"An event that was handled is refused. With --type the command also gives up an event that the\n" +
-			"store does not know yet.",
-		Args: one("the event's ID"),
+			"store does not know yet.\n" +
+			"\n" +
+			"Instead of the ID, --topic, --partition and --offset name a record, such as one of a log line. The\n" +
+			"command reads the identity of the record as handlers without options do. If your handler has\n" +
+			"options for identity, give the same by flags, else another event would be given up.",
+		Example: "  idem event skip order-4711 --type order.created -G billing --reason 'ticket 12'\n" +
+			"  idem event skip --topic orders --partition 3 --offset 4711 -G billing --brokers localhost:9092",
+		Args: cobra.ArbitraryArgs, // checked below
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if retention <= 0 {
+			if s.retention <= 0 {
 				return usage("--retention must be positive")
 			}
-			return a.eventSkip(cmd.Context(), &f, args[0], reason, retention)
+			if err := record.check(&f, args); err != nil {
+				return err
+			}
+			if s.record = record.at(f.topic); s.record == "" {
+				return a.eventSkip(cmd.Context(), &f, args[0], s)
+			}
+			if _, err := a.theScope(); err != nil {
+				return err
+			}
+			id, err := record.identify(cmd.Context(), a, &f)
+			if err != nil {
+				return err
+			}
+			return a.eventSkip(cmd.Context(), &f, id, s)
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the store and the audit line")
+	record.add(cmd)
+	cmd.Flags().StringVar(&s.reason, "reason", "", "why, for the store and the audit line")
 	cmd.Flags().
-		DurationVar(&retention, "retention", 30*24*time.Hour, "how long the store remembers that the event was given up")
+		DurationVar(&s.retention, "retention", 30*24*time.Hour, "how long the store remembers that the event was given up")
 	return cmd
 }
 
-func (a *app) eventSkip(
-	ctx context.Context, f *eventFlags, arg, reason string, retention time.Duration,
-) error {
+// skipping has the parts of a skip beside the event.
+type skipping struct {
+	reason    string
+	retention time.Duration
+	record    string // the place that names the event; empty with an ID
+}
+
+func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg string, s skipping) error {
 	e, asked, err := a.target(ctx, f, arg)
 	if e == nil && asked.Type != "" && len(a.opened) == 1 && isNotKnown(err) {
 		e, err = &events.Event{
@@ -53,7 +78,11 @@ func (a *app) eventSkip(
 	if e != nil && events.IsRequest(e.Key) {
 		next = "copies of the request get 409 given_up"
 	}
-	err = a.audited("event skip", auditOf(e, asked, reason), func() error {
+	fields := auditOf(e, asked, s.reason)
+	if s.record != "" {
+		fields["record"] = s.record
+	}
+	err = a.audited("event skip", fields, func() error {
 		if err != nil {
 			return err
 		}
@@ -61,7 +90,7 @@ func (a *app) eventSkip(
 			return err
 		}
 		err := e.Store.Operator().
-			Discard(ctx, e.Key, retention, cmp.Or(reason, "by the operator's command"))
+			Discard(ctx, e.Key, s.retention, cmp.Or(s.reason, "by the operator's command"))
 		if errors.Is(err, dedup.ErrSettled) && e.Deferred == nil {
 			return found("event %q was handled already and cannot be skipped", e.Key.ID)
 		}

@@ -61,17 +61,8 @@ func (f *importFlags) add(a *app, cmd *cobra.Command) {
 		"of a table, the type of all rows; of a topic, only events of these types",
 	)
 	s.StringVar(&f.tenant, "tenant", "", "tenant of all events")
-	s.StringVar(&f.idHeader, "id-header", "", "the ID is in this header")
-	s.StringVar(&f.idJSON, "id-json", "", "the ID is in this JSON `field`, such as order.id")
-	s.BoolVar(
-		&f.idLegacy, "id-legacy", false,
-		"the handler has idem.LegacyStandardID: joined IDs have no word in front",
-	)
-	s.StringVar(&f.typeHeader, "type-header", "", "the type is in this header")
-	s.StringVar(&f.typeJSON, "type-json", "", "the type is in this JSON `field`")
+	f.identityFlags.add(cmd)
 	s.StringVar(&f.typeFixed, "type-fixed", "", "all records of the topic are of this type")
-	s.StringVar(&f.tenantHeader, "tenant-header", "", "the tenant is in this header")
-	s.StringVar(&f.tenantJS, "tenant-json", "", "the tenant is in this JSON `field`")
 	s.DurationVar(
 		&f.retention, "retention", 7*24*time.Hour,
 		"how long the store keeps the events from now on, at least the handler's Retention",
@@ -81,7 +72,7 @@ func (f *importFlags) add(a *app, cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("from-table", "from-topic")
 	cmd.MarkFlagsOneRequired("from-table", "from-topic")
 	for _, group := range [][]string{
-		{"id-header", "id-json", "id-legacy"}, {"type-header", "type-json", "type-fixed"}, {"tenant", "tenant-header", "tenant-json"}, {"to-time", "to-committed"},
+		{"type-header", "type-json", "type-fixed"}, {"to-time", "to-committed"},
 	} {
 		cmd.MarkFlagsMutuallyExclusive(group...)
 	}

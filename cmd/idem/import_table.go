@@ -35,7 +35,7 @@ func (im *importer) openTable(ctx context.Context) (func(context.Context) error,
 		return nil, usage(
 			"--from-table takes one --type, that of all rows; with several, give the query a column type",
 		)
-	case f.idLegacy || f.idHeader+f.idJSON+f.typeHeader+f.typeJSON+f.typeFixed+f.tenantHeader+f.tenantJS != "":
+	case f.given() || f.typeFixed != "":
 		return nil, usage(
 			"--id-*, --type-* and --tenant-* are for --from-topic: a query names its columns event_id, type, tenant",
 		)

@@ -15,36 +15,6 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// identity has the extractors of a record.
-type identity struct {
-	id, typ, tenant idem.Extractor // tenant may be the zero value
-}
-
-func (f *importFlags) identity() identity {
-	either := func(header, field string, without idem.Extractor) idem.Extractor {
-		switch {
-		case header != "":
-			return idem.FromHeader(header)
-		case field != "":
-			return idem.FromJSON(field)
-		}
-		return without
-	}
-	standard := idem.StandardID()
-	if f.idLegacy {
-		standard = idem.LegacyStandardID()
-	}
-	found := identity{
-		id:  either(f.idHeader, f.idJSON, standard),
-		typ: either(f.typeHeader, f.typeJSON, idem.StandardType()),
-	}
-	if f.typeFixed != "" {
-		found.typ = idem.Fixed(f.typeFixed)
-	}
-	found.tenant = either(f.tenantHeader, f.tenantJS, idem.Fixed(f.tenant))
-	return found
-}
-
 // openTopic finds the range to read, before any question or change.
 func (im *importer) openTopic(ctx context.Context) (func(context.Context) error, error) {
 	f := im.f

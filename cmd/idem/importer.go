@@ -13,19 +13,14 @@ import (
 
 // importFlags are those of idem import.
 type importFlags struct {
-	table, tableURL        string
-	topic                  string
-	fromTime, toTime       string
-	toCommitted            bool
-	types                  []string
-	tenant                 string
-	idHeader, idJSON       string
-	idLegacy               bool
-	typeHeader, typeJSON   string
-	typeFixed              string
-	tenantHeader, tenantJS string
-	retention              time.Duration
-	tx, dryRun             bool
+	table, tableURL  string
+	topic            string
+	fromTime, toTime string
+	toCommitted      bool
+	types            []string
+	identityFlags
+	retention  time.Duration
+	tx, dryRun bool
 }
 
 // imported counts the records that were read, by result.

@@ -80,6 +80,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/deadletter":        {[]string{"/dedup", "/idemtype", "/internal/safetext"}, nil, "programs that read dead letters need no handlers"},
 		"/observe":           {[]string{"/dedup", "/idemtype"}, nil, "an observer needs neither handlers nor a client"},
 		"/internal/mark":     {nil, nil, "marks are values of their own"},
+		"/classify":          {[]string{"/internal/mark"}, nil, "a classifier must not bring a client of the errors that it knows along"},
 		"/internal/decoded":  {[]string{"/idemtype", "/internal/mark"}, nil, "decoders of users are called without handlers and stores"},
 		"/internal/identity": {[]string{"/dedup", "/idemtype"}, nil, "identities are found without handlers and stores"},
 		"/internal/engine": {
@@ -159,7 +160,7 @@ func TestImportsPointOneWay(t *testing.T) {
 // Test helpers must not reach the binaries of users: package testing alone adds flags to them.
 func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, ".")
-	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/deadletters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
+	for _, path := range []string{"", "/classify", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/deadletters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
 		for _, d := range pkgs[module+path].Deps {
 			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest", "go.opentelemetry.io/otel/sdk"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)

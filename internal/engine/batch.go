@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -82,6 +83,17 @@ func (b *batch) settleNext() error {
 	if due := t.due(); due > 0 {
 		return b.budget.wait(b.ctx, due, idemtype.ErrNotDue)
 	}
+	if t.route.spare != nil && b.runsWithoutStore(t) {
+		return b.settleWithoutStore(t)
+	}
+	if err := b.settleGroup(); !errors.Is(err, errWithoutStore) {
+		return err
+	}
+	return nil // the event runs without the store next
+}
+
+// settleGroup settles a group that begins with the next message.
+func (b *batch) settleGroup() error {
 	g := b.formGroup()
 	g.payRetries()
 	tasks := g.tasks
@@ -161,6 +173,10 @@ func (b *batch) settleUnhandled(t *task) (err error) {
 	case destDeadLetter:
 		t.kind = observe.SettledDeadLetter
 		err = b.p.deadLetterTask(b.ctx, t)
+	case destNoID:
+		b.skipNoID(t)
+	case destUnprotected:
+		err = b.p.settleUnprotected(b.ctx, t, observe.NoEventID)
 	case destFallback:
 		t.kind, err = b.p.runNotFound(b.ctx, t.message, b.budget)
 	default:

@@ -14,10 +14,10 @@ func TestConflict_LogIsBounded(t *testing.T) {
 	require.True(t, ok)
 	require.Zero(t, leftOut)
 	for range 3 {
-		_, ok = l.admit(now.Add(conflictLogEvery - 1))
+		_, ok = l.admit(now.Add(logEvery - 1))
 		require.False(t, ok)
 	}
-	leftOut, ok = l.admit(now.Add(conflictLogEvery))
+	leftOut, ok = l.admit(now.Add(logEvery))
 	require.True(t, ok)
 	require.Equal(t, 3, leftOut)
 }

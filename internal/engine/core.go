@@ -27,4 +27,5 @@ type Processor struct {
 	deferredPartitions deferredPartitions
 	ordered            bool // a handler is KeyOrdered
 	own                *ownProgress
+	breakersClosed     atomic.Bool // their end is reported
 }

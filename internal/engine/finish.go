@@ -19,6 +19,7 @@ func (p *Processor) judge(ctx context.Context, t *task, o outcome, unnamed bool)
 	answers := o.meaning == unavailable && !o.refused && t.access.reachable(ctx) &&
 		readerAnswers(ctx, o)
 	at := t.moment(time.Now(), unnamed)
+	t.excludePause(at.now)
 	if !o.refused { // the history of a refused run is complete
 		t.attempts = t.attempts.note(o, t.route.Retry, at.now, answers)
 	}

@@ -49,7 +49,7 @@ func (b *batch) mustBeIsolated(t *task) bool {
 	rt := t.route
 	_, former := t.formerKey()
 	switch {
-	case t.isolated, former:
+	case t.isolated, former, rt.paused():
 		return true
 	// At most once: the claim must directly precede the run. Else a crash would give up an event
 	// that never ran.
@@ -315,17 +315,26 @@ func (g *eventGroup) settleSingle() error {
 		if err != nil {
 			return err
 		}
-		if t.permit, err = t.route.limits.Acquire(ctx, t.budget); err != nil {
-			return err
-		}
-		func() {
-			defer func() { t.permit.End(true) }() // also if an observer panics
-			err = g.observed(g.runOnce)
-		}()
+		err = g.batch.p.allowed(ctx, t, func() error { return g.observed(g.runOnce) })
 		if err != nil || t.settled || t.destination == destReread {
 			return err
 		}
 	}
+}
+
+// allowed does an attempt when the breaker and the limits of the handler allow it.
+func (p *Processor) allowed(ctx context.Context, t *task, attempt func() error) (err error) {
+	if t.route.breaker != nil {
+		if err := p.awaitBreaker(ctx, t); err != nil {
+			return err
+		}
+		defer func() { t.trial.End() }() // also if an observer panics, as below
+	}
+	if t.permit, err = t.route.limits.Acquire(ctx, t.budget); err != nil {
+		return err
+	}
+	defer func() { t.permit.End(true) }()
+	return attempt()
 }
 
 // runOnce is one attempt of a group: claim, run, record.

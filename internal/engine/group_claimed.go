@@ -52,7 +52,7 @@ func (g *eventGroup) claim() (since time.Time, err error) {
 	token := dedup.NewToken()
 	reqs, answers := g.requests()
 	since, err = g.access.claimAll(g.ctx, g.batch.budget, token, reqs, answers,
-		g.batch.p.claimObserver(g.ctx, g.sorted, answers))
+		g.batch.p.claimObserver(g.ctx, g.sorted, answers), g.leave())
 	for i, t := range g.sorted {
 		t.excludeWait(time.Since(asked))
 		if err == nil {
@@ -208,8 +208,13 @@ func (g *eventGroup) lapsed(c *handlerCall) error {
 // permitOf returns a permit for a call of a handler of single events. ok is false without a free
 // permit.
 func (g *eventGroup) permitOf(c *handlerCall) (throttle.Permit, bool) {
-	if c.route.Batch || g.single {
+	switch {
+	case g.single:
 		return throttle.Permit{}, true // the group holds the permit
+	case c.route.paused(): // another lane has opened it meanwhile
+		return throttle.Permit{}, false
+	case c.route.Batch:
+		return throttle.Permit{}, true // as above
 	}
 	return c.route.limits.Try()
 }

@@ -243,6 +243,7 @@ func (tg *txGroup) run(
 			idemtype.ErrAbandoned, tg.outcome.err, &dedup.TxEndedError{Unrun: tg.unrun()},
 		)
 	}
+	tg.noteRuns(ctx)
 	tg.notifyHandled(ctx)
 	if errors.Is(tg.err, dedup.ErrTxEnded) && !tg.group.single {
 		return &dedup.TxEndedError{Unrun: tg.unrun()}
@@ -381,6 +382,25 @@ func txFault(checker dedup.TxChecker, err error) error {
 		return state
 	}
 	return err
+}
+
+// noteRuns notes the outcomes of the calls for the breakers of their handlers.
+func (tg *txGroup) noteRuns(ctx context.Context) {
+	for i := range tg.calls {
+		c := &tg.calls[i]
+		var o outcomes
+		switch {
+		case c.route.breaker == nil:
+			continue
+		case tg.failed >= 0 && i > tg.failed:
+			return
+		case i == tg.failed:
+			all := tg.outcome
+			all.err = tg.err
+			o = newOutcomes(ctx, all, c.tasks)
+		}
+		tg.group.batch.p.noteRun(ctx, c.route, &o, c.tasks)
+	}
 }
 
 // notifyHandled reports the events of all calls to observers.

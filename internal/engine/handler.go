@@ -14,6 +14,7 @@ type Table struct {
 	// function for events of a type without a handler; may be nil
 	NotFound      func(context.Context, *idemtype.Message) error
 	NotFoundCalls int // calls of Router.NotFound
+	Problems      []error
 }
 
 // Handler is one registered handler.

@@ -23,6 +23,8 @@ type health struct {
 	since  time.Time // begin of the outage
 	back   time.Time // last return
 	logged time.Time // last log line about a missing set-up
+	absent bool      // the last error tells of an outage, not of a missing set-up or an odd answer
+	probed time.Time // the last probe beside events that run without the store
 }
 
 // setupEvery is the interval of log lines about a store that is not set up, which only a person can
@@ -34,14 +36,16 @@ const setupEvery = time.Minute
 func (h *health) down(ctx context.Context, began time.Time, err error) {
 	r := h.report
 	var setup *dedup.SetupError
+	missing := errors.As(err, &setup)
 	h.mu.Lock()
 	late := began.Before(h.back)
+	h.absent = errors.Is(err, dedup.ErrUnavailable) && !missing
 	first := !late && h.isDown.CompareAndSwap(false, true)
 	if first {
 		h.since, h.logged = time.Now(), time.Time{}
 	}
 	downFor := time.Since(h.since)
-	again := errors.As(err, &setup) && !late &&
+	again := missing && !late &&
 		(first || h.logged.IsZero() || time.Since(h.logged) >= setupEvery)
 	if again {
 		h.logged = time.Now()

@@ -202,6 +202,7 @@ func (p *Processor) timedRun(ctx context.Context, t *task, tx any) outcome {
 	if t.claimed && !t.route.Batch {
 		t.route.ahead.Note(time.Since(began))
 	}
+	p.noteRun(ctx, t.route, &outcomes{all: o}, []*task{t})
 	p.notifyHandled(ctx, t, time.Since(began), o.err)
 	return o
 }
@@ -215,6 +216,7 @@ func (p *Processor) callMany(ctx context.Context, c *handlerCall, tx any) outcom
 	}
 	o := newOutcomes(ctx, p.run(ctx, c.tasks[0], in, tx, c.completions), c.tasks)
 	took := time.Since(began)
+	p.noteRun(ctx, c.route, &o, c.tasks)
 	for _, t := range c.tasks {
 		p.notifyHandled(ctx, t, took, o.of(t).err)
 	}
@@ -227,8 +229,12 @@ func (t *task) input() Input {
 		data = t.again()
 	}
 	t.dataUsed = true
+	key := t.request.Key
+	if key.ID == "" {
+		key = recordKey(key, t.message)
+	}
 	return Input{
-		Key: t.request.Key, Name: t.route.Name, Fence: t.claim.Fence,
+		Key: key, Name: t.route.Name, Fence: t.claim.Fence,
 		ID: t.id, Attempt: t.attempt, Uncertain: t.uncertain, Message: t.message, Payload: data,
 	}
 }

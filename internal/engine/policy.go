@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/mark"
 )
 
 // Policy has the settings that decide about answers of the store and about failures.
@@ -16,6 +18,9 @@ type Policy struct {
 	Uncertain idemtype.UncertainPolicy
 	Conflict  idemtype.ConflictPolicy
 	TooOld    idemtype.TooOldPolicy
+	NoID      idemtype.NoIDPolicy
+	// of a store that is down
+	Unavailable idemtype.UnavailablePolicy
 }
 
 // OrderMode decides about the events behind a failing one.
@@ -67,5 +72,25 @@ func (p *Policy) validate() (problems []error) {
 		problems = append(problems,
 			fmt.Errorf("WhenTooOld: unknown policy %d, use a constant of idem", p.TooOld))
 	}
+	if p.NoID > idemtype.RunNoID {
+		problems = append(problems,
+			fmt.Errorf("WhenNoID: unknown policy %d, use a constant of idem", p.NoID))
+	}
+	if u := p.Unavailable; u != (idemtype.UnavailablePolicy{}) &&
+		(u.RunFor <= 0 || u.MaxEvents <= 0 || u.After < 0) {
+		problems = append(problems, errors.New(
+			"WhenUnavailable: RunFor and MaxEvents must be positive, and After not negative"))
+	}
 	return problems
+}
+
+// withoutID returns what becomes of a record whose ID the extractor did not return. awaited is true
+// for a copy that the store waits for: only a run under its position ends the wait. An error with a
+// mark is no answer, and an ID that is there and wrong is a fault of the producer.
+func (p *Policy) withoutID(class idemtype.Class, err error, awaited bool) idemtype.NoIDPolicy {
+	if class != idemtype.ClassNoID || awaited || mark.Label(err) != "" ||
+		!errors.Is(err, idemtype.ErrNotFound) {
+		return idemtype.DeadLetterNoID
+	}
+	return p.NoID
 }

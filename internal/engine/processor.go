@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem/deadletter"
@@ -90,6 +91,7 @@ func (p *Processor) Close() error {
 		p.log.Warn("calls of the store that were given up have still not returned", "calls", n)
 	}
 	p.producer.close()
+	p.closeBreakers()
 	p.readers.each((*health).close)
 	if n := p.abandonedNow.Load(); n > 0 {
 		return fmt.Errorf("%w: %d still run", idemtype.ErrAbandoned, n)
@@ -112,6 +114,7 @@ type Status struct {
 	Down            []string
 	Abandoned       int
 	MostlyUnhandled bool
+	OpenBreakers    []string
 }
 
 // Status returns the present health.
@@ -125,6 +128,10 @@ func (p *Processor) Status() Status {
 	if p.producer.isDown.Load() {
 		s.Down = append(s.Down, p.producer.name)
 	}
+	for _, b := range p.openBreakers() {
+		s.OpenBreakers = append(s.OpenBreakers, b.Name)
+	}
+	slices.Sort(s.OpenBreakers)
 	p.readers.each(func(h *health) {
 		if h.isDown.Load() {
 			s.Down = append(s.Down, h.name)

@@ -71,6 +71,8 @@ type observers struct {
 	settled    []observe.SettledObserver
 	lost       []observe.LostObserver
 	conflict   []observe.ConflictObserver
+	unprotect  []observe.UnprotectedObserver
+	breaker    []observe.BreakerObserver
 }
 
 func pick[O any](list []O, o observe.Observer) []O {
@@ -97,40 +99,16 @@ func (s *observers) add(o observe.Observer) bool {
 	s.settled = pick(s.settled, o)
 	s.lost = pick(s.lost, o)
 	s.conflict = pick(s.conflict, o)
+	s.unprotect = pick(s.unprotect, o)
+	s.breaker = pick(s.breaker, o)
 	return s.count() > before
 }
 
 func (s *observers) count() int {
-	return len(
-		s.handled,
-	) + len(
-		s.duplicate,
-	) + len(
-		s.deadLetter,
-	) + len(
-		s.retry,
-	) + len(
-		s.skipped,
-	) + len(
-		s.claim,
-	) +
-		len(
-			s.store,
-		) + len(
-		s.stall,
-	) + len(
-		s.claimGroup,
-	) + len(
-		s.call,
-	) + len(
-		s.storeCall,
-	) + len(
-		s.settled,
-	) + len(
-		s.lost,
-	) + len(
-		s.conflict,
-	)
+	return len(s.handled) + len(s.duplicate) + len(s.deadLetter) + len(s.retry) + len(s.skipped) +
+		len(s.claim) + len(s.store) + len(s.stall) + len(s.claimGroup) + len(s.call) +
+		len(s.storeCall) + len(s.settled) + len(s.lost) + len(s.conflict) + len(s.unprotect) +
+		len(s.breaker)
 }
 
 // unhandled counts the recent events without a handler, and has the types that were logged.

@@ -30,7 +30,7 @@ func (p *Processor) resolve(ctx context.Context, t *task) {
 	}
 	m := t.message
 	t.destination, t.err, t.route, t.request = 0, nil, nil, dedup.Request{}
-	t.data, t.undecodable = nil, false
+	t.data, t.undecodable, t.noID = nil, false, idemtype.DeadLetterNoID
 	ctx = p.readingContext(ctx, t)
 	var b *bound
 	err := guard(func() (err error) { b, t.typ, err = p.routes.find(ctx, m); return err })
@@ -61,6 +61,10 @@ func (p *Processor) resolve(ctx context.Context, t *task) {
 		class := idemtype.ClassUndecodable
 		if err := guard(func() (err error) { class, err = p.identify(ctx, t); return err }); err != nil {
 			t.unread(class, err)
+			return
+		}
+		if t.noID != idemtype.DeadLetterNoID {
+			t.readWithoutID(ctx)
 			return
 		}
 		t.read(ctx)
@@ -120,22 +124,13 @@ func (t *task) toDeadLetter(class idemtype.Class, err error) {
 // identify makes the request to the store. A failure here never touches the store (rule 6).
 func (p *Processor) identify(ctx context.Context, t *task) (idemtype.Class, error) {
 	rt, m := t.route, t.message
-	id, err := rt.ID.Find(ctx, m)
-	if err != nil {
-		return classOfSource(err, idemtype.ClassNoID), fmt.Errorf("event ID: %w", err)
-	}
-	if rt.mixed {
-		id = identity.Tagged(id, rt.form)
-	}
-	t.id = id
-	key := dedup.Key{Scope: rt.Scope, Type: rt.Type, ID: id}
-	if key.Scope == "" {
-		key.Scope = p.cfg.Scope
-	}
-	if rt.Tenant.Find != nil {
-		if key.Tenant, err = rt.Tenant.Find(ctx, m); err != nil {
-			return classOfSource(err, idemtype.ClassNoID), fmt.Errorf("tenant: %w", err)
-		}
+	key, class, err := p.keyOf(ctx, t)
+	switch {
+	case err != nil:
+		return class, err
+	case t.noID != idemtype.DeadLetterNoID:
+		t.request = dedup.Request{Key: key, Origin: m.Origin()}
+		return idemtype.ClassNoID, recordKey(key, m).Validate()
 	}
 	if err := key.Validate(); err != nil {
 		return idemtype.ClassNoID, err
@@ -149,6 +144,35 @@ func (p *Processor) identify(ctx context.Context, t *task) (idemtype.Class, erro
 		return idemtype.ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
 	}
 	return "", nil
+}
+
+// keyOf returns the key of the event: without an ID if the policy of the handler takes such a record.
+func (p *Processor) keyOf(
+	ctx context.Context, t *task,
+) (dedup.Key, idemtype.Class, error) {
+	rt, m := t.route, t.message
+	id, err := rt.ID.Find(ctx, m)
+	switch {
+	case err != nil:
+		class := classOfSource(err, idemtype.ClassNoID)
+		if t.noID = rt.withoutID(class, err, t.awaited()); t.noID == idemtype.DeadLetterNoID {
+			return dedup.Key{}, class, fmt.Errorf("event ID: %w", err)
+		}
+		id = ""
+	case rt.mixed:
+		id = identity.Tagged(id, rt.form)
+	}
+	t.id = id
+	key := dedup.Key{Scope: rt.Scope, Type: rt.Type, ID: id}
+	if key.Scope == "" {
+		key.Scope = p.cfg.Scope
+	}
+	if rt.Tenant.Find != nil && t.noID != idemtype.SkipNoID {
+		if key.Tenant, err = rt.Tenant.Find(ctx, m); err != nil {
+			return dedup.Key{}, classOfSource(err, idemtype.ClassNoID), fmt.Errorf("tenant: %w", err)
+		}
+	}
+	return key, "", nil
 }
 
 func classOfSource(err error, otherwise idemtype.Class) idemtype.Class {
@@ -248,7 +272,7 @@ func (p *Processor) OrderKey(m *idemtype.Message) string {
 			return err
 		}
 		d := &task{message: m, copied: c, reading: reading{route: b}}
-		if _, err := p.identify(ctx, d); err == nil {
+		if _, err := p.identify(ctx, d); err == nil && d.request.Key.ID != "" {
 			key = "e" + d.request.Key.String()
 		}
 		return nil

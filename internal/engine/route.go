@@ -30,7 +30,8 @@ type bound struct {
 	*Handler
 	access        *storeAccess
 	tx            TxStore
-	limits        *throttle.Limits // nil without limits
+	limits        *throttle.Limits  // nil without limits
+	breaker       *throttle.Breaker // nil without a circuit breaker
 	txLimit       throttle.AdaptiveLimit
 	deferredLimit throttle.AdaptiveLimit // for deferred events, which fail more often
 	ahead         throttle.ClaimAhead
@@ -39,6 +40,8 @@ type bound struct {
 	mixed         bool          // another handler of its type finds identities of another form
 
 	conflicts conflictLog
+	noIDs     logLimit
+	spare     *spare // of a handler that may run while the store is down; else nil
 }
 
 // add returns the handler that has the place already, if there is one.
@@ -95,14 +98,19 @@ func (r *routes) find(
 
 // conflictLog limits the log lines and the notes in the store about conflicts of one handler.
 type conflictLog struct {
-	mu       sync.Mutex
-	next     time.Time // of the log
-	skipped  int       // since the last line
+	logLimit
 	nextNote time.Time // in the store
 }
 
-// conflictLogEvery is the shortest interval between two log lines of one handler.
-const conflictLogEvery = time.Minute
+// logLimit limits the log lines of one kind about one handler.
+type logLimit struct {
+	mu      sync.Mutex
+	next    time.Time // of the log
+	skipped int       // since the last line
+}
+
+// logEvery is the shortest interval between two log lines of one kind about one handler.
+const logEvery = time.Minute
 
 // conflictNoteEvery is the shortest interval between two notes of one handler. A producer whose
 // copies all differ then costs a hundredth of the time.
@@ -123,12 +131,12 @@ func (l *conflictLog) admitNote(now time.Time) bool {
 func (l *conflictLog) noteFailed(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nextNote = now.Add(conflictLogEvery)
+	l.nextNote = now.Add(logEvery)
 }
 
 // admit reports whether a line may be logged now, and the number of lines that were left out
 // before.
-func (l *conflictLog) admit(now time.Time) (leftOut int, ok bool) {
+func (l *logLimit) admit(now time.Time) (leftOut int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Before(l.next) {
@@ -136,6 +144,6 @@ func (l *conflictLog) admit(now time.Time) (leftOut int, ok bool) {
 		return 0, false
 	}
 	leftOut, l.skipped = l.skipped, 0
-	l.next = now.Add(conflictLogEvery)
+	l.next = now.Add(logEvery)
 	return leftOut, true
 }

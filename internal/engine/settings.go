@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,8 @@ type Settings struct {
 	Concurrency       int
 	Rate              int
 	Per               time.Duration
+	BreakAfter        int // runs in a row that open the circuit breaker; zero: no breaker
+	BreakFor          time.Duration
 	Problems          []error
 }
 
@@ -64,6 +67,9 @@ func DefaultSettings() Settings {
 // Complete sets the defaults of the retry policy and notes the mistakes in the settings.
 func (s *Settings) Complete() {
 	s.Retry = withDefaults(s.Retry)
+	if s.Unavailable.RunFor > 0 {
+		s.Unavailable.After = cmp.Or(s.Unavailable.After, defaultAfter)
+	}
 	s.Problems = append(s.Problems, s.validate()...)
 }
 
@@ -89,6 +95,11 @@ func (s *Settings) validate() (problems []error) {
 	}
 	if s.Concurrency < 0 || s.Rate < 0 || s.Rate > 0 && s.Per <= 0 {
 		problems = append(problems, errors.New("Concurrency and RateLimit must be positive"))
+	}
+	if s.BreakAfter < 0 || s.BreakFor < 0 || (s.BreakAfter > 0) != (s.BreakFor > 0) {
+		problems = append(problems, fmt.Errorf(
+			"CircuitBreaker wants a positive number of runs and a positive wait, not %d and %s",
+			s.BreakAfter, s.BreakFor))
 	}
 	problems = append(problems, s.Policy.validate()...)
 	if err := checkDelays(s); err != nil {

@@ -86,10 +86,12 @@ var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease; 
 
 // claimAll asks until the store answers. After an error there is no answer: no handler runs and no
 // offset is marked (R-19). The token stays the same, so that the store recognizes a claim whose
-// reply was lost (R-01). answered, which may be nil, is called after every answer.
+// reply was lost (R-01). answered, which may be nil, is called after every answer. leave, which may be
+// nil, is asked after an error whether to return errWithoutStore.
 func (s *storeAccess) claimAll(
 	ctx context.Context, budget *waitBudget, token dedup.Token, reqs []dedup.Request,
 	answers []dedup.Answer, answered func(since time.Time, err error),
+	leave func(since time.Time, err error) bool,
 ) (since time.Time, err error) {
 	a := asker{access: s, token: token, reqs: reqs}
 	for try := 1; ; try++ {
@@ -108,6 +110,9 @@ func (s *storeAccess) claimAll(
 			return since, nil
 		}
 		stop := stopCauseOf(ctx) // after a stop, an error is no sign of an outage
+		if stop == nil && leave != nil && leave(since, err) {
+			return since, errWithoutStore
+		}
 		if stop == nil {
 			stop = s.pause(ctx, budget, "claim", try, since, err)
 		}

@@ -31,6 +31,8 @@ type task struct {
 	isolated  bool            // shares no group with other events
 	pending   attemptResult   // step of the last attempt, carried out before the next one
 	permit    throttle.Permit // permit of the handler's limits for the next run
+	trial     throttle.Trial  // right to the next run, from the handler's breaker
+	paused    time.Duration   // pauses of that breaker that downSince excludes, and earlier ones
 	retryPaid bool            // the group has paid the retry budget for the next run
 	dataUsed  bool            // an earlier run may have changed data
 	action    action          // the last decision about a failure
@@ -57,7 +59,8 @@ type reading struct {
 	request     dedup.Request
 	class       idemtype.Class // class of the dead letter, together with err
 	err         error
-	refusal     outcome // a permanent failure of the reading, recorded like a failed run
+	refusal     outcome             // a permanent failure of the reading, recorded like a failed run
+	noID        idemtype.NoIDPolicy // of a record without an ID; zero also with an ID
 }
 
 // claimState is the claim of an event, with the answer that granted it.
@@ -108,8 +111,10 @@ const (
 	destUnhandled
 	destFallback
 	destDeadLetter
-	destNoMessage // the message is nil
-	destReread    // the record was not readable, or is not due: resolve it again
+	destNoMessage   // the message is nil
+	destReread      // the record was not readable, or is not due: resolve it again
+	destNoID        // skipped, because the record has no ID
+	destUnprotected // the handler runs without the store
 )
 
 // passive reports whether the message is settled by a report to observers alone.
@@ -122,6 +127,12 @@ func (t *task) facts(a dedup.Answer) facts {
 		compared: t.request.Fingerprint != dedup.Fingerprint{},
 		refusal:  t.refusal,
 	}
+}
+
+// awaited reports whether the store waits for this delivery.
+func (t *task) awaited() bool {
+	c := t.copied
+	return t.deferred != nil || c != nil && (c.Key.ID != "" || c.Position != dedup.Position{})
 }
 
 // earliest is when a copy may be run, beyond the delay of the topic.

@@ -15,6 +15,7 @@ import (
 // wire builds the look-up and binds handlers to stores.
 func (p *Processor) wire(registered *Table) (problems []error) {
 	p.routes.notFound = registered.NotFound
+	problems = append(problems, registered.Problems...)
 	if registered.NotFoundCalls > 1 {
 		problems = append(problems, errors.New("NotFound was called more than once"))
 	}
@@ -26,7 +27,10 @@ func (p *Processor) wire(registered *Table) (problems []error) {
 		for _, err := range rt.Problems {
 			fail(err)
 		}
-		b := &bound{Handler: rt, limits: throttle.NewLimits(rt.Concurrency, rt.Rate, rt.Per)}
+		b := &bound{
+			Handler: rt, limits: throttle.NewLimits(rt.Concurrency, rt.Rate, rt.Per),
+			breaker: throttle.NewBreaker(rt.BreakAfter, rt.BreakFor),
+		}
 		b.txLimit.Reset(rt.MaxBatch)
 		b.deferredLimit.Reset(rt.MaxBatch)
 		p.batches = p.batches || rt.Batch
@@ -39,6 +43,12 @@ func (p *Processor) wire(registered *Table) (problems []error) {
 			fail(err)
 		}
 		if err := p.checkShadow(b); err != nil {
+			fail(err)
+		}
+		if err := checkRunNoID(b); err != nil {
+			fail(err)
+		}
+		if err := checkUnavailable(b); err != nil {
 			fail(err)
 		}
 		if first := p.routes.add(b); first != nil {
@@ -124,6 +134,45 @@ func (p *Processor) checkShadow(b *bound) error {
 			"Config.Shadow needs a dedup.TxRunner, which %s is not", reflect.TypeOf(b.access.store),
 		)
 	}
+	return nil
+}
+
+// checkRunNoID refuses handlers that cannot run without the store, or that promise more than they
+// could keep.
+func checkRunNoID(b *bound) error {
+	switch {
+	case b.NoID != idemtype.RunNoID:
+		return nil
+	case b.Mode != Blocking:
+		return errors.New("WhenNoID(RunNoID) leaves later attempts without a record: " +
+			"choose Blocking instead of RetryTopics or KeyOrdered, or another policy")
+	case b.Bind == nil && b.atMostOnce():
+		return errors.New("WhenNoID(RunNoID) runs a record at each delivery, " +
+			"and DeadLetterUncertain promises at most one run: choose one of them")
+	case b.tx != nil && !b.tx.CanRunTx():
+		return fmt.Errorf("WhenNoID(RunNoID) needs a dedup.TxRunner, which %s is not",
+			reflect.TypeOf(b.access.store))
+	}
+	return nil
+}
+
+// checkUnavailable refuses handlers that cannot run while the store is down, or that promise more than
+// they could keep then. It prepares the others.
+func checkUnavailable(b *bound) error {
+	switch {
+	case b.Unavailable == idemtype.UnavailablePolicy{}:
+		return nil
+	case b.Bind != nil:
+		return errors.New("WhenUnavailable is for On and OnBatch: " +
+			"a handler in a transaction cannot run without its store")
+	case b.atMostOnce():
+		return errors.New("WhenUnavailable lets duplicates run, " +
+			"and DeadLetterUncertain promises at most one run: choose one of them")
+	case b.Mode != Blocking:
+		return errors.New("WhenUnavailable leaves later attempts without a record: " +
+			"choose Blocking instead of RetryTopics or KeyOrdered, or wait for the store")
+	}
+	b.spare = &spare{}
 	return nil
 }
 

@@ -215,7 +215,7 @@ func handleAll(t *testing.T, o *otelidem.Observer) {
 func tellAll(ctx context.Context, o *otelidem.Observer) {
 	const group, topic = "orders", "payments"
 	m, key := message("paid", "one", 1), dedup.Key{Scope: group, Type: "paid", ID: "one"}
-	for i := range [...]observe.Settlement{observe.SettledHandled, observe.SettledDuplicate, observe.SettledDeadLetter, observe.SettledRescheduled, observe.SettledSkipped, observe.SettledFallback} {
+	for i := range [...]observe.Settlement{observe.SettledHandled, observe.SettledDuplicate, observe.SettledDeadLetter, observe.SettledRescheduled, observe.SettledSkipped, observe.SettledFallback, observe.SettledUnprotected} {
 		for _, deferred := range []bool{false, true} {
 			e := observe.SettledEvent{Group: group, Topic: topic, Deferred: deferred}
 			e.Counts[i] = 1
@@ -226,6 +226,8 @@ func tellAll(ctx context.Context, o *otelidem.Observer) {
 		o.ObserveDuplicate(ctx, observe.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, SameRecord: true})
 		o.ObserveDuplicate(ctx, observe.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, Age: time.Second, Shadow: true})
 	}
+	o.ObserveBreaker(ctx, observe.BreakerEvent{Group: group, Handler: "paid", Type: "paid", State: observe.BreakerOpen})
+	o.ObserveUnprotected(ctx, observe.UnprotectedEvent{Group: group, Message: m, Key: key, Reason: observe.StoreUnavailable})
 	o.ObserveConflict(ctx, observe.ConflictEvent{Group: group, Message: m, Key: key, Known: dedup.Done})
 	answered := observe.StoreCallEvent{Group: group, Store: "*pgstore.Store", Verb: observe.VerbTransaction, Took: time.Second, Takeovers: 1}
 	for v := range answered.Verdicts {

@@ -174,8 +174,12 @@ var rows = []row{
 			target{pace("idem_dead_letters_total", inTopic, "idem_dead_letter_class"), "{{idem_dead_letter_class}}"}),
 		layers("Later attempts from the store", "Events that had waited there, by what became of them.", perSecond,
 			target{pace("idem_deferred_total", inTopic, byOutcome), "{{idem_outcome}}"}),
-		layers("Skipped", "Messages that nobody handles: tombstones, and types without a handler.", perSecond,
+		layers("Skipped", "Messages that nobody handles: tombstones, types without a handler, and records without an ID.", perSecond,
 			target{pace("idem_skipped_total", inTopic, "idem_skipped_reason"), "{{idem_skipped_reason}}"}),
+		graph("Circuit breakers", "Handlers whose events wait for a dependency that is down.", number,
+			target{"sum by (idem_event_type) (idem_breakers_open{" + inGroup + "})", "{{idem_event_type}}"}).limits(0, 1),
+		layers("Without protection", "Events whose handler ran without the store: no ID, or the store was away. A copy has its effect again.", perSecond,
+			target{pace("idem_unprotected_total", inTopic, "idem_unprotected_reason"), "{{idem_unprotected_reason}}"}),
 	}},
 	{"Outbox", []panel{
 		graph("Backlog", "Rows that wait to be published; no more than 10,000 are counted.", number,

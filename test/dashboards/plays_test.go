@@ -229,6 +229,15 @@ var plays = []aplay{
 		"*pgstore.Store of orders is away: Nothing is handled until it is back. Nothing is lost, and no attempt counts."},
 	{"IdemStoreDown", "a moment", `idem_store_down{GROUP,idem_store="*pgstore.Store"} 0x9 1 0x20`, 20 * time.Minute, never},
 
+	{"IdemUnprotected", "the first ones", `idem_unprotected_total{TOPIC,idem_event_type="a",idem_unprotected_reason="store_unavailable"} _x5 3x60`, 20 * time.Minute,
+		"Events of type a run without their store: 3 in half an hour. orders does not know duplicates among them, and later copies run again."},
+	{"IdemUnprotected", "records without an ID", `idem_unprotected_total{TOPIC,idem_event_type="a",idem_unprotected_reason="no_event_id"} _x5 3x60`, 20 * time.Minute, never},
+	{"IdemUnprotected", "long ago", `idem_unprotected_total{TOPIC,idem_event_type="a",idem_unprotected_reason="store_unavailable"} _x5 3x60`, time.Hour, nowOver},
+
+	{"IdemBreakerOpen", "it stays open", `idem_breakers_open{GROUP,idem_event_type="a"} 0x9 1x20`, 20 * time.Minute,
+		"Events of type a wait for a dependency of orders: Open circuit breakers: 1. No event is given up meanwhile."},
+	{"IdemBreakerOpen", "a moment", `idem_breakers_open{GROUP,idem_event_type="a"} 0x9 1x2 0x20`, 20 * time.Minute, never},
+
 	{"IdemClaimsLost", "one", `idem_claims_lost_total{GROUP,idem_event_type="a"} _x5 1x60`, 20 * time.Minute,
 		"Claims on a were lost while their handler ran: 1 in half an hour. Another worker of orders may have repeated what they did."},
 	{"IdemClaimsLost", "another one", `idem_claims_lost_total{GROUP,idem_event_type="a"} 1x60 2x20`, 70 * time.Minute,

@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/observe"
+)
+
+// This file runs events of handlers with WhenUnavailable while their store is down.
+
+// errWithoutStore ends a claim of an event that runs without the store next.
+var errWithoutStore = fmt.Errorf("%w: the handler runs without the store", dedup.ErrUnavailable)
+
+const (
+	// defaultAfter is the default of UnavailablePolicy.After.
+	defaultAfter = 5 * time.Second
+	// probeEvery is the interval of claims that ask a store while other events run without it.
+	probeEvery = 2 * time.Second
+)
+
+// allowance counts the events of a handler that ran without the store.
+type allowance struct {
+	first, last time.Time // begin of the first and the last run; zero: none
+	used        int
+}
+
+// take asks for one more event at now, in an outage that began at since. The allowance begins anew in
+// a later outage, RunFor after the last event. So a store that comes and goes lets no more events run
+// than one that stays away.
+func (a allowance) take(p idemtype.UnavailablePolicy, since, now time.Time) (allowance, bool) {
+	if now.Sub(since) < p.After {
+		return a, false
+	}
+	if a.used > 0 && since.After(a.last) && now.Sub(a.last) >= p.RunFor {
+		a = allowance{}
+	}
+	if a.used == 0 {
+		a.first = now
+	}
+	if a.used >= p.MaxEvents || now.Sub(a.first) >= p.RunFor {
+		return a, false
+	}
+	a.last = now
+	a.used++
+	return a, true
+}
+
+// spare is the state of a handler that may run while the store is down.
+type spare struct {
+	mu        sync.Mutex
+	allowance allowance
+	running   bool // the begin is logged
+	spent     bool // the end of the allowance is logged
+	events    int  // of this outage
+}
+
+// take takes one event of the allowance and logs its begin and its end.
+func (s *spare) take(ctx context.Context, r *reporter, b *bound, since time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ok bool
+	s.allowance, ok = s.allowance.take(b.Unavailable, since, time.Now())
+	switch {
+	case ok:
+		s.events++
+		if !s.running {
+			s.running = true
+			r.log.ErrorContext(ctx, b.access.name+" unavailable: events run without protection against duplicates",
+				"handler", b.Name, "type", b.Type, "at_most", b.Unavailable.MaxEvents, "for", b.Unavailable.RunFor)
+		}
+	case s.running && !s.spent:
+		s.spent = true
+		r.log.ErrorContext(ctx, b.access.name+" unavailable: the bound of WhenUnavailable is reached, events wait for the store",
+			"handler", b.Name, "type", b.Type, "events", s.events)
+	}
+	return ok
+}
+
+// back notes that the store answers.
+func (s *spare) back(ctx context.Context, r *reporter, b *bound) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running {
+		return
+	}
+	r.log.WarnContext(ctx, b.access.name+" is back: events ran without protection against duplicates",
+		"handler", b.Name, "type", b.Type, "events", s.events)
+	s.running, s.spent, s.events = false, false, 0
+}
+
+// outage returns the begin of an outage in which events may run without the store.
+func (h *health) outage() (since time.Time, ok bool) {
+	if !h.isDown.Load() {
+		return time.Time{}, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.since, h.isDown.Load() && h.absent
+}
+
+// probe reports whether the caller should ask the store, which one caller in probeEvery does.
+func (h *health) probe() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if !h.probed.IsZero() && h.probed.After(h.since) && now.Sub(h.probed) < probeEvery {
+		return false
+	}
+	h.probed = now
+	return true
+}
+
+// noteProbe notes that the store has just been asked, perhaps for long.
+func (h *health) noteProbe() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.probed = time.Now()
+}
+
+// runsWithoutStore reports whether the event runs without the store now, and takes it off the
+// allowance. A copy that the store waits for, and an event that only its record can end, wait.
+func (b *batch) runsWithoutStore(t *task) bool {
+	since, down := t.access.outage()
+	switch {
+	case !t.access.isDown.Load():
+		t.route.spare.back(b.ctx, b.p.reporter, t.route)
+		return false
+	case !down || t.awaited() || t.refusal.err != nil || t.access.probe():
+		return false
+	}
+	return t.route.spare.take(b.ctx, b.p.reporter, t.route, since)
+}
+
+// settleWithoutStore runs an event without the store. An event that cannot be decoded is left to the
+// usual way.
+func (b *batch) settleWithoutStore(t *task) error {
+	if t.data == nil {
+		if err := t.decode(b.p.readingContext(b.ctx, t)); err != nil {
+			t.unread(idemtype.ClassUndecodable, err)
+			return nil
+		}
+	}
+	if err := b.p.settleUnprotected(b.ctx, t, observe.StoreUnavailable); err != nil {
+		return err
+	}
+	t.settled = true
+	b.advance()
+	return nil
+}
+
+// leave returns the function that ends the claim of the group, if its first event may run without the
+// store. The claim is not given back, because the store does not answer: it ends with its lease.
+func (g *eventGroup) leave() func(since time.Time, err error) bool {
+	t := g.tasks[0]
+	if t.route.spare == nil || t.awaited() || t.refusal.err != nil {
+		return nil
+	}
+	return func(began time.Time, err error) bool {
+		if errors.Is(err, errLate) {
+			return false
+		}
+		g.access.down(g.ctx, began, err)
+		g.access.noteProbe()
+		since, down := g.access.outage()
+		if !down {
+			return false
+		}
+		s := t.route.spare
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_, ok := s.allowance.take(t.route.Unavailable, since, time.Now())
+		return ok
+	}
+}

@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/idemtype"
+)
+
+// Events run without the store from After on, for RunFor, and at most MaxEvents. A later outage has a new allowance only if
+// the handler has rested for RunFor.
+func TestAllowance(t *testing.T) {
+	p := idemtype.UnavailablePolicy{RunFor: time.Minute, MaxEvents: 3, After: 5 * time.Second}
+	type ask struct {
+		since, at time.Duration // begin of the outage, and now
+		ok        bool
+	}
+	for name, asks := range map[string][]ask{
+		"too early":                      {{0, 4999 * time.Millisecond, false}, {0, 5 * time.Second, true}},
+		"many events":                    {{0, 6 * time.Second, true}, {0, 6 * time.Second, true}, {0, 7 * time.Second, true}, {0, 7 * time.Second, false}},
+		"long":                           {{0, 6 * time.Second, true}, {0, 65 * time.Second, true}, {0, 66 * time.Second, false}, {0, time.Hour, false}},
+		"a long outage has one":          {{0, 6 * time.Second, true}, {0, 24 * time.Hour, false}, {0, 48 * time.Hour, false}},
+		"outages in turn share one":      {{0, 6 * time.Second, true}, {10 * time.Second, 16 * time.Second, true}, {20 * time.Second, 26 * time.Second, true}, {30 * time.Second, 36 * time.Second, false}},
+		"a later outage has another one": {{0, 6 * time.Second, true}, {0, 6 * time.Second, true}, {0, 6 * time.Second, true}, {50 * time.Second, 65 * time.Second, false}, {50 * time.Second, 66 * time.Second, true}},
+		"a refused event takes nothing":  {{0, 6 * time.Second, true}, {0, 70 * time.Second, false}, {80 * time.Second, 90 * time.Second, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var a allowance
+			zero := time.Unix(1000, 0)
+			for i, x := range asks {
+				var ok bool
+				a, ok = a.take(p, zero.Add(x.since), zero.Add(x.at))
+				require.Equal(t, x.ok, ok, "event %d", i)
+			}
+		})
+	}
+	var none allowance
+	_, ok := none.take(idemtype.UnavailablePolicy{}, time.Unix(0, 0), time.Unix(1000, 0))
+	require.False(t, ok, "the zero policy waits")
+}
