@@ -17,6 +17,8 @@ type document struct {
 	Rounds  int         `json:"rounds"` // without second attempts
 	Rows    []entry     `json:"rows"`
 	Ratios  []verdict   `json:"ratios"` // the wanted ones
+
+	Memory []memoryResult `json:"memory,omitempty"`
 }
 
 // machineInfo is the machine in the document.
@@ -70,6 +72,7 @@ func (r *report) document(list []entry) document {
 		Rounds: r.rounds,
 		Rows:   list,
 		Ratios: r.bench.results.verdicts(),
+		Memory: r.memory,
 	}
 }
 

@@ -40,10 +40,34 @@ var tablesSQL string
 const connections = 24
 
 func openLab(ctx context.Context) (_ *lab, err error) {
-	l := &lab{id: "bench-" + strings.ToLower(rand.Text()[:10]), topics: make(map[spec]*topic)}
+	l, err := connectLab(ctx, "bench-"+strings.ToLower(rand.Text()[:10]))
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			l.close()
+		}
+	}()
+	if err := l.createTables(ctx); err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	servers, err := l.servers()
+	if err != nil {
+		return nil, err
+	}
+	if l.roots, err = proc.ownProcesses(servers); err != nil {
+		logf("the load of the machine is not measured: %v", err)
+	}
+	return l, nil
+}
+
+// connectLab connects to the servers of the run with this ID.
+func connectLab(ctx context.Context, id string) (_ *lab, err error) {
+	l := &lab{id: id, topics: make(map[spec]*topic)}
+	defer func() {
+		if err != nil {
+			l.disconnect()
 		}
 	}()
 	for _, name := range []string{"KAFKA_BROKERS", "POSTGRES_URL", "REDIS_URL"} {
@@ -70,13 +94,6 @@ func openLab(ctx context.Context) (_ *lab, err error) {
 	if err := l.openPostgres(ctx); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	servers, err := l.servers()
-	if err != nil {
-		return nil, err
-	}
-	if l.roots, err = proc.ownProcesses(servers); err != nil {
-		logf("the load of the machine is not measured: %v", err)
-	}
 	return l, nil
 }
 
@@ -95,9 +112,11 @@ func (l *lab) openPostgres(ctx context.Context) error {
 	pgstore.Configure(cfg)
 	cfg.ConnConfig.RuntimeParams["search_path"] = l.schema()
 	cfg.MaxConns, cfg.MinConns = connections, connections
-	if l.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
-		return err
-	}
+	l.pool, err = pgxpool.NewWithConfig(ctx, cfg)
+	return err
+}
+
+func (l *lab) createTables(ctx context.Context) error {
 	if _, err := l.pool.Exec(ctx, "CREATE SCHEMA "+l.schema()); err != nil {
 		return err
 	}
@@ -111,7 +130,7 @@ func (l *lab) openPostgres(ctx context.Context) error {
 	if err := pgoutbox.Migrate(ctx, l.pool, pgoutbox.InSchema(l.schema())); err != nil {
 		return err
 	}
-	_, err = l.pool.Exec(ctx, tablesSQL)
+	_, err := l.pool.Exec(ctx, tablesSQL)
 	return err
 }
 
@@ -119,25 +138,30 @@ func (l *lab) openPostgres(ctx context.Context) error {
 func (l *lab) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if _, err := l.pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+l.schema()+", "+l.compactSchema()+" CASCADE"); err != nil {
+		logf("postgres: %v", err)
+	}
+	if err := l.forget(ctx); err != nil {
+		logf("redis: %v", err)
+	}
+	for name := range slices.Values(l.created) {
+		_ = l.admin.DeleteTopic(name) // it may not have come into being
+	}
+	l.disconnect()
+}
+
+// disconnect ends the connections.
+func (l *lab) disconnect() {
 	if l.writers != nil {
 		l.writers.Close()
 	}
 	if l.pool != nil {
-		if _, err := l.pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+l.schema()+", "+l.compactSchema()+" CASCADE"); err != nil {
-			logf("postgres: %v", err)
-		}
 		l.pool.Close()
 	}
 	if l.redis != nil {
-		if err := l.forget(ctx); err != nil {
-			logf("redis: %v", err)
-		}
 		_ = l.redis.Close()
 	}
 	if l.admin != nil {
-		for name := range slices.Values(l.created) {
-			_ = l.admin.DeleteTopic(name) // it may not have come into being
-		}
 		_ = l.admin.Close()
 	}
 }

@@ -15,7 +15,12 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := start(ctx, os.Args[1:])
+	var err error
+	if task := os.Getenv(memoryChild); task != "" {
+		err = consumeForMemory(ctx, task)
+	} else {
+		err = start(ctx, os.Args[1:])
+	}
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		logf("FAILED: %v", err)
@@ -64,7 +69,7 @@ func start(ctx context.Context, args []string) error {
 		&o.names,
 		"rows",
 		"",
-		"only these rows, by `name`, separated by commas; \"latency\", \"store\", \"outbox\", \"delay\" and \"size\" are names too",
+		"only these rows, by `name`, separated by commas; \"latency\", \"store\", \"outbox\", \"delay\", \"memory\" and \"size\" are names too",
 	)
 	flags.IntVar(
 		&o.rounds,
@@ -140,11 +145,12 @@ const (
 	nameOutbox  = "outbox"
 	nameDelay   = "delay"
 	nameSize    = "size"
+	nameMemory  = "memory"
 )
 
 func (b *bench) named(all []row) error {
 	for _, name := range strings.Split(b.names, ",") {
-		found := name == nameLatency || name == nameDelay || name == nameSize
+		found := slices.Contains([]string{nameLatency, nameDelay, nameMemory, nameSize}, name)
 		for _, r := range all {
 			if r.name == name || name == nameStore && r.fill > 0 ||
 				name == nameOutbox && r.aggregates > 0 {
@@ -203,7 +209,7 @@ func (b *bench) runAll(ctx context.Context) error {
 	return errors.Join(append(failed, rep.write())...)
 }
 
-// special measures latency, delay and size, which have no rate.
+// special measures latency, delay, memory and size, which have no rate.
 func (b *bench) special(ctx context.Context, rep *report) error {
 	var failed []error
 	if b.wants(nameLatency) {
@@ -219,6 +225,12 @@ func (b *bench) special(ctx context.Context, rep *report) error {
 		res, err := b.delays(ctx)
 		failed = append(failed, err)
 		rep.delays = res
+	}
+	if b.wants(nameMemory) {
+		logf("memory")
+		res, err := b.memory(ctx)
+		failed = append(failed, err)
+		rep.memory = res
 	}
 	if watch := b.sizeWatch(); watch > 0 {
 		logf("size")

@@ -17,6 +17,7 @@ type report struct {
 	rounds  int // without second attempts
 	latency *latencyResult
 	delays  []delayResult
+	memory  []memoryResult
 	size    *sizeResult
 }
 
@@ -170,6 +171,7 @@ func (r *report) markdown(list []entry) string {
 	storeTable(&b, list)
 	roundsTable(&b, list)
 	delayTable(&b, r.delays)
+	memoryTable(&b, r.memory)
 	sizeTable(&b, r.size)
 	if l := r.latency; l != nil {
 		fmt.Fprintf(
@@ -251,6 +253,17 @@ func storeTable(b *strings.Builder, list []entry) {
 			first = false
 		}
 		fmt.Fprintf(b, "| %s | %.0f | %.0f |\n", e.Name, e.last.store, e.last.indexes)
+	}
+}
+
+func memoryTable(b *strings.Builder, list []memoryResult) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n| consumer of %d partitions with a backlog | largest resident size, MB (wanted: < %d) |\n|---|---:|\n",
+		memoryPartitions, wantedMemory)
+	for _, m := range list {
+		fmt.Fprintf(b, "| %s | %.0f |\n", m.About, m.Peak)
 	}
 }
 
