@@ -84,6 +84,14 @@ type Config struct {
 	// most 16,384). No offset behind the delayed event is committed.
 	Lanes int
 
+	// QueueBytes bounds the memory of the events that wait or are being handled, in all assigned
+	// partitions together: bytes of keys, values and headers, and about 500 more for each event.
+	// Each partition has an equal share, at least 64 KiB, and takes one larger event when the share
+	// is empty. A partition whose share is used up is not fetched. Defaults to 16 MiB.
+	// Raise the bound if many lanes handle events of some 100 kB. sarama keeps up to two answers of
+	// each broker besides, of at most Consumer.Fetch.MaxBytes (here 4 MiB) each.
+	QueueBytes int
+
 	// Grace is how long running handlers may continue at a stop or a rebalance, see
 	// [idem.Config].Grace. Defaults to 30 s, at most two thirds of sarama's
 	// Consumer.Group.Rebalance.Timeout (60 s), because recording and committing follow.
@@ -183,6 +191,7 @@ func (c Config) withDefaults() Config {
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	c.ClientID = cmp.Or(c.ClientID, "idem")
 	c.Lanes = cmp.Or(c.Lanes, 1)
+	c.QueueBytes = cmp.Or(c.QueueBytes, 16<<20)
 	c.Grace = cmp.Or(c.Grace, 30*time.Second)
 	c.CommitInterval = cmp.Or(c.CommitInterval, time.Second)
 	c.StallTimeout = cmp.Or(c.StallTimeout, 5*time.Minute)
@@ -230,6 +239,7 @@ func (c Config) validate(forRun bool) (problems []error) {
 	add(c.StallTimeout < 0, "StallTimeout is negative")
 	add(c.Grace < 0, "Grace is negative")
 	add(c.Lanes < 1 || c.Lanes > maxLanes, "Lanes is %d, not between 1 and %d", c.Lanes, maxLanes)
+	add(c.QueueBytes < 0, "QueueBytes is negative")
 	add(c.Start > Newest, "Start is %s", c.Start)
 	add(c.OnGap > LatestOnGap, "OnGap is %s", c.OnGap)
 	add(c.OnLostOffsets > StartLost, "OnLostOffsets is %s", c.OnLostOffsets)

@@ -169,7 +169,10 @@ func (h *GroupHandler) ConsumeClaim(
 	}
 	h.proc.Assigned(claim.Topic(), claim.Partition())
 	l := lane.New(h.proc, claim.Topic(), claim.Partition(),
-		lane.Config{Lanes: h.cfg.Lanes, OwnProgress: true})
+		lane.Config{
+			Lanes: h.cfg.Lanes, OwnProgress: true,
+			QueueBytes: queueShare(h.cfg.QueueBytes, sess.Claims()),
+		})
 	a := s.begin(claim, l)
 	defer a.giveUp(nil)
 	pump(a.ctx, claim, l, a.times, h.proc.Due)

@@ -47,7 +47,7 @@ const (
 	maxName  = 64
 )
 
-// converter is FromSarama with fewer allocations, for the messages of a partition. Messages are
+// converter is FromSarama with fewer allocations, for the messages of a partition. Small messages are
 // allocated many at a time, and a name of a header once. It is not safe for concurrent use.
 type converter struct {
 	messages []idem.Message
@@ -56,10 +56,17 @@ type converter struct {
 }
 
 // messagesAtOnce is the number of messages in one allocation. A message that is kept for long keeps
-// the others of its allocation in memory.
-const messagesAtOnce = 64
+// the others of its allocation in memory, with their bytes. So a message above smallMessage has an
+// allocation of its own.
+const (
+	messagesAtOnce = 64
+	smallMessage   = 4 << 10
+)
 
 func (c *converter) message(m *sarama.ConsumerMessage) *idem.Message {
+	if len(m.Value) > smallMessage {
+		return FromSarama(m)
+	}
 	if len(c.messages) == 0 {
 		c.messages = make([]idem.Message, messagesAtOnce)
 	}

@@ -3,6 +3,7 @@ package consumer
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
@@ -56,4 +57,30 @@ func TestConverter_Allocates(t *testing.T) {
 	var kept *idem.Message
 	require.LessOrEqual(t, testing.AllocsPerRun(10*messagesAtOnce, func() { kept = c.message(m) }), 0.1)
 	require.Equal(t, FromSarama(m), kept)
+}
+
+// TestConverter_LargeMessagesAreAlone: a small message that is kept for long must not keep large ones
+// in memory.
+func TestConverter_LargeMessagesAreAlone(t *testing.T) {
+	var c converter
+	small := c.message(&sarama.ConsumerMessage{Value: []byte("small")})
+	freed := make(chan struct{})
+	func() {
+		large := make([]byte, smallMessage+1)
+		runtime.AddCleanup(&large[0], func(freed chan struct{}) { close(freed) }, freed)
+		c.message(&sarama.ConsumerMessage{
+			Value: large, Headers: []*sarama.RecordHeader{{Key: []byte("k"), Value: large}},
+		})
+	}()
+	for range 100 {
+		runtime.GC()
+		select {
+		case <-freed:
+			runtime.KeepAlive(small)
+			runtime.KeepAlive(&c)
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Fatal("a large message stays in memory")
 }

@@ -101,6 +101,9 @@ func setNet(sc *sarama.Config, cfg Config) {
 
 func setConsumer(sc *sarama.Config, cfg Config) {
 	sc.Consumer.Return.Errors = true
+	// Messages share the bytes of the answer, which stays in memory until the last one is settled.
+	sc.Consumer.Fetch.Default = 128 << 10             // for each partition
+	sc.Consumer.Fetch.MaxBytes = 4 << 20              // for all partitions of a broker
 	sc.Consumer.IsolationLevel = sarama.ReadCommitted // K-30
 	sc.Consumer.MaxProcessingTime = 10 * time.Second  // the pump never blocks for long (K-14)
 	// A broker answers one connection in order: heartbeats and commits wait behind an idle fetch.

@@ -17,8 +17,9 @@ type Config struct {
 	// least 1,024 and at most 16,384. Memory: 24 bytes for each place, and about 100 more for each
 	// message of the largest number held at a time.
 	Queue int
-	// QueueBytes bounds the unsettled messages, in bytes of keys, values and headers. A single
-	// larger message is accepted when the queue is empty. Defaults to 64 MiB.
+	// QueueBytes bounds the unsettled messages, in bytes of keys, values and headers, and about 500
+	// more for each message. A single larger message is accepted when the queue is empty. Defaults
+	// to 64 MiB. A program with many partitions sets a share of the memory that all may take.
 	QueueBytes int
 	// Batch is the largest number of messages in one call of the processor. A lane does not wait
 	// for a batch to fill. With several lanes, a batch is also limited to the lane's share of the

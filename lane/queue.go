@@ -329,10 +329,10 @@ func signal(c chan struct{}) {
 
 // footprint estimates the memory that a message takes, in bytes.
 func footprint(m *idem.Message) int {
-	const fixed = 128 // the structs themselves
+	const fixed = 512 // the structs of the client, the message, and its place in the queue
 	n := fixed + len(m.Key) + len(m.Value)
 	for _, h := range m.Headers {
-		n += 40 + len(h.Key) + len(h.Value)
+		n += 120 + len(h.Key) + len(h.Value)
 	}
 	return n
 }

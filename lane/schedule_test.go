@@ -250,7 +250,7 @@ func (w *world) assign() *assignment {
 	defer w.mu.Unlock()
 	cfg := Config{
 		Lanes: 1 + w.rnd.IntN(5), Queue: 1 + w.rnd.IntN(20), Batch: 1 + w.rnd.IntN(8),
-		QueueBytes: 150 + w.rnd.IntN(3000), BatchBytes: 1 + w.rnd.IntN(1000),
+		QueueBytes: 600 + w.rnd.IntN(12000), BatchBytes: 1 + w.rnd.IntN(4000),
 	}.withDefaults()
 	a := &assignment{
 		world: w, cfg: cfg, inFlight: map[string]bool{}, last: map[string]int{},
