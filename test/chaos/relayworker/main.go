@@ -105,10 +105,15 @@ func (t *trap) produce(ctx context.Context, msgs []*idem.Message, call func(cont
 	return errs
 }
 
-// sleep ends when somebody else sends SIGCONT.
+// sleep ends when somebody else sends SIGCONT. On a busy machine the process stops some milliseconds
+// after the call of Kill, so the caller waits for SIGCONT too.
 func (t *trap) sleep(when string) {
+	woken := make(chan os.Signal, 1)
+	signal.Notify(woken, syscall.SIGCONT)
+	defer signal.Stop(woken)
 	fmt.Printf("sleeps %s a publication\n", when)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // cannot fail
+	<-woken
 	fmt.Println("woken")
 }
 
