@@ -79,12 +79,13 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/idemtype":          {[]string{"/dedup"}, nil, "types that the root, the engine and observers share"},
 		"/deadletter":        {[]string{"/dedup", "/idemtype", "/internal/safetext"}, nil, "programs that read dead letters need no handlers"},
 		"/observe":           {[]string{"/dedup", "/idemtype"}, nil, "an observer needs neither handlers nor a client"},
+		"/internal/lazyctx":  {nil, nil, "a context knows no handler"},
 		"/internal/mark":     {nil, nil, "marks are values of their own"},
 		"/classify":          {[]string{"/internal/mark"}, nil, "a classifier must not bring a client of the errors that it knows along"},
 		"/internal/decoded":  {[]string{"/idemtype", "/internal/mark"}, nil, "decoders of users are called without handlers and stores"},
 		"/internal/identity": {[]string{"/dedup", "/idemtype"}, nil, "identities are found without handlers and stores"},
 		"/internal/engine": {
-			[]string{"/dedup", "/deadletter", "/idemtype", "/observe", "/internal/decoded", "/internal/identity", "/internal/mark", "/internal/safetext", "/internal/throttle"},
+			[]string{"/dedup", "/deadletter", "/idemtype", "/observe", "/internal/decoded", "/internal/identity", "/internal/lazyctx", "/internal/mark", "/internal/safetext", "/internal/throttle"},
 			nil, "the engine must not know how handlers are registered",
 		},
 		"": {

@@ -8,6 +8,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
 	"github.com/idem-go/idem/internal/decoded"
+	"github.com/idem-go/idem/internal/lazyctx"
 	"github.com/idem-go/idem/observe"
 )
 
@@ -49,17 +50,21 @@ func (p *Processor) stopContext(
 func (p *Processor) run(
 	hard context.Context, t *task, in []Input, tx any, claims func() []dedup.Completion,
 ) outcome {
-	ctx, cancel := context.WithTimeoutCause(hard, t.route.Timeout, idemtype.ErrHandlerTimeout)
-	defer cancel()
+	ctx := lazyctx.WithTimeoutCause(hard, t.route.Timeout, idemtype.ErrHandlerTimeout)
+	defer ctx.Cancel()
 	done := make(chan error, 1)
 	go p.start(ctx, t.route, tx, in, done)
 
+	timer := t.budget.callTimer(t.route.Timeout)
+	defer timer.Stop()
 	select {
 	case err := <-done:
 		return classify(context.Cause(ctx), err)
-	case <-ctx.Done():
-		return p.overdue(ctx, hard, t, done, claims)
+	case <-hard.Done():
+	case <-timer.C:
 	}
+	ctx.Expire()
+	return p.overdue(ctx, hard, t, done, claims)
 }
 
 // overdue waits for a handler after the end of ctx, and reports a stall once per lease. After the

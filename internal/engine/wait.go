@@ -10,7 +10,21 @@ import (
 )
 
 // waitBudget is the remaining time that one call of HandleBatch may wait for others.
-type waitBudget struct{ left time.Duration }
+type waitBudget struct {
+	left  time.Duration
+	timer *time.Timer // for the time-outs of handler calls, which follow one another
+}
+
+// callTimer returns a timer that fires after timeout. The caller stops the timer before the next
+// call of callTimer.
+func (budget *waitBudget) callTimer(timeout time.Duration) *time.Timer {
+	if budget.timer == nil {
+		budget.timer = time.NewTimer(timeout)
+	} else {
+		budget.timer.Reset(timeout)
+	}
+	return budget.timer
+}
 
 // wait sleeps for d. The error is a WaitError with the reason if the budget is used up, and the
 // cause of ctx if ctx ended.
