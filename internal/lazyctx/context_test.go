@@ -308,14 +308,14 @@ func TestContext_Concurrent(t *testing.T) {
 				d, cancel := context.WithTimeout(c, time.Hour)
 				defer cancel()
 				<-d.Done()
-				if d.Err() != c.Err() || context.Cause(d) != context.Cause(c) {
+				if !errors.Is(d.Err(), c.Err()) || !errors.Is(context.Cause(d), context.Cause(c)) {
 					t.Errorf("%v, %v, of the parent %v, %v", d.Err(), context.Cause(d), c.Err(), context.Cause(c))
 				}
 			},
 			func() {
 				first := c.Err()
 				for range 50 {
-					if err := c.Err(); first != nil && err != first {
+					if err := c.Err(); first != nil && !errors.Is(err, first) {
 						t.Errorf("%v after %v", err, first)
 					}
 				}
