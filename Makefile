@@ -38,8 +38,11 @@ endef
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## Run the notifier example: nothing to install, Kafka is in the process
-	@go -C examples run ./notifier
+# The file that remembers the events of the demonstration. Remove it to begin anew.
+DEMO_FILE ?= $(CURDIR)/demo.db
+
+demo: ## Run the notifier example: it needs only Go, Kafka is in the process; a second run finds duplicates
+	@go -C examples run ./notifier -store 'sqlite:$(DEMO_FILE)'
 
 demo-ops: ## The ops page on a demonstration that feeds itself until Ctrl-C; it needs only Go
 	@go -C examples run ./notifier -ops 127.0.0.1:8080

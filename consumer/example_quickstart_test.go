@@ -34,7 +34,7 @@ type mailer interface {
 	Send(ctx context.Context, to, idempotencyKey string) error
 }
 
-// run is the program of the README.
+// run is the program of the README (examples/quickstart) with a store in Postgres.
 func run(ctx context.Context, brokers []string, url string, mail mailer) error {
 	store, err := pgstore.Open(ctx, url) // or redisstore, dynamostore; memstore for tests
 	if err != nil {
@@ -71,7 +71,7 @@ func whyNotPending(ctx context.Context, tx pgx.Tx, p PaymentCompleted) error {
 	return err
 }
 
-// The program of the README, on a Kafka in the process and a real Postgres.
+// The program of the README with a store in Postgres, on a Kafka in the process and a real Postgres.
 func TestQuickstart_Idempotent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -103,7 +103,7 @@ func TestQuickstart_Idempotent(t *testing.T) {
 	require.Equal(t, 1, mail.count())
 }
 
-// The program of the README before its tables are made, and then before its dead-letter topic is: it ends within seconds both
+// The program before its tables are made, and then before its dead-letter topic is: it ends within seconds both
 // times, with the command that mends it.
 func TestQuickstart_NotSetUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -1,8 +1,9 @@
 // Package memstore is a store in the memory of one process. It is the reference of the contract:
 // where the contract leaves a choice, memstore gives the strictest answer.
 //
-// Use memstore in tests, in demos, and for events that may be handled again after a restart. Use
-// another store otherwise: a restart forgets every event while the offsets stay committed.
+// Use memstore in tests. A restart forgets every event while the offsets stay committed, so that
+// another delivery runs again. Package dedup/sqlstore/sqlite is the store for one process: one file,
+// and no server.
 //
 // # Guarantees
 //

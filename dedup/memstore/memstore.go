@@ -82,7 +82,7 @@ func (s *Store) Volatile() error {
 		return nil
 	}
 	return errors.New("memstore forgets every event at a restart while the offsets stay " +
-		"committed: use a durable store, or declare with memstore.Volatile() that handling " +
+		"committed: use a durable store, such as dedup/sqlstore/sqlite, or declare with memstore.Volatile() that handling " +
 		"events again is acceptable")
 }
 

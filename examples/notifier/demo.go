@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,13 +14,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/ops"
 )
 
-// demo is the demonstration. Everything runs in this process: a Kafka broker, the store, the
-// provider that sends, and workers like the real one.
+// demo is the demonstration. Everything runs in this process: a Kafka broker, the provider that
+// sends, and workers like the real one. The store outlives the process in a file.
 type demo struct {
 	events, copies int
 	partitions     int32
@@ -29,8 +29,11 @@ type demo struct {
 	limit         time.Duration // of everything but the end
 	lease         time.Duration
 	store         dedup.Store
+	file          string // of the store; empty: in memory
 	log           *slog.Logger
 	screen        *screen
+
+	earlier earlier // runs on the same store
 
 	topic, group string
 	addrs        []string
@@ -55,19 +58,26 @@ func (d *demo) moody(send sender) sender {
 	return &moodySender{d.moods, send}
 }
 
-func newDemo(out io.Writer, log *slog.Logger) *demo {
+func newDemo(out io.Writer, log *slog.Logger, store dedup.Store) *demo {
 	return &demo{
 		events: 1000, copies: 350, partitions: 6,
 		feeding: 8 * time.Second, limit: 24 * time.Second, lease: 2 * time.Second,
 		before: 10 * time.Millisecond, after: 10 * time.Millisecond,
-		store: memstore.New(memstore.Volatile()), log: log, screen: newScreen(out),
+		store: store, log: log, screen: newScreen(out),
 		topic: "notifications", group: "notifier", provider: newProvider(), counts: &counter{},
 	}
 }
 
 // runDemo returns the exit code.
 func runDemo(ctx context.Context, o *options, out io.Writer) int {
-	d := newDemo(out, o.log)
+	store, file, err := openDemoStore(ctx, o.store)
+	if err != nil {
+		fmt.Fprintf(out, "FAILED: %v\n", err)
+		return cli.ExitError
+	}
+	defer store.Close()
+	d := newDemo(out, o.log, store)
+	d.file = file
 	s, err := d.run(ctx)
 	d.screen.clear()
 	if err != nil {
@@ -75,6 +85,8 @@ func runDemo(ctx context.Context, o *options, out io.Writer) int {
 		return cli.ExitError
 	}
 	s.print(out)
+	fmt.Fprintf(out, "\nThe store stays in %s\n"+
+		"Run again, and all events are duplicates. To begin anew: rm '%[1]s'*\n", file)
 	if len(s.problems()) > 0 {
 		return cli.ExitError
 	}
@@ -103,6 +115,10 @@ func (d *demo) run(ctx context.Context) (s summary, err error) {
 	p := newPlan(d.topic, d.events, d.copies, 1)
 	d.feed = &feed{client: d.client, records: p.records, over: d.feeding}
 	s.events, s.poison = len(p.events), len(p.poison)
+	if d.earlier, err = recall(ctx, d.store, p); err != nil {
+		return s, err
+	}
+	s.known, s.givenUp = len(d.earlier.done), len(d.earlier.dead)
 	err = d.play(ctx, &s)
 	if s.hung = errors.Is(err, errTimeUp); s.hung {
 		err = nil
@@ -118,8 +134,8 @@ func (d *demo) run(ctx context.Context) (s summary, err error) {
 // play runs the sequence: a worker, a second one, a kill, a replacement, and the rest of the
 // events.
 func (d *demo) play(ctx context.Context, s *summary) error {
-	d.screen.say("Kafka runs in this process: topic %s, %d partitions; the store is in memory",
-		d.topic, d.partitions)
+	d.screen.say("Kafka runs in this process: topic %s, %d partitions; the store is %s and knows "+
+		"%d of %d events", d.topic, d.partitions, cmp.Or(d.file, "in memory"), s.known, s.events)
 	first, err := d.start("worker-1")
 	if err != nil {
 		return err

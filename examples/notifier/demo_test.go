@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/dedup/sqlstore"
 	"github.com/idem-go/idem/examples/internal/cli"
 )
 
@@ -22,8 +24,7 @@ import (
 func play(t *testing.T, store dedup.Store, short bool, change ...func(*demo)) (summary, string) {
 	t.Helper()
 	var out bytes.Buffer
-	d := newDemo(&out, slog.New(slog.DiscardHandler))
-	d.store = store
+	d := newDemo(&out, slog.New(slog.DiscardHandler), store)
 	if short {
 		d.events, d.copies, d.feeding = 300, 100, 2*time.Second
 	}
@@ -53,6 +54,33 @@ func TestDemo_Idempotent(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, s.duplicates, copies-s.repeats)
 	require.Contains(t, out, "OK in ")
+}
+
+// A second demonstration on the file of the first one, with a Kafka that is new, finds only duplicates.
+func TestDemoAgain_Idempotent(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "demo.db")
+	open := func() *sqlstore.Store {
+		store, path, err := openDemoStore(t.Context(), "sqlite:"+file)
+		require.NoError(t, err)
+		require.Equal(t, file, path)
+		return store
+	}
+	first := open()
+	s, out := play(t, first, true)
+	require.NoError(t, first.Close())
+	require.Empty(t, s.problems(), out)
+	require.Zero(t, s.known, out)
+	require.Equal(t, s.events, s.sent, out)
+
+	second := open()
+	defer second.Close()
+	s, out = play(t, second, true)
+	require.Empty(t, s.problems(), out)
+	require.Equal(t, s.events, s.known, out)
+	require.Zero(t, s.sent, out)
+	require.Zero(t, s.repeats, out)
+	require.GreaterOrEqual(t, s.duplicates, s.events+100, out)
+	require.Contains(t, out, "an earlier run had handled all 300 events")
 }
 
 // forgetful is a store that loses completions.
@@ -184,7 +212,8 @@ func TestDemoInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out bytes.Buffer
-	require.Equal(t, cli.ExitError, run(ctx, nil, &out, io.Discard))
+	file := filepath.Join(t.TempDir(), "demo.db")
+	require.Equal(t, cli.ExitError, run(ctx, []string{"-store", "sqlite:" + file}, &out, io.Discard))
 	require.Contains(t, out.String(), "FAILED")
 }
 

@@ -34,7 +34,7 @@ func (d *demo) start(name string) (*demoWorker, error) {
 		send = d.moody(w.sender)
 		router = func(send sender, _ time.Duration) *idem.Router { return liveRouter(send) }
 	}
-	c, err := consumer.New(d.config(name, w.plug), router(send, time.Hour))
+	c, err := consumer.New(d.config(name, w.plug), router(send, demoRetention))
 	if err != nil {
 		return nil, err
 	}
@@ -77,14 +77,21 @@ func (d *demo) config(name string, p *plug) consumer.Config {
 	return cfg
 }
 
-// unplugInMidSend pulls the plug at a random moment while the worker is sending. The result is the
-// number of notifications in flight.
+// idle is how long the kill waits for a notification in flight. All events may be duplicates.
+const idle = 2 * time.Second
+
+// unplugInMidSend pulls the plug at a random moment while the worker is sending, or after a time
+// without a notification. The result is the number of notifications in flight.
 func (w *demoWorker) unplugInMidSend(
 	ctx context.Context, most time.Duration,
 ) (inFlight int, err error) {
-	for inFlight == 0 {
+	late := time.NewTimer(idle)
+	defer late.Stop()
+	for waiting := true; waiting && inFlight == 0; {
 		select {
 		case <-w.sender.begun:
+		case <-late.C:
+			waiting = false
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}

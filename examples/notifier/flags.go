@@ -51,7 +51,8 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 		"topic of the events; several are separated by commas")
 	flags.StringVar(&o.group, "group", "notifier", "consumer group")
 	flags.StringVar(&o.store, "store", "",
-		"store: memory, redis://host:port/db or postgres://user@host/db")
+		"store: sqlite:FILE (one worker), redis://host:port/db, postgres://user@host/db or memory;\n"+
+			"the demonstration takes sqlite:FILE only (default sqlite:"+demoFile+")")
 	flags.StringVar(&o.sender, "sender", "log",
 		"sender: log (lines of JSON on standard output), smtp://host:port or http://host/path")
 	flags.StringVar(&o.instance, "instance-id", "",
@@ -110,14 +111,19 @@ func (o *options) check(args []string, set map[string]bool) error {
 	add(o.ops != "" && !loopbackAddress(o.ops),
 		"-ops %s is not a loopback address: the page of this example has no authentication", o.ops)
 	if len(o.brokers) == 0 {
+		_, isFile := sqlitePath(o.store)
+		add(set["store"] && (!isFile || set["ops"]), "without -brokers, -store must be sqlite:FILE, "+
+			"and -ops keeps its store in memory")
 		delete(set, "ops")
+		delete(set, "store")
 		add(len(set) > 0, "-brokers is missing; without it there is only the demonstration, "+
-			"which takes no other flag but -ops")
+			"which takes no other flags but -ops or -store")
 		return errors.Join(problems...)
 	}
 	add(slices.Contains(o.topics(), ""), "-topic is empty")
 	add(o.group == "", "-group is empty")
-	add(o.store == "", "-store is missing: memory, redis://host:port/db or postgres://user@host/db")
+	add(o.store == "", "-store is missing: sqlite:FILE, redis://host:port/db, "+
+		"postgres://user@host/db or memory")
 	add(o.stats < 0, "-stats %s is negative", o.stats)
 	add(o.lease < time.Second, "-lease %s is shorter than 1s", o.lease)
 	// The store must remember an event for a lease, the retries and a rebalance.

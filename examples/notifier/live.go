@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/ops"
 	"github.com/idem-go/idem/ops/doctor"
@@ -32,7 +33,7 @@ const (
 
 // runLive feeds and works until ctx ends, and serves the page.
 func runLive(ctx context.Context, o *options, out io.Writer) int {
-	d := newDemo(out, o.log)
+	d := newDemo(out, o.log, memstore.New(memstore.Volatile()))
 	if err := d.live(ctx, o.ops); err != nil && ctx.Err() == nil {
 		fmt.Fprintf(out, "FAILED: %v\n", err)
 		return cli.ExitError

@@ -28,17 +28,21 @@ func (d *demo) measure(p plan, s *summary) error {
 	}
 	s.deadLettered = len(origins)
 	for _, e := range p.events {
-		if d.provider.taken[e] == 0 && !given[e] {
+		taken, known := d.provider.taken[e] > 0, d.earlier.done[e]
+		switch {
+		case taken && known:
+			s.repeats++
+		case !taken && !known && !given[e]:
 			s.lost++
 		}
 	}
 	for _, v := range p.poison {
-		if !values[v] {
+		if !values[v] && !d.earlier.dead[v] {
 			s.lost++
 		}
 	}
 	s.sent = len(d.provider.taken)
-	s.repeats = d.provider.sends - s.sent
+	s.repeats += d.provider.sends - s.sent
 	s.mixups = d.provider.mixups
 	s.deliveries, s.duplicates = int(d.counts.deliveries.Load()), int(d.counts.duplicates.Load())
 	return nil

@@ -15,17 +15,28 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/dedup/sqlstore/sqlite"
 )
 
 // storeKind returns the scheme of a store's URL. Errors do not show the URL, which may hold a
 // password.
 func storeKind(url string) (string, error) {
 	kind, _, _ := strings.Cut(url, "://")
+	if path, ok := sqlitePath(url); ok && path != "" {
+		return "sqlite", nil
+	}
 	switch kind {
 	case "memory", "redis", "rediss", "postgres", "postgresql":
 		return kind, nil
 	}
-	return "", fmt.Errorf("-store must be memory, or begin with redis://, rediss:// or postgres://")
+	return "", fmt.Errorf("-store must be memory or sqlite:FILE, or begin with redis://, " +
+		"rediss:// or postgres://")
+}
+
+// sqlitePath returns the file of a store in SQLite.
+func sqlitePath(url string) (path string, ok bool) {
+	path, ok = strings.CutPrefix(url, "sqlite:")
+	return path, ok && !strings.HasPrefix(path, "//") // not the path sqlite://host/file
 }
 
 // openedStore is the store of -store, with its clients for the doctor.
@@ -47,6 +58,13 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*openedStore,
 		log.Warn("the store is in memory: " +
 			"after a restart, or on another instance, notifications are sent again")
 		return &openedStore{Store: memstore.New(memstore.Volatile()), close: func() {}}, nil
+	case "sqlite":
+		path, _ := sqlitePath(url)
+		store, err := sqlite.Open(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		return &openedStore{Store: store, close: func() { _ = store.Close() }}, nil
 	case "redis", "rediss":
 		opts, err := redis.ParseURL(url)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -114,6 +115,9 @@ func forEachStore(t *testing.T, test func(*testing.T, *setup)) {
 	t.Run("postgres", func(t *testing.T) {
 		url := testenv.Postgres(t)
 		test(t, newSetup(t, url))
+	})
+	t.Run("sqlite", func(t *testing.T) { // one file for all workers
+		test(t, newSetup(t, "sqlite:"+filepath.Join(t.TempDir(), "notifier.db")))
 	})
 }
 

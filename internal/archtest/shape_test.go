@@ -330,7 +330,7 @@ func kitCases(t *testing.T) map[string]bool {
 	return cases
 }
 
-// The README is short, and its code is that of Examples that run.
+// The README is short, and its code is that of Examples, and of a program, that tests run.
 func TestREADME(t *testing.T) {
 	lines := strings.Split(string(read(t, "README.md")), "\n")
 	require.LessOrEqual(t, len(lines), 230)
@@ -343,6 +343,7 @@ func TestREADME(t *testing.T) {
 			examples.WriteString(squeeze(string(read(t, f))))
 		}
 	}
+	examples.WriteString(squeeze(string(read(t, "examples/quickstart/main.go"))))
 	for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(read(t, "README.md")), -1) {
 		require.Contains(t, examples.String(), squeeze(block[1]), "this code of the README stands in no Example")
 	}

@@ -148,7 +148,7 @@ func (d *examination) checkStores(r *Findings) {
 		r.choose("settings.store.volatile", on, "the store is a database",
 			choice{kind == "" && memory, Bad,
 				"a store in memory is lost with its process, while the offsets stay committed",
-				"pgstore or redisstore; memstore is for tests"},
+				"sqlstore/sqlite for one process, pgstore or redisstore; memstore is for tests"},
 			choice{kind == "", Bad, "only URLs with postgres:// and redis:// are supported " +
 				"(this one is not shown, it may have a password)", ""})
 		switch kind {
