@@ -179,64 +179,27 @@ func (t *table) args(d *Dialect, r *decision.Record) []any {
 	return append(all, r.Doubt, int64(r.Failures), int64(r.Takeovers), lease, token)
 }
 
-// rowsPerStatement bounds the arguments of a statement.
-const rowsPerStatement = 500
-
-// params returns "(?, ?, ...)", numbered from first on.
-func (d *Dialect) params(first, n int) string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = d.Param(first + i)
-	}
-	return "(" + strings.Join(all, ", ") + ")"
-}
-
-// insert writes rows in one statement; tail says what happens to existing ones.
-func (t *table) insert(ctx context.Context, q Querier, d *Dialect, records []*decision.Record,
-	tail string) (added int64, err error) {
-	values, args := make([]string, len(records)), []any(nil)
-	for i, r := range records {
-		values[i] = d.params(len(args)+1, len(t.columns))
-		args = append(args, t.args(d, r)...)
-	}
-	result, err := q.ExecContext(ctx, "INSERT INTO "+t.name+" ("+strings.Join(t.columns, ", ")+
-		") VALUES "+strings.Join(values, ", ")+tail, args...)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
 // add inserts records whose keys had no row. If another transaction has inserted one meanwhile,
 // the error is errAgain.
 func (t *table) add(ctx context.Context, q Querier, d *Dialect,
 	records []*decision.Record) error {
-	for len(records) > 0 {
-		n := min(len(records), rowsPerStatement)
-		added, err := t.insert(ctx, q, d, records[:n], d.Skip)
-		if err == nil && added != int64(n) {
-			err = errAgain
-		}
-		if err != nil {
-			return err
-		}
-		records = records[n:]
-	}
-	return nil
+	return t.listed().add(ctx, q, d, t.rows(d, records))
 }
 
 // replace writes records whose rows are locked.
 func (t *table) replace(ctx context.Context, q Querier, d *Dialect,
 	records []*decision.Record) error {
-	for len(records) > 0 {
-		n := min(len(records), rowsPerStatement)
-		tail := d.Replace(t.columns[len(keyColumns):])
-		if _, err := t.insert(ctx, q, d, records[:n], tail); err != nil {
-			return err
-		}
-		records = records[n:]
+	return t.listed().replace(ctx, q, d, t.rows(d, records))
+}
+
+func (t *table) listed() relation { return relation{t.name, t.columns, len(keyColumns)} }
+
+func (t *table) rows(d *Dialect, records []*decision.Record) [][]any {
+	rows := make([][]any, len(records))
+	for i, r := range records {
+		rows[i] = t.args(d, r)
 	}
-	return nil
+	return rows
 }
 
 // read returns the records of keys, which ascend. tail is the lock, or empty.

@@ -62,8 +62,8 @@ func (w *work) countStart(ctx context.Context, key dedup.Key, o dedup.Origin) (u
 		return 0, err
 	}
 	n++
-	_, err = w.q.ExecContext(ctx, "UPDATE "+startsTable+" SET starts = starts + 1 WHERE "+where,
-		args...)
+	_, err = w.q.ExecContext(ctx, "UPDATE "+startsTable+" SET starts = starts + 1, updated_at = "+
+		w.d.Param(len(args)+1)+" WHERE "+where, append(args, w.d.Time(w.now))...)
 	return uint32(n), err
 }
 

@@ -77,14 +77,15 @@ func dialect() *sqlstore.Dialect {
 		Micros: func(c string) string { return c },
 		Time:   func(t time.Time) any { return t.UnixMicro() },
 		Token:  func(c string) string { return c },
-		Before: "before",
+		Quote:  `"`,
+		Index:  func(name string) string { return " INDEXED BY " + name },
 		Skip:   " ON CONFLICT DO NOTHING",
-		Replace: func(columns []string) string {
+		Replace: func(key, columns []string) string {
 			sets := make([]string, len(columns))
 			for i, c := range columns {
 				sets[i] = c + " = excluded." + c
 			}
-			return " ON CONFLICT (tenant, scope, event_type, event_id) DO UPDATE SET " +
+			return " ON CONFLICT (" + strings.Join(key, ", ") + ") DO UPDATE SET " +
 				strings.Join(sets, ", ")
 		},
 		Begin: func(context.Context, sqlstore.Querier, time.Duration, time.Duration) (
