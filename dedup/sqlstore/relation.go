@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 )
 
@@ -68,4 +69,45 @@ func (r relation) replace(ctx context.Context, q Querier, d *Dialect, rows [][]a
 		rows = rows[n:]
 	}
 	return nil
+}
+
+// each runs a query and reads its rows.
+func each(ctx context.Context, q Querier, query string, args []any,
+	scan func(*sql.Rows) error) (err error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := rows.Close(); err == nil {
+			err = e
+		}
+	}()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// arguments are those of one statement, in the order of its text.
+type arguments struct {
+	d    *Dialect
+	list []any
+}
+
+// add returns the placeholder of v.
+func (a *arguments) add(v any) string {
+	a.list = append(a.list, v)
+	return a.d.Param(len(a.list))
+}
+
+// in returns "(?, ?, ...)" for values.
+func in[T any](a *arguments, values []T) string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = a.add(v)
+	}
+	return "(" + strings.Join(all, ", ") + ")"
 }

@@ -117,13 +117,22 @@ func (t *table) state(r *decision.Record, status string, lease sql.NullInt64,
 		return errUnknown
 	}
 	if token.Valid {
-		b, err := hex.DecodeString(strings.ReplaceAll(token.String, "-", ""))
-		if err != nil || len(b) != len(r.Token) {
+		var ok bool
+		if r.Token, ok = parseToken(token.String); !ok {
 			return errUnknown
 		}
-		copy(r.Token[:], b)
 	}
 	return nil
+}
+
+// parseToken reads a token with or without hyphens.
+func parseToken(s string) (t dedup.Token, ok bool) {
+	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
+	if err != nil || len(b) != len(t) {
+		return t, false
+	}
+	copy(t[:], b)
+	return t, true
 }
 
 func micros(n int64) time.Time { return time.UnixMicro(n).UTC() }
@@ -221,24 +230,15 @@ func (t *table) read(ctx context.Context, q Querier, d *Dialect, keys []dedup.Ke
 
 // query reads all rows that match.
 func (t *table) query(ctx context.Context, q Querier, d *Dialect, where string, args []any,
-	yield func(*decision.Record)) (err error) {
-	rows, err := q.QueryContext(ctx, "SELECT "+t.reading(d)+" FROM "+t.name+" "+where, args...)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := rows.Close(); err == nil {
-			err = e
-		}
-	}()
-	for rows.Next() {
-		r, err := t.scan(rows)
-		if err != nil {
+	yield func(*decision.Record)) error {
+	return each(ctx, q, "SELECT "+t.reading(d)+" FROM "+t.name+" "+where, args,
+		func(rows *sql.Rows) error {
+			r, err := t.scan(rows)
+			if err == nil {
+				yield(r)
+			}
 			return err
-		}
-		yield(r)
-	}
-	return rows.Err()
+		})
 }
 
 // chosen is the condition for keys. Keys that differ by their ID alone are one range of the index
