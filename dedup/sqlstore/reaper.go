@@ -281,8 +281,8 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 	return r.rows.move(ctx, a)
 }
 
-// empty deletes from one table, batch after batch. No new rows come behind a horizon, and a batch of
-// locked rows is not read again, so empty ends.
+// empty deletes from one table, batch after batch. No new rows come behind a horizon, and a batch
+// without a deletion moves the time on, so empty ends.
 func (r *Reaper) empty(ctx context.Context, t *table, a *ScopeAge, total *int64) error {
 	from := time.UnixMicro(0).UTC()
 	for {
@@ -292,8 +292,11 @@ func (r *Reaper) empty(ctx context.Context, t *table, a *ScopeAge, total *int64)
 		}
 		n, err := r.rows.remove(ctx, t, a, rows.keys)
 		*total += n
-		if err != nil || len(rows.keys) < r.cfg.Batch || n == 0 && rows.last.Equal(from) {
+		if err != nil || len(rows.keys) < r.cfg.Batch {
 			return err
+		}
+		if n == 0 && !rows.last.After(from) { // locked rows, all of one time
+			rows.last = from.Add(time.Microsecond)
 		}
 		from = rows.last
 		if err := r.between(ctx); err != nil {
