@@ -180,3 +180,41 @@ func claimedStays(t *testing.T, site Site) {
 		require.Equal(t, dedup.Busy, v, "event %d is claimed", i)
 	}
 }
+
+// claimedBetween: an event is claimed after the reaper has found its expired row, and before the reaper locks the row.
+func claimedBetween(t *testing.T, site Site) {
+	if site.Dialect().OneWriter {
+		t.Skip("no hook runs between the two: see the test with claims at once")
+	}
+	peer := site.store(t)
+	site.put(t, old{scope: "g", id: "a", status: "released", made: 3 * day, expired: 2 * day, notEvent: true})
+	record(t, peer, "g", caughtUp())
+	r := aged("a", ago(3*day))
+	r.AnyAge = true
+	d := site.Dialect()
+	expression, begin := d.Micros, d.Begin
+	found, claimed := 0, false
+	d.Micros = func(column string) string {
+		if column == "expires_at" { // only the search for rows reads the column as it is
+			found++
+		}
+		return expression(column)
+	}
+	d.Begin = func(ctx context.Context, q sqlstore.Querier, wait, idle time.Duration) (func(context.Context) error, error) {
+		if found == 2 && !claimed { // both tables were searched
+			claimed = true
+			v, err := verdict(ctx, peer, false, r)
+			require.NoError(t, err)
+			require.Equal(t, dedup.Fresh, v)
+		}
+		return begin(ctx, q, wait, idle)
+	}
+	s := site.Open(t, d)
+	for range 2 {
+		require.Zero(t, reap(t, s, soonest()).Claims)
+	}
+	require.True(t, claimed)
+	v, err := verdict(t.Context(), peer, false, r)
+	require.NoError(t, err)
+	require.Equal(t, dedup.Busy, v)
+}

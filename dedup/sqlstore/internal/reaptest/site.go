@@ -53,6 +53,7 @@ func Run(t *testing.T, newSite func(t testing.TB) Site) {
 		{"horizon: moves between two reads", movesBetweenReads},
 		{"horizon: never Fresh", neverFresh},
 		{"horizon: a claimed row stays", claimedStays},
+		{"horizon: claimed between two steps", claimedBetween},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, newSite(t)) })
 	}
