@@ -34,10 +34,12 @@ type Dialect struct {
 	Skip string
 	// Replace returns the end of an INSERT that replaces these columns of rows with an equal key.
 	Replace func(key, columns []string) string
-	// Index makes a query use this index of its table. Nil: the settings of Reap do.
+	// Index makes a query use this index of its table. Nil: the settings of InOrder do.
 	Index func(name string) string
 	// Reap is a statement with settings for a transaction of the reaper. Empty: none.
 	Reap string
+	// InOrder is a statement with settings that make queries read an index in its order. Empty: none.
+	InOrder string
 	// Isolation is the level of all transactions.
 	Isolation sql.IsolationLevel
 	// Begin prepares a transaction. wait bounds the wait for a lock; idle is how long the session

@@ -126,12 +126,12 @@ func (h *horizons) write(ctx context.Context, fn func(context.Context, *work) er
 func (h *horizons) read(ctx context.Context, limit time.Duration,
 	fn func(context.Context, *work) error) error {
 	kind := h.kind(h.s.reader)
-	kind.limit = limit
+	kind.limit, kind.settings = limit, append(kind.settings, h.s.d.InOrder)
 	return h.s.inTx(ctx, "reap", kind, nil, fn)
 }
 
 func (h *horizons) kind(db *sql.DB) txKind {
-	return txKind{db: db, limit: choreLimit, wait: lockWait, settings: h.s.d.Reap}
+	return txKind{db: db, limit: choreLimit, wait: lockWait, settings: []string{h.s.d.Reap}}
 }
 
 // ages reads the scopes.

@@ -92,13 +92,14 @@ func (h *horizons) remove(ctx context.Context, t *table, a *ScopeAge, keys []ded
 	return n, nil
 }
 
-// lock locks those of the rows that may still be deleted. A claim may have changed some meanwhile.
+// lock locks those of the rows that may still be deleted. A claim may have changed some meanwhile. No
+// index serves the condition inside CASE, so the rows are found by their keys.
 func (h *horizons) lock(ctx context.Context, w *work, t *table, a *ScopeAge, keys []dedup.Key) (
 	free []dedup.Key, err error) {
 	where, args := w.d.chosen(keys)
 	p := &arguments{d: w.d, list: args}
 	text := "SELECT tenant, scope, event_type, event_id FROM " + t.name + " WHERE " + where + " AND " +
-		h.deletable(w, p, a) + w.d.LockFree
+		"CASE WHEN " + h.deletable(w, p, a) + " THEN 1 ELSE 0 END = 1" + w.d.LockFree
 	err = each(ctx, w.q, text, p.list, func(r *sql.Rows) error {
 		var k dedup.Key
 		err := r.Scan(&k.Tenant, &k.Scope, &k.Type, &k.ID)

@@ -24,7 +24,7 @@ type txKind struct {
 	db       *sql.DB
 	limit    time.Duration // of the transaction
 	wait     time.Duration // for a lock
-	settings string        // a statement at the start; empty: none
+	settings []string      // statements at the start; an empty one is left out
 }
 
 // ownTx runs fn in a transaction of the store's own. A failed COMMIT is an error with an unknown
@@ -60,8 +60,10 @@ func (s *Store) inTxOnce(ctx context.Context, kind txKind, scopes []string,
 	if err != nil {
 		return err
 	}
-	if kind.settings != "" {
-		_, err = tx.ExecContext(ctx, kind.settings)
+	for _, text := range kind.settings {
+		if text != "" && err == nil {
+			_, err = tx.ExecContext(ctx, text)
+		}
 	}
 	if err == nil {
 		err = fn(ctx, &work{q: tx, d: s.d, scopes: scopes})

@@ -42,16 +42,20 @@ func dialect() *sqlstore.Dialect {
 		Skip:      " ON CONFLICT DO NOTHING",
 		Replace:   replace,
 		Reap:      reapSettings,
+		InOrder:   orderSettings,
 		Isolation: sql.LevelReadCommitted,
 		Begin:     begin, Mark: mark, Check: check, Classify: classify,
 	}
 }
 
-// reapSettings are those of pgstore: old rows must be found by the index on expires_at, in its order,
-// whatever the statistics.
-const reapSettings = `SELECT set_config('statement_timeout', '60000', true),
-	set_config('lock_timeout', '5s', true), set_config('enable_seqscan', 'off', true),
-	set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`
+// settings of the reaper's transactions. Old rows must be found by the index on expires_at, in its
+// order, whatever the statistics.
+const (
+	reapSettings = `SELECT set_config('statement_timeout', '60000', true),
+	set_config('lock_timeout', '5s', true), set_config('enable_seqscan', 'off', true)`
+	orderSettings = `SELECT set_config('enable_bitmapscan', 'off', true),
+	set_config('enable_sort', 'off', true)`
+)
 
 func replace(key, columns []string) string {
 	sets := make([]string, len(columns))

@@ -118,8 +118,8 @@ func TestFileStaysBounded(t *testing.T) {
 	caughtUp(t, s)
 	cfg := soonest()
 	var first, last int64
-	for round := range 6 {
-		expire(t, db, 5000)
+	for round := range 5 {
+		expire(t, db, 1200)
 		for range 2 {
 			_, err := sqlstore.NewReaper(s, cfg).RunOnce(t.Context())
 			require.NoError(t, err)
