@@ -3,6 +3,8 @@
 //
 // Transactions are READ COMMITTED. At REPEATABLE READ, a locking read of a missing key locks the gap
 // around it, and two consumers that then insert neighbours deadlock.
+//
+// Rows stay until a [sqlstore.Reaper] deletes them: run one in every instance.
 package mysql
 
 import (

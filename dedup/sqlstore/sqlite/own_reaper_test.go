@@ -101,7 +101,9 @@ func TestReaperWaitsForTheWriter(t *testing.T) {
 	caughtUp(t, s)
 	answers := make([]dedup.Answer, 1)
 	require.NoError(t, s.ClaimTx(t.Context(), time.Minute, request("a"), answers, func(tx *sql.Tx) ([]dedup.Completion, error) {
-		time.Sleep(300 * time.Millisecond) //nolint:forbidigo // a handler that takes its time in real time
+		slow, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // meanwhile the reaper waits
+		defer cancel()
+		<-slow.Done()
 		return nil, nil
 	}))
 	expire(t, db, 100)
@@ -151,11 +153,12 @@ func TestKilledReaper(t *testing.T) {
 	var ids []string
 	rows, err := db.QueryContext(t.Context(), "SELECT event_id FROM processed_events")
 	require.NoError(t, err)
+	defer rows.Close()
 	for rows.Next() {
 		ids = append(ids, "")
 		require.NoError(t, rows.Scan(&ids[len(ids)-1]))
 	}
-	require.NoError(t, rows.Close())
+	require.NoError(t, rows.Err())
 	meets := func() (seen map[dedup.Verdict]int) {
 		seen = make(map[dedup.Verdict]int)
 		for _, id := range ids {

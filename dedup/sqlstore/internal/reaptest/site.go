@@ -61,7 +61,7 @@ func Run(t *testing.T, newSite func(t testing.TB) Site) {
 
 func (s Site) store(t testing.TB) *sqlstore.Store { return s.Open(t, s.Dialect()) }
 
-// exec runs a statement, each ? of which becomes a placeholder.
+// exec runs a statement, each ¿ of which becomes a placeholder.
 func (s Site) exec(t testing.TB, text string, args ...any) {
 	t.Helper()
 	_, err := s.DB.ExecContext(t.Context(), s.placed(text), args...)
@@ -85,17 +85,16 @@ func (s Site) count(t testing.TB, text string) (n int) {
 // left are the records that are still there, as "table/id".
 func (s Site) left(t testing.TB) (all []string) {
 	t.Helper()
-	for name, table := range map[string]string{"event": "processed_events", "key": "idempotency_keys"} {
-		rows, err := s.DB.QueryContext(t.Context(), "SELECT event_id FROM "+table)
-		require.NoError(t, err)
-		for rows.Next() {
-			var id string
-			require.NoError(t, rows.Scan(&id))
-			all = append(all, name+"/"+id)
-		}
-		require.NoError(t, rows.Err())
-		require.NoError(t, rows.Close())
+	rows, err := s.DB.QueryContext(t.Context(), "SELECT 'event', event_id FROM processed_events UNION ALL "+
+		"SELECT 'key', event_id FROM idempotency_keys")
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var table, id string
+		require.NoError(t, rows.Scan(&table, &id))
+		all = append(all, table+"/"+id)
 	}
+	require.NoError(t, rows.Err())
 	slices.Sort(all)
 	return all
 }
