@@ -210,9 +210,9 @@ func (h *horizons) move(ctx context.Context, a *ScopeAge) error {
 			return err
 		}
 		var old horizon
-		write := storedHorizons(w.d).add
+		write := horizonsTable(w.d).add
 		if there {
-			old.before, write = micros(before), storedHorizons(w.d).replace
+			old.before, write = micros(before), horizonsTable(w.d).replace
 		}
 		next, _ := nextHorizon(old, a.ConsumedUntil, horizonRows, rows...)
 		a.Horizon = next.before
@@ -221,7 +221,7 @@ func (h *horizons) move(ctx context.Context, a *ScopeAge) error {
 	})
 }
 
-func storedHorizons(d *Dialect) relation {
+func horizonsTable(d *Dialect) relation {
 	return relation{"idem_horizons", []string{"scope", d.name("before"), "cutoff", "updated_at"}, 1}
 }
 

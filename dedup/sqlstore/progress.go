@@ -79,12 +79,16 @@ func (w *work) recordProgress(ctx context.Context, scope string, progress []dedu
 			added = append(added, row)
 		}
 	}
-	to := relation{"idem_progress", []string{"scope", "topic", w.d.name("partition"), "next_offset",
-		"consumed_until", "updated_at"}, 3}
+	to := progressTable(w.d)
 	if err := to.replace(ctx, w.q, w.d, changed); err != nil {
 		return err
 	}
 	return to.add(ctx, w.q, w.d, added)
+}
+
+func progressTable(d *Dialect) relation {
+	return relation{"idem_progress", []string{"scope", "topic", d.name("partition"), "next_offset",
+		"consumed_until", "updated_at"}, 3}
 }
 
 // advance returns the record of a partition after p. present is the latest time that may be

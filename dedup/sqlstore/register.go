@@ -13,6 +13,14 @@ import (
 
 var _ dedup.Registrar = (*Store)(nil)
 
+// The tables of registrations.
+var (
+	scopesTable      = relation{"idem_scopes", []string{"scope", "updated_at"}, 1}
+	topicsTable      = relation{"idem_scope_topics", []string{"topic", "scope", "consumer_group"}, 3}
+	descriptorsTable = relation{"idem_descriptors", []string{"scope", "event_type", "descriptor",
+		"updated_at"}, 2}
+)
+
 // Register implements [dedup.Registrar] in tables idem_scopes, idem_scope_topics and
 // idem_descriptors, in one transaction. Registrations of one scope wait for each other. If a
 // consumer no longer names a type, the type's descriptor stays on record. So the type cannot
@@ -22,9 +30,8 @@ func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 		if err := w.readClock(ctx); err != nil {
 			return err
 		}
-		scopes := relation{"idem_scopes", []string{"scope", "updated_at"}, 1}
 		row := []any{r.Scope, w.d.Time(w.now)} // locks the scope until the commit
-		if err := scopes.replace(ctx, w.q, w.d, [][]any{row}); err != nil {
+		if err := scopesTable.replace(ctx, w.q, w.d, [][]any{row}); err != nil {
 			return err
 		}
 		if err := w.registerDescriptors(ctx, &r); err != nil {
@@ -64,8 +71,7 @@ func (w *work) registerDescriptors(ctx context.Context, r *dedup.Registration) e
 		return refusal{fmt.Errorf("%w: scope %q: %s", dedup.ErrIdentityChanged, r.Scope,
 			strings.Join(differ, "; "))}
 	}
-	to := relation{"idem_descriptors", []string{"scope", "event_type", "descriptor", "updated_at"}, 2}
-	return to.replace(ctx, w.q, w.d, changed)
+	return descriptorsTable.replace(ctx, w.q, w.d, changed)
 }
 
 // registerTopics looks for topics with events that are recorded under another scope (rule 14), and
@@ -100,8 +106,7 @@ func (w *work) registerTopics(ctx context.Context, r *dedup.Registration) error 
 			added = append(added, []any{topic, r.Scope, r.Group})
 		}
 	}
-	to := relation{"idem_scope_topics", []string{"topic", "scope", "consumer_group"}, 3}
-	return to.add(ctx, w.q, w.d, added)
+	return topicsTable.add(ctx, w.q, w.d, added)
 }
 
 // otherScopes returns an error if a topic is known under other scopes only.

@@ -208,3 +208,21 @@ func configuration(t *testing.T, site Site) {
 		require.Error(t, sqlstore.NewReaper(s, cfg).Run(t.Context()))
 	}
 }
+
+// missingTable: Check finds each table that progress, registrations and the reaper need, and no call of theirs succeeds.
+func missingTable(t *testing.T, site Site) {
+	s := site.store(t)
+	_, err := s.Check(t.Context())
+	require.NoError(t, err)
+	for _, table := range []string{"idem_descriptors", "idem_scope_topics", "idem_scopes", "idem_horizons", "idem_progress"} {
+		site.exec(t, "DROP TABLE "+table)
+		_, err := s.Check(t.Context())
+		var setup *dedup.SetupError
+		require.ErrorAs(t, err, &setup, table)
+		require.ErrorContains(t, err, table)
+	}
+	require.ErrorIs(t, s.RecordProgress(t.Context(), "g", []dedup.Progress{{Topic: "t"}}), dedup.ErrUnavailable)
+	require.ErrorIs(t, s.Register(t.Context(), dedup.Registration{Scope: "g"}), dedup.ErrUnavailable)
+	_, err = sqlstore.NewReaper(s, sqlstore.ReaperConfig{}).RunOnce(t.Context())
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
+}

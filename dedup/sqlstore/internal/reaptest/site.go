@@ -49,6 +49,7 @@ func Run(t *testing.T, newSite func(t testing.TB) Site) {
 		{"reap: at once", atOnce},
 		{"reap: lost lease", lostLease},
 		{"reap: configuration", configuration},
+		{"check: missing tables", missingTable},
 		{"horizon: rewind", rewind},
 		{"horizon: moves between two reads", movesBetweenReads},
 		{"horizon: never Fresh", neverFresh},
