@@ -135,10 +135,5 @@ func (s *Store) reading(ctx context.Context, verb string, scopes []string,
 	fn func(context.Context, *work) error) error {
 	bounded, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
-	w := &work{q: s.reader, d: s.d}
-	err := w.begin(bounded, scopes)
-	if err == nil {
-		err = fn(bounded, w)
-	}
-	return s.failed(ctx, verb, err)
+	return s.failed(ctx, verb, fn(bounded, &work{q: s.reader, d: s.d, scopes: scopes}))
 }

@@ -22,15 +22,24 @@ type Dialect struct {
 	Time func(t time.Time) any
 	// Token returns an expression for the column of a token as text.
 	Token func(column string) string
-	// Before is the column of a horizon in idem_horizons, quoted where the name is a keyword.
-	Before string
+	// Quote stands around the name of a column that is a keyword.
+	Quote string
 	// Lock ends a query whose rows are locked until the commit.
 	Lock string
+	// LockFree is like Lock, but leaves out rows that another transaction has locked. Empty: there
+	// is one writer, who finds no locked row.
+	LockFree string
 	// Skip ends an INSERT that has no effect on rows with an existing key. Empty: the INSERT
 	// fails instead, with the class [Taken].
 	Skip string
-	// Replace returns the end of an INSERT that replaces these columns of existing rows.
-	Replace func(columns []string) string
+	// Replace returns the end of an INSERT that replaces these columns of rows with an equal key.
+	Replace func(key, columns []string) string
+	// Index makes a query use this index of its table. Nil: the settings of InOrder do.
+	Index func(name string) string
+	// Reap is a statement with settings for a transaction of the reaper. Empty: none.
+	Reap string
+	// InOrder is a statement with settings that make queries read an index in its order. Empty: none.
+	InOrder string
 	// Isolation is the level of all transactions.
 	Isolation sql.IsolationLevel
 	// Begin prepares a transaction. wait bounds the wait for a lock; idle is how long the session
@@ -52,6 +61,9 @@ type Dialect struct {
 	// OneWriter means that a second transaction waits for the end of the first one.
 	OneWriter bool
 }
+
+// name quotes the name of a column.
+func (d *Dialect) name(column string) string { return d.Quote + column + d.Quote }
 
 // Querier is a transaction.
 type Querier interface {

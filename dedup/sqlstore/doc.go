@@ -2,5 +2,12 @@
 // packages postgres, mysql and sqlite make a store for their database.
 //
 // One algorithm serves all of them: a short transaction reads and locks the rows of the keys in the
-// order of the keys, decides, and writes what has changed. The database's clock decides.
+// order of the keys, decides, and writes what has changed. The database's clock decides, and in
+// SQLite that of the process.
+//
+// Rows stay until a [Reaper] deletes them. They expire in consumed time, which consumers record
+// ([Store.RecordProgress]). A store of package sqlite runs a Reaper by itself; in other databases run
+// one in every instance:
+//
+//	go sqlstore.NewReaper(store, sqlstore.ReaperConfig{}).Run(ctx)
 package sqlstore

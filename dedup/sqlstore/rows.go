@@ -117,13 +117,22 @@ func (t *table) state(r *decision.Record, status string, lease sql.NullInt64,
 		return errUnknown
 	}
 	if token.Valid {
-		b, err := hex.DecodeString(strings.ReplaceAll(token.String, "-", ""))
-		if err != nil || len(b) != len(r.Token) {
+		var ok bool
+		if r.Token, ok = parseToken(token.String); !ok {
 			return errUnknown
 		}
-		copy(r.Token[:], b)
 	}
 	return nil
+}
+
+// parseToken reads a token with or without hyphens.
+func parseToken(s string) (t dedup.Token, ok bool) {
+	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
+	if err != nil || len(b) != len(t) {
+		return t, false
+	}
+	copy(t[:], b)
+	return t, true
 }
 
 func micros(n int64) time.Time { return time.UnixMicro(n).UTC() }
@@ -179,64 +188,27 @@ func (t *table) args(d *Dialect, r *decision.Record) []any {
 	return append(all, r.Doubt, int64(r.Failures), int64(r.Takeovers), lease, token)
 }
 
-// rowsPerStatement bounds the arguments of a statement.
-const rowsPerStatement = 500
-
-// params returns "(?, ?, ...)", numbered from first on.
-func (d *Dialect) params(first, n int) string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = d.Param(first + i)
-	}
-	return "(" + strings.Join(all, ", ") + ")"
-}
-
-// insert writes rows in one statement; tail says what happens to existing ones.
-func (t *table) insert(ctx context.Context, q Querier, d *Dialect, records []*decision.Record,
-	tail string) (added int64, err error) {
-	values, args := make([]string, len(records)), []any(nil)
-	for i, r := range records {
-		values[i] = d.params(len(args)+1, len(t.columns))
-		args = append(args, t.args(d, r)...)
-	}
-	result, err := q.ExecContext(ctx, "INSERT INTO "+t.name+" ("+strings.Join(t.columns, ", ")+
-		") VALUES "+strings.Join(values, ", ")+tail, args...)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
 // add inserts records whose keys had no row. If another transaction has inserted one meanwhile,
 // the error is errAgain.
 func (t *table) add(ctx context.Context, q Querier, d *Dialect,
 	records []*decision.Record) error {
-	for len(records) > 0 {
-		n := min(len(records), rowsPerStatement)
-		added, err := t.insert(ctx, q, d, records[:n], d.Skip)
-		if err == nil && added != int64(n) {
-			err = errAgain
-		}
-		if err != nil {
-			return err
-		}
-		records = records[n:]
-	}
-	return nil
+	return t.listed().add(ctx, q, d, t.rows(d, records))
 }
 
 // replace writes records whose rows are locked.
 func (t *table) replace(ctx context.Context, q Querier, d *Dialect,
 	records []*decision.Record) error {
-	for len(records) > 0 {
-		n := min(len(records), rowsPerStatement)
-		tail := d.Replace(t.columns[len(keyColumns):])
-		if _, err := t.insert(ctx, q, d, records[:n], tail); err != nil {
-			return err
-		}
-		records = records[n:]
+	return t.listed().replace(ctx, q, d, t.rows(d, records))
+}
+
+func (t *table) listed() relation { return relation{t.name, t.columns, len(keyColumns)} }
+
+func (t *table) rows(d *Dialect, records []*decision.Record) [][]any {
+	rows := make([][]any, len(records))
+	for i, r := range records {
+		rows[i] = t.args(d, r)
 	}
-	return nil
+	return rows
 }
 
 // read returns the records of keys, which ascend. tail is the lock, or empty.
@@ -258,24 +230,15 @@ func (t *table) read(ctx context.Context, q Querier, d *Dialect, keys []dedup.Ke
 
 // query reads all rows that match.
 func (t *table) query(ctx context.Context, q Querier, d *Dialect, where string, args []any,
-	yield func(*decision.Record)) (err error) {
-	rows, err := q.QueryContext(ctx, "SELECT "+t.reading(d)+" FROM "+t.name+" "+where, args...)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := rows.Close(); err == nil {
-			err = e
-		}
-	}()
-	for rows.Next() {
-		r, err := t.scan(rows)
-		if err != nil {
+	yield func(*decision.Record)) error {
+	return each(ctx, q, "SELECT "+t.reading(d)+" FROM "+t.name+" "+where, args,
+		func(rows *sql.Rows) error {
+			r, err := t.scan(rows)
+			if err == nil {
+				yield(r)
+			}
 			return err
-		}
-		yield(r)
-	}
-	return rows.Err()
+		})
 }
 
 // chosen is the condition for keys. Keys that differ by their ID alone are one range of the index

@@ -2,8 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/decision"
@@ -44,27 +42,19 @@ func (s *Store) CountStart(ctx context.Context, key dedup.Key, o dedup.Origin) (
 func (w *work) countStart(ctx context.Context, key dedup.Key, o dedup.Origin) (uint32, error) {
 	where, args := w.ofRecord(key, o)
 	var n int64
-	err := w.row(ctx, "SELECT starts FROM "+startsTable+" WHERE "+where+w.d.Lock, args, &n)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		result, err := w.q.ExecContext(ctx, "INSERT INTO "+startsTable+" (tenant, scope, event_type, "+
-			"event_id, origin_topic, origin_partition, origin_offset, starts, updated_at) VALUES "+
-			w.d.params(1, 9)+w.d.Skip, key.Tenant, key.Scope, key.Type, key.ID, o.Topic,
-			int64(o.Partition), o.Offset, int64(1), w.d.Time(w.now))
-		if err != nil {
-			return 0, err
-		}
-		if added, err := result.RowsAffected(); err != nil || added != 1 {
-			return 0, errors.Join(err, errAgain)
-		}
-		return 1, nil
-	case err != nil:
+	there, err := w.maybe(ctx, "SELECT starts FROM "+startsTable+" WHERE "+where+w.d.Lock, args, &n)
+	if err != nil {
 		return 0, err
 	}
 	n++
-	_, err = w.q.ExecContext(ctx, "UPDATE "+startsTable+" SET starts = starts + 1 WHERE "+where,
-		args...)
-	return uint32(n), err
+	to := relation{startsTable, []string{"tenant", "scope", "event_type", "event_id", "origin_topic",
+		"origin_partition", "origin_offset", "starts", "updated_at"}, 7}
+	write := to.add
+	if there {
+		write = to.replace
+	}
+	return uint32(n), write(ctx, w.q, w.d, [][]any{{key.Tenant, key.Scope, key.Type, key.ID, o.Topic,
+		int64(o.Partition), o.Offset, n, w.d.Time(w.now)}})
 }
 
 // ofRecord is the condition for one record of a key.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -73,6 +74,13 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	for _, t := range tables {
 		err := t.query(ctx, s.reader, s.d, "WHERE 1 = 0", nil, nil)
 		if err != nil {
+			return nil, s.failed(ctx, "check", err)
+		}
+	}
+	for _, r := range []relation{progressTable(s.d), horizonsTable(s.d), scopesTable, topicsTable,
+		descriptorsTable} {
+		text := "SELECT " + strings.Join(r.columns, ", ") + " FROM " + r.name + " WHERE 1 = 0"
+		if err := each(ctx, s.reader, text, nil, func(*sql.Rows) error { return nil }); err != nil {
 			return nil, s.failed(ctx, "check", err)
 		}
 	}

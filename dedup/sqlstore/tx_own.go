@@ -11,42 +11,62 @@ import (
 
 // work is a transaction in progress.
 type work struct {
-	q        Querier
-	d        *Dialect
+	q      Querier
+	d      *Dialect
+	scopes []string // whose horizons matter
+
 	now      time.Time
 	horizons map[string]time.Time
 }
 
-// ownTx runs fn in a transaction of the store's own. A transaction that lost a race is run again,
-// a bounded number of times. A failed COMMIT is an error with an unknown outcome: repetitions with
-// the same tokens have no further effect.
+// txKind is how a transaction of the store's own begins.
+type txKind struct {
+	db       *sql.DB
+	limit    time.Duration // of the transaction
+	wait     time.Duration // for a lock
+	settings []string      // statements at the start; an empty one is left out
+}
+
+// ownTx runs fn in a transaction of the store's own. A failed COMMIT is an error with an unknown
+// outcome: repetitions with the same tokens have no further effect.
 func (s *Store) ownTx(ctx context.Context, verb string, scopes []string,
+	fn func(context.Context, *work) error) error {
+	return s.inTx(ctx, verb, txKind{db: s.db, limit: silence, wait: lockWait}, scopes, fn)
+}
+
+// inTx runs fn in a transaction. A transaction that lost a race is run again, a bounded number of
+// times.
+func (s *Store) inTx(ctx context.Context, verb string, kind txKind, scopes []string,
 	fn func(context.Context, *work) error) error {
 	var err error
 	for try := 1; ; try++ {
-		err = s.ownTxOnce(ctx, scopes, fn)
+		err = s.inTxOnce(ctx, kind, scopes, fn)
 		if err == nil || try == attempts || !s.lostRace(err) || pause(ctx, try) != nil {
 			return s.failed(ctx, verb, err)
 		}
 	}
 }
 
-func (s *Store) ownTxOnce(ctx context.Context, scopes []string,
+func (s *Store) inTxOnce(ctx context.Context, kind txKind, scopes []string,
 	fn func(context.Context, *work) error) error {
-	ctx, cancel := context.WithTimeout(ctx, silence)
+	ctx, cancel := context.WithTimeout(ctx, kind.limit)
 	defer cancel()
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.d.Isolation})
+	tx, err := kind.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.d.Isolation})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after a commit
-	restore, err := s.d.Begin(ctx, tx, lockWait, endTimeout)
+	restore, err := s.d.Begin(ctx, tx, kind.wait, endTimeout)
 	if err != nil {
 		return err
 	}
-	w := &work{q: tx, d: s.d}
-	if err = w.begin(ctx, scopes); err == nil {
-		err = fn(ctx, w)
+	for _, text := range kind.settings {
+		if text != "" && err == nil {
+			_, err = tx.ExecContext(ctx, text)
+		}
+	}
+	if err == nil {
+		err = fn(ctx, &work{q: tx, d: s.d, scopes: scopes})
 	}
 	if restore != nil { // the session goes back to the application, after an error too
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
@@ -61,19 +81,20 @@ func (s *Store) ownTxOnce(ctx context.Context, scopes []string,
 	return tx.Commit()
 }
 
-// begin reads the clock of the server, and the horizons of scopes.
-func (w *work) begin(ctx context.Context, scopes []string) error {
+// readClock reads the clock of the server, and the horizons. A horizon is read after the rows: a reaper
+// moves the horizon before it deletes a row, so a transaction that finds no row knows the horizon.
+func (w *work) readClock(ctx context.Context) error {
 	w.horizons = make(map[string]time.Time)
-	for i := 0; i == 0 || i < len(scopes); i++ {
+	for i := 0; i == 0 || i < len(w.scopes); i++ {
 		now, horizon := "0", "NULL"
 		if w.d.Now != "" {
 			now = w.d.Now
 		}
 		var args []any
-		if i < len(scopes) {
-			horizon = "(SELECT " + w.d.Micros(w.d.Before) + " FROM idem_horizons WHERE scope = " +
+		if i < len(w.scopes) {
+			horizon = "(SELECT " + w.d.Micros(w.d.name("before")) + " FROM idem_horizons WHERE scope = " +
 				w.d.Param(1) + ")"
-			args = append(args, scopes[i])
+			args = append(args, w.scopes[i])
 		}
 		var at int64
 		var before sql.NullInt64
@@ -87,7 +108,7 @@ func (w *work) begin(ctx context.Context, scopes []string) error {
 			w.now = micros(at)
 		}
 		if before.Valid {
-			w.horizons[scopes[i]] = micros(before.Int64)
+			w.horizons[w.scopes[i]] = micros(before.Int64)
 		}
 	}
 	return nil
@@ -124,13 +145,20 @@ func scopesOf(reqs []dedup.Request) (scopes []string) {
 	return scopes
 }
 
-// read returns the records of keys, which ascend. A transaction that waited for a lock has an older
-// time than the rows that it finds: the present is no earlier than the last change of a row.
+// read returns the records of keys, which ascend. The first call then reads the clock and the
+// horizons. A later call may wait for a lock, and then find rows that are younger than the clock:
+// the present is no earlier than the last change of a row.
 func (w *work) read(ctx context.Context, t *table, keys []dedup.Key,
 	tail string) (map[dedup.Key]*decision.Record, error) {
 	found, err := t.read(ctx, w.q, w.d, keys, tail)
+	if err == nil && w.now.IsZero() {
+		err = w.readClock(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
 	for _, r := range found {
 		w.now = later(w.now, r.Changed)
 	}
-	return found, err
+	return found, nil
 }

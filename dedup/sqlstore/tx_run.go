@@ -134,16 +134,13 @@ func (r *txRun) begin(ctx context.Context, db *sql.DB) (err error) {
 	if err != nil {
 		return err
 	}
-	r.w = &work{q: r.tx, d: d}
+	r.w = &work{q: r.tx, d: d, scopes: scopesOf(r.reqs)}
 	idle := time.Duration(0)
 	if r.limit > 0 {
 		idle = r.limit + idleSlack
 	}
 	restore, err := d.Begin(ctx, r.tx, r.wait(), idle)
 	if err != nil {
-		return err
-	}
-	if err := r.w.begin(ctx, scopesOf(r.reqs)); err != nil {
 		return err
 	}
 	r.held, err = r.w.claim(ctx, eventsTable, r.reqs, r.answers, r.grant)

@@ -3,6 +3,8 @@
 //
 // Transactions are READ COMMITTED. At REPEATABLE READ, a locking read of a missing key locks the gap
 // around it, and two consumers that then insert neighbours deadlock.
+//
+// Rows stay until a [sqlstore.Reaper] deletes them: run one in every instance.
 package mysql
 
 import (
@@ -54,11 +56,12 @@ func dialect() *sqlstore.Dialect {
 		Micros: func(c string) string {
 			return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + c + ")"
 		},
-		Time:   func(t time.Time) any { return t.UTC().Format("2006-01-02 15:04:05.000000") },
-		Token:  func(c string) string { return c },
-		Before: "`before`",
-		Lock:   " FOR UPDATE",
-		Replace: func(columns []string) string {
+		Time:  func(t time.Time) any { return t.UTC().Format("2006-01-02 15:04:05.000000") },
+		Token: func(c string) string { return c },
+		Quote: "`",
+		Lock:  " FOR UPDATE", LockFree: " FOR UPDATE SKIP LOCKED",
+		Index: func(name string) string { return " FORCE INDEX (" + name + ")" },
+		Replace: func(_, columns []string) string {
 			sets := make([]string, len(columns))
 			for i, c := range columns {
 				sets[i] = c + " = VALUES(" + c + ")"

@@ -36,6 +36,29 @@ CREATE TABLE IF NOT EXISTS event_starts (
     origin_offset bigint NOT NULL, starts integer NOT NULL, updated_at datetime(6) NOT NULL,
     PRIMARY KEY (tenant, scope, event_type, event_id, origin_topic, origin_partition, origin_offset)
 ) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS idem_progress (
+    scope varbinary(255) NOT NULL, topic varbinary(255) NOT NULL, `partition` integer NOT NULL,
+    next_offset bigint NOT NULL, consumed_until datetime(6), updated_at datetime(6) NOT NULL,
+    PRIMARY KEY (scope, topic, `partition`)
+) ENGINE = InnoDB;
 CREATE TABLE IF NOT EXISTS idem_horizons (
-    scope varbinary(255) NOT NULL PRIMARY KEY, `before` datetime(6) NOT NULL
+    scope varbinary(255) NOT NULL PRIMARY KEY, `before` datetime(6) NOT NULL,
+    cutoff datetime(6), updated_at datetime(6)
+) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS idem_leases (
+    name varbinary(255) NOT NULL PRIMARY KEY, token varbinary(36) NOT NULL,
+    lease_until datetime(6) NOT NULL
+) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS idem_scopes (
+    scope varbinary(255) NOT NULL PRIMARY KEY, updated_at datetime(6) NOT NULL
+) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS idem_scope_topics (
+    topic varbinary(255) NOT NULL, scope varbinary(255) NOT NULL,
+    consumer_group varbinary(255) NOT NULL,
+    PRIMARY KEY (topic, scope, consumer_group)
+) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS idem_descriptors (
+    scope varbinary(255) NOT NULL, event_type varbinary(255) NOT NULL, descriptor blob NOT NULL,
+    updated_at datetime(6) NOT NULL,
+    PRIMARY KEY (scope, event_type)
 ) ENGINE = InnoDB;

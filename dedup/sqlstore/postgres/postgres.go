@@ -3,7 +3,8 @@
 //
 // The tables are those of package pgstore, in the readable layout, with the same rows. Create them
 // with pgstore.Migrate, the text of pgstore.Schema, or the command idem migrate. A group may run on
-// both packages at once, as during a rolling deployment. The reaper of pgstore deletes old rows.
+// both packages at once, as during a rolling deployment. The reapers of both packages delete expired
+// rows, one at a time: run either, or both.
 package postgres
 
 import (
@@ -36,21 +37,33 @@ func dialect() *sqlstore.Dialect {
 		Micros:    func(c string) string { return "(extract(epoch FROM " + c + ") * 1000000)::bigint" },
 		Time:      func(t time.Time) any { return t },
 		Token:     func(c string) string { return c + "::text" },
-		Before:    "before",
+		Quote:     `"`,
 		Lock:      " FOR UPDATE",
+		LockFree:  " FOR UPDATE SKIP LOCKED",
 		Skip:      " ON CONFLICT DO NOTHING",
 		Replace:   replace,
+		Reap:      reapSettings,
+		InOrder:   orderSettings,
 		Isolation: sql.LevelReadCommitted,
 		Begin:     begin, Mark: mark, Check: check, Classify: classify,
 	}
 }
 
-func replace(columns []string) string {
+// settings of the reaper's transactions. Old rows must be found by the index on expires_at, in its
+// order, whatever the statistics.
+const (
+	reapSettings = `SELECT set_config('statement_timeout', '60000', true),
+	set_config('lock_timeout', '5s', true), set_config('enable_seqscan', 'off', true)`
+	orderSettings = `SELECT set_config('enable_bitmapscan', 'off', true),
+	set_config('enable_sort', 'off', true)`
+)
+
+func replace(key, columns []string) string {
 	sets := make([]string, len(columns))
 	for i, c := range columns {
 		sets[i] = c + " = excluded." + c
 	}
-	return " ON CONFLICT (tenant, scope, event_type, event_id) DO UPDATE SET " +
+	return " ON CONFLICT (" + strings.Join(key, ", ") + ") DO UPDATE SET " +
 		strings.Join(sets, ", ")
 }
 

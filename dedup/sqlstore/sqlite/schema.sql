@@ -37,6 +37,34 @@ CREATE TABLE IF NOT EXISTS event_starts (
     PRIMARY KEY (tenant, scope, event_type, event_id, origin_topic, origin_partition, origin_offset)
 ) WITHOUT ROWID;
 
+CREATE TABLE IF NOT EXISTS idem_progress (
+    scope text NOT NULL, topic text NOT NULL, "partition" integer NOT NULL,
+    next_offset integer NOT NULL,
+    consumed_until integer, -- null: not known, and no row of the scope is deleted
+    updated_at integer NOT NULL,
+    PRIMARY KEY (scope, topic, "partition")
+) WITHOUT ROWID;
+
 CREATE TABLE IF NOT EXISTS idem_horizons (
-    scope text NOT NULL PRIMARY KEY, before integer NOT NULL
+    scope  text NOT NULL PRIMARY KEY,
+    before integer NOT NULL, -- older events without a row may have been handled or not
+    cutoff integer,          -- rows that expired before this, and were made before the horizon, may go
+    updated_at integer
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS idem_leases (
+    name text NOT NULL PRIMARY KEY, token text NOT NULL, lease_until integer NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS idem_scopes (
+    scope text NOT NULL PRIMARY KEY, updated_at integer NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS idem_scope_topics (
+    topic text NOT NULL, scope text NOT NULL, consumer_group text NOT NULL,
+    PRIMARY KEY (topic, scope, consumer_group)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS idem_descriptors (
+    scope text NOT NULL, event_type text NOT NULL, descriptor text NOT NULL,
+    updated_at integer NOT NULL,
+    PRIMARY KEY (scope, event_type)
 ) WITHOUT ROWID;

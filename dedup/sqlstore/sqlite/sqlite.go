@@ -31,28 +31,63 @@ const busyTimeout = 2 * time.Second
 // One connection writes, and others read beside the writer (WAL). Several processes may open the
 // file; it must be on a local disk. A commit waits for the disk (synchronous = FULL), so that a
 // crash of the process or of the machine keeps what was committed.
-func Open(ctx context.Context, path string) (*sqlstore.Store, error) {
-	if path == "" || strings.HasPrefix(path, ":memory:") {
-		return nil, errors.New("sqlite: open: name a file; for a store in memory use memstore")
+//
+// The store deletes expired rows by itself, in a goroutine that Close ends and waits for: once a
+// minute, as [sqlstore.Reaper] does. [Reap] changes the configuration, and [NoReaper] leaves the
+// deletion to you. The file keeps its largest size, and new rows fill the free pages.
+func Open(ctx context.Context, path string, opts ...Option) (*sqlstore.Store, error) {
+	c := config{reap: true}
+	for _, o := range opts {
+		o(&c)
 	}
-	path, err := filepath.Abs(path)
-	if err != nil {
+	if err := c.reaper.Validate(); err != nil {
 		return nil, fmt.Errorf("sqlite: open: %w", err)
 	}
-	writer, err := open(path, "immediate", 1)
+	writer, reader, err := openFile(ctx, path)
 	if err != nil {
 		return nil, err
+	}
+	if !c.reap {
+		return sqlstore.New(writer, reader, dialect(), reader.Close, writer.Close), nil
+	}
+	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	wait := func() error {
+		stop()
+		<-done
+		return nil
+	}
+	s := sqlstore.New(writer, reader, dialect(), wait, reader.Close, writer.Close)
+	go func() {
+		defer close(done)
+		_ = sqlstore.NewReaper(s, c.reaper).Run(alive) // fails for mistakes of configuration only
+	}()
+	return s, nil
+}
+
+// openFile opens the file and makes the tables. One connection writes, the others read.
+func openFile(ctx context.Context, path string) (writer, reader *sql.DB, err error) {
+	if path == "" || strings.HasPrefix(path, ":memory:") {
+		return nil, nil, errors.New("sqlite: open: name a file; for a store in memory use memstore")
+	}
+	path, err = filepath.Abs(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sqlite: open: %w", err)
+	}
+	writer, err = open(path, "immediate", 1)
+	if err != nil {
+		return nil, nil, err
 	}
 	if _, err := writer.ExecContext(ctx, schemaSQL); err != nil {
 		_ = writer.Close()
-		return nil, fmt.Errorf("sqlite: open %q: %w", path, err)
+		return nil, nil, fmt.Errorf("sqlite: open %q: %w", path, err)
 	}
-	reader, err := open(path, "deferred", 8)
+	reader, err = open(path, "deferred", 8)
 	if err != nil {
 		_ = writer.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return sqlstore.New(writer, reader, dialect(), reader.Close, writer.Close), nil
+	return writer, reader, nil
 }
 
 func open(path, lock string, conns int) (*sql.DB, error) {
@@ -77,14 +112,15 @@ func dialect() *sqlstore.Dialect {
 		Micros: func(c string) string { return c },
 		Time:   func(t time.Time) any { return t.UnixMicro() },
 		Token:  func(c string) string { return c },
-		Before: "before",
+		Quote:  `"`,
+		Index:  func(name string) string { return " INDEXED BY " + name },
 		Skip:   " ON CONFLICT DO NOTHING",
-		Replace: func(columns []string) string {
+		Replace: func(key, columns []string) string {
 			sets := make([]string, len(columns))
 			for i, c := range columns {
 				sets[i] = c + " = excluded." + c
 			}
-			return " ON CONFLICT (tenant, scope, event_type, event_id) DO UPDATE SET " +
+			return " ON CONFLICT (" + strings.Join(key, ", ") + ") DO UPDATE SET " +
 				strings.Join(sets, ", ")
 		},
 		Begin: func(context.Context, sqlstore.Querier, time.Duration, time.Duration) (

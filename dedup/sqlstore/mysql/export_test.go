@@ -1,0 +1,4 @@
+package mysql
+
+// Dialect is for tests that change it.
+var Dialect = dialect

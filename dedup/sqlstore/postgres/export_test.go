@@ -1,0 +1,4 @@
+package postgres
+
+// Dialect is for tests that change it.
+var Dialect = dialect

@@ -1,0 +1,212 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// byExpiry is a table in a FROM clause, read by its index on expires_at.
+func (d *Dialect) byExpiry(t *table) string {
+	if d.Index == nil {
+		return t.name
+	}
+	return t.name + d.Index(t.name+"_expires_at")
+}
+
+func limited(n int) string { return " LIMIT " + strconv.Itoa(n) }
+
+// oldest is a batch of rows to delete.
+type oldest struct {
+	keys []dedup.Key
+	last time.Time // when the last of them expired
+}
+
+// deletable is the condition for rows of a scope that expired before the cut-off and were made
+// before the horizon, by both clocks.
+func (h *horizons) deletable(w *work, p *arguments, a *ScopeAge) string {
+	return "scope = " + p.add(a.Scope) + " AND expires_at < " + p.add(w.d.Time(a.cutoff)) +
+		" AND created_at <= " + p.add(w.d.Time(a.Horizon)) +
+		" AND (origin_time IS NULL OR origin_time < " + p.add(w.d.Time(a.Horizon)) + ")" +
+		" AND " + h.notKept(w, p)
+}
+
+// find reads the rows that expired first, from a time on, beside the writer and without a lock. The
+// batch begins where the last one ended; otherwise Postgres would read the dead rows of all earlier
+// batches.
+func (h *horizons) find(ctx context.Context, t *table, a *ScopeAge, from time.Time, batch int) (
+	rows oldest, err error) {
+	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) error {
+		rows = oldest{}
+		if err := w.readClock(ctx); err != nil {
+			return err
+		}
+		p := &arguments{d: w.d}
+		text := "SELECT tenant, scope, event_type, event_id, " + w.d.Micros("expires_at") + " FROM " +
+			w.d.byExpiry(t) + " WHERE expires_at >= " + p.add(w.d.Time(from)) + " AND " +
+			h.deletable(w, p, a) + " ORDER BY expires_at" + limited(batch)
+		return each(ctx, w.q, text, p.list, func(r *sql.Rows) error {
+			var k dedup.Key
+			var at int64
+			err := r.Scan(&k.Tenant, &k.Scope, &k.Type, &k.ID, &at)
+			rows.keys, rows.last = append(rows.keys, k), micros(at)
+			return err
+		})
+	})
+	slices.SortFunc(rows.keys, dedup.Key.Compare)
+	return rows, err
+}
+
+// remove deletes those of the rows that may still be deleted, in one transaction. Locked rows stay
+// for a later run.
+func (h *horizons) remove(ctx context.Context, t *table, a *ScopeAge, keys []dedup.Key) (n int64,
+	err error) {
+	err = h.write(ctx, func(ctx context.Context, w *work) error {
+		n = 0
+		if err := w.readClock(ctx); err != nil {
+			return err
+		}
+		for some := range slices.Chunk(keys, rowsPerStatement) {
+			free, err := h.lock(ctx, w, t, a, some)
+			if err != nil || len(free) == 0 {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+			where, args := w.d.chosen(free)
+			if _, err := w.q.ExecContext(ctx, "DELETE FROM "+t.name+" WHERE "+where, args...); err != nil {
+				return err
+			}
+			n += int64(len(free))
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// lock locks those of the rows that may still be deleted. A claim may have changed some meanwhile. No
+// index serves the condition inside CASE, so the rows are found by their keys.
+func (h *horizons) lock(ctx context.Context, w *work, t *table, a *ScopeAge, keys []dedup.Key) (
+	free []dedup.Key, err error) {
+	where, args := w.d.chosen(keys)
+	p := &arguments{d: w.d, list: args}
+	text := "SELECT tenant, scope, event_type, event_id FROM " + t.name + " WHERE " + where + " AND " +
+		"CASE WHEN " + h.deletable(w, p, a) + " THEN 1 ELSE 0 END = 1" + w.d.LockFree
+	err = each(ctx, w.q, text, p.list, func(r *sql.Rows) error {
+		var k dedup.Key
+		err := r.Scan(&k.Tenant, &k.Scope, &k.Type, &k.ID)
+		free = append(free, k)
+		return err
+	})
+	slices.SortFunc(free, dedup.Key.Compare)
+	return free, err
+}
+
+// startsAfter is how long counted starts stay: their events are elsewhere by then.
+const startsAfter = 24 * time.Hour
+
+// removeStarts deletes a batch of starts that have not changed for a day. more is true if there may
+// be others.
+func (h *horizons) removeStarts(ctx context.Context, batch int) (n int64, more bool, err error) {
+	var keys []dedup.Key
+	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) error {
+		keys = nil
+		if err := w.readClock(ctx); err != nil {
+			return err
+		}
+		text := "SELECT tenant, scope, event_type, event_id FROM " + startsTable +
+			" WHERE updated_at < " + w.d.Param(1) + limited(batch)
+		return each(ctx, w.q, text, []any{w.d.Time(w.now.Add(-startsAfter))}, func(r *sql.Rows) error {
+			var k dedup.Key
+			err := r.Scan(&k.Tenant, &k.Scope, &k.Type, &k.ID)
+			keys = append(keys, k)
+			return err
+		})
+	})
+	if err != nil || len(keys) == 0 {
+		return 0, false, err
+	}
+	more = len(keys) == batch
+	slices.SortFunc(keys, dedup.Key.Compare)
+	err = h.write(ctx, func(ctx context.Context, w *work) (err error) {
+		n, err = w.removeStarts(ctx, slices.Compact(keys))
+		return err
+	})
+	return n, more, err
+}
+
+func (w *work) removeStarts(ctx context.Context, keys []dedup.Key) (n int64, err error) {
+	if err := w.readClock(ctx); err != nil {
+		return 0, err
+	}
+	for some := range slices.Chunk(keys, rowsPerStatement) {
+		where, args := w.d.chosen(some)
+		p := &arguments{d: w.d, list: args}
+		result, err := w.q.ExecContext(ctx, "DELETE FROM "+startsTable+" WHERE "+where+
+			" AND updated_at < "+p.add(w.d.Time(w.now.Add(-startsAfter))), p.list...)
+		if err != nil {
+			return n, err
+		}
+		gone, err := result.RowsAffected()
+		if err != nil {
+			return n, err
+		}
+		n += gone
+	}
+	return n, nil
+}
+
+// silent returns scopes with rows that are never deleted. silent reads some rows only, those that
+// expire first, so scopes may be missing. Younger rows do not count: progress is recorded after the
+// first events.
+func (h *horizons) silent(ctx context.Context, known []ScopeAge) (scopes []string, err error) {
+	heard := make(map[string]bool)
+	for i := range known {
+		heard[known[i].Scope] = true
+	}
+	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) error {
+		scopes = nil
+		if err := w.readClock(ctx); err != nil {
+			return err
+		}
+		for _, t := range tables {
+			text := "SELECT scope, " + w.d.Micros("created_at") + " FROM " + w.d.byExpiry(t) +
+				" ORDER BY expires_at" + limited(silentRows)
+			err := each(ctx, w.q, text, nil, func(r *sql.Rows) error {
+				var scope string
+				var made int64
+				err := r.Scan(&scope, &made)
+				if !heard[scope] && micros(made).Before(w.now.Add(-silentAfter)) {
+					scopes = append(scopes, scope)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return distinct(scopes), err
+}
+
+// stuck counts claims with a lease that ended a while ago.
+func (h *horizons) stuck(ctx context.Context) (n int64, err error) {
+	err = h.read(ctx, stuckLimit, func(ctx context.Context, w *work) error {
+		if err := w.readClock(ctx); err != nil {
+			return err
+		}
+		text := "SELECT count(*) FROM " + keysTable.name +
+			" WHERE status = 'claimed' AND lease_until < " + w.d.Param(1)
+		return w.row(ctx, text, []any{w.d.Time(w.now.Add(-stuckAfter))}, &n)
+	})
+	return n, err
+}
