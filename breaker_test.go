@@ -215,17 +215,17 @@ func TestBreaker_DuplicateIsNoTrial(t *testing.T) {
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		d.down.Store(true)
-		time.AfterFunc(time.Minute, func() { d.down.Store(false) })
-		var lanes sync.WaitGroup
-		lanes.Go(func() {
-			if err := p.Handle(t.Context(), message("e2", 1)); err != nil {
-				t.Errorf("%v", err)
-			}
-		})
-		time.Sleep(time.Second)
+		stopped, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		require.Error(t, p.Handle(stopped, message("e2", 1)), "the breaker opens, and the lane ends")
+		began := time.Now()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)), "it waits and is skipped")
+		require.Equal(t, 9*time.Second, time.Since(began))
 		require.Equal(t, []string{"paid"}, p.Status().OpenBreakers)
-		lanes.Wait()
+		d.down.Store(false)
+		began = time.Now()
+		require.NoError(t, p.Handle(t.Context(), message("e2", 1)))
+		require.Zero(t, time.Since(began), "the turn is free")
 		require.Empty(t, p.Status().OpenBreakers)
 	})
 }
