@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -281,8 +282,25 @@ func (c *tally) handle(_ context.Context, m *idem.Message) error {
 }
 
 // duplicates counts deliveries that the store knew.
-type duplicates struct{ tally }
+type duplicates struct {
+	tally
+	mu   sync.Mutex
+	list []string
+}
 
-func (d *duplicates) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) { d.add(e.Key.ID) }
+func (d *duplicates) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) {
+	d.add(e.Key.ID)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = append(d.list, fmt.Sprintf("%s: %s/%d/%d %v, same record %v",
+		e.Key.ID, e.Message.Topic, e.Message.Partition, e.Message.Offset, e.Verdict, e.SameRecord))
+}
+
+// seen names the events, their records and the store's answers.
+func (d *duplicates) seen() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.list)
+}
 
 const soon, poll = 30 * time.Second, 20 * time.Millisecond
