@@ -139,10 +139,11 @@ func record(topic string, i int) *sarama.ProducerMessage {
 	}
 }
 
-// produce writes records and waits until they are there. The offsets are in the records.
+// produce writes records once and waits until they are there. The offsets are in the records.
 func produce(t *testing.T, brokers []string, msgs ...*sarama.ProducerMessage) {
 	t.Helper()
 	cfg := testenv.KafkaConfig()
+	cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests = true, 1 // otherwise a request may count twice
 	cfg.Producer.Partitioner = func(topic string) sarama.Partitioner {
 		return byHeader{sarama.NewMurmur2Partitioner(topic)}
 	}

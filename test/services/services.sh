@@ -446,8 +446,9 @@ mariadb_port() { echo "$IDEM_MARIADB_PORT"; }
 mariadb_env() { echo "IDEM_MARIADB_DSN='root:idem@tcp(127.0.0.1:$IDEM_MARIADB_PORT)/'"; }
 
 mariadb_install() {
-	command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null ||
+	if ! command -v mariadbd >/dev/null || ! command -v mariadb-install-db >/dev/null; then
 		apt_install "MariaDB 10.6 or later" mariadb-server mariadb-client
+	fi
 }
 
 # mariadb_home: as pg_home. A process that began as root reads the path before it changes the user, and its user must too.
