@@ -1,0 +1,123 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
+)
+
+// setup is what a client needs for one combination.
+type setup struct {
+	brokers   []string
+	topic     string
+	store     dedup.Store
+	router    *idem.Router
+	observers []observe.Observer
+	log       *slog.Logger
+}
+
+// client consumes a topic until ctx ends, and returns nil then.
+type client struct {
+	name string
+	run  func(ctx context.Context, s setup) error
+}
+
+var clients = []client{
+	{"`consumer` (sarama)", runConsumer},
+	{"`HandleBatch` (franz-go)", runLoop},
+}
+
+func runConsumer(ctx context.Context, s setup) error {
+	c, err := consumer.New(consumer.Config{
+		Brokers: s.brokers, Group: s.topic, Topics: []string{s.topic}, Store: s.store, Observers: s.observers,
+		Logger: s.log, CreateDeadLetterTopics: &consumer.TopicSpec{}, CommitInterval: 100 * time.Millisecond,
+		Sarama: func(sc *sarama.Config) { sc.Consumer.MaxWaitTime = 100 * time.Millisecond },
+	}, s.router)
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
+// runLoop is a consumer loop of a program's own, see docs/embedding.md.
+func runLoop(ctx context.Context, s setup) error {
+	p, err := idem.NewProcessor(s.router, idem.Config{
+		Store: s.store, Scope: s.topic, Group: s.topic, Observers: s.observers, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	k, err := kgo.NewClient(kgo.SeedBrokers(s.brokers...), kgo.ConsumerGroup(s.topic), kgo.ConsumeTopics(s.topic),
+		kgo.DisableAutoCommit(), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.BlockRebalanceOnPoll(),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, assigned map[string][]int32) {
+			for topic, ids := range assigned {
+				for _, id := range ids {
+					p.Assigned(topic, id)
+				}
+			}
+		}))
+	if err != nil {
+		return errors.Join(err, p.Close())
+	}
+	defer k.Close()
+	for ctx.Err() == nil {
+		var failed error
+		fetches := k.PollRecords(ctx, 1000)
+		fetches.EachPartition(func(part kgo.FetchTopicPartition) {
+			failed = errors.Join(failed, handle(ctx, k, p, part.Records))
+		})
+		k.AllowRebalance()
+		if failed != nil && ctx.Err() == nil {
+			return errors.Join(failed, p.Close())
+		}
+	}
+	return p.Close()
+}
+
+// handle settles and commits the records of one partition.
+func handle(ctx context.Context, k *kgo.Client, p *idem.Processor, records []*kgo.Record) error {
+	msgs := make([]*idem.Message, len(records))
+	for i, r := range records {
+		msgs[i] = message(r)
+	}
+	for len(msgs) > 0 {
+		n, err := p.HandleBatch(ctx, msgs)
+		msgs = msgs[n:]
+		if n > 0 {
+			if err := k.CommitRecords(ctx, records[len(records)-len(msgs)-1]); err != nil {
+				return err
+			}
+		}
+		var wait *idem.WaitError
+		switch {
+		case errors.As(err, &wait):
+			select {
+			case <-time.After(wait.After):
+			case <-ctx.Done():
+				return errStopped
+			}
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+func message(r *kgo.Record) *idem.Message {
+	m := &idem.Message{
+		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Time: r.Timestamp,
+	}
+	for _, h := range r.Headers {
+		m.Headers = append(m.Headers, idem.Header{Key: h.Key, Value: h.Value})
+	}
+	return m
+}
