@@ -220,12 +220,13 @@ func TestBreaker_DuplicateIsNoTrial(t *testing.T) {
 		require.Error(t, p.Handle(stopped, message("e2", 1)), "the breaker opens, and the lane ends")
 		began := time.Now()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)), "it waits and is skipped")
-		require.Equal(t, 9*time.Second, time.Since(began))
+		waited := time.Since(began) // until the next trial, which jitter delays
+		require.True(t, waited >= 9*time.Second && waited < 10*time.Second, "waited %s", waited)
 		require.Equal(t, []string{"paid"}, p.Status().OpenBreakers)
 		d.down.Store(false)
 		began = time.Now()
 		require.NoError(t, p.Handle(t.Context(), message("e2", 1)))
-		require.Zero(t, time.Since(began), "the turn is free")
+		require.Less(t, time.Since(began), time.Second, "the turn is free")
 		require.Empty(t, p.Status().OpenBreakers)
 	})
 }
