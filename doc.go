@@ -49,6 +49,7 @@
 //   - outbox publishes events if and only if their transaction commits.
 //   - httpidem handles HTTP requests that carry an Idempotency-Key.
 //   - lane handles the keys of a partition side by side, for a poll loop of your own.
+//   - adapter/watermillidem, a module of its own, runs Idem in a Watermill router.
 //   - codec/jsonv2, codec/schemaregistry and codec/cloudevents are modules of their own: faster JSON;
 //     Avro, Protobuf and JSON Schema with a schema registry; CloudEvents.
 //   - otelidem exports metrics and traces to OpenTelemetry. ops is a web page for operators.

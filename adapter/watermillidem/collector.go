@@ -1,0 +1,165 @@
+package watermillidem
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/idem-go/idem"
+)
+
+// CollectorConfig bounds the batches of a [Collector]. The zero value of a field is its default.
+type CollectorConfig struct {
+	// Max is how many messages a batch has at most. Defaults to 256.
+	Max int
+	// Wait is how long the first message of a batch waits for others. Defaults to 5 ms.
+	Wait time.Duration
+}
+
+// Collector settles the messages that come at the same time in one call of
+// [idem.Processor.HandleBatch], so that they share round trips and transactions. A subscriber of
+// Kafka delivers one message of each partition at a time, so a batch has at most as many messages
+// as the process has partitions. Close a Collector after the router, and before the processor.
+type Collector struct {
+	p    *idem.Processor
+	cfg  CollectorConfig
+	o    options
+	in   chan *entry
+	ctx  context.Context //nolint:containedctx // of the goroutine, ended by Close
+	stop context.CancelCauseFunc
+	run  sync.WaitGroup
+}
+
+// entry is a message whose handler waits.
+type entry struct {
+	msg   *idem.Message
+	known bool
+	done  chan error // has room for the one result
+}
+
+// NewCollector starts a Collector. The error names a mistake in cfg.
+func NewCollector(p *idem.Processor, cfg CollectorConfig, opts ...Option) (*Collector, error) {
+	cfg.Max, cfg.Wait = cmp.Or(cfg.Max, 256), cmp.Or(cfg.Wait, 5*time.Millisecond)
+	if p == nil {
+		return nil, errors.New("watermillidem: the processor is nil")
+	}
+	if cfg.Max < 0 || cfg.Wait < 0 {
+		return nil, fmt.Errorf("watermillidem: Max is %d and Wait is %s: neither may be negative", cfg.Max, cfg.Wait)
+	}
+	c := &Collector{p: p, cfg: cfg, o: build(opts), in: make(chan *entry)}
+	c.ctx, c.stop = context.WithCancelCause(context.Background())
+	c.run.Go(c.loop)
+	return c, nil
+}
+
+// Handle is a function for Router.AddConsumerHandler: it waits until the message is settled in a
+// batch. The errors are those of [Handler]. If the context of the message ends first, the batch goes
+// on, and the message is a duplicate when it comes again.
+func (c *Collector) Handle(m *message.Message) error {
+	msg, known := c.o.convert(m)
+	e := &entry{msg: msg, known: known, done: make(chan error, 1)}
+	ctx := m.Context()
+	select {
+	case c.in <- e:
+	case <-ctx.Done():
+		return errors.Join(idem.ErrStopping, context.Cause(ctx))
+	case <-c.ctx.Done():
+		return idem.ErrStopping
+	}
+	select {
+	case err := <-e.done:
+		return err
+	case <-ctx.Done():
+		return errors.Join(idem.ErrStopping, context.Cause(ctx))
+	}
+}
+
+// Close ends the batch under way, and waits for it. Messages that are not settled get
+// [idem.ErrStopping].
+func (c *Collector) Close() error {
+	c.stop(idem.ErrStopping)
+	c.run.Wait()
+	return nil
+}
+
+// loop forms and settles one batch after the other until Close.
+func (c *Collector) loop() {
+	for {
+		select {
+		case first := <-c.in:
+			c.settle(c.collect(first))
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// collect returns a batch: the first message, and those that come soon after.
+func (c *Collector) collect(first *entry) []*entry {
+	batch := []*entry{first}
+	timer := time.NewTimer(c.cfg.Wait)
+	defer timer.Stop()
+	for len(batch) < c.cfg.Max {
+		select {
+		case e := <-c.in:
+			batch = append(batch, e)
+		case <-timer.C:
+			return batch
+		case <-c.ctx.Done():
+			return batch
+		}
+	}
+	return batch
+}
+
+// settle answers every entry of a batch. Entries that wait for others are tried again; an entry with
+// an error leaves the batch.
+func (c *Collector) settle(batch []*entry) {
+	for len(batch) > 0 {
+		n, err := c.call(batch)
+		for _, e := range batch[:n] {
+			e.done <- nil
+		}
+		if batch = batch[n:]; len(batch) == 0 {
+			return
+		}
+		var wait *idem.WaitError
+		switch {
+		case errors.As(err, &wait):
+			if stopped := pause(c.ctx, wait.After); stopped != nil {
+				err = idem.ErrStopping
+			} else {
+				continue
+			}
+		case err == nil: // the contract of HandleBatch excludes it
+			err = errors.New("watermillidem: the processor settled a part without an error")
+		}
+		if c.ctx.Err() != nil {
+			for _, e := range batch {
+				e.done <- err
+			}
+			return
+		}
+		batch[0].done <- err
+		batch = batch[1:]
+	}
+}
+
+// call settles a batch once, and returns how many from the front are settled. The positions are
+// reported if all are known.
+func (c *Collector) call(batch []*entry) (settled int, err error) {
+	msgs, known := make([]*idem.Message, len(batch)), true
+	for i, e := range batch {
+		msgs[i], known = e.msg, known && e.known
+	}
+	if known {
+		return c.p.HandleBatch(c.ctx, msgs)
+	}
+	err = c.p.Settle(c.ctx, msgs, func(n int) { settled = n })
+	return settled, err
+}
