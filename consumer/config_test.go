@@ -229,16 +229,6 @@ func TestBackoff_K18(t *testing.T) {
 	require.Equal(t, 100, b.tries)
 }
 
-func TestErrors(t *testing.T) {
-	gap := &GapError{Topic: "t", Partition: 3, Committed: 100, Oldest: 500, Newest: 1000}
-	require.EqualError(t, gap, "t/3: 400 offsets, 100 to 499, were deleted before they were consumed (the log is 500 to 1000)")
-	beyond := &GapError{Topic: "t", Committed: 100, Oldest: 0, Newest: 7}
-	require.ErrorContains(t, beyond, "beyond the end of the log")
-	require.Zero(t, beyond.Missing())
-	require.ErrorContains(t, &TopicError{Topics: []string{"a", "b"}}, "a, b")
-	require.ErrorContains(t, &TopicError{Topics: []string{"a"}, DeadLetters: true}, "CreateDeadLetterTopics")
-}
-
 // TestReady_Handler: the probe answers what Ready says.
 func TestReady_Handler(t *testing.T) {
 	router := idem.NewRouter()

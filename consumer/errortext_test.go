@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -19,7 +18,6 @@ func TestErrorText_G04(t *testing.T) {
 	cfg := good().withDefaults()
 	require.Equal(t, "commit: strconv.Atoi: invalid syntax", cfg.errorText(fmt.Errorf("commit: %w", quoting)))
 	require.Empty(t, cfg.errorText(nil))
-	require.Len(t, cfg.errorText(errors.New(strings.Repeat("x", 5000))), maxErrorText)
 
 	cfg.ErrorText = func(error) string { return "hidden" }
 	var lines strings.Builder

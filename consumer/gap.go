@@ -10,8 +10,8 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 // gapGuard checks, before a session consumes, that the committed offsets are still in the log.
@@ -76,7 +76,7 @@ func (g *gapGuard) report(gap *GapError, policy GapPolicy) {
 // that some copies are lost, deleted before the due time or with the topic. All other copies must
 // run, and the store knows which have run.
 func (g *gapGuard) policyOf(topic string) GapPolicy {
-	if p := g.cfg.OnGap; p != LatestOnGap || !topicadmin.IsRetry(topic, g.cfg.Group) {
+	if p := g.cfg.OnGap; p != LatestOnGap || !runner.IsRetry(topic, g.cfg.Group) {
 		return p
 	}
 	return EarliestOnGap
@@ -121,7 +121,7 @@ func (g *gapGuard) find(
 					block.Err)
 			}
 			if block.Offset < 0 {
-				if !topicadmin.IsRetry(topic, g.cfg.Group) {
+				if !runner.IsRetry(topic, g.cfg.Group) {
 					fresh[partition{topic, id}] = true
 				}
 				continue // Config.Start decides where to begin

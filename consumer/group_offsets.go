@@ -6,7 +6,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/runner"
 )
 
 // groupOffsets reads and writes the group's committed offsets at the start of sessions.
@@ -86,7 +86,7 @@ func (c *groupOffsets) beginRetries(sess sarama.ConsumerGroupSession, topics []s
 func (c *groupOffsets) missing(topics []string) (map[partition]int64, error) {
 	partitions := make(map[string][]int32)
 	for _, topic := range topics {
-		if topicadmin.IsRetry(topic, c.group) {
+		if runner.IsRetry(topic, c.group) {
 			ids, err := c.client.Partitions(topic)
 			if err != nil {
 				return nil, fmt.Errorf("partitions of %s: %w", topic, err)

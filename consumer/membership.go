@@ -102,7 +102,7 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	topics := m.watching(client)
 	silent := &silenceWatch{
 		group: m.cfg.Group, after: m.cfg.SilenceTimeout, client: client, log: m.log,
-		observers: h.obs.silence, assigned: h.claims, leave: h.endSession,
+		observers: h.obs.Silence, assigned: h.claims, leave: h.endSession,
 	}
 	owned.Go(func() { topics.run(looking, h.endSession) })
 	owned.Go(func() { silent.run(looking) })
@@ -119,14 +119,14 @@ func (m *membership) once(ctx context.Context, first bool) error {
 func (m *membership) watching(client sarama.Client) *topicWatch {
 	return &topicWatch{
 		list: m.topics, client: client, group: m.cfg.Group, commands: m.cfg.commands(), log: m.log,
-		observers: m.handler.obs.topic,
+		observers: m.handler.obs.Topic,
 	}
 }
 
 // preparing returns the work at the start of each session, before the first assignments.
 func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSession) error {
 	guard := &gapGuard{
-		cfg: m.cfg, log: m.log, observers: m.handler.obs.gap, client: client,
+		cfg: m.cfg, log: m.log, observers: m.handler.obs.Gap, client: client,
 		lost: &lostOffsets{cfg: m.cfg, log: m.log, client: client, stores: m.handler.proc.Stores()},
 	}
 	offsets := &groupOffsets{group: m.cfg.Group, client: client}

@@ -18,6 +18,7 @@ import (
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/runner"
 )
 
 // withDelays is what handlers declare.
@@ -244,7 +245,7 @@ func TestRetryTopics(t *testing.T) {
 		"a.g.retry.60s": false, "a.g.retry.orders": false, "a.g.retryx": false, "g.retry": false, ".g.retry": false,
 		"a.h.retry": false, "a.g.retry.": false, "a": false, "a.g.retry.g.retry": true,
 	} {
-		require.Equal(t, own, topicadmin.IsRetry(topic, "g"), topic)
+		require.Equal(t, own, runner.IsRetry(topic, "g"), topic)
 		cfg := good()
 		cfg.Topics = []string{strings.ReplaceAll(topic, ".g.", "."+cfg.Group+".")}
 		_, err := New(cfg, routed(nothing))

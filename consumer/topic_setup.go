@@ -13,6 +13,7 @@ import (
 
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/runner"
 )
 
 // topicSetup makes sure, at the start of a consumer, that all topics exist and may be used.
@@ -179,7 +180,7 @@ func (s *topicSetup) findFormerDelays() error {
 	}
 	var former []string
 	for _, t := range all {
-		source, ok := topicadmin.SourceOf(t.Name, s.cfg.Group)
+		source, ok := runner.SourceOf(t.Name, s.cfg.Group)
 		known := ok && slices.Contains(s.cfg.Topics, source)
 		if known && errors.Is(t.Err, sarama.ErrNoError) && s.topics.add(t.Name) {
 			former = append(former, t.Name)

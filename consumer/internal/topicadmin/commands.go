@@ -11,10 +11,8 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/runner"
 )
-
-// ErrUnauthorized is matched by errors about rights of the client.
-var ErrUnauthorized = errors.New("not authorized")
 
 // Settings of the topics of a group, as kafka-topics takes them.
 const (
@@ -89,11 +87,11 @@ func (c Commands) CreateAll(
 	return strings.Join(all, "; ")
 }
 
-// DeniedError returns an error that matches ErrUnauthorized and names the missing rights on topics.
+// DeniedError returns an error that matches runner.ErrUnauthorized and names the missing rights on topics.
 func (c Commands) DeniedError(topics []string, ops ...sarama.AclOperation) error {
 	rights := strings.ToLower(strings.Join(opNames(ops), " and "))
 	return fmt.Errorf("%w: no right to %s %s: grant it: %s",
-		ErrUnauthorized, rights, strings.Join(topics, ", "), c.GrantTopics(topics, ops...))
+		runner.ErrUnauthorized, rights, strings.Join(topics, ", "), c.GrantTopics(topics, ops...))
 }
 
 // ExplainGroup adds the remedy to an error about rights on the group.
@@ -126,7 +124,7 @@ func (c Commands) ExplainProduce(err error, msgs []*idem.Message) error {
 		var all []string
 		for _, t := range topics {
 			setting := DeadLetterSetting
-			if IsRetry(t, c.Group) {
+			if runner.IsRetry(t, c.Group) {
 				setting = RetrySetting
 			}
 			all = append(all, c.Create(t, nil, setting))

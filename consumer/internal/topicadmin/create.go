@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/IBM/sarama"
+	"github.com/idem-go/idem/runner"
 )
 
 // Spec has the settings of topics to create. A zero number is the source topic's.
@@ -93,7 +94,7 @@ func (c *Creator) create(
 		}
 		slices.Sort(own)
 		return fmt.Errorf("%w: no right to create %s %s: create it: %s; or grant the right: %s: %w",
-			ErrUnauthorized, kind, name, c.Commands.Create(name, source, own...),
+			runner.ErrUnauthorized, kind, name, c.Commands.Create(name, source, own...),
 			c.Commands.Grant("topic", name, "Create"), err)
 	}
 	return fmt.Errorf("create %s %s: %w", kind, name, err)

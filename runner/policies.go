@@ -1,4 +1,4 @@
-package consumer
+package runner
 
 import "fmt"
 
@@ -50,7 +50,7 @@ const (
 )
 
 // StallPolicy decides about a partition that has rested for StallTimeout, because a handler hangs.
-// In any case the stall is logged and reported to observers, and [Consumer.Ready] fails.
+// In any case the stall is logged and reported to observers, and the consumer is not ready.
 //
 // [LeaveGroup] and [ExitOnStall] end the context of the partition's handlers at once, with a cause
 // that matches [idem.ErrPartitionLost]. A handler that continues is left behind after two seconds,
@@ -70,7 +70,7 @@ const (
 	// LeaveGroup leaves the group and joins again some seconds later. The partition moves to
 	// another member, or comes back if there is no other member. With an InstanceID the member is
 	// removed from the group; otherwise the partitions would rest until the session times out. With
-	// [NewGroupHandler] only the session ends, because the group is the caller's.
+	// a group of the caller's, as in consumer.NewGroupHandler, only the session ends.
 	LeaveGroup
 	// ExitOnStall ends Run with an error that matches [ErrStalled], so that the process is
 	// restarted.

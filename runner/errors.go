@@ -1,11 +1,10 @@
-package consumer
+package runner
 
 import (
 	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -17,9 +16,7 @@ var (
 	ErrFenced = errors.New("another consumer has taken over this InstanceID")
 	// ErrUnauthorized means that the brokers refuse the credentials, or a right that a start needs.
 	// The error names the right and the command that grants it.
-	ErrUnauthorized = topicadmin.ErrUnauthorized
-	// ErrRunTwice means that Run was called before. A Consumer runs once.
-	ErrRunTwice = errors.New("consumer was run before")
+	ErrUnauthorized = errors.New("not authorized")
 	// ErrStalled means that a partition rested for [Config].StallTimeout and the policy is
 	// [ExitOnStall]. Offsets of settled events are committed. The event in flight is uncertain at
 	// the next delivery.
@@ -28,9 +25,9 @@ var (
 	// Run had to end. These events are delivered again. A store recognises the duplicates; handlers
 	// without a store, such as [idem.Router.NotFound], run again.
 	ErrNotCommitted = errors.New("offsets of handled events were not committed")
-	// ErrNotReady is matched by the errors of [Consumer.Ready].
+	// ErrNotReady is matched by the errors of a consumer's Ready.
 	ErrNotReady = errors.New("consumer is not ready")
-	// ErrNotLive is matched by the errors of [Consumer.Live].
+	// ErrNotLive is matched by the errors of a consumer's Live.
 	ErrNotLive = errors.New("consumer is not alive")
 )
 

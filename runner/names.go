@@ -1,4 +1,4 @@
-package topicadmin
+package runner
 
 import (
 	"strings"
