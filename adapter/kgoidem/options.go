@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/idem-go/idem/runner"
 )
 
 const (
@@ -105,8 +103,10 @@ var protected = map[string]string{
 	"TransactionalID":           "the runner uses no transactions of producers",
 	"RequiredAcks":              "a record without all replicas can be lost",
 	"DisableIdempotentWrite":    "retries would double records and change their order",
-	"WithContext":               "use the context of Run",
 }
+
+// callbacks have the options that a client of a group wraps, so that set ones cannot be told there.
+var callbacks = []string{"OnPartitionsAssigned", "OnPartitionsRevoked", "OnPartitionsLost"}
 
 // checkOptions refuses options that lose events, or that the runner needs itself. It compares the
 // settings with and without them, in clients that never connect.
@@ -122,9 +122,19 @@ func checkOptions(base, own []kgo.Opt) error {
 	if err != nil {
 		return fmt.Errorf("Config.Options: %w", err)
 	}
+	alone, err := settingsOf(own) // without a group
+	if err != nil {
+		return fmt.Errorf("Config.Options: %w", err)
+	}
+	for _, name := range callbacks {
+		before[name], after[name] = nil, nil
+		if f := reflect.ValueOf(alone[name]); f.IsValid() && !f.IsNil() {
+			after[name] = name
+		}
+	}
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(protected)) {
-		if name != "WithContext" && !reflect.DeepEqual(before[name], after[name]) {
+		if !reflect.DeepEqual(before[name], after[name]) {
 			problems = append(problems,
 				fmt.Errorf("Config.Options: kgo.%s is refused: %s", name, protected[name]))
 		}
@@ -172,5 +182,3 @@ func (s settings) describe() []any {
 		"tls", s.client.TLS != nil, "sasl", len(s.client.SASL) > 0,
 	}
 }
-
-var _ = runner.Oldest
