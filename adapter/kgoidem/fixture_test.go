@@ -145,7 +145,7 @@ func start(t *testing.T, cfg Config, router *idem.Router) *running {
 	t.Cleanup(func() {
 		stop()
 		<-m.done
-		if t.Failed() {
+		if t.Failed() || testing.Verbose() {
 			t.Log("log of the runner:\n" + m.logs.String())
 		}
 	})
