@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/runner"
 )
 
 // Consumer is a member of a consumer group. Create a Consumer with [New] and call Run once. Safe
@@ -33,8 +34,7 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 		cfg.Producer = c.own
 	}
 	c.cfg, c.sarama, c.log = cfg, sc, cfg.Logger
-	c.retry.explain = commands.ExplainGroup
-	c.retry.trouble.log, c.retry.trouble.text = cfg.Logger, cfg.errorText
+	c.retry = runner.NewRetrier(cfg.neutral(), "sarama", classOf, commands.ExplainGroup)
 	c.handler, err = newGroupHandler(cfg, r)
 	if err := errors.Join(append(problems, err)...); err != nil {
 		if c.handler != nil {
@@ -43,7 +43,7 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 		return nil, err
 	}
 	c.handler.ownsContext = true
-	c.stores = storeStart{proc: c.handler.proc, log: cfg.Logger, text: cfg.errorText}
+	c.stores = runner.NewStoreStart(cfg.neutral(), c.handler.proc)
 	c.topics = newTopicList(cfg.Topics, groupTopics{cfg.Group, c.handler.delays})
 	return c, nil
 }

@@ -133,7 +133,7 @@ func (g *groupState) endOf(ctx context.Context) error {
 	switch {
 	case cause == nil: // only this assignment ends: by a cooperative revoke, or a failing fetch
 		return nil
-	case isLost(cause),
+	case classOf(cause).Lost(),
 		g.ownsContext && errors.Is(cause, context.Canceled) &&
 			!errors.Is(cause, idem.ErrStopping) && !g.stops():
 		return fmt.Errorf("%w: %w", idem.ErrPartitionLost, cause)

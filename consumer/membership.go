@@ -12,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem/consumer/internal/conns"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/runner"
 )
 
 // membership makes this process a member of the group, again and again.
@@ -22,14 +23,14 @@ type membership struct {
 	handler *GroupHandler
 	own     *ownProducer // nil if Config has a Producer
 	topics  *topicList
-	stores  storeStart
-	retry   retrier
+	stores  *runner.StoreStart
+	retry   *runner.Retrier
 }
 
 // serve checks the stores and is a member of the group until ctx ends or an error is fatal. After
 // leaving the group by itself the member joins again.
 func (m *membership) serve(ctx context.Context) error {
-	if err := m.stores.check(ctx); err != nil {
+	if err := m.stores.Check(ctx); err != nil {
 		return err
 	}
 	for first := true; ; first = false {
@@ -39,7 +40,7 @@ func (m *membership) serve(ctx context.Context) error {
 			return err
 		}
 		if errors.Is(again.why, ErrStalled) {
-			if err := pause(ctx, m.awayFor()); err != nil {
+			if err := runner.Pause(ctx, m.awayFor()); err != nil {
 				return err
 			}
 		}
@@ -139,8 +140,7 @@ func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSe
 				return err
 			}
 		}
-		m.retry.served.Store(true)
-		m.retry.trouble.over()
+		m.retry.Serving()
 		return nil
 	}
 }
@@ -148,19 +148,19 @@ func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSe
 // connect returns a client that has found the topics, and the client's connections. Missing topics
 // end Run at the start only.
 func (m *membership) connect(ctx context.Context, first bool) (sarama.Client, *conns.Conns, error) {
-	var back backoff
+	var back runner.Backoff
 	for {
 		links := conns.New(m.sarama)
 		client, err := m.tryConnect(ctx, links, first)
 		if err == nil {
-			m.retry.trouble.over()
+			m.retry.Over()
 			return client, links, nil
 		}
 		var topics *TopicError
 		if errors.As(err, &topics) {
 			return nil, nil, err
 		}
-		if err := m.retry.wait(ctx, &back, err); err != nil {
+		if err := m.retry.Wait(ctx, &back, err); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -204,14 +204,14 @@ func (m *membership) prepareTopics(ctx context.Context, client sarama.Client) er
 // handled events there. Offsets on retry topics do not mean that a renamed group has consumed
 // before.
 func (m *membership) register(ctx context.Context, client sarama.Client) error {
-	if !m.stores.registers() {
+	if !m.stores.Registers() {
 		return nil
 	}
 	none, err := m.noOffsets(ctx, &groupOffsets{group: m.cfg.Group, client: client})
 	if err != nil {
 		return err
 	}
-	return m.stores.register(ctx, dedup.Registration{
+	return m.stores.Register(ctx, dedup.Registration{
 		Group: m.cfg.Group, Topics: m.cfg.Topics, NoOffsets: none,
 		AcceptNewIdentity: m.cfg.AcceptNewIdentity, NewScope: m.cfg.NewScope,
 	})
@@ -225,12 +225,12 @@ func (m *membership) noOffsets(ctx context.Context, offsets *groupOffsets) (bool
 	if err != nil {
 		return false, err
 	}
-	var back backoff
+	var back runner.Backoff
 	for {
 		none, err := offsets.none(admin, m.cfg.Topics)
 		switch {
 		case err == nil:
-			m.retry.trouble.over()
+			m.retry.Over()
 			return none, nil
 		case errors.Is(err, sarama.ErrGroupIDNotFound):
 			return true, nil
@@ -240,7 +240,7 @@ func (m *membership) noOffsets(ctx context.Context, offsets *groupOffsets) (bool
 				"group", m.cfg.Group, "error", m.cfg.errorText(err))
 			return false, nil
 		}
-		if err := m.retry.wait(ctx, &back, err); err != nil {
+		if err := m.retry.Wait(ctx, &back, err); err != nil {
 			return false, err
 		}
 	}
@@ -254,7 +254,7 @@ const shortSession = 30 * time.Second
 func (m *membership) consume(
 	ctx context.Context, group sarama.ConsumerGroup, watch *topicWatch,
 ) error {
-	var back backoff
+	var back runner.Backoff
 	troubled := false
 	for {
 		began := time.Now()
@@ -268,7 +268,7 @@ func (m *membership) consume(
 		}
 		cause, ending := m.handler.cause(), m.handler.takeEnding()
 		troubled = troubled || errors.Is(cause, sarama.ErrTopicAuthorizationFailed)
-		if end := cmp.Or(m.handler.Err(), m.retry.fatal(cause), m.retry.fatal(err)); end != nil {
+		if end := cmp.Or(m.handler.Err(), m.retry.Fatal(cause), m.retry.Fatal(err)); end != nil {
 			return end
 		}
 		switch {
@@ -278,7 +278,7 @@ func (m *membership) consume(
 			return &comeBack{why: ending}
 		}
 		if time.Since(began) > shortSession {
-			back = backoff{}
+			back = runner.Backoff{}
 		}
 		waiting := isAny(cause, sarama.ErrRebalanceInProgress,
 			sarama.ErrSessionPartitionCountChanged)
@@ -288,7 +288,7 @@ func (m *membership) consume(
 		if err == nil {
 			err = cause
 		}
-		if err := m.retry.wait(ctx, &back, err); err != nil {
+		if err := m.retry.Wait(ctx, &back, err); err != nil {
 			return err
 		}
 	}
@@ -298,9 +298,20 @@ func (m *membership) consume(
 func (m *membership) drainErrors(group sarama.ConsumerGroup) {
 	for err := range group.Errors() {
 		m.handler.NoteError(err)
-		m.retry.trouble.detail(err)
+		m.noteDetail(err)
 		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
 			m.topics.suspect()
 		}
 	}
+}
+
+// noteDetail logs an error of sarama's background work. An error of a partition counts as the same
+// for all partitions.
+func (m *membership) noteDetail(err error) {
+	var partition *sarama.ConsumerError
+	if errors.As(err, &partition) {
+		m.retry.Detail(partition.Err, "topic", partition.Topic, "partition", partition.Partition)
+		return
+	}
+	m.retry.Detail(err)
 }

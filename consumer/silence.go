@@ -9,6 +9,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 // errSilent is why a membership ended.
@@ -43,7 +44,7 @@ func (s *silenceWatch) run(ctx context.Context) {
 	if s.after < 0 {
 		return
 	}
-	for pause(ctx, max(s.after/4, 50*time.Millisecond)) == nil {
+	for runner.Pause(ctx, max(s.after/4, 50*time.Millisecond)) == nil {
 		for a, q := range s.check() {
 			e := observe.SilenceEvent{
 				Group: s.group, Topic: a.topic, Partition: a.id,

@@ -55,6 +55,9 @@ type topicList struct {
 	logged  time.Time
 }
 
+// repeatEvery is how often missing topics are logged again.
+const repeatEvery = time.Minute
+
 // lookEvery is how often missing topics are looked for.
 const lookEvery = 30 * time.Second
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 // topicWatch keeps the subscription true while topics come and go.
@@ -125,7 +126,7 @@ func (w *topicWatch) run(ctx context.Context, renew func(cause error)) {
 		if changed, err := w.look(); err == nil && changed {
 			renew(errTopicBack)
 		}
-		if pause(ctx, min(suspectPause, w.list.every)) != nil {
+		if runner.Pause(ctx, min(suspectPause, w.list.every)) != nil {
 			return
 		}
 	}

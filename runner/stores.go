@@ -1,4 +1,4 @@
-package consumer
+package runner
 
 import (
 	"context"
@@ -40,24 +40,30 @@ func (w *setupWatch) over(err error) bool {
 }
 
 // wait waits before the store is asked again, only briefly while a set-up error may end Run.
-func (w *setupWatch) wait(ctx context.Context, back *backoff) error {
+func (w *setupWatch) wait(ctx context.Context, back *Backoff) error {
 	if w.since.IsZero() {
-		return back.wait(ctx)
+		return back.Wait(ctx)
 	}
-	back.tries++
-	return pause(ctx, setupPause)
+	back.Tries++
+	return Pause(ctx, setupPause)
 }
 
-// storeStart checks and registers the stores at the start of a consumer.
-type storeStart struct {
+// StoreStart checks and registers the stores at the start of a runner. Create a StoreStart with
+// [NewStoreStart].
+type StoreStart struct {
 	proc *idem.Processor
 	log  *slog.Logger
 	text func(error) string
 }
 
-// check lets every store check the settings of the server, and waits for a store that is down. An
-// unsafe store, or one that is not set up, ends Run.
-func (s *storeStart) check(ctx context.Context) error {
+// NewStoreStart returns the start of the stores of proc. It needs the defaults of cfg.
+func NewStoreStart(cfg Config, proc *idem.Processor) *StoreStart {
+	return &StoreStart{proc: proc, log: cfg.Logger, text: cfg.Text}
+}
+
+// Check lets every store check the settings of the server, and waits for a store that is down. An
+// unsafe store, or one that is not set up, is an error.
+func (s *StoreStart) Check(ctx context.Context) error {
 	for _, store := range s.proc.Stores() {
 		checker, ok := store.(dedup.Checker)
 		if !ok {
@@ -70,8 +76,8 @@ func (s *storeStart) check(ctx context.Context) error {
 	return nil
 }
 
-func (s *storeStart) checkOne(ctx context.Context, checker dedup.Checker, name string) error {
-	var back backoff
+func (s *StoreStart) checkOne(ctx context.Context, checker dedup.Checker, name string) error {
+	var back Backoff
 	var setup setupWatch
 	for {
 		warnings, err := tryCheck(ctx, checker)
@@ -80,7 +86,7 @@ func (s *storeStart) checkOne(ctx context.Context, checker dedup.Checker, name s
 			for _, w := range warnings {
 				s.log.Warn("store: "+w, "store", name)
 			}
-			if back.tries > 0 {
+			if back.Tries > 0 {
 				s.log.Info("store available again", "store", name)
 			}
 			return nil
@@ -91,7 +97,7 @@ func (s *storeStart) checkOne(ctx context.Context, checker dedup.Checker, name s
 		case !isOutage(err):
 			return fmt.Errorf("store %s must not be used: %w", name, err)
 		}
-		if back.tries == 0 {
+		if back.Tries == 0 {
 			s.log.Warn("store unavailable at start, waiting for it",
 				"store", name, "error", s.text(err))
 		}
@@ -111,24 +117,25 @@ func isOutage(err error) bool {
 	return errors.Is(err, dedup.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// registers reports whether a store keeps registrations.
-func (s *storeStart) registers() bool {
+// Registers reports whether a store keeps registrations.
+func (s *StoreStart) Registers() bool {
 	return slices.ContainsFunc(s.proc.Stores(), func(store dedup.Store) bool {
 		_, ok := store.(dedup.Registrar)
 		return ok
 	})
 }
 
-// register lets the stores compare this consumer's scope and identity functions with those on
-// record (rules 7 and 14), and waits for a store that is down. A refusal ends Run.
-func (s *storeStart) register(ctx context.Context, r dedup.Registration) error {
-	var back backoff
+// Register lets the stores compare this consumer's scope and identity functions with those on
+// record (rules 7 and 14), and waits for a store that is down. A refusal is an
+// error.
+func (s *StoreStart) Register(ctx context.Context, r dedup.Registration) error {
+	var back Backoff
 	var setup setupWatch
 	for {
 		err := s.tryRegister(ctx, r)
 		switch {
 		case err == nil:
-			if back.tries > 0 {
+			if back.Tries > 0 {
 				s.log.Info("store available again")
 			}
 			return nil
@@ -146,7 +153,7 @@ func (s *storeStart) register(ctx context.Context, r dedup.Registration) error {
 		case setup.over(err), !isOutage(err):
 			return fmt.Errorf("register: %w", err)
 		}
-		if back.tries == 0 {
+		if back.Tries == 0 {
 			s.log.Warn("store unavailable at start, waiting for it", "error", s.text(err))
 		}
 		if err := setup.wait(ctx, &back); err != nil {
@@ -155,7 +162,7 @@ func (s *storeStart) register(ctx context.Context, r dedup.Registration) error {
 	}
 }
 
-func (s *storeStart) tryRegister(ctx context.Context, r dedup.Registration) error {
+func (s *StoreStart) tryRegister(ctx context.Context, r dedup.Registration) error {
 	ctx, cancel := context.WithTimeout(ctx, registerWait)
 	defer cancel()
 	return s.proc.Register(ctx, r)

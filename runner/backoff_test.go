@@ -1,6 +1,8 @@
-package consumer
+package runner
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +16,11 @@ func TestBackoff_Lengths_K18_K42(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]bool{}
 		for range 20 {
-			var b backoff
+			var b Backoff
 			for _, ms := range []int64{500, 1000, 2000, 4000, 8000, 10_000, 10_000, 10_000} {
 				limit := time.Duration(ms) * time.Millisecond
 				began := time.Now()
-				require.NoError(t, b.wait(t.Context()))
+				require.NoError(t, b.Wait(t.Context()))
 				took := time.Since(began)
 				require.GreaterOrEqual(t, took, limit/2)
 				require.LessOrEqual(t, took, limit)
@@ -28,3 +30,15 @@ func TestBackoff_Lengths_K18_K42(t *testing.T) {
 		require.Greater(t, len(seen), 100, "drawn at random")
 	})
 }
+
+func TestBackoff_K18(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errTest)
+	var b Backoff
+	for range 100 {
+		require.ErrorIs(t, b.Wait(ctx), errTest)
+	}
+	require.Equal(t, 100, b.Tries)
+}
+
+var errTest = errors.New("test")

@@ -1,12 +1,10 @@
-package consumer
+package runner
 
 import (
 	"errors"
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/IBM/sarama"
 )
 
 // repeatEvery is how often a lasting problem is logged again.
@@ -15,13 +13,15 @@ const repeatEvery = time.Minute
 // trouble turns a stream of errors into changes of state: one log line when consuming begins to
 // fail, and one when consuming works again.
 type trouble struct {
-	log  *slog.Logger
-	text func(error) string
+	log      *slog.Logger
+	text     func(error) string
+	client   string // the name in log lines
+	classify Classify
 
 	mu     sync.Mutex
 	since  time.Time
 	last   time.Time            // of the last line of begin
-	logged map[string]time.Time // the last line of each error of detail
+	logged map[string]time.Time // the last line of each error of Detail
 }
 
 // begin logs that the group cannot be consumed now. Problems that only a person can mend are logged
@@ -30,7 +30,7 @@ func (t *trouble) begin(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var missing *TopicError
-	person := errors.As(err, &missing) || isRefused(err)
+	person := errors.As(err, &missing) || denied(err, t.classify(err))
 	now := time.Now()
 	switch {
 	case t.since.IsZero():
@@ -44,8 +44,8 @@ func (t *trouble) begin(err error) {
 	}
 }
 
-// over logs that the group can be consumed again.
-func (t *trouble) over() {
+// Over logs that the group can be consumed again.
+func (t *trouble) Over() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.since.IsZero() {
@@ -54,15 +54,10 @@ func (t *trouble) over() {
 	}
 }
 
-// detail logs an error of sarama's background work, the same error at most once a minute.
-func (t *trouble) detail(err error) {
+// Detail logs an error of the client's background work, the same error at most once a minute. attrs
+// say more, such as the partition; they do not distinguish errors.
+func (t *trouble) Detail(err error, attrs ...any) {
 	text := t.text(err)
-	attrs := []any{"error", text}
-	var partition *sarama.ConsumerError
-	if errors.As(err, &partition) {
-		text = t.text(partition.Err) // the same for all partitions
-		attrs = []any{"error", text, "topic", partition.Topic, "partition", partition.Partition}
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -73,5 +68,5 @@ func (t *trouble) detail(err error) {
 		t.logged = make(map[string]time.Time)
 	}
 	t.logged[text] = now
-	t.log.Warn("sarama", attrs...)
+	t.log.Warn(t.client, append([]any{"error", text}, attrs...)...)
 }
