@@ -36,6 +36,9 @@ func (r *Retrier) Wait(ctx context.Context, back *Backoff, err error) error {
 	return back.Wait(ctx)
 }
 
+// Begin logs that the group cannot be consumed now, for a client that tries again by itself.
+func (r *Retrier) Begin(err error) { r.begin(r.explain(err)) }
+
 // Fatal returns the error to end the runner with, else nil. Missing rights end a start. Rights that
 // are withdrawn later are waited for, like other parts that fail later.
 func (r *Retrier) Fatal(err error) error {

@@ -2,7 +2,6 @@ package kgoidem
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -10,42 +9,41 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// fatal returns the error to end Run with if no retry can help, else nil.
-func fatal(err error) error {
-	var gap *runner.GapError
-	var lost *runner.OffsetsLostError
+// classify returns the class of an error of franz-go.
+func classify(err error) runner.Class {
 	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &gap), errors.As(err, &lost), errors.Is(err, runner.ErrUnauthorized):
-		return err
-	case errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.UnreleasedInstanceID):
-		return fmt.Errorf("%w: %w", runner.ErrFenced, err)
-	case isDenied(err), isLogin(err):
-		return fmt.Errorf("%w: %w", runner.ErrUnauthorized, err)
+	case isAny(err, kerr.UnknownMemberID):
+		return runner.UnknownMember
+	case isAny(err, kerr.IllegalGeneration, kerr.FencedMemberEpoch):
+		return runner.OldGeneration
+	case isAny(err, kerr.FencedInstanceID, kerr.UnreleasedInstanceID):
+		return runner.FencedInstance
+	case isAny(err, kerr.TopicAuthorizationFailed):
+		return runner.DeniedTopic
+	case isAny(err, kerr.GroupAuthorizationFailed):
+		return runner.DeniedGroup
+	case isAny(err, kerr.ClusterAuthorizationFailed):
+		return runner.DeniedCluster
+	case isAny(err, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism,
+		kerr.IllegalSaslState):
+		return runner.BadLogin
 	case isAny(err, kerr.InvalidGroupID, kerr.InvalidSessionTimeout):
-		return err
+		return runner.Invalid
+	case isAny(err, kerr.GroupIDNotFound):
+		return runner.UnknownGroup
 	}
-	return nil
-}
-
-// isLogin reports whether the brokers refuse the credentials.
-func isLogin(err error) bool {
-	return isAny(err, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism,
-		kerr.IllegalSaslState)
-}
-
-// isDenied reports whether the client lacks a right.
-func isDenied(err error) bool {
-	return isAny(err, kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed,
-		kerr.ClusterAuthorizationFailed)
+	return runner.Transient
 }
 
 // isFinalCommit reports whether no retry of a commit can succeed: the member has left the group, or
 // may not commit.
 func isFinalCommit(err error) bool {
-	return isAny(err, kerr.UnknownMemberID, kerr.FencedInstanceID, kerr.IllegalGeneration,
-		kerr.FencedMemberEpoch, kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed)
+	switch classify(err) {
+	case runner.UnknownMember, runner.OldGeneration, runner.FencedInstance, runner.DeniedTopic,
+		runner.DeniedGroup:
+		return true
+	}
+	return false
 }
 
 func isAny(err error, targets ...error) bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 // TestRun is the simplest run: one partition, one handler.
@@ -55,7 +56,7 @@ func threeMembers(t *testing.T, brokers []string, topic string, cfg Config, stat
 			return idem.Permanent(errTest)
 		}
 		got.add(eventID(m))
-		return pause(ctx, 5*time.Millisecond)
+		return runner.Pause(ctx, 5*time.Millisecond)
 	}
 	produceEvents(t, brokers, topic, 0, 600)
 	var members []*running

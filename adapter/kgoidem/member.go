@@ -100,7 +100,7 @@ func (m *member) take(fetches kgo.Fetches) {
 		}
 	})
 	if !fetches.Empty() && fetches.Err0() == nil {
-		m.r.retry.over()
+		m.r.retry.Over()
 	}
 }
 
@@ -114,26 +114,26 @@ func (m *member) fetchError(p partition, err error) {
 	case errors.As(err, &loss):
 		m.dataLoss(loss)
 	case errors.As(err, &session):
-		if end := m.r.retry.fatal(err); end != nil {
+		if end := m.r.retry.Fatal(err); end != nil {
 			m.r.fail(end)
 			m.leave(end)
 			return
 		}
-		m.r.retry.begin(err)
+		m.r.retry.Begin(err)
 	case isAny(err, kerr.OffsetOutOfRange):
 		// The next membership finds the gap.
 		m.r.log.Warn("the log no longer has the next record, joining the group anew",
 			"topic", p.topic, "partition", p.id)
 		m.leave(&comeBack{fmt.Errorf("%s/%d: %w", p.topic, p.id, err)})
 	case p.topic == "": // the brokers cannot be reached
-		m.r.retry.begin(err)
+		m.r.retry.Begin(err)
 	default:
-		if end := m.r.retry.fatal(err); end != nil {
+		if end := m.r.retry.Fatal(err); end != nil {
 			m.r.fail(end)
 			m.leave(end)
 			return
 		}
-		m.r.retry.begin(err)
+		m.r.retry.Begin(err)
 		m.leave(&comeBack{fmt.Errorf("%s/%d: %w", p.topic, p.id, err)})
 	}
 }
@@ -162,11 +162,13 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 
 // joined notes that the member is in the group. franz-go calls it at the beginning of each session,
 // before [member.begin].
-func (m *member) joined(_ context.Context, _ *kgo.Client, _ map[string][]int32) {
+func (m *member) joined(_ context.Context, _ *kgo.Client, added map[string][]int32) {
 	m.mu.Lock()
 	m.inGroup = true
 	m.mu.Unlock()
-	m.r.retry.over()
+	if len(added) == 0 {
+		m.r.retry.Serving()
+	}
 }
 
 // begin decides where new partitions begin, and begins their assignments. franz-go calls it before
@@ -187,13 +189,13 @@ func (m *member) begin(
 	}
 	places, err := m.r.places(ctx, committed)
 	if err != nil {
-		if end := m.r.retry.fatal(err); end != nil {
+		if end := m.r.retry.Fatal(err); end != nil {
 			m.r.fail(end)
 			m.leave(end)
 		}
 		return nil, err
 	}
-	m.r.retry.served.Store(true)
+	m.r.retry.Serving()
 	m.start(places)
 	for p, at := range places {
 		o := fetched[p.topic][p.id]

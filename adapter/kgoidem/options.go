@@ -22,6 +22,9 @@ const (
 	fetchBytes          = 4 << 20   // of all partitions of a broker, in one answer
 	fetchPartitionBytes = 128 << 10 // of each partition
 	maxDecompressed     = 64 << 20  // of one batch (G-01)
+
+	// freshMetadata is how old the knowledge of topics may be: a topic may just have been created.
+	freshMetadata = 250 * time.Millisecond
 )
 
 // connection returns the options of every client of a runner, without Config.Options.
@@ -46,7 +49,7 @@ func (s settings) connection() []kgo.Opt {
 
 // plain returns the options of the client that publishes and administrates.
 func (s settings) plain() []kgo.Opt {
-	return append(s.connection(), producing()...)
+	return append(append(s.connection(), producing()...), kgo.MetadataMinAge(freshMetadata))
 }
 
 // consuming returns the options of a member of the group, without its callbacks.

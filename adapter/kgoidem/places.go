@@ -9,16 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
 )
-
-// span is the log of a partition: the first offset, the one behind the last record, and the one
-// behind the last visible record.
-type span struct{ oldest, newest, visible int64 }
 
 // places decides where partitions begin. committed has their committed offsets, negative without
 // one. With FailOnGap the error holds a *runner.GapError for each gap (K-17, K-18, K-28).
@@ -80,52 +74,6 @@ func policyOf(policy runner.GapPolicy, retry bool) runner.GapPolicy {
 		return runner.EarliestOnGap
 	}
 	return policy
-}
-
-// spans asks for the logs of partitions.
-func (r *Runner) spans(ctx context.Context, of []partition) (map[partition]span, error) {
-	var topics []string
-	for _, p := range of {
-		topics = append(topics, p.topic)
-	}
-	slices.Sort(topics)
-	topics = slices.Compact(topics)
-	oldest, err := r.admin.ListStartOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("read the oldest offsets: %w", err)
-	}
-	newest, err := r.admin.ListEndOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("read the newest offsets: %w", err)
-	}
-	visible, err := r.admin.ListCommittedOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("read the ends of the visible logs: %w", err)
-	}
-	logs := make(map[partition]span, len(of))
-	for _, p := range of {
-		var s span
-		for into, from := range map[*int64]kadm.ListedOffsets{
-			&s.oldest: oldest, &s.newest: newest, &s.visible: visible,
-		} {
-			if *into, err = offsetIn(from, p); err != nil {
-				return nil, err
-			}
-		}
-		logs[p] = s
-	}
-	return logs, nil
-}
-
-func offsetIn(from kadm.ListedOffsets, p partition) (int64, error) {
-	found, ok := from.Lookup(p.topic, p.id)
-	if !ok {
-		return 0, fmt.Errorf("read the offsets of %s/%d: the answer lacks them", p.topic, p.id)
-	}
-	if found.Err != nil {
-		return 0, fmt.Errorf("read the offsets of %s/%d: %w", p.topic, p.id, found.Err)
-	}
-	return found.Offset, nil
 }
 
 func (r *Runner) reportGap(gap *runner.GapError, policy runner.GapPolicy) {

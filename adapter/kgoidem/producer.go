@@ -130,7 +130,7 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 	c.sendAlone(ctx)
 	for i, err := range c.errs {
 		if err != nil {
-			c.errs[i] = classify(ctx, err)
+			c.errs[i] = explain(ctx, err)
 		}
 	}
 	return c.errs
@@ -248,8 +248,8 @@ func (c *call) lock(ctx context.Context) error {
 	return c.p.budget.lock(ctx)
 }
 
-// classify adds the class to an error about a topic, and the cause to a message without a result.
-func classify(ctx context.Context, err error) error {
+// explain adds the class to an error about a topic, and the cause to a message without a result.
+func explain(ctx context.Context, err error) error {
 	switch {
 	case isAny(err, idem.ErrTooLarge, idem.ErrRefused):
 		return err

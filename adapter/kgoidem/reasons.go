@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/idem-go/idem/observe"
 )
@@ -79,86 +76,5 @@ func (c *commitHealth) note(e observe.CommitEvent) {
 	}
 	for _, o := range c.observers {
 		o.ObserveCommit(context.Background(), e)
-	}
-}
-
-// retrier decides whether an error ends Run, and turns a stream of errors into changes of state: one
-// log line when consuming begins to fail, and one when it works again.
-type retrier struct {
-	log    *slog.Logger
-	text   func(error) string
-	served atomic.Bool // a session has begun
-
-	mu    sync.Mutex
-	since time.Time
-}
-
-// fatal returns the error to end Run with, else nil. Missing rights end a start. Rights that are
-// withdrawn later are waited for, like other parts that fail later.
-func (r *retrier) fatal(err error) error {
-	end := fatal(err)
-	if end == nil || isDenied(err) && !isLogin(err) && r.served.Load() {
-		return nil
-	}
-	return end
-}
-
-// begin logs that the group cannot be consumed now.
-func (r *retrier) begin(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.since.IsZero() {
-		r.since = time.Now()
-		r.log.Warn("cannot consume, will go on trying", "error", r.text(err))
-	}
-}
-
-// over logs that the group can be consumed again.
-func (r *retrier) over() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.since.IsZero() {
-		r.log.Info("consuming again", "after", time.Since(r.since).Round(time.Millisecond))
-		r.since = time.Time{}
-	}
-}
-
-// wait waits before the next try, unless err is fatal or ctx has ended.
-func (r *retrier) wait(ctx context.Context, back *backoff, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err := r.fatal(err); err != nil {
-		return err
-	}
-	r.begin(err)
-	return pause(ctx, back.next())
-}
-
-// backoff waits longer each time, up to 10 s. The random part keeps members from retrying in step
-// (K-18, K-42).
-type backoff struct{ tries int }
-
-const (
-	minBackoff = 500 * time.Millisecond
-	maxBackoff = 10 * time.Second
-)
-
-// next returns how long to wait.
-func (b *backoff) next() time.Duration {
-	limit := min(minBackoff<<min(b.tries, 10), maxBackoff)
-	b.tries++
-	return limit/2 + rand.N(limit/2) //nolint:gosec // not a secret
-}
-
-// pause returns the cause of ctx if ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -28,7 +28,8 @@ type Runner struct {
 	proc     *idem.Processor
 	obs      runner.Observers
 	busy     *busyNotes
-	retry    retrier
+	retry    *runner.Retrier
+	stores   *runner.StoreStart
 	commits  commitHealth
 	progress failing
 	own      *ownProducer // nil if Config has a Producer
@@ -74,7 +75,8 @@ func New(cfg Config, router *idem.Router) (*Runner, error) {
 		return nil, err
 	}
 	r.proc, r.delays = proc, proc.RetryDelays()
-	r.retry.log, r.retry.text = s.Logger, s.Text
+	r.retry = runner.NewRetrier(s.Config, "franz-go", classify, func(err error) error { return err })
+	r.stores = runner.NewStoreStart(s.Config, proc)
 	r.commits.log, r.commits.text, r.commits.observers = s.Logger, s.Text, obs.Commit
 	return r, nil
 }
@@ -157,6 +159,9 @@ func (r *Runner) disconnect() {
 // serve checks the stores and the topics, and is a member of the group until ctx ends or an error is
 // fatal. After leaving the group by itself the member joins again.
 func (r *Runner) serve(ctx context.Context) error {
+	if err := r.stores.Check(ctx); err != nil {
+		return err
+	}
 	if err := r.connect(); err != nil {
 		return err
 	}
@@ -164,7 +169,7 @@ func (r *Runner) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var back backoff
+	var back runner.Backoff
 	for {
 		began := time.Now()
 		err := r.once(ctx, topics)
@@ -178,13 +183,13 @@ func (r *Runner) serve(ctx context.Context) error {
 			return err
 		}
 		if time.Since(began) > shortSession {
-			back = backoff{}
+			back = runner.Backoff{}
 		}
-		wait := back.next()
+		wait := back.Wait
 		if errors.Is(err, runner.ErrStalled) {
-			wait = awayFor
+			wait = func(ctx context.Context) error { return runner.Pause(ctx, awayFor) }
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := wait(ctx); err != nil {
 			return err
 		}
 	}
