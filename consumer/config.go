@@ -10,7 +10,6 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
@@ -184,8 +183,8 @@ func (c Config) withDefaults() Config {
 func (c Config) errorText(err error) string { return c.neutral().Text(err) }
 
 // commands returns the commands that mend missing topics and rights of this consumer.
-func (c Config) commands() topicadmin.Commands {
-	commands := topicadmin.Commands{Brokers: c.Brokers, Group: c.Group}
+func (c Config) commands() runner.Commands {
+	commands := runner.Commands{Brokers: c.Brokers, Group: c.Group}
 	if c.SASL != nil {
 		commands.User = c.SASL.User
 	}

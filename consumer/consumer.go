@@ -27,14 +27,17 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 	sc, err := DefaultSaramaConfig(cfg)
 	problems = append(problems, err)
 	commands := cfg.commands()
+	explain := func(err error) error { return commands.ExplainGroup(err, classOf(err)) }
 	c := new(Consumer)
 	if cfg.Producer == nil {
 		c.own = newOwnProducer(cfg.Brokers, sc)
-		c.own.explain = commands.ExplainProduce
+		c.own.explain = func(err error, msgs []*idem.Message) error {
+			return commands.ExplainProduce(err, classOf(err), msgs)
+		}
 		cfg.Producer = c.own
 	}
 	c.cfg, c.sarama, c.log = cfg, sc, cfg.Logger
-	c.retry = runner.NewRetrier(cfg.neutral(), "sarama", classOf, commands.ExplainGroup)
+	c.retry = runner.NewRetrier(cfg.neutral(), "sarama", classOf, explain)
 	c.handler, err = newGroupHandler(cfg, r)
 	if err := errors.Join(append(problems, err)...); err != nil {
 		if c.handler != nil {
@@ -44,7 +47,7 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 	}
 	c.handler.ownsContext = true
 	c.stores = runner.NewStoreStart(cfg.neutral(), c.handler.proc)
-	c.topics = newTopicList(cfg.Topics, groupTopics{cfg.Group, c.handler.delays})
+	c.topics = runner.NewTopicList(c.handler.names(), cfg.Topics...)
 	return c, nil
 }
 

@@ -94,7 +94,11 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 // Begin at the oldest record where no offset is committed. With sarama.OffsetNewest, copies that
 // are written before the first assignment never run.
 func (h *GroupHandler) Topics(sources ...string) []string {
-	return groupTopics{h.cfg.Group, h.delays}.Topics(sources...)
+	return h.names().Topics(sources...)
+}
+
+func (h *GroupHandler) names() runner.GroupTopics {
+	return runner.GroupTopics{Group: h.cfg.Group, Delays: h.delays}
 }
 
 // Register lets the stores compare the scope and the identity functions of this consumer with the

@@ -11,6 +11,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem/consumer/internal/conns"
+	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/runner"
 )
@@ -22,7 +23,7 @@ type membership struct {
 	log     *slog.Logger
 	handler *GroupHandler
 	own     *ownProducer // nil if Config has a Producer
-	topics  *topicList
+	topics  *runner.TopicList
 	stores  *runner.StoreStart
 	retry   *runner.Retrier
 }
@@ -78,6 +79,10 @@ func (m *membership) once(ctx context.Context, first bool) error {
 			return err
 		}
 	}
+	admin, err := topicadmin.New(client)
+	if err != nil {
+		return err
+	}
 	h := m.handler
 	h.oldest = func(topic string, partition int32) (int64, error) {
 		return client.GetOffset(topic, partition, sarama.OffsetOldest)
@@ -100,12 +105,12 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	var watched sync.WaitGroup
 	watched.Go(func() { dog.run(ctx, consumed) })
 	looking, stop := context.WithCancel(ctx)
-	topics := m.watching(client)
+	topics := m.watching(admin)
 	silent := &silenceWatch{
 		group: m.cfg.Group, after: m.cfg.SilenceTimeout, client: client, log: m.log,
 		observers: h.obs.Silence, assigned: h.claims, leave: h.endSession,
 	}
-	owned.Go(func() { topics.run(looking, h.endSession) })
+	owned.Go(func() { topics.Run(looking, h.endSession) })
 	owned.Go(func() { silent.run(looking) })
 	defer stop()
 	err = m.consume(ctx, group, topics)
@@ -117,11 +122,8 @@ func (m *membership) once(ctx context.Context, first bool) error {
 }
 
 // watching returns the watch over the topics of the subscription.
-func (m *membership) watching(client sarama.Client) *topicWatch {
-	return &topicWatch{
-		list: m.topics, client: client, group: m.cfg.Group, commands: m.cfg.commands(), log: m.log,
-		observers: m.handler.obs.Topic,
-	}
+func (m *membership) watching(admin runner.Admin) *runner.TopicWatch {
+	return runner.NewTopicWatch(m.cfg.neutral(), admin, m.cfg.commands(), m.topics)
 }
 
 // preparing returns the work at the start of each session, before the first assignments.
@@ -136,7 +138,7 @@ func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSe
 			return err
 		}
 		if m.cfg.Start == Newest {
-			if err := offsets.beginRetries(sess, m.topics.now()); err != nil {
+			if err := offsets.beginRetries(sess, m.topics.Now()); err != nil {
 				return err
 			}
 		}
@@ -176,13 +178,7 @@ func (m *membership) tryConnect(
 	if err != nil {
 		return nil, err
 	}
-	if first {
-		err = m.prepareTopics(ctx, client)
-	}
-	if err == nil {
-		_, err = m.watching(client).look()
-	}
-	if err != nil {
+	if err := m.findTopics(ctx, client, first); err != nil {
 		links.Cut()
 		_ = client.Close()
 		return nil, err
@@ -190,12 +186,23 @@ func (m *membership) tryConnect(
 	return client, nil
 }
 
-func (m *membership) prepareTopics(ctx context.Context, client sarama.Client) error {
-	setup, err := newTopicSetup(m.cfg, m.handler.delays, m.own != nil, m.topics, client)
+// findTopics prepares the topics at the start, and looks for those to subscribe to.
+func (m *membership) findTopics(ctx context.Context, client sarama.Client, first bool) error {
+	admin, err := topicadmin.New(client)
 	if err != nil {
 		return err
 	}
-	return setup.ensure(ctx)
+	if first {
+		setup := &runner.TopicSetup{
+			Config: m.cfg.neutral(), Admin: admin, Commands: m.cfg.commands(), Classify: classOf,
+			Delays: m.handler.delays, OwnProducer: m.own != nil, Topics: m.topics,
+		}
+		if err := setup.Ensure(ctx); err != nil {
+			return err
+		}
+	}
+	_, err = m.watching(admin).Look(ctx)
+	return err
 }
 
 // register compares scope and identity functions with those on record, before the group is joined.
@@ -252,13 +259,13 @@ const shortSession = 30 * time.Second
 // consume joins again and again: Consume returns at every rebalance of an eager group, and for many
 // other reasons (K-21).
 func (m *membership) consume(
-	ctx context.Context, group sarama.ConsumerGroup, watch *topicWatch,
+	ctx context.Context, group sarama.ConsumerGroup, watch *runner.TopicWatch,
 ) error {
 	var back runner.Backoff
 	troubled := false
 	for {
 		began := time.Now()
-		topics, err := watch.subscription(troubled)
+		topics, err := watch.Subscription(ctx, troubled)
 		if err == nil {
 			err = group.Consume(ctx, topics, m.handler)
 		}
@@ -272,7 +279,7 @@ func (m *membership) consume(
 			return end
 		}
 		switch {
-		case errors.Is(ending, errTopicBack):
+		case errors.Is(ending, runner.ErrTopicBack):
 			continue
 		case ending != nil:
 			return &comeBack{why: ending}
@@ -300,7 +307,7 @@ func (m *membership) drainErrors(group sarama.ConsumerGroup) {
 		m.handler.NoteError(err)
 		m.noteDetail(err)
 		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
-			m.topics.suspect()
+			m.topics.Suspect()
 		}
 	}
 }

@@ -100,7 +100,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		},
 		"/consumer/internal/conns":      {nil, []string{"github.com/IBM/sarama"}, "it knows connections, not what goes over them"},
 		"/consumer/internal/publish":    {[]string{"", "/consumer/internal/conns"}, []string{"github.com/IBM/sarama"}, "it publishes for programs that consume nothing"},
-		"/consumer/internal/topicadmin": {[]string{"/runner", "/deadletter", "", "/dedup"}, []string{"github.com/IBM/sarama"}, "it knows topics and rights, not who consumes them"},
+		"/consumer/internal/topicadmin": {[]string{"/runner"}, []string{"github.com/IBM/sarama"}, "it knows topics and rights, not who consumes them"},
 		"/dedup/memstore":               {[]string{"/dedup", "/internal/decision"}, nil, "a store needs the contract and its own client only"},
 		"/dedup/pgstore":                {[]string{"/dedup", "/internal/pgschema", "/internal/safetext"}, []string{"github.com/jackc/pgx/v5"}, "a store needs the contract and its own client only"},
 		"/dedup/redisstore":             {[]string{"/dedup"}, []string{"github.com/redis/go-redis/v9"}, "a store needs the contract and its own client only"},

@@ -1,4 +1,4 @@
-package topicadmin
+package runner
 
 import (
 	"errors"
@@ -7,11 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/IBM/sarama"
-
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/runner"
 )
 
 // Settings of the topics of a group, as kafka-topics takes them.
@@ -46,29 +43,34 @@ func (c Commands) Grant(kind, name string, ops ...string) string {
 }
 
 // GrantTopics returns the commands that give this client rights on topics.
-func (c Commands) GrantTopics(topics []string, ops ...sarama.AclOperation) string {
+func (c Commands) GrantTopics(topics []string, ops Operations) string {
 	var all []string
 	for _, t := range topics {
-		all = append(all, c.Grant("topic", t, opNames(ops)...))
+		all = append(all, c.Grant("topic", t, ops.names()...))
 	}
 	return strings.Join(all, "; ")
 }
 
-// opNames returns the operations as kafka-acls names them.
-func opNames(ops []sarama.AclOperation) (names []string) {
-	for _, op := range ops {
-		names = append(names, map[sarama.AclOperation]string{OpRead: "Read", OpWrite: "Write"}[op])
+// names returns the operations as kafka-acls names them.
+func (o Operations) names() (names []string) {
+	for _, known := range []struct {
+		op   Operations
+		name string
+	}{{OpDescribe, "Describe"}, {OpRead, "Read"}, {OpWrite, "Write"}} {
+		if o&known.op != 0 {
+			names = append(names, known.name)
+		}
 	}
 	return names
 }
 
 // Create returns the command that creates a topic, with the partitions and replicas of its source
 // if that is known.
-func (c Commands) Create(topic string, source *sarama.TopicMetadata, settings ...string) string {
+func (c Commands) Create(topic string, source *TopicInfo, settings ...string) string {
 	words := []string{"kafka-topics", c.bootstrap(), "--create --topic", topic}
 	if source != nil && len(source.Partitions) > 0 {
 		words = append(words, "--partitions", strconv.Itoa(len(source.Partitions)),
-			"--replication-factor", strconv.Itoa(len(source.Partitions[0].Replicas)))
+			"--replication-factor", strconv.Itoa(int(source.Replicas)))
 	}
 	for _, s := range settings {
 		words = append(words, "--config", s)
@@ -78,7 +80,7 @@ func (c Commands) Create(topic string, source *sarama.TopicMetadata, settings ..
 
 // CreateAll returns the commands that create topics.
 func (c Commands) CreateAll(
-	topics []string, sources map[string]*sarama.TopicMetadata, settings ...string,
+	topics []string, sources map[string]*TopicInfo, settings ...string,
 ) string {
 	var all []string
 	for _, t := range topics {
@@ -87,16 +89,16 @@ func (c Commands) CreateAll(
 	return strings.Join(all, "; ")
 }
 
-// DeniedError returns an error that matches runner.ErrUnauthorized and names the missing rights on topics.
-func (c Commands) DeniedError(topics []string, ops ...sarama.AclOperation) error {
-	rights := strings.ToLower(strings.Join(opNames(ops), " and "))
+// DeniedError returns an error that matches ErrUnauthorized and names the missing rights on topics.
+func (c Commands) DeniedError(topics []string, ops Operations) error {
+	rights := strings.ToLower(strings.Join(ops.names(), " and "))
 	return fmt.Errorf("%w: no right to %s %s: grant it: %s",
-		runner.ErrUnauthorized, rights, strings.Join(topics, ", "), c.GrantTopics(topics, ops...))
+		ErrUnauthorized, rights, strings.Join(topics, ", "), c.GrantTopics(topics, ops))
 }
 
 // ExplainGroup adds the remedy to an error about rights on the group.
-func (c Commands) ExplainGroup(err error) error {
-	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
+func (c Commands) ExplainGroup(err error, class Class) error {
+	if class == DeniedGroup {
 		grant := c.Grant("group", c.Group, "Read")
 		return fmt.Errorf("no right to read group %s: grant it: %s: %w", c.Group, grant, err)
 	}
@@ -105,8 +107,8 @@ func (c Commands) ExplainGroup(err error) error {
 
 // ExplainProduce returns a [dedup.SetupError] for missing topics of dead letters or copies, and for
 // topics that must not be written to. Callers wait as in an outage and repeat the report, because
-// only a person can mend the problem.
-func (c Commands) ExplainProduce(err error, msgs []*idem.Message) error {
+// only a person can mend the problem. Other errors are returned unchanged.
+func (c Commands) ExplainProduce(err error, class Class, msgs []*idem.Message) error {
 	var topics []string
 	for _, m := range msgs {
 		topics = append(topics, m.Topic)
@@ -115,7 +117,7 @@ func (c Commands) ExplainProduce(err error, msgs []*idem.Message) error {
 	topics = slices.Compact(topics)
 	names := strings.Join(topics, ", ")
 	switch {
-	case errors.Is(err, sarama.ErrTopicAuthorizationFailed):
+	case class == DeniedTopic:
 		return &dedup.SetupError{
 			Problem: "no right to write to " + names,
 			Fix:     "grant it: " + c.GrantTopics(topics, OpWrite), Err: err,
@@ -124,7 +126,7 @@ func (c Commands) ExplainProduce(err error, msgs []*idem.Message) error {
 		var all []string
 		for _, t := range topics {
 			setting := DeadLetterSetting
-			if runner.IsRetry(t, c.Group) {
+			if IsRetry(t, c.Group) {
 				setting = RetrySetting
 			}
 			all = append(all, c.Create(t, nil, setting))

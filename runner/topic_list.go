@@ -1,22 +1,21 @@
-package consumer
+package runner
 
 import (
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/deadletter"
 )
 
-// groupTopics names the topics of a group.
-type groupTopics struct {
-	group  string
-	delays []time.Duration // of retry topics
+// GroupTopics names the topics of a group.
+type GroupTopics struct {
+	Group  string
+	Delays []time.Duration // of retry topics, see [idem.Processor.RetryDelays]
 }
 
 // Topics returns the topics to subscribe to for the events of sources.
-func (g groupTopics) Topics(sources ...string) []string {
+func (g GroupTopics) Topics(sources ...string) []string {
 	topics := slices.Clone(sources)
 	for _, source := range sources {
 		topics = append(topics, g.retries(source)...)
@@ -27,23 +26,25 @@ func (g groupTopics) Topics(sources ...string) []string {
 
 // retries returns the retry topics of a source, one for each delay. All are needed: a topic to
 // which copies are written must be read.
-func (g groupTopics) retries(source string) (topics []string) {
-	for _, d := range g.delays {
-		topics = append(topics, deadletter.RetryTopic(source, g.group, d))
+func (g GroupTopics) retries(source string) (topics []string) {
+	for _, d := range g.Delays {
+		topics = append(topics, deadletter.RetryTopic(source, g.Group, d))
 	}
 	return topics
 }
 
 // replays returns the retry topic for replayed dead letters of a source.
-func (g groupTopics) replays(source string) string { return deadletter.RetryTopic(source, g.group, 0) }
+func (g GroupTopics) replays(source string) string { return deadletter.RetryTopic(source, g.Group, 0) }
 
-// topicList has the topics of a consumer and the current subscription: those that exist. While one
-// topic of the subscription is missing sarama joins no group, so one deleted topic would stop all
-// others (K-27).
-type topicList struct {
+// TopicList has the topics of a runner and the current subscription: those that exist. While one
+// topic of the subscription is missing some clients join no group, so one deleted topic would stop
+// all others (K-27). Create a TopicList with [NewTopicList]. Safe for concurrent use.
+type TopicList struct {
+	// Every is how often missing topics are looked for, 30 s. Change it before the first use only.
+	Every time.Duration
+
 	needed   []string // sources and their retry topics with a delay
 	optional []string // topics for replays, and retry topics whose delay was declared once
-	every    time.Duration
 
 	suspected chan struct{} // a broker has refused to serve records of a topic
 
@@ -55,14 +56,12 @@ type topicList struct {
 	logged  time.Time
 }
 
-// repeatEvery is how often missing topics are logged again.
-const repeatEvery = time.Minute
-
 // lookEvery is how often missing topics are looked for.
 const lookEvery = 30 * time.Second
 
-func newTopicList(sources []string, names groupTopics) *topicList {
-	t := &topicList{needed: slices.Clone(sources), every: lookEvery,
+// NewTopicList returns the topics of a group, before the first look.
+func NewTopicList(names GroupTopics, sources ...string) *TopicList {
+	t := &TopicList{needed: slices.Clone(sources), Every: lookEvery,
 		suspected: make(chan struct{}, 1)}
 	for _, source := range sources {
 		t.needed = append(t.needed, names.retries(source)...)
@@ -72,8 +71,9 @@ func newTopicList(sources []string, names groupTopics) *topicList {
 	return t
 }
 
-// suspect makes the next look come soon.
-func (t *topicList) suspect() {
+// Suspect makes the next look of [TopicWatch.Run] come soon, after a broker refused to serve records
+// of a topic.
+func (t *TopicList) Suspect() {
 	select {
 	case t.suspected <- struct{}{}:
 	default: // it comes already
@@ -82,7 +82,7 @@ func (t *topicList) suspect() {
 
 // add subscribes to one more topic, if the topic exists. The result is false for a topic of the
 // list.
-func (t *topicList) add(topic string) bool {
+func (t *TopicList) add(topic string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if slices.Contains(t.needed, topic) || slices.Contains(t.optional, topic) {
@@ -93,14 +93,14 @@ func (t *topicList) add(topic string) bool {
 }
 
 // all returns the needed and the optional topics.
-func (t *topicList) all() []string {
+func (t *TopicList) all() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Concat(t.needed, t.optional)
 }
 
 // deniedNow returns the needed topics that must not be read.
-func (t *topicList) deniedNow() (denied []string) {
+func (t *TopicList) deniedNow() (denied []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, topic := range t.gone {
@@ -111,22 +111,22 @@ func (t *topicList) deniedNow() (denied []string) {
 	return denied
 }
 
-// now returns the current subscription.
-func (t *topicList) now() []string {
+// Now returns the current subscription.
+func (t *TopicList) Now() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.current
 }
 
-// missing returns the needed topics that were deleted, or must not be read any longer.
-func (t *topicList) missing() []string {
+// Missing returns the needed topics that were deleted, or must not be read any longer.
+func (t *TopicList) Missing() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.gone
 }
 
 // complete reports whether the subscription has all topics, so that no look is needed.
-func (t *topicList) complete() bool {
+func (t *TopicList) complete() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.current) == len(t.needed)+len(t.optional)
@@ -141,13 +141,13 @@ type topicChanges struct {
 }
 
 // set notes the result of a look, and returns the changes since the last one.
-func (t *topicList) set(found topicadmin.Access) (c topicChanges) {
+func (t *TopicList) set(found access) (c topicChanges) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	was, wasDenied := t.gone, t.denied
-	t.current, t.gone, t.denied = nil, nil, found.Denied
+	t.current, t.gone, t.denied = nil, nil, found.denied
 	for _, topic := range t.needed {
-		if slices.Contains(found.Missing, topic) || slices.Contains(found.Denied, topic) {
+		if slices.Contains(found.missing, topic) || slices.Contains(found.denied, topic) {
 			t.gone = append(t.gone, topic)
 		} else {
 			t.current = append(t.current, topic)
@@ -155,9 +155,9 @@ func (t *topicList) set(found topicadmin.Access) (c topicChanges) {
 	}
 	for _, topic := range t.optional {
 		switch {
-		case slices.Contains(found.Denied, topic):
+		case slices.Contains(found.denied, topic):
 			c.denied = append(c.denied, topic)
-		case !slices.Contains(found.Missing, topic):
+		case !slices.Contains(found.missing, topic):
 			t.current = append(t.current, topic)
 		case !t.asked:
 			c.lacking = append(c.lacking, topic)
