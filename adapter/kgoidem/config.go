@@ -150,6 +150,11 @@ func (s settings) validate() (problems []error) {
 	return append(problems, s.checkSecurity()...)
 }
 
+// commands returns the commands that mend missing topics and rights of this consumer.
+func (s settings) commands() runner.Commands {
+	return runner.Commands{Brokers: s.client.Brokers, Group: s.Group}
+}
+
 // checkSecurity refuses settings that reveal secrets or trust any server (G-07).
 func (s settings) checkSecurity() (problems []error) {
 	c := s.client

@@ -71,6 +71,9 @@ func (m *member) run() error {
 	owned.Go(func() { m.watchStalls(stop) })
 	owned.Go(func() { m.watchSilence(stop) })
 	owned.Go(func() { m.recordLoop(stop) })
+	owned.Go(func() {
+		m.r.watching().Run(m.ctx, func(cause error) { m.leave(&comeBack{cause}) })
+	})
 	m.poll()
 	m.stop()
 	close(stop)
@@ -134,6 +137,10 @@ func (m *member) fetchError(p partition, err error) {
 			return
 		}
 		m.r.retry.Begin(err)
+		if classify(err) == runner.DeniedTopic {
+			m.r.topics.Suspect() // the other topics go on
+			return
+		}
 		m.leave(&comeBack{fmt.Errorf("%s/%d: %w", p.topic, p.id, err)})
 	}
 }
@@ -424,7 +431,7 @@ func (m *member) stop() {
 
 // removeStatic removes a static member from the group, which leaving does not.
 func (m *member) removeStatic(ctx context.Context) {
-	_, err := m.r.admin.LeaveGroup(ctx, kadm.LeaveGroup(m.r.cfg.Group).
+	_, err := kadm.NewClient(m.r.plain).LeaveGroup(ctx, kadm.LeaveGroup(m.r.cfg.Group).
 		InstanceIDs(m.r.cfg.InstanceID).Reason("a partition does not move"))
 	if err != nil {
 		m.r.log.Warn("removing the static member failed", "error", m.r.cfg.Text(err))

@@ -4,33 +4,75 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/runner"
 )
 
-// prepare makes sure, before the group is joined, that stores and topics may be used, and returns the
-// topics to consume.
-func (r *Runner) prepare(ctx context.Context) ([]string, error) {
+// prepare makes sure, before the group is joined, that the topics may be used, and that the stores
+// know this consumer.
+func (r *Runner) prepare(ctx context.Context) error {
 	var back runner.Backoff
 	for {
-		topics, err := r.ensureTopics(ctx)
+		err := r.tryPrepare(ctx)
 		if err == nil {
 			r.retry.Over()
-			return topics, r.register(ctx)
+			return r.register(ctx)
 		}
 		var missing *runner.TopicError
 		if errors.As(err, &missing) {
-			return nil, err
+			return err
 		}
 		if err := r.retry.Wait(ctx, &back, err); err != nil {
-			return nil, err
+			return err
 		}
 	}
+}
+
+func (r *Runner) tryPrepare(ctx context.Context) error {
+	if err := r.checkProtocol(ctx); err != nil {
+		return err
+	}
+	setup := &runner.TopicSetup{
+		Config: r.cfg.Config, Admin: r.admin, Commands: r.cfg.commands(), Classify: classify,
+		Delays: r.proc.RetryDelays(), OwnProducer: r.own != nil, Topics: r.topics,
+	}
+	if err := setup.Ensure(ctx); err != nil {
+		return err
+	}
+	_, err := r.watching().Look(ctx)
+	return err
+}
+
+// watching returns the watch over the topics of the subscription.
+func (r *Runner) watching() *runner.TopicWatch {
+	return runner.NewTopicWatch(r.cfg.Config, r.admin, r.cfg.commands(), r.topics)
+}
+
+// errOldBrokers means that the brokers do not know the protocol of KIP-848. franz-go would use the
+// old protocol without a word.
+var errOldBrokers = errors.New("the brokers do not know the protocol NextGeneration: it needs Kafka 4.0, " +
+	"or use Cooperative")
+
+// checkProtocol fails if the brokers do not know the protocol.
+func (r *Runner) checkProtocol(ctx context.Context) error {
+	if r.cfg.client.Protocol != NextGeneration {
+		return nil
+	}
+	answer, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, r.plain)
+	if err != nil {
+		return fmt.Errorf("ask for the versions of the brokers: %w", err)
+	}
+	heartbeat := kmsg.NewPtrConsumerGroupHeartbeatRequest().Key()
+	for _, k := range answer.ApiKeys {
+		if k.ApiKey == heartbeat {
+			return nil
+		}
+	}
+	return errOldBrokers
 }
 
 // register compares scope and identity functions with those on record, before the group is joined.
@@ -77,7 +119,7 @@ func (r *Runner) noOffsets(ctx context.Context) (bool, error) {
 }
 
 func (r *Runner) askOffsets(ctx context.Context) (none bool, err error) {
-	offsets, err := r.admin.FetchOffsetsForTopics(ctx, r.cfg.Group, r.cfg.Topics...)
+	offsets, err := kadm.NewClient(r.plain).FetchOffsetsForTopics(ctx, r.cfg.Group, r.cfg.Topics...)
 	if err != nil {
 		return false, fmt.Errorf("offsets of group %s: %w", r.cfg.Group, err)
 	}
@@ -93,51 +135,8 @@ func (r *Runner) askOffsets(ctx context.Context) (none bool, err error) {
 	return none, nil
 }
 
-func (r *Runner) ensureTopics(ctx context.Context) ([]string, error) {
-	names := slices.Clone(r.cfg.Topics)
-	for _, source := range r.cfg.Topics {
-		for _, d := range append(r.delays, 0) {
-			names = append(names, deadletter.RetryTopic(source, r.cfg.Group, d))
-		}
-		names = append(names, r.cfg.DeadLetterTopic(source))
-	}
-	found, err := r.admin.ListTopics(ctx, names...)
-	if err != nil {
-		return nil, fmt.Errorf("look for topics: %w", err)
-	}
-	var missing, topics []string
-	for _, source := range r.cfg.Topics {
-		if !found.Has(source) {
-			missing = append(missing, source)
-		}
-	}
-	if len(missing) > 0 {
-		return nil, &runner.TopicError{Topics: missing}
-	}
-	if r.cfg.CreateDeadLetterTopics != nil {
-		for _, name := range names {
-			if found.Has(name) {
-				continue
-			}
-			source := found[r.cfg.Topics[0]]
-			_, err := r.admin.CreateTopic(ctx, int32(len(source.Partitions)),
-				int16(source.Partitions.NumReplicas()), nil, name)
-			if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-				return nil, fmt.Errorf("create %s: %w", name, err)
-			}
-		}
-	}
-	for _, name := range names {
-		if slices.Contains(r.cfg.Topics, name) || runner.IsRetry(name, r.cfg.Group) &&
-			(found.Has(name) || r.cfg.CreateDeadLetterTopics != nil) {
-			topics = append(topics, name)
-		}
-	}
-	return topics, nil
-}
-
 // deleted reports whether a topic does not exist according to the brokers.
 func (r *Runner) deleted(ctx context.Context, topic string) bool {
-	found, err := r.admin.ListTopics(ctx, topic)
-	return err == nil && errors.Is(found[topic].Err, kerr.UnknownTopicOrPartition)
+	found, err := r.admin.Topics(ctx, []string{topic})
+	return err == nil && len(found) == 1 && !found[0].Exists && !found[0].Denied && found[0].Err == nil
 }

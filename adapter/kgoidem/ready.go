@@ -27,9 +27,9 @@ func (r *Runner) Ready() error {
 		reasons = append(reasons, fmt.Sprintf(format, args...))
 	}
 	r.mu.Lock()
-	m, missing := r.current, r.missing
+	m := r.current
 	r.mu.Unlock()
-	for _, topic := range missing {
+	for _, topic := range r.topics.Missing() {
 		add("topic %s does not exist any longer", topic)
 	}
 	if err := r.Err(); err != nil {

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
 
@@ -33,18 +32,17 @@ type Runner struct {
 	commits  commitHealth
 	progress failing
 	own      *ownProducer // nil if Config has a Producer
-	delays   []time.Duration
+	topics   *runner.TopicList
 	reasons
 
 	// Of Run.
 	plain *kgo.Client // publishes, commits and administrates
-	admin *kadm.Client
+	admin admin
 	ran   atomic.Bool
 	ended atomic.Bool
 
 	mu      sync.Mutex
-	current *member // nil while there is none
-	missing []string
+	current *member             // nil while there is none
 	silent  map[partition]int64 // where partitions were silent
 }
 
@@ -59,7 +57,7 @@ func New(cfg Config, router *idem.Router) (*Runner, error) {
 	}
 	r := &Runner{cfg: s, log: s.Logger, busy: new(busyNotes)}
 	if s.Producer == nil {
-		r.own = new(ownProducer)
+		r.own = &ownProducer{commands: s.commands()}
 		s.Producer = r.own
 	}
 	obs, others := runner.SortObservers(s.Observers)
@@ -74,8 +72,13 @@ func New(cfg Config, router *idem.Router) (*Runner, error) {
 		}
 		return nil, err
 	}
-	r.proc, r.delays = proc, proc.RetryDelays()
-	r.retry = runner.NewRetrier(s.Config, "franz-go", classify, func(err error) error { return err })
+	r.proc = proc
+	names := runner.GroupTopics{Group: s.Group, Delays: proc.RetryDelays()}
+	r.topics = runner.NewTopicList(names, s.Topics...)
+	commands := s.commands()
+	r.retry = runner.NewRetrier(s.Config, "franz-go", classify, func(err error) error {
+		return commands.ExplainGroup(err, classify(err))
+	})
 	r.stores = runner.NewStoreStart(s.Config, proc)
 	r.commits.log, r.commits.text, r.commits.observers = s.Logger, s.Text, obs.Commit
 	return r, nil
@@ -139,7 +142,7 @@ func (r *Runner) connect() error {
 	if err != nil {
 		return fmt.Errorf("franz-go: %w", err)
 	}
-	r.plain, r.admin = cl, kadm.NewClient(cl)
+	r.plain, r.admin = cl, admin{cl}
 	if r.own != nil {
 		p, err := NewProducer(cl)
 		if err != nil {
@@ -165,14 +168,13 @@ func (r *Runner) serve(ctx context.Context) error {
 	if err := r.connect(); err != nil {
 		return err
 	}
-	topics, err := r.prepare(ctx)
-	if err != nil {
+	if err := r.prepare(ctx); err != nil {
 		return err
 	}
 	var back runner.Backoff
 	for {
 		began := time.Now()
-		err := r.once(ctx, topics)
+		err := r.once(ctx)
 		var again *comeBack
 		switch {
 		case ctx.Err() != nil:
@@ -181,6 +183,9 @@ func (r *Runner) serve(ctx context.Context) error {
 			return r.Err()
 		case !errors.As(err, &again):
 			return err
+		}
+		if errors.Is(err, runner.ErrTopicBack) {
+			continue
 		}
 		if time.Since(began) > shortSession {
 			back = runner.Backoff{}
@@ -204,7 +209,12 @@ const (
 )
 
 // once is one membership.
-func (r *Runner) once(ctx context.Context, topics []string) error {
+func (r *Runner) once(ctx context.Context) error {
+	topics, err := r.watching().Subscription(ctx, false)
+	if err != nil {
+		r.retry.Begin(err)
+		return &comeBack{err}
+	}
 	m := newMember(ctx, r)
 	if err := m.join(topics); err != nil {
 		return err
@@ -231,7 +241,8 @@ func (e *comeBack) Unwrap() error { return e.why }
 
 // ownProducer is the producer of a runner, from the start of Run on.
 type ownProducer struct {
-	p atomic.Pointer[Producer]
+	commands runner.Commands
+	p        atomic.Pointer[Producer]
 }
 
 func (o *ownProducer) set(p *Producer) { o.p.Store(p) }
@@ -242,5 +253,9 @@ func (o *ownProducer) Produce(ctx context.Context, msgs ...*idem.Message) error 
 	if p == nil {
 		return errors.New("producer is not connected")
 	}
-	return p.Produce(ctx, msgs...)
+	err := p.Produce(ctx, msgs...)
+	if err != nil {
+		err = o.commands.ExplainProduce(err, classify(err), msgs)
+	}
+	return err
 }
