@@ -12,7 +12,6 @@ import (
 
 	"github.com/idem-go/idem/consumer/internal/conns"
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
-	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/runner"
 )
 
@@ -75,7 +74,7 @@ func (m *membership) once(ctx context.Context, first bool) error {
 		m.own.warm(ctx) // after a failure the first dead letter connects
 	}
 	if first {
-		if err := m.register(ctx, client); err != nil {
+		if err := runner.RegisterGroup(ctx, m.cfg.neutral(), m.stores, m.retry, logOffsets{client}); err != nil {
 			return err
 		}
 	}
@@ -128,17 +127,15 @@ func (m *membership) watching(admin runner.Admin) *runner.TopicWatch {
 
 // preparing returns the work at the start of each session, before the first assignments.
 func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSession) error {
-	guard := &gapGuard{
-		cfg: m.cfg, log: m.log, observers: m.handler.obs.Gap, client: client,
-		lost: &lostOffsets{cfg: m.cfg, log: m.log, client: client, stores: m.handler.proc.Stores()},
-	}
-	offsets := &groupOffsets{group: m.cfg.Group, client: client}
+	check := runner.NewOffsetCheck(m.cfg.neutral(), logOffsets{client}, m.handler.proc.Stores())
 	return func(sess sarama.ConsumerGroupSession) error {
-		if err := guard.check(sess); err != nil {
+		moves, err := check.Check(sess.Context(), sess.Claims())
+		if err != nil {
 			return err
 		}
+		moveOffsets(sess, moves)
 		if m.cfg.Start == Newest {
-			if err := offsets.beginRetries(sess, m.topics.Now()); err != nil {
+			if err := beginRetries(client, m.cfg.Group, sess, m.topics.Now()); err != nil {
 				return err
 			}
 		}
@@ -203,54 +200,6 @@ func (m *membership) findTopics(ctx context.Context, client sarama.Client, first
 	}
 	_, err = m.watching(admin).Look(ctx)
 	return err
-}
-
-// register compares scope and identity functions with those on record, before the group is joined.
-//
-// Only source topics are registered. Retry topics are the group's own, so no other scope can have
-// handled events there. Offsets on retry topics do not mean that a renamed group has consumed
-// before.
-func (m *membership) register(ctx context.Context, client sarama.Client) error {
-	if !m.stores.Registers() {
-		return nil
-	}
-	none, err := m.noOffsets(ctx, &groupOffsets{group: m.cfg.Group, client: client})
-	if err != nil {
-		return err
-	}
-	return m.stores.Register(ctx, dedup.Registration{
-		Group: m.cfg.Group, Topics: m.cfg.Topics, NoOffsets: none,
-		AcceptNewIdentity: m.cfg.AcceptNewIdentity, NewScope: m.cfg.NewScope,
-	})
-}
-
-// noOffsets reports whether the topics have no committed offset of the group. Without the right to
-// know, noOffsets logs a warning and returns false (rule 46).
-func (m *membership) noOffsets(ctx context.Context, offsets *groupOffsets) (bool, error) {
-	// Closing the admin would close the client.
-	admin, err := sarama.NewClusterAdminFromClient(offsets.client)
-	if err != nil {
-		return false, err
-	}
-	var back runner.Backoff
-	for {
-		none, err := offsets.none(admin, m.cfg.Topics)
-		switch {
-		case err == nil:
-			m.retry.Over()
-			return none, nil
-		case errors.Is(err, sarama.ErrGroupIDNotFound):
-			return true, nil
-		case isAny(err, sarama.ErrGroupAuthorizationFailed, sarama.ErrTopicAuthorizationFailed):
-			m.log.Warn("not known whether the group has committed offsets, "+
-				"so a renamed group is not noticed: grant Describe on the group and on its topics",
-				"group", m.cfg.Group, "error", m.cfg.errorText(err))
-			return false, nil
-		}
-		if err := m.retry.Wait(ctx, &back, err); err != nil {
-			return false, err
-		}
-	}
 }
 
 // shortSession is the shortest session after which the backoff begins anew.
