@@ -12,12 +12,6 @@ import (
 	"github.com/idem-go/idem/lane"
 )
 
-// partition names a partition of a topic.
-type partition struct {
-	topic string
-	id    int32
-}
-
 // place is where an assignment begins.
 type place struct {
 	offset    int64
@@ -231,7 +225,7 @@ func (a *assignment) pending() int {
 // Otherwise the next start would find a recorded position without a committed offset, and report
 // lost offsets (K-19).
 func (a *assignment) progress(confirmed, end int64) dedup.Progress {
-	p := dedup.Progress{Topic: a.topic, Partition: a.id}
+	p := dedup.Progress{Topic: a.Topic, Partition: a.Partition}
 	next := confirmed
 	if next < 0 {
 		next = a.begin.offset

@@ -140,8 +140,8 @@ func (m *member) send(ctx context.Context, marks map[*assignment]int64) (map[par
 	topics := make(map[string][]kmsg.OffsetCommitRequestTopicPartition)
 	for a, next := range marks {
 		p := kmsg.NewOffsetCommitRequestTopicPartition()
-		p.Partition, p.Offset, p.LeaderEpoch = a.id, next, -1
-		topics[a.topic] = append(topics[a.topic], p)
+		p.Partition, p.Offset, p.LeaderEpoch = a.Partition, next, -1
+		topics[a.Topic] = append(topics[a.Topic], p)
 	}
 	for topic, partitions := range topics {
 		t := kmsg.NewOffsetCommitRequestTopic()
@@ -162,7 +162,7 @@ func (m *member) send(ctx context.Context, marks map[*assignment]int64) (map[par
 			if errors.Is(err, kerr.UnknownTopicOrPartition) && m.r.deleted(ctx, t.Topic) {
 				err = nil
 			}
-			errs[partition{t.Topic, p.Partition}] = err
+			errs[partition{Topic: t.Topic, Partition: p.Partition}] = err
 		}
 	}
 	return errs, nil

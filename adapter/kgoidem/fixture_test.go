@@ -180,7 +180,7 @@ func (m *running) claims() (n int) {
 		return 0
 	}
 	for _, a := range current.list() {
-		if !runner.IsRetry(a.topic, m.cfg.Group) {
+		if !runner.IsRetry(a.Topic, m.cfg.Group) {
 			n++
 		}
 	}

@@ -285,9 +285,13 @@ func TestKafka_Transactions_K30(t *testing.T) {
 	// An open transaction holds the end of the visible log: the partition is not caught up.
 	require.NoError(t, producer.BeginTransaction())
 	require.NoError(t, producer.ProduceSync(t.Context(), record(topic, 40)).FirstErr())
-	spans, err := m.spans(t.Context(), []partition{{topic, 0}})
+	open, claim := partition{Topic: topic}, map[string][]int32{topic: {0}}
+	newest, err := m.offsets.Newest(t.Context(), claim)
 	require.NoError(t, err)
-	require.Equal(t, span{oldest: 0, newest: end + 1, visible: end}, spans[partition{topic, 0}])
+	require.Equal(t, map[partition]int64{open: end + 1}, newest)
+	visible, err := m.offsets.Ends(t.Context(), claim)
+	require.NoError(t, err)
+	require.Equal(t, map[partition]int64{open: end}, visible)
 	m.current.recordNow(m.current.list(), true)
 	require.False(t, store.of(topic, 0).CaughtUp)
 	require.NoError(t, producer.EndTransaction(t.Context(), kgo.TryCommit))

@@ -93,10 +93,10 @@ func (m *member) poll() {
 }
 
 func (m *member) take(fetches kgo.Fetches) {
-	fetches.EachError(func(topic string, id int32, err error) { m.fetchError(partition{topic, id}, err) })
+	fetches.EachError(func(topic string, id int32, err error) { m.fetchError(partition{Topic: topic, Partition: id}, err) })
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		m.mu.Lock()
-		a := m.assigned[partition{p.Topic, p.Partition}]
+		a := m.assigned[partition{Topic: p.Topic, Partition: p.Partition}]
 		m.mu.Unlock()
 		if a != nil { // else the partition was given back meanwhile
 			a.add(p.Records)
@@ -126,9 +126,9 @@ func (m *member) fetchError(p partition, err error) {
 	case isAny(err, kerr.OffsetOutOfRange):
 		// The next membership finds the gap.
 		m.r.log.Warn("the log no longer has the next record, joining the group anew",
-			"topic", p.topic, "partition", p.id)
-		m.leave(&comeBack{fmt.Errorf("%s/%d: %w", p.topic, p.id, err)})
-	case p.topic == "": // the brokers cannot be reached
+			"topic", p.Topic, "partition", p.Partition)
+		m.leave(&comeBack{fmt.Errorf("%s/%d: %w", p.Topic, p.Partition, err)})
+	case p.Topic == "": // the brokers cannot be reached
 		m.r.retry.Begin(err)
 	default:
 		if end := m.r.retry.Fatal(err); end != nil {
@@ -141,7 +141,7 @@ func (m *member) fetchError(p partition, err error) {
 			m.r.topics.Suspect() // the other topics go on
 			return
 		}
-		m.leave(&comeBack{fmt.Errorf("%s/%d: %w", p.topic, p.id, err)})
+		m.leave(&comeBack{fmt.Errorf("%s/%d: %w", p.Topic, p.Partition, err)})
 	}
 }
 
@@ -152,14 +152,14 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 		Topic: loss.Topic, Partition: loss.Partition,
 		Committed: loss.ConsumedTo, Oldest: loss.ResetTo, Newest: loss.ResetTo,
 	}
-	m.r.reportGap(gap, m.r.cfg.OnGap)
+	m.r.reportGap(gap)
 	if m.r.cfg.OnGap == runner.FailOnGap {
 		m.r.fail(gap)
 		m.leave(gap)
 		return
 	}
 	m.mu.Lock()
-	a := m.assigned[partition{loss.Topic, loss.Partition}]
+	a := m.assigned[partition{Topic: loss.Topic, Partition: loss.Partition}]
 	m.mu.Unlock()
 	if a != nil {
 		a.cut(loss.ResetTo)
@@ -188,13 +188,16 @@ func (m *member) begin(
 	if err := m.gate.pass(ctx); err != nil {
 		return nil, err
 	}
-	committed := make(map[partition]int64)
+	committed, claims := make(map[partition]int64), make(map[string][]int32)
 	for topic, ids := range fetched {
 		for id, o := range ids {
-			committed[partition{topic, id}] = o.EpochOffset().Offset
+			claims[topic] = append(claims[topic], id)
+			if at := o.EpochOffset().Offset; at >= 0 {
+				committed[partition{Topic: topic, Partition: id}] = at
+			}
 		}
 	}
-	places, err := m.r.places(ctx, committed)
+	places, err := m.r.places(ctx, claims, committed)
 	if err != nil {
 		if end := m.r.retry.Fatal(err); end != nil {
 			m.r.fail(end)
@@ -205,11 +208,11 @@ func (m *member) begin(
 	m.r.retry.Serving()
 	m.start(places)
 	for p, at := range places {
-		o := fetched[p.topic][p.id]
+		o := fetched[p.Topic][p.Partition]
 		if o.EpochOffset().Offset != at.offset {
 			o = kgo.NewOffset().At(at.offset).WithEpoch(-1)
 		}
-		fetched[p.topic][p.id] = o
+		fetched[p.Topic][p.Partition] = o
 	}
 	return fetched, nil
 }
@@ -235,13 +238,13 @@ func (m *member) start(places map[partition]place) {
 	m.giveBack(before, nil)
 	begun := make(map[string][]int32)
 	for p, at := range places {
-		m.r.proc.Assigned(p.topic, p.id)
-		l := lane.New(m.r.proc, p.topic, p.id, lane.Config{
+		m.r.proc.Assigned(p.Topic, p.Partition)
+		l := lane.New(m.r.proc, p.Topic, p.Partition, lane.Config{
 			Lanes: m.r.cfg.Lanes, OwnProgress: true, QueueBytes: share,
 		})
 		a := newAssignment(context.WithoutCancel(m.ctx), p, at, l)
 		a.due, a.limit = m.r.proc.Due, share
-		one := map[string][]int32{p.topic: {p.id}}
+		one := map[string][]int32{p.Topic: {p.Partition}}
 		a.flow = func(paused bool) {
 			if paused {
 				m.cl.PauseFetchPartitions(one)
@@ -254,7 +257,7 @@ func (m *member) start(places map[partition]place) {
 			_ = l.Close(context.Background(), nil) // it has no message
 			continue
 		}
-		begun[p.topic] = append(begun[p.topic], p.id)
+		begun[p.Topic] = append(begun[p.Topic], p.Partition)
 	}
 	if len(begun) > 0 {
 		m.reportRebalance(observe.Assigned, begun, nil)
@@ -277,7 +280,7 @@ func (m *member) add(a *assignment) bool {
 func (m *member) feed(a *assignment) {
 	a.feed()
 	if err := a.lane.Err(); err != nil {
-		m.r.log.Error("partition cannot continue", "topic", a.topic, "partition", a.id,
+		m.r.log.Error("partition cannot continue", "topic", a.Topic, "partition", a.Partition,
 			"error", m.r.cfg.Text(err))
 		m.r.fail(err)
 		m.leave(err)
@@ -319,7 +322,7 @@ func (m *member) those(partitions map[string][]int32) (some []*assignment) {
 	defer m.mu.Unlock()
 	for topic, ids := range partitions {
 		for _, id := range ids {
-			if a := m.assigned[partition{topic, id}]; a != nil {
+			if a := m.assigned[partition{Topic: topic, Partition: id}]; a != nil {
 				some = append(some, a)
 			}
 		}
@@ -365,8 +368,8 @@ func (m *member) endLane(a *assignment, lost error) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.r.cfg.EndWait())
 	defer cancel()
 	if left := a.lane.Close(ctx, cause); left != nil {
-		m.r.log.Error("handler left behind, partition given back", "topic", a.topic,
-			"partition", a.id, "error", m.r.cfg.Text(left))
+		m.r.log.Error("handler left behind, partition given back", "topic", a.Topic,
+			"partition", a.Partition, "error", m.r.cfg.Text(left))
 		m.r.noteAbandoned(left)
 	}
 	<-a.fed
@@ -386,7 +389,7 @@ func (m *member) forget(list []*assignment, lost error) {
 		if !mine {
 			continue
 		}
-		ended[a.topic] = append(ended[a.topic], a.id)
+		ended[a.Topic] = append(ended[a.Topic], a.Partition)
 		if stalls {
 			m.reportStall(a, 0, true)
 		}

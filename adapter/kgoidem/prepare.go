@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/runner"
 )
 
@@ -20,7 +18,7 @@ func (r *Runner) prepare(ctx context.Context) error {
 		err := r.tryPrepare(ctx)
 		if err == nil {
 			r.retry.Over()
-			return r.register(ctx)
+			return runner.RegisterGroup(ctx, r.cfg.Config, r.stores, r.retry, r.offsets)
 		}
 		var missing *runner.TopicError
 		if errors.As(err, &missing) {
@@ -73,66 +71,6 @@ func (r *Runner) checkProtocol(ctx context.Context) error {
 		}
 	}
 	return errOldBrokers
-}
-
-// register compares scope and identity functions with those on record, before the group is joined.
-//
-// Only source topics are registered. Retry topics are the group's own, so no other scope can have
-// handled events there.
-func (r *Runner) register(ctx context.Context) error {
-	if !r.stores.Registers() {
-		return nil
-	}
-	none, err := r.noOffsets(ctx)
-	if err != nil {
-		return err
-	}
-	return r.stores.Register(ctx, dedup.Registration{
-		Group: r.cfg.Group, Topics: r.cfg.Topics, NoOffsets: none,
-		AcceptNewIdentity: r.cfg.AcceptNewIdentity, NewScope: r.cfg.NewScope,
-	})
-}
-
-// noOffsets reports whether the topics have no committed offset of the group. Without the right to
-// know, noOffsets logs a warning and returns false (rule 46).
-func (r *Runner) noOffsets(ctx context.Context) (bool, error) {
-	var back runner.Backoff
-	for {
-		none, err := r.askOffsets(ctx)
-		switch classify(err) {
-		case runner.UnknownGroup:
-			return true, nil
-		case runner.DeniedGroup, runner.DeniedTopic:
-			r.log.Warn("not known whether the group has committed offsets, "+
-				"so a renamed group is not noticed: grant Describe on the group and on its topics",
-				"group", r.cfg.Group, "error", r.cfg.Text(err))
-			return false, nil
-		}
-		if err == nil {
-			r.retry.Over()
-			return none, nil
-		}
-		if err := r.retry.Wait(ctx, &back, err); err != nil {
-			return false, err
-		}
-	}
-}
-
-func (r *Runner) askOffsets(ctx context.Context) (none bool, err error) {
-	offsets, err := kadm.NewClient(r.plain).FetchOffsetsForTopics(ctx, r.cfg.Group, r.cfg.Topics...)
-	if err != nil {
-		return false, fmt.Errorf("offsets of group %s: %w", r.cfg.Group, err)
-	}
-	none = true
-	for _, topic := range r.cfg.Topics {
-		for id, o := range offsets[topic] {
-			if o.Err != nil {
-				return false, fmt.Errorf("offsets of group %s, %s/%d: %w", r.cfg.Group, topic, id, o.Err)
-			}
-			none = none && o.At < 0
-		}
-	}
-	return none, nil
 }
 
 // deleted reports whether a topic does not exist according to the brokers.

@@ -59,9 +59,9 @@ func (m *member) recordLast(list []*assignment) {
 // are asked for the ends of the logs: a partition is caught up if no record, visible or not, lies
 // behind its committed offset.
 func (m *member) recordNow(list []*assignment, ask bool) {
-	var ends map[partition]span
+	var ends map[partition]int64
 	if ask {
-		ends = m.ends(list)
+		ends = m.ends(list, m.r.offsets.Newest)
 	}
 	var progress []dedup.Progress
 	for _, a := range list {
@@ -69,8 +69,8 @@ func (m *member) recordNow(list []*assignment, ask bool) {
 		confirmed := a.confirmed
 		m.mu.Unlock()
 		end := int64(-1)
-		if s, ok := ends[a.partition]; ok {
-			end = s.newest
+		if at, ok := ends[a.partition]; ok {
+			end = at
 		}
 		progress = append(progress, a.progress(confirmed, end))
 	}
@@ -82,13 +82,15 @@ func (m *member) recordNow(list []*assignment, ask bool) {
 	m.r.progress.note(m.r.log, m.r.cfg.Text, m.r.proc.RecordProgress(ctx, progress))
 }
 
-// ends returns the logs of the assignments that have nothing to do. Without an answer the result
-// lacks them.
-func (m *member) ends(list []*assignment) map[partition]span {
-	var idle []partition
+// ends returns the ends of the logs of the assignments that have nothing to do. Without an answer
+// the result lacks them.
+func (m *member) ends(
+	list []*assignment, ask func(context.Context, map[string][]int32) (map[partition]int64, error),
+) map[partition]int64 {
+	idle := make(map[string][]int32)
 	for _, a := range list {
 		if a.pending() == 0 {
-			idle = append(idle, a.partition)
+			idle[a.Topic] = append(idle[a.Topic], a.Partition)
 		}
 	}
 	if len(idle) == 0 {
@@ -96,7 +98,7 @@ func (m *member) ends(list []*assignment) map[partition]span {
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, endsWait)
 	defer cancel()
-	ends, err := m.r.spans(ctx, idle)
+	ends, err := ask(ctx, idle)
 	if err != nil {
 		return nil
 	}
@@ -124,7 +126,7 @@ func (m *member) reportProgress(a *assignment, last bool) {
 	position, _ := a.fetched()
 	for _, o := range m.r.obs.Progress {
 		o.ObserveProgress(context.Background(), observe.ProgressEvent{
-			Group: m.r.cfg.Group, Topic: a.topic, Partition: a.id, Last: last,
+			Group: m.r.cfg.Group, Topic: a.Topic, Partition: a.Partition, Last: last,
 			Next: next, Fetched: position, Begin: a.begin.offset,
 			Pending: a.pending(), HighWater: max(end, position, a.begin.offset),
 		})

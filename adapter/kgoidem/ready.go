@@ -47,7 +47,7 @@ func (r *Runner) Ready() error {
 	if m != nil {
 		for _, a := range m.list() {
 			if since, ok := a.lane.Stalled(); ok && time.Since(since) > r.cfg.StallTimeout {
-				add("%s/%d has not moved for %s", a.topic, a.id, time.Since(since).Round(time.Second))
+				add("%s/%d has not moved for %s", a.Topic, a.Partition, time.Since(since).Round(time.Second))
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func (s *recalling) RecordProgress(_ context.Context, _ string, progress []dedup
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range progress {
-		s.progress[partition{p.Topic, p.Partition}] = p
+		s.progress[partition{Topic: p.Topic, Partition: p.Partition}] = p
 	}
 	return nil
 }
@@ -44,5 +44,5 @@ func (s *recalling) Progress(_ context.Context, _ string, topics ...string) (all
 func (s *recalling) of(topic string, id int32) dedup.Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.progress[partition{topic, id}]
+	return s.progress[partition{Topic: topic, Partition: id}]
 }

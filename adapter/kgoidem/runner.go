@@ -36,10 +36,11 @@ type Runner struct {
 	reasons
 
 	// Of Run.
-	plain *kgo.Client // publishes, commits and administrates
-	admin admin
-	ran   atomic.Bool
-	ended atomic.Bool
+	plain   *kgo.Client // publishes, commits and administrates
+	admin   admin
+	offsets offsets
+	ran     atomic.Bool
+	ended   atomic.Bool
 
 	mu      sync.Mutex
 	current *member             // nil while there is none
@@ -142,7 +143,7 @@ func (r *Runner) connect() error {
 	if err != nil {
 		return fmt.Errorf("franz-go: %w", err)
 	}
-	r.plain, r.admin = cl, admin{cl}
+	r.plain, r.admin, r.offsets = cl, admin{cl}, offsets{cl}
 	if r.own != nil {
 		p, err := NewProducer(cl)
 		if err != nil {

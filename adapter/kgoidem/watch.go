@@ -54,9 +54,9 @@ func (m *member) checkStall(a *assignment, after time.Duration) {
 	if !stuck {
 		return
 	}
-	err := fmt.Errorf("%w: %s/%d has not moved for %s", runner.ErrStalled, a.topic, a.id,
+	err := fmt.Errorf("%w: %s/%d has not moved for %s", runner.ErrStalled, a.Topic, a.Partition,
 		rested.Round(time.Second))
-	m.r.log.Error("giving up a partition that does not move", "topic", a.topic, "partition", a.id,
+	m.r.log.Error("giving up a partition that does not move", "topic", a.Topic, "partition", a.Partition,
 		"policy", policy.String())
 	if policy == runner.ExitOnStall {
 		m.r.fail(err)
@@ -96,17 +96,17 @@ func (b *busyNotes) ObserveClaim(_ context.Context, e observe.ClaimEvent) {
 	if b.last == nil {
 		b.last = make(map[partition]time.Time)
 	}
-	b.last[partition{e.Message.Topic, e.Message.Partition}] = time.Now()
+	b.last[partition{Topic: e.Message.Topic, Partition: e.Message.Partition}] = time.Now()
 }
 
 // recently reports whether an event of the partition was busy. The record of a copy may lie in any
 // partition of its source topic.
 func (b *busyNotes) recently(of partition, group string) bool {
-	source, isCopy := runner.SourceOf(of.topic, group)
+	source, isCopy := runner.SourceOf(of.Topic, group)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for p, at := range b.last {
-		if (p == of || isCopy && p.topic == source) && time.Since(at) < busyMoment {
+		if (p == of || isCopy && p.Topic == source) && time.Since(at) < busyMoment {
 			return true
 		}
 	}
@@ -150,7 +150,7 @@ func (m *member) lookForSilence(after time.Duration) {
 			active = append(active, a)
 		}
 	}
-	ends := m.ends(active)
+	ends := m.ends(active, m.r.offsets.Ends)
 	for _, a := range active {
 		end, ok := ends[a.partition]
 		if !ok {
@@ -158,7 +158,7 @@ func (m *member) lookForSilence(after time.Duration) {
 		}
 		seen, _ := a.fetched()
 		m.mu.Lock()
-		a.silent = a.silent.look(time.Now(), max(seen, a.begin.offset), end.visible)
+		a.silent = a.silent.look(time.Now(), max(seen, a.begin.offset), end)
 		s := a.silent
 		m.mu.Unlock()
 		if !s.since.IsZero() && time.Since(s.since) >= after {
@@ -183,7 +183,7 @@ func (m *member) endSilence(a *assignment, s silence) {
 	if m.r.silentBefore(a.partition, s.seen) {
 		return
 	}
-	e := observe.SilenceEvent{Group: m.r.cfg.Group, Topic: a.topic, Partition: a.id, Seen: s.seen,
+	e := observe.SilenceEvent{Group: m.r.cfg.Group, Topic: a.Topic, Partition: a.Partition, Seen: s.seen,
 		For: time.Since(s.since)}
 	m.r.log.Error("no records of a partition arrive although the log has some, "+
 		"joining the group anew", "topic", e.Topic, "partition", e.Partition, "seen", e.Seen,
@@ -191,7 +191,7 @@ func (m *member) endSilence(a *assignment, s silence) {
 	for _, o := range m.r.obs.Silence {
 		o.ObserveSilence(context.Background(), e)
 	}
-	m.leave(&comeBack{fmt.Errorf("%w: %s/%d", errSilent, a.topic, a.id)})
+	m.leave(&comeBack{fmt.Errorf("%w: %s/%d", errSilent, a.Topic, a.Partition)})
 }
 
 // silentBefore notes where a partition was silent, and reports whether it was there before.
@@ -228,7 +228,7 @@ func (m *member) reportRebalance(kind observe.RebalanceKind, partitions map[stri
 
 // reportStall reports the begin or the end of a stall.
 func (m *member) reportStall(a *assignment, rested time.Duration, over bool) {
-	attrs := []any{"topic", a.topic, "partition", a.id}
+	attrs := []any{"topic", a.Topic, "partition", a.Partition}
 	if over {
 		m.r.log.Info("partition moves again, or is given back", attrs...)
 	} else {
@@ -237,7 +237,7 @@ func (m *member) reportStall(a *assignment, rested time.Duration, over bool) {
 	}
 	for _, o := range m.r.obs.Stall {
 		o.ObservePartitionStall(context.Background(), observe.PartitionStallEvent{
-			Group: m.r.cfg.Group, Topic: a.topic, Partition: a.id, For: rested, Over: over,
+			Group: m.r.cfg.Group, Topic: a.Topic, Partition: a.Partition, For: rested, Over: over,
 		})
 	}
 }
