@@ -37,9 +37,7 @@ func TestNew_Mistakes(t *testing.T) {
 		"retry topic":    func(c *Config) { c.Topics = []string{"t", "t.g.retry"} },
 		"*memstore":      func(c *Config) { c.Store = memstore.New() },
 		"OnGap":          func(c *Config) { c.OnGap = 9 },
-		"not positive":   nil,
 		"negative":       func(c *Config) { c.Grace = -1 },
-		"handlers":       nil,
 		"kgo.InstanceID": func(c *Config) { c.Options = []kgo.Opt{kgo.InstanceID("x")} },
 	} {
 		cfg := good()
