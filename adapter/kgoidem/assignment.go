@@ -104,7 +104,6 @@ func (a *assignment) add(records []*kgo.Record) {
 // ends the wait at once (T-05). A retry topic has one delay, so no copy behind the first one is due
 // earlier.
 func (a *assignment) feed() {
-	defer close(a.fed)
 	for {
 		a.mu.Lock()
 		batch := a.waiting

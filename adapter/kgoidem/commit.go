@@ -101,6 +101,9 @@ func (m *member) commit(ctx context.Context, list []*assignment) error {
 			err = e
 		}
 	}
+	if isAny(err, kerr.RebalanceInProgress, kerr.StaleMemberEpoch) {
+		return err // the group is about to have another generation
+	}
 	m.r.commits.note(observe.CommitEvent{
 		Group: m.r.cfg.Group, Partitions: len(marks), Took: time.Since(began), Err: err,
 	})

@@ -29,7 +29,8 @@ const leaveWait = 3 * time.Second
 // another goroutine, one after the other, while the polling goes on.
 type member struct {
 	r     *Runner
-	cl    *kgo.Client
+	cl    *kgo.Client   // for franz-go's callbacks only after ready
+	ready chan struct{} // closed when cl is set
 	gate  gate
 	turn  chan struct{}           // has room for the one goroutine that commits
 	ctx   context.Context         // ends when the member leaves, with the reason as cause
@@ -42,7 +43,10 @@ type member struct {
 }
 
 func newMember(ctx context.Context, r *Runner) *member {
-	m := &member{r: r, turn: make(chan struct{}, 1), assigned: make(map[partition]*assignment)}
+	m := &member{
+		r: r, ready: make(chan struct{}), turn: make(chan struct{}, 1),
+		assigned: make(map[partition]*assignment),
+	}
 	m.ctx, m.leave = context.WithCancelCause(ctx)
 	return m
 }
@@ -60,6 +64,7 @@ func (m *member) join(topics []string) error {
 		return fmt.Errorf("franz-go: %w", err)
 	}
 	m.cl = cl
+	close(m.ready)
 	return nil
 }
 
@@ -170,6 +175,7 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 // joined notes that the member is in the group. franz-go calls it at the beginning of each session,
 // before [member.begin].
 func (m *member) joined(_ context.Context, _ *kgo.Client, added map[string][]int32) {
+	<-m.ready
 	m.mu.Lock()
 	m.inGroup = true
 	m.mu.Unlock()
@@ -183,6 +189,7 @@ func (m *member) joined(_ context.Context, _ *kgo.Client, added map[string][]int
 func (m *member) begin(
 	ctx context.Context, fetched map[string]map[int32]kgo.Offset,
 ) (map[string]map[int32]kgo.Offset, error) {
+	<-m.ready
 	ctx, cancel := m.both(ctx)
 	defer cancel()
 	if err := m.gate.pass(ctx); err != nil {
@@ -278,6 +285,7 @@ func (m *member) add(a *assignment) bool {
 
 // feed ends with the assignment, whose end waits for it.
 func (m *member) feed(a *assignment) {
+	defer close(a.fed)
 	a.feed()
 	if err := a.lane.Err(); err != nil {
 		m.r.log.Error("partition cannot continue", "topic", a.Topic, "partition", a.Partition,
@@ -300,6 +308,7 @@ func queueShare(total, partitions int) int {
 // revoked gives partitions back, after their last commit. franz-go calls it before it tells the
 // group, and at the end of each session, mostly without partitions.
 func (m *member) revoked(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
+	<-m.ready
 	m.giveBack(m.those(partitions), nil)
 	if m.r.cfg.client.Protocol == Eager {
 		m.mu.Lock()
@@ -310,6 +319,7 @@ func (m *member) revoked(_ context.Context, _ *kgo.Client, partitions map[string
 
 // lostAll ends the assignments of partitions that another member may have already (K-11).
 func (m *member) lostAll(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
+	<-m.ready
 	m.mu.Lock()
 	m.inGroup = false
 	m.mu.Unlock()
