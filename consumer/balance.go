@@ -7,7 +7,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/runner"
 )
 
 // sticky has the interfaces of sarama's cooperative-sticky strategy.
@@ -44,7 +44,7 @@ func (s stickyByKind) Plan(
 	kinds := make(map[string]map[string][]int32)
 	for topic, ids := range topics {
 		kind := ""
-		if source, ok := topicadmin.SourceOf(topic, s.group); ok {
+		if source, ok := runner.SourceOf(topic, s.group); ok {
 			kind = strings.TrimPrefix(topic, source)
 		}
 		if kinds[kind] == nil {

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 // busyNotes knows the partitions whose event another worker handled a moment ago. A worker that
@@ -37,7 +37,7 @@ func (b *busyNotes) ObserveClaim(_ context.Context, e observe.ClaimEvent) {
 // recently reports whether an event of the partition was busy. The record of a copy may lie in any
 // partition of its source topic.
 func (b *busyNotes) recently(topic string, id int32, group string) bool {
-	source, isCopy := topicadmin.SourceOf(topic, group)
+	source, isCopy := runner.SourceOf(topic, group)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for p, at := range b.last {

@@ -2,60 +2,40 @@ package consumer
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/runner"
 )
 
-// fatal returns the error to end Run with if no retry can help, else nil.
-func fatal(err error) error {
-	var gap *GapError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &gap), isLostOffsets(err), errors.Is(err, ErrUnauthorized):
-		return err
-	case errors.Is(err, sarama.ErrFencedInstancedId):
-		return fmt.Errorf("%w: %w", ErrFenced, err)
-	case isAny(err, sarama.ErrTopicAuthorizationFailed, sarama.ErrGroupAuthorizationFailed,
-		sarama.ErrClusterAuthorizationFailed), isLogin(err):
-		return fmt.Errorf("%w: %w", ErrUnauthorized, err)
-	case isAny(err, sarama.ErrInvalidGroupId, sarama.ErrInvalidSessionTimeout):
-		return err
+// classOf returns the meaning of an error of sarama.
+func classOf(err error) runner.Class {
+	for _, c := range classes {
+		if isAny(err, c.errs...) {
+			return c.class
+		}
 	}
-	return nil
+	return runner.Transient
 }
 
-// isLogin reports whether the brokers refuse the credentials.
-func isLogin(err error) bool {
-	return isAny(err, sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedSASLMechanism,
-		sarama.ErrIllegalSASLState)
-}
-
-// isRefused reports whether the client lacks a right on a topic or on the group.
-func isRefused(err error) bool {
-	return isAny(err, ErrUnauthorized, sarama.ErrTopicAuthorizationFailed,
-		sarama.ErrGroupAuthorizationFailed)
-}
-
-func isLostOffsets(err error) bool {
-	var lost *OffsetsLostError
-	return errors.As(err, &lost)
-}
-
-// isLost reports whether a session that ended for this cause had lost its partitions before.
-// Another member may be handling the events (K-11).
-func isLost(cause error) bool {
-	return isAny(cause, sarama.ErrUnknownMemberId, sarama.ErrIllegalGeneration,
-		sarama.ErrFencedInstancedId, sarama.ErrRebalanceTimedOut)
-}
-
-// isFinalCommit reports whether no retry of a commit can succeed: the member has left the group, or
-// may not commit.
-func isFinalCommit(err error) bool {
-	return isAny(err, sarama.ErrUnknownMemberId, sarama.ErrFencedInstancedId,
-		sarama.ErrGroupAuthorizationFailed, sarama.ErrTopicAuthorizationFailed)
+// classes has the errors of each class, by precedence.
+var classes = []struct {
+	class runner.Class
+	errs  []error
+}{
+	{runner.FencedInstance, []error{sarama.ErrFencedInstancedId}},
+	{runner.BadLogin, []error{
+		sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedSASLMechanism,
+		sarama.ErrIllegalSASLState,
+	}},
+	{runner.DeniedGroup, []error{sarama.ErrGroupAuthorizationFailed}},
+	{runner.DeniedTopic, []error{sarama.ErrTopicAuthorizationFailed}},
+	{runner.DeniedCluster, []error{sarama.ErrClusterAuthorizationFailed}},
+	{runner.Invalid, []error{sarama.ErrInvalidGroupId, sarama.ErrInvalidSessionTimeout}},
+	{runner.UnknownMember, []error{sarama.ErrUnknownMemberId}},
+	{runner.OldGeneration, []error{sarama.ErrIllegalGeneration, sarama.ErrRebalanceTimedOut}},
+	{runner.UnknownGroup, []error{sarama.ErrGroupIDNotFound}},
 }
 
 func isAny(err error, targets ...error) bool {

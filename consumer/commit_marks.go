@@ -7,6 +7,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 const (
@@ -63,10 +64,10 @@ func (m *marks) assure(ctx context.Context, p partition, next int64) error {
 		}
 		err := m.commitDirectly(ctx, p, next)
 		<-m.turn
-		if err == nil || isFinalCommit(err) {
+		if err == nil || classOf(err).FinalCommit() {
 			return err
 		}
-		if pause(ctx, directPause) != nil {
+		if runner.Pause(ctx, directPause) != nil {
 			return err
 		}
 	}

@@ -4,19 +4,15 @@ import (
 	"cmp"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/consumer/internal/topicadmin"
-	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 // Config of a [Consumer] or a [GroupHandler]. The zero value of a field is its default.
@@ -158,135 +154,51 @@ type Config struct {
 	ErrorText func(error) string
 }
 
-// TopicSpec has the settings of dead-letter and retry topics to create.
-type TopicSpec struct {
-	// Partitions defaults to the number of the source topic.
-	Partitions int32
-	// ReplicationFactor defaults to that of the source topic.
-	ReplicationFactor int16
-	// Config has topic settings, such as "retention.ms".
-	//
-	// For dead-letter topics "retention.ms" defaults to -1, no limit. Kafka deletes by the time of
-	// the record, which a dead letter keeps, so a week-old record would be deleted within minutes.
-	//
-	// For retry topics "retention.ms" and "cleanup.policy" are not taken from here. Retry topics
-	// keep copies for the broker's default time, and at least for the delay and a day. All other
-	// settings default to the broker's.
-	Config map[string]string
-}
-
-// maxErrorText bounds the text of an error, in bytes.
-const maxErrorText = 1 << 10
-
-func (c Config) errorText(err error) string {
-	if err == nil {
-		return ""
+// neutral returns the settings that do not depend on sarama.
+func (c Config) neutral() runner.Config {
+	return runner.Config{
+		Group: c.Group, Topics: c.Topics,
+		Store: c.Store, Scope: c.Scope, NewScope: c.NewScope, AcceptNewIdentity: c.AcceptNewIdentity,
+		Lease: c.Lease, StoreTimeout: c.StoreTimeout,
+		InstanceID: c.InstanceID, Start: c.Start, OnGap: c.OnGap, OnLostOffsets: c.OnLostOffsets,
+		Lanes: c.Lanes, QueueBytes: c.QueueBytes,
+		Grace: c.Grace, CommitInterval: c.CommitInterval,
+		StallTimeout: c.StallTimeout, WhenStalled: c.WhenStalled, SilenceTimeout: c.SilenceTimeout,
+		Producer: c.Producer, DeadLetterTopic: c.DeadLetterTopic,
+		CreateDeadLetterTopics: c.CreateDeadLetterTopics, Shadow: c.Shadow,
+		Observers: c.Observers, Logger: c.Logger, ErrorText: c.ErrorText,
 	}
-	text := c.ErrorText(err)
-	return strings.ToValidUTF8(text[:min(len(text), maxErrorText)], "")
 }
 
 func (c Config) withDefaults() Config {
-	c.Scope = cmp.Or(c.Scope, c.Group)
-	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	r := c.neutral().WithDefaults()
 	c.ClientID = cmp.Or(c.ClientID, "idem")
-	c.Lanes = cmp.Or(c.Lanes, 1)
-	c.QueueBytes = cmp.Or(c.QueueBytes, 16<<20)
-	c.Grace = cmp.Or(c.Grace, 30*time.Second)
-	c.CommitInterval = cmp.Or(c.CommitInterval, time.Second)
-	c.StallTimeout = cmp.Or(c.StallTimeout, 5*time.Minute)
-	c.SilenceTimeout = cmp.Or(c.SilenceTimeout, time.Minute)
-	if c.DeadLetterTopic == nil {
-		c.DeadLetterTopic = deadletter.Topic(c.Group)
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.ErrorText == nil {
-		c.ErrorText = idem.ErrorText
-	}
+	c.Scope, c.Lease, c.Lanes, c.QueueBytes = r.Scope, r.Lease, r.Lanes, r.QueueBytes
+	c.Grace, c.CommitInterval = r.Grace, r.CommitInterval
+	c.StallTimeout, c.SilenceTimeout = r.StallTimeout, r.SilenceTimeout
+	c.DeadLetterTopic, c.Logger, c.ErrorText = r.DeadLetterTopic, r.Logger, r.ErrorText
 	return c
 }
 
-// endWait bounds how long an assigned partition takes to end: handlers are left behind after the
-// grace, and completions are still recorded.
-func (c Config) endWait() time.Duration {
-	return c.Grace + min(c.Grace/3, 10*time.Second) + 100*time.Millisecond
-}
+func (c Config) errorText(err error) string { return c.neutral().Text(err) }
 
 // commands returns the commands that mend missing topics and rights of this consumer.
-func (c Config) commands() topicadmin.Commands {
-	commands := topicadmin.Commands{Brokers: c.Brokers, Group: c.Group}
+func (c Config) commands() runner.Commands {
+	commands := runner.Commands{Brokers: c.Brokers, Group: c.Group}
 	if c.SASL != nil {
 		commands.User = c.SASL.User
 	}
 	return commands
 }
 
-// maxLanes is far above the number of a store's connections. A larger number is a mistake.
-const maxLanes = 256
-
 // validate finds the mistakes that need no network. forRun also checks the fields that only a
 // Consumer needs.
-func (c Config) validate(forRun bool) (problems []error) {
-	add := func(bad bool, format string, args ...any) {
-		if bad {
-			problems = append(problems, fmt.Errorf("Config."+format, args...))
-		}
+func (c Config) validate(forRun bool) []error {
+	problems := c.neutral().Validate(forRun)
+	if forRun && len(c.Brokers) == 0 {
+		problems = append(problems, errors.New("Config.Brokers is empty"))
 	}
-	add(c.Group == "", "Group is empty")
-	add(c.CommitInterval < 0, "CommitInterval is negative")
-	add(c.StallTimeout < 0, "StallTimeout is negative")
-	add(c.Grace < 0, "Grace is negative")
-	add(c.Lanes < 1 || c.Lanes > maxLanes, "Lanes is %d, not between 1 and %d", c.Lanes, maxLanes)
-	add(c.QueueBytes < 0, "QueueBytes is negative")
-	add(c.Start > Newest, "Start is %s", c.Start)
-	add(c.OnGap > LatestOnGap, "OnGap is %s", c.OnGap)
-	add(c.OnLostOffsets > StartLost, "OnLostOffsets is %s", c.OnLostOffsets)
-	add(c.WhenStalled > ExitOnStall, "WhenStalled is %s", c.WhenStalled)
-	if c.Group != "" { // without it the names of dead-letter topics are wrong
-		for _, t := range c.Topics {
-			deadLetters := c.DeadLetterTopic(t)
-			add(deadLetters == "", "DeadLetterTopic(%q) is empty", t)
-			add(slices.Contains(c.Topics, deadLetters),
-				"DeadLetterTopic(%q) is %q, which is consumed as well: "+
-					"its dead letters would be consumed again", t, deadLetters)
-		}
-	}
-	if s := c.CreateDeadLetterTopics; s != nil {
-		add(s.Partitions < 0 || s.ReplicationFactor < 0,
-			"CreateDeadLetterTopics has a negative number")
-	}
-	if !forRun {
-		return problems
-	}
-	// Copies of copies would go to topics without a reader.
-	for _, t := range c.Topics {
-		add(c.Group != "" && topicadmin.IsRetry(t, c.Group),
-			"Topics contains %q, a retry topic of this group: list the source topic only, retry "+
-				"topics are read too", t)
-	}
-	add(len(c.Brokers) == 0, "Brokers is empty")
-	add(len(c.Topics) == 0, "Topics is empty")
-	sorted := slices.Sorted(slices.Values(c.Topics))
-	add(slices.Contains(sorted, ""), "Topics contains an empty name")
-	add(len(slices.Compact(sorted)) != len(c.Topics), "Topics contains a name twice")
 	return problems
-}
-
-// checkVolatile refuses stores that forget everything with the process, unless that was declared as
-// wanted (rule 31). Offsets are committed, so events that the store forgot are not delivered again,
-// and events that are delivered again are new.
-func checkVolatile(stores []dedup.Store) error {
-	var problems []error
-	for _, s := range stores {
-		if v, ok := s.(dedup.Volatiler); ok {
-			if err := v.Volatile(); err != nil {
-				problems = append(problems, fmt.Errorf("store %T: %w", s, err))
-			}
-		}
-	}
-	return errors.Join(problems...)
 }
 
 // LogValue shows the fields that identify a consumer, and no secret.

@@ -196,6 +196,15 @@ func TestSCRAM(t *testing.T) {
 	require.Error(t, err, "a server that does not know the password")
 }
 
+// fatal is how a start ends with an error.
+func fatal(t *testing.T, err error) error {
+	t.Helper()
+	c, newErr := New(good(), routed(nothing))
+	require.NoError(t, newErr)
+	defer c.handler.Close()
+	return c.retry.Fatal(err)
+}
+
 func TestClassification(t *testing.T) {
 	wrap := func(err error) error { return fmt.Errorf("x: %w", err) }
 	for err, want := range map[error]error{
@@ -205,7 +214,7 @@ func TestClassification(t *testing.T) {
 		sarama.ErrSASLAuthenticationFailed: ErrUnauthorized,
 		error(&GapError{Topic: "t"}):       nil,
 	} {
-		end := fatal(wrap(err))
+		end := fatal(t, wrap(err))
 		require.ErrorIs(t, end, err)
 		if want != nil {
 			require.ErrorIs(t, end, want)
@@ -215,28 +224,8 @@ func TestClassification(t *testing.T) {
 		nil, errTest, sarama.ErrOutOfBrokers, sarama.ErrRebalanceInProgress, sarama.ErrUnknownMemberId, sarama.ErrUnknownTopicOrPartition,
 		sarama.ErrSessionConsumeClaimExited, sarama.ErrRequestTimedOut, context.DeadlineExceeded,
 	} {
-		require.NoError(t, fatal(err), "K-21: %v passes", err)
+		require.NoError(t, fatal(t, err), "K-21: %v passes", err)
 	}
-}
-
-func TestBackoff_K18(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errTest)
-	var b backoff
-	for range 100 {
-		require.ErrorIs(t, b.wait(ctx), errTest)
-	}
-	require.Equal(t, 100, b.tries)
-}
-
-func TestErrors(t *testing.T) {
-	gap := &GapError{Topic: "t", Partition: 3, Committed: 100, Oldest: 500, Newest: 1000}
-	require.EqualError(t, gap, "t/3: 400 offsets, 100 to 499, were deleted before they were consumed (the log is 500 to 1000)")
-	beyond := &GapError{Topic: "t", Committed: 100, Oldest: 0, Newest: 7}
-	require.ErrorContains(t, beyond, "beyond the end of the log")
-	require.Zero(t, beyond.Missing())
-	require.ErrorContains(t, &TopicError{Topics: []string{"a", "b"}}, "a, b")
-	require.ErrorContains(t, &TopicError{Topics: []string{"a"}, DeadLetters: true}, "CreateDeadLetterTopics")
 }
 
 // TestReady_Handler: the probe answers what Ready says.

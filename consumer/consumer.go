@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/runner"
 )
 
 // Consumer is a member of a consumer group. Create a Consumer with [New] and call Run once. Safe
@@ -26,15 +27,17 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 	sc, err := DefaultSaramaConfig(cfg)
 	problems = append(problems, err)
 	commands := cfg.commands()
+	explain := func(err error) error { return commands.ExplainGroup(err, classOf(err)) }
 	c := new(Consumer)
 	if cfg.Producer == nil {
 		c.own = newOwnProducer(cfg.Brokers, sc)
-		c.own.explain = commands.ExplainProduce
+		c.own.explain = func(err error, msgs []*idem.Message) error {
+			return commands.ExplainProduce(err, classOf(err), msgs)
+		}
 		cfg.Producer = c.own
 	}
 	c.cfg, c.sarama, c.log = cfg, sc, cfg.Logger
-	c.retry.explain = commands.ExplainGroup
-	c.retry.trouble.log, c.retry.trouble.text = cfg.Logger, cfg.errorText
+	c.retry = runner.NewRetrier(cfg.neutral(), "sarama", classOf, explain)
 	c.handler, err = newGroupHandler(cfg, r)
 	if err := errors.Join(append(problems, err)...); err != nil {
 		if c.handler != nil {
@@ -43,8 +46,8 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 		return nil, err
 	}
 	c.handler.ownsContext = true
-	c.stores = storeStart{proc: c.handler.proc, log: cfg.Logger, text: cfg.errorText}
-	c.topics = newTopicList(cfg.Topics, groupTopics{cfg.Group, c.handler.delays})
+	c.stores = runner.NewStoreStart(cfg.neutral(), c.handler.proc)
+	c.topics = runner.NewTopicList(c.handler.names(), cfg.Topics...)
 	return c, nil
 }
 

@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -19,18 +18,19 @@ func TestErrorText_G04(t *testing.T) {
 	cfg := good().withDefaults()
 	require.Equal(t, "commit: strconv.Atoi: invalid syntax", cfg.errorText(fmt.Errorf("commit: %w", quoting)))
 	require.Empty(t, cfg.errorText(nil))
-	require.Len(t, cfg.errorText(errors.New(strings.Repeat("x", 5000))), maxErrorText)
 
 	cfg.ErrorText = func(error) string { return "hidden" }
 	var lines strings.Builder
-	trouble := trouble{log: slog.New(slog.NewTextHandler(&lines, nil)), text: cfg.errorText}
-	trouble.begin(quoting)
-	trouble.detail(quoting)
-	trouble.detail(&sarama.ConsumerError{Topic: "orders", Err: quoting})
+	cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+	c, err := New(cfg, routed(nothing))
+	require.NoError(t, err)
+	defer c.handler.Close()
+	c.noteDetail(quoting)
+	c.noteDetail(&sarama.ConsumerError{Topic: "orders", Err: quoting})
 	require.NotContains(t, lines.String(), "canary")
-	require.Equal(t, 2, strings.Count(lines.String(), "error=hidden"), lines.String())
+	require.Equal(t, 1, strings.Count(lines.String(), "error=hidden"), lines.String())
 
-	health := commitHealth{log: trouble.log, text: cfg.errorText}
+	health := commitHealth{log: cfg.Logger, text: cfg.errorText}
 	health.open, health.current = true, observe.CommitEvent{Partitions: 1, Err: quoting}
 	health.settle()
 	require.NotContains(t, lines.String(), "canary")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/runner"
 )
 
 // fakeSession records what is marked and committed, as sarama's does: the greatest mark of a
@@ -168,4 +169,7 @@ func (r *running) ended() bool {
 	}
 }
 
-var errTest = errors.New("test")
+var (
+	errTest = errors.New("test")
+	pause   = runner.Pause
+)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 // groupState is shared by the sessions of a GroupHandler: settings, processor, reports, and the
@@ -21,7 +22,7 @@ type groupState struct {
 	cfg    Config
 	proc   *idem.Processor
 	log    *slog.Logger
-	obs    observers
+	obs    runner.Observers
 	health commitHealth
 	busy   *busyNotes
 	reasons
@@ -132,7 +133,7 @@ func (g *groupState) endOf(ctx context.Context) error {
 	switch {
 	case cause == nil: // only this assignment ends: by a cooperative revoke, or a failing fetch
 		return nil
-	case isLost(cause),
+	case classOf(cause).Lost(),
 		g.ownsContext && errors.Is(cause, context.Canceled) &&
 			!errors.Is(cause, idem.ErrStopping) && !g.stops():
 		return fmt.Errorf("%w: %w", idem.ErrPartitionLost, cause)
@@ -167,7 +168,7 @@ func (g *groupState) reportRebalance(
 	} else {
 		g.log.Info("partitions "+kind.String(), attrs...)
 	}
-	for _, o := range g.obs.rebalance {
+	for _, o := range g.obs.Rebalance {
 		o.ObserveRebalance(sess.Context(), observe.RebalanceEvent{
 			Group: g.cfg.Group, Kind: kind, Partitions: own,
 			Generation: sess.GenerationID(), Cause: cause,
@@ -184,7 +185,7 @@ func (g *groupState) reportStall(a *assignment, rested time.Duration, over bool)
 		g.log.Warn("partition does not move",
 			append(attrs, "for", rested.Round(time.Second), "pending", a.lane.Pending())...)
 	}
-	for _, o := range g.obs.stall {
+	for _, o := range g.obs.Stall {
 		o.ObservePartitionStall(context.Background(), observe.PartitionStallEvent{
 			Group: g.cfg.Group, Topic: a.topic, Partition: a.id, For: rested, Over: over,
 		})
@@ -193,7 +194,7 @@ func (g *groupState) reportStall(a *assignment, rested time.Duration, over bool)
 
 // reportProgress reports the position of an assignment.
 func (g *groupState) reportProgress(ctx context.Context, a *assignment, last bool) {
-	if len(g.obs.progress) == 0 {
+	if len(g.obs.Progress) == 0 {
 		return
 	}
 	a.telling.Lock()
@@ -210,7 +211,7 @@ func (g *groupState) reportProgress(ctx context.Context, a *assignment, last boo
 	if begin < 0 {
 		begin = a.times.begin(nil)
 	}
-	for _, o := range g.obs.progress {
+	for _, o := range g.obs.Progress {
 		o.ObserveProgress(ctx, observe.ProgressEvent{
 			Group: g.cfg.Group, Topic: a.topic, Partition: a.id, Last: last,
 			Next: next, Fetched: a.times.fetched.Load(), Begin: begin,

@@ -14,6 +14,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/lane"
+	"github.com/idem-go/idem/runner"
 )
 
 // GroupHandler is a sarama.ConsumerGroupHandler that runs an [idem.Router], for programs that have
@@ -64,30 +65,21 @@ func NewGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 
 // newGroupHandler expects defaults in cfg.
 func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
-	obs, others := sortObservers(cfg.Observers)
+	obs, others := runner.SortObservers(cfg.Observers)
 	busy := new(busyNotes)
 	if cfg.WhenStalled != ReportStall {
 		others = append(others, busy)
 	}
-	proc, err := idem.NewProcessor(r, idem.Config{
-		Store: cfg.Store, Scope: cfg.Scope, Group: cfg.Group, Lease: cfg.Lease,
-		StoreTimeout: cfg.StoreTimeout,
-		BusyWait:     idem.Forever, Grace: cfg.Grace, Producer: cfg.Producer,
-		DeadLetterTopic: cfg.DeadLetterTopic,
-		Observers:       others, Logger: cfg.Logger, ErrorText: cfg.ErrorText, Shadow: cfg.Shadow,
-	})
+	proc, err := runner.NewProcessor(cfg.neutral(), r, others)
 	if err != nil {
 		return nil, err
-	}
-	if err := checkVolatile(proc.Stores()); err != nil {
-		return nil, errors.Join(err, proc.Close())
 	}
 	h := &GroupHandler{
 		delays: proc.RetryDelays(), sessions: make(map[sarama.ConsumerGroupSession]*session),
 	}
 	h.cfg, h.proc, h.log, h.obs, h.busy = cfg, proc, cfg.Logger, obs, busy
 	h.health.log, h.health.text = cfg.Logger, cfg.errorText
-	h.health.group, h.health.observers = cfg.Group, obs.commit
+	h.health.group, h.health.observers = cfg.Group, obs.Commit
 	return h, nil
 }
 
@@ -102,7 +94,11 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 // Begin at the oldest record where no offset is committed. With sarama.OffsetNewest, copies that
 // are written before the first assignment never run.
 func (h *GroupHandler) Topics(sources ...string) []string {
-	return groupTopics{h.cfg.Group, h.delays}.Topics(sources...)
+	return h.names().Topics(sources...)
+}
+
+func (h *GroupHandler) names() runner.GroupTopics {
+	return runner.GroupTopics{Group: h.cfg.Group, Delays: h.delays}
 }
 
 // Register lets the stores compare the scope and the identity functions of this consumer with the

@@ -11,7 +11,8 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem/consumer/internal/conns"
-	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/runner"
 )
 
 // membership makes this process a member of the group, again and again.
@@ -21,15 +22,15 @@ type membership struct {
 	log     *slog.Logger
 	handler *GroupHandler
 	own     *ownProducer // nil if Config has a Producer
-	topics  *topicList
-	stores  storeStart
-	retry   retrier
+	topics  *runner.TopicList
+	stores  *runner.StoreStart
+	retry   *runner.Retrier
 }
 
 // serve checks the stores and is a member of the group until ctx ends or an error is fatal. After
 // leaving the group by itself the member joins again.
 func (m *membership) serve(ctx context.Context) error {
-	if err := m.stores.check(ctx); err != nil {
+	if err := m.stores.Check(ctx); err != nil {
 		return err
 	}
 	for first := true; ; first = false {
@@ -39,7 +40,7 @@ func (m *membership) serve(ctx context.Context) error {
 			return err
 		}
 		if errors.Is(again.why, ErrStalled) {
-			if err := pause(ctx, m.awayFor()); err != nil {
+			if err := runner.Pause(ctx, m.awayFor()); err != nil {
 				return err
 			}
 		}
@@ -73,9 +74,13 @@ func (m *membership) once(ctx context.Context, first bool) error {
 		m.own.warm(ctx) // after a failure the first dead letter connects
 	}
 	if first {
-		if err := m.register(ctx, client); err != nil {
+		if err := runner.RegisterGroup(ctx, m.cfg.neutral(), m.stores, m.retry, logOffsets{client}); err != nil {
 			return err
 		}
+	}
+	admin, err := topicadmin.New(client)
+	if err != nil {
+		return err
 	}
 	h := m.handler
 	h.oldest = func(topic string, partition int32) (int64, error) {
@@ -99,12 +104,12 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	var watched sync.WaitGroup
 	watched.Go(func() { dog.run(ctx, consumed) })
 	looking, stop := context.WithCancel(ctx)
-	topics := m.watching(client)
+	topics := m.watching(admin)
 	silent := &silenceWatch{
 		group: m.cfg.Group, after: m.cfg.SilenceTimeout, client: client, log: m.log,
-		observers: h.obs.silence, assigned: h.claims, leave: h.endSession,
+		observers: h.obs.Silence, assigned: h.claims, leave: h.endSession,
 	}
-	owned.Go(func() { topics.run(looking, h.endSession) })
+	owned.Go(func() { topics.Run(looking, h.endSession) })
 	owned.Go(func() { silent.run(looking) })
 	defer stop()
 	err = m.consume(ctx, group, topics)
@@ -116,31 +121,25 @@ func (m *membership) once(ctx context.Context, first bool) error {
 }
 
 // watching returns the watch over the topics of the subscription.
-func (m *membership) watching(client sarama.Client) *topicWatch {
-	return &topicWatch{
-		list: m.topics, client: client, group: m.cfg.Group, commands: m.cfg.commands(), log: m.log,
-		observers: m.handler.obs.topic,
-	}
+func (m *membership) watching(admin runner.Admin) *runner.TopicWatch {
+	return runner.NewTopicWatch(m.cfg.neutral(), admin, m.cfg.commands(), m.topics)
 }
 
 // preparing returns the work at the start of each session, before the first assignments.
 func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSession) error {
-	guard := &gapGuard{
-		cfg: m.cfg, log: m.log, observers: m.handler.obs.gap, client: client,
-		lost: &lostOffsets{cfg: m.cfg, log: m.log, client: client, stores: m.handler.proc.Stores()},
-	}
-	offsets := &groupOffsets{group: m.cfg.Group, client: client}
+	check := runner.NewOffsetCheck(m.cfg.neutral(), logOffsets{client}, m.handler.proc.Stores())
 	return func(sess sarama.ConsumerGroupSession) error {
-		if err := guard.check(sess); err != nil {
+		moves, err := check.Check(sess.Context(), sess.Claims())
+		if err != nil {
 			return err
 		}
+		moveOffsets(sess, moves)
 		if m.cfg.Start == Newest {
-			if err := offsets.beginRetries(sess, m.topics.now()); err != nil {
+			if err := beginRetries(client, m.cfg.Group, sess, m.topics.Now()); err != nil {
 				return err
 			}
 		}
-		m.retry.served.Store(true)
-		m.retry.trouble.over()
+		m.retry.Serving()
 		return nil
 	}
 }
@@ -148,19 +147,19 @@ func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSe
 // connect returns a client that has found the topics, and the client's connections. Missing topics
 // end Run at the start only.
 func (m *membership) connect(ctx context.Context, first bool) (sarama.Client, *conns.Conns, error) {
-	var back backoff
+	var back runner.Backoff
 	for {
 		links := conns.New(m.sarama)
 		client, err := m.tryConnect(ctx, links, first)
 		if err == nil {
-			m.retry.trouble.over()
+			m.retry.Over()
 			return client, links, nil
 		}
 		var topics *TopicError
 		if errors.As(err, &topics) {
 			return nil, nil, err
 		}
-		if err := m.retry.wait(ctx, &back, err); err != nil {
+		if err := m.retry.Wait(ctx, &back, err); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -176,13 +175,7 @@ func (m *membership) tryConnect(
 	if err != nil {
 		return nil, err
 	}
-	if first {
-		err = m.prepareTopics(ctx, client)
-	}
-	if err == nil {
-		_, err = m.watching(client).look()
-	}
-	if err != nil {
+	if err := m.findTopics(ctx, client, first); err != nil {
 		links.Cut()
 		_ = client.Close()
 		return nil, err
@@ -190,60 +183,23 @@ func (m *membership) tryConnect(
 	return client, nil
 }
 
-func (m *membership) prepareTopics(ctx context.Context, client sarama.Client) error {
-	setup, err := newTopicSetup(m.cfg, m.handler.delays, m.own != nil, m.topics, client)
+// findTopics prepares the topics at the start, and looks for those to subscribe to.
+func (m *membership) findTopics(ctx context.Context, client sarama.Client, first bool) error {
+	admin, err := topicadmin.New(client)
 	if err != nil {
 		return err
 	}
-	return setup.ensure(ctx)
-}
-
-// register compares scope and identity functions with those on record, before the group is joined.
-//
-// Only source topics are registered. Retry topics are the group's own, so no other scope can have
-// handled events there. Offsets on retry topics do not mean that a renamed group has consumed
-// before.
-func (m *membership) register(ctx context.Context, client sarama.Client) error {
-	if !m.stores.registers() {
-		return nil
-	}
-	none, err := m.noOffsets(ctx, &groupOffsets{group: m.cfg.Group, client: client})
-	if err != nil {
-		return err
-	}
-	return m.stores.register(ctx, dedup.Registration{
-		Group: m.cfg.Group, Topics: m.cfg.Topics, NoOffsets: none,
-		AcceptNewIdentity: m.cfg.AcceptNewIdentity, NewScope: m.cfg.NewScope,
-	})
-}
-
-// noOffsets reports whether the topics have no committed offset of the group. Without the right to
-// know, noOffsets logs a warning and returns false (rule 46).
-func (m *membership) noOffsets(ctx context.Context, offsets *groupOffsets) (bool, error) {
-	// Closing the admin would close the client.
-	admin, err := sarama.NewClusterAdminFromClient(offsets.client)
-	if err != nil {
-		return false, err
-	}
-	var back backoff
-	for {
-		none, err := offsets.none(admin, m.cfg.Topics)
-		switch {
-		case err == nil:
-			m.retry.trouble.over()
-			return none, nil
-		case errors.Is(err, sarama.ErrGroupIDNotFound):
-			return true, nil
-		case isAny(err, sarama.ErrGroupAuthorizationFailed, sarama.ErrTopicAuthorizationFailed):
-			m.log.Warn("not known whether the group has committed offsets, "+
-				"so a renamed group is not noticed: grant Describe on the group and on its topics",
-				"group", m.cfg.Group, "error", m.cfg.errorText(err))
-			return false, nil
+	if first {
+		setup := &runner.TopicSetup{
+			Config: m.cfg.neutral(), Admin: admin, Commands: m.cfg.commands(), Classify: classOf,
+			Delays: m.handler.delays, OwnProducer: m.own != nil, Topics: m.topics,
 		}
-		if err := m.retry.wait(ctx, &back, err); err != nil {
-			return false, err
+		if err := setup.Ensure(ctx); err != nil {
+			return err
 		}
 	}
+	_, err = m.watching(admin).Look(ctx)
+	return err
 }
 
 // shortSession is the shortest session after which the backoff begins anew.
@@ -252,13 +208,13 @@ const shortSession = 30 * time.Second
 // consume joins again and again: Consume returns at every rebalance of an eager group, and for many
 // other reasons (K-21).
 func (m *membership) consume(
-	ctx context.Context, group sarama.ConsumerGroup, watch *topicWatch,
+	ctx context.Context, group sarama.ConsumerGroup, watch *runner.TopicWatch,
 ) error {
-	var back backoff
+	var back runner.Backoff
 	troubled := false
 	for {
 		began := time.Now()
-		topics, err := watch.subscription(troubled)
+		topics, err := watch.Subscription(ctx, troubled)
 		if err == nil {
 			err = group.Consume(ctx, topics, m.handler)
 		}
@@ -268,17 +224,17 @@ func (m *membership) consume(
 		}
 		cause, ending := m.handler.cause(), m.handler.takeEnding()
 		troubled = troubled || errors.Is(cause, sarama.ErrTopicAuthorizationFailed)
-		if end := cmp.Or(m.handler.Err(), m.retry.fatal(cause), m.retry.fatal(err)); end != nil {
+		if end := cmp.Or(m.handler.Err(), m.retry.Fatal(cause), m.retry.Fatal(err)); end != nil {
 			return end
 		}
 		switch {
-		case errors.Is(ending, errTopicBack):
+		case errors.Is(ending, runner.ErrTopicBack):
 			continue
 		case ending != nil:
 			return &comeBack{why: ending}
 		}
 		if time.Since(began) > shortSession {
-			back = backoff{}
+			back = runner.Backoff{}
 		}
 		waiting := isAny(cause, sarama.ErrRebalanceInProgress,
 			sarama.ErrSessionPartitionCountChanged)
@@ -288,7 +244,7 @@ func (m *membership) consume(
 		if err == nil {
 			err = cause
 		}
-		if err := m.retry.wait(ctx, &back, err); err != nil {
+		if err := m.retry.Wait(ctx, &back, err); err != nil {
 			return err
 		}
 	}
@@ -298,9 +254,20 @@ func (m *membership) consume(
 func (m *membership) drainErrors(group sarama.ConsumerGroup) {
 	for err := range group.Errors() {
 		m.handler.NoteError(err)
-		m.retry.trouble.detail(err)
+		m.noteDetail(err)
 		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
-			m.topics.suspect()
+			m.topics.Suspect()
 		}
 	}
+}
+
+// noteDetail logs an error of sarama's background work. An error of a partition counts as the same
+// for all partitions.
+func (m *membership) noteDetail(err error) {
+	var partition *sarama.ConsumerError
+	if errors.As(err, &partition) {
+		m.retry.Detail(partition.Err, "topic", partition.Topic, "partition", partition.Partition)
+		return
+	}
+	m.retry.Detail(err)
 }

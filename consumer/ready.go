@@ -19,7 +19,7 @@ import (
 //   - A topic was deleted.
 //
 // A member without partitions is ready.
-func (c *Consumer) Ready() error { return c.handler.ready(c.topics.missing()...) }
+func (c *Consumer) Ready() error { return c.handler.ready(c.topics.Missing()...) }
 
 // Live returns nil as long as waiting may help. The error is a [*NotLiveError] when only a new
 // process can help: Run has ended, or is about to. Before Run it is nil.

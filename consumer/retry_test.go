@@ -14,17 +14,17 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/publish"
-	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/runner"
 )
 
 // withDelays is what handlers declare.
 func withDelays(delays ...time.Duration) func(*Consumer) {
 	return func(c *Consumer) {
 		c.handler.delays = delays
-		c.topics = newTopicList(c.cfg.Topics, groupTopics{c.cfg.Group, delays})
+		c.topics = runner.NewTopicList(runner.GroupTopics{Group: c.cfg.Group, Delays: delays}, c.cfg.Topics...)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestKafka_RetryTopics_T05(t *testing.T) {
 		require.EqualValues(t, 3, made.NumPartitions)
 		require.Equal(t, "2000000", *made.ConfigEntries["max.message.bytes"])
 		if keep := made.ConfigEntries["retention.ms"]; d > 300*24*time.Hour {
-			require.Equal(t, fmt.Sprint((d + topicadmin.RetryReserve).Milliseconds()), *keep)
+			require.Equal(t, fmt.Sprint((d + 24*time.Hour).Milliseconds()), *keep)
 		} else if keep != nil { // else the broker's
 			require.NotEqual(t, "1", *keep)
 		}
@@ -244,7 +244,7 @@ func TestRetryTopics(t *testing.T) {
 		"a.g.retry.60s": false, "a.g.retry.orders": false, "a.g.retryx": false, "g.retry": false, ".g.retry": false,
 		"a.h.retry": false, "a.g.retry.": false, "a": false, "a.g.retry.g.retry": true,
 	} {
-		require.Equal(t, own, topicadmin.IsRetry(topic, "g"), topic)
+		require.Equal(t, own, runner.IsRetry(topic, "g"), topic)
 		cfg := good()
 		cfg.Topics = []string{strings.ReplaceAll(topic, ".g.", "."+cfg.Group+".")}
 		_, err := New(cfg, routed(nothing))
@@ -302,8 +302,8 @@ func TestKfake_FormerTier_T02(t *testing.T) {
 	m := start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"orders"}, Start: Newest}, routed(got.handle))
 	require.Eventually(t, func() bool { return got.events() == 3 }, soon, poll)
 	require.Equal(t, 1, m.count("no handler declares"))
-	require.NotContains(t, m.topics.now(), "orders.other.retry.1s")
-	require.NotContains(t, m.topics.now(), "others.g.retry.1s")
+	require.NotContains(t, m.topics.Now(), "orders.other.retry.1s")
+	require.NotContains(t, m.topics.Now(), "others.g.retry.1s")
 	require.NoError(t, m.end())
 }
 

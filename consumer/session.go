@@ -63,7 +63,7 @@ func (s *session) begin(claim sarama.ConsumerGroupClaim, l *lane.Partition) *ass
 
 // end gives a partition back: the lane first, then the last offset, then the assignment.
 func (s *session) end(a *assignment, lost error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.g.cfg.endWait())
+	ctx, cancel := context.WithTimeout(context.Background(), s.g.cfg.neutral().EndWait())
 	defer cancel()
 	failed := a.lane.Err() // before Close, which ends in order
 	left := a.lane.Close(ctx, s.closing(a, lost))

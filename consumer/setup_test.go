@@ -13,6 +13,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
+// setupWait is how long a runner waits for the tables of a store.
+const setupWait = 3 * time.Second
+
 // TestRun_StoreNotSetUp: a store without its tables ends Run within seconds, as a missing topic
 // does, with the words of the store. What is made in the meantime is found, and a server that is
 // down is waited for.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 // errSilent is why a membership ended.
@@ -43,7 +44,7 @@ func (s *silenceWatch) run(ctx context.Context) {
 	if s.after < 0 {
 		return
 	}
-	for pause(ctx, max(s.after/4, 50*time.Millisecond)) == nil {
+	for runner.Pause(ctx, max(s.after/4, 50*time.Millisecond)) == nil {
 		for a, q := range s.check() {
 			e := observe.SilenceEvent{
 				Group: s.group, Topic: a.topic, Partition: a.id,
@@ -87,40 +88,20 @@ func (s *silenceWatch) check() map[*assignment]lagging {
 // logEnds asks each leader once for the ends of the partitions that are fetched from it and not
 // paused. A broker that does not answer is left out: sarama reports that and retries fetching.
 func (s *silenceWatch) logEnds() map[*assignment]int64 {
-	requests := make(map[*sarama.Broker]*sarama.OffsetRequest)
-	claims := make(map[partition]*assignment)
+	watched := make(map[runner.TopicPartition]*assignment)
+	partitions := make(map[string][]int32)
 	for _, a := range s.assigned() {
 		f, ok := a.claim.(flow)
 		if !ok || f.IsPaused() || a.ctx.Err() != nil {
 			continue
 		}
-		leader, err := s.client.Leader(a.topic, a.id)
-		if err != nil {
-			continue
-		}
-		r := requests[leader]
-		if r == nil {
-			r = sarama.NewOffsetRequest(s.client.Config().Version)
-			r.IsolationLevel = s.client.Config().Consumer.IsolationLevel
-			requests[leader] = r
-		}
-		r.AddBlock(a.topic, a.id, sarama.OffsetNewest, 1)
-		claims[a.partition] = a
+		watched[runner.TopicPartition{Topic: a.topic, Partition: a.id}] = a
+		partitions[a.topic] = append(partitions[a.topic], a.id)
 	}
+	known, _ := logOffsets{s.client}.Ends(context.Background(), partitions)
 	ends := make(map[*assignment]int64)
-	for leader, r := range requests {
-		answer, err := leader.GetAvailableOffsets(r)
-		if err != nil {
-			continue
-		}
-		for topic, blocks := range answer.Blocks {
-			for id, b := range blocks {
-				a := claims[partition{topic, id}]
-				if a != nil && errors.Is(b.Err, sarama.ErrNoError) {
-					ends[a] = b.Offset
-				}
-			}
-		}
+	for p, end := range known {
+		ends[watched[p]] = end
 	}
 	return ends
 }

@@ -55,7 +55,7 @@ func (w *watchdog) run(ctx context.Context, consumed <-chan struct{}) {
 // await waits until the assignments have ended and sarama had releaseWait to end the session, or
 // until the time for that is over. The result is true if Consume has returned.
 func (w *watchdog) await(consumed <-chan struct{}) bool {
-	limit := time.NewTimer(w.cfg.endWait() + commitWait + releaseWait)
+	limit := time.NewTimer(w.cfg.neutral().EndWait() + commitWait + releaseWait)
 	defer limit.Stop()
 	tick := time.NewTicker(watchPause)
 	defer tick.Stop()

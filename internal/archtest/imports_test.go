@@ -68,7 +68,7 @@ func own(p pkg) (in []string) {
 	return in
 }
 
-// Arrows point one way: dedup (std) <- root <- lane <- consumer; stores import dedup and their own client; nothing
+// Arrows point one way: dedup (std) <- root <- lane <- runner <- consumer; stores import dedup and their own client; nothing
 // imports programs.
 func TestImportsPointOneWay(t *testing.T) {
 	allowed := map[string]struct {
@@ -93,13 +93,14 @@ func TestImportsPointOneWay(t *testing.T) {
 			nil, "handlers must be usable under any Kafka client and any store",
 		},
 		"/lane": {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},
+		"/runner": {[]string{"/deadletter", "/observe", "", "/dedup", "/lane"}, nil, "runners on every client share it"},
 		"/consumer": {
-			[]string{"/deadletter", "/observe", "", "/dedup", "/lane", "/consumer/internal/conns", "/consumer/internal/publish", "/consumer/internal/topicadmin"},
+			[]string{"/runner", "/deadletter", "/observe", "", "/dedup", "/lane", "/consumer/internal/conns", "/consumer/internal/publish", "/consumer/internal/topicadmin"},
 			[]string{"github.com/IBM/sarama", "github.com/xdg-go/scram"}, "the sarama runner",
 		},
 		"/consumer/internal/conns":      {nil, []string{"github.com/IBM/sarama"}, "it knows connections, not what goes over them"},
 		"/consumer/internal/publish":    {[]string{"", "/consumer/internal/conns"}, []string{"github.com/IBM/sarama"}, "it publishes for programs that consume nothing"},
-		"/consumer/internal/topicadmin": {[]string{"/deadletter", "", "/dedup"}, []string{"github.com/IBM/sarama"}, "it knows topics and rights, not who consumes them"},
+		"/consumer/internal/topicadmin": {[]string{"/runner"}, []string{"github.com/IBM/sarama"}, "it knows topics and rights, not who consumes them"},
 		"/dedup/memstore":               {[]string{"/dedup", "/internal/decision"}, nil, "a store needs the contract and its own client only"},
 		"/dedup/pgstore":                {[]string{"/dedup", "/internal/pgschema", "/internal/safetext"}, []string{"github.com/jackc/pgx/v5"}, "a store needs the contract and its own client only"},
 		"/dedup/redisstore":             {[]string{"/dedup"}, []string{"github.com/redis/go-redis/v9"}, "a store needs the contract and its own client only"},
@@ -161,7 +162,7 @@ func TestImportsPointOneWay(t *testing.T) {
 // Test helpers must not reach the binaries of users: package testing alone adds flags to them.
 func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, ".")
-	for _, path := range []string{"", "/classify", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/deadletters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
+	for _, path := range []string{"", "/classify", "/dedup", "/lane", "/runner", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/deadletters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
 		for _, d := range pkgs[module+path].Deps {
 			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest", "go.opentelemetry.io/otel/sdk"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)

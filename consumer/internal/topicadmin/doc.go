@@ -1,3 +1,2 @@
-// Package topicadmin finds, checks and creates the topics of a group, and names the commands that
-// mend missing topics and rights.
+// Package topicadmin describes, creates and changes topics on sarama, for package runner.
 package topicadmin

@@ -1,0 +1,51 @@
+package kgoidem
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/idem-go/idem/runner"
+)
+
+// classify returns the class of an error of franz-go.
+func classify(err error) runner.Class {
+	switch {
+	case isAny(err, kerr.UnknownMemberID):
+		return runner.UnknownMember
+	case isAny(err, kerr.IllegalGeneration, kerr.FencedMemberEpoch):
+		return runner.OldGeneration
+	case isAny(err, kerr.FencedInstanceID, kerr.UnreleasedInstanceID):
+		return runner.FencedInstance
+	case isAny(err, kerr.TopicAuthorizationFailed):
+		return runner.DeniedTopic
+	case isAny(err, kerr.GroupAuthorizationFailed):
+		return runner.DeniedGroup
+	case isAny(err, kerr.ClusterAuthorizationFailed):
+		return runner.DeniedCluster
+	case isAny(err, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism,
+		kerr.IllegalSaslState):
+		return runner.BadLogin
+	case isAny(err, kerr.InvalidGroupID, kerr.InvalidSessionTimeout):
+		return runner.Invalid
+	case isAny(err, kerr.GroupIDNotFound):
+		return runner.UnknownGroup
+	}
+	return runner.Transient
+}
+
+// isFinalCommit reports whether no retry of a commit can succeed: the member has left the group, or
+// may not commit.
+func isFinalCommit(err error) bool {
+	switch classify(err) {
+	case runner.UnknownMember, runner.OldGeneration, runner.FencedInstance, runner.DeniedTopic,
+		runner.DeniedGroup:
+		return true
+	}
+	return false
+}
+
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+}

@@ -1,0 +1,191 @@
+package kgoidem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/idem-go/idem/runner"
+)
+
+// partition names a partition of a topic.
+type partition = runner.TopicPartition
+
+// offsets is a [runner.Offsets] on a franz-go client.
+type offsets struct{ cl *kgo.Client }
+
+var _ runner.Offsets = offsets{}
+
+// The special times of a request for offsets, and the isolation levels.
+const (
+	atEnd, atStart             = -1, -2
+	uncommitted, onlyCommitted = int8(0), int8(1)
+)
+
+// Partitions implements [runner.Offsets].
+func (o offsets) Partitions(ctx context.Context, topics []string) (map[string][]int32, error) {
+	found, err := admin(o).Topics(ctx, topics)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string][]int32, len(topics))
+	for _, t := range found {
+		switch {
+		case t.Err != nil:
+			return nil, fmt.Errorf("partitions of %s: %w", t.Name, t.Err)
+		case t.Denied:
+			return nil, fmt.Errorf("partitions of %s: %w", t.Name, kerr.TopicAuthorizationFailed)
+		case !t.Exists:
+			return nil, fmt.Errorf("partitions of %s: %w", t.Name, kerr.UnknownTopicOrPartition)
+		}
+		all[t.Name] = t.Partitions
+	}
+	return all, nil
+}
+
+// Committed implements [runner.Offsets].
+func (o offsets) Committed(
+	ctx context.Context, group string, partitions map[string][]int32,
+) (map[partition]int64, error) {
+	if len(partitions) == 0 {
+		return nil, nil
+	}
+	var topics []string
+	for topic := range partitions {
+		topics = append(topics, topic)
+	}
+	answer, err := kadm.NewClient(o.cl).FetchOffsetsForTopics(ctx, group, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("offsets of group %s: %w", group, err)
+	}
+	all := make(map[partition]int64)
+	for topic, ids := range partitions {
+		for _, id := range ids {
+			found, ok := answer.Lookup(topic, id)
+			if !ok {
+				return nil, fmt.Errorf("committed offset of %s/%d: %w", topic, id, errNoAnswerFor)
+			}
+			if found.Err != nil {
+				return nil, fmt.Errorf("committed offset of %s/%d: %w", topic, id, found.Err)
+			}
+			if found.At >= 0 {
+				all[partition{Topic: topic, Partition: id}] = found.At
+			}
+		}
+	}
+	return all, nil
+}
+
+// Oldest implements [runner.Offsets].
+func (o offsets) Oldest(
+	ctx context.Context, partitions map[string][]int32,
+) (map[partition]int64, error) {
+	return o.all(ctx, partitions, atStart, uncommitted)
+}
+
+// Newest implements [runner.Offsets].
+func (o offsets) Newest(
+	ctx context.Context, partitions map[string][]int32,
+) (map[partition]int64, error) {
+	return o.all(ctx, partitions, atEnd, uncommitted)
+}
+
+// Ends implements [runner.Offsets].
+func (o offsets) Ends(
+	ctx context.Context, partitions map[string][]int32,
+) (map[partition]int64, error) {
+	ends, err := o.ask(ctx, partitions, atEnd, onlyCommitted)
+	var one *partitionError
+	if errors.As(err, &one) {
+		err = nil
+	}
+	return ends, err
+}
+
+// newTopicWait is how long the leaders of a new topic are waited for.
+const newTopicWait = 3 * time.Second
+
+// all returns an offset for each partition, or an error.
+func (o offsets) all(
+	ctx context.Context, partitions map[string][]int32, at int64, isolation int8,
+) (map[partition]int64, error) {
+	deadline := time.Now().Add(newTopicWait)
+	for {
+		offsets, err := o.ask(ctx, partitions, at, isolation)
+		if !isAny(err, kerr.UnknownTopicOrPartition, kerr.LeaderNotAvailable) ||
+			time.Now().After(deadline) {
+			return offsets, err
+		}
+		if err := runner.Pause(ctx, freshMetadata); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// partitionError is the error of one partition. Others may have an answer.
+type partitionError struct {
+	partition partition
+	err       error
+}
+
+// Error names the partition.
+func (e *partitionError) Error() string {
+	return fmt.Sprintf("offset of %s: %s", e.partition, e.err)
+}
+
+// Unwrap returns the error of the client.
+func (e *partitionError) Unwrap() error { return e.err }
+
+// ask asks the leaders. A partition without an answer is left out, and the error is a
+// [*partitionError].
+func (o offsets) ask(
+	ctx context.Context, partitions map[string][]int32, at int64, isolation int8,
+) (map[partition]int64, error) {
+	if len(partitions) == 0 {
+		return nil, nil
+	}
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID, req.IsolationLevel = -1, isolation
+	for topic, ids := range partitions {
+		t := kmsg.NewListOffsetsRequestTopic()
+		t.Topic = topic
+		for _, id := range ids {
+			q := kmsg.NewListOffsetsRequestTopicPartition()
+			q.Partition, q.Timestamp, q.CurrentLeaderEpoch = id, at, -1
+			t.Partitions = append(t.Partitions, q)
+		}
+		req.Topics = append(req.Topics, t)
+	}
+	answer, err := req.RequestWith(ctx, o.cl)
+	if err != nil {
+		return nil, fmt.Errorf("offsets of partitions: %w", err)
+	}
+	all := make(map[partition]int64)
+	errs := make(map[partition]error)
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			at := partition{Topic: t.Topic, Partition: p.Partition}
+			if errs[at] = kerr.ErrorForCode(p.ErrorCode); errs[at] == nil {
+				all[at] = p.Offset
+			}
+		}
+	}
+	for topic, ids := range partitions {
+		for _, id := range ids {
+			at := partition{Topic: topic, Partition: id}
+			if _, ok := all[at]; !ok && err == nil {
+				if errs[at] == nil {
+					errs[at] = errNoAnswerFor
+				}
+				err = &partitionError{at, errs[at]}
+			}
+		}
+	}
+	return all, err
+}

@@ -1,0 +1,90 @@
+package kgoidem
+
+import (
+	"context"
+
+	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
+)
+
+// fetched are the committed offsets that franz-go has fetched for new partitions.
+type fetched struct {
+	offsets
+	committed map[partition]int64
+}
+
+// Committed implements [runner.Offsets].
+func (f fetched) Committed(
+	context.Context, string, map[string][]int32,
+) (map[partition]int64, error) {
+	return f.committed, nil
+}
+
+// places decides where partitions begin, with the policies for gaps and lost offsets.
+func (r *Runner) places(
+	ctx context.Context, claims map[string][]int32, committed map[partition]int64,
+) (map[partition]place, error) {
+	known := fetched{r.offsets, committed}
+	moves, err := runner.NewOffsetCheck(r.cfg.Config, known, r.proc.Stores()).Check(ctx, claims)
+	if err != nil {
+		return nil, err
+	}
+	places := make(map[partition]place)
+	for p, at := range committed {
+		places[p] = place{offset: at, committed: true}
+	}
+	for _, m := range moves {
+		places[m.TopicPartition] = place{offset: m.To, committed: true, moved: true}
+	}
+	oldest, newest := r.fresh(claims, places)
+	first, err := r.offsets.Oldest(ctx, oldest)
+	if err != nil {
+		return nil, err
+	}
+	for p, at := range first {
+		places[p] = place{offset: at}
+	}
+	last, err := r.offsets.all(ctx, newest, atEnd, onlyCommitted)
+	if err != nil {
+		return nil, err
+	}
+	for p, at := range last {
+		places[p] = place{offset: at}
+	}
+	return places, nil
+}
+
+// fresh returns the partitions without a place that begin at the oldest record, and those that begin
+// at the newest. The group itself wrote the copies in its retry topics, and skips none.
+func (r *Runner) fresh(
+	claims map[string][]int32, places map[partition]place,
+) (oldest, newest map[string][]int32) {
+	oldest, newest = make(map[string][]int32), make(map[string][]int32)
+	for topic, ids := range claims {
+		for _, id := range ids {
+			if _, ok := places[partition{Topic: topic, Partition: id}]; ok {
+				continue
+			}
+			if r.cfg.Start == runner.Newest && !runner.IsRetry(topic, r.cfg.Group) {
+				newest[topic] = append(newest[topic], id)
+			} else {
+				oldest[topic] = append(oldest[topic], id)
+			}
+		}
+	}
+	return oldest, newest
+}
+
+// reportGap reports a gap that franz-go found.
+func (r *Runner) reportGap(gap *runner.GapError) {
+	r.log.Error("the log was cut below the next record",
+		"topic", gap.Topic, "partition", gap.Partition, "next", gap.Committed,
+		"newest", gap.Newest, "policy", r.cfg.OnGap.String())
+	for _, o := range r.obs.Gap {
+		o.ObserveGap(context.Background(), observe.GapEvent{
+			Group: r.cfg.Group, Topic: gap.Topic, Partition: gap.Partition,
+			Committed: gap.Committed, Oldest: gap.Oldest, Newest: gap.Newest,
+			Policy: r.cfg.OnGap.String(),
+		})
+	}
+}

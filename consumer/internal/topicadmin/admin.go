@@ -1,0 +1,154 @@
+package topicadmin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/runner"
+)
+
+// Admin is a [runner.Admin] on a sarama client. The calls take no context: cut the connections of
+// the client to end them.
+type Admin struct {
+	client sarama.Client
+	admin  sarama.ClusterAdmin // closing it would close the client
+}
+
+var _ runner.Admin = (*Admin)(nil)
+
+// New returns an Admin. The client stays the caller's to close.
+func New(client sarama.Client) (*Admin, error) {
+	admin, err := sarama.NewClusterAdminFromClient(client)
+	if err != nil {
+		return nil, fmt.Errorf("look for topics: %w", err)
+	}
+	return &Admin{client: client, admin: admin}, nil
+}
+
+// Topics implements [runner.Admin].
+func (a *Admin) Topics(_ context.Context, names []string) ([]runner.TopicInfo, error) {
+	ask := func(broker *sarama.Broker, err error) (*sarama.MetadataResponse, error) {
+		if err != nil {
+			return nil, err
+		}
+		request := sarama.NewMetadataRequest(a.client.Config().Version, names)
+		request.IncludeTopicAuthorizedOperations = true
+		return broker.GetMetadata(request)
+	}
+	answer, err := ask(a.client.Controller())
+	if err != nil { // there may be a new controller
+		answer, err = ask(a.client.RefreshController())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for topics: %w", err)
+	}
+	topics := make([]runner.TopicInfo, len(answer.Topics))
+	for i, t := range answer.Topics {
+		topics[i] = infoOf(t)
+	}
+	return topics, nil
+}
+
+// infoOf reads the answer of a broker about a topic.
+func infoOf(t *sarama.TopicMetadata) runner.TopicInfo {
+	info := runner.TopicInfo{Name: t.Name}
+	switch {
+	case errors.Is(t.Err, sarama.ErrUnknownTopicOrPartition),
+		errors.Is(t.Err, sarama.ErrInvalidTopic):
+		return info
+	case errors.Is(t.Err, sarama.ErrTopicAuthorizationFailed):
+		info.Denied = true
+		return info
+	case !errors.Is(t.Err, sarama.ErrNoError) && !errors.Is(t.Err, sarama.ErrLeaderNotAvailable):
+		info.Err = t.Err
+		return info
+	}
+	info.Exists = true
+	for _, p := range t.Partitions {
+		info.Partitions = append(info.Partitions, p.ID)
+	}
+	if len(t.Partitions) > 0 {
+		info.Replicas = int16(len(t.Partitions[0].Replicas)) //nolint:gosec // far below
+	}
+	for op, known := range map[sarama.AclOperation]runner.Operations{
+		sarama.AclOperationDescribe: runner.OpDescribe,
+		sarama.AclOperationRead:     runner.OpRead,
+		sarama.AclOperationWrite:    runner.OpWrite,
+	} {
+		if t.TopicAuthorizedOperations&(1<<uint(op)) != 0 {
+			info.Operations |= known
+		}
+	}
+	return info
+}
+
+// CheckGroup implements [runner.Admin].
+func (a *Admin) CheckGroup(_ context.Context, group string) error {
+	broker, err := a.client.Controller()
+	if err != nil {
+		return err
+	}
+	answer, err := broker.FindCoordinator(&sarama.FindCoordinatorRequest{
+		Version: 1, CoordinatorKey: group, CoordinatorType: sarama.CoordinatorGroup,
+	})
+	if err == nil && errors.Is(answer.Err, sarama.ErrGroupAuthorizationFailed) {
+		return answer.Err
+	}
+	return nil
+}
+
+// CreateTopic implements [runner.Admin].
+func (a *Admin) CreateTopic(
+	_ context.Context, name string, partitions int32, replicas int16, settings map[string]string,
+) (created bool, err error) {
+	entries := make(map[string]*string, len(settings))
+	for k, v := range settings {
+		entries[k] = &v
+	}
+	err = a.admin.CreateTopic(name, &sarama.TopicDetail{
+		NumPartitions: partitions, ReplicationFactor: replicas, ConfigEntries: entries,
+	}, false)
+	if errors.Is(err, sarama.ErrTopicAlreadyExists) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// TopicSettings implements [runner.Admin].
+func (a *Admin) TopicSettings(
+	_ context.Context, topic string, settings ...string,
+) (map[string]string, error) {
+	answers, err := a.admin.DescribeConfigs([]*sarama.ConfigResource{{
+		Type: sarama.TopicResource, Name: topic, ConfigNames: settings,
+	}}, sarama.DescribeConfigsOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) != 1 {
+		return nil, sarama.ErrIncompleteResponse
+	}
+	if code := answers[0].ErrorCode; !errors.Is(code, sarama.ErrNoError) {
+		return nil, code
+	}
+	values := make(map[string]string, len(settings))
+	for _, e := range answers[0].Configs {
+		values[e.Name] = e.Value
+	}
+	return values, nil
+}
+
+// ChangeTopic implements [runner.Admin].
+func (a *Admin) ChangeTopic(
+	_ context.Context, topic string, settings map[string]string,
+) error {
+	entries := make(map[string]sarama.IncrementalAlterConfigsEntry, len(settings))
+	for k, v := range settings {
+		entries[k] = sarama.IncrementalAlterConfigsEntry{
+			Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &v,
+		}
+	}
+	return a.admin.IncrementalAlterConfig(sarama.TopicResource, topic, entries, false)
+}

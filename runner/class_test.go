@@ -1,0 +1,101 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestClass is the table of all decisions about a class (K-11, K-21, K-25).
+func TestClass(t *testing.T) {
+	err := errors.New("of the client")
+	for class, want := range map[Class]struct {
+		ends                 bool
+		as                   error
+		denied, lost, commit bool
+	}{
+		Transient:      {},
+		UnknownMember:  {lost: true, commit: true},
+		OldGeneration:  {lost: true},
+		FencedInstance: {ends: true, as: ErrFenced, lost: true, commit: true},
+		DeniedTopic:    {ends: true, as: ErrUnauthorized, denied: true, commit: true},
+		DeniedGroup:    {ends: true, as: ErrUnauthorized, denied: true, commit: true},
+		DeniedCluster:  {ends: true, as: ErrUnauthorized},
+		BadLogin:       {ends: true, as: ErrUnauthorized},
+		Invalid:        {ends: true, as: err},
+		UnknownGroup:   {},
+	} {
+		end := fatal(err, class)
+		if want.ends {
+			require.ErrorIs(t, end, err)
+			require.ErrorIs(t, end, want.as)
+		} else {
+			require.NoError(t, end)
+		}
+		require.Equal(t, want.denied, denied(err, class), class)
+		require.Equal(t, want.lost, class.Lost(), class)
+		require.Equal(t, want.commit, class.FinalCommit(), class)
+	}
+	require.NoError(t, fatal(nil, BadLogin))
+	for _, own := range []error{&GapError{}, &OffsetsLostError{}, ErrUnauthorized} {
+		require.ErrorIs(t, fatal(fmt.Errorf("x: %w", own), Transient), own)
+	}
+	require.True(t, denied(ErrUnauthorized, Transient))
+}
+
+// TestRetrier_Fatal: missing rights end a start. Rights that are withdrawn later are waited for.
+func TestRetrier_Fatal(t *testing.T) {
+	class := DeniedTopic
+	r := NewRetrier(good(), "client", func(error) Class { return class },
+		func(err error) error { return fmt.Errorf("explained: %w", err) })
+	err := errors.New("of the client")
+	require.ErrorContains(t, r.Fatal(err), "explained")
+	r.Serving()
+	require.NoError(t, r.Fatal(err))
+	require.NoError(t, r.Fatal(fmt.Errorf("x: %w", ErrUnauthorized)))
+	for _, class = range []Class{BadLogin, DeniedCluster, FencedInstance, Invalid} {
+		require.ErrorContains(t, r.Fatal(err), "explained", class)
+	}
+	require.NoError(t, r.Fatal(nil))
+}
+
+// TestTrouble_G04: one line when consuming begins to fail, one when it works again, and each detail
+// once a minute. The texts quote no data.
+func TestTrouble_G04(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, quoting := strconv.Atoi("canary")
+		var lines strings.Builder
+		cfg := good()
+		cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+		cfg.ErrorText = func(error) string { return "hidden" }
+		class := Transient
+		r := NewRetrier(cfg, "client", func(error) Class { return class }, func(err error) error { return err })
+		var back Backoff
+		for range 10 {
+			require.NoError(t, r.Wait(t.Context(), &back, quoting))
+		}
+		for range 10 {
+			r.Detail(quoting, "topic", "orders")
+			time.Sleep(10 * time.Second)
+		}
+		require.NotContains(t, lines.String(), "canary")
+		require.Equal(t, 1, strings.Count(lines.String(), "cannot consume, will go on trying"), lines.String())
+		require.Equal(t, 2, strings.Count(lines.String(), `msg=client error=hidden topic=orders`))
+		r.Serving()
+		r.Serving()
+		require.Equal(t, 1, strings.Count(lines.String(), "consuming again"))
+
+		class = DeniedTopic // a person must mend it
+		for range 20 {
+			require.NoError(t, r.Wait(t.Context(), &back, quoting))
+		}
+		require.GreaterOrEqual(t, strings.Count(lines.String(), "still cannot consume"), 1)
+	})
+}

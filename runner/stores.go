@@ -1,0 +1,169 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+const (
+	// setupWait is how long a store may lack tables or rights at the start: another process may
+	// just create them.
+	setupWait = 3 * time.Second
+	// setupPause is the pause between two looks meanwhile.
+	setupPause = 250 * time.Millisecond
+	// checkWait bounds one check of a store, and registerWait one registration.
+	checkWait    = 10 * time.Second
+	registerWait = 15 * time.Second
+)
+
+// setupWatch separates an error of a store's set-up from an outage.
+type setupWatch struct{ since time.Time }
+
+// over reports whether err ends Run.
+func (w *setupWatch) over(err error) bool {
+	var setup *dedup.SetupError
+	if !errors.As(err, &setup) {
+		w.since = time.Time{}
+		return false
+	}
+	if w.since.IsZero() {
+		w.since = time.Now()
+	}
+	return time.Since(w.since) >= setupWait
+}
+
+// wait waits before the store is asked again, only briefly while a set-up error may end Run.
+func (w *setupWatch) wait(ctx context.Context, back *Backoff) error {
+	if w.since.IsZero() {
+		return back.Wait(ctx)
+	}
+	back.Tries++
+	return Pause(ctx, setupPause)
+}
+
+// StoreStart checks and registers the stores at the start of a runner. Create a StoreStart with
+// [NewStoreStart].
+type StoreStart struct {
+	proc *idem.Processor
+	log  *slog.Logger
+	text func(error) string
+}
+
+// NewStoreStart returns the start of the stores of proc. It needs the defaults of cfg.
+func NewStoreStart(cfg Config, proc *idem.Processor) *StoreStart {
+	return &StoreStart{proc: proc, log: cfg.Logger, text: cfg.Text}
+}
+
+// Check lets every store check the settings of the server, and waits for a store that is down. An
+// unsafe store, or one that is not set up, is an error.
+func (s *StoreStart) Check(ctx context.Context) error {
+	for _, store := range s.proc.Stores() {
+		checker, ok := store.(dedup.Checker)
+		if !ok {
+			continue
+		}
+		if err := s.checkOne(ctx, checker, fmt.Sprintf("%T", store)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *StoreStart) checkOne(ctx context.Context, checker dedup.Checker, name string) error {
+	var back Backoff
+	var setup setupWatch
+	for {
+		warnings, err := tryCheck(ctx, checker)
+		switch {
+		case err == nil:
+			for _, w := range warnings {
+				s.log.Warn("store: "+w, "store", name)
+			}
+			if back.Tries > 0 {
+				s.log.Info("store available again", "store", name)
+			}
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case setup.over(err):
+			return fmt.Errorf("store %s: %w", name, err)
+		case !isOutage(err):
+			return fmt.Errorf("store %s must not be used: %w", name, err)
+		}
+		if back.Tries == 0 {
+			s.log.Warn("store unavailable at start, waiting for it",
+				"store", name, "error", s.text(err))
+		}
+		if err := setup.wait(ctx, &back); err != nil {
+			return err
+		}
+	}
+}
+
+func tryCheck(ctx context.Context, checker dedup.Checker) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkWait)
+	defer cancel()
+	return checker.Check(ctx)
+}
+
+func isOutage(err error) bool {
+	return errors.Is(err, dedup.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Registers reports whether a store keeps registrations.
+func (s *StoreStart) Registers() bool {
+	return slices.ContainsFunc(s.proc.Stores(), func(store dedup.Store) bool {
+		_, ok := store.(dedup.Registrar)
+		return ok
+	})
+}
+
+// Register lets the stores compare this consumer's scope and identity functions with those on
+// record (rules 7 and 14), and waits for a store that is down. A refusal is an
+// error.
+func (s *StoreStart) Register(ctx context.Context, r dedup.Registration) error {
+	var back Backoff
+	var setup setupWatch
+	for {
+		err := s.tryRegister(ctx, r)
+		switch {
+		case err == nil:
+			if back.Tries > 0 {
+				s.log.Info("store available again")
+			}
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, dedup.ErrIdentityChanged):
+			return fmt.Errorf("%w (events of the backlog would be new again: "+
+				"go back to the old identity functions, "+
+				"or accept that with Config.AcceptNewIdentity)", err)
+		case errors.Is(err, dedup.ErrOtherScope):
+			return fmt.Errorf(
+				"%w (this group has committed nothing, so all of its events would be new again: "+
+					"set Config.Scope to a scope named here if the group continues its work, "+
+					"or Config.NewScope if it is another consumer)", err)
+		case setup.over(err), !isOutage(err):
+			return fmt.Errorf("register: %w", err)
+		}
+		if back.Tries == 0 {
+			s.log.Warn("store unavailable at start, waiting for it", "error", s.text(err))
+		}
+		if err := setup.wait(ctx, &back); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *StoreStart) tryRegister(ctx context.Context, r dedup.Registration) error {
+	ctx, cancel := context.WithTimeout(ctx, registerWait)
+	defer cancel()
+	return s.proc.Register(ctx, r)
+}

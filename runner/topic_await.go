@@ -1,0 +1,49 @@
+package runner
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// awaitTopics is how long missing topics are waited for. A new topic is not known to all
+	// brokers at once.
+	awaitTopics = 3 * time.Second
+	// awaitPause is the pause between two looks.
+	awaitPause = 250 * time.Millisecond
+)
+
+// await returns the topics when all exist and this client has all of ops on each. After 3 s, the
+// error is missing, which names the topics, or matches ErrUnauthorized.
+func (s *TopicSetup) await(
+	ctx context.Context, names []string, ops Operations,
+) (topics []TopicInfo, missing *TopicError, err error) {
+	if len(names) == 0 {
+		return nil, nil, nil
+	}
+	deadline := time.Now().Add(awaitTopics)
+	for {
+		topics, err := s.Admin.Topics(ctx, names)
+		if err != nil {
+			return nil, nil, err
+		}
+		found, err := accessOf(topics, ops)
+		switch late := !time.Now().Before(deadline); {
+		case err != nil:
+			return nil, nil, err
+		case len(found.missing)+len(found.denied) == 0:
+			return topics, nil, nil
+		// a denied topic may be missing too, and is reported next
+		case late && len(found.missing) > 0:
+			missing = &TopicError{Topics: found.missing}
+			return nil, missing, missing
+		case late:
+			return nil, nil, s.Commands.DeniedError(found.denied, ops)
+		}
+		select {
+		case <-time.After(awaitPause):
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+}
