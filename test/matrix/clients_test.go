@@ -7,12 +7,18 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/adapter/kgoidem"
+	"github.com/idem-go/idem/adapter/watermillidem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 // setup is what a client needs for one combination.
@@ -33,7 +39,9 @@ type client struct {
 
 var clients = []client{
 	{"`consumer` (sarama)", runConsumer},
-	{"`HandleBatch` (franz-go)", runLoop},
+	{"`kgoidem` (franz-go)", runKgo},
+	{"`watermillidem` (Watermill)", runWatermill},
+	{"`HandleBatch` (a loop on franz-go)", runLoop},
 }
 
 func runConsumer(ctx context.Context, s setup) error {
@@ -46,6 +54,59 @@ func runConsumer(ctx context.Context, s setup) error {
 		return err
 	}
 	return c.Run(ctx)
+}
+
+func runKgo(ctx context.Context, s setup) error {
+	r, err := kgoidem.New(kgoidem.Config{
+		Brokers: s.brokers, Group: s.topic, Topics: []string{s.topic}, Store: s.store, Observers: s.observers,
+		Logger: s.log, CreateDeadLetterTopics: &runner.TopicSpec{}, CommitInterval: 100 * time.Millisecond,
+	}, s.router)
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+func runWatermill(ctx context.Context, s setup) error {
+	p, err := idem.NewProcessor(s.router, idem.Config{
+		Store: s.store, Scope: s.topic, Group: s.topic, Observers: s.observers, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	subscriber, err := kafka.NewSubscriber(kafka.SubscriberConfig{
+		Brokers: s.brokers, ConsumerGroup: s.topic, Unmarshaler: kafka.DefaultMarshaler{},
+		OverwriteSaramaConfig: fromOldest(),
+	}, watermill.NopLogger{})
+	if err != nil {
+		return errors.Join(err, p.Close())
+	}
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	if err != nil {
+		return errors.Join(err, subscriber.Close(), p.Close())
+	}
+	router.AddConsumerHandler(s.topic, s.topic, subscriber,
+		watermillidem.Handler(p, watermillidem.WithPosition(position)))
+	return errors.Join(router.Run(ctx), p.Close())
+}
+
+func fromOldest() *sarama.Config {
+	sc := kafka.DefaultSaramaSubscriberConfig()
+	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
+	sc.Consumer.MaxWaitTime = 100 * time.Millisecond
+	return sc
+}
+
+// position reads what watermill-kafka puts into the context of a message.
+func position(ctx context.Context) (at watermillidem.Position, ok bool) {
+	var known bool
+	if at.Partition, ok = kafka.MessagePartitionFromCtx(ctx); !ok {
+		return at, false
+	}
+	at.Offset, ok = kafka.MessagePartitionOffsetFromCtx(ctx)
+	at.Time, known = kafka.MessageTimestampFromCtx(ctx)
+	at.Key, _ = kafka.MessageKeyFromCtx(ctx)
+	return at, ok && known
 }
 
 // runLoop is a consumer loop of a program's own, see docs/embedding.md.
@@ -87,7 +148,7 @@ func runLoop(ctx context.Context, s setup) error {
 func handle(ctx context.Context, k *kgo.Client, p *idem.Processor, records []*kgo.Record) error {
 	msgs := make([]*idem.Message, len(records))
 	for i, r := range records {
-		msgs[i] = message(r)
+		msgs[i] = fromKgo(r)
 	}
 	for len(msgs) > 0 {
 		n, err := p.HandleBatch(ctx, msgs)
@@ -112,7 +173,7 @@ func handle(ctx context.Context, k *kgo.Client, p *idem.Processor, records []*kg
 	return nil
 }
 
-func message(r *kgo.Record) *idem.Message {
+func fromKgo(r *kgo.Record) *idem.Message {
 	m := &idem.Message{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Time: r.Timestamp,
 	}

@@ -45,7 +45,9 @@ type opened struct {
 }
 
 // effects has what the handlers of one combination did.
-type effects interface{ all(t *testing.T) map[string]int }
+type effects interface {
+	all(t *testing.T) map[string]int
+}
 
 var stores = []store{
 	{"`memstore`, `On`", func(*testing.T) *opened { return claims(memstore.New(memstore.Volatile())) }},
