@@ -5,16 +5,12 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem/consumer/internal/conns"
+	"github.com/idem-go/idem/runner"
 )
-
-// commitWait bounds how long the end of an assignment waits for the commit. Run returns after a
-// stop at the latest after Config.endWait, commitWait, releaseWait, leaveWait and flushWait.
-const commitWait = 5 * time.Second
 
 // directCommits commits offsets on a connection of its own and returns the broker's answer. During
 // a cooperative rebalance sarama holds commits back until the rejoin is answered. The brokers
@@ -27,8 +23,8 @@ type directCommits struct {
 
 func newDirectCommits(group string, client sarama.Client) *directCommits {
 	config := *client.Config()
-	config.Net.ReadTimeout = min(config.Net.ReadTimeout, commitWait)
-	config.Net.WriteTimeout = min(config.Net.WriteTimeout, commitWait)
+	config.Net.ReadTimeout = min(config.Net.ReadTimeout, runner.CommitWait)
+	config.Net.WriteTimeout = min(config.Net.WriteTimeout, runner.CommitWait)
 	return &directCommits{group: group, client: client, config: &config}
 }
 
@@ -36,8 +32,8 @@ func newDirectCommits(group string, client sarama.Client) *directCommits {
 // was no answer. The end of ctx closes the connection. Partitions of deleted topics are left out,
 // since no event there can be delivered again (K-27).
 func (d *directCommits) send(
-	ctx context.Context, sess sarama.ConsumerGroupSession, offsets map[partition]int64,
-) (map[partition]error, error) {
+	ctx context.Context, sess sarama.ConsumerGroupSession, offsets map[runner.TopicPartition]int64,
+) (map[runner.TopicPartition]error, error) {
 	coordinator, err := d.client.Coordinator(d.group)
 	if err != nil {
 		return nil, err
@@ -53,18 +49,18 @@ func (d *directCommits) send(
 	if err != nil {
 		return nil, err
 	}
-	refused := make(map[partition]error)
-	unknown := make(map[string][]partition)
+	refused := make(map[runner.TopicPartition]error)
+	unknown := make(map[string][]runner.TopicPartition)
 	moved := false
 	for p := range offsets {
-		code, ok := answer.Errors[p.topic][p.id]
+		code, ok := answer.Errors[p.Topic][p.Partition]
 		switch {
 		case !ok:
 			refused[p] = sarama.ErrIncompleteResponse
 		case !errors.Is(code, sarama.ErrNoError):
 			refused[p] = code
 			if errors.Is(code, sarama.ErrUnknownTopicOrPartition) {
-				unknown[p.topic] = append(unknown[p.topic], p)
+				unknown[p.Topic] = append(unknown[p.Topic], p)
 			}
 			moved = moved || isAny(code, sarama.ErrNotCoordinatorForConsumer,
 				sarama.ErrConsumerCoordinatorNotAvailable)
@@ -84,7 +80,7 @@ func (d *directCommits) send(
 // deleted returns the topics that do not exist according to the broker. Without an answer the list
 // is empty.
 func (d *directCommits) deleted(
-	broker *sarama.Broker, topics map[string][]partition,
+	broker *sarama.Broker, topics map[string][]runner.TopicPartition,
 ) (missing []string) {
 	if len(topics) == 0 {
 		return nil
@@ -104,7 +100,7 @@ func (d *directCommits) deleted(
 
 // request has the version that the configured version of Kafka knows, like sarama's own commits.
 func (d *directCommits) request(
-	sess sarama.ConsumerGroupSession, offsets map[partition]int64,
+	sess sarama.ConsumerGroupSession, offsets map[runner.TopicPartition]int64,
 ) *sarama.OffsetCommitRequest {
 	r := &sarama.OffsetCommitRequest{
 		Version: 2, ConsumerGroup: d.group, ConsumerID: sess.MemberID(),
@@ -123,7 +119,7 @@ func (d *directCommits) request(
 	}
 	const noEpoch = -1
 	for p, offset := range offsets {
-		r.AddBlockWithLeaderEpoch(p.topic, p.id, offset, noEpoch, 0, "")
+		r.AddBlockWithLeaderEpoch(p.Topic, p.Partition, offset, noEpoch, 0, "")
 	}
 	return r
 }

@@ -259,12 +259,12 @@ func TestReady_Handler(t *testing.T) {
 	require.Equal(t, http.StatusOK, code, "a member without partitions is ready")
 	for i := range 1000 { // a renamed type must not lose events in silence (rule 47)
 		m := &idem.Message{Topic: "t", Offset: int64(i), Value: []byte(`{"type":"renamed"}`)}
-		require.NoError(t, c.handler.proc.Handle(t.Context(), m))
+		require.NoError(t, c.handler.g.Processor().Handle(t.Context(), m))
 	}
 	code, reasons = probe()
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Contains(t, reasons, "types without a handler")
-	c.handler.fail(errTest)
+	c.handler.g.Fail(errTest)
 	code, reasons = probe()
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Contains(t, reasons, "stopped: test")

@@ -45,8 +45,8 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 		}
 		return nil, err
 	}
-	c.handler.ownsContext = true
-	c.stores = runner.NewStoreStart(cfg.neutral(), c.handler.proc)
+	c.handler.g.Hooks.OwnsContext = true
+	c.stores = runner.NewStoreStart(cfg.neutral(), c.handler.g.Processor())
 	c.topics = runner.NewTopicList(c.handler.names(), cfg.Topics...)
 	return c, nil
 }
@@ -89,7 +89,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		stop(errors.Join(idem.ErrStopping, context.Cause(ctx)))
 	})()
 
-	c.handler.stopping = func() bool { return run.Err() != nil }
+	c.handler.g.Hooks.Stopping = func() bool { return run.Err() != nil }
 	err := c.serve(run)
 	if run.Err() != nil && errors.Is(err, idem.ErrStopping) {
 		err = nil
@@ -98,7 +98,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		c.own.close()
 	}
 	closed := c.handler.Close()
-	abandoned, unsafe := c.handler.atStop()
+	abandoned, unsafe := c.handler.g.AtStop()
 	if err = errors.Join(err, closed, abandoned, unsafe); err != nil {
 		c.log.Error("consumer ends", "error", c.cfg.errorText(err))
 		return fmt.Errorf("consumer %s: %w", c.cfg.Group, err)

@@ -204,7 +204,7 @@ func TestKafka_AbortedTransactions_K30_K31(t *testing.T) {
 		return nil
 	}))
 	require.Eventually(t, func() bool { return got.events() == want }, soon, poll)
-	require.Eventually(t, func() bool { return sourceClaims(m)[0].lane.Pending() == 0 }, soon, poll)
+	require.Eventually(t, func() bool { return sourceClaims(m)[0].Pending() == 0 }, soon, poll)
 	require.NoError(t, m.end())
 	require.Equal(t, last+1, committed(t, brokers, cfg.Group, topic, 0)[0])
 }
@@ -265,7 +265,7 @@ func TestKafka_CompactedLog_K31(t *testing.T) {
 	}))
 	require.Eventually(t, func() bool {
 		cs := sourceClaims(m)
-		return len(cs) == 1 && cs[0].lane.Pending() == 0 && cs[0].claim.HighWaterMarkOffset() > 0 && got.total() > 0
+		return len(cs) == 1 && cs[0].Pending() == 0 && cs[0].Claim().HighWaterMarkOffset() > 0 && got.total() > 0
 	}, soon, 500*time.Millisecond)
 	require.NoError(t, m.end())
 	require.Equal(t, last+1, committed(t, brokers, cfg.Group, topic, 0)[0])

@@ -15,6 +15,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/runner"
 )
 
 // rule 8: while a leader does not answer, its partitions stop being caught up, whatever it said
@@ -23,7 +24,7 @@ func TestProgress_LeaderAway_Rule8(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, leader := newTold(), new(asks)
 		h := tellingHandler(t, store)
-		h.ends = leader
+		h.g.Hooks.Ends = leader
 		ctx, cancel := context.WithCancelCause(t.Context())
 		sess := newFakeSession(ctx, map[string][]int32{"t": {0}})
 		require.NoError(t, h.Setup(sess))
@@ -53,9 +54,9 @@ func TestProgress_WithoutClient_Rule8(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTold()
 		h := tellingHandler(t, store)
-		h.ends = nil
+		h.g.Hooks.Ends = nil
 		written := new(logs)
-		h.log = slog.New(slog.NewTextHandler(written, nil))
+		h.cfg.Logger = slog.New(slog.NewTextHandler(written, nil))
 		for range 2 {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			sess := newFakeSession(ctx, map[string][]int32{"t": {0}})
@@ -101,29 +102,29 @@ func TestLookAt(t *testing.T) {
 		high      int64
 		aborted   []*sarama.AbortedTransaction
 		records   []*sarama.Records
-		want      look
+		want      runner.Look
 	}{
-		"nothing, at the end":                {1, 10, nil, nil, look{clear: 10, end: true}},
-		"nothing, an open transaction":       {1, 12, nil, nil, look{clear: 10}},
-		"a record":                           {1, 11, nil, []*sarama.Records{batch(0, 10, 1)}, look{clear: 10, visible: true}},
-		"a batch that begins before":         {1, 12, nil, []*sarama.Records{batch(0, 8, 4)}, look{clear: 10, visible: true}},
-		"a batch of what was consumed":       {1, 10, nil, []*sarama.Records{batch(0, 8, 2)}, look{clear: 10, end: true}},
-		"a commit marker":                    {1, 11, nil, []*sarama.Records{marker(1, 10, commit)}, look{clear: 11, end: true}},
-		"a commit marker, uncommitted":       {0, 11, nil, []*sarama.Records{marker(1, 10, commit)}, look{clear: 11, end: true}},
-		"a marker, and an open transaction":  {1, 15, nil, []*sarama.Records{marker(1, 10, commit)}, look{clear: 11}},
-		"a marker, and a record":             {1, 12, nil, []*sarama.Records{marker(1, 10, commit), batch(0, 11, 1)}, look{clear: 11, visible: true}},
-		"a committed transaction":            {1, 14, nil, []*sarama.Records{batch(1, 10, 3), marker(1, 13, commit)}, look{clear: 10, visible: true}},
-		"an aborted transaction":             {1, 14, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 3), marker(1, 13, abort)}, look{clear: 14, end: true}},
-		"an aborted one, uncommitted":        {0, 14, nil, []*sarama.Records{batch(1, 10, 3), marker(1, 13, abort)}, look{clear: 10, visible: true}},
-		"the rest of an aborted one":         {1, 12, []*sarama.AbortedTransaction{aborted(1, 4)}, []*sarama.Records{batch(1, 8, 3), marker(1, 11, abort)}, look{clear: 12, end: true}},
-		"two aborted ones of a producer":     {1, 14, []*sarama.AbortedTransaction{aborted(1, 12), aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), marker(1, 11, abort), batch(1, 12, 1), marker(1, 13, abort)}, look{clear: 14, end: true}},
-		"an aborted and a committed one":     {1, 14, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), marker(1, 11, abort), batch(1, 12, 1), marker(1, 13, commit)}, look{clear: 12, visible: true}},
-		"aborted, and of another producer":   {1, 12, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), batch(2, 11, 1)}, look{clear: 11, visible: true}},
-		"aborted, and without a transaction": {1, 12, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), batch(0, 11, 1)}, look{clear: 11, visible: true}},
-		"more is to come":                    {1, 90, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 40)}, look{clear: 50}},
-		"a gap of compaction":                {1, 31, nil, []*sarama.Records{marker(1, 30, commit)}, look{clear: 31, end: true}},
-		"cut off":                            {1, 90, nil, []*sarama.Records{batch(0, 10, 0, func(b *sarama.RecordBatch) { b.PartialTrailingRecord = true })}, look{clear: 10}},
-		"an old format":                      {1, 11, nil, []*sarama.Records{{MsgSet: &sarama.MessageSet{Messages: []*sarama.MessageBlock{{}}}}}, look{clear: 10, visible: true}},
+		"nothing, at the end":                {1, 10, nil, nil, runner.Look{Clear: 10, End: true}},
+		"nothing, an open transaction":       {1, 12, nil, nil, runner.Look{Clear: 10}},
+		"a record":                           {1, 11, nil, []*sarama.Records{batch(0, 10, 1)}, runner.Look{Clear: 10, Visible: true}},
+		"a batch that begins before":         {1, 12, nil, []*sarama.Records{batch(0, 8, 4)}, runner.Look{Clear: 10, Visible: true}},
+		"a batch of what was consumed":       {1, 10, nil, []*sarama.Records{batch(0, 8, 2)}, runner.Look{Clear: 10, End: true}},
+		"a commit marker":                    {1, 11, nil, []*sarama.Records{marker(1, 10, commit)}, runner.Look{Clear: 11, End: true}},
+		"a commit marker, uncommitted":       {0, 11, nil, []*sarama.Records{marker(1, 10, commit)}, runner.Look{Clear: 11, End: true}},
+		"a marker, and an open transaction":  {1, 15, nil, []*sarama.Records{marker(1, 10, commit)}, runner.Look{Clear: 11}},
+		"a marker, and a record":             {1, 12, nil, []*sarama.Records{marker(1, 10, commit), batch(0, 11, 1)}, runner.Look{Clear: 11, Visible: true}},
+		"a committed transaction":            {1, 14, nil, []*sarama.Records{batch(1, 10, 3), marker(1, 13, commit)}, runner.Look{Clear: 10, Visible: true}},
+		"an aborted transaction":             {1, 14, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 3), marker(1, 13, abort)}, runner.Look{Clear: 14, End: true}},
+		"an aborted one, uncommitted":        {0, 14, nil, []*sarama.Records{batch(1, 10, 3), marker(1, 13, abort)}, runner.Look{Clear: 10, Visible: true}},
+		"the rest of an aborted one":         {1, 12, []*sarama.AbortedTransaction{aborted(1, 4)}, []*sarama.Records{batch(1, 8, 3), marker(1, 11, abort)}, runner.Look{Clear: 12, End: true}},
+		"two aborted ones of a producer":     {1, 14, []*sarama.AbortedTransaction{aborted(1, 12), aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), marker(1, 11, abort), batch(1, 12, 1), marker(1, 13, abort)}, runner.Look{Clear: 14, End: true}},
+		"an aborted and a committed one":     {1, 14, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), marker(1, 11, abort), batch(1, 12, 1), marker(1, 13, commit)}, runner.Look{Clear: 12, Visible: true}},
+		"aborted, and of another producer":   {1, 12, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), batch(2, 11, 1)}, runner.Look{Clear: 11, Visible: true}},
+		"aborted, and without a transaction": {1, 12, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), batch(0, 11, 1)}, runner.Look{Clear: 11, Visible: true}},
+		"more is to come":                    {1, 90, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 40)}, runner.Look{Clear: 50}},
+		"a gap of compaction":                {1, 31, nil, []*sarama.Records{marker(1, 30, commit)}, runner.Look{Clear: 31, End: true}},
+		"cut off":                            {1, 90, nil, []*sarama.Records{batch(0, 10, 0, func(b *sarama.RecordBatch) { b.PartialTrailingRecord = true })}, runner.Look{Clear: 10}},
+		"an old format":                      {1, 11, nil, []*sarama.Records{{MsgSet: &sarama.MessageSet{Messages: []*sarama.MessageBlock{{}}}}}, runner.Look{Clear: 10, Visible: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &sarama.FetchResponseBlock{HighWaterMarkOffset: c.high, AbortedTransactions: c.aborted, RecordsSet: c.records}
@@ -132,44 +133,10 @@ func TestLookAt(t *testing.T) {
 	}
 }
 
-func TestTail(t *testing.T) {
-	now := time.Now()
-	l := newTail()
-	require.False(t, l.caughtUp(0, now))
-	ask := func(next int64) (offset int64) {
-		offset, wanted := l.ask(next, now)
-		require.True(t, wanted)
-		return offset
-	}
-	require.EqualValues(t, 10, ask(10))
-	require.True(t, l.learn(now, 10, look{clear: 12}), "ask on")
-	require.False(t, l.caughtUp(10, now))
-	require.EqualValues(t, 12, ask(10), "not again from the beginning")
-	require.False(t, l.learn(now, 10, look{clear: 11, end: true}), "an answer that was overtaken")
-	require.False(t, l.caughtUp(10, now))
-	require.False(t, l.learn(now, 12, look{clear: 13, end: true}))
-	require.True(t, l.caughtUp(10, now))
-	require.True(t, l.caughtUp(20, now), "and what came later is consumed as well")
-	require.False(t, l.caughtUp(9, now), "rewound")
-	require.False(t, l.caughtUp(10, now.Add(freshEnd)), "too old")
-
-	now = now.Add(time.Second)
-	require.EqualValues(t, 13, ask(10))
-	require.False(t, l.learn(now, 13, look{clear: 15, visible: true}))
-	require.False(t, l.caughtUp(10, now))
-	_, wanted := l.ask(10, now.Add(visibleFor-1))
-	require.False(t, wanted, "it is known to wait")
-	now = now.Add(visibleFor)
-	require.EqualValues(t, 15, ask(12))
-	require.EqualValues(t, 16, ask(16), "it was consumed")
-	require.EqualValues(t, 9, ask(9), "rewound")
-	require.False(t, l.caughtUp(16, now))
-}
-
 // claimAt returns the claim of a partition.
-func claimAt(m *member, id int32) *assignment {
+func claimAt(m *member, id int32) *runner.Assignment {
 	for _, c := range sourceClaims(m) {
-		if c.id == id {
+		if c.Partition == id {
 			return c
 		}
 	}
@@ -183,7 +150,7 @@ func progressOf(m *member, store *told, topic string, id int32) dedup.Progress {
 	if s == nil {
 		return dedup.Progress{}
 	}
-	s.recorder.record(s.progress())
+	s.RecordProgress()
 	p, _ := store.of(m.cfg.Scope+"/"+topic, id)
 	return p
 }
@@ -216,13 +183,11 @@ func TestKfake_LeaderAway_Rule8(t *testing.T) {
 	require.Eventually(t, func() bool {
 		for id := range int32(2) { // as if the last answers were old
 			c := claimAt(m, id)
-			c.tail.mu.Lock()
-			c.tail.at = c.tail.at.Add(-freshEnd)
-			c.tail.mu.Unlock()
+			c.Tail().Forget()
 		}
 		began := time.Now()
 		is := caughtUp(coordinator)
-		require.Less(t, time.Since(began), 2*endsWait)
+		require.Less(t, time.Since(began), 2*runner.EndsWait)
 		p, _ := store.of("g/orders", away)
 		return is && !p.CaughtUp
 	}, soon, poll)
@@ -380,7 +345,7 @@ func TestKfake_UseClient_Rule8(t *testing.T) {
 		if got.events() < 3 || s == nil {
 			return false
 		}
-		s.recorder.record(s.progress())
+		s.RecordProgress()
 		p, _ := store.of("g/orders", 0)
 		return p.CaughtUp && p.Next == 3
 	}, soon, poll)

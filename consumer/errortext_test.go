@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/IBM/sarama"
-	"github.com/idem-go/idem/observe"
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,10 +28,4 @@ func TestErrorText_G04(t *testing.T) {
 	c.noteDetail(&sarama.ConsumerError{Topic: "orders", Err: quoting})
 	require.NotContains(t, lines.String(), "canary")
 	require.Equal(t, 1, strings.Count(lines.String(), "error=hidden"), lines.String())
-
-	health := commitHealth{log: cfg.Logger, text: cfg.errorText}
-	health.open, health.current = true, observe.CommitEvent{Partitions: 1, Err: quoting}
-	health.settle()
-	require.NotContains(t, lines.String(), "canary")
-	require.Contains(t, lines.String(), `committing offsets fails, will go on trying" error=hidden`)
 }

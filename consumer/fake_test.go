@@ -25,14 +25,14 @@ type fakeSession struct {
 	hang   chan struct{} // if not nil, Commit waits for it
 
 	mu        sync.Mutex
-	marks     map[partition]int64
-	committed map[partition]int64
+	marks     map[runner.TopicPartition]int64
+	committed map[runner.TopicPartition]int64
 	commits   int
-	marked    func(partition, int64) // called with every mark
+	marked    func(runner.TopicPartition, int64) // called with every mark
 }
 
 func newFakeSession(ctx context.Context, claims map[string][]int32) *fakeSession {
-	return &fakeSession{ctx: ctx, claims: claims, marks: map[partition]int64{}, committed: map[partition]int64{}}
+	return &fakeSession{ctx: ctx, claims: claims, marks: map[runner.TopicPartition]int64{}, committed: map[runner.TopicPartition]int64{}}
 }
 
 func (s *fakeSession) Claims() map[string][]int32 { return s.claims }
@@ -46,7 +46,7 @@ func (s *fakeSession) ResetOffset(string, int32, int64, string)    { panic("neve
 func (s *fakeSession) MarkOffset(topic string, id int32, offset int64, _ string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := partition{topic, id}
+	p := runner.TopicPartition{Topic: topic, Partition: id}
 	s.marks[p] = max(s.marks[p], offset)
 	if s.marked != nil {
 		s.marked(p, offset)
@@ -68,7 +68,7 @@ func (s *fakeSession) Commit() {
 func (s *fakeSession) offset(topic string, id int32) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.committed[partition{topic, id}]
+	return s.committed[runner.TopicPartition{Topic: topic, Partition: id}]
 }
 
 // fakeClaim is a partition whose messages a test sends.

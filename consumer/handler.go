@@ -3,8 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/lane"
 	"github.com/idem-go/idem/runner"
 )
 
@@ -31,19 +28,19 @@ import (
 // handlers have the grace. The offsets are committed before the partition is given back. When the
 // session was lost, handlers are cancelled at once and no offset is committed.
 type GroupHandler struct {
-	groupState
+	cfg    Config
+	g      *runner.Group
 	delays []time.Duration // of retry topics
 
 	// prepare, if not nil, runs at the start of a session, before any assignment begins. An error
 	// ends the session.
 	prepare func(sarama.ConsumerGroupSession) error
-	ownEnds *ends // of UseClient
+	direct  *directCommits // nil: no commits beside sarama
+	ownEnds *ends          // of UseClient
 	warned  atomic.Bool
 
-	running sync.WaitGroup // the goroutines of sessions
-
 	mu       sync.Mutex
-	sessions map[sarama.ConsumerGroupSession]*session
+	sessions map[sarama.ConsumerGroupSession]*runner.ActiveSession
 }
 
 var _ sarama.ConsumerGroupHandler = (*GroupHandler)(nil)
@@ -65,22 +62,14 @@ func NewGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 
 // newGroupHandler expects defaults in cfg.
 func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
-	obs, others := runner.SortObservers(cfg.Observers)
-	busy := new(busyNotes)
-	if cfg.WhenStalled != ReportStall {
-		others = append(others, busy)
-	}
-	proc, err := runner.NewProcessor(cfg.neutral(), r, others)
+	g, err := runner.NewGroup(cfg.neutral(), r, classOf)
 	if err != nil {
 		return nil, err
 	}
-	h := &GroupHandler{
-		delays: proc.RetryDelays(), sessions: make(map[sarama.ConsumerGroupSession]*session),
-	}
-	h.cfg, h.proc, h.log, h.obs, h.busy = cfg, proc, cfg.Logger, obs, busy
-	h.health.log, h.health.text = cfg.Logger, cfg.errorText
-	h.health.group, h.health.observers = cfg.Group, obs.Commit
-	return h, nil
+	return &GroupHandler{
+		cfg: cfg, g: g, delays: g.Processor().RetryDelays(),
+		sessions: make(map[sarama.ConsumerGroupSession]*runner.ActiveSession),
+	}, nil
 }
 
 // Topics returns the topics to subscribe to for the events of sources. These are the sources, a
@@ -106,7 +95,7 @@ func (h *GroupHandler) names() runner.GroupTopics {
 // errors. Call Register before the first Consume, with the topics, and with NoOffsets if the group
 // has no committed offset there.
 func (h *GroupHandler) Register(ctx context.Context, r dedup.Registration) error {
-	return h.proc.Register(ctx, r)
+	return h.g.Processor().Register(ctx, r)
 }
 
 // Setup begins a session. sarama calls it.
@@ -119,35 +108,21 @@ func (h *GroupHandler) Setup(sess sarama.ConsumerGroupSession) error {
 			return err
 		}
 	}
-	s := newSession(&h.groupState, sess)
+	h.warnWithoutClient()
+	s := h.g.Begin(neutralSession(sess, h.direct), sess.Claims())
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.sessions[sess] = s
-	h.mu.Unlock()
-	h.noteSession(nil, true)
-	h.warnWithoutClient(s)
-	s.announce(sess.Claims())
-	h.running.Go(s.commitLoop)
-	stalls := &stallWatch{
-		s: s, leave: h.endSession, policy: h.cfg.WhenStalled, after: h.cfg.StallTimeout,
-	}
-	h.running.Go(stalls.run)
-	if s.recorder != nil {
-		h.running.Go(func() { s.recorder.loop(s.stop) })
-	}
 	return nil
 }
 
 // Cleanup ends a session, after its assignments. sarama calls it.
 func (h *GroupHandler) Cleanup(sess sarama.ConsumerGroupSession) error {
-	cause := context.Cause(sess.Context())
 	h.mu.Lock()
-	s := h.sessions[sess]
+	s := h.sessions[sess] // nil if Setup failed
 	delete(h.sessions, sess)
 	h.mu.Unlock()
-	h.noteSession(cause, false)
-	if s != nil { // nil if Setup failed
-		s.close(cause)
-	}
+	h.g.End(s, context.Cause(sess.Context()))
 	return nil
 }
 
@@ -163,27 +138,26 @@ func (h *GroupHandler) ConsumeClaim(
 	if s == nil {
 		return errors.New("consumer: ConsumeClaim without Setup")
 	}
-	h.proc.Assigned(claim.Topic(), claim.Partition())
-	l := lane.New(h.proc, claim.Topic(), claim.Partition(),
-		lane.Config{
-			Lanes: h.cfg.Lanes, OwnProgress: true,
-			QueueBytes: queueShare(h.cfg.QueueBytes, sess.Claims()),
-		})
-	a := s.begin(claim, l)
-	defer a.giveUp(nil)
-	pump(a.ctx, claim, l, a.times, h.proc.Due)
-	return s.end(a, h.endOf(sess.Context()))
+	assigned := 0
+	for _, ids := range sess.Claims() {
+		assigned += len(ids)
+	}
+	feed := runner.Feed[*sarama.ConsumerMessage]{
+		Records: claim.Messages(), Message: new(converter).message,
+	}
+	return runner.Consume(s, claim, feed, assigned)
 }
 
 // Err returns why consuming cannot continue, such as [idem.ErrNoProducer] or too many handlers that
 // hang. Consume fails with this error from then on. Err is nil as long as the consumer works.
-func (h *GroupHandler) Err() error { return h.reasons.Err() }
+func (h *GroupHandler) Err() error { return h.g.Err() }
 
 // NoteError takes an error from sarama's ConsumerGroup.Errors, so that observers and the log get
 // failing commits: sarama returns no error from a commit. A [Consumer] does this itself.
 func (h *GroupHandler) NoteError(err error) {
-	if err != nil {
-		h.health.note(err)
+	// of fetches only
+	if !isAny(err, sarama.ErrOffsetOutOfRange, sarama.ErrConsumerRetriesExhausted) {
+		h.g.NoteError(err)
 	}
 }
 
@@ -196,56 +170,22 @@ func (h *GroupHandler) NoteError(err error) {
 // one partition is idle.
 func (h *GroupHandler) UseClient(client sarama.Client) {
 	h.ownEnds = newEnds(client)
-	h.ends = h.ownEnds
+	h.g.Hooks.Ends = h.ownEnds
 }
 
 // warnWithoutClient logs once that a store will keep all records.
-func (h *GroupHandler) warnWithoutClient(s *session) {
-	if s.recorder == nil || s.ends != nil || h.warned.Swap(true) {
+func (h *GroupHandler) warnWithoutClient() {
+	if !h.g.RecordsProgress() || h.g.Hooks.Ends != nil || h.warned.Swap(true) {
 		return
 	}
-	h.log.Warn("ends of logs not known: the store keeps all records while a partition is idle, "+
-		"call UseClient", "group", h.cfg.Group)
+	h.cfg.Logger.Warn("ends of logs not known: the store keeps all records while a partition is "+
+		"idle, call UseClient", "group", h.cfg.Group)
 }
 
 // Close ends the handler. Call Close after the group is closed. An error that matches
 // [idem.ErrAbandoned] means that handlers still hang.
 func (h *GroupHandler) Close() error {
-	h.running.Wait()
+	h.g.Wait()
 	h.ownEnds.close()
-	return h.proc.Close()
-}
-
-// endSession ends all sessions in order, so that Consume returns.
-func (h *GroupHandler) endSession(cause error) {
-	h.noteEnding(cause)
-	for _, a := range h.claims() {
-		a.giveUp(cause)
-	}
-}
-
-// joined reports whether there is a session.
-func (h *GroupHandler) joined() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.sessions) > 0
-}
-
-// released reports whether all assignments have ended and committed.
-func (h *GroupHandler) released() bool {
-	return !slices.ContainsFunc(h.live(), (*session).unfinished)
-}
-
-// claims returns the current assignments.
-func (h *GroupHandler) claims() (all []*assignment) {
-	for _, s := range h.live() {
-		all = append(all, s.list()...)
-	}
-	return all
-}
-
-func (h *GroupHandler) live() []*session {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Collect(maps.Values(h.sessions))
+	return h.g.Close()
 }

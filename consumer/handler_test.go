@@ -14,6 +14,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 // TestHandler_CommitsAtTheEnd_K03: what was handled is committed before ConsumeClaim returns,
@@ -59,10 +60,10 @@ func TestHandler_NeverAheadOfTheHandlers_K01(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		sess := newFakeSession(ctx, map[string][]int32{"t": {0, 1, 2, 3}})
 		var marks atomic.Int64
-		sess.marked = func(p partition, offset int64) {
+		sess.marked = func(p runner.TopicPartition, offset int64) {
 			marks.Add(1)
-			if done := finished[p.id].Load(); offset > done {
-				t.Errorf("partition %d: marked %d, finished %d", p.id, offset, done)
+			if done := finished[p.Partition].Load(); offset > done {
+				t.Errorf("partition %d: marked %d, finished %d", p.Partition, offset, done)
 			}
 		}
 		require.NoError(t, h.Setup(sess))
@@ -202,7 +203,7 @@ func TestHandler_Lost_K11(t *testing.T) {
 				synctest.Wait()
 				began := time.Now()
 				cancel(cause)
-				h.anySession().commitMarks() // the timer, just then
+				h.anySession().Commit() // the timer, just then
 				<-run.done
 				require.NoError(t, run.err)
 				require.Less(t, time.Since(began), 100*time.Millisecond)
@@ -213,25 +214,6 @@ func TestHandler_Lost_K11(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestHandler_CancelledSession: what a plain cancellation means depends on who owns the context
-// (K-11).
-func TestHandler_CancelledSession(t *testing.T) {
-	h := &GroupHandler{}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	require.NoError(t, h.endOf(ctx), "alive: a cooperative revoke")
-	cancel(nil) // what sarama does when a cooperative rejoin fails
-	require.NoError(t, h.endOf(ctx), "a foreign program's way to stop")
-	h.ownsContext = true
-	require.ErrorIs(t, h.endOf(ctx), idem.ErrPartitionLost)
-
-	ctx, cancel = context.WithCancelCause(t.Context())
-	cancel(idem.ErrStopping)
-	require.NoError(t, h.endOf(ctx))
-	ctx, cancel = context.WithCancelCause(t.Context())
-	cancel(sarama.ErrRebalanceInProgress)
-	require.NoError(t, h.endOf(ctx))
 }
 
 type rebalances func(observe.RebalanceEvent)
@@ -302,7 +284,7 @@ func TestHandler_HangingCommit_K06(t *testing.T) {
 		cancel()
 		<-run.done
 		require.NoError(t, h.Cleanup(sess))
-		require.LessOrEqual(t, time.Since(began), 2*commitWait)
+		require.LessOrEqual(t, time.Since(began), 2*runner.CommitWait)
 		close(sess.hang)
 		require.NoError(t, h.Close())
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 // This file runs whole consumers on the real broker.
@@ -276,9 +277,9 @@ func TestKafka_StaticRestart_K25(t *testing.T) {
 }
 
 // sourceClaims are the claims of a member on source topics.
-func sourceClaims(m *member) (claims []*assignment) {
-	for _, c := range m.handler.claims() {
-		if slices.Contains(m.cfg.Topics, c.topic) {
+func sourceClaims(m *member) (claims []*runner.Assignment) {
+	for _, c := range m.handler.g.Assignments() {
+		if slices.Contains(m.cfg.Topics, c.Topic) {
 			claims = append(claims, c)
 		}
 	}
@@ -323,13 +324,23 @@ func TestKafka_CooperativeJoin_K10(t *testing.T) {
 	}
 }
 
-func (h *GroupHandler) anySession() *session {
+func (h *GroupHandler) anySession() *runner.ActiveSession {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.sessions {
 		return s
 	}
 	return nil
+}
+
+// anyMember returns the ID of the member in a session.
+func (h *GroupHandler) anyMember() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.sessions {
+		return s.MemberID()
+	}
+	return ""
 }
 
 // TestKafka_HungHandler_K07: a handler that hears nothing does not hold the partition: it moves

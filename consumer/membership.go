@@ -83,14 +83,14 @@ func (m *membership) once(ctx context.Context, first bool) error {
 		return err
 	}
 	h := m.handler
-	h.oldest = func(topic string, partition int32) (int64, error) {
+	h.g.Hooks.Oldest = func(topic string, partition int32) (int64, error) {
 		return client.GetOffset(topic, partition, sarama.OffsetOldest)
 	}
 	h.prepare = m.preparing(client)
 	h.direct = newDirectCommits(m.cfg.Group, client)
 	ends := newEnds(client)
 	defer ends.close()
-	h.ends = ends
+	h.g.Hooks.Ends = ends
 	group, err := sarama.NewConsumerGroupFromClient(m.cfg.Group, client)
 	if err != nil {
 		return err
@@ -99,18 +99,15 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	defer owned.Wait()
 	owned.Go(func() { m.drainErrors(group) })
 	joining() // from here on the watchdog cuts
-	dog := &watchdog{cfg: m.cfg, log: m.log, handler: h, links: links}
+	dog := &watchdog{cfg: m.cfg, log: m.log, group: h.g, links: links}
 	consumed := make(chan struct{})
 	var watched sync.WaitGroup
 	watched.Go(func() { dog.run(ctx, consumed) })
 	looking, stop := context.WithCancel(ctx)
 	topics := m.watching(admin)
-	silent := &silenceWatch{
-		group: m.cfg.Group, after: m.cfg.SilenceTimeout, client: client, log: m.log,
-		observers: h.obs.Silence, assigned: h.claims, leave: h.endSession,
-	}
-	owned.Go(func() { topics.Run(looking, h.endSession) })
-	owned.Go(func() { silent.run(looking) })
+	silent := runner.NewSilenceWatch(h.g, logOffsets{client})
+	owned.Go(func() { topics.Run(looking, h.g.EndSessions) })
+	owned.Go(func() { silent.Run(looking) })
 	defer stop()
 	err = m.consume(ctx, group, topics)
 	close(consumed)
@@ -127,7 +124,7 @@ func (m *membership) watching(admin runner.Admin) *runner.TopicWatch {
 
 // preparing returns the work at the start of each session, before the first assignments.
 func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSession) error {
-	check := runner.NewOffsetCheck(m.cfg.neutral(), logOffsets{client}, m.handler.proc.Stores())
+	check := runner.NewOffsetCheck(m.cfg.neutral(), logOffsets{client}, m.handler.g.Processor().Stores())
 	return func(sess sarama.ConsumerGroupSession) error {
 		moves, err := check.Check(sess.Context(), sess.Claims())
 		if err != nil {
@@ -222,7 +219,7 @@ func (m *membership) consume(
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		cause, ending := m.handler.cause(), m.handler.takeEnding()
+		cause, ending := m.handler.g.Cause(), m.handler.g.TakeEnding()
 		troubled = troubled || errors.Is(cause, sarama.ErrTopicAuthorizationFailed)
 		if end := cmp.Or(m.handler.Err(), m.retry.Fatal(cause), m.retry.Fatal(err)); end != nil {
 			return end

@@ -27,7 +27,7 @@ func (s *recalling) Progress(_ context.Context, scope string, topics ...string) 
 		return nil, dedup.ErrUnavailable
 	}
 	for at, p := range s.progress {
-		if slices.Contains(topics, p.Topic) && at.topic == scope+"/"+p.Topic {
+		if slices.Contains(topics, p.Topic) && at.Topic == scope+"/"+p.Topic {
 			all = append(all, p)
 		}
 	}
@@ -111,14 +111,14 @@ func TestKfake_NothingWasCommitted_K19(t *testing.T) {
 		require.Eventually(t, func() bool { return m.Ready() == nil && claimsOf(m) == 2 }, soon, poll)
 		s := m.handler.anySession()
 		require.Eventually(t, func() bool {
-			for _, c := range s.list() {
-				if c.claim.HighWaterMarkOffset() == 0 {
+			for _, c := range s.Assignments() {
+				if c.Claim().HighWaterMarkOffset() == 0 {
 					return false
 				}
 			}
 			return true
 		}, soon, poll)
-		s.recorder.record(s.progress()) // as it does every ten seconds
+		s.RecordProgress() // as it does every ten seconds
 		require.NoError(t, m.end())
 	}
 }

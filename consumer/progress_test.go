@@ -19,6 +19,7 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/runner"
 )
 
 // told is a store that notes what it is told.
@@ -28,13 +29,13 @@ type told struct {
 
 	mu         sync.Mutex
 	calls      int
-	progress   map[partition]dedup.Progress
+	progress   map[runner.TopicPartition]dedup.Progress
 	registered []dedup.Registration
 	refusals   []error // of Register, one after the other
 }
 
 func newTold() *told {
-	return &told{Store: memstore.New(memstore.Volatile()), progress: make(map[partition]dedup.Progress)}
+	return &told{Store: memstore.New(memstore.Volatile()), progress: make(map[runner.TopicPartition]dedup.Progress)}
 }
 
 func (s *told) Volatile() error { return nil }
@@ -51,7 +52,7 @@ func (s *told) RecordProgress(ctx context.Context, scope string, progress []dedu
 	defer s.mu.Unlock()
 	s.calls++
 	for _, p := range progress {
-		s.progress[partition{scope + "/" + p.Topic, p.Partition}] = p
+		s.progress[runner.TopicPartition{Topic: scope + "/" + p.Topic, Partition: p.Partition}] = p
 	}
 	return nil
 }
@@ -75,7 +76,7 @@ func (s *told) Register(_ context.Context, r dedup.Registration) error {
 func (s *told) of(topic string, id int32) (dedup.Progress, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.progress[partition{topic, id}], s.calls
+	return s.progress[runner.TopicPartition{Topic: topic, Partition: id}], s.calls
 }
 
 func (s *told) registrations() []dedup.Registration {
@@ -93,14 +94,23 @@ type endless struct {
 func (c *endless) InitialOffset() int64       { return c.from }
 func (c *endless) HighWaterMarkOffset() int64 { return c.high }
 
+// The bounds of package runner.
+const (
+	errorDelay       = 100 * time.Millisecond // how much later than a commit its error may come
+	maxKept          = 1024                   // messages of a claim that cannot be paused
+	progressInterval = 10 * time.Second       // between two records of progress
+	progressWait     = 3 * time.Second        // for a store that does not answer
+	freshEnd         = 15 * time.Second       // how old the end of a log may be
+)
+
 // asks answers what the leader of such claims would, unless it is away.
 type asks struct{ away atomic.Bool }
 
-func (a *asks) ask(questions []question, _ <-chan struct{}) {
+func (a *asks) Ask(questions []runner.EndQuestion, _ <-chan struct{}) {
 	for _, q := range questions {
-		offset, wanted := q.tail.ask(q.next, time.Now())
-		if c, ok := q.claim.(*endless); ok && wanted && !a.away.Load() {
-			q.tail.learn(time.Now(), offset, look{clear: offset, end: offset >= c.high, visible: offset < c.high})
+		offset, wanted := q.Tail.Ask(q.Next, time.Now())
+		if c, ok := q.Claim.(*endless); ok && wanted && !a.away.Load() {
+			q.Tail.Learn(time.Now(), offset, runner.Look{Clear: offset, End: offset >= c.high, Visible: offset < c.high})
 		}
 	}
 }
@@ -118,7 +128,7 @@ func tellingHandler(t *testing.T, store dedup.Store) *GroupHandler {
 	idem.On(r, "thing", func(context.Context, idem.Event[struct{}]) error { return nil })
 	h, err := NewGroupHandler(Config{Group: "g", Store: store, Logger: quiet}, r)
 	require.NoError(t, err)
-	h.ends = new(asks)
+	h.g.Hooks.Ends = new(asks)
 	return h
 }
 
@@ -187,7 +197,7 @@ func TestProgress_InHand(t *testing.T) {
 		idem.On(r, "thing", func(context.Context, idem.Event[struct{}]) error { <-gate; return nil })
 		h, err := NewGroupHandler(Config{Group: "g", Store: store, Logger: quiet}, r)
 		require.NoError(t, err)
-		h.ends = new(asks)
+		h.g.Hooks.Ends = new(asks)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		sess := newFakeSession(ctx, map[string][]int32{"t": {0, 1}})
 		require.NoError(t, h.Setup(sess))
@@ -262,41 +272,6 @@ func TestProgress_SlowStore(t *testing.T) {
 		require.NoError(t, h.Close())
 		require.LessOrEqual(t, time.Since(began), 3*progressWait)
 	})
-}
-
-func TestTimeline(t *testing.T) {
-	zero := time.Unix(1_000_000_000, 0)
-	note := func(l *timeline, offset int64, when time.Time) {
-		l.note(&sarama.ConsumerMessage{Offset: offset, Timestamp: when})
-	}
-	l := newTimeline()
-	require.Zero(t, l.before(100))
-	note(l, 3, time.Time{})
-	note(l, 4, time.UnixMilli(-1))
-	require.Zero(t, l.before(100), "a record without a time")
-	note(l, 5, zero)
-	require.Zero(t, l.before(5), "below the watermark only")
-	require.Equal(t, zero, l.before(6))
-	for i := range int64(99) { // of one moment: one sample in a hundred
-		note(l, 6+i, zero.Add(time.Millisecond))
-	}
-	require.Equal(t, zero, l.before(1000))
-	note(l, 105, zero.Add(2*time.Millisecond))
-	require.Equal(t, zero.Add(2*time.Millisecond), l.before(1000))
-	note(l, 106, zero.Add(-time.Hour)) // a producer's clock goes back
-	require.Equal(t, zero.Add(-time.Hour), l.before(1000))
-
-	// However many there are, a time is never that of a record at or above the watermark.
-	l = newTimeline()
-	for i := range int64(10_000) {
-		note(l, i, zero.Add(time.Duration(i)*time.Minute))
-	}
-	require.LessOrEqual(t, len(l.samples), maxSamples)
-	for next := int64(1); next < 10_000; next += 97 {
-		got := l.before(next)
-		require.True(t, got.IsZero() || got.Before(zero.Add(time.Duration(next)*time.Minute)))
-	}
-	require.Equal(t, zero.Add(9999*time.Minute), l.before(10_000))
 }
 
 // TestKafka_Progress_Rule8 records on the real broker and the real store: partitions without

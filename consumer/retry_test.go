@@ -87,7 +87,7 @@ func TestHandler_WaitsUntilDue_T05(t *testing.T) {
 		time.Sleep(delay - time.Second)
 		require.Zero(t, handled.Load())
 		require.NoError(t, h.Ready(), "waiting is no stall")
-		require.Zero(t, h.claims()[0].lane.Pending(), "nothing has begun")
+		require.Zero(t, h.g.Assignments()[0].Pending(), "nothing has begun")
 		time.Sleep(2 * time.Second)
 		require.EqualValues(t, fetched+1, handled.Load())
 		require.False(t, claim.IsPaused())
@@ -142,7 +142,7 @@ func TestKafka_RetryTopics_T05(t *testing.T) {
 		}
 		return nil
 	}), withDelays(short, long, 400*24*time.Hour))
-	require.Eventually(t, func() bool { return m.Ready() == nil && len(m.handler.claims()) == 15 }, soon, poll)
+	require.Eventually(t, func() bool { return m.Ready() == nil && len(m.handler.g.Assignments()) == 15 }, soon, poll)
 	began = time.Now()
 	var msgs []*sarama.ProducerMessage
 	for i := range 30 {
@@ -195,14 +195,14 @@ func TestKafka_RetryTopicsMissing(t *testing.T) {
 	make(deadletter.RetryTopic(topic, cfg.Group, time.Minute))
 	var got tally
 	m := start(t, cfg, routed(got.handle), withDelays(time.Minute))
-	require.Eventually(t, func() bool { return len(m.handler.claims()) == 3 }, soon, poll)
+	require.Eventually(t, func() bool { return len(m.handler.g.Assignments()) == 3 }, soon, poll)
 	require.Equal(t, 1, m.count("dead letters cannot be replayed"))
 
 	make(deadletter.RetryTopic(topic, cfg.Group, 0))
 	produce(t, brokers, copyOf(t, topic, cfg.Group, 7, 0))
-	m.handler.endSession(errTest) // any rejoin
+	m.handler.g.EndSessions(errTest) // any rejoin
 	require.Eventually(t, func() bool { return got.events() == 1 }, soon, poll)
-	require.Len(t, m.handler.claims(), 4)
+	require.Len(t, m.handler.g.Assignments(), 4)
 	require.NoError(t, m.end())
 	require.Equal(t, 1, m.count("dead letters cannot be replayed"))
 }
@@ -315,7 +315,7 @@ func TestKafka_NotACopy_G03(t *testing.T) {
 	cfg.Store = forever()
 	var got tally
 	m := start(t, cfg, routed(got.handle))
-	require.Eventually(t, func() bool { return m.Ready() == nil && len(m.handler.claims()) == 2 }, soon, poll)
+	require.Eventually(t, func() bool { return m.Ready() == nil && len(m.handler.g.Assignments()) == 2 }, soon, poll)
 	retry := deadletter.RetryTopic(topic, cfg.Group, 0)
 	forged := copyOf(t, "admin", cfg.Group, 2, 0)
 	forged.Topic = retry

@@ -17,6 +17,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
 )
 
 type silences func(observe.SilenceEvent)
@@ -325,7 +326,7 @@ func TestKafka_StopAfterTopicDeleted_K27(t *testing.T) {
 			require.NoError(t, admin.DeleteTopic(doomed))
 			began := time.Now()
 			require.NoError(t, m.end())
-			require.Less(t, time.Since(began), commitWait)
+			require.Less(t, time.Since(began), runner.CommitWait)
 			require.EqualValues(t, 20, committed(t, brokers, cfg.Group, topic, 0)[0])
 		})
 	}

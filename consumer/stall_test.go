@@ -181,7 +181,7 @@ func TestHandler_NoStall_K13_Rule9(t *testing.T) {
 				if name == "none" {
 					<-run.done
 					<-other.done // the session ends as a whole
-					require.ErrorIs(t, h.takeEnding(), ErrStalled)
+					require.ErrorIs(t, h.g.TakeEnding(), ErrStalled)
 				} else {
 					require.False(t, run.ended(), "given up although no restart helps")
 					require.ErrorContains(t, h.Ready(), "t/0 has not moved")
@@ -202,24 +202,6 @@ func TestHandler_NoStall_K13_Rule9(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestBusyNotes: a copy is busy in the name of its source.
-func TestBusyNotes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := new(busyNotes)
-		tell := func(topic string, id int32, v dedup.Verdict) {
-			b.ObserveClaim(t.Context(), observe.ClaimEvent{Message: &idem.Message{Topic: topic, Partition: id}, Verdict: v})
-		}
-		tell("a", 1, dedup.Busy)
-		tell("a", 2, dedup.Fresh)
-		require.True(t, b.recently("a", 1, "g"))
-		require.False(t, b.recently("a", 2, "g"))
-		require.True(t, b.recently("a.g.retry.5s", 7, "g"))
-		require.False(t, b.recently("b.g.retry.5s", 1, "g"))
-		time.Sleep(busyMoment)
-		require.False(t, b.recently("a", 1, "g"))
-	})
 }
 
 // TestKafka_PoisonedPartition_K22: an event fails for ever in its place. Its partition waits, and

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/runner"
 )
 
 // holding leaves requests of one kind unanswered.
@@ -207,7 +208,7 @@ func TestKfake_StopWhileSilent_K03(t *testing.T) {
 			began := time.Now()
 			err := m.end()
 			require.ErrorIs(t, err, ErrNotCommitted)
-			require.Less(t, time.Since(began), commitWait+releaseWait+leaveWait+flushWait+time.Second, "no handler ran")
+			require.Less(t, time.Since(began), runner.CommitWait+releaseWait+leaveWait+flushWait+time.Second, "no handler ran")
 		})
 	}
 }

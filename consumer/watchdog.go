@@ -9,8 +9,11 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem/consumer/internal/conns"
+	"github.com/idem-go/idem/runner"
 )
 
+// Run returns after a stop at the latest after Config.EndWait, CommitWait, releaseWait, leaveWait and
+// flushWait.
 const (
 	// releaseWait is how long sarama may take to end a session after all assignments have ended.
 	// Running fetches end first, and in a rebalance a rejoin, which may last a minute.
@@ -24,10 +27,10 @@ const (
 
 // watchdog bounds the stop of a membership.
 type watchdog struct {
-	cfg     Config
-	log     *slog.Logger
-	handler *GroupHandler
-	links   *conns.Conns
+	cfg   Config
+	log   *slog.Logger
+	group *runner.Group
+	links *conns.Conns
 }
 
 // run bounds the time between the end of ctx and the return of Consume, which may hang in a
@@ -42,7 +45,7 @@ func (w *watchdog) run(ctx context.Context, consumed <-chan struct{}) {
 	defer w.links.Mend()
 	w.log.Info("consumer stops: no new handler begins, running handlers have the grace",
 		"grace", w.cfg.Grace)
-	if w.handler.joined() {
+	if w.group.Joined() {
 		if w.await(consumed) {
 			return
 		}
@@ -55,7 +58,7 @@ func (w *watchdog) run(ctx context.Context, consumed <-chan struct{}) {
 // await waits until the assignments have ended and sarama had releaseWait to end the session, or
 // until the time for that is over. The result is true if Consume has returned.
 func (w *watchdog) await(consumed <-chan struct{}) bool {
-	limit := time.NewTimer(w.cfg.neutral().EndWait() + commitWait + releaseWait)
+	limit := time.NewTimer(w.cfg.neutral().EndWait() + runner.CommitWait + releaseWait)
 	defer limit.Stop()
 	tick := time.NewTicker(watchPause)
 	defer tick.Stop()
@@ -69,7 +72,7 @@ func (w *watchdog) await(consumed <-chan struct{}) bool {
 		case <-released:
 			return false
 		case <-tick.C:
-			if released == nil && w.handler.released() {
+			if released == nil && w.group.Released() {
 				released = time.After(releaseWait)
 			}
 		}

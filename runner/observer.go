@@ -2,8 +2,8 @@ package runner
 
 import "github.com/idem-go/idem/observe"
 
-// Observers are the observers of partitions and topics, by interface.
-type Observers struct {
+// observers are the observers of partitions and topics, by interface.
+type observers struct {
 	Rebalance []observe.RebalanceObserver
 	Commit    []observe.CommitObserver
 	Gap       []observe.GapObserver
@@ -13,9 +13,9 @@ type Observers struct {
 	Silence   []observe.SilenceObserver
 }
 
-// SortObservers returns the observers of the consumer, and those of the processor. The processor
+// sortObservers returns the observers of the consumer, and those of the processor. The processor
 // also gets observers that implement no interface at all, and refuses such observers.
-func SortObservers(list []observe.Observer) (own Observers, others []observe.Observer) {
+func sortObservers(list []observe.Observer) (own observers, others []observe.Observer) {
 	for _, o := range list {
 		before := own.count()
 		own.Rebalance = pick(own.Rebalance, o)
@@ -39,7 +39,7 @@ func pick[O any](list []O, o observe.Observer) []O {
 	return list
 }
 
-func (s *Observers) count() int {
+func (s *observers) count() int {
 	return len(s.Rebalance) + len(s.Commit) + len(s.Gap) + len(s.Stall) + len(s.Progress) +
 		len(s.Topic) + len(s.Silence)
 }

@@ -31,7 +31,7 @@ type OffsetCheck struct {
 // NewOffsetCheck returns a check with the progress that stores have on record. It needs the defaults
 // of cfg.
 func NewOffsetCheck(cfg Config, offsets Offsets, stores []dedup.Store) *OffsetCheck {
-	own, _ := SortObservers(cfg.Observers)
+	own, _ := sortObservers(cfg.Observers)
 	return &OffsetCheck{
 		cfg: cfg, log: cfg.Logger, observers: own.Gap, offsets: offsets,
 		lost: &lostOffsets{cfg: cfg, log: cfg.Logger, offsets: offsets, stores: stores},

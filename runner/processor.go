@@ -9,10 +9,10 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// NewProcessor returns the processor of a runner, with these observers instead of those of cfg. The
+// newProcessor returns the processor of a runner, with these observers instead of those of cfg. The
 // error lists the mistakes of the handlers, or names a store that loses all records with the
 // process.
-func NewProcessor(
+func newProcessor(
 	cfg Config, r *idem.Router, observers []observe.Observer,
 ) (*idem.Processor, error) {
 	proc, err := idem.NewProcessor(r, idem.Config{

@@ -23,7 +23,7 @@ type TopicWatch struct {
 
 // NewTopicWatch returns the watch over the topics of a list. It needs the defaults of cfg.
 func NewTopicWatch(cfg Config, admin Admin, commands Commands, list *TopicList) *TopicWatch {
-	own, _ := SortObservers(cfg.Observers)
+	own, _ := sortObservers(cfg.Observers)
 	return &TopicWatch{
 		list: list, admin: admin, group: cfg.Group, commands: commands, log: cfg.Logger,
 		observers: own.Topic,

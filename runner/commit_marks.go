@@ -1,17 +1,15 @@
-package consumer
+package runner
 
 import (
 	"context"
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/idem-go/idem/observe"
-	"github.com/idem-go/idem/runner"
 )
 
 const (
-	// directWait is how long the end of an assignment waits for sarama's commit before it commits
+	// directWait is how long the end of an assignment waits for the commit of the session before it commits
 	// directly, and directPause the pause between two direct commits.
 	directWait  = time.Second
 	directPause = 250 * time.Millisecond
@@ -19,35 +17,37 @@ const (
 
 // marks has the marked offsets of a session, and those that a broker has confirmed.
 type marks struct {
-	sess    sarama.ConsumerGroupSession
-	direct  *directCommits // nil: no direct commits
-	observe func(observe.CommitEvent)
-	turn    chan struct{} // has room for the one assignment that commits directly
+	sess     Session
+	direct   DirectCommitter // nil: no direct commits
+	group    string
+	classify Classify
+	observe  func(observe.CommitEvent)
+	turn     chan struct{} // has room for the one assignment that commits directly
 
 	mu        sync.Mutex
-	marked    map[partition]int64 // last mark of each partition that is not given back yet
-	confirmed map[partition]int64
+	marked    map[TopicPartition]int64 // last mark of each partition that is not given back yet
+	confirmed map[TopicPartition]int64
 }
 
-func newMarks(
-	sess sarama.ConsumerGroupSession, direct *directCommits, observe func(observe.CommitEvent),
-) *marks {
+func newMarks(g *Group, sess Session) *marks {
+	direct, _ := sess.(DirectCommitter)
 	return &marks{
-		sess: sess, direct: direct, observe: observe, turn: make(chan struct{}, 1),
-		marked: make(map[partition]int64), confirmed: make(map[partition]int64),
+		sess: sess, direct: direct, group: g.cfg.Group, classify: g.classify,
+		observe: g.health.observe, turn: make(chan struct{}, 1),
+		marked: make(map[TopicPartition]int64), confirmed: make(map[TopicPartition]int64),
 	}
 }
 
 // set marks an offset for the next commit.
-func (m *marks) set(p partition, next int64) {
+func (m *marks) set(p TopicPartition, next int64) {
 	m.mu.Lock()
 	m.marked[p] = next
 	m.mu.Unlock()
-	m.sess.MarkOffset(p.topic, p.id, next, "")
+	m.sess.Mark(p, next)
 }
 
 // forget drops a partition that is given back: another member may commit from here on.
-func (m *marks) forget(p partition) {
+func (m *marks) forget(p TopicPartition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.marked, p)
@@ -55,7 +55,7 @@ func (m *marks) forget(p partition) {
 
 // assure commits directly until a broker has confirmed the offset of a partition. One assignment
 // commits for all of the session.
-func (m *marks) assure(ctx context.Context, p partition, next int64) error {
+func (m *marks) assure(ctx context.Context, p TopicPartition, next int64) error {
 	for {
 		select {
 		case m.turn <- struct{}{}:
@@ -64,10 +64,10 @@ func (m *marks) assure(ctx context.Context, p partition, next int64) error {
 		}
 		err := m.commitDirectly(ctx, p, next)
 		<-m.turn
-		if err == nil || classOf(err).FinalCommit() {
+		if err == nil || m.classify(err).FinalCommit() {
 			return err
 		}
-		if runner.Pause(ctx, directPause) != nil {
+		if Pause(ctx, directPause) != nil {
 			return err
 		}
 	}
@@ -75,9 +75,9 @@ func (m *marks) assure(ctx context.Context, p partition, next int64) error {
 
 // commitDirectly commits all marks that are not confirmed yet. The error is nil if the offset of p
 // is confirmed then.
-func (m *marks) commitDirectly(ctx context.Context, p partition, next int64) error {
+func (m *marks) commitDirectly(ctx context.Context, p TopicPartition, next int64) error {
 	m.mu.Lock()
-	open := make(map[partition]int64)
+	open := make(map[TopicPartition]int64)
 	for q, mark := range m.marked {
 		if safe, ok := m.confirmed[q]; !ok || safe < mark {
 			open[q] = mark
@@ -89,9 +89,9 @@ func (m *marks) commitDirectly(ctx context.Context, p partition, next int64) err
 		return nil
 	}
 	began := time.Now()
-	refused, err := m.direct.send(ctx, m.sess, open)
+	refused, err := m.direct.CommitDirectly(ctx, open)
 	m.observe(observe.CommitEvent{
-		Group: m.direct.group, Partitions: len(open), Took: time.Since(began),
+		Group: m.group, Partitions: len(open), Took: time.Since(began),
 		Err: firstError(err, refused),
 	})
 	m.mu.Lock()
@@ -110,7 +110,7 @@ func (m *marks) commitDirectly(ctx context.Context, p partition, next int64) err
 	return refused[p]
 }
 
-func firstError(err error, refused map[partition]error) error {
+func firstError(err error, refused map[TopicPartition]error) error {
 	for _, p := range sortedPartitions(refused) {
 		return refused[p]
 	}

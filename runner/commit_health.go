@@ -1,4 +1,4 @@
-package consumer
+package runner
 
 import (
 	"context"
@@ -6,11 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/idem-go/idem/observe"
 )
 
-// commitHealth pairs commits with errors, which sarama returns later on a channel. Observers get
+// commitHealth pairs commits with errors, which some clients return later on a channel. Observers get
 // each commit, and the log each change between success and failure.
 type commitHealth struct {
 	log       *slog.Logger
@@ -26,20 +25,16 @@ type commitHealth struct {
 	failed  time.Time // the last failure
 }
 
-// calm is how long commits must succeed before the log calls them working again. The errors include
-// those of fetches, and may lack that of a commit to a broker that is down.
+// calm is how long commits must succeed before the log calls them working again. The errors may
+// include those of fetches, and lack that of a commit to a broker that is down.
 const calm = 5 * time.Second
 
-// errorDelay is how much later than the commit an error may come, through two channels of sarama.
+// errorDelay is how much later than the commit an error may come, through two channels of a client.
 const errorDelay = 100 * time.Millisecond
 
-// note takes an error that may be that of the open commit. sarama reports errors of fetches and
-// heartbeats through the same channel.
+// note takes an error that may be that of the open commit. A client may report errors of fetches and
+// heartbeats in the same way.
 func (c *commitHealth) note(err error) {
-	// of fetches only
-	if isAny(err, sarama.ErrOffsetOutOfRange, sarama.ErrConsumerRetriesExhausted) {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	late := !c.ended.IsZero() && time.Since(c.ended) > errorDelay

@@ -1,4 +1,4 @@
-package consumer
+package runner
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 
 // stallWatch looks for partitions of a session that do not move.
 type stallWatch struct {
-	s      *session
+	s      *ActiveSession
 	leave  func(cause error) // ends the sessions of the group
 	policy StallPolicy
 	after  time.Duration
@@ -21,7 +21,7 @@ func (w *stallWatch) run() {
 	for {
 		select {
 		case <-tick.C:
-			for _, a := range w.s.list() {
+			for _, a := range w.s.Assignments() {
 				w.check(a)
 			}
 		case <-w.s.stop:
@@ -31,12 +31,12 @@ func (w *stallWatch) run() {
 }
 
 // check reports a partition that rests too long, and acts on it if the policy says so.
-func (w *stallWatch) check(a *assignment) {
+func (w *stallWatch) check(a *Assignment) {
 	now := time.Now()
 	since, waiting := a.lane.Stalled()
 	rested := now.Sub(since)
 	stalls := waiting && rested > w.after
-	excused := w.s.g.excused(a.partition)
+	excused := w.s.g.excused(a.TopicPartition)
 	w.s.mu.Lock()
 	changed := stalls != a.stalls
 	a.stalls = stalls
@@ -54,14 +54,14 @@ func (w *stallWatch) check(a *assignment) {
 	}
 }
 
-// end gives up a partition. The whole session ends, because sarama offers no other way.
-func (w *stallWatch) end(a *assignment, rested time.Duration) {
-	err := fmt.Errorf("%w: %s/%d has not moved for %s", ErrStalled, a.topic, a.id,
+// end gives up a partition. The whole session ends, because not all clients can give back one partition.
+func (w *stallWatch) end(a *Assignment, rested time.Duration) {
+	err := fmt.Errorf("%w: %s/%d has not moved for %s", ErrStalled, a.Topic, a.Partition,
 		rested.Round(time.Second))
-	w.s.g.log.Error("giving up a partition that does not move", "topic", a.topic, "partition", a.id,
+	w.s.g.log.Error("giving up a partition that does not move", "topic", a.Topic, "partition", a.Partition,
 		"policy", w.policy.String())
 	if w.policy == ExitOnStall {
-		w.s.g.fail(err)
+		w.s.g.Fail(err)
 	}
 	w.leave(err)
 }

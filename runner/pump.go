@@ -1,10 +1,8 @@
-package consumer
+package runner
 
 import (
 	"context"
 	"time"
-
-	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/lane"
@@ -14,32 +12,38 @@ import (
 // waiting is cheaper.
 const roomWait = 20 * time.Millisecond
 
-// flow has the methods of sarama's claims beyond the interface.
-type flow interface {
+// Flow is a [Claim] whose fetching can be paused.
+type Flow interface {
 	Pause()
 	Resume()
 	IsPaused() bool
 }
 
+// Feed has the records of an assignment, of the type that the client has.
+type Feed[R any] struct {
+	// Records has the fetched records in order, and is closed when the partition is taken away.
+	Records <-chan R
+	// Message turns a record into a message.
+	Message func(R) *idem.Message
+}
+
 // pump moves messages into the lane until the assignment ends.
 //
-// A pump never stops reading, for two reasons. In a cooperative rebalance only the end of Messages
-// reports the revoke, and buffered messages hide the end (K-10). And a broker's partitions are fed
-// in turn, so a pump that does not read delays the others (K-14). If the lane is full, or the next
+// A pump never stops reading, for two reasons. In a cooperative rebalance only the end of the
+// records may report the revoke, and buffered records hide the end (K-10). And a client may feed a
+// broker's partitions in turn, so a pump that does not read delays the others (K-14). If the lane is full, or the next
 // message is a copy that is not due, the pump pauses the fetching. The fetched messages are kept,
 // since they are in memory anyway.
-func pump(
-	ctx context.Context, claim sarama.ConsumerGroupClaim, l *lane.Partition, times *timeline,
-	due func(*idem.Message) time.Duration,
-) {
-	p := &pumping{ctx: ctx, claim: claim, lane: l, times: times, due: due}
-	p.flow, _ = claim.(flow)
+func pump[R any](a *Assignment, feed Feed[R], due func(*idem.Message) time.Duration) {
+	ctx, l := a.ctx, a.lane
+	p := &pumping[R]{ctx: ctx, feed: feed, lane: l, times: a.times, due: due}
+	p.flow, _ = a.claim.(Flow)
 	for {
 		if ctx.Err() != nil { // while messages wait, select might never choose Done (K-09)
 			return
 		}
 		select {
-		case m, ok := <-claim.Messages():
+		case m, ok := <-feed.Records:
 			if !ok || !p.push(p.take(m)) {
 				return
 			}
@@ -51,24 +55,24 @@ func pump(
 	}
 }
 
-type pumping struct {
-	ctx       context.Context
-	claim     sarama.ConsumerGroupClaim
-	lane      *lane.Partition
-	times     *timeline
-	due       func(*idem.Message) time.Duration // how long a message must wait
-	flow      flow                              // nil if the claim cannot be paused
-	backlog   []*idem.Message
-	converter converter
+type pumping[R any] struct {
+	ctx     context.Context
+	feed    Feed[R]
+	lane    *lane.Partition
+	times   *timeline
+	due     func(*idem.Message) time.Duration // how long a message must wait
+	flow    Flow                              // nil if the claim cannot be paused
+	backlog []*idem.Message
 }
 
-func (p *pumping) take(m *sarama.ConsumerMessage) *idem.Message {
-	p.times.note(m)
-	return p.converter.message(m)
+func (p *pumping[R]) take(r R) *idem.Message {
+	m := p.feed.Message(r)
+	p.times.note(m.Offset, m.Time)
+	return m
 }
 
 // push reports false if the assignment has ended.
-func (p *pumping) push(m *idem.Message) bool {
+func (p *pumping[R]) push(m *idem.Message) bool {
 	if p.due(m) > 0 {
 		return p.hold(m)
 	}
@@ -108,7 +112,7 @@ const maxKept = 1024
 // begun. So the member stays in the group for any delay, and a waiting retry topic is no stall. A
 // revoke ends the wait at once (T-05). A retry topic has one delay, so no copy behind the first one
 // is due earlier.
-func (p *pumping) hold(m *idem.Message) bool {
+func (p *pumping[R]) hold(m *idem.Message) bool {
 	p.backlog = append(p.backlog[:0], m)
 	resume := p.pause()
 	defer resume()
@@ -118,7 +122,7 @@ func (p *pumping) hold(m *idem.Message) bool {
 		if p.ctx.Err() != nil {
 			return false
 		}
-		room, messages := p.lane.Room(), p.claim.Messages()
+		room, messages := p.lane.Room(), p.feed.Records
 		if p.flow == nil && len(p.backlog) >= maxKept {
 			messages = nil
 		}
@@ -147,7 +151,7 @@ func (p *pumping) hold(m *idem.Message) bool {
 }
 
 // pause stops the fetching, and returns the function that resumes it.
-func (p *pumping) pause() (resume func()) {
+func (p *pumping[R]) pause() (resume func()) {
 	if p.flow == nil || p.flow.IsPaused() { // paused by the program, which will resume it
 		return func() {}
 	}
@@ -156,7 +160,7 @@ func (p *pumping) pause() (resume func()) {
 }
 
 // refill gives the lane the due messages that it takes. The timer fires when the next may be due.
-func (p *pumping) refill(timer *time.Timer) {
+func (p *pumping[R]) refill(timer *time.Timer) {
 	n := 0
 	for n < len(p.backlog) {
 		if wait := p.due(p.backlog[n]); wait > 0 {

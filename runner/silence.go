@@ -1,4 +1,4 @@
-package consumer
+package runner
 
 import (
 	"context"
@@ -7,30 +7,29 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/idem-go/idem/observe"
-	"github.com/idem-go/idem/runner"
 )
 
-// errSilent is why a membership ended.
-var errSilent = errors.New("a partition went silent")
+// ErrSilent ends a session because records of a partition do not arrive. Join the group again with
+// new connections.
+var ErrSilent = errors.New("a partition went silent")
 
-// silenceWatch finds partitions with records that do not arrive (K-15). The fetching has died
+// SilenceWatch finds partitions with records that do not arrive (K-15). The fetching has died
 // inside the client, while heartbeats and all other partitions continue.
 //
 // It compares the end of the log, according to the leader, with the end that the fetching has seen.
 // That end advances with every answer that has records, visible or not. So aborted records and
 // markers are no silence. Records of open transactions are not either: the leader returns the end
 // of the visible log.
-type silenceWatch struct {
+type SilenceWatch struct {
 	group     string
 	after     time.Duration // SilenceTimeout
-	client    sarama.Client
+	offsets   Offsets
 	log       *slog.Logger
 	observers []observe.SilenceObserver
-	assigned  func() []*assignment    // the current assignments
+	assigned  func() []*Assignment    // the current assignments
 	leave     func(cause error)       // ends the sessions
-	behind    map[*assignment]lagging // as of the last look
+	behind    map[*Assignment]lagging // as of the last look
 }
 
 // lagging is an assignment that lags behind the log and does not move.
@@ -39,15 +38,25 @@ type lagging struct {
 	seen  int64 // the end of the log as the fetching knows it
 }
 
-// run looks for silent partitions until ctx ends, and ends the session when there is one.
-func (s *silenceWatch) run(ctx context.Context) {
+// NewSilenceWatch returns the watch over the assignments of a group. Claims that are no [Flow] are not
+// watched.
+func NewSilenceWatch(g *Group, offsets Offsets) *SilenceWatch {
+	return &SilenceWatch{
+		group: g.cfg.Group, after: g.cfg.SilenceTimeout, offsets: offsets, log: g.log,
+		observers: g.obs.Silence, assigned: g.Assignments, leave: g.EndSessions,
+	}
+}
+
+// Run looks for silent partitions until ctx ends, and ends the session when there is one, with
+// [ErrSilent].
+func (s *SilenceWatch) Run(ctx context.Context) {
 	if s.after < 0 {
 		return
 	}
-	for runner.Pause(ctx, max(s.after/4, 50*time.Millisecond)) == nil {
-		for a, q := range s.check() {
+	for Pause(ctx, max(s.after/4, 50*time.Millisecond)) == nil {
+		for a, q := range s.check(ctx) {
 			e := observe.SilenceEvent{
-				Group: s.group, Topic: a.topic, Partition: a.id,
+				Group: s.group, Topic: a.Topic, Partition: a.Partition,
 				Seen: q.seen, For: time.Since(q.since),
 			}
 			s.log.Error("no records of a partition arrive although the log has some, "+
@@ -57,16 +66,16 @@ func (s *silenceWatch) run(ctx context.Context) {
 			for _, o := range s.observers {
 				o.ObserveSilence(ctx, e)
 			}
-			s.leave(fmt.Errorf("%w: %s/%d", errSilent, a.topic, a.id))
+			s.leave(fmt.Errorf("%w: %s/%d", ErrSilent, a.Topic, a.Partition))
 			s.behind = nil
 		}
 	}
 }
 
 // check returns the assignments that have been silent for too long.
-func (s *silenceWatch) check() map[*assignment]lagging {
-	ends := s.logEnds()
-	still, silent := make(map[*assignment]lagging), make(map[*assignment]lagging)
+func (s *SilenceWatch) check(ctx context.Context) map[*Assignment]lagging {
+	ends := s.logEnds(ctx)
+	still, silent := make(map[*Assignment]lagging), make(map[*Assignment]lagging)
 	for a, end := range ends {
 		seen := a.claim.HighWaterMarkOffset()
 		if end <= seen {
@@ -86,20 +95,24 @@ func (s *silenceWatch) check() map[*assignment]lagging {
 }
 
 // logEnds asks each leader once for the ends of the partitions that are fetched from it and not
-// paused. A broker that does not answer is left out: sarama reports that and retries fetching.
-func (s *silenceWatch) logEnds() map[*assignment]int64 {
-	watched := make(map[runner.TopicPartition]*assignment)
+// paused. A leader that does not answer is left out: the client reports that and retries
+// fetching.
+func (s *SilenceWatch) logEnds(ctx context.Context) map[*Assignment]int64 {
+	watched := make(map[TopicPartition]*Assignment)
 	partitions := make(map[string][]int32)
 	for _, a := range s.assigned() {
-		f, ok := a.claim.(flow)
+		f, ok := a.claim.(Flow)
 		if !ok || f.IsPaused() || a.ctx.Err() != nil {
 			continue
 		}
-		watched[runner.TopicPartition{Topic: a.topic, Partition: a.id}] = a
-		partitions[a.topic] = append(partitions[a.topic], a.id)
+		watched[a.TopicPartition] = a
+		partitions[a.Topic] = append(partitions[a.Topic], a.Partition)
 	}
-	known, _ := logOffsets{s.client}.Ends(context.Background(), partitions)
-	ends := make(map[*assignment]int64)
+	known, err := s.offsets.Ends(ctx, partitions)
+	if err != nil {
+		return nil
+	}
+	ends := make(map[*Assignment]int64)
 	for p, end := range known {
 		ends[watched[p]] = end
 	}

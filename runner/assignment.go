@@ -1,24 +1,25 @@
-package consumer
+package runner
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
-
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/lane"
 )
 
-// assignment is one assignment of one partition to this member. The next assignment of the
-// partition is another one, so a late completion cannot mark an offset in it (K-39).
-type assignment struct {
-	partition
-	claim  sarama.ConsumerGroupClaim
+// Assignment is one assignment of one partition to this member. The next assignment of the
+// partition is another one, so a late completion cannot mark an offset in it (K-39). Safe for
+// concurrent use.
+type Assignment struct {
+	TopicPartition
+	claim  Claim
 	lane   *lane.Partition
 	times  *timeline
-	tail   *tail
+	tail   *Tail
 	ctx    context.Context // ends with the session, or when the partition is given up
 	giveUp context.CancelCauseFunc
 
@@ -31,27 +32,45 @@ type assignment struct {
 	last    bool
 }
 
-func newAssignment(
-	ctx context.Context, claim sarama.ConsumerGroupClaim, l *lane.Partition,
-) *assignment {
-	a := &assignment{
-		partition: partition{claim.Topic(), claim.Partition()}, claim: claim, lane: l,
+func newAssignment(ctx context.Context, claim Claim, l *lane.Partition) *Assignment {
+	if own, ok := claim.(ClaimContext); ok {
+		ctx = own.Context()
+	}
+	a := &Assignment{
+		TopicPartition: TopicPartition{claim.Topic(), claim.Partition()}, claim: claim, lane: l,
 		times: newTimeline(), tail: newTail(), marked: -1,
 	}
 	a.ctx, a.giveUp = context.WithCancelCause(ctx)
 	return a
 }
 
+// Claim returns the claim of the client.
+func (a *Assignment) Claim() Claim { return a.claim }
+
+// Pending returns how many records were taken and are not settled.
+func (a *Assignment) Pending() int { return a.lane.Pending() }
+
+// Tail returns the known end of the partition's log.
+func (a *Assignment) Tail() *Tail { return a.tail }
+
+// lost returns the cause if this partition alone was lost, see ClaimContext.
+func (a *Assignment) lost() error {
+	if cause := context.Cause(a.ctx); errors.Is(cause, idem.ErrPartitionLost) {
+		return cause
+	}
+	return nil
+}
+
 // question asks for the end of the partition's log.
-func (a *assignment) question(next int64) question {
-	return question{partition: a.partition, claim: a.claim, tail: a.tail, next: next}
+func (a *Assignment) question(next int64) EndQuestion {
+	return EndQuestion{TopicPartition: a.TopicPartition, Claim: a.claim, Tail: a.tail, Next: next}
 }
 
 // watermark returns the next offset to commit, and false if it is not known.
 //
 // Markers of transactions behind the watermark count as consumed. Kafka may delete the markers, and
 // a committed offset before deleted markers would look like a gap (K-17).
-func (a *assignment) watermark() (next int64, ok bool) {
+func (a *Assignment) watermark() (next int64, ok bool) {
 	next, ok = a.lane.Watermark()
 	if !ok {
 		next = a.claim.InitialOffset()
@@ -65,9 +84,9 @@ func (a *assignment) watermark() (next int64, ok bool) {
 // Next stays zero for an assignment that began without a committed offset and has marked no offset.
 // Otherwise the next start would find a recorded position without a committed offset, and report
 // lost offsets (K-19).
-func (a *assignment) progress(next int64, marked bool) dedup.Progress {
+func (a *Assignment) progress(next int64, marked bool) dedup.Progress {
 	p := dedup.Progress{
-		Topic: a.topic, Partition: a.id, Next: max(next, 0), Time: a.times.before(next),
+		Topic: a.Topic, Partition: a.Partition, Next: max(next, 0), Time: a.times.before(next),
 		CaughtUp: next >= 0 && a.tail.caughtUp(next, time.Now()) && a.lane.Pending() == 0,
 	}
 	if !marked && a.claim.InitialOffset() < 0 {
@@ -78,15 +97,15 @@ func (a *assignment) progress(next int64, marked bool) dedup.Progress {
 
 // beginning returns where the assignment begins, or a negative number if that cannot be found now.
 // A group without a committed offset begins at one end of the log. oldest may be nil.
-func (a *assignment) beginning(oldest func(topic string, partition int32) (int64, error)) int64 {
+func (a *Assignment) beginning(oldest func(topic string, partition int32) (int64, error)) int64 {
 	switch from := a.claim.InitialOffset(); {
 	case from >= 0:
 		return from
 	// no record came, so the end is unchanged
-	case from == sarama.OffsetNewest && a.lane.Pending() == 0:
+	case from == OffsetNewest && a.lane.Pending() == 0:
 		return a.claim.HighWaterMarkOffset()
-	case from == sarama.OffsetOldest && oldest != nil:
-		if first, err := oldest(a.topic, a.id); err == nil {
+	case from == OffsetOldest && oldest != nil:
+		if first, err := oldest(a.Topic, a.Partition); err == nil {
 			return first
 		}
 	}

@@ -1,4 +1,4 @@
-package consumer
+package runner
 
 import (
 	"context"
@@ -43,7 +43,7 @@ type recorder struct {
 
 	mu     sync.Mutex
 	parted []dedup.Progress // of assignments that have ended, not recorded yet
-	failed bool             // a failure was logged; used by the loop only
+	failed bool             // a failure was logged
 }
 
 // newRecorder returns nil if no store records progress.
@@ -51,16 +51,19 @@ func newRecorder(
 	proc *idem.Processor, log *slog.Logger, text func(error) string,
 	positions func() []dedup.Progress,
 ) *recorder {
-	wanted := slices.ContainsFunc(proc.Stores(), func(store dedup.Store) bool {
-		_, ok := store.(dedup.ProgressRecorder)
-		return ok
-	})
-	if !wanted {
+	if !recordsProgress(proc.Stores()) {
 		return nil
 	}
 	return &recorder{
 		proc: proc, log: log, text: text, positions: positions, poke: make(chan struct{}, 1),
 	}
+}
+
+func recordsProgress(stores []dedup.Store) bool {
+	return slices.ContainsFunc(stores, func(store dedup.Store) bool {
+		_, ok := store.(dedup.ProgressRecorder)
+		return ok
+	})
 }
 
 // loop records until stop is closed, and once more then.
@@ -82,7 +85,7 @@ func (r *recorder) loop(stop <-chan struct{}) {
 
 // part takes the last progress of an assignment, which is recorded soon. The partition may have a
 // new owner by then, which will record more.
-func (r *recorder) part(a *assignment, marked int64) {
+func (r *recorder) part(a *Assignment, marked int64) {
 	if r == nil {
 		return
 	}
@@ -113,6 +116,8 @@ func (r *recorder) record(progress []dedup.Progress) {
 	ctx, cancel := context.WithTimeout(context.Background(), progressWait)
 	defer cancel()
 	err := r.proc.RecordProgress(ctx, progress)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
 	case err != nil && !r.failed:
 		r.log.Warn("progress cannot be recorded, the store keeps all records meanwhile",

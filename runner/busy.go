@@ -1,4 +1,4 @@
-package consumer
+package runner
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/observe"
-	"github.com/idem-go/idem/runner"
 )
 
 // busyNotes knows the partitions whose event another worker handled a moment ago. A worker that
@@ -15,7 +14,7 @@ import (
 // processor.
 type busyNotes struct {
 	mu   sync.Mutex
-	last map[partition]time.Time // by the partition of the record, also for a copy in a retry topic
+	last map[TopicPartition]time.Time // by the partition of the record, also for a copy in a retry topic
 }
 
 // busyMoment is how long a note counts.
@@ -29,19 +28,19 @@ func (b *busyNotes) ObserveClaim(_ context.Context, e observe.ClaimEvent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.last == nil {
-		b.last = make(map[partition]time.Time)
+		b.last = make(map[TopicPartition]time.Time)
 	}
-	b.last[partition{e.Message.Topic, e.Message.Partition}] = time.Now()
+	b.last[TopicPartition{e.Message.Topic, e.Message.Partition}] = time.Now()
 }
 
 // recently reports whether an event of the partition was busy. The record of a copy may lie in any
 // partition of its source topic.
 func (b *busyNotes) recently(topic string, id int32, group string) bool {
-	source, isCopy := runner.SourceOf(topic, group)
+	source, isCopy := SourceOf(topic, group)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for p, at := range b.last {
-		same := p.topic == topic && p.id == id || isCopy && p.topic == source
+		same := p.Topic == topic && p.Partition == id || isCopy && p.Topic == source
 		if same && time.Since(at) < busyMoment {
 			return true
 		}

@@ -1,11 +1,9 @@
-package consumer
+package runner
 
 import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/IBM/sarama"
 )
 
 // timeline remembers the broker's times of the records of an assigned partition, as samples. These
@@ -34,17 +32,17 @@ func newTimeline() *timeline {
 	return t
 }
 
-// note takes every record, in order.
-func (t *timeline) note(m *sarama.ConsumerMessage) {
-	t.fetched.Store(m.Offset + 1)
-	if m.Timestamp.Unix() <= 0 { // the record has no time
+// note takes the offset and time of every record, in order.
+func (t *timeline) note(offset int64, at time.Time) {
+	t.fetched.Store(offset + 1)
+	if at.Unix() <= 0 { // the record has no time
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.since++
 	if n := len(t.samples); n > 0 && t.since < 100 {
-		if apart := m.Timestamp.Sub(t.samples[n-1].at); apart >= 0 && apart < time.Second {
+		if apart := at.Sub(t.samples[n-1].at); apart >= 0 && apart < time.Second {
 			return
 		}
 	}
@@ -56,7 +54,7 @@ func (t *timeline) note(m *sarama.ConsumerMessage) {
 		}
 		t.samples = kept
 	}
-	t.samples = append(t.samples, sample{m.Offset, m.Timestamp})
+	t.samples = append(t.samples, sample{offset, at})
 }
 
 // before returns the time of the newest sample below an offset, or zero. Older samples are

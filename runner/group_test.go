@@ -1,0 +1,264 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
+)
+
+var (
+	errLost   = errors.New("the group has gone on")
+	errDenied = errors.New("no right on the group")
+)
+
+// classify knows the errors of the client.
+func classify(err error) Class {
+	switch {
+	case errors.Is(err, errLost):
+		return OldGeneration
+	case errors.Is(err, errDenied):
+		return DeniedGroup
+	}
+	return Transient
+}
+
+// newGroup returns a group that gives every event to fn.
+func newGroup(t *testing.T, cfg Config, fn func(context.Context, *idem.Message) error) *Group {
+	t.Helper()
+	r := idem.NewRouter(idem.Type(idem.Fixed("thing")), idem.ID(idem.FromHeader("event-id")))
+	idem.On(r, "thing", func(ctx context.Context, e idem.Event[struct{}]) error { return fn(ctx, e.Message) })
+	cfg.Group, cfg.Store = "g", memstore.New(memstore.Volatile())
+	g, err := NewGroup(cfg, r, classify)
+	require.NoError(t, err)
+	return g
+}
+
+// TestGroup_EndOf_K11: how the assignments of a session end. The meaning of a plain cancellation
+// depends on the owner of the context: a client may be quicker to cancel the session than the cause
+// of a stop is to reach it.
+func TestGroup_EndOf_K11(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause                    error // nil: alive
+		ownsContext, stops, lost bool
+	}{
+		"alive, a revoke":              {nil, true, false, false},
+		"cancelled by another program": {context.Canceled, false, false, false},
+		"cancelled by the client":      {context.Canceled, true, false, true},
+		"cancelled in our stop":        {context.Canceled, true, true, false},
+		"our stop":                     {idem.ErrStopping, true, false, false},
+		"a rebalance":                  {errTest, true, false, false},
+		"the membership is gone":       {fmt.Errorf("x: %w", errLost), false, false, true},
+		"gone in our stop":             {errLost, true, true, true},
+		"lost, says the runner":        {fmt.Errorf("x: %w", idem.ErrPartitionLost), false, false, true},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		if c.cause != nil {
+			cancel(c.cause)
+		}
+		g := &Group{classify: classify, Hooks: Hooks{OwnsContext: c.ownsContext, Stopping: func() bool { return c.stops }}}
+		end := g.endOf(ctx)
+		require.Equal(t, c.lost, errors.Is(end, idem.ErrPartitionLost), name)
+		require.Equal(t, c.lost, end != nil, name)
+		if c.lost {
+			require.ErrorIs(t, end, c.cause, name)
+		}
+		cancel(nil)
+	}
+}
+
+// fakeSession records marks and commits.
+type fakeSession struct {
+	ctx context.Context
+
+	mu               sync.Mutex
+	marks, committed map[TopicPartition]int64
+}
+
+func newFakeSession(ctx context.Context) *fakeSession {
+	return &fakeSession{ctx: ctx, marks: map[TopicPartition]int64{}, committed: map[TopicPartition]int64{}}
+}
+
+func (s *fakeSession) Context() context.Context { return s.ctx }
+func (s *fakeSession) Generation() int32        { return 1 }
+
+func (s *fakeSession) Mark(p TopicPartition, next int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marks[p] = next
+}
+
+func (s *fakeSession) Commit() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p, next := range s.marks {
+		s.committed[p] = next
+	}
+}
+
+func (s *fakeSession) offset(p TopicPartition) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.committed[p]
+}
+
+// confirmingSession answers direct commits; refused has the answers to come.
+type confirmingSession struct {
+	*fakeSession
+	refused []error
+	direct  []map[TopicPartition]int64
+}
+
+func (s *confirmingSession) CommitDirectly(_ context.Context, offsets map[TopicPartition]int64) (map[TopicPartition]error, error) {
+	s.direct = append(s.direct, offsets)
+	refused := map[TopicPartition]error{}
+	if len(s.refused) > 0 {
+		for p := range offsets {
+			refused[p] = s.refused[0]
+		}
+		s.refused = s.refused[1:]
+	}
+	return refused, nil
+}
+
+// fakeClaim is a partition whose records a test sends.
+type fakeClaim struct {
+	TopicPartition
+	ctx     context.Context
+	records chan int64 // offsets
+}
+
+func (c *fakeClaim) Topic() string              { return c.TopicPartition.Topic }
+func (c *fakeClaim) Partition() int32           { return c.TopicPartition.Partition }
+func (c *fakeClaim) InitialOffset() int64       { return 0 }
+func (c *fakeClaim) HighWaterMarkOffset() int64 { return 1000 }
+func (c *fakeClaim) Context() context.Context   { return c.ctx }
+
+// run consumes a claim until it ends.
+func (c *fakeClaim) run(s *ActiveSession) (ended chan error) {
+	ended = make(chan error, 1)
+	go func() {
+		ended <- Consume(s, c, Feed[int64]{Records: c.records, Message: func(offset int64) *idem.Message {
+			return &idem.Message{
+				Topic: c.Topic(), Partition: c.Partition(), Offset: offset, Value: []byte("{}"), Time: time.Unix(offset+1, 0),
+				Headers: []idem.Header{{Key: "event-id", Value: fmt.Appendf(nil, "%s-%d", c.TopicPartition, offset)}},
+			}
+		}}, 2)
+	}()
+	return ended
+}
+
+type rebalances []observe.RebalanceEvent
+
+func (r *rebalances) ObserveRebalance(_ context.Context, e observe.RebalanceEvent) {
+	*r = append(*r, e)
+}
+
+func (r *rebalances) kinds() (kinds []observe.RebalanceKind) {
+	for _, e := range *r {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+// TestConsume_K03_K11: two claims with contexts of their own. One is revoked in order: the running
+// handler may finish and the offset is committed. The other is lost: the handler is cancelled at
+// once, and no offset is marked, although the session goes on.
+func TestConsume_K03_K11(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		causes := make(chan error, 1)
+		seen := new(rebalances)
+		g := newGroup(t, Config{Observers: []observe.Observer{seen}}, func(ctx context.Context, m *idem.Message) error {
+			if m.Offset == 0 {
+				return nil
+			}
+			select {
+			case <-time.After(5 * time.Second):
+				return nil
+			case <-ctx.Done():
+				causes <- context.Cause(ctx)
+				return ctx.Err()
+			}
+		})
+		ctx, end := context.WithCancelCause(t.Context())
+		sess := newFakeSession(ctx)
+		s := g.Begin(sess, map[string][]int32{"t": {0, 1}})
+		require.True(t, g.Joined())
+		lostCtx, lose := context.WithCancelCause(ctx)
+		revoked := &fakeClaim{at("t", 0), ctx, make(chan int64, 10)}
+		gone := &fakeClaim{at("t", 1), lostCtx, make(chan int64, 10)}
+		endRevoked, endGone := revoked.run(s), gone.run(s)
+		for _, c := range []*fakeClaim{revoked, gone} {
+			c.records <- 0
+			c.records <- 1
+		}
+		synctest.Wait()
+		require.Len(t, g.Assignments(), 2)
+		began := time.Now()
+		lose(fmt.Errorf("x: %w", idem.ErrPartitionLost))
+		s.Commit()
+		require.NoError(t, <-endGone)
+		require.ErrorIs(t, <-causes, idem.ErrPartitionLost)
+		require.Less(t, time.Since(began), 100*time.Millisecond)
+		require.Zero(t, sess.marks[at("t", 1)], "another member may have the partition")
+
+		close(revoked.records)
+		require.NoError(t, <-endRevoked)
+		require.Equal(t, 5*time.Second, time.Since(began).Round(time.Second), "within the grace")
+		require.EqualValues(t, 2, sess.offset(at("t", 0)))
+		require.True(t, g.Released())
+		end(idem.ErrStopping)
+		g.End(s, context.Cause(ctx))
+		require.False(t, g.Joined())
+		require.NoError(t, g.Close())
+		require.Equal(t, []observe.RebalanceKind{observe.Assigned, observe.Lost, observe.Revoked}, seen.kinds())
+	})
+}
+
+// TestConsume_Confirmed_K03: at a stop a broker confirms the offsets, again after a refusal. Without
+// a stop nothing is committed directly.
+func TestConsume_Confirmed_K03(t *testing.T) {
+	for name, c := range map[string]struct {
+		stops   bool
+		refused []error
+		direct  int
+		unsafe  bool
+	}{
+		"no stop":          {false, nil, 0, false},
+		"confirmed":        {true, nil, 1, false},
+		"refused once":     {true, []error{errTest}, 2, false},
+		"refused for good": {true, []error{errDenied}, 1, true},
+		"always refused":   {true, slices.Repeat([]error{errTest}, 100), 20, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGroup(t, Config{}, func(context.Context, *idem.Message) error { return nil })
+				g.Hooks = Hooks{OwnsContext: true, Stopping: func() bool { return c.stops }}
+				ctx, end := context.WithCancelCause(t.Context())
+				sess := &confirmingSession{fakeSession: newFakeSession(ctx), refused: c.refused}
+				s := g.Begin(sess, map[string][]int32{"t": {0}})
+				claim := &fakeClaim{at("t", 0), ctx, make(chan int64, 10)}
+				ended := claim.run(s)
+				claim.records <- 0
+				synctest.Wait()
+				end(idem.ErrStopping)
+				require.NoError(t, <-ended)
+				g.End(s, context.Cause(ctx))
+				require.NoError(t, g.Close())
+				require.InDelta(t, c.direct, len(sess.direct), float64(c.direct)/5)
+				_, unsafe := g.AtStop()
+				require.Equal(t, c.unsafe, errors.Is(unsafe, ErrNotCommitted))
+			})
+		})
+	}
+}
