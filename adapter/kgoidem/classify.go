@@ -27,7 +27,7 @@ func classify(err error) runner.Class {
 	case isAny(err, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism,
 		kerr.IllegalSaslState):
 		return runner.BadLogin
-	case isAny(err, kerr.InvalidGroupID, kerr.InvalidSessionTimeout):
+	case isAny(err, kerr.InvalidGroupID, kerr.InvalidSessionTimeout, errOldBrokers):
 		return runner.Invalid
 	case isAny(err, kerr.GroupIDNotFound):
 		return runner.UnknownGroup

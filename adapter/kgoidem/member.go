@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/lane"
@@ -19,9 +20,15 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// leaveWait bounds how long leaving the group may take. Then the brokers notice by the session's
-// time-out.
-const leaveWait = 3 * time.Second
+const (
+	// joinWait is how long leaving the group may wait for franz-go, which may be in a request to
+	// join: the answer comes when all members have given back their partitions. Then the
+	// connections are cut.
+	joinWait = time.Second
+	// leaveWait bounds how long leaving the group may take after that. Then the brokers notice by
+	// the session's time-out.
+	leaveWait = 3 * time.Second
+)
 
 // member is one membership in the group: one client of franz-go, from joining to leaving.
 //
@@ -31,6 +38,7 @@ type member struct {
 	r     *Runner
 	cl    *kgo.Client   // for franz-go's callbacks only after ready
 	ready chan struct{} // closed when cl is set
+	cut   func()        // ends all requests of cl
 	gate  gate
 	turn  chan struct{}           // has room for the one goroutine that commits
 	ctx   context.Context         // ends when the member leaves, with the reason as cause
@@ -53,14 +61,18 @@ func newMember(ctx context.Context, r *Runner) *member {
 
 // join connects.
 func (m *member) join(topics []string) error {
+	connected, cut := context.WithCancel(context.Background())
+	m.cut = cut
 	opts := slices.Concat(m.r.cfg.consuming(topics), m.r.cfg.client.Options, []kgo.Opt{
 		kgo.AdjustFetchOffsetsFn(m.begin),
 		kgo.OnPartitionsAssigned(m.joined),
 		kgo.OnPartitionsRevoked(m.revoked),
 		kgo.OnPartitionsLost(m.lostAll),
+		kgo.WithContext(connected),
 	})
 	cl, err := kgo.NewClient(opts...)
 	if err != nil {
+		cut()
 		return fmt.Errorf("franz-go: %w", err)
 	}
 	m.cl = cl
@@ -425,25 +437,59 @@ func (m *member) stop() {
 			"grace", m.r.cfg.Grace)
 	}
 	m.giveBack(list, nil)
-	ctx, cancel := context.WithTimeout(context.Background(), leaveWait)
-	defer cancel()
+	m.leaveGroup()
+	m.cut()
+	m.cl.Close()
+}
+
+// leaveGroup gives up the membership. A static member stays in the group, so that a restart moves no
+// partition, unless a partition does not move.
+func (m *member) leaveGroup() {
 	if m.r.cfg.InstanceID != "" && errors.Is(context.Cause(m.ctx), runner.ErrStalled) {
-		m.removeStatic(ctx)
+		m.removeStatic()
 	}
-	if err := m.cl.LeaveGroupContext(ctx); err != nil {
+	id, _ := m.cl.GroupMetadata()
+	wait, cancel := context.WithTimeout(context.Background(), joinWait)
+	defer cancel()
+	err := m.cl.LeaveGroupContext(wait)
+	if err != nil && m.r.cfg.InstanceID == "" && id != "" {
+		m.cut()
+		err = m.leaveBeside(id)
+	}
+	if err != nil {
 		m.r.log.Warn("leaving the group failed, its partitions rest until the session times out",
 			"error", m.r.cfg.Text(err))
 	}
-	closed := make(chan struct{})
-	go func() { // Close ends the requests that the leaving still waits for
-		defer close(closed)
-		m.cl.Close()
-	}()
-	<-closed
+}
+
+// leaveBeside leaves the group on another connection.
+func (m *member) leaveBeside(id string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWait)
+	defer cancel()
+	if m.r.cfg.client.Protocol == NextGeneration {
+		const leaving = -1 // as the epoch of the member
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Group, req.MemberID, req.MemberEpoch = m.r.cfg.Group, id, leaving
+		answer, err := req.RequestWith(ctx, m.r.plain)
+		if err != nil {
+			return err
+		}
+		return kerr.ErrorForCode(answer.ErrorCode)
+	}
+	req, who := kmsg.NewPtrLeaveGroupRequest(), kmsg.NewLeaveGroupRequestMember()
+	who.MemberID = id
+	req.Group, req.MemberID, req.Members = m.r.cfg.Group, id, append(req.Members, who)
+	answer, err := req.RequestWith(ctx, m.r.plain)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(answer.ErrorCode)
 }
 
 // removeStatic removes a static member from the group, which leaving does not.
-func (m *member) removeStatic(ctx context.Context) {
+func (m *member) removeStatic() {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWait)
+	defer cancel()
 	_, err := kadm.NewClient(m.r.plain).LeaveGroup(ctx, kadm.LeaveGroup(m.r.cfg.Group).
 		InstanceIDs(m.r.cfg.InstanceID).Reason("a partition does not move"))
 	if err != nil {

@@ -1,0 +1,271 @@
+package kgoidem
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
+	"github.com/idem-go/idem/runner"
+)
+
+// TestKafka_Upgrade_K05 moves a group online from the classic protocol to that of KIP-848, member by
+// member, while events come, and back.
+func TestKafka_Upgrade_K05(t *testing.T) {
+	brokers, topic, cfg := onKafka(t, 6)
+	cfg.Store, cfg.Grace = forever(), 5*time.Second
+	again := new(duplicates)
+	cfg.Observers = []observe.Observer{again}
+	var got tally
+	slow := func(ctx context.Context, m *idem.Message) error {
+		got.add(eventID(m))
+		return runner.Pause(ctx, 5*time.Millisecond)
+	}
+	sent := 0
+	step := func() {
+		t.Helper()
+		produceEvents(t, brokers, topic, sent, sent+200)
+		sent += 200
+		require.Eventually(t, func() bool { return got.events() > sent-150 }, soon, poll)
+	}
+	member := func(protocol Protocol) *running {
+		t.Helper()
+		cfg.Protocol = protocol
+		m := start(t, cfg, routed(slow))
+		require.Eventually(t, func() bool { return m.claims() > 0 }, soon, poll)
+		step()
+		return m
+	}
+	group := []*running{member(Cooperative), member(Cooperative)}
+	for _, protocol := range []Protocol{NextGeneration, NextGeneration, Cooperative, Cooperative} {
+		group = append(group, member(protocol))
+		require.NoError(t, group[0].end())
+		group = group[1:]
+		step()
+	}
+	require.Eventually(t, func() bool { return got.events() == sent }, soon, poll)
+	for _, m := range group {
+		require.NoError(t, m.end())
+	}
+	require.Equal(t, sent, got.total())
+	require.Empty(t, again.seen())
+	sum, _ := committed(t, brokers, cfg.Group, topic)
+	require.EqualValues(t, sent, sum)
+}
+
+// TestStopWhileOthersHold_K06: a member stops while the group waits for another member, whose handler
+// takes its time. The stop does not wait for that, and commits.
+func TestStopWhileOthersHold_K06(t *testing.T) {
+	for _, protocol := range []Protocol{Cooperative, Eager, NextGeneration} {
+		t.Run(protocol.String(), func(t *testing.T) {
+			brokers, topic, cfg := onKafka(t, 4)
+			cfg.Protocol, cfg.Store, cfg.CommitInterval = protocol, forever(), time.Hour
+			cfg.Grace = 20 * time.Second
+			var got tally
+			hold := make(chan struct{})
+			var once sync.Once
+			free := func() { once.Do(func() { close(hold) }) }
+			defer free()
+			quickOne := start(t, cfg, routed(got.handle))
+			require.Eventually(t, func() bool { return quickOne.claims() == 4 }, soon, poll)
+			slowOne := start(t, cfg, routed(func(_ context.Context, m *idem.Message) error {
+				got.add(eventID(m))
+				<-hold
+				return nil
+			}))
+			require.Eventually(t, func() bool { return slowOne.claims() == 2 && quickOne.claims() == 2 }, soon, poll)
+			produceEvents(t, brokers, topic, 0, 100)
+			require.Eventually(t, func() bool { return got.events() > 20 }, soon, poll)
+			third := start(t, cfg, routed(got.handle)) // begins a rebalance, which the slow one holds up
+			time.Sleep(2 * time.Second)                // the brokers' time
+			began := time.Now()
+			require.NoError(t, quickOne.end())
+			require.Less(t, time.Since(began), 10*time.Second)
+			sum, _ := committed(t, brokers, cfg.Group, topic)
+			require.GreaterOrEqual(t, sum, int64(20))
+			free()
+			require.Eventually(t, func() bool { return got.events() == 100 }, soon, poll)
+			require.NoError(t, slowOne.end())
+			require.NoError(t, third.end())
+			require.Equal(t, 100, got.total())
+		})
+	}
+}
+
+// link makes the connections of a client, and cuts them.
+type link struct {
+	mu    sync.Mutex
+	off   bool
+	conns []net.Conn
+}
+
+func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.off {
+		return nil, errTest
+	}
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err == nil {
+		l.conns = append(l.conns, c)
+	}
+	return c, err
+}
+
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.off = true
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+	l.conns = nil
+}
+
+func (l *link) mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.off = false
+}
+
+// TestOutage_K24: the brokers go away and come back. Run waits, and a stop during the outage is
+// bounded.
+func TestOutage_K24(t *testing.T) {
+	brokers, topic, cfg := onFake(t, 1)
+	wire := new(link)
+	cfg.Options = append(cfg.Options, kgo.Dialer(wire.dial))
+	produceEvents(t, brokers, topic, 0, 10)
+	var got tally
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
+	wire.cut()
+	produceEvents(t, brokers, topic, 10, 20)
+	require.Eventually(t, func() bool { return m.Ready() != nil }, time.Minute, poll)
+	require.NoError(t, m.Live())
+	wire.mend()
+	require.Eventually(t, func() bool { return got.events() == 20 && m.Ready() == nil }, time.Minute, poll)
+	wire.cut()
+	began := time.Now()
+	_ = m.end() // whether the last commit was confirmed depends on its time
+	require.Less(t, time.Since(began), 20*time.Second)
+	require.Equal(t, 20, got.total())
+}
+
+// TestNotCommitted: a stop without an answer to the last commit is an error.
+func TestNotCommitted(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"),
+		kfake.GroupMinSessionTimeout(time.Second))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	cfg := configFor(cluster.ListenAddrs(), "orders")
+	produceEvents(t, cfg.Brokers, "orders", 0, 10)
+	var got tally
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		commit, ok := req.(*kmsg.OffsetCommitRequest)
+		if !ok {
+			return nil, nil, false
+		}
+		resp, _ := commit.ResponseKind().(*kmsg.OffsetCommitResponse)
+		for _, t := range commit.Topics {
+			topic := kmsg.NewOffsetCommitResponseTopic()
+			topic.Topic = t.Topic
+			for _, p := range t.Partitions {
+				topic.Partitions = append(topic.Partitions, kmsg.OffsetCommitResponseTopicPartition{
+					Partition: p.Partition, ErrorCode: kerr.NotEnoughReplicas.Code,
+				})
+			}
+			resp.Topics = append(resp.Topics, topic)
+		}
+		return resp, nil, true
+	})
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
+	require.ErrorIs(t, m.end(), runner.ErrNotCommitted)
+}
+
+// TestOldBrokers: the protocol of KIP-848 is not replaced by another one without a word.
+func TestOldBrokers(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	cluster.ControlKey(int16(kmsg.ApiVersions), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		resp, _ := req.ResponseKind().(*kmsg.ApiVersionsResponse)
+		for key := range int16(60) {
+			if r := kmsg.RequestForKey(key); r != nil {
+				resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key, MaxVersion: min(r.MaxVersion(), 7)})
+			}
+		}
+		return resp, nil, true
+	})
+	cfg := configFor(cluster.ListenAddrs(), "orders")
+	cfg.Protocol = NextGeneration
+	require.ErrorIs(t, start(t, cfg, routed(new(tally).handle)).wait(t, soon), errOldBrokers)
+}
+
+// stalls collects reports of stalls.
+type stalls struct {
+	mu   sync.Mutex
+	over []bool
+}
+
+func (s *stalls) ObservePartitionStall(_ context.Context, e observe.PartitionStallEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = append(s.over, e.Over)
+}
+
+func (s *stalls) seen() []bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]bool(nil), s.over...)
+}
+
+// TestStall: a handler hangs, and each policy acts.
+func TestStall(t *testing.T) {
+	for _, policy := range []runner.StallPolicy{runner.ReportStall, runner.LeaveGroup, runner.ExitOnStall} {
+		t.Run(policy.String(), func(t *testing.T) {
+			brokers, topic, cfg := onFake(t, 1)
+			seen := new(stalls)
+			cfg.StallTimeout, cfg.WhenStalled, cfg.Observers = time.Second, policy, []observe.Observer{seen}
+			produceEvents(t, brokers, topic, 0, 3)
+			var got tally
+			hold := make(chan struct{})
+			m := start(t, cfg, routed(func(ctx context.Context, m *idem.Message) error {
+				if got.add(eventID(m)) == 1 && eventID(m) == "1" {
+					select {
+					case <-hold:
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				}
+				return nil
+			}))
+			require.Eventually(t, func() bool { return len(seen.seen()) > 0 && !seen.seen()[0] }, soon, poll)
+			switch policy {
+			case runner.ReportStall:
+				require.ErrorIs(t, m.Ready(), runner.ErrNotReady)
+				require.NoError(t, m.Live())
+				close(hold)
+			case runner.ExitOnStall:
+				require.ErrorIs(t, m.wait(t, soon), runner.ErrStalled)
+				return
+			}
+			require.Eventually(t, func() bool { return got.events() == 3 }, soon, poll)
+			require.Eventually(t, func() bool { return m.Ready() == nil }, soon, poll)
+			require.NoError(t, m.end())
+			sum, _ := committed(t, brokers, cfg.Group, topic)
+			require.EqualValues(t, 3, sum)
+		})
+	}
+}
