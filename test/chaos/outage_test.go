@@ -27,7 +27,7 @@ func TestOutages(t *testing.T) {
 	services := privateServices(t)
 	started := time.Since(began)
 	kafka := newCluster(t, []string{services.brokers})
-	s := newShop(t, kafka, services.postgres, orders, partitions)
+	s := newShop(t, kafka, inPostgres(services.postgres), orders, partitions)
 	m := newMailing(t, kafka, partitions)
 	payer := s.worker("payer")
 	mailer := start(t, "mailer", programs.path(t, "notifier"), nil, m.notifierFlags("mailer", services.redis)...)
@@ -59,7 +59,7 @@ func TestOutages(t *testing.T) {
 		}
 		services.outage(o.service, o.length)
 		back := time.Now()
-		s.pool.Reset() // the test's own
+		s.reset() // the test's own
 		for _, w := range o.hit {
 			waitFor(t, w.name+" flow again after "+o.service, w.count()+50, w.count, w.worker)
 			took := time.Since(back).Round(time.Millisecond)
@@ -75,8 +75,7 @@ func TestOutages(t *testing.T) {
 	payer.stop(20 * time.Second)
 	mailer.stop(20 * time.Second)
 
-	_, err := s.pool.Exec(t.Context(), `DELETE FROM orders WHERE id > $1`, n) // nobody paid for them
-	require.NoError(t, err)
+	s.exec(fmt.Sprintf(`DELETE FROM orders WHERE id > %d`, n)) // nobody paid for them
 	s.requireOnce(n)
 	require.Len(t, sent([]*proc{mailer}), n, "mails")
 	requireNoneGivenUp()
