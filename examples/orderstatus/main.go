@@ -19,6 +19,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/codec/schemaregistry"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/examples/internal/cli"
@@ -46,6 +47,7 @@ type options struct {
 
 	migrate, audit bool
 	batch          bool
+	registry       *schemaregistry.Registry // nil: the payments are plain JSON
 	newScope       bool
 	shadow         bool
 	seed           int64
@@ -75,6 +77,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		"`DSN` of a MariaDB or MySQL to use instead of Postgres: user:password@tcp(host:3306)/database")
 	flags.BoolVar(&o.batch, "batch", false,
 		"handle the waiting payments of a partition in one call and one transaction")
+	var registry string
+	flags.StringVar(&registry, "registry", "",
+		"`URL` of the schema registry for payments in Confluent's wire format; default: plain JSON")
 	flags.StringVar(&o.instance, "instance-id", "",
 		"static group membership: a restart under the same `ID` goes on at once, without a rebalance")
 	flags.BoolVar(&o.migrate, "migrate", false, "first create the missing tables")
@@ -102,6 +107,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		problem = errors.New("-seed, -session-timeout and -stats must not be negative")
 	case o.brokers == "" && !o.migrate && o.seed == 0:
 		problem = errors.New("-brokers is missing")
+	}
+	if registry != "" && problem == nil {
+		o.registry, problem = schemaregistry.New(schemaregistry.Config{URLs: []string{registry}})
 	}
 	return o, cli.Checked(flags, problem)
 }

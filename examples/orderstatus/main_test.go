@@ -27,6 +27,7 @@ func TestUsage(t *testing.T) {
 		{Args: []string{"-mysql", "u:hidden@127.0.0.1", "-migrate"}, Want: cli.ExitError, Says: "-mysql cannot be parsed"},
 		{Args: []string{"-mysql", "u@/none", "-postgres", "postgres://x", "-migrate"}, Want: cli.ExitUsage, Says: "not both"},
 		{Args: []string{"-mysql", "u@/none", "-brokers", "b:9092", "-emit", "orders"}, Want: cli.ExitUsage, Says: "needs Postgres"},
+		{Args: []string{"-postgres", "postgres://x", "-migrate", "-registry", "registry"}, Want: cli.ExitUsage, Says: "registry"},
 	})
 }
 

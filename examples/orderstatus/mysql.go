@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	_ "embed"
 	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -32,6 +34,7 @@ func (o options) openMySQL() (*opened, error) {
 	}
 	// Otherwise each statement with arguments takes three round trips: prepare, execute, close.
 	cfg.InterpolateParams = true
+	cfg.Logger = mySQLLog{o.log}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 2 * time.Second // for a connection to a server that does not answer
 	}
@@ -48,6 +51,13 @@ func (o options) openMySQL() (*opened, error) {
 		reaper: sqlstore.NewReaper(store, sqlstore.ReaperConfig{Logger: o.log}),
 	}, nil
 }
+
+// mySQLLog logs the messages of the driver, one for every lost connection, at level debug. The
+// consumer logs an outage of the store once.
+type mySQLLog struct{ log *slog.Logger }
+
+// Print implements [driver.Logger].
+func (l mySQLLog) Print(v ...any) { l.log.Debug(fmt.Sprint(v...)) }
 
 func (d mySQLOrders) close() { _ = d.db.Close() }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/codec/schemaregistry"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/outbox"
 )
@@ -37,15 +38,18 @@ func (n *orderID) UnmarshalJSON(b []byte) error {
 // another Kafka key; that is the same event.
 func newRouter[Tx any](o options, db orders[Tx]) *idem.Router {
 	h := handler[Tx]{db: db, worker: o.worker(), auditOn: o.audit, emit: o.emit}
-	r := idem.NewRouter(
+	r, identity := idem.NewRouter(
 		idem.NoContentCheck(), // copies differ, because each has its own event_id
 		// A missing order gets 5 s (RetryPolicy.InPlace) to appear, with any number of attempts.
-		idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit}))
-	identity := idem.ID(idem.FromJSON("payment_id"))
+		idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit})), idem.FromJSON("payment_id")
+	if o.registry != nil { // the payments have a schema, whose title is the type of the event
+		r = r.With(idem.DecodeWith(o.registry), idem.Type(o.registry.SchemaName()))
+		identity = schemaregistry.Field[Payment](o.registry, "payment_id")
+	}
 	if o.batch {
-		idem.OnBatchTx(r, "payment.completed", h.paymentsCompleted, identity)
+		idem.OnBatchTx(r, "payment.completed", h.paymentsCompleted, idem.ID(identity))
 	} else {
-		idem.OnTx(r, "payment.completed", h.paymentCompleted, identity)
+		idem.OnTx(r, "payment.completed", h.paymentCompleted, idem.ID(identity))
 	}
 	return r
 }

@@ -40,8 +40,7 @@ func killedWorkersPayEachOrderOnce(t *testing.T, in backend, orders int, flags .
 	}
 	rng, seed := newSeeded(t)
 	began := time.Now()
-	s := newShop(t, newCluster(t, testenv.Kafka(t)), in, orders, partitions)
-	s.flags = flags
+	s := newShop(t, newCluster(t, testenv.Kafka(t)), in, orders, partitions, flags...)
 	load := copies(rng, orders, 2, partitions)
 	portion := len(load)/(kills+2) + 1
 	release := func(int) {

@@ -28,7 +28,7 @@ type shop struct {
 	t            testing.TB
 	kafka        *cluster
 	topic, group string
-	backend       backend
+	backend      backend
 	db           *sql.DB
 	producer     *producer
 	flags        []string
@@ -38,9 +38,9 @@ type shop struct {
 }
 
 // newShop prepares the tables and n pending orders with the program itself.
-func newShop(t testing.TB, kafka *cluster, in backend, orders int, partitions int32) *shop {
+func newShop(t testing.TB, kafka *cluster, in backend, orders int, partitions int32, flags ...string) *shop {
 	t.Helper()
-	s := &shop{t: t, kafka: kafka, backend: in}
+	s := &shop{t: t, kafka: kafka, backend: in, flags: flags}
 	s.topic, s.group = kafka.topic("payments", partitions)
 	var err error
 	s.db, err = sql.Open(in.driver, in.dsn)
