@@ -19,8 +19,7 @@ import (
 // handler's own protection counts.
 func TestMovedOver_Idempotent(t *testing.T) {
 	s := newShop(t, 30)
-	_, err := s.pool.Exec(t.Context(), `UPDATE orders SET status = 'paid', paid_by = 'old-' || lpad(id::text, 2, '0') WHERE id <= 10`)
-	require.NoError(t, err)
+	s.exec(`UPDATE orders SET status = 'paid', paid_by = 'old-' || lpad(id::text, 2, '0') WHERE id <= 10`)
 	var events []dedup.Imported
 	for i := range 10 {
 		events = append(events, dedup.Imported{
@@ -34,7 +33,7 @@ func TestMovedOver_Idempotent(t *testing.T) {
 	require.Equal(t, 10, added)
 
 	shadowed := &stats{}
-	shadow, err := idem.NewProcessor(newRouter(handler{worker: "shadow", auditOn: true}), idem.Config{
+	shadow, err := idem.NewProcessor(newRouter(options{instance: "shadow", audit: true}, s.tables.(pgOrders)), idem.Config{
 		Store: store, Scope: "orderstatus", Producer: s, BusyWait: idem.Forever, Shadow: true,
 		Observers: []observe.Observer{shadowed}, Logger: slog.New(slog.DiscardHandler),
 	})

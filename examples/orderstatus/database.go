@@ -2,69 +2,57 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/idem-go/idem/dedup/pgstore"
-	"github.com/idem-go/idem/examples/internal/pgschema"
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-//go:embed schema.sql
-var schema string
-
-// newPool opens the pool that store, orders and outbox share.
-func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, errors.New("-postgres cannot be parsed (not shown, it may hold a password)")
-	}
-	// the server ends the sessions of a dead worker soon, and their transactions with them
-	pgstore.Configure(cfg)
-	return pgxpool.NewWithConfig(ctx, cfg)
+// orders are the statements of the handler in the SQL of one database. Tx is the type of its
+// transactions. Every statement runs in the transaction of the handler.
+type orders[Tx any] interface {
+	// pay moves a pending order to paid. paid is false if no order with this ID is pending.
+	pay(ctx context.Context, tx Tx, p Payment) (paid bool, err error)
+	// find returns the status of an order and the payment that paid it. found is false if the order
+	// does not exist.
+	find(ctx context.Context, tx Tx, id orderID) (status, paidBy string, found bool, err error)
+	// audit adds a row for this run.
+	audit(ctx context.Context, tx Tx, p Payment, worker string) error
+	// emit adds an event to the outbox.
+	emit(ctx context.Context, tx Tx, e outbox.Entry) error
 }
 
-// handler holds the dependencies of the handler of payments.
-type handler struct {
-	worker  string // name of the worker in the audit table
-	auditOn bool
-	emit    string // topic of order.paid; empty: order.paid is not emitted
-	outbox  *pgoutbox.Outbox
+// tables are the tables of a database.
+type tables interface {
+	// migrate creates the missing tables. Several workers may run migrate at once.
+	migrate(ctx context.Context) error
+	// seed adds those of the orders 1 to n that are missing, as pending, and returns the number of
+	// added orders.
+	seed(ctx context.Context, n int64) (int64, error)
+	// close closes the connections.
+	close()
 }
 
-// audit adds a row for this run in the transaction of the run.
-func (h handler) audit(ctx context.Context, tx pgx.Tx, p Payment) error {
-	if !h.auditOn {
-		return nil
-	}
-	_, err := tx.Exec(ctx,
-		`INSERT INTO order_effects (order_id, payment_id, worker) VALUES ($1, $2, $3)`,
-		p.OrderID, p.PaymentID, h.worker)
-	return err
+// opened is an open database: the tables, the store in them, and the handler for their transactions.
+type opened struct {
+	tables
+	store  dedup.Store
+	router *idem.Router
+	reaper interface{ Run(context.Context) error } // deletes expired records
+	box    *pgoutbox.Outbox                        // nil if the database has no outbox
 }
 
-// migrate creates the missing tables of the store, of the outbox and of the example. Several
-// workers may run migrate at once.
-func migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	if err := pgstore.Migrate(ctx, pool); err != nil {
-		return err
-	}
-	if err := pgoutbox.Migrate(ctx, pool); err != nil {
-		return err
-	}
-	return pgschema.Apply(ctx, pool, "orderstatus", schema)
-}
+var errOutbox = errors.New("the outbox needs Postgres")
 
-// seed adds those of the orders 1 to n that are missing, as pending, and returns the number of
-// added orders.
-func seed(ctx context.Context, pool *pgxpool.Pool, n int64) (int64, error) {
-	tag, err := pool.Exec(ctx,
-		`INSERT INTO orders (id) SELECT generate_series(1, $1::bigint) ON CONFLICT DO NOTHING`, n)
-	return tag.RowsAffected(), err
+// open opens the database of the flags. It does not connect.
+func (o options) open(ctx context.Context, watch ...outbox.Observer) (*opened, error) {
+	if o.mysql != "" {
+		return o.openMySQL()
+	}
+	return o.openPostgres(ctx, watch...)
 }
 
 // prepare does the work of -migrate and -seed.
@@ -72,19 +60,19 @@ func (o options) prepare(ctx context.Context) error {
 	if !o.migrate && o.seed == 0 {
 		return nil
 	}
-	pool, err := pgxpool.New(ctx, o.postgres)
+	db, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer db.close()
 	if o.migrate {
-		if err := migrate(ctx, pool); err != nil {
+		if err := db.migrate(ctx); err != nil {
 			return fmt.Errorf("migrate: %w", err)
 		}
 		o.log.InfoContext(ctx, "tables exist")
 	}
 	if o.seed > 0 {
-		added, err := seed(ctx, pool, o.seed)
+		added, err := db.seed(ctx, o.seed)
 		if err != nil {
 			return fmt.Errorf("seed: %w", err)
 		}

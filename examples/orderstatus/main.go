@@ -1,6 +1,6 @@
 // Command orderstatus is a worker that sets orders to paid, each once, however often Kafka delivers
-// the payment. The record of the payment in the store and the change of the order are one Postgres
-// transaction. README.md shows how to run the worker.
+// the payment. The record of the payment in the store and the change of the order are one
+// transaction in Postgres, MariaDB or MySQL. README.md shows how to run the worker.
 package main
 
 import (
@@ -19,8 +19,9 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/codec/schemaregistry"
 	"github.com/idem-go/idem/consumer"
-	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/examples/internal/telemetry"
 	"github.com/idem-go/idem/observe"
@@ -42,9 +43,11 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 }
 
 type options struct {
-	brokers, topic, emit, group, postgres, instance string
+	brokers, topic, emit, group, postgres, mysql, instance string
 
 	migrate, audit bool
+	batch          bool
+	registry       *schemaregistry.Registry // nil: the payments are plain JSON
 	newScope       bool
 	shadow         bool
 	seed           int64
@@ -70,6 +73,13 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		"allow a group without offsets on a topic whose payments another group has handled")
 	flags.StringVar(&o.postgres, "postgres", "",
 		"Postgres `URL` of the orders and of processed_events; default $POSTGRES_URL")
+	flags.StringVar(&o.mysql, "mysql", "",
+		"`DSN` of a MariaDB or MySQL to use instead of Postgres: user:password@tcp(host:3306)/database")
+	flags.BoolVar(&o.batch, "batch", false,
+		"handle the waiting payments of a partition in one call and one transaction")
+	var registry string
+	flags.StringVar(&registry, "registry", "",
+		"`URL` of the schema registry for payments in Confluent's wire format; default: plain JSON")
 	flags.StringVar(&o.instance, "instance-id", "",
 		"static group membership: a restart under the same `ID` goes on at once, without a rebalance")
 	flags.BoolVar(&o.migrate, "migrate", false, "first create the missing tables")
@@ -87,14 +97,27 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	switch {
 	case flags.NArg() > 0:
 		problem = fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case o.postgres == "":
+	case o.mysql != "" && given(flags, "postgres"):
+		problem = errors.New("give -postgres or -mysql, not both")
+	case o.mysql != "" && o.emit != "":
+		problem = errors.New("-emit cannot be used with -mysql: " + errOutbox.Error())
+	case o.mysql == "" && o.postgres == "":
 		problem = errors.New("-postgres is missing")
 	case o.seed < 0 || o.sessionTimeout < 0 || o.stats < 0:
 		problem = errors.New("-seed, -session-timeout and -stats must not be negative")
 	case o.brokers == "" && !o.migrate && o.seed == 0:
 		problem = errors.New("-brokers is missing")
 	}
+	if registry != "" && problem == nil {
+		o.registry, problem = schemaregistry.New(schemaregistry.Config{URLs: []string{registry}})
+	}
 	return o, cli.Checked(flags, problem)
+}
+
+// given reports whether a flag is on the command line.
+func given(flags *flag.FlagSet, name string) (found bool) {
+	flags.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
 }
 
 // work prepares the database and then handles payments until ctx ends.
@@ -107,27 +130,26 @@ func (o options) work(ctx context.Context) error {
 		return err
 	}
 	defer endTelemetry()
-	pool, err := newPool(ctx, o.postgres)
+	db, err := o.open(ctx, watch)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	store, box, counts := pgstore.New(pool), pgoutbox.New(pool, pgoutbox.Observers(watch)), &stats{}
-	c, err := consumer.New(o.config(store, counts, watch),
-		newRouter(handler{o.worker(), o.audit, o.emit, box}))
+	defer db.close()
+	counts := &stats{}
+	c, err := consumer.New(o.config(db.store, counts, watch), db.router)
 	if err != nil {
 		return err
 	}
 	beside, stop := context.WithCancel(ctx)
 	var helpers sync.WaitGroup
-	defer helpers.Wait() // before the pool closes
+	defer helpers.Wait() // before the connections close
 	defer stop()
-	helpers.Go(func() { o.reap(beside, store) })
+	helpers.Go(func() { o.reap(beside, db) })
 	if o.stats > 0 {
 		helpers.Go(func() { cli.Report(beside, o.log, o.stats, "stats", counts) })
 	}
 	if o.emit != "" {
-		relay, producer, err := o.newRelay(box, watch)
+		relay, producer, err := o.newRelay(db.box, watch)
 		if err != nil {
 			return err
 		}
@@ -138,7 +160,7 @@ func (o options) work(ctx context.Context) error {
 	return err
 }
 
-func (o options) config(store *pgstore.Store, observers ...observe.Observer) consumer.Config {
+func (o options) config(store dedup.Store, observers ...observe.Observer) consumer.Config {
 	return consumer.Config{
 		Brokers:    strings.Split(o.brokers, ","),
 		Group:      o.group,
@@ -162,8 +184,8 @@ func (o options) config(store *pgstore.Store, observers ...observe.Observer) con
 }
 
 // reap deletes expired records. All workers run reap, and one at a time works.
-func (o options) reap(ctx context.Context, store *pgstore.Store) {
-	if err := pgstore.NewReaper(store, pgstore.ReaperConfig{Logger: o.log}).Run(ctx); err != nil {
+func (o options) reap(ctx context.Context, db *opened) {
+	if err := db.reaper.Run(ctx); err != nil {
 		o.log.Error("expired records are not deleted", "error", idem.ErrorText(err))
 	}
 }

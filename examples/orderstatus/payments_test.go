@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -11,23 +12,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/outbox"
-	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// shop is the example without Kafka: the handler behind a processor, on a real Postgres.
+// shop is the example without Kafka: the handler behind a processor, on a real database.
 type shop struct {
 	t         testing.TB
-	pool      *pgxpool.Pool
+	tables    tables
+	db        *sql.DB
 	processor *idem.Processor
 	stats     *stats
 	retries   chan observe.RetryEvent
@@ -37,25 +37,51 @@ type shop struct {
 	deadLetters []*idem.Message
 }
 
-// newShop returns a shop with pending orders. emit is the topic of order.paid; without it the shop
-// does not emit.
+// newShop returns a shop in Postgres with pending orders. emit is the topic of order.paid; without
+// it the shop does not emit.
 func newShop(t testing.TB, orders int64, emit ...string) *shop {
+	t.Helper()
 	url := testenv.Postgres(t)
-	pool, err := pgxpool.New(t.Context(), url)
+	return openShop(t, options{postgres: url, emit: strings.Join(emit, "")}, "pgx", url, orders)
+}
+
+// newMySQLShop returns a shop in MariaDB.
+func newMySQLShop(t testing.TB, orders int64) *shop {
+	t.Helper()
+	dsn := testenv.MariaDB(t)
+	return openShop(t, options{mysql: dsn}, "mysql", dsn, orders)
+}
+
+// eachDatabase runs a test in a shop with pending orders on each database, for each event and for
+// batches.
+func eachDatabase(t *testing.T, orders int64, test func(t *testing.T, s *shop)) {
+	t.Helper()
+	t.Run("postgres", func(t *testing.T) { test(t, newShop(t, orders)) })
+	t.Run("mysql", func(t *testing.T) { test(t, newMySQLShop(t, orders)) })
+	t.Run("mysql in batches", func(t *testing.T) {
+		dsn := testenv.MariaDB(t)
+		test(t, openShop(t, options{mysql: dsn, batch: true}, "mysql", dsn, orders))
+	})
+}
+
+func openShop(t testing.TB, o options, driver, dsn string, orders int64) *shop {
+	t.Helper()
+	o.audit, o.instance, o.log = true, "test", slog.New(slog.DiscardHandler)
+	opened, err := o.open(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	require.NoError(t, migrate(t.Context(), pool))
-	added, err := seed(t.Context(), pool, orders)
+	t.Cleanup(opened.close)
+	require.NoError(t, opened.migrate(t.Context()))
+	added, err := opened.seed(t.Context(), orders)
 	require.NoError(t, err)
 	require.Equal(t, orders, added)
-	store, err := pgstore.Open(t.Context(), url)
+	db, err := sql.Open(driver, dsn)
 	require.NoError(t, err)
-	t.Cleanup(store.Close)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
 
-	s := &shop{t: t, pool: pool, stats: &stats{}, retries: make(chan observe.RetryEvent, 1000)}
-	s.processor, err = idem.NewProcessor(newRouter(handler{"test", true, strings.Join(emit, ""), pgoutbox.New(pool)}), idem.Config{
-		Store: store, Scope: "orderstatus", Producer: s, BusyWait: idem.Forever,
-		Observers: []observe.Observer{s.stats, s}, Logger: slog.New(slog.DiscardHandler),
+	s := &shop{t: t, tables: opened.tables, db: db, stats: &stats{}, retries: make(chan observe.RetryEvent, 1000)}
+	s.processor, err = idem.NewProcessor(opened.router, idem.Config{
+		Store: opened.store, Scope: "orderstatus", Producer: s, BusyWait: idem.Forever,
+		Observers: []observe.Observer{s.stats, s}, Logger: o.log,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.processor.Close()) })
@@ -89,16 +115,22 @@ func (s *shop) deliver(m *idem.Message) {
 }
 
 // count returns the single number that a query selects.
-func (s *shop) count(query string, args ...any) (n int) {
+func (s *shop) count(query string) (n int) {
 	s.t.Helper()
-	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), query, args...).Scan(&n), query)
+	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), query).Scan(&n), query)
 	return n
+}
+
+func (s *shop) exec(query string) {
+	s.t.Helper()
+	_, err := s.db.ExecContext(s.t.Context(), query)
+	require.NoError(s.t, err, query)
 }
 
 func (s *shop) requirePaid(order int64, payment string) {
 	s.t.Helper()
-	require.Equal(s.t, 1, s.count(`SELECT count(*) FROM orders WHERE id = $1 AND status = 'paid' AND paid_by = $2`, order, payment),
-		"order %d is not paid by %s", order, payment)
+	query := fmt.Sprintf(`SELECT count(*) FROM orders WHERE id = %d AND status = 'paid' AND paid_by = '%s'`, order, payment)
+	require.Equal(s.t, 1, s.count(query), "order %d is not paid by %s", order, payment)
 }
 
 // deadLetter returns the only dead letter and its headers.
@@ -132,97 +164,102 @@ func (s *shop) requireNoDeadLetters() {
 // Every delivery of the payment is another record with another event_id. The payment is the
 // identity.
 func TestPaymentDeliveredAgain_Idempotent(t *testing.T) {
-	s := newShop(t, 2)
-	first := s.message("pay-1", 1)
-	s.deliver(first)
-	s.deliver(s.message("pay-1", 1))
-	s.deliver(s.message("pay-1", 1))
-	s.deliver(first) // redelivered after a rebalance
+	eachDatabase(t, 2, func(t *testing.T, s *shop) {
+		first := s.message("pay-1", 1)
+		s.deliver(first)
+		s.deliver(s.message("pay-1", 1))
+		s.deliver(s.message("pay-1", 1))
+		s.deliver(first) // redelivered after a rebalance
 
-	s.requirePaid(1, "pay-1")
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM processed_events`))
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'pending'`))
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE amount = 12.50 AND currency = 'EUR' AND paid_at IS NOT NULL`))
-	s.requireNoDeadLetters()
-	require.EqualValues(t, 1, s.stats.handled.Load())
-	require.EqualValues(t, 3, s.stats.duplicates.Load())
-	require.EqualValues(t, 1, s.stats.redelivered.Load())
+		s.requirePaid(1, "pay-1")
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM processed_events`))
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'pending'`))
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE amount = 12.50 AND currency = 'EUR' AND paid_at IS NOT NULL`))
+		s.requireNoDeadLetters()
+		require.EqualValues(t, 1, s.stats.handled.Load())
+		require.EqualValues(t, 3, s.stats.duplicates.Load())
+		require.EqualValues(t, 1, s.stats.redelivered.Load())
+	})
 }
 
 func TestConcurrentCopies_Idempotent(t *testing.T) {
-	s := newShop(t, 20)
-	var all sync.WaitGroup
-	for worker := range 8 {
-		var batch []*idem.Message
-		for order := range int64(20) {
-			batch = append(batch, s.message(fmt.Sprintf("pay-%d", order+1), order+1))
-		}
-		if worker%2 == 1 {
-			slices.Reverse(batch)
-		}
-		all.Go(func() {
-			n, err := s.processor.HandleBatch(t.Context(), batch)
-			if err != nil || n != len(batch) {
-				t.Errorf("settled %d: %v", n, err)
+	eachDatabase(t, 20, func(t *testing.T, s *shop) {
+		var all sync.WaitGroup
+		for worker := range 8 {
+			var batch []*idem.Message
+			for order := range int64(20) {
+				batch = append(batch, s.message(fmt.Sprintf("pay-%d", order+1), order+1))
 			}
-		})
-	}
-	all.Wait()
-	require.Equal(t, 20, s.count(`SELECT count(*) FROM orders WHERE status = 'paid'`))
-	require.Equal(t, 20, s.count(`SELECT count(*) FROM order_effects`))
-	require.Equal(t, 20, s.count(`SELECT count(*) FROM processed_events`))
-	s.requireNoDeadLetters()
+			if worker%2 == 1 {
+				slices.Reverse(batch)
+			}
+			all.Go(func() {
+				n, err := s.processor.HandleBatch(t.Context(), batch)
+				if err != nil || n != len(batch) {
+					t.Errorf("settled %d: %v", n, err)
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, 20, s.count(`SELECT count(*) FROM orders WHERE status = 'paid'`))
+		require.Equal(t, 20, s.count(`SELECT count(*) FROM order_effects`))
+		require.Equal(t, 20, s.count(`SELECT count(*) FROM processed_events`))
+		s.requireNoDeadLetters()
+	})
 }
 
 // Rule 36: the second payment of an order is a customer's money.
 func TestOrderPaidTwice(t *testing.T) {
-	s := newShop(t, 1)
-	s.deliver(s.message("pay-1", 1))
-	second := s.message("pay-2", 1)
-	s.deliver(second)
+	eachDatabase(t, 1, func(t *testing.T, s *shop) {
+		s.deliver(s.message("pay-1", 1))
+		second := s.message("pay-2", 1)
+		s.deliver(second)
 
-	letter, headers := s.deadLetter()
-	require.Equal(t, "payments.orderstatus.dlq", letter.Topic)
-	require.Equal(t, second.Value, letter.Value)
-	require.Equal(t, "permanent", headers[deadletter.HeaderErrorClass])
-	require.Contains(t, headers[deadletter.HeaderError], "order 1 paid twice: by pay-1, and now by pay-2")
-	require.Equal(t, "pay-2", headers[deadletter.HeaderEventID])
-	s.requirePaid(1, "pay-1")
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`), "what the second payment did must be rolled back")
+		letter, headers := s.deadLetter()
+		require.Equal(t, "payments.orderstatus.dlq", letter.Topic)
+		require.Equal(t, second.Value, letter.Value)
+		require.Equal(t, "permanent", headers[deadletter.HeaderErrorClass])
+		require.Contains(t, headers[deadletter.HeaderError], "order 1 paid twice: by pay-1, and now by pay-2")
+		require.Equal(t, "pay-2", headers[deadletter.HeaderEventID])
+		s.requirePaid(1, "pay-1")
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`), "what the second payment did must be rolled back")
+	})
 }
 
 // Two payments of one order at the same moment: the lock of the row decides which is first.
 func TestOrderPaidTwiceAtOnce(t *testing.T) {
-	s := newShop(t, 1)
-	var all sync.WaitGroup
-	for _, m := range []*idem.Message{s.message("pay-1", 1), s.message("pay-2", 1)} {
-		all.Go(func() {
-			if err := s.processor.Handle(t.Context(), m); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	_, headers := s.deadLetter()
-	require.Contains(t, headers[deadletter.HeaderError], "order 1 paid twice")
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'paid'`))
+	eachDatabase(t, 1, func(t *testing.T, s *shop) {
+		var all sync.WaitGroup
+		for _, m := range []*idem.Message{s.message("pay-1", 1), s.message("pay-2", 1)} {
+			all.Go(func() {
+				if err := s.processor.Handle(t.Context(), m); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		_, headers := s.deadLetter()
+		require.Contains(t, headers[deadletter.HeaderError], "order 1 paid twice")
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'paid'`))
+	})
 }
 
 // Rule 36: a payment may overtake its order, which comes from another topic.
 func TestOrderComesLater(t *testing.T) {
-	s := newShop(t, 1)
-	m, done := s.message("pay-2", 2), make(chan error, 1)
-	go func() { done <- s.processor.Handle(t.Context(), m) }()
-	retry := <-s.retries
-	require.ErrorContains(t, retry.Err, "order 2 does not exist yet")
-	_, err := seed(t.Context(), s.pool, 2)
-	require.NoError(t, err)
-	require.NoError(t, <-done)
-	s.requirePaid(2, "pay-2")
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
-	s.requireNoDeadLetters()
+	eachDatabase(t, 1, func(t *testing.T, s *shop) {
+		m, done := s.message("pay-2", 2), make(chan error, 1)
+		go func() { done <- s.processor.Handle(t.Context(), m) }()
+		retry := <-s.retries
+		require.ErrorContains(t, retry.Err, "order 2 does not exist yet")
+		_, err := s.tables.seed(t.Context(), 2)
+		require.NoError(t, err)
+		require.NoError(t, <-done)
+		s.requirePaid(2, "pay-2")
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
+		s.requireNoDeadLetters()
+	})
 }
 
 func TestOrderNeverComes(t *testing.T) {
@@ -239,13 +276,13 @@ func TestOrderNeverComes(t *testing.T) {
 // This payment has paid the order already, but the store does not have it, for example after a
 // restore from a backup.
 func TestOrderPaidByThisPayment_Idempotent(t *testing.T) {
-	s := newShop(t, 1)
-	s.deliver(s.message("pay-1", 1))
-	_, err := s.pool.Exec(t.Context(), `DELETE FROM processed_events`)
-	require.NoError(t, err)
-	s.deliver(s.message("pay-1", 1))
-	s.requirePaid(1, "pay-1")
-	s.requireNoDeadLetters()
+	eachDatabase(t, 1, func(t *testing.T, s *shop) {
+		s.deliver(s.message("pay-1", 1))
+		s.exec(`DELETE FROM processed_events`)
+		s.deliver(s.message("pay-1", 1))
+		s.requirePaid(1, "pay-1")
+		s.requireNoDeadLetters()
+	})
 }
 
 func TestBadPayments(t *testing.T) {
@@ -297,7 +334,7 @@ func TestOrderPaidLeaves_Idempotent(t *testing.T) {
 	s.deliver(s.message("pay-3", 3))
 	require.Equal(t, 2, s.count(`SELECT count(*) FROM idem_outbox`))
 	var id, key, payload string
-	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT event_id, convert_from(key, 'UTF8'), convert_from(payload, 'UTF8') FROM idem_outbox
+	require.NoError(t, s.db.QueryRowContext(t.Context(), `SELECT event_id, convert_from(key, 'UTF8'), convert_from(payload, 'UTF8') FROM idem_outbox
 		WHERE topic = 'orders' AND event_type = 'order.paid' ORDER BY seq LIMIT 1`).Scan(&id, &key, &payload))
 	require.Equal(t, "1", key)
 	require.JSONEq(t, `{"payment_id":"pay-1","order_id":1,"customer_id":"ada","amount":12.50,"currency":"EUR"}`, payload)
@@ -305,25 +342,25 @@ func TestOrderPaidLeaves_Idempotent(t *testing.T) {
 	require.Equal(t, outbox.ID(dedup.Key{Scope: "orderstatus", Type: "payment.completed", ID: "pay-1"}, &entry), id)
 
 	// The store is lost and the order is not. The handler changes nothing and emits nothing.
-	_, err := s.pool.Exec(t.Context(), `DELETE FROM processed_events`)
-	require.NoError(t, err)
+	s.exec(`DELETE FROM processed_events`)
 	s.deliver(m)
 	require.Equal(t, 2, s.count(`SELECT count(*) FROM idem_outbox`))
 }
 
 func TestAmounts(t *testing.T) {
-	s := newShop(t, 4)
-	for order, amount := range map[int64]any{1: 5, 2: "7.10", 3: json.Number("0.30"), 4: nil} {
-		m := s.message("", order)
-		value, err := json.Marshal(map[string]any{
-			"type": "payment.completed", "payment_id": fmt.Sprint("pay-", order), "order_id": order, "amount": amount,
-		})
-		require.NoError(t, err)
-		m.Value = value
-		s.deliver(m)
-	}
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 1 AND amount = 5`))
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 2 AND amount = 7.10`))
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 3 AND amount = 0.30`))
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 4 AND amount IS NULL AND status = 'paid'`))
+	eachDatabase(t, 4, func(t *testing.T, s *shop) {
+		for order, amount := range map[int64]any{1: 5, 2: "7.10", 3: json.Number("0.30"), 4: nil} {
+			m := s.message("", order)
+			value, err := json.Marshal(map[string]any{
+				"type": "payment.completed", "payment_id": fmt.Sprint("pay-", order), "order_id": order, "amount": amount,
+			})
+			require.NoError(t, err)
+			m.Value = value
+			s.deliver(m)
+		}
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 1 AND amount = 5`))
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 2 AND amount = 7.10`))
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 3 AND amount = 0.30`))
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 4 AND amount IS NULL AND status = 'paid'`))
+	})
 }

@@ -21,9 +21,16 @@ import (
 const blogPost = "blogpost"
 
 func playRole(role string) error {
-	if role != blogPost {
-		return fmt.Errorf("no role %q", role)
+	switch role {
+	case blogPost:
+		return blogWorkerRole()
+	case registryRole:
+		return serveRegistry(os.Getenv("CHAOS_REGISTRY"))
 	}
+	return fmt.Errorf("no role %q", role)
+}
+
+func blogWorkerRole() error {
 	opts, err := redis.ParseURL(os.Getenv("CHAOS_REDIS"))
 	if err != nil {
 		return err

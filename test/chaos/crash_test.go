@@ -14,14 +14,33 @@ import (
 // once and every effect happened once (K-01, rule 10). The sizes are those the product promises to survive.
 func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
 	needTime(t)
-	const orders, partitions, enough = 20_000, 6, 10
+	for _, c := range []struct {
+		name  string
+		in    func(testing.TB) backend
+		flags []string
+		some  bool // half of the orders, but in the long form
+	}{
+		{name: "postgres", in: func(t testing.TB) backend { return inPostgres(testenv.Postgres(t)) }},
+		{name: "mariadb", in: func(t testing.TB) backend { return inMariaDB(testenv.MariaDB(t)) }},
+		{name: "mariadb in batches", in: func(t testing.TB) backend { return inMariaDB(testenv.MariaDB(t)) }, flags: []string{"-batch"}, some: true},
+	} {
+		orders := 20_000
+		if c.some && !soak() {
+			orders = 10_000
+		}
+		t.Run(c.name, func(t *testing.T) { killedWorkersPayEachOrderOnce(t, c.in(t), orders, c.flags...) })
+	}
+}
+
+func killedWorkersPayEachOrderOnce(t *testing.T, in backend, orders int, flags ...string) {
+	const partitions, enough = 6, 10
 	kills := 12
 	if soak() {
 		kills = 60
 	}
 	rng, seed := newSeeded(t)
 	began := time.Now()
-	s := newShop(t, newCluster(t, testenv.Kafka(t)), testenv.Postgres(t), orders, partitions)
+	s := newShop(t, newCluster(t, testenv.Kafka(t)), in, orders, partitions, flags...)
 	load := copies(rng, orders, 2, partitions)
 	portion := len(load)/(kills+2) + 1
 	release := func(int) {
@@ -48,7 +67,7 @@ func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
 	require.GreaterOrEqual(t, hits, enough, "kills of a process that was working")
 	watch.requireNone()
 	s.requireOnce(orders)
-	soaked(t, "TestKilledWorkersPayEachOrderOnce", seed, s.released, kills, 0, stats["assignments"], fmt.Sprintf(
+	soaked(t, t.Name(), seed, s.released, kills, 0, stats["assignments"], fmt.Sprintf(
 		"each once, none given up; %d kills while work was left; at least %d deliveries, %d duplicates of which %d redelivered; %d looks at offsets; %s, kills until %s",
 		hits, stats["handled"]+stats["duplicates"], stats["duplicates"], stats["redelivered"], watch.samples,
 		time.Since(began).Round(time.Second), killed.Round(time.Second)))
@@ -60,7 +79,7 @@ func TestGracefulStopRedeliversNothing(t *testing.T) {
 	needTime(t)
 	const orders, partitions, stops = 4_000, 6, 4
 	rng := newRand(t)
-	s := newShop(t, newCluster(t, testenv.Kafka(t)), testenv.Postgres(t), orders, partitions)
+	s := newShop(t, newCluster(t, testenv.Kafka(t)), inPostgres(testenv.Postgres(t)), orders, partitions)
 	s.send(copies(rng, orders, 1, partitions))
 
 	var all []*proc

@@ -2,25 +2,34 @@ package chaos
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 )
+
+// backend is the database of a shop, as a flag of orderstatus names it.
+type backend struct{ flag, driver, dsn string }
+
+func inPostgres(url string) backend { return backend{"-postgres", "pgx", url} }
+func inMariaDB(dsn string) backend  { return backend{"-mysql", "mysql", dsn} }
 
 // shop is what orderstatus workers work on: a database, a topic, the load.
 type shop struct {
 	t            testing.TB
 	kafka        *cluster
 	topic, group string
-	url          string
-	pool         *pgxpool.Pool
+	backend      backend
+	db           *sql.DB
 	producer     *producer
 	flags        []string
 
@@ -29,27 +38,27 @@ type shop struct {
 }
 
 // newShop prepares the tables and n pending orders with the program itself.
-func newShop(t testing.TB, kafka *cluster, url string, orders int, partitions int32) *shop {
+func newShop(t testing.TB, kafka *cluster, in backend, orders int, partitions int32, flags ...string) *shop {
 	t.Helper()
-	s := &shop{t: t, kafka: kafka, url: url}
+	s := &shop{t: t, kafka: kafka, backend: in, flags: flags}
 	s.topic, s.group = kafka.topic("payments", partitions)
 	var err error
-	s.pool, err = pgxpool.New(context.Background(), url) // the schema is dropped after it was closed
+	s.db, err = sql.Open(in.driver, in.dsn)
 	require.NoError(t, err)
-	t.Cleanup(s.pool.Close)
+	t.Cleanup(func() { _ = s.db.Close() }) // before the tables are dropped
+	s.reset()
 	s.producer = newProducer(t, kafka.brokers, s.topic, payment)
 
-	migrate := start(t, "migrate", programs.path(t, "orderstatus"), nil, "-postgres", url, "-migrate", "-seed", strconv.Itoa(orders))
+	migrate := start(t, "migrate", programs.path(t, "orderstatus"), nil, in.flag, in.dsn, "-migrate", "-seed", strconv.Itoa(orders))
 	<-migrate.done
 	require.NoError(t, migrate.err, migrate.stderr.tail(20))
-	_, err = s.pool.Exec(t.Context(), `CREATE TABLE load (partition int, off bigint, order_id bigint, PRIMARY KEY (partition, off))`)
-	require.NoError(t, err)
+	s.exec(`CREATE TABLE sent (part int, off bigint, order_id bigint, PRIMARY KEY (part, off))`)
 	return s
 }
 
 // worker starts an orderstatus worker under a static ID.
 func (s *shop) worker(name string) *proc {
-	args := []string{"-brokers", s.kafka.brokers[0], "-topic", s.topic, "-group", s.group, "-postgres", s.url, "-instance-id", name,
+	args := []string{"-brokers", s.kafka.brokers[0], "-topic", s.topic, "-group", s.group, s.backend.flag, s.backend.dsn, "-instance-id", name,
 		"-audit", "-stats", "200ms"}
 	return start(s.t, name, programs.path(s.t, "orderstatus"), nil, append(args, s.flags...)...)
 }
@@ -60,41 +69,54 @@ func (s *shop) send(load []*delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.producer.mustSend(load)
-	rows := make([][]any, len(load))
-	for i, d := range load {
-		rows[i] = []any{d.partition, d.offset, d.order}
+	for some := range slices.Chunk(load, 1000) {
+		rows := make([]string, len(some))
+		for i, d := range some {
+			rows[i] = fmt.Sprintf("(%d, %d, %d)", d.partition, d.offset, d.order)
+		}
+		s.exec(`INSERT INTO sent (part, off, order_id) VALUES ` + strings.Join(rows, ", "))
 	}
-	_, err := s.pool.CopyFrom(s.t.Context(), pgx.Identifier{"load"}, []string{"partition", "off", "order_id"}, pgx.CopyFromRows(rows))
-	require.NoError(s.t, err)
 	s.released += len(load)
 }
 
-// count returns the one number that a query finds.
-func (s *shop) count(query string, args ...any) (n int) {
+func (s *shop) exec(query string) {
 	s.t.Helper()
-	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), query, args...).Scan(&n), query)
+	_, err := s.db.ExecContext(s.t.Context(), query)
+	require.NoError(s.t, err)
+}
+
+// count returns the one number that a query finds.
+func (s *shop) count(query string) (n int) {
+	s.t.Helper()
+	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), query).Scan(&n), query)
 	return n
+}
+
+// reset closes the connections that an outage has cut.
+func (s *shop) reset() {
+	s.db.SetMaxIdleConns(0)
+	s.db.SetMaxIdleConns(4)
 }
 
 // effects returns how many runs of one process were committed.
 func (s *shop) effects(p *proc) int {
 	s.t.Helper()
-	return s.count(`SELECT count(*) FROM order_effects WHERE worker = $1`, fmt.Sprintf("%s/%d", p.name, p.cmd.Process.Pid))
+	return s.count(fmt.Sprintf(`SELECT count(*) FROM order_effects WHERE worker = '%s/%d'`, p.name, p.cmd.Process.Pid))
 }
 
 // left returns how many orders that were paid for are not paid.
 func (s *shop) left() int {
 	s.t.Helper()
-	return s.count(`SELECT count(*) FROM orders WHERE status = 'pending' AND id IN (SELECT order_id FROM load)`)
+	return s.count(`SELECT count(*) FROM orders WHERE status = 'pending' AND id IN (SELECT order_id FROM sent)`)
 }
 
 // requireOnce is the verdict: each order is paid, by its payment, and the handler was committed for it exactly once.
 func (s *shop) requireOnce(orders int) {
 	s.t.Helper()
 	require.Zero(s.t, s.count(`SELECT count(*) FROM orders WHERE status <> 'paid'`), "orders that are not paid: lost")
-	require.Equal(s.t, orders, s.count(`SELECT count(*) FROM orders WHERE paid_by = 'pay-' || lpad(id::text, 6, '0')`), "paid by another payment")
+	require.Equal(s.t, orders, s.count(`SELECT count(*) FROM orders WHERE paid_by = concat('pay-', lpad(CAST(id AS char(6)), 6, '0'))`), "paid by another payment")
 	require.Equal(s.t, orders, s.count(`SELECT count(*) FROM processed_events`), "processed_events")
-	require.Zero(s.t, s.count(`SELECT count(*) FROM (SELECT FROM order_effects GROUP BY order_id HAVING count(*) > 1) doubled`), "effects that happened twice")
+	require.Zero(s.t, s.count(`SELECT count(*) FROM (SELECT order_id FROM order_effects GROUP BY order_id HAVING count(*) > 1) doubled`), "effects that happened twice")
 	require.Equal(s.t, orders, s.count(`SELECT count(*) FROM order_effects`), "effects")
 	require.Zero(s.t, s.kafka.deadLetters(s.group, s.topic), "dead letters")
 }
@@ -174,9 +196,9 @@ func (w *watch) sample(ctx context.Context) {
 	for p, next := range committed {
 		var missing int
 		var first *int64
-		err := w.s.pool.QueryRow(ctx, `
-			SELECT count(*), min(l.off) FROM load l JOIN orders o ON o.id = l.order_id
-			WHERE l.partition = $1 AND l.off >= $2 AND l.off < $3 AND o.status <> 'paid'`, p, w.looked[p], next).Scan(&missing, &first)
+		err := w.s.db.QueryRowContext(ctx, fmt.Sprintf(`
+			SELECT count(*), min(l.off) FROM sent l JOIN orders o ON o.id = l.order_id
+			WHERE l.part = %d AND l.off >= %d AND l.off < %d AND o.status <> 'paid'`, p, w.looked[p], next)).Scan(&missing, &first)
 		if err != nil {
 			return
 		}

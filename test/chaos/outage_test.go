@@ -9,87 +9,131 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/testenv"
 )
 
 // resumesIn is how soon work must flow again when what was away is back.
 const resumesIn = 10 * time.Second
 
-// Redis, Postgres and Kafka are crashed one after the other while events flow: workers pause, say so once, and resume within
-// ten seconds; nothing is lost, nothing is given up, and payments are booked once all the same (R-19, P-11, T-03, rule 18).
+// Redis, Postgres, MariaDB, the schema registry and Kafka are crashed, and then frozen, while events
+// flow: workers pause, say so once, and resume within ten seconds; nothing is lost, nothing is given
+// up, and payments are booked once all the same (R-19, P-11, T-03, rule 18).
+//
+// The stores and the registry are away together, since each has a worker of its own. The worker with
+// the registry uses the shared Postgres.
 func TestOutages(t *testing.T) {
 	needTime(t)
 	const partitions = 3
-	orders, length, broker := 30_000, 10*time.Second, 4*time.Second
+	orders, length := 30_000, 30*time.Second
 	if soak() {
-		orders, length, broker = 100_000, time.Minute, 30*time.Second
+		orders, length = 100_000, time.Minute
 	}
 	began := time.Now()
-	services := privateServices(t)
+	services := privateServices(t, "postgres", "mariadb", "redis", "kafka")
 	started := time.Since(began)
-	kafka := newCluster(t, []string{services.brokers})
-	s := newShop(t, kafka, services.postgres, orders, partitions)
+	kafka, schemas := newCluster(t, []string{services.brokers}), newRegistry(t)
 	m := newMailing(t, kafka, partitions)
-	payer := s.worker("payer")
 	mailer := start(t, "mailer", programs.path(t, "notifier"), nil, m.notifierFlags("mailer", services.redis)...)
-	flow := startFlow(t, orders, s.producer, m.producer)
-	payments := &stream{name: "payments", worker: payer, count: func() int { return s.effects(payer) }}
-	mails := &stream{name: "mails", worker: mailer, count: func() int { return len(mailer.stdout.lines(`"event_id":`)) }}
-	for _, w := range []*stream{payments, mails} {
-		waitFor(t, w.name+" flow", 50, w.count, w.worker)
+	all := []*stream{
+		payments("postgres", "store *pgstore.Store is back", newShop(t, kafka, inPostgres(services.postgres), orders, partitions)),
+		payments("mariadb", "store *sqlstore.Store is back", newShop(t, kafka, inMariaDB(testenv.MariaDBAt(t, services.mariadb)), orders, partitions)),
+		payments("registry", "is back", newShop(t, kafka, inPostgres(testenv.Postgres(t)), orders, partitions, "-registry", schemas.url())),
+		{
+			name: "redis", back: "store *redisstore.Store is back", worker: mailer, kafka: kafka, topic: m.topic, group: m.group, producer: m.producer,
+			count: func() int { return len(mailer.stdout.lines(`"event_id":`)) },
+		},
 	}
-	flowing := time.Since(began)
-	requireNoneGivenUp := func() {
-		t.Helper()
-		require.Zero(t, kafka.deadLetters(m.group, m.topic), "dead letters of mails")
-		require.Zero(t, kafka.deadLetters(s.group, s.topic), "dead letters of payments")
+	all[2].shop.producer.value = schemaPayment
+	var producers []*producer
+	for _, w := range all {
+		producers = append(producers, w.producer)
 	}
-	outcome := ""
-	for _, o := range []struct {
-		service string
-		length  time.Duration
-		back    string // what a worker says at its end
-		hit     []*stream
-	}{
-		{"redis", length, "store *redisstore.Store is back", []*stream{mails}},
-		{"postgres", length, "store *pgstore.Store is back", []*stream{payments}},
-		{"kafka", broker, "again", []*stream{payments, mails}},
-	} {
-		for _, w := range o.hit {
-			w.before = complaints(w.worker)
+	flow := startFlow(t, orders, producers...)
+	for _, w := range all {
+		waitFor(t, w.name+" flows", 50, w.count, w.worker)
+	}
+	flowing, outcome := time.Since(began), ""
+	for _, how := range []fault{crash, freeze} {
+		for _, broker := range []bool{false, true} {
+			for _, w := range all {
+				w.before = complaints(w.worker)
+			}
+			if broker {
+				services.takeAway(how, length, "kafka")
+			} else {
+				schemas.during(how, func() { services.takeAway(how, length, "postgres", "mariadb", "redis") })
+			}
+			outcome += "; " + flowAgain(t, how, broker, all)
 		}
-		services.outage(o.service, o.length)
-		back := time.Now()
-		s.pool.Reset() // the test's own
-		for _, w := range o.hit {
-			waitFor(t, w.name+" flow again after "+o.service, w.count()+50, w.count, w.worker)
-			took := time.Since(back).Round(time.Millisecond)
-			told := requireToldOnce(t, w.worker, w.before, o.back)
-			outcome += fmt.Sprintf("; %s %s away, %s after %s and %d lines", o.service, o.length, w.name, took, told)
-			require.Less(t, took, resumesIn, "%s: too late", outcome)
-		}
-		requireNoneGivenUp()
 	}
 	n := flow.end()
-	s.kafka.waitNoLag(s.group, s.topic, time.Minute)
-	s.kafka.waitNoLag(m.group, m.topic, time.Minute)
-	payer.stop(20 * time.Second)
-	mailer.stop(20 * time.Second)
-
-	_, err := s.pool.Exec(t.Context(), `DELETE FROM orders WHERE id > $1`, n) // nobody paid for them
-	require.NoError(t, err)
-	s.requireOnce(n)
+	for _, w := range all {
+		kafka.waitNoLag(w.group, w.topic, time.Minute)
+		w.worker.stop(20 * time.Second)
+		w.requireNoneGivenUp(t)
+		if w.shop != nil {
+			w.shop.exec(fmt.Sprintf(`DELETE FROM orders WHERE id > %d`, n)) // nobody paid for them
+			w.shop.requireOnce(n)
+		}
+	}
 	require.Len(t, sent([]*proc{mailer}), n, "mails")
-	requireNoneGivenUp()
-	soaked(t, "TestOutages", 0, 4*n, 0, 3, 0, fmt.Sprintf("none lost, none given up in %s (services up after %s, flowing after %s)%s",
+	soaked(t, "TestOutages", 0, 2*len(all)*n, 0, 10, 0, fmt.Sprintf("none lost, none given up in %s (services up after %s, flowing after %s)%s",
 		time.Since(began).Round(time.Second), started.Round(time.Second), flowing.Round(time.Second), outcome))
+}
+
+// payments is the stream of a shop with one worker.
+func payments(name, back string, s *shop) *stream {
+	w := s.worker("payer")
+	return &stream{
+		name: name, back: back, worker: w, kafka: s.kafka, topic: s.topic, group: s.group, producer: s.producer, shop: s,
+		count: func() int { return s.effects(w) },
+	}
+}
+
+// flowAgain requires that all streams flow soon after an outage, and that each worker has told of it. It returns how long
+// the streams took.
+func flowAgain(t testing.TB, how fault, broker bool, all []*stream) (outcome string) {
+	t.Helper()
+	back, outcome := time.Now(), "stores and registry "+how.name
+	if broker {
+		outcome = "broker " + how.name
+	}
+	for _, w := range all {
+		if w.shop != nil {
+			w.shop.reset()
+		}
+		waitFor(t, w.name+" flows again: "+outcome, w.count()+50, w.count, w.worker)
+		took := time.Since(back).Round(time.Millisecond)
+		says := w.back
+		if broker {
+			says = "again"
+		}
+		outcome += fmt.Sprintf(", %s after %s and %d lines", w.name, took, requireToldOnce(t, w.worker, w.before, says))
+		require.Less(t, took, resumesIn, "%s: too late", outcome)
+	}
+	for _, w := range all {
+		w.requireNoneGivenUp(t)
+	}
+	return outcome
 }
 
 // stream is one kind of work that flows.
 type stream struct {
-	name   string
-	worker *proc
-	count  func() int
-	before map[string]int // complaints before the outage
+	name         string // of what the worker needs beside Kafka
+	back         string // what the worker says at the end of an outage of that
+	worker       *proc
+	kafka        *cluster
+	topic, group string
+	producer     *producer
+	shop         *shop          // nil for mails
+	count        func() int     // effects
+	before       map[string]int // complaints before the outage
+}
+
+func (w *stream) requireNoneGivenUp(t testing.TB) {
+	t.Helper()
+	require.Zero(t, w.kafka.deadLetters(w.group, w.topic), "dead letters of %s", w.name)
 }
 
 // requireToldOnce requires that a worker has complained, since before was taken, about what was away, of each thing once,
@@ -153,7 +197,7 @@ type flow struct {
 	err  error
 }
 
-// startFlow sends 200 events a second to each of the producers, up to limit.
+// startFlow sends 100 events a second to each of the producers, up to limit.
 func startFlow(t testing.TB, limit int, producers ...*producer) *flow {
 	ctx, stop := context.WithCancel(t.Context())
 	f := &flow{t: t, stop: stop, done: make(chan struct{})}
@@ -170,7 +214,7 @@ func startFlow(t testing.TB, limit int, producers ...*producer) *flow {
 
 func (f *flow) run(ctx context.Context, limit int, producers []*producer) error {
 	const batch, partitions = 10, 3
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil && f.n+batch <= limit {
 		select {

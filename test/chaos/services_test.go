@@ -17,12 +17,12 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// services are a Kafka, a Postgres and a Redis of a test's own, which may be crashed without disturbing others.
+// services are a Kafka, a Postgres, a MariaDB and a Redis of a test's own, which may be crashed without disturbing others.
 type services struct {
-	t                        testing.TB
-	script                   string
-	env                      []string
-	brokers, postgres, redis string
+	t                                 testing.TB
+	script                            string
+	env                               []string
+	brokers, postgres, mariadb, redis string
 }
 
 // privateServices starts them, or only those that are named. They are stopped in Cleanup; and by a guard process if the tests end before that, since
@@ -37,7 +37,7 @@ func privateServices(t testing.TB, only ...string) *services {
 	require.NoError(t, os.Chmod(dir, 0o755), "Postgres runs as another user") //nolint:gosec // nothing secret
 	s := &services{t: t, script: script, env: append(os.Environ(),
 		"IDEM_SERVICES_DIR="+dir, "COMPOSE_PROJECT_NAME="+filepath.Base(dir))}
-	for _, port := range []string{"KAFKA", "KAFKA_CONTROLLER", "POSTGRES", "REDIS"} {
+	for _, port := range []string{"KAFKA", "KAFKA_CONTROLLER", "POSTGRES", "MARIADB", "REDIS"} {
 		s.env = append(s.env, fmt.Sprintf("IDEM_%s_PORT=%d", port, freePort(t)))
 	}
 	s.guard(dir)
@@ -49,6 +49,8 @@ func privateServices(t testing.TB, only ...string) *services {
 			s.brokers = value
 		case "POSTGRES_URL":
 			s.postgres = value
+		case "IDEM_MARIADB_DSN":
+			s.mariadb = strings.Trim(value, "'\"")
 		case "REDIS_URL":
 			s.redis = value
 		}
@@ -85,15 +87,34 @@ func (s *services) run(args ...string) string {
 	return string(out)
 }
 
+// The ways to take a service away. A crashed one refuses connections, and a frozen one keeps those
+// that it has and does not answer.
+var (
+	crash  = fault{"crashed", "stop", "start"}
+	freeze = fault{"frozen", "pause", "resume"}
+)
+
+type fault struct{ name, away, back string }
+
 // outage crashes a service, leaves it down for a while and starts it again on its data.
 func (s *services) outage(service string, length time.Duration) {
 	s.t.Helper()
-	s.run("stop", service)
+	s.takeAway(crash, length, service)
+}
+
+// takeAway takes services away together for a while, and brings them back.
+func (s *services) takeAway(how fault, length time.Duration, names ...string) {
+	s.t.Helper()
+	for _, name := range names {
+		s.run(how.away, name)
+	}
 	select {
 	case <-time.After(length):
 	case <-s.t.Context().Done():
 	}
-	s.run("start", service)
+	for _, name := range names {
+		s.run(how.back, name)
+	}
 }
 
 // freePort returns a port that nothing listens on, below those that the kernel gives to clients: while a service is down

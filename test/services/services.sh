@@ -10,6 +10,8 @@
 #   services.sh stop SERVICE       crash a service: SIGKILL (Postgres: immediate shutdown); its data stays
 #   services.sh start SERVICE      start it again on the same data, wait until it is healthy
 #   services.sh restart SERVICE    stop, then start
+#   services.sh pause SERVICE      freeze it: its connections stay open, and nothing answers
+#   services.sh resume SERVICE     let it go on
 #   services.sh kafka TOOL ARG...  Kafka's own tools: topics, acls, consumer-groups, console-producer, console-consumer
 #   services.sh postgres TOOL ARG  Postgres's own tools, connected: pg_dump, psql
 #
@@ -683,10 +685,20 @@ native_start() {
 	echo "$STATE" >"$(owner "$service")"
 }
 
+# signal NAME PID: to the process and its children. A process that is frozen makes no children.
+signal() {
+	local child
+	kill "-$1" "$2" 2>/dev/null || return 0 # it has ended
+	for child in $(ps -o pid= --ppid "$2"); do
+		kill "-$1" "$child" 2>/dev/null || true
+	done
+}
+
 # crash SERVICE: stops it if it runs, without a chance to tidy up.
 crash() {
 	local service=$1 pid
 	pid=$("${service}_pid") || return 0
+	signal CONT "$pid" # a frozen process obeys KILL only
 	"${service}_stop" "$pid"
 	wait_gone "$pid" "$STATE/$service" "$(cat "$STATE/$service/port")"
 }
@@ -781,6 +793,17 @@ native_stop() {
 	crash "$1"
 }
 
+native_pause() {
+	adopt "$1"
+	signal STOP "$("$1_pid")"
+}
+
+native_resume() {
+	adopt "$1"
+	signal CONT "$("$1_pid")"
+	native_wait "$1"
+}
+
 native_restart() { # start and restart
 	adopt "$1"
 	"$1_pid" >/dev/null || native_start "$1"
@@ -852,6 +875,13 @@ docker_stop() {
 		sleep 0.1
 	done
 	die "$1 did not end"
+}
+
+docker_pause() { compose pause "$1" >&2; }
+
+docker_resume() {
+	compose unpause "$1" >&2
+	compose up --wait --no-recreate "$1" >&2
 }
 
 docker_restart() { compose up --wait --no-recreate "$1" >&2; }
@@ -947,6 +977,10 @@ up | down)
 		SERVICES=("$@")
 	fi
 	"${engine}_$command"
+	;;
+pause | resume)
+	known "${1:-}"
+	"$(engine)_$command" "$1"
 	;;
 stop | start | restart)
 	known "${1:-}"
