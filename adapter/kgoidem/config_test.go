@@ -52,7 +52,7 @@ func TestNew_Mistakes(t *testing.T) {
 	r, err := New(cfg, routed(new(tally).handle))
 	require.NoError(t, err)
 	require.NoError(t, r.Live())
-	require.NoError(t, r.proc.Close())
+	require.NoError(t, r.group.Close())
 }
 
 // TestOptions_Protected: no option can take a guarantee away, and none of the callbacks.
@@ -89,7 +89,7 @@ func TestOptions_Protected(t *testing.T) {
 	cfg.Options = append(quick(), kgo.Rack("a"), kgo.FetchMaxBytes(1<<20))
 	r, err := New(cfg, routed(new(tally).handle))
 	require.NoError(t, err)
-	require.NoError(t, r.proc.Close())
+	require.NoError(t, r.group.Close())
 }
 
 // TestDefaults_K17_K30_K35 reads the settings that a member and the producer have.

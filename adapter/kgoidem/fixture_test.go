@@ -173,13 +173,7 @@ func (m *running) wait(t *testing.T, within time.Duration) error {
 
 // claims counts the assignments of source topics.
 func (m *running) claims() (n int) {
-	m.Runner.mu.Lock()
-	current := m.current
-	m.Runner.mu.Unlock()
-	if current == nil {
-		return 0
-	}
-	for _, a := range current.list() {
+	for _, a := range m.group.Assignments() {
 		if !runner.IsRetry(a.Topic, m.cfg.Group) {
 			n++
 		}

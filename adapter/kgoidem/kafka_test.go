@@ -279,7 +279,7 @@ func TestKafka_Transactions_K30(t *testing.T) {
 	}, soon, 200*time.Millisecond)
 	require.Equal(t, 20, got.events())
 
-	m.current.recordNow(m.current.list(), true)
+	m.current.session.on.RecordProgress()
 	require.True(t, store.of(topic, 0).CaughtUp)
 	require.EqualValues(t, end, store.of(topic, 0).Next)
 	// An open transaction holds the end of the visible log: the partition is not caught up.
@@ -292,7 +292,7 @@ func TestKafka_Transactions_K30(t *testing.T) {
 	visible, err := m.offsets.Ends(t.Context(), claim)
 	require.NoError(t, err)
 	require.Equal(t, map[partition]int64{open: end}, visible)
-	m.current.recordNow(m.current.list(), true)
+	m.current.session.on.RecordProgress()
 	require.False(t, store.of(topic, 0).CaughtUp)
 	require.NoError(t, producer.EndTransaction(t.Context(), kgo.TryCommit))
 	require.Eventually(t, func() bool { return got.events() == 21 }, soon, poll)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/lane"
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
 )
@@ -32,29 +30,28 @@ const (
 
 // member is one membership in the group: one client of franz-go, from joining to leaving.
 //
-// One goroutine polls and never waits for a handler. franz-go calls joined, given back and lost in
-// another goroutine, one after the other, while the polling goes on.
+// One goroutine polls and never waits for a handler. franz-go calls joined, begin, revoked and
+// lostAll in another goroutine, one after the other, while the polling goes on.
 type member struct {
 	r     *Runner
 	cl    *kgo.Client   // for franz-go's callbacks only after ready
 	ready chan struct{} // closed when cl is set
 	cut   func()        // ends all requests of cl
 	gate  gate
-	turn  chan struct{}           // has room for the one goroutine that commits
 	ctx   context.Context         // ends when the member leaves, with the reason as cause
 	leave context.CancelCauseFunc // the first cause counts
 
-	mu       sync.Mutex
-	inGroup  bool
-	closed   bool // no assignment begins any more
-	assigned map[partition]*assignment
+	running sync.WaitGroup // the claims
+	passing sync.Mutex     // held while a session begins or ends
+
+	mu      sync.Mutex
+	closed  bool     // no claim begins any more
+	session *session // nil while the member is not in the group
+	claims  map[partition]*claim
 }
 
 func newMember(ctx context.Context, r *Runner) *member {
-	m := &member{
-		r: r, ready: make(chan struct{}), turn: make(chan struct{}, 1),
-		assigned: make(map[partition]*assignment),
-	}
+	m := &member{r: r, ready: make(chan struct{}), claims: make(map[partition]*claim)}
 	m.ctx, m.leave = context.WithCancelCause(ctx)
 	return m
 }
@@ -83,17 +80,12 @@ func (m *member) join(topics []string) error {
 // run is a member until ctx ends or there is a reason to leave, and returns that reason.
 func (m *member) run() error {
 	var owned sync.WaitGroup
-	stop := make(chan struct{})
-	owned.Go(func() { m.commitLoop(stop) })
-	owned.Go(func() { m.watchStalls(stop) })
-	owned.Go(func() { m.watchSilence(stop) })
-	owned.Go(func() { m.recordLoop(stop) })
-	owned.Go(func() {
-		m.r.watching().Run(m.ctx, func(cause error) { m.leave(&comeBack{cause}) })
-	})
+	silence := runner.NewSilenceWatch(m.r.group, m.r.offsets)
+	owned.Go(func() { silence.Run(m.ctx) })
+	topics := m.r.watching()
+	owned.Go(func() { topics.Run(m.ctx, func(cause error) { m.leave(&comeBack{cause}) }) })
 	m.poll()
 	m.stop()
-	close(stop)
 	owned.Wait()
 	return context.Cause(m.ctx)
 }
@@ -112,16 +104,21 @@ func (m *member) poll() {
 func (m *member) take(fetches kgo.Fetches) {
 	fetches.EachError(func(topic string, id int32, err error) { m.fetchError(partition{Topic: topic, Partition: id}, err) })
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		m.mu.Lock()
-		a := m.assigned[partition{Topic: p.Topic, Partition: p.Partition}]
-		m.mu.Unlock()
-		if a != nil { // else the partition was given back meanwhile
-			a.add(p.Records)
+		c := m.claim(partition{Topic: p.Topic, Partition: p.Partition})
+		if c != nil { // nil: the partition was given back meanwhile
+			c.add(p.Records)
 		}
 	})
 	if !fetches.Empty() && fetches.Err0() == nil {
 		m.r.retry.Over()
 	}
+}
+
+// claim returns the claim of a partition, or nil.
+func (m *member) claim(p partition) *claim {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.claims[p]
 }
 
 // fetchError acts on an error of fetching. franz-go repeats what a retry mends, without an error
@@ -135,7 +132,7 @@ func (m *member) fetchError(p partition, err error) {
 		m.dataLoss(loss)
 	case errors.As(err, &session):
 		if end := m.r.retry.Fatal(err); end != nil {
-			m.r.fail(end)
+			m.r.group.Fail(end)
 			m.leave(end)
 			return
 		}
@@ -149,7 +146,7 @@ func (m *member) fetchError(p partition, err error) {
 		m.r.retry.Begin(err)
 	default:
 		if end := m.r.retry.Fatal(err); end != nil {
-			m.r.fail(end)
+			m.r.group.Fail(end)
 			m.leave(end)
 			return
 		}
@@ -171,28 +168,79 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 	}
 	m.r.reportGap(gap)
 	if m.r.cfg.OnGap == runner.FailOnGap {
-		m.r.fail(gap)
+		m.r.group.Fail(gap)
 		m.leave(gap)
 		return
 	}
 	m.mu.Lock()
-	a := m.assigned[partition{Topic: loss.Topic, Partition: loss.Partition}]
+	s := m.session
 	m.mu.Unlock()
-	if a != nil {
-		a.cut(loss.ResetTo)
+	if s != nil && m.r.cfg.OnGap == runner.EarliestOnGap {
+		s.cut(partition{Topic: loss.Topic, Partition: loss.Partition}, loss.ResetTo)
 	}
 	m.leave(&comeBack{gap})
 }
 
-// joined notes that the member is in the group. franz-go calls it at the beginning of each session,
-// before [member.begin].
+// reportGap reports a gap that franz-go found.
+func (r *Runner) reportGap(gap *runner.GapError) {
+	r.log.Error("the log was cut below the next record",
+		"topic", gap.Topic, "partition", gap.Partition, "next", gap.Committed,
+		"newest", gap.Newest, "policy", r.cfg.OnGap.String())
+	for _, o := range r.gaps {
+		o.ObserveGap(context.Background(), observe.GapEvent{
+			Group: r.cfg.Group, Topic: gap.Topic, Partition: gap.Partition,
+			Committed: gap.Committed, Oldest: gap.Oldest, Newest: gap.Newest,
+			Policy: r.cfg.OnGap.String(),
+		})
+	}
+}
+
+// joined begins the session of a member without partitions. franz-go calls it at the beginning of
+// each generation, before [member.begin].
 func (m *member) joined(_ context.Context, _ *kgo.Client, added map[string][]int32) {
 	<-m.ready
-	m.mu.Lock()
-	m.inGroup = true
-	m.mu.Unlock()
 	if len(added) == 0 {
 		m.r.retry.Serving()
+		m.enter(nil)
+	}
+}
+
+// enter begins a session with partitions, or adds them to the running one. The result is nil after
+// the end of the membership.
+func (m *member) enter(partitions map[string][]int32) *session {
+	m.passing.Lock()
+	defer m.passing.Unlock()
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	s, begins := m.session, m.session == nil
+	if begins {
+		s = newSession(m)
+		m.session = s
+	}
+	m.mu.Unlock()
+	switch {
+	case begins:
+		s.on = m.r.group.Begin(s, partitions)
+	case len(partitions) > 0:
+		s.on.Announce(partitions)
+	}
+	return s
+}
+
+// exit ends the session, after its claims.
+func (m *member) exit(cause error) {
+	m.passing.Lock()
+	defer m.passing.Unlock()
+	m.mu.Lock()
+	s := m.session
+	m.session = nil
+	m.mu.Unlock()
+	if s != nil {
+		s.end(cause)
+		m.r.group.End(s.on, cause)
 	}
 }
 
@@ -219,7 +267,7 @@ func (m *member) begin(
 	places, err := m.r.places(ctx, claims, committed)
 	if err != nil {
 		if end := m.r.retry.Fatal(err); end != nil {
-			m.r.fail(end)
+			m.r.group.Fail(end)
 			m.leave(end)
 		}
 		return nil, err
@@ -243,187 +291,107 @@ func (m *member) both(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// start begins assignments. After the end of the membership it begins none.
+// start begins claims. After the end of the membership it begins none.
 func (m *member) start(places map[partition]place) {
-	var before []*assignment // franz-go began them and gave up before it fetched
-	m.mu.Lock()
-	share := queueShare(m.r.cfg.QueueBytes, len(m.assigned)+len(places))
-	for p := range places {
-		if a := m.assigned[p]; a != nil {
-			before = append(before, a)
-		}
-	}
-	m.mu.Unlock()
-	m.giveBack(before, nil)
 	begun := make(map[string][]int32)
-	for p, at := range places {
-		m.r.proc.Assigned(p.Topic, p.Partition)
-		l := lane.New(m.r.proc, p.Topic, p.Partition, lane.Config{
-			Lanes: m.r.cfg.Lanes, OwnProgress: true, QueueBytes: share,
-		})
-		a := newAssignment(context.WithoutCancel(m.ctx), p, at, l)
-		a.due, a.limit = m.r.proc.Due, share
-		one := map[string][]int32{p.Topic: {p.Partition}}
-		a.flow = func(paused bool) {
-			if paused {
-				m.cl.PauseFetchPartitions(one)
-			} else {
-				m.cl.ResumeFetchPartitions(one)
-			}
-		}
-		m.cl.ResumeFetchPartitions(one) // an earlier assignment may have paused it
-		if !m.add(a) {
-			_ = l.Close(context.Background(), nil) // it has no message
-			continue
-		}
+	var before []*claim // franz-go began them and gave up before it fetched
+	for p := range places {
 		begun[p.Topic] = append(begun[p.Topic], p.Partition)
+		if c := m.claim(p); c != nil {
+			before = append(before, c)
+		}
 	}
-	if len(begun) > 0 {
-		m.reportRebalance(observe.Assigned, begun, nil)
+	giveBack(before, errRevoked)
+	s := m.enter(begun)
+	if s == nil {
+		return
+	}
+	for p, at := range places {
+		c := newClaim(s.ctx, m.cl, p, at)
+		c.Resume() // an earlier claim may have paused it
+		if at.moved {
+			s.Mark(p, at.offset)
+		}
+		m.consume(s, c, len(places))
 	}
 }
 
-// add starts the feeder of an assignment. The result is false after the end of the membership.
-func (m *member) add(a *assignment) bool {
+// consume runs a claim in a goroutine of its own, unless the membership has ended.
+func (m *member) consume(s *session, c *claim, begun int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return false
+		return
 	}
-	m.assigned[a.partition] = a
-	go m.feed(a)
-	return true
+	m.claims[c.partition] = c
+	assigned := max(len(m.claims), begun)
+	m.running.Go(func() {
+		defer close(c.done)
+		var convert converter
+		feed := runner.Feed[*kgo.Record]{Records: c.records, Message: convert.message}
+		err := runner.Consume(s.on, c, feed, assigned)
+		m.mu.Lock()
+		if m.claims[c.partition] == c {
+			delete(m.claims, c.partition)
+		}
+		m.mu.Unlock()
+		s.forget(c.partition)
+		if c.ctx.Err() == nil { // runner has ended it: the partition cannot continue
+			m.leave(m.reason(err))
+		}
+	})
 }
 
-// feed ends with the assignment, whose end waits for it.
-func (m *member) feed(a *assignment) {
-	defer close(a.fed)
-	a.feed()
-	if err := a.lane.Err(); err != nil {
-		m.r.log.Error("partition cannot continue", "topic", a.Topic, "partition", a.Partition,
-			"error", m.r.cfg.Text(err))
-		m.r.fail(err)
-		m.leave(err)
+// reason returns why runner has ended a claim.
+func (m *member) reason(err error) error {
+	if m.r.group.Err() != nil {
+		return m.r.group.Err()
 	}
+	if ending := m.r.group.TakeEnding(); ending != nil {
+		return &comeBack{ending}
+	}
+	return &comeBack{fmt.Errorf("partition cannot continue: %w", err)}
 }
 
-// minQueueShare is the least share of a partition in Config.QueueBytes: room for some dozens of
-// small events, so that lanes and batches are of use.
-const minQueueShare = 64 << 10
-
-// queueShare divides total among the assigned partitions. Half of a share is the lane's, and half
-// waits in front of it.
-func queueShare(total, partitions int) int {
-	return max(total/max(partitions, 1)/2, minQueueShare)
+// giveBack ends claims for this cause, and returns when their assignments have ended and committed.
+func giveBack(list []*claim, cause error) {
+	for _, c := range list {
+		c.end(cause)
+	}
+	for _, c := range list {
+		<-c.done
+	}
 }
 
 // revoked gives partitions back, after their last commit. franz-go calls it before it tells the
-// group, and at the end of each session, mostly without partitions.
+// group, and at the end of each generation, mostly without partitions.
 func (m *member) revoked(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 	<-m.ready
-	m.giveBack(m.those(partitions), nil)
+	giveBack(m.those(partitions), errRevoked)
 	if m.r.cfg.client.Protocol == Eager {
-		m.mu.Lock()
-		m.inGroup = false
-		m.mu.Unlock()
+		m.exit(errRevoked)
 	}
 }
 
 // lostAll ends the assignments of partitions that another member may have already (K-11).
 func (m *member) lostAll(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 	<-m.ready
-	m.mu.Lock()
-	m.inGroup = false
-	m.mu.Unlock()
-	m.giveBack(m.those(partitions), fmt.Errorf("%w: the member is no longer in the group",
-		idem.ErrPartitionLost))
+	lost := fmt.Errorf("%w: the member is no longer in the group", idem.ErrPartitionLost)
+	giveBack(m.those(partitions), lost)
+	m.exit(lost)
 }
 
-func (m *member) those(partitions map[string][]int32) (some []*assignment) {
+func (m *member) those(partitions map[string][]int32) (some []*claim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for topic, ids := range partitions {
 		for _, id := range ids {
-			if a := m.assigned[partition{Topic: topic, Partition: id}]; a != nil {
-				some = append(some, a)
+			if c := m.claims[partition{Topic: topic, Partition: id}]; c != nil {
+				some = append(some, c)
 			}
 		}
 	}
 	return some
-}
-
-func (m *member) list() []*assignment {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Collect(maps.Values(m.assigned))
-}
-
-// giveBack ends assignments, commits and reports. It returns when this is done, also if another
-// caller does it. lost is nil if the group still waits for this member.
-func (m *member) giveBack(list []*assignment, lost error) {
-	if len(list) == 0 {
-		return
-	}
-	var ending sync.WaitGroup
-	for _, a := range list {
-		if lost != nil {
-			a.lose()
-		}
-		ending.Go(func() { a.end(func() { m.endLane(a, lost) }) })
-	}
-	ending.Wait()
-	kept := slices.DeleteFunc(slices.Clone(list), (*assignment).isLost)
-	m.commitAtEnd(kept)
-	m.recordLast(kept)
-	m.forget(list, lost)
-}
-
-// endLane ends the handlers of an assignment.
-func (m *member) endLane(a *assignment, lost error) {
-	cause := lost
-	m.mu.Lock()
-	if cause == nil && a.stuck { // no grace, although the settled offsets are committed
-		cause = fmt.Errorf("%w: %w", idem.ErrPartitionLost, runner.ErrStalled)
-	}
-	m.mu.Unlock()
-	a.giveUp(cause)
-	ctx, cancel := context.WithTimeout(context.Background(), m.r.cfg.EndWait())
-	defer cancel()
-	if left := a.lane.Close(ctx, cause); left != nil {
-		m.r.log.Error("handler left behind, partition given back", "topic", a.Topic,
-			"partition", a.Partition, "error", m.r.cfg.Text(left))
-		m.r.noteAbandoned(left)
-	}
-	<-a.fed
-}
-
-// forget removes assignments that have ended.
-func (m *member) forget(list []*assignment, lost error) {
-	ended := make(map[string][]int32)
-	for _, a := range list {
-		m.mu.Lock()
-		mine := m.assigned[a.partition] == a
-		if mine {
-			delete(m.assigned, a.partition)
-		}
-		stalls := a.stalls
-		m.mu.Unlock()
-		if !mine {
-			continue
-		}
-		ended[a.Topic] = append(ended[a.Topic], a.Partition)
-		if stalls {
-			m.reportStall(a, 0, true)
-		}
-		m.reportProgress(a, true)
-	}
-	kind := observe.Revoked
-	if lost != nil {
-		kind = observe.Lost
-	}
-	if len(ended) > 0 {
-		m.reportRebalance(kind, ended, lost)
-	}
 }
 
 // stop ends the membership: the handlers, the last commit, then the group.
@@ -431,12 +399,12 @@ func (m *member) stop() {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
-	list := m.list()
 	if errors.Is(context.Cause(m.ctx), idem.ErrStopping) {
 		m.r.log.Info("consumer stops: no new handler begins, running handlers have the grace",
 			"grace", m.r.cfg.Grace)
 	}
-	m.giveBack(list, nil)
+	m.running.Wait()
+	m.exit(context.Cause(m.ctx))
 	m.leaveGroup()
 	m.cut()
 	m.cl.Close()

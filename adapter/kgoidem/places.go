@@ -3,7 +3,6 @@ package kgoidem
 import (
 	"context"
 
-	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
 )
 
@@ -25,7 +24,7 @@ func (r *Runner) places(
 	ctx context.Context, claims map[string][]int32, committed map[partition]int64,
 ) (map[partition]place, error) {
 	known := fetched{r.offsets, committed}
-	moves, err := runner.NewOffsetCheck(r.cfg.Config, known, r.proc.Stores()).Check(ctx, claims)
+	moves, err := runner.NewOffsetCheck(r.cfg.Config, known, r.group.Processor().Stores()).Check(ctx, claims)
 	if err != nil {
 		return nil, err
 	}
@@ -42,14 +41,14 @@ func (r *Runner) places(
 		return nil, err
 	}
 	for p, at := range first {
-		places[p] = place{offset: at}
+		places[p] = place{offset: at, initial: runner.OffsetOldest}
 	}
 	last, err := r.offsets.all(ctx, newest, atEnd, onlyCommitted)
 	if err != nil {
 		return nil, err
 	}
 	for p, at := range last {
-		places[p] = place{offset: at}
+		places[p] = place{offset: at, initial: runner.OffsetNewest}
 	}
 	return places, nil
 }
@@ -73,18 +72,4 @@ func (r *Runner) fresh(
 		}
 	}
 	return oldest, newest
-}
-
-// reportGap reports a gap that franz-go found.
-func (r *Runner) reportGap(gap *runner.GapError) {
-	r.log.Error("the log was cut below the next record",
-		"topic", gap.Topic, "partition", gap.Partition, "next", gap.Committed,
-		"newest", gap.Newest, "policy", r.cfg.OnGap.String())
-	for _, o := range r.obs.Gap {
-		o.ObserveGap(context.Background(), observe.GapEvent{
-			Group: r.cfg.Group, Topic: gap.Topic, Partition: gap.Partition,
-			Committed: gap.Committed, Oldest: gap.Oldest, Newest: gap.Newest,
-			Policy: r.cfg.OnGap.String(),
-		})
-	}
 }

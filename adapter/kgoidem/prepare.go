@@ -36,7 +36,7 @@ func (r *Runner) tryPrepare(ctx context.Context) error {
 	}
 	setup := &runner.TopicSetup{
 		Config: r.cfg.Config, Admin: r.admin, Commands: r.cfg.commands(), Classify: classify,
-		Delays: r.proc.RetryDelays(), OwnProducer: r.own != nil, Topics: r.topics,
+		Delays: r.group.Processor().RetryDelays(), OwnProducer: r.own != nil, Topics: r.topics,
 	}
 	if err := setup.Ensure(ctx); err != nil {
 		return err

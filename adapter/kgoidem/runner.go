@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
 )
 
@@ -22,29 +23,24 @@ var ErrRunTwice = errors.New("runner was run before")
 // Runner is a member of a consumer group. Create a Runner with [New] and call Run once. Safe for
 // concurrent use.
 type Runner struct {
-	cfg      settings
-	log      *slog.Logger
-	proc     *idem.Processor
-	obs      runner.Observers
-	busy     *busyNotes
-	retry    *runner.Retrier
-	stores   *runner.StoreStart
-	commits  commitHealth
-	progress failing
-	own      *ownProducer // nil if Config has a Producer
-	topics   *runner.TopicList
-	reasons
+	cfg    settings
+	log    *slog.Logger
+	group  *runner.Group
+	gaps   []observe.GapObserver
+	retry  *runner.Retrier
+	stores *runner.StoreStart
+	own    *ownProducer // nil if Config has a Producer
+	topics *runner.TopicList
+	ran    atomic.Bool
+	ended  atomic.Bool
 
 	// Of Run.
 	plain   *kgo.Client // publishes, commits and administrates
 	admin   admin
 	offsets offsets
-	ran     atomic.Bool
-	ended   atomic.Bool
 
 	mu      sync.Mutex
-	current *member             // nil while there is none
-	silent  map[partition]int64 // where partitions were silent
+	current *member // nil while there is none
 }
 
 // New checks cfg and the router and returns every mistake, joined, those of handler registrations
@@ -56,32 +52,30 @@ func New(cfg Config, router *idem.Router) (*Runner, error) {
 	if err := checkOptions(s.consuming(s.Topics), cfg.Options); err != nil {
 		problems = append(problems, err)
 	}
-	r := &Runner{cfg: s, log: s.Logger, busy: new(busyNotes)}
+	r := &Runner{cfg: s, log: s.Logger}
 	if s.Producer == nil {
 		r.own = &ownProducer{commands: s.commands()}
 		s.Producer = r.own
 	}
-	obs, others := runner.SortObservers(s.Observers)
-	if s.WhenStalled != runner.ReportStall {
-		others = append(others, r.busy)
-	}
-	r.obs = obs
-	proc, err := runner.NewProcessor(s.Config, router, others)
+	group, err := runner.NewGroup(s.Config, router, classify)
 	if err := errors.Join(append(problems, err)...); err != nil {
-		if proc != nil {
-			_ = proc.Close() // nothing ran
+		if group != nil {
+			_ = group.Close() // nothing ran
 		}
 		return nil, err
 	}
-	r.proc = proc
-	names := runner.GroupTopics{Group: s.Group, Delays: proc.RetryDelays()}
-	r.topics = runner.NewTopicList(names, s.Topics...)
+	for _, o := range s.Observers {
+		if gap, ok := o.(observe.GapObserver); ok {
+			r.gaps = append(r.gaps, gap)
+		}
+	}
+	r.group = group
+	r.topics = runner.NewTopicList(group.Topics(), s.Topics...)
 	commands := s.commands()
 	r.retry = runner.NewRetrier(s.Config, "franz-go", classify, func(err error) error {
 		return commands.ExplainGroup(err, classify(err))
 	})
-	r.stores = runner.NewStoreStart(s.Config, proc)
-	r.commits.log, r.commits.text, r.commits.observers = s.Logger, s.Text, obs.Commit
+	r.stores = runner.NewStoreStart(s.Config, group.Processor())
 	return r, nil
 }
 
@@ -116,13 +110,14 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		stop(errors.Join(idem.ErrStopping, context.Cause(ctx)))
 	})()
+	r.group.Hooks.Stopping = func() bool { return run.Err() != nil }
 	err := r.serve(run)
 	if run.Err() != nil && errors.Is(err, idem.ErrStopping) {
 		err = nil
 	}
-	closed := r.proc.Close()
+	closed := r.group.Close()
 	r.disconnect()
-	abandoned, unsafe := r.atStop()
+	abandoned, unsafe := r.group.AtStop()
 	if err = errors.Join(err, closed, abandoned, unsafe); err != nil {
 		r.log.Error("consumer ends", "error", r.cfg.Text(err))
 		return fmt.Errorf("consumer %s: %w", r.cfg.Group, err)
@@ -180,8 +175,8 @@ func (r *Runner) serve(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case r.Err() != nil:
-			return r.Err()
+		case r.group.Err() != nil:
+			return r.group.Err()
 		case !errors.As(err, &again):
 			return err
 		}
@@ -223,12 +218,22 @@ func (r *Runner) once(ctx context.Context) error {
 	r.mu.Lock()
 	r.current = m
 	r.mu.Unlock()
+	r.group.Hooks.Oldest = r.oldest
+	r.group.Hooks.Ends = ends{r.offsets, m.claim}
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.current = nil
 	}()
 	return m.run()
+}
+
+// oldest returns the first offset in the log.
+func (r *Runner) oldest(topic string, id int32) (int64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), runner.EndsWait)
+	defer cancel()
+	all, err := r.offsets.Oldest(ctx, map[string][]int32{topic: {id}})
+	return all[partition{Topic: topic, Partition: id}], err
 }
 
 // comeBack means that this member leaves the group by itself and will join again.

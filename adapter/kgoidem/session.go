@@ -1,0 +1,181 @@
+package kgoidem
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/idem-go/idem/runner"
+)
+
+const (
+	// commitTime bounds one commit with its retries.
+	commitTime = 4 * time.Second
+	// commitPause is the pause between two tries.
+	commitPause = 250 * time.Millisecond
+)
+
+// session is a [runner.Session] and [runner.DirectCommitter]: the time for which a member is in the
+// group. A cooperative group, and one of the next generation, keep it over rebalances.
+//
+// Commits have a connection of their own. franz-go holds its own commits back while the member joins
+// the next generation, which lasts as long as the handlers of other members. The brokers accept
+// commits meanwhile: the generation of a member is valid until all members have joined the next one.
+type session struct {
+	m   *member
+	ctx context.Context
+	end context.CancelCauseFunc
+	on  *runner.ActiveSession
+
+	mu    sync.Mutex
+	marks map[partition]int64 // not committed yet
+	cuts  map[partition]int64 // where a log was cut: nothing behind is committed
+}
+
+func newSession(m *member) *session {
+	s := &session{m: m, marks: make(map[partition]int64), cuts: make(map[partition]int64)}
+	s.ctx, s.end = context.WithCancelCause(m.ctx)
+	return s
+}
+
+// Context implements [runner.Session].
+func (s *session) Context() context.Context { return s.ctx }
+
+// Generation implements [runner.Session].
+func (s *session) Generation() int32 {
+	_, generation := s.m.cl.GroupMetadata()
+	return generation
+}
+
+// Mark implements [runner.Session].
+func (s *session) Mark(p partition, next int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marks[p] = next
+}
+
+// cut makes the partition go on at an offset, where the log was cut.
+func (s *session) cut(p partition, at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cuts[p], s.marks[p] = at, at
+}
+
+// forget drops a partition that is given back.
+func (s *session) forget(p partition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.marks, p)
+}
+
+// Commit implements [runner.Session]. It tries again while the group changes its generation.
+func (s *session) Commit() {
+	for _, a := range s.m.r.group.Assignments() { // for the next commit
+		if c, ok := a.Claim().(*claim); ok {
+			c.learn(a.Tail())
+		}
+	}
+	s.mu.Lock()
+	marks := make(map[partition]int64, len(s.marks))
+	for p, next := range s.marks {
+		marks[p] = next
+	}
+	s.mu.Unlock()
+	if len(marks) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), commitTime)
+	defer cancel()
+	for {
+		err := s.commit(ctx, marks)
+		if !isAny(err, kerr.RebalanceInProgress, kerr.StaleMemberEpoch) ||
+			runner.Pause(ctx, commitPause) != nil {
+			s.m.r.group.NoteError(err)
+			return
+		}
+	}
+}
+
+// commit commits marks, and removes those that are committed.
+func (s *session) commit(ctx context.Context, marks map[partition]int64) error {
+	refused, err := s.CommitDirectly(ctx, marks)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p, next := range marks {
+		switch {
+		case refused[p] != nil:
+			err = refused[p]
+		case s.marks[p] == next:
+			delete(s.marks, p)
+		}
+	}
+	return err
+}
+
+// CommitDirectly implements [runner.DirectCommitter]. Partitions of deleted topics count as
+// committed, since no event there can be delivered again (K-27).
+func (s *session) CommitDirectly(
+	ctx context.Context, offsets map[partition]int64,
+) (map[partition]error, error) {
+	req, err := s.request(offsets)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := req.RequestWith(ctx, s.m.r.plain)
+	if err != nil {
+		return nil, err
+	}
+	refused := make(map[partition]error)
+	for p := range offsets {
+		refused[p] = errNoAnswerFor
+	}
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			at := partition{Topic: t.Topic, Partition: p.Partition}
+			err := kerr.ErrorForCode(p.ErrorCode)
+			if err == nil ||
+				errors.Is(err, kerr.UnknownTopicOrPartition) && s.m.r.deleted(ctx, t.Topic) {
+				delete(refused, at)
+			} else {
+				refused[at] = err
+			}
+		}
+	}
+	return refused, nil
+}
+
+func (s *session) request(offsets map[partition]int64) (*kmsg.OffsetCommitRequest, error) {
+	id, generation := s.m.cl.GroupMetadata()
+	if id == "" {
+		return nil, kerr.UnknownMemberID
+	}
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.MemberID, req.Generation = s.m.r.cfg.Group, id, generation
+	if instance := s.m.r.cfg.InstanceID; instance != "" {
+		req.InstanceID = &instance
+	}
+	topics := make(map[string][]kmsg.OffsetCommitRequestTopicPartition)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at, next := range offsets {
+		if cut, ok := s.cuts[at]; ok {
+			next = cut
+		}
+		p := kmsg.NewOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset, p.LeaderEpoch = at.Partition, next, -1
+		topics[at.Topic] = append(topics[at.Topic], p)
+	}
+	for topic, partitions := range topics {
+		t := kmsg.NewOffsetCommitRequestTopic()
+		t.Topic, t.Partitions = topic, partitions
+		req.Topics = append(req.Topics, t)
+	}
+	return req, nil
+}
