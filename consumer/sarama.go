@@ -167,7 +167,7 @@ func checkSarama(sc *sarama.Config, cfg Config) (problems []error) {
 func checkSecurity(sc *sarama.Config, allowInsecure bool) (problems []error) {
 	if sc.Net.SASL.Enable && sc.Net.SASL.Mechanism == "" {
 		problems = append(problems, errors.New(
-			"SASL: Mechanism is empty: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"))
+			"SASL: Mechanism is empty: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"))
 	}
 	if allowInsecure {
 		return problems

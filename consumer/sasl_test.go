@@ -1,0 +1,83 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/kafkaauth"
+)
+
+func fixedToken(context.Context) (kafkaauth.Token, error) {
+	return kafkaauth.Token{Value: "abc", Extensions: map[string]string{"pool": "p1"}}, nil
+}
+
+// providerOf is what sarama asks for a token.
+func providerOf(t *testing.T, source kafkaauth.TokenSource) sarama.AccessTokenProvider {
+	t.Helper()
+	cfg := good()
+	cfg.SASL, cfg.AllowInsecure = &SASL{Mechanism: "OAUTHBEARER", Token: source}, true
+	sc, err := DefaultSaramaConfig(cfg)
+	require.NoError(t, err)
+	return sc.Net.SASL.TokenProvider
+}
+
+func TestSASL_Token(t *testing.T) {
+	token, err := providerOf(t, fixedToken).Token()
+	require.NoError(t, err)
+	require.Equal(t, &sarama.AccessToken{Token: "abc", Extensions: map[string]string{"pool": "p1"}}, token)
+
+	refused := errors.Join(kafkaauth.ErrRefused, errTest)
+	for name, c := range map[string]struct {
+		token kafkaauth.Token
+		err   error
+		fatal bool
+	}{
+		"refused":   {err: refused, fatal: true},
+		"outage":    {err: errTest},
+		"timeout":   {err: context.DeadlineExceeded},
+		"injection": {token: kafkaauth.Token{Value: "canary\x01auth=x"}},
+		"empty":     {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := providerOf(t, func(context.Context) (kafkaauth.Token, error) { return c.token, c.err }).Token()
+			require.Error(t, err)
+			require.NotContains(t, err.Error(), "canary")
+			if c.err != nil {
+				require.ErrorIs(t, err, c.err)
+			}
+			require.Equal(t, c.fatal, errors.Is(err, ErrUnauthorized))
+			end := fatal(sarama.Wrap(sarama.ErrOutOfBrokers, err))
+			require.Equal(t, c.fatal, end != nil, "an outage is waited for")
+		})
+	}
+}
+
+// A refusal after a session has begun is waited for, as rights that are withdrawn.
+func TestSASL_TokenRefusedLater(t *testing.T) {
+	_, refused := providerOf(t, func(context.Context) (kafkaauth.Token, error) { return kafkaauth.Token{}, kafkaauth.ErrRefused }).Token()
+	r := retrier{explain: func(err error) error { return err }}
+	require.ErrorIs(t, r.fatal(refused), ErrUnauthorized)
+	r.served.Store(true)
+	require.NoError(t, r.fatal(refused))
+}
+
+// Sarama has no context for a token, so the call is bounded here.
+func TestSASL_TokenIsBounded(t *testing.T) {
+	began := time.Now()
+	_, _ = providerOf(t, func(ctx context.Context) (kafkaauth.Token, error) {
+		end, ok := ctx.Deadline()
+		require.True(t, ok)
+		require.WithinRange(t, end, began, began.Add(20*time.Second))
+		return kafkaauth.Token{Value: "a"}, nil
+	}).Token()
+}
+
+func TestSASL_StringOfOAuth(t *testing.T) {
+	require.Equal(t, "OAUTHBEARER", SASL{Mechanism: "OAUTHBEARER", Token: fixedToken}.String())
+	require.Equal(t, `OAUTHBEARER as "orders"`, SASL{Mechanism: "OAUTHBEARER", User: "orders", Token: fixedToken}.String())
+}
