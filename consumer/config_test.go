@@ -99,8 +99,9 @@ func TestNew_Refuses(t *testing.T) {
 		"SASL/SCRAM-SHA-256 without TLS": func(c *Config) { c.SASL = &SASL{Mechanism: "SCRAM-SHA-256", User: "u", Password: "p"} }, // G-07
 		"SASL/SCRAM-SHA-512 without TLS": func(c *Config) { c.SASL = &SASL{Mechanism: "SCRAM-SHA-512", User: "u", Password: "p"} },
 		"SASL/OAUTHBEARER without TLS":   hook(func(sc *sarama.Config) { sc.Net.SASL.Enable, sc.Net.SASL.Mechanism = true, sarama.SASLTypeOAuth }),
-		"InsecureSkipVerify":             func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} },     //nolint:gosec // refused
-		"MinVersion":                     func(c *Config) { c.TLS = &tls.Config{MinVersion: tls.VersionTLS11} }, //nolint:gosec // refused
+		"InsecureSkipVerify":             func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} },                              //nolint:gosec // refused
+		"trusts any server":              func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true, VerifyConnection: acceptAll} }, //nolint:gosec // refused
+		"MinVersion":                     func(c *Config) { c.TLS = &tls.Config{MinVersion: tls.VersionTLS11} },                          //nolint:gosec // refused
 		"OAUTHBEARER without TLS":        func(c *Config) { c.SASL = &SASL{Mechanism: "OAUTHBEARER", Token: fixedToken} },
 		"Net.SASL.TokenProvider": func(c *Config) {
 			c.SASL, c.TLS = &SASL{Mechanism: "OAUTHBEARER", User: "u", Password: "p"}, &tls.Config{}
@@ -149,6 +150,9 @@ func TestNew_Accepts(t *testing.T) {
 		"insecure on purpose": func(c *Config) {
 			c.SASL, c.AllowInsecure = &SASL{Mechanism: "PLAIN", User: "u", Password: "p"}, true
 			c.TLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10} //nolint:gosec // on purpose
+		},
+		"CA that is read anew": func(c *Config) {
+			c.TLS = &tls.Config{InsecureSkipVerify: true, VerifyConnection: reloadingCA(t).VerifyConnection} //nolint:gosec // it verifies
 		},
 		"range only": func(c *Config) {
 			c.Sarama = func(sc *sarama.Config) {

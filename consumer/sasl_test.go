@@ -2,7 +2,12 @@ package consumer
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/pem"
 	"errors"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -11,6 +16,20 @@ import (
 
 	"github.com/idem-go/idem/kafkaauth"
 )
+
+func acceptAll(tls.ConnectionState) error { return nil }
+
+// reloadingCA verifies servers by itself, with a CA from a file that may change.
+func reloadingCA(t *testing.T) *tls.Config {
+	t.Helper()
+	server := httptest.NewTLSServer(nil)
+	server.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+	cfg, err := kafkaauth.TLSFiles{CA: ca, ReloadCA: true}.Config()
+	require.NoError(t, err)
+	return cfg
+}
 
 func fixedToken(context.Context) (kafkaauth.Token, error) {
 	return kafkaauth.Token{Value: "abc", Extensions: map[string]string{"pool": "p1"}}, nil
