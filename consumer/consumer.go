@@ -34,6 +34,7 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 	}
 	c.cfg, c.sarama, c.log = cfg, sc, cfg.Logger
 	c.retry.explain = commands.ExplainGroup
+	c.retry.tokens = cfg.SASL != nil && cfg.SASL.Token != nil
 	c.retry.trouble.log, c.retry.trouble.text = cfg.Logger, cfg.errorText
 	c.handler, err = newGroupHandler(cfg, r)
 	if err := errors.Join(append(problems, err)...); err != nil {

@@ -76,13 +76,31 @@ func TestSASL_Token(t *testing.T) {
 	}
 }
 
-// A refusal after a session has begun is waited for, as rights that are withdrawn.
-func TestSASL_TokenRefusedLater(t *testing.T) {
-	_, refused := providerOf(t, func(context.Context) (kafkaauth.Token, error) { return kafkaauth.Token{}, kafkaauth.ErrRefused }).Token()
-	r := retrier{explain: func(err error) error { return err }}
-	require.ErrorIs(t, r.fatal(refused), ErrUnauthorized)
-	r.served.Store(true)
-	require.NoError(t, r.fatal(refused))
+// TestRefusedLater: a refusal ends a start. After a session has begun, it may pass.
+func TestRefusedLater(t *testing.T) {
+	_, endpoint := providerOf(t, func(context.Context) (kafkaauth.Token, error) { return kafkaauth.Token{}, kafkaauth.ErrRefused }).Token()
+	for name, c := range map[string]struct {
+		err              error
+		password, tokens bool // waited for
+	}{
+		"authorization server": {endpoint, true, true},
+		"log-in":               {sarama.ErrSASLAuthenticationFailed, false, true},
+		"mechanism":            {sarama.ErrUnsupportedSASLMechanism, false, true},
+		"too early":            {sarama.ErrIllegalSASLState, true, true},
+		"right":                {sarama.ErrTopicAuthorizationFailed, true, true},
+		"instance":             {sarama.ErrFencedInstancedId, false, false},
+	} {
+		for _, tokens := range []bool{false, true} {
+			waits := c.password
+			if tokens {
+				waits = c.tokens
+			}
+			r := retrier{explain: func(err error) error { return err }, tokens: tokens}
+			require.Error(t, r.fatal(c.err), name)
+			r.served.Store(true)
+			require.Equal(t, waits, r.fatal(c.err) == nil, "%s, tokens=%t", name, tokens)
+		}
+	}
 }
 
 // Sarama has no context for a token, so the call is bounded here.

@@ -30,7 +30,7 @@ func (t *trouble) begin(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var missing *TopicError
-	person := errors.As(err, &missing) || isRefused(err)
+	person := errors.As(err, &missing) || isRefused(err) || isLogin(err)
 	now := time.Now()
 	switch {
 	case t.since.IsZero():
