@@ -19,6 +19,20 @@ func classOf(err error) runner.Class {
 	return runner.Transient
 }
 
+// classesWith is classOf for a login. A connection that authenticates again too early is in a wrong
+// state (KIP-368), and the next connection is not. Brokers that do not know a new key of the
+// authorization server yet refuse its tokens for a moment.
+func classesWith(login *SASL) runner.Classify {
+	tokens := login != nil && login.Token != nil
+	return func(err error) runner.Class {
+		class := classOf(err)
+		if class == runner.BadLogin && (tokens || errors.Is(err, sarama.ErrIllegalSASLState)) {
+			return runner.StaleLogin
+		}
+		return class
+	}
+}
+
 // classes has the errors of each class, by precedence.
 var classes = []struct {
 	class runner.Class

@@ -132,7 +132,8 @@ type Config struct {
 	// Shadow is shadow mode: the store is kept as usual, every delivery runs, and duplicates are
 	// only counted; see [idem.Config].Shadow. Use shadow mode to move an existing consumer to Idem.
 	Shadow bool
-	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
+	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset. For certificates in
+	// files that change, see TLSFiles of package kafkaauth.
 	TLS *tls.Config
 	// SASL, if not nil, authenticates.
 	SASL *SASL

@@ -70,37 +70,42 @@ func strategies(t *testing.T, cfg Config) (names []string) {
 func TestNew_Refuses(t *testing.T) {
 	hook := func(f func(*sarama.Config)) func(*Config) { return func(c *Config) { c.Sarama = f } }
 	for want, spoil := range map[string]func(*Config){
-		"Brokers is empty":                func(c *Config) { c.Brokers = nil },
-		"Group is empty":                  func(c *Config) { c.Group = "" },
-		"Topics is empty":                 func(c *Config) { c.Topics = nil },
-		"Topics contains an empty name":   func(c *Config) { c.Topics = []string{""} },
-		"Topics contains a name twice":    func(c *Config) { c.Topics = []string{"a", "b", "a"} },
-		"would be consumed again":         func(c *Config) { c.Topics = []string{"a", "a.g.dlq"} }, // T-08
-		"no store":                        func(c *Config) { c.Store = nil },
-		"Start is unknown(9)":             func(c *Config) { c.Start = 9 },
-		"OnGap is unknown(9)":             func(c *Config) { c.OnGap = 9 },
-		"WhenStalled is unknown(9)":       func(c *Config) { c.WhenStalled = 9 },
-		"OnLostOffsets is unknown(9)":     func(c *Config) { c.OnLostOffsets = 9 },
-		"CreateDeadLetterTopics":          func(c *Config) { c.CreateDeadLetterTopics = &TopicSpec{Partitions: -1} },
-		"two thirds":                      func(c *Config) { c.Grace = 41 * time.Second },
-		"Lease":                           func(c *Config) { c.Lease = time.Millisecond },
-		"observer int implements no":      func(c *Config) { c.Observers = []observe.Observer{1} },
-		"memstore":                        func(c *Config) { c.Store = memstore.New() }, // rule 31
-		"AutoCommit.Enable":               hook(func(sc *sarama.Config) { sc.Consumer.Offsets.AutoCommit.Enable = true }),
-		"Return.Errors must be true":      hook(func(sc *sarama.Config) { sc.Consumer.Return.Errors = false }),
-		"ResetInvalidOffsets":             hook(func(sc *sarama.Config) { sc.Consumer.Group.ResetInvalidOffsets = true }),
-		"use Start":                       hook(func(sc *sarama.Config) { sc.Consumer.Offsets.Initial = sarama.OffsetNewest }),
-		"use InstanceID":                  hook(func(sc *sarama.Config) { sc.Consumer.Group.InstanceId = "x" }),
-		"RequiredAcks":                    hook(func(sc *sarama.Config) { sc.Producer.RequiredAcks = sarama.WaitForLocal }),
-		"Return.Successes":                hook(func(sc *sarama.Config) { sc.Producer.Return.Successes = false }),
-		"ReadTimeout":                     hook(func(sc *sarama.Config) { sc.Net.ReadTimeout = 10 * time.Second }),
-		"Heartbeat.Interval must be <":    hook(func(sc *sarama.Config) { sc.Consumer.Group.Heartbeat.Interval = time.Hour }),
-		"SASL/PLAIN without TLS":          func(c *Config) { c.SASL = &SASL{Mechanism: "PLAIN", User: "u", Password: "p"} },         // G-07
-		"SASL/SCRAM-SHA-256 without TLS":  func(c *Config) { c.SASL = &SASL{Mechanism: "SCRAM-SHA-256", User: "u", Password: "p"} }, // G-07
-		"SASL/SCRAM-SHA-512 without TLS":  func(c *Config) { c.SASL = &SASL{Mechanism: "SCRAM-SHA-512", User: "u", Password: "p"} },
-		"SASL/OAUTHBEARER without TLS":    hook(func(sc *sarama.Config) { sc.Net.SASL.Enable, sc.Net.SASL.Mechanism = true, sarama.SASLTypeOAuth }),
-		"InsecureSkipVerify":              func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} },     //nolint:gosec // refused
-		"MinVersion":                      func(c *Config) { c.TLS = &tls.Config{MinVersion: tls.VersionTLS11} }, //nolint:gosec // refused
+		"Brokers is empty":               func(c *Config) { c.Brokers = nil },
+		"Group is empty":                 func(c *Config) { c.Group = "" },
+		"Topics is empty":                func(c *Config) { c.Topics = nil },
+		"Topics contains an empty name":  func(c *Config) { c.Topics = []string{""} },
+		"Topics contains a name twice":   func(c *Config) { c.Topics = []string{"a", "b", "a"} },
+		"would be consumed again":        func(c *Config) { c.Topics = []string{"a", "a.g.dlq"} }, // T-08
+		"no store":                       func(c *Config) { c.Store = nil },
+		"Start is unknown(9)":            func(c *Config) { c.Start = 9 },
+		"OnGap is unknown(9)":            func(c *Config) { c.OnGap = 9 },
+		"WhenStalled is unknown(9)":      func(c *Config) { c.WhenStalled = 9 },
+		"OnLostOffsets is unknown(9)":    func(c *Config) { c.OnLostOffsets = 9 },
+		"CreateDeadLetterTopics":         func(c *Config) { c.CreateDeadLetterTopics = &TopicSpec{Partitions: -1} },
+		"two thirds":                     func(c *Config) { c.Grace = 41 * time.Second },
+		"Lease":                          func(c *Config) { c.Lease = time.Millisecond },
+		"observer int implements no":     func(c *Config) { c.Observers = []observe.Observer{1} },
+		"memstore":                       func(c *Config) { c.Store = memstore.New() }, // rule 31
+		"AutoCommit.Enable":              hook(func(sc *sarama.Config) { sc.Consumer.Offsets.AutoCommit.Enable = true }),
+		"Return.Errors must be true":     hook(func(sc *sarama.Config) { sc.Consumer.Return.Errors = false }),
+		"ResetInvalidOffsets":            hook(func(sc *sarama.Config) { sc.Consumer.Group.ResetInvalidOffsets = true }),
+		"use Start":                      hook(func(sc *sarama.Config) { sc.Consumer.Offsets.Initial = sarama.OffsetNewest }),
+		"use InstanceID":                 hook(func(sc *sarama.Config) { sc.Consumer.Group.InstanceId = "x" }),
+		"RequiredAcks":                   hook(func(sc *sarama.Config) { sc.Producer.RequiredAcks = sarama.WaitForLocal }),
+		"Return.Successes":               hook(func(sc *sarama.Config) { sc.Producer.Return.Successes = false }),
+		"ReadTimeout":                    hook(func(sc *sarama.Config) { sc.Net.ReadTimeout = 10 * time.Second }),
+		"Heartbeat.Interval must be <":   hook(func(sc *sarama.Config) { sc.Consumer.Group.Heartbeat.Interval = time.Hour }),
+		"SASL/PLAIN without TLS":         func(c *Config) { c.SASL = &SASL{Mechanism: "PLAIN", User: "u", Password: "p"} },         // G-07
+		"SASL/SCRAM-SHA-256 without TLS": func(c *Config) { c.SASL = &SASL{Mechanism: "SCRAM-SHA-256", User: "u", Password: "p"} }, // G-07
+		"SASL/SCRAM-SHA-512 without TLS": func(c *Config) { c.SASL = &SASL{Mechanism: "SCRAM-SHA-512", User: "u", Password: "p"} },
+		"SASL/OAUTHBEARER without TLS":   hook(func(sc *sarama.Config) { sc.Net.SASL.Enable, sc.Net.SASL.Mechanism = true, sarama.SASLTypeOAuth }),
+		"InsecureSkipVerify":             func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} },                              //nolint:gosec // refused
+		"trusts any server":              func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true, VerifyConnection: acceptAll} }, //nolint:gosec // refused
+		"MinVersion":                     func(c *Config) { c.TLS = &tls.Config{MinVersion: tls.VersionTLS11} },                          //nolint:gosec // refused
+		"OAUTHBEARER without TLS":        func(c *Config) { c.SASL = &SASL{Mechanism: "OAUTHBEARER", Token: fixedToken} },
+		"Net.SASL.TokenProvider": func(c *Config) {
+			c.SASL, c.TLS = &SASL{Mechanism: "OAUTHBEARER", User: "u", Password: "p"}, &tls.Config{}
+		}, //nolint:gosec // 1.2 by default
 		"SASL: Mechanism is empty":        func(c *Config) { c.SASL = &SASL{User: "u", Password: "p"} },
 		"The SASL mechanism":              func(c *Config) { c.SASL = &SASL{Mechanism: "CRAM", User: "u", Password: "p"} },
 		"Net.SASL.User must not be empty": func(c *Config) { c.SASL = &SASL{Mechanism: "SCRAM-SHA-256", Password: "p"} },
@@ -133,12 +138,21 @@ func TestNew_Accepts(t *testing.T) {
 		"SCRAM on TLS": func(c *Config) {
 			c.SASL, c.TLS = &SASL{Mechanism: "SCRAM-SHA-512", User: "u", Password: "p"}, &tls.Config{} //nolint:gosec // 1.2 by default
 		},
+		"OAUTHBEARER on TLS": func(c *Config) {
+			c.SASL, c.TLS = &SASL{Mechanism: "OAUTHBEARER", Token: fixedToken}, &tls.Config{} //nolint:gosec // 1.2 by default
+		},
+		"OAUTHBEARER without TLS on purpose": func(c *Config) {
+			c.SASL, c.AllowInsecure = &SASL{Mechanism: "OAUTHBEARER", Token: fixedToken}, true
+		},
 		"SCRAM without TLS on purpose": func(c *Config) {
 			c.SASL, c.AllowInsecure = &SASL{Mechanism: "SCRAM-SHA-256", User: "u", Password: "p"}, true
 		},
 		"insecure on purpose": func(c *Config) {
 			c.SASL, c.AllowInsecure = &SASL{Mechanism: "PLAIN", User: "u", Password: "p"}, true
 			c.TLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10} //nolint:gosec // on purpose
+		},
+		"CA that is read anew": func(c *Config) {
+			c.TLS = &tls.Config{InsecureSkipVerify: true, VerifyConnection: reloadingCA(t).VerifyConnection} //nolint:gosec // it verifies
 		},
 		"range only": func(c *Config) {
 			c.Sarama = func(sc *sarama.Config) {

@@ -37,7 +37,7 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 		cfg.Producer = c.own
 	}
 	c.cfg, c.sarama, c.log = cfg, sc, cfg.Logger
-	c.retry = runner.NewRetrier(cfg.neutral(), "sarama", classOf, explain)
+	c.retry = runner.NewRetrier(cfg.neutral(), "sarama", classesWith(cfg.SASL), explain)
 	c.handler, err = newGroupHandler(cfg, r)
 	if err := errors.Join(append(problems, err)...); err != nil {
 		if c.handler != nil {

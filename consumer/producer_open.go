@@ -41,7 +41,8 @@ func NewProducer(client sarama.Client) (*Producer, error) {
 // s.
 //
 // The error lists every mistake in cfg, or states why no broker was reached, after at most 10 s for
-// each broker. An error that matches [ErrUnauthorized] means that the user has Write on no topic.
+// each broker. An error that matches [ErrUnauthorized] means that the user has Write on no topic, or
+// that an authorization server refuses the client of [SASL].Token.
 func OpenProducer(cfg Config) (*Producer, error) {
 	sc, err := producerConfig(cfg)
 	if err != nil {
@@ -51,7 +52,7 @@ func OpenProducer(cfg Config) (*Producer, error) {
 	if err == nil {
 		return &Producer{p}, nil
 	}
-	if err = writeError(err); errors.Is(err, ErrUnauthorized) {
+	if err = writeError(err); errors.Is(err, sarama.ErrClusterAuthorizationFailed) {
 		err = fmt.Errorf("%w: grant it: %s", err, cfg.commands().Grant("topic", "<topic>", "Write"))
 	}
 	return nil, err

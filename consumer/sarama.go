@@ -11,6 +11,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem/consumer/internal/publish"
+	"github.com/idem-go/idem/kafkaauth"
 )
 
 // DefaultSaramaConfig returns the settings of sarama that a [Consumer] with this Config uses: safe
@@ -167,7 +168,7 @@ func checkSarama(sc *sarama.Config, cfg Config) (problems []error) {
 func checkSecurity(sc *sarama.Config, allowInsecure bool) (problems []error) {
 	if sc.Net.SASL.Enable && sc.Net.SASL.Mechanism == "" {
 		problems = append(problems, errors.New(
-			"SASL: Mechanism is empty: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"))
+			"SASL: Mechanism is empty: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"))
 	}
 	if allowInsecure {
 		return problems
@@ -185,7 +186,7 @@ func checkSecurity(sc *sarama.Config, allowInsecure bool) (problems []error) {
 		}
 	}
 	if c := sc.Net.TLS.Config; sc.Net.TLS.Enable && c != nil {
-		if c.InsecureSkipVerify {
+		if !kafkaauth.VerifiesServer(c) {
 			problems = append(problems, errors.New(
 				"TLS.InsecureSkipVerify trusts any server: set RootCAs, or AllowInsecure"))
 		}

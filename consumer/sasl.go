@@ -1,26 +1,42 @@
 package consumer
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/xdg-go/scram"
+
+	"github.com/idem-go/idem/kafkaauth"
 )
 
 // SASL authenticates to the brokers. Set up other mechanisms through [Config].Sarama.
 type SASL struct {
-	// Mechanism is "PLAIN", "SCRAM-SHA-256" or "SCRAM-SHA-512". Required.
+	// Mechanism is "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER". Required.
 	Mechanism string
-	// User is required.
+	// User is required, except for OAUTHBEARER: the brokers take the user from the token, and User
+	// is only named in logs and in the commands that grant rights.
 	User string
-	// Password is required. Logs never contain the password.
+	// Password is required, except for OAUTHBEARER. Logs never contain the password.
 	Password string
+	// Token is required for OAUTHBEARER. It is called at each new connection, and before the
+	// brokers end the session of a connection (KIP-368), with a context of 15 s. An error that
+	// matches [kafkaauth.ErrRefused] is an [ErrUnauthorized]; all others are waited for, like
+	// brokers that are down.
+	Token kafkaauth.TokenSource
 }
 
 // String hides the password.
-func (s SASL) String() string { return fmt.Sprintf("%s as %q", s.Mechanism, s.User) }
+func (s SASL) String() string {
+	if s.User == "" && s.Mechanism == sarama.SASLTypeOAuth {
+		return s.Mechanism
+	}
+	return fmt.Sprintf("%s as %q", s.Mechanism, s.User)
+}
 
 // GoString hides the password from %#v too.
 func (s SASL) GoString() string { return "consumer.SASL{" + s.String() + "}" }
@@ -50,7 +66,34 @@ func (s SASL) apply(sc *sarama.Config) {
 		n.SCRAMClientGeneratorFunc = newSCRAM(scram.SHA256)
 	case sarama.SASLTypeSCRAMSHA512:
 		n.SCRAMClientGeneratorFunc = newSCRAM(scram.SHA512)
+	case sarama.SASLTypeOAuth:
+		if s.Token != nil {
+			n.TokenProvider = tokenProvider{s.Token}
+		}
 	}
+}
+
+// tokenTimeout bounds one call of a source of tokens. The sources of kafkaauth take less.
+const tokenTimeout = 15 * time.Second
+
+// tokenProvider passes tokens to sarama.
+type tokenProvider struct{ source kafkaauth.TokenSource }
+
+// Token implements [sarama.AccessTokenProvider].
+func (p tokenProvider) Token() (*sarama.AccessToken, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), tokenTimeout)
+	defer cancel()
+	token, err := p.source(ctx)
+	if err == nil {
+		err = token.Check()
+	}
+	switch {
+	case errors.Is(err, kafkaauth.ErrRefused):
+		return nil, fmt.Errorf("SASL/OAUTHBEARER: %w: %w", ErrUnauthorized, err)
+	case err != nil:
+		return nil, fmt.Errorf("SASL/OAUTHBEARER: %w", err)
+	}
+	return &sarama.AccessToken{Token: token.Value, Extensions: token.Extensions}, nil
 }
 
 func newSCRAM(hash scram.HashGeneratorFcn) func() sarama.SCRAMClient {

@@ -26,6 +26,10 @@ const (
 	DeniedCluster
 	// BadLogin means that the brokers refuse the credentials.
 	BadLogin
+	// StaleLogin means that the brokers refuse credentials that are replaced, such as a token signed
+	// with a key that they do not know yet. It ends a start like BadLogin. A runner that has served
+	// waits.
+	StaleLogin
 	// Invalid means that the brokers will never accept the settings, such as the name of the group.
 	Invalid
 	// UnknownGroup means that the group does not exist, so nothing is committed.
@@ -49,7 +53,7 @@ func fatal(err error, class Class) error {
 	switch class {
 	case FencedInstance:
 		return fmt.Errorf("%w: %w", ErrFenced, err)
-	case DeniedTopic, DeniedGroup, DeniedCluster, BadLogin:
+	case DeniedTopic, DeniedGroup, DeniedCluster, BadLogin, StaleLogin:
 		return fmt.Errorf("%w: %w", ErrUnauthorized, err)
 	case Invalid:
 		return err
@@ -61,6 +65,11 @@ func fatal(err error, class Class) error {
 // denied reports whether the client lacks a right on a topic or on the group.
 func denied(err error, class Class) bool {
 	return errors.Is(err, ErrUnauthorized) || class == DeniedTopic || class == DeniedGroup
+}
+
+// needsPerson reports whether a person must mend the cause: a missing right or a refused login.
+func needsPerson(err error, class Class) bool {
+	return denied(err, class) || class == BadLogin || class == StaleLogin
 }
 
 // Lost reports whether a session that ended for an error of this class had lost its partitions

@@ -29,6 +29,7 @@ func TestClass(t *testing.T) {
 		DeniedGroup:    {ends: true, as: ErrUnauthorized, denied: true, commit: true},
 		DeniedCluster:  {ends: true, as: ErrUnauthorized},
 		BadLogin:       {ends: true, as: ErrUnauthorized},
+		StaleLogin:     {ends: true, as: ErrUnauthorized},
 		Invalid:        {ends: true, as: err},
 		UnknownGroup:   {},
 	} {
@@ -60,6 +61,8 @@ func TestRetrier_Fatal(t *testing.T) {
 	r.Serving()
 	require.NoError(t, r.Fatal(err))
 	require.NoError(t, r.Fatal(fmt.Errorf("x: %w", ErrUnauthorized)))
+	class = StaleLogin
+	require.NoError(t, r.Fatal(err), "the next credentials may be known")
 	for _, class = range []Class{BadLogin, DeniedCluster, FencedInstance, Invalid} {
 		require.ErrorContains(t, r.Fatal(err), "explained", class)
 	}

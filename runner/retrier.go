@@ -39,15 +39,16 @@ func (r *Retrier) Wait(ctx context.Context, back *Backoff, err error) error {
 // Begin logs that the group cannot be consumed now, for a client that tries again by itself.
 func (r *Retrier) Begin(err error) { r.begin(r.explain(err)) }
 
-// Fatal returns the error to end the runner with, else nil. Missing rights end a start. Rights that
-// are withdrawn later are waited for, like other parts that fail later.
+// Fatal returns the error to end the runner with, else nil. Missing rights and a stale login end a
+// start. Later they are waited for, like other parts that fail later.
 func (r *Retrier) Fatal(err error) error {
 	if err == nil {
 		return nil
 	}
 	class := r.classify(err)
 	end := fatal(err, class)
-	if end == nil || denied(err, class) && class != BadLogin && r.served.Load() {
+	passes := denied(err, class) && class != BadLogin || class == StaleLogin
+	if end == nil || passes && r.served.Load() {
 		return nil
 	}
 	return r.explain(end)

@@ -30,7 +30,7 @@ func (t *trouble) begin(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var missing *TopicError
-	person := errors.As(err, &missing) || denied(err, t.classify(err))
+	person := errors.As(err, &missing) || needsPerson(err, t.classify(err))
 	now := time.Now()
 	switch {
 	case t.since.IsZero():

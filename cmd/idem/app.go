@@ -35,6 +35,7 @@ type app struct {
 	tlsKey        string
 	saslMechanism string
 	saslUser      string
+	oauth         oauthFlags
 	allowInsecure bool
 
 	known       map[string]*openedStore // stores by URL that need not be opened: those of tests
@@ -89,14 +90,18 @@ func (a *app) flags(f *pflag.FlagSet) {
 		&a.tlsCert, "tls-cert", "", "PEM `file` with the client's certificate; implies --tls",
 	)
 	f.StringVar(&a.tlsKey, "tls-key", "", "PEM `file` with the key of --tls-cert")
-	f.StringVar(&a.saslMechanism, "sasl-mechanism", "", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+	f.StringVar(
+		&a.saslMechanism, "sasl-mechanism", "",
+		"PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+	)
 	f.StringVar(
 		&a.saslUser, "sasl-user", os.Getenv("IDEM_SASL_USER"),
 		"user at Kafka (env IDEM_SASL_USER); the password is taken from env IDEM_SASL_PASSWORD",
 	)
+	a.oauth.flags(f)
 	f.BoolVar(
 		&a.allowInsecure, "allow-insecure", false,
-		"use SASL without TLS: PLAIN sends the password, SCRAM lets listeners guess it",
+		"use SASL without TLS: PLAIN sends the password, OAUTHBEARER the token, SCRAM lets listeners guess the password",
 	)
 	f.VisitAll(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Name != "output" {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"os"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/internal/kafkalog"
+	"github.com/idem-go/idem/kafkaauth"
 )
 
 // kafkaAccess is how brokers are reached, with the rules of consumers about secrets (G-07).
@@ -49,27 +49,15 @@ func (a *app) tlsConfig() (*tls.Config, error) {
 	if !a.tls && a.tlsCA == "" && a.tlsCert == "" && a.tlsKey == "" {
 		return nil, nil //nolint:nilnil // no TLS
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if a.tlsCA != "" {
-		pem, err := os.ReadFile(a.tlsCA)
-		if err != nil {
-			return nil, usage("--tls-ca: %w", err)
-		}
-		if cfg.RootCAs = x509.NewCertPool(); !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usage("--tls-ca: %s has no certificate in PEM form", a.tlsCA)
-		}
-	}
-	if a.tlsCert == "" && a.tlsKey == "" {
-		return cfg, nil
-	}
-	if a.tlsCert == "" || a.tlsKey == "" {
+	if (a.tlsCert == "") != (a.tlsKey == "") {
 		return nil, usage("--tls-cert and --tls-key belong together")
 	}
-	pair, err := tls.LoadX509KeyPair(a.tlsCert, a.tlsKey)
+	// A relay runs for longer than its certificate is good for.
+	files := kafkaauth.TLSFiles{CA: a.tlsCA, Cert: a.tlsCert, Key: a.tlsKey, Logger: a.logger()}
+	cfg, err := files.Config()
 	if err != nil {
-		return nil, usage("--tls-cert, --tls-key: %w", err)
+		return nil, usage("--tls-ca, --tls-cert, --tls-key: %w", err)
 	}
-	cfg.Certificates = []tls.Certificate{pair}
 	return cfg, nil
 }
 
@@ -78,6 +66,12 @@ func (a *app) sasl() (*consumer.SASL, error) {
 	switch {
 	case a.saslMechanism == "":
 		return nil, nil //nolint:nilnil // no SASL, even with a password in the environment
+	case a.saslMechanism == sarama.SASLTypeOAuth:
+		source, err := a.tokenSource()
+		if err != nil {
+			return nil, err
+		}
+		return &consumer.SASL{Mechanism: a.saslMechanism, User: a.saslUser, Token: source}, nil
 	case a.saslUser == "":
 		return nil, usage("--sasl-mechanism without a user: give --sasl-user")
 	case password == "":

@@ -59,7 +59,7 @@ func newRoot(a *app) *cobra.Command {
 	)
 	a.flags(root.PersistentFlags())
 	complete(root, "output", outputs...)
-	complete(root, "sasl-mechanism", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+	complete(root, "sasl-mechanism", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 	root.AddCommand(newEventCmd(a), newMigrateCmd(a), newReapCmd(a), newImportCmd(a))
 	root.AddCommand(newDLQCmd(a), newRewindCmd(a), newLagCmd(a))
 	root.AddCommand(newRelayCmd(a), newOutboxCmd(a), newDoctorCmd(a))

@@ -94,8 +94,9 @@ func TestImportsPointOneWay(t *testing.T) {
 		},
 		"/lane": {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},
 		"/runner": {[]string{"/deadletter", "/observe", "", "/dedup", "/lane"}, nil, "runners on every client share it"},
+		"/kafkaauth": {nil, nil, "every Kafka client needs credentials, whichever it is"},
 		"/consumer": {
-			[]string{"/runner", "/deadletter", "/observe", "", "/dedup", "/lane", "/consumer/internal/conns", "/consumer/internal/publish", "/consumer/internal/topicadmin"},
+			[]string{"/runner", "/deadletter", "/observe", "", "/dedup", "/lane", "/kafkaauth", "/consumer/internal/conns", "/consumer/internal/publish", "/consumer/internal/topicadmin"},
 			[]string{"github.com/IBM/sarama", "github.com/xdg-go/scram"}, "the sarama runner",
 		},
 		"/consumer/internal/conns":      {nil, []string{"github.com/IBM/sarama"}, "it knows connections, not what goes over them"},
@@ -162,7 +163,7 @@ func TestImportsPointOneWay(t *testing.T) {
 // Test helpers must not reach the binaries of users: package testing alone adds flags to them.
 func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, ".")
-	for _, path := range []string{"", "/classify", "/dedup", "/lane", "/runner", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/deadletters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
+	for _, path := range []string{"", "/classify", "/dedup", "/kafkaauth", "/lane", "/runner", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/deadletters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
 		for _, d := range pkgs[module+path].Deps {
 			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest", "go.opentelemetry.io/otel/sdk"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)

@@ -67,7 +67,7 @@ func authorizer(users []string) string {
 		login += fmt.Sprintf(" user_%s=%q", user, password)
 	}
 	return strings.Join([]string{
-		"", "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT", "sasl.enabled.mechanisms=PLAIN",
+		"", "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_SSL,MUTUAL:SSL", "sasl.enabled.mechanisms=PLAIN",
 		"sasl.mechanism.inter.broker.protocol=PLAIN", "listener.name.plaintext.plain.sasl.jaas.config=" + login + ";",
 		"authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 		"super.users=User:" + admin + ";User:ANONYMOUS", // the controller's listener has no log-in

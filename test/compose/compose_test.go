@@ -7,8 +7,10 @@ package compose
 import (
 	"encoding/xml"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -210,4 +212,42 @@ func TestRedis_settingsSameAsScript(t *testing.T) {
 		want = append(want, "--"+name, value)
 	}
 	assert.Equal(t, want, []string(s.Command))
+}
+
+// The further listeners of Kafka are in no file: services.sh adds them to docker-compose.yml.
+func TestKafka_secureListeners(t *testing.T) {
+	script := filepath.Join(root, "test", "services", "services.sh")
+	cmd := exec.CommandContext(t.Context(), script, "compose")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/home/user", "IDEM_KAFKA_PORT=12000", "IDEM_KAFKA_MUTUAL_PORT=12345"}
+	added, err := cmd.Output()
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "added.yml")
+	require.NoError(t, os.WriteFile(file, added, 0o600))
+	options, err := cli.NewProjectOptions([]string{filepath.Join(root, "docker-compose.yml"), file}, cli.WithEnv([]string{"IDEM_KAFKA_PORT=12000"}))
+	require.NoError(t, err)
+	project, err := options.LoadProject(t.Context())
+	require.NoError(t, err)
+	s := project.Services["kafka"]
+	var ports []string
+	for _, p := range s.Ports {
+		ports = append(ports, p.HostIP+":"+p.Published)
+		assert.Equal(t, p.Published, strconv.Itoa(int(p.Target)), "clients are sent on to the advertised port")
+	}
+	assert.ElementsMatch(t, []string{"127.0.0.1:12000", "127.0.0.1:12010", "127.0.0.1:12345"}, ports)
+	require.Len(t, s.Volumes, 2)
+	assert.Equal(t, "/home/user/.cache/idem/run/kafka-keys-12000", s.Volumes[1].Source)
+	assert.True(t, s.Volumes[1].ReadOnly)
+	assert.False(t, s.HealthCheck.Disable)
+	env := func(name string) string {
+		if assert.NotNil(t, s.Environment[name], name) {
+			return *s.Environment[name]
+		}
+		return ""
+	}
+	assert.Equal(t, "PLAINTEXT://0.0.0.0:12000,LOGIN://0.0.0.0:12010,MUTUAL://0.0.0.0:12345,CONTROLLER://127.0.0.1:19093", env("KAFKA_LISTENERS"))
+	assert.NotContains(t, env("KAFKA_ADVERTISED_LISTENERS"), "SSL://", "the image wants settings of its own then")
+	assert.Equal(t, `RULE:^CN=([^,]+).*$/$1/`, env("KAFKA_SSL_PRINCIPAL_MAPPING_RULES"))
+	assert.Equal(t, s.Volumes[1].Target+"/server.pem", env("KAFKA_SSL_KEYSTORE_LOCATION"))
+	assert.Contains(t, env("KAFKA_OPTS"), strings.TrimPrefix(env("KAFKA_SASL_OAUTHBEARER_JWKS_ENDPOINT_URL"), "file://"))
+	assert.Contains(t, env("KAFKA_LISTENER_NAME_LOGIN_SCRAM___SHA___256_SASL_JAAS_CONFIG"), "ScramLoginModule", "as the image writes a dash")
 }

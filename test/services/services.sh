@@ -12,6 +12,7 @@
 #   services.sh restart SERVICE    stop, then start
 #   services.sh pause SERVICE      freeze it: its connections stay open, and nothing answers
 #   services.sh resume SERVICE     let it go on
+#   services.sh compose            what is added to docker-compose.yml, for a Docker engine
 #   services.sh kafka TOOL ARG...  Kafka's own tools: topics, acls, consumer-groups, console-producer, console-consumer
 #   services.sh postgres TOOL ARG  Postgres's own tools, connected: pg_dump, psql
 #
@@ -22,6 +23,7 @@
 # address and listens on all of them. Settings, all optional:
 #
 #   IDEM_KAFKA_PORT 19092   IDEM_KAFKA_CONTROLLER_PORT 19093   IDEM_POSTGRES_PORT 15432   IDEM_REDIS_PORT 16379
+#   IDEM_KAFKA_LOGIN_PORT, IDEM_KAFKA_MUTUAL_PORT ten and twenty above IDEM_KAFKA_PORT: SASL over TLS, and mutual TLS
 #   IDEM_REDIS_CLUSTER_PORT ten above IDEM_REDIS_PORT: the first of six ports, three for clients and three between nodes
 #   IDEM_DYNAMODB_PORT 18000   IDEM_MARIADB_PORT 13306
 #   IDEM_KAFKA_SETTINGS     a file with further settings of Kafka, one "name=value" a line, such as an authorizer
@@ -41,6 +43,9 @@ CACHE=${IDEM_CACHE_DIR:-$HOME/.cache/idem}
 # docker-compose.yml reads the same variables, hence the export; test/compose compares the defaults.
 export IDEM_KAFKA_PORT=${IDEM_KAFKA_PORT:-19092}
 export IDEM_KAFKA_CONTROLLER_PORT=${IDEM_KAFKA_CONTROLLER_PORT:-19093}
+# Beside the other, as with the Redis Cluster below.
+export IDEM_KAFKA_LOGIN_PORT=${IDEM_KAFKA_LOGIN_PORT:-$((IDEM_KAFKA_PORT + 10))}
+export IDEM_KAFKA_MUTUAL_PORT=${IDEM_KAFKA_MUTUAL_PORT:-$((IDEM_KAFKA_PORT + 20))}
 export IDEM_POSTGRES_PORT=${IDEM_POSTGRES_PORT:-15432}
 export IDEM_REDIS_PORT=${IDEM_REDIS_PORT:-16379}
 # Beside the other Redis, so that whoever moves that one has moved both.
@@ -604,7 +609,61 @@ dynamodb_remove() { :; }
 # --- Kafka -----------------------------------------------------------------------------------------------------------
 
 kafka_port() { echo "$IDEM_KAFKA_PORT"; }
-kafka_env() { echo "KAFKA_BROKERS=127.0.0.1:$IDEM_KAFKA_PORT"; }
+kafka_env() {
+	echo "KAFKA_BROKERS=127.0.0.1:$IDEM_KAFKA_PORT"
+	echo "KAFKA_LOGIN_BROKERS=localhost:$IDEM_KAFKA_LOGIN_PORT"
+	echo "KAFKA_MUTUAL_BROKERS=localhost:$IDEM_KAFKA_MUTUAL_PORT"
+	echo "KAFKA_KEYS='$(kafka_keys "$IDEM_KAFKA_PORT")'"
+}
+
+# kafka_keys PORT: the directory of the keys of the Kafka on this port, the same for all clones.
+kafka_keys() { echo "$CACHE/run/kafka-keys-$1"; }
+
+# kafka_make_keys: a CA, a certificate of the server, and a key that signs tokens. They guard nothing but this Kafka.
+kafka_make_keys() {
+	local keys
+	keys=$(kafka_keys "$IDEM_KAFKA_PORT")
+	[[ ! -d $keys ]] || return 0
+	command -v openssl >/dev/null || apt_install openssl openssl
+	rm -rf "$keys.new"
+	mkdir -p "$keys.new"
+	(cd "$keys.new" && make_keys) >"$CACHE/run/openssl.log" 2>&1 </dev/null || {
+		tail -n 20 "$CACHE/run/openssl.log" >&2
+		die "openssl could not make keys: see $CACHE/run/openssl.log"
+	}
+	mv "$keys.new" "$keys" # complete or absent
+}
+
+make_keys() {
+	local name days=3650 point
+	for name in ca server jwt; do
+		openssl ecparam -name prime256v1 -genkey -noout | openssl pkcs8 -topk8 -nocrypt -out "$name.key" || return
+	done
+	printf '[req]\ndistinguished_name=dn\nx509_extensions=ca\n[dn]\n[ca]\nbasicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n' >ca.conf
+	openssl req -x509 -new -config ca.conf -key ca.key -subj /CN=idem-test-ca -days "$days" -out ca.pem || return
+	printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\n' >server.conf
+	openssl req -new -config ca.conf -key server.key -subj /CN=idem-test-kafka -out server.csr || return
+	openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -set_serial 1 -days "$days" -extfile server.conf -out server.crt || return
+	cat server.key server.crt >server.pem
+	# The public key in DER ends with the two coordinates of the point, 32 bytes each.
+	openssl ec -in jwt.key -pubout -outform DER -out jwt.der || return
+	point=$(tail -c 64 jwt.der | head -c 32 | base64url)
+	printf '{"keys":[{"kty":"EC","crv":"P-256","use":"sig","alg":"ES256","kid":"idem-test","x":"%s","y":"%s"}]}\n' \
+		"$point" "$(tail -c 32 jwt.der | base64url)" >jwks.json
+	chmod 644 ./* # a container has another user
+}
+
+base64url() { openssl base64 -A | tr '+/' '-_' | tr -d '='; }
+
+# kafka_secure HOST KEYS: the settings of the listeners with log-in and certificate; they listen on HOST and see KEYS there.
+kafka_secure() {
+	sed -e '/^#/d' -e '/^$/d' -e "s|@HOST@|$1|g" -e "s|@KEYS@|$2|g" -e "s|@PORT@|$IDEM_KAFKA_PORT|g" \
+		-e "s|@LOGIN_PORT@|$IDEM_KAFKA_LOGIN_PORT|g" -e "s|@MUTUAL_PORT@|$IDEM_KAFKA_MUTUAL_PORT|g" \
+		-e "s|@CONTROLLER_PORT@|$IDEM_KAFKA_CONTROLLER_PORT|g" "$HERE/kafka/secure.properties.in"
+}
+
+# kafka_jwks KEYS: the option without which Kafka reads no JWKS.
+kafka_jwks() { echo "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://$1/jwks.json"; }
 
 # kafka_libs: where the jars are.
 kafka_libs() { maven_libs kafka; }
@@ -630,17 +689,22 @@ kafka_healthy() {
 }
 
 kafka_start() {
-	local dir java libs
-	! tcp_open "$IDEM_KAFKA_CONTROLLER_PORT" ||
-		die "port $IDEM_KAFKA_CONTROLLER_PORT is held by something else: set IDEM_KAFKA_CONTROLLER_PORT to a free one"
+	local dir java libs keys name port
+	for name in CONTROLLER LOGIN MUTUAL; do
+		port=IDEM_KAFKA_${name}_PORT
+		! tcp_open "${!port}" || die "port ${!port} is held by something else: set $port to a free one"
+	done
+	kafka_make_keys
+	keys=$(kafka_keys "$IDEM_KAFKA_PORT")
 	dir=$(service_dir kafka)
 	java=$(java_bin)
 	libs=$(kafka_libs)
 	sed -e "s|@PORT@|$IDEM_KAFKA_PORT|g" -e "s|@CONTROLLER_PORT@|$IDEM_KAFKA_CONTROLLER_PORT|g" \
 		-e "s|@DATA@|$dir/data|g" "$HERE/kafka/server.properties.in" >"$dir/server.properties"
-	[[ -z ${IDEM_KAFKA_SETTINGS:-} ]] || cat "$IDEM_KAFKA_SETTINGS" >>"$dir/server.properties" # the last line counts
+	kafka_secure 127.0.0.1 "$keys" >>"$dir/server.properties" # the last line counts
+	[[ -z ${IDEM_KAFKA_SETTINGS:-} ]] || cat "$IDEM_KAFKA_SETTINGS" >>"$dir/server.properties"
 	local jvm=("$java" -Dkafka.logs.dir="$dir/logs" -Dlog4j2.configurationFile="$HERE/kafka/log4j2.properties"
-		-Djava.awt.headless=true -cp "$libs/*")
+		-Djava.awt.headless=true "$(kafka_jwks "$keys")" -cp "$libs/*")
 	if [[ ! -e $dir/data/meta.properties ]]; then
 		rm -rf "$dir/data"
 		"${jvm[@]}" kafka.tools.StorageTool format -t "idem-test-cluster-00000" -c "$dir/server.properties" \
@@ -652,7 +716,7 @@ kafka_start() {
 
 kafka_log() { tail -n 20 "$STATE/kafka/log" "$STATE/kafka/logs/server.log" 2>/dev/null; }
 kafka_stop() { kill -KILL "$1"; }
-kafka_remove() { :; }
+kafka_remove() { rm -rf -- "$(kafka_keys "$(cat "$STATE/kafka/port" 2>/dev/null || echo "$IDEM_KAFKA_PORT")")"; }
 
 # kafka_tool NAME ARGUMENT...: what /opt/kafka/bin/kafka-NAME.sh is in a distribution.
 kafka_tool() {
@@ -812,28 +876,53 @@ native_restart() { # start and restart
 
 # --- docker ----------------------------------------------------------------------------------------------------------
 
+# kafka_override_file: what this run adds to docker-compose.yml.
+kafka_override_file() { echo "$CACHE/run/kafka-$IDEM_KAFKA_PORT.yml"; }
+
 compose() {
-	local files=(-f "$ROOT/docker-compose.yml")
-	if [[ -n ${IDEM_KAFKA_SETTINGS:-} ]]; then
-		mkdir -p "$STATE"
-		kafka_override >"$STATE/kafka.yml"
-		files+=(-f "$STATE/kafka.yml")
-	fi
-	docker compose "${files[@]}" "$@"
+	local file
+	file=$(kafka_override_file)
+	mkdir -p "$CACHE/run"
+	kafka_override >"$file"
+	docker compose -f "$ROOT/docker-compose.yml" -f "$file" "$@"
 }
 
-# kafka_override: the settings of IDEM_KAFKA_SETTINGS as the image wants them. Its health check knows no log-in.
+# kafka_override: ports, keys and settings of the further listeners, and the settings of IDEM_KAFKA_SETTINGS, as the image wants
+# them. Its health check knows no log-in, which those settings may want.
 kafka_override() {
-	local name value
-	printf 'services:\n  kafka:\n    healthcheck: {disable: true}\n    environment:\n'
+	local inside=/etc/idem-keys
+	printf 'services:\n  kafka:\n'
+	printf '    volumes: ["%s:%s:ro"]\n' "$(kafka_keys "$IDEM_KAFKA_PORT")" "$inside"
+	printf '    ports: ["127.0.0.1:%s:%s", "127.0.0.1:%s:%s"]\n' "$IDEM_KAFKA_LOGIN_PORT" "$IDEM_KAFKA_LOGIN_PORT" \
+		"$IDEM_KAFKA_MUTUAL_PORT" "$IDEM_KAFKA_MUTUAL_PORT"
+	[[ -z ${IDEM_KAFKA_SETTINGS:-} ]] || printf '    healthcheck: {disable: true}\n'
+	printf '    environment:\n'
+	printf "      KAFKA_OPTS: '%s'\n" "$(kafka_jwks "$inside")"
+	{
+		kafka_secure 0.0.0.0 "$inside"
+		[[ -z ${IDEM_KAFKA_SETTINGS:-} ]] || cat "$IDEM_KAFKA_SETTINGS"
+	} | kafka_environment
+}
+
+# kafka_environment: properties, of two with the same name the last one, as variables of the image.
+kafka_environment() {
+	local name value names=() values=() i
 	while IFS='=' read -r name value; do
 		[[ -n $name ]] || continue
-		name=${name//_/__} name=${name//./_}
-		printf "      KAFKA_%s: '%s'\n" "$(upper "$name")" "${value//\'/\'\'}"
-	done <"$IDEM_KAFKA_SETTINGS"
+		name=${name//_/__} name=${name//-/___} name=${name//./_}
+		for ((i = 0; i < ${#names[@]}; i++)); do
+			[[ ${names[i]} != "$name" ]] || break
+		done
+		names[i]=$name values[i]=$value
+	done
+	for ((i = 0; i < ${#names[@]}; i++)); do
+		value=${values[i]//\'/\'\'}
+		printf "      KAFKA_%s: '%s'\n" "$(upper "${names[i]}")" "${value//\$/\$\$}"
+	done
 }
 
 docker_up() {
+	kafka_make_keys
 	# A project that runs already was started elsewhere: it is used, and not ours to remove.
 	if [[ -n $(compose ps -q) && ! -e $STATE/compose ]]; then
 		compose up --wait --quiet-pull "${SERVICES[@]}" >&2
@@ -847,7 +936,8 @@ docker_up() {
 docker_down() {
 	[[ -e $STATE/compose ]] || return 0
 	compose down -v >&2
-	rm -f "$STATE/compose" "$STATE/kafka.yml"
+	rm -f "$STATE/compose" "$(kafka_override_file)"
+	rm -rf -- "$(kafka_keys "$IDEM_KAFKA_PORT")"
 	rmdir "$STATE" 2>/dev/null || true
 }
 
@@ -966,6 +1056,7 @@ shift
 case $command in
 env) cmd_env | sed "s/^/export /" ;;
 run) cmd_run "$@" ;;
+compose) kafka_override ;;
 status) "$(engine)_status" ;;
 up | down)
 	lock

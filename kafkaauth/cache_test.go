@@ -1,0 +1,193 @@
+package kafkaauth
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var errTest = errors.New("connection refused")
+
+// server is a source whose tokens are numbered.
+type server struct {
+	life  time.Duration
+	takes time.Duration
+	fails error
+	calls atomic.Int32
+	busy  atomic.Int32
+	most  atomic.Int32
+}
+
+func (s *server) token(ctx context.Context) (Token, error) {
+	s.most.Store(max(s.most.Load(), s.busy.Add(1)))
+	defer s.busy.Add(-1)
+	n := s.calls.Add(1)
+	select {
+	case <-time.After(s.takes):
+	case <-ctx.Done():
+		return Token{}, ctx.Err()
+	}
+	if s.fails != nil {
+		return Token{}, s.fails
+	}
+	t := Token{Value: strconv.Itoa(int(n))}
+	if s.life != 0 {
+		t.Expires = time.Now().Add(s.life)
+	}
+	return t, nil
+}
+
+func value(t *testing.T, source TokenSource) string {
+	t.Helper()
+	token, err := source(t.Context())
+	require.NoError(t, err)
+	return token.Value
+}
+
+func TestCached_KeepsAToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{life: 100 * time.Second}
+		source := Cached(s.token)
+		require.Equal(t, "1", value(t, source))
+		time.Sleep(79 * time.Second)
+		require.Equal(t, "1", value(t, source))
+		time.Sleep(time.Second)
+		require.Equal(t, "2", value(t, source), "after four fifths of its life")
+
+		s.fails = errTest
+		time.Sleep(94 * time.Second)
+		require.Equal(t, "2", value(t, source), "an outage, and the old token is good")
+		calls := s.calls.Load()
+		time.Sleep(900 * time.Millisecond)
+		require.Equal(t, "2", value(t, source))
+		require.Equal(t, calls, s.calls.Load(), "a pause follows a failure")
+		time.Sleep(100 * time.Millisecond)
+		_, err := source(t.Context())
+		require.ErrorIs(t, err, errTest, "no token is used in the last seconds of its life, and no pause outlives it")
+		require.Equal(t, calls+1, s.calls.Load())
+		_, err = source(t.Context())
+		require.ErrorIs(t, err, errTest)
+		require.Equal(t, calls+1, s.calls.Load(), "callers share a failure")
+		s.fails = nil
+		time.Sleep(time.Second)
+		require.Equal(t, strconv.Itoa(int(calls+2)), value(t, source))
+	})
+}
+
+func TestCached_PausesLongerWithAGoodToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{life: time.Hour}
+		source := Cached(s.token)
+		require.Equal(t, "1", value(t, source))
+		s.takes = time.Hour // hangs
+		time.Sleep(50 * time.Minute)
+		began := time.Now()
+		require.Equal(t, "1", value(t, source))
+		require.Equal(t, 5*time.Second, time.Since(began), "the fetch is bounded")
+		time.Sleep(9 * time.Second)
+		require.Equal(t, "1", value(t, source))
+		require.EqualValues(t, 2, s.calls.Load())
+		time.Sleep(time.Second)
+		require.Equal(t, "1", value(t, source))
+		require.EqualValues(t, 3, s.calls.Load())
+	})
+}
+
+func TestCached_UnknownEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := Cached((&server{}).token)
+		require.Equal(t, "1", value(t, source))
+		time.Sleep(4*time.Minute - time.Second)
+		require.Equal(t, "1", value(t, source))
+		time.Sleep(time.Second)
+		require.Equal(t, "2", value(t, source))
+	})
+}
+
+func TestCached_OneFetchAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{life: time.Hour, takes: 2 * time.Second}
+		source := Cached(s.token)
+		ask := func(n int, want string, took time.Duration) {
+			var all sync.WaitGroup
+			for range n {
+				all.Go(func() {
+					began := time.Now()
+					token, err := source(t.Context())
+					if err != nil || token.Value != want || time.Since(began) > took {
+						t.Errorf("%q, %v after %s", token.Value, err, time.Since(began))
+					}
+				})
+			}
+			all.Wait()
+		}
+		ask(20, "1", 2*time.Second)
+		require.EqualValues(t, 1, s.calls.Load())
+
+		time.Sleep(50 * time.Minute) // time for the next token
+		done := make(chan string, 1)
+		go func() {
+			token, err := source(t.Context())
+			done <- token.Value
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		ask(20, "1", 0) // the others do not wait
+		require.Equal(t, "2", <-done)
+		require.EqualValues(t, 2, s.calls.Load())
+		require.EqualValues(t, 1, s.most.Load())
+	})
+}
+
+func TestCached_CallersGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{life: time.Hour, takes: time.Hour} // hangs
+		source := Cached(s.token)
+		first := make(chan error, 1)
+		go func() {
+			_, err := source(t.Context())
+			first <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := source(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began), "a waiting caller")
+		require.ErrorIs(t, <-first, context.DeadlineExceeded)
+		require.Equal(t, 10*time.Second, time.Since(began))
+
+		s.takes = 0
+		time.Sleep(time.Second)
+		s.takes = 3 * time.Second
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = source(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, "3", value(t, source), "the impatience of a caller is no failure of the source")
+	})
+}
+
+func TestCached_RefusesBadTokens(t *testing.T) {
+	for name, bad := range map[string]Token{
+		"is empty":        {},
+		"byte 0x01":       {Value: "a\x01auth=b"},
+		"byte 0x20":       {Value: "a b"},
+		"byte 0x0a":       {Value: "a\n"},
+		"byte 0xc3":       {Value: "ä"},
+		"expired already": {Value: "a", Expires: time.Now().Add(-time.Minute)},
+	} {
+		_, err := Cached(func(context.Context) (Token, error) { return bad, nil })(t.Context())
+		require.ErrorContains(t, err, name)
+	}
+}

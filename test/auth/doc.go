@@ -1,0 +1,3 @@
+// Package auth holds tests of credentials on a real Kafka with its authorizer on: SASL over TLS with
+// each mechanism, and certificates of clients.
+package auth
