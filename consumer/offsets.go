@@ -44,7 +44,7 @@ func (o logOffsets) Committed(
 	committed := make(map[runner.TopicPartition]int64)
 	for topic, ids := range partitions {
 		for _, id := range ids {
-			block, err := answer.GetBlock(topic, id), error(sarama.ErrIncompleteResponse)
+			block, err := answer.GetBlock(topic, id), sarama.ErrIncompleteResponse
 			if block != nil {
 				err = block.Err
 			}

@@ -53,6 +53,7 @@ func fatal(err error, class Class) error {
 		return fmt.Errorf("%w: %w", ErrUnauthorized, err)
 	case Invalid:
 		return err
+	case Transient, UnknownMember, OldGeneration, UnknownGroup:
 	}
 	return nil
 }
@@ -71,9 +72,5 @@ func (c Class) Lost() bool {
 // FinalCommit reports whether no retry of a commit can succeed: the member has left the group, or
 // may not commit.
 func (c Class) FinalCommit() bool {
-	switch c {
-	case UnknownMember, FencedInstance, DeniedTopic, DeniedGroup:
-		return true
-	}
-	return false
+	return c == UnknownMember || c == FencedInstance || c == DeniedTopic || c == DeniedGroup
 }

@@ -63,6 +63,8 @@ func TestRetrier_Fatal(t *testing.T) {
 	for _, class = range []Class{BadLogin, DeniedCluster, FencedInstance, Invalid} {
 		require.ErrorContains(t, r.Fatal(err), "explained", class)
 	}
+	class = BadLogin
+	require.Error(t, r.Fatal(fmt.Errorf("%w: %w", ErrUnauthorized, err)), "no person can grant it meanwhile")
 	require.NoError(t, r.Fatal(nil))
 }
 

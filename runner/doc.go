@@ -3,5 +3,27 @@
 // and commits, progress, stalls, probes. Package consumer is a runner on sarama.
 //
 // Package runner imports no Kafka client. A runner on a client implements [Admin], [Offsets],
-// [Claim] and [Session], and classifies the errors of the client with [Class].
+// [EndAsker], [Claim] and [Session], and classifies the errors of the client with a [Classify].
+//
+// # The life of a runner
+//
+// At the start:
+//   - Check the settings with [Config.Validate], and create a [Group], which has [Hooks].
+//   - Let [StoreStart.Check] wait for the stores.
+//   - Connect, and let [TopicSetup.Ensure] find and create topics. [Retrier.Wait] waits between two
+//     tries, and returns the errors that end the runner.
+//   - Let [RegisterGroup] compare the scope with the record of the stores.
+//   - Subscribe to the topics of [TopicWatch.Subscription], and run [TopicWatch.Run] and
+//     [SilenceWatch.Run].
+//
+// In each session:
+//   - Commit the offsets of [OffsetCheck.Check], and with [Newest] those of [RetryBeginnings].
+//   - Call [Retrier.Serving] and [Group.Begin], [Consume] in a goroutine for each claim, and
+//     [Group.End] after the last one.
+//   - Afterwards [Group.Err] and [Retrier.Fatal] of [Group.Cause] tell whether the runner must end,
+//     and [Group.TakeEnding] whether the group ended the session itself.
+//
+// At the stop, end the context of the session with [idem.ErrStopping]. [Group.Released] reports that
+// all handlers have ended and committed, after [Config.EndWait] and [CommitWait] at the latest. Then
+// leave the group, and call [Group.Close] and [Group.AtStop].
 package runner

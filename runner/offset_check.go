@@ -98,6 +98,7 @@ func beyondGap(gap *GapError, policy GapPolicy) (to int64, ok bool) {
 		return gap.Oldest, true
 	case LatestOnGap:
 		return gap.Newest, true
+	case FailOnGap:
 	}
 	return 0, false
 }

@@ -127,10 +127,11 @@ func noOffsets(
 			retry.Over()
 			return none, nil
 		}
-		switch retry.classify(err) {
-		case UnknownGroup:
+		class := retry.classify(err)
+		if class == UnknownGroup {
 			return true, nil
-		case DeniedGroup, DeniedTopic:
+		}
+		if class == DeniedGroup || class == DeniedTopic {
 			cfg.Logger.Warn("not known whether the group has committed offsets, "+
 				"so a renamed group is not noticed: grant Describe on the group and on its topics",
 				"group", cfg.Group, "error", cfg.Text(err))

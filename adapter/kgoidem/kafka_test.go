@@ -3,6 +3,7 @@ package kgoidem
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -101,6 +102,9 @@ func TestKafka_RebalanceUnderLoad_K06(t *testing.T) {
 		var got tally
 		slow := func(ctx context.Context, m *idem.Message) error {
 			got.add(eventID(m))
+			if strings.HasSuffix(eventID(m), "77") { // longer than a rebalance without it
+				return runner.Pause(ctx, 2*time.Second)
+			}
 			return runner.Pause(ctx, 30*time.Millisecond)
 		}
 		steady := start(t, cfg, routed(slow))
@@ -251,6 +255,9 @@ func TestKafka_LostOffsets_K19(t *testing.T) {
 	require.NoError(t, m.end())
 }
 
+// progressInterval is how often a runner records progress, which looks for markers too.
+const progressInterval = 10 * time.Second
+
 // TestKafka_Transactions_K30: aborted records are not handled, and the markers behind the last
 // record are committed, so that their deletion is no gap (K-17).
 func TestKafka_Transactions_K30(t *testing.T) {
@@ -275,7 +282,7 @@ func TestKafka_Transactions_K30(t *testing.T) {
 	require.Eventually(t, func() bool {
 		sum, _ := committed(t, brokers, cfg.Group, topic)
 		return sum == end
-	}, soon, 200*time.Millisecond)
+	}, progressInterval/2, 100*time.Millisecond, "markers are committed before progress is recorded")
 	require.Equal(t, 20, got.events())
 
 	m.current.session.on.RecordProgress()
