@@ -35,17 +35,6 @@ func classify(err error) runner.Class {
 	return runner.Transient
 }
 
-// isFinalCommit reports whether no retry of a commit can succeed: the member has left the group, or
-// may not commit.
-func isFinalCommit(err error) bool {
-	switch classify(err) {
-	case runner.UnknownMember, runner.OldGeneration, runner.FencedInstance, runner.DeniedTopic,
-		runner.DeniedGroup:
-		return true
-	}
-	return false
-}
-
 func isAny(err error, targets ...error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }

@@ -3,7 +3,6 @@ package kgoidem_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"log/slog"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -20,9 +19,7 @@ type payment struct{ Order string }
 // A whole consumer on franz-go. The second record is a copy of the first and is not handled again.
 func Example() {
 	cluster, err := kfake.NewCluster(kfake.SeedTopics(1, "payments")) // a Kafka in this process
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	defer cluster.Close()
 	publish(cluster.ListenAddrs(), "evt-1", "evt-1", "evt-2")
 	ctx, stop := context.WithCancel(context.Background())
@@ -41,12 +38,8 @@ func Example() {
 		CreateDeadLetterTopics: &runner.TopicSpec{},
 		Logger:                 slog.New(slog.DiscardHandler),
 	}, router)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := r.Run(ctx); err != nil {
-		log.Fatal(err)
-	}
+	must(err)
+	must(r.Run(ctx))
 	// Output:
 	// paid: evt-1
 	// paid: evt-2
@@ -54,17 +47,19 @@ func Example() {
 
 func publish(brokers []string, ids ...string) {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	defer cl.Close()
 	for _, id := range ids {
 		err := cl.ProduceSync(context.Background(), &kgo.Record{
 			Topic: "payments", Value: fmt.Appendf(nil, `{"Order":%q}`, id),
 			Headers: []kgo.RecordHeader{{Key: "event-id", Value: []byte(id)}},
 		}).FirstErr()
-		if err != nil {
-			log.Fatal(err)
-		}
+		must(err)
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
 	}
 }

@@ -2,8 +2,8 @@ package kgoidem
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -102,6 +102,9 @@ func TestKafka_RebalanceUnderLoad_K06(t *testing.T) {
 		var got tally
 		slow := func(ctx context.Context, m *idem.Message) error {
 			got.add(eventID(m))
+			if strings.HasSuffix(eventID(m), "77") { // longer than a rebalance without it
+				return runner.Pause(ctx, 2*time.Second)
+			}
 			return runner.Pause(ctx, 30*time.Millisecond)
 		}
 		steady := start(t, cfg, routed(slow))
@@ -252,6 +255,9 @@ func TestKafka_LostOffsets_K19(t *testing.T) {
 	require.NoError(t, m.end())
 }
 
+// progressInterval is how often a runner records progress, which looks for markers too.
+const progressInterval = 10 * time.Second
+
 // TestKafka_Transactions_K30: aborted records are not handled, and the markers behind the last
 // record are committed, so that their deletion is no gap (K-17).
 func TestKafka_Transactions_K30(t *testing.T) {
@@ -276,7 +282,7 @@ func TestKafka_Transactions_K30(t *testing.T) {
 	require.Eventually(t, func() bool {
 		sum, _ := committed(t, brokers, cfg.Group, topic)
 		return sum == end
-	}, soon, 200*time.Millisecond)
+	}, progressInterval/2, 100*time.Millisecond, "markers are committed before progress is recorded")
 	require.Equal(t, 20, got.events())
 
 	m.current.session.on.RecordProgress()
@@ -327,37 +333,74 @@ func TestKafka_DelayedRetry_T05(t *testing.T) {
 // TestKafka_LostSession_K11: a member that the group has forgotten cancels its handlers at once and
 // commits nothing.
 func TestKafka_LostSession_K11(t *testing.T) {
-	brokers, topic, cfg := onKafka(t, 1)
-	cfg.Store = forever()
-	produceEvents(t, brokers, topic, 0, 5)
-	var got tally
-	cause := make(chan error, 1)
-	m := start(t, cfg, routed(func(ctx context.Context, m *idem.Message) error {
-		if got.add(eventID(m)); got.total() == 1 {
-			<-ctx.Done()
-			cause <- context.Cause(ctx)
-			return context.Cause(ctx)
+	everyProtocol(t, func(t *testing.T, protocol Protocol) {
+		brokers, topic, cfg := onKafka(t, 1)
+		cfg.Store, cfg.Protocol = forever(), protocol
+		seen := new(rebalances)
+		cfg.Observers = []observe.Observer{seen}
+		produceEvents(t, brokers, topic, 0, 5)
+		var got tally
+		cause := make(chan error, 1)
+		m := start(t, cfg, routed(func(ctx context.Context, m *idem.Message) error {
+			if got.add(eventID(m)); got.total() == 1 {
+				<-ctx.Done()
+				cause <- context.Cause(ctx)
+				return context.Cause(ctx)
+			}
+			return nil
+		}))
+		require.Eventually(t, func() bool { return got.total() == 1 }, soon, poll)
+		id, _ := m.current.cl.GroupMetadata()
+		expel(t, brokers, cfg, id)
+		select {
+		case err := <-cause:
+			require.ErrorIs(t, err, idem.ErrPartitionLost)
+		case <-time.After(soon):
+			t.Fatal("the handler is not cancelled")
 		}
-		return nil
-	}))
-	require.Eventually(t, func() bool { return got.total() == 1 }, soon, poll)
-	leave, who := kmsg.NewPtrLeaveGroupRequest(), kmsg.NewLeaveGroupRequestMember()
-	who.MemberID, _ = m.current.cl.GroupMetadata()
-	leave.Group, leave.MemberID = cfg.Group, who.MemberID
-	leave.Members = append(leave.Members, who)
-	_, err := leave.RequestWith(t.Context(), clientOf(t, brokers))
-	require.NoError(t, err)
-	select {
-	case err := <-cause:
-		require.ErrorIs(t, err, idem.ErrPartitionLost)
-	case <-time.After(soon):
-		t.Fatal("the handler is not cancelled")
+		require.Eventually(t, func() bool { return got.events() == 5 }, soon, poll)
+		require.NoError(t, m.end())
+		require.Contains(t, seen.kinds(), observe.Lost)
+		sum, _ := committed(t, brokers, cfg.Group, topic)
+		require.EqualValues(t, 5, sum)
+	})
+}
+
+// rebalances collects the kinds of rebalance events.
+type rebalances struct {
+	mu  sync.Mutex
+	all []observe.RebalanceKind
+}
+
+func (r *rebalances) ObserveRebalance(_ context.Context, e observe.RebalanceEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, e.Kind)
+}
+
+func (r *rebalances) kinds() []observe.RebalanceKind {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]observe.RebalanceKind(nil), r.all...)
+}
+
+// expel removes a member from the group, as the brokers do when its time is out.
+func expel(t *testing.T, brokers []string, cfg Config, id string) {
+	t.Helper()
+	cl := clientOf(t, brokers)
+	if cfg.Protocol == NextGeneration {
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Group, req.MemberID, req.MemberEpoch = cfg.Group, id, -1
+		answer, err := req.RequestWith(t.Context(), cl)
+		require.NoError(t, err)
+		require.Zero(t, answer.ErrorCode)
+		return
 	}
-	require.Eventually(t, func() bool { return got.events() == 5 }, soon, poll)
-	require.NoError(t, m.end())
-	require.False(t, errors.Is(m.err, idem.ErrAbandoned))
-	sum, _ := committed(t, brokers, cfg.Group, topic)
-	require.EqualValues(t, 5, sum)
+	leave, who := kmsg.NewPtrLeaveGroupRequest(), kmsg.NewLeaveGroupRequestMember()
+	who.MemberID = id
+	leave.Group, leave.MemberID, leave.Members = cfg.Group, id, append(leave.Members, who)
+	_, err := leave.RequestWith(t.Context(), cl)
+	require.NoError(t, err)
 }
 
 // TestKafka_Fenced: a second process with the same InstanceID ends the first.
