@@ -67,7 +67,7 @@ func TestCompletion(t *testing.T) {
 	for args, want := range map[string][]string{
 		"event list --status ":     statusNames(),
 		"event list --output ":     {"table", "json"},
-		"lag --sasl-mechanism ":    {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"},
+		"lag --sasl-mechanism ":    {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"},
 		"migrate up --layout ":     {"readable", "compact"},
 		"migrate status --layout ": {"readable", "compact"},
 	} {

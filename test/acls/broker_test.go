@@ -50,6 +50,7 @@ func startBroker(t *testing.T, users []string) *broker {
 	require.NoError(t, os.WriteFile(settings, []byte(authorizer(users)), 0o600))
 	b := &broker{t: t, script: script, taken: make(map[string]bool), env: append(os.Environ(), "IDEM_SERVICES_DIR="+filepath.Join(dir, "services"), "IDEM_KAFKA_SETTINGS="+settings,
 		"COMPOSE_PROJECT_NAME="+filepath.Base(dir),
+		"IDEM_KAFKA_LOGIN_PORT=", "IDEM_KAFKA_MUTUAL_PORT=", // beside IDEM_KAFKA_PORT
 		"JAVA_TOOL_OPTIONS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")} // each lives for seconds only
 	port := freePort(t)
 	b.env = append(b.env, fmt.Sprintf("IDEM_KAFKA_PORT=%d", port), fmt.Sprintf("IDEM_KAFKA_CONTROLLER_PORT=%d", freePort(t)))

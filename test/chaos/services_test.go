@@ -36,7 +36,8 @@ func privateServices(t testing.TB, only ...string) *services {
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755), "Postgres runs as another user") //nolint:gosec // nothing secret
 	s := &services{t: t, script: script, env: append(os.Environ(),
-		"IDEM_SERVICES_DIR="+dir, "COMPOSE_PROJECT_NAME="+filepath.Base(dir))}
+		"IDEM_SERVICES_DIR="+dir, "COMPOSE_PROJECT_NAME="+filepath.Base(dir),
+		"IDEM_KAFKA_LOGIN_PORT=", "IDEM_KAFKA_MUTUAL_PORT=")} // beside IDEM_KAFKA_PORT
 	for _, port := range []string{"KAFKA", "KAFKA_CONTROLLER", "POSTGRES", "MARIADB", "REDIS"} {
 		s.env = append(s.env, fmt.Sprintf("IDEM_%s_PORT=%d", port, freePort(t)))
 	}

@@ -43,9 +43,9 @@ CACHE=${IDEM_CACHE_DIR:-$HOME/.cache/idem}
 # docker-compose.yml reads the same variables, hence the export; test/compose compares the defaults.
 export IDEM_KAFKA_PORT=${IDEM_KAFKA_PORT:-19092}
 export IDEM_KAFKA_CONTROLLER_PORT=${IDEM_KAFKA_CONTROLLER_PORT:-19093}
-# Beside the other, as with the Redis Cluster below.
-export IDEM_KAFKA_LOGIN_PORT=${IDEM_KAFKA_LOGIN_PORT:-$((IDEM_KAFKA_PORT + 10))}
-export IDEM_KAFKA_MUTUAL_PORT=${IDEM_KAFKA_MUTUAL_PORT:-$((IDEM_KAFKA_PORT + 20))}
+# Beside the other, as with the Redis Cluster below. Not exported: a test with a Kafka of its own moves that one only.
+IDEM_KAFKA_LOGIN_PORT=${IDEM_KAFKA_LOGIN_PORT:-$((IDEM_KAFKA_PORT + 10))}
+IDEM_KAFKA_MUTUAL_PORT=${IDEM_KAFKA_MUTUAL_PORT:-$((IDEM_KAFKA_PORT + 20))}
 export IDEM_POSTGRES_PORT=${IDEM_POSTGRES_PORT:-15432}
 export IDEM_REDIS_PORT=${IDEM_REDIS_PORT:-16379}
 # Beside the other Redis, so that whoever moves that one has moved both.
