@@ -16,6 +16,7 @@ type options struct {
 	brokers                     []string // empty: the demonstration
 	topic, group, store, sender string
 	instance, health, ops       string
+	client                      string // onSarama or onFranzGo
 	lease, retention, stats     time.Duration
 	log                         *slog.Logger
 }
@@ -62,6 +63,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	flags.DurationVar(&o.retention, "retention", 4*time.Hour,
 		"time for which the store remembers a notification; later copies are sent again")
 	flags.DurationVar(&o.stats, "stats", 0, "log counts at this interval; default: only at the end")
+	flags.StringVar(&o.client, "client", onSarama, "Kafka client of the worker: "+onSarama+" or "+onFranzGo)
 	flags.StringVar(&o.health, "health", "", "serve /healthz and /readyz at this `address`")
 	flags.StringVar(&o.ops, "ops", "",
 		"serve the ops page at this loopback `address`, such as 127.0.0.1:8080;\n"+
@@ -124,6 +126,8 @@ func (o *options) check(args []string, set map[string]bool) error {
 	add(o.group == "", "-group is empty")
 	add(o.store == "", "-store is missing: sqlite:FILE, redis://host:port/db, "+
 		"postgres://user@host/db or memory")
+	add(o.client != onSarama && o.client != onFranzGo, "-client %q is neither %s nor %s", o.client,
+		onSarama, onFranzGo)
 	add(o.stats < 0, "-stats %s is negative", o.stats)
 	add(o.lease < time.Second, "-lease %s is shorter than 1s", o.lease)
 	// The store must remember an event for a lease, the retries and a rebalance.

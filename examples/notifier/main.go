@@ -97,7 +97,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer stopPage()
-	c, err := consumer.New(cfg, newRouter(send, o.retention))
+	c, err := o.newWorker(cfg, newRouter(send, o.retention))
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 }
 
 type options struct {
-	brokers, topic, emit, group, postgres, mysql, instance string
+	brokers, topic, emit, group, postgres, mysql, instance, client string
 
 	migrate, audit bool
 	batch          bool
@@ -82,6 +82,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		"`URL` of the schema registry for payments in Confluent's wire format; default: plain JSON")
 	flags.StringVar(&o.instance, "instance-id", "",
 		"static group membership: a restart under the same `ID` goes on at once, without a rebalance")
+	flags.StringVar(&o.client, "client", onSarama, "Kafka client of the worker: "+onSarama+" or "+onFranzGo)
 	flags.BoolVar(&o.migrate, "migrate", false, "first create the missing tables")
 	flags.Int64Var(&o.seed, "seed", 0, "first add pending orders numbered 1 to `N`")
 	flags.BoolVar(&o.audit, "audit", false, "write a row to order_effects for every committed run")
@@ -103,6 +104,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		problem = errors.New("-emit cannot be used with -mysql: " + errOutbox.Error())
 	case o.mysql == "" && o.postgres == "":
 		problem = errors.New("-postgres is missing")
+	case o.client != onSarama && o.client != onFranzGo:
+		problem = fmt.Errorf("-client %q is neither %s nor %s", o.client, onSarama, onFranzGo)
 	case o.seed < 0 || o.sessionTimeout < 0 || o.stats < 0:
 		problem = errors.New("-seed, -session-timeout and -stats must not be negative")
 	case o.brokers == "" && !o.migrate && o.seed == 0:
@@ -136,7 +139,7 @@ func (o options) work(ctx context.Context) error {
 	}
 	defer db.close()
 	counts := &stats{}
-	c, err := consumer.New(o.config(db.store, counts, watch), db.router)
+	c, err := o.newWorker(o.config(db.store, counts, watch), db.router)
 	if err != nil {
 		return err
 	}

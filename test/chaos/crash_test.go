@@ -21,6 +21,7 @@ func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
 		some  bool // half of the orders, but in the long form
 	}{
 		{name: "postgres", in: func(t testing.TB) backend { return inPostgres(testenv.Postgres(t)) }},
+		{name: "postgres, franz-go", in: func(t testing.TB) backend { return inPostgres(testenv.Postgres(t)) }, flags: []string{"-client", "franz-go"}},
 		{name: "mariadb", in: func(t testing.TB) backend { return inMariaDB(testenv.MariaDB(t)) }},
 		{name: "mariadb in batches", in: func(t testing.TB) backend { return inMariaDB(testenv.MariaDB(t)) }, flags: []string{"-batch"}, some: true},
 	} {

@@ -122,14 +122,19 @@ func TestBlogPostWorkerLosesEvents(t *testing.T) {
 func TestKilledNotifierLosesNothing_Idempotent(t *testing.T) {
 	needTime(t)
 	const events, kills, partitions = 3000, 10, 6
-	m := newMailing(t, newCluster(t, testenv.Kafka(t)), partitions)
-	url := m.sharedRedis(t)
-	lost, repeats := m.killThem(t, events, kills, func(name string) *proc {
-		return start(t, name, programs.path(t, "notifier"), nil, m.notifierFlags(name, url)...)
-	})
-	require.Zero(t, lost)
-	require.LessOrEqual(t, repeats, kills*partitions)
-	require.Zero(t, m.kafka.deadLetters(m.group, m.topic))
+	for _, client := range []string{"sarama", "franz-go"} {
+		t.Run(client, func(t *testing.T) {
+			m := newMailing(t, newCluster(t, testenv.Kafka(t)), partitions)
+			url := m.sharedRedis(t)
+			lost, repeats := m.killThem(t, events, kills, func(name string) *proc {
+				flags := append(m.notifierFlags(name, url), "-client", client)
+				return start(t, name, programs.path(t, "notifier"), nil, flags...)
+			})
+			require.Zero(t, lost)
+			require.LessOrEqual(t, repeats, kills*partitions)
+			require.Zero(t, m.kafka.deadLetters(m.group, m.topic))
+		})
+	}
 }
 
 func (m *mailing) notifierFlags(instance, ledger string) []string {
