@@ -29,8 +29,8 @@ func everyProtocol(t *testing.T, test func(t *testing.T, protocol Protocol)) {
 	}
 }
 
-// TestKafka_Memberships_K05: no event is handled or delivered twice while members join and leave.
-func TestKafka_Memberships_K05(t *testing.T) {
+// TestKafka_Memberships_K02: no event is handled or delivered twice while members join and leave.
+func TestKafka_Memberships_K02(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, protocol Protocol) {
 		for _, static := range []bool{false, true} {
 			t.Run(fmt.Sprint("static=", static), func(t *testing.T) {
@@ -90,9 +90,9 @@ func TestKafka_StopUnderLoad_K03(t *testing.T) {
 	})
 }
 
-// TestKafka_RebalanceUnderLoad_K06: members come and go while handlers run. Running handlers finish
+// TestKafka_RebalanceUnderLoad_K03: members come and go while handlers run. Running handlers finish
 // and are committed before their partition moves, so nothing is delivered again.
-func TestKafka_RebalanceUnderLoad_K06(t *testing.T) {
+func TestKafka_RebalanceUnderLoad_K03(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, protocol Protocol) {
 		brokers, topic, cfg := onKafka(t, 6)
 		cfg.Protocol, cfg.Store, cfg.Lanes = protocol, forever(), 4
@@ -202,9 +202,9 @@ func TestKafka_Gap_K17(t *testing.T) {
 	}
 }
 
-// TestKafka_GapWhileRunning_K17: the log is cut above the position of a running member, which waits
+// TestKafka_GapWhileRunning_K16: the log is cut above the position of a running member, which waits
 // for its handler. franz-go finds its next offset gone and the runner joins anew.
-func TestKafka_GapWhileRunning_K17(t *testing.T) {
+func TestKafka_GapWhileRunning_K16(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	cfg.OnGap = runner.EarliestOnGap
 	cfg.QueueBytes = 1 // the least
@@ -403,8 +403,8 @@ func expel(t *testing.T, brokers []string, cfg Config, id string) {
 	require.NoError(t, err)
 }
 
-// TestKafka_Fenced: a second process with the same InstanceID ends the first.
-func TestKafka_Fenced(t *testing.T) {
+// TestKafka_Fenced_K25: a second process with the same InstanceID ends the first.
+func TestKafka_Fenced_K25(t *testing.T) {
 	_, _, cfg := onKafka(t, 1)
 	cfg.InstanceID = "pod-0"
 	var got tally
@@ -416,8 +416,8 @@ func TestKafka_Fenced(t *testing.T) {
 	require.NoError(t, second.end())
 }
 
-// TestKafka_MissingTopic: Run ends, and names the command that creates the topic.
-func TestKafka_MissingTopic(t *testing.T) {
+// TestKafka_MissingTopic_K36: Run ends, and names the command that creates the topic.
+func TestKafka_MissingTopic_K36(t *testing.T) {
 	_, topic, cfg := onKafka(t, 1)
 	cfg.Topics = []string{topic, topic + "-missing"}
 	var missing *runner.TopicError

@@ -102,7 +102,9 @@ func (m *member) poll() {
 }
 
 func (m *member) take(fetches kgo.Fetches) {
-	fetches.EachError(func(topic string, id int32, err error) { m.fetchError(partition{Topic: topic, Partition: id}, err) })
+	fetches.EachError(func(topic string, id int32, err error) {
+		m.fetchError(partition{Topic: topic, Partition: id}, err)
+	})
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		c := m.claim(partition{Topic: p.Topic, Partition: p.Partition})
 		if c != nil { // nil: the partition was given back meanwhile
@@ -126,36 +128,32 @@ func (m *member) claim(p partition) *claim {
 func (m *member) fetchError(p partition, err error) {
 	var loss *kgo.ErrDataLoss
 	var session *kgo.ErrGroupSession
-	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrClientClosed):
-	case errors.As(err, &loss):
+	if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
+		return
+	}
+	if errors.As(err, &loss) {
 		m.dataLoss(loss)
-	case errors.As(err, &session):
-		if end := m.r.retry.Fatal(err); end != nil {
-			m.r.group.Fail(end)
-			m.leave(end)
-			return
-		}
-		m.r.retry.Begin(err)
+		return
+	}
+	if end := m.r.retry.Fatal(err); end != nil {
+		m.r.group.Fail(end)
+		m.leave(end)
+		return
+	}
+	switch {
 	case isAny(err, kerr.OffsetOutOfRange):
 		// The next membership finds the gap.
 		m.r.log.Warn("the log no longer has the next record, joining the group anew",
 			"topic", p.Topic, "partition", p.Partition)
-		m.leave(&comeBack{fmt.Errorf("%s/%d: %w", p.Topic, p.Partition, err)})
-	case p.Topic == "": // the brokers cannot be reached
+		m.leave(&comeBack{fmt.Errorf("%s: %w", p, err)})
+	case errors.As(err, &session), p.Topic == "": // franz-go joins again, or connects again
 		m.r.retry.Begin(err)
+	case classify(err) == runner.DeniedTopic:
+		m.r.retry.Begin(err)
+		m.r.topics.Suspect() // the other topics go on
 	default:
-		if end := m.r.retry.Fatal(err); end != nil {
-			m.r.group.Fail(end)
-			m.leave(end)
-			return
-		}
 		m.r.retry.Begin(err)
-		if classify(err) == runner.DeniedTopic {
-			m.r.topics.Suspect() // the other topics go on
-			return
-		}
-		m.leave(&comeBack{fmt.Errorf("%s/%d: %w", p.Topic, p.Partition, err)})
+		m.leave(&comeBack{fmt.Errorf("%s: %w", p, err)})
 	}
 }
 
@@ -175,7 +173,8 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 	m.mu.Lock()
 	s := m.session
 	m.mu.Unlock()
-	if s != nil && m.r.cfg.OnGap == runner.EarliestOnGap {
+	retry := runner.IsRetry(loss.Topic, m.r.cfg.Group) // no copy is skipped
+	if s != nil && (m.r.cfg.OnGap == runner.EarliestOnGap || retry) {
 		s.cut(partition{Topic: loss.Topic, Partition: loss.Partition}, loss.ResetTo)
 	}
 	m.leave(&comeBack{gap})

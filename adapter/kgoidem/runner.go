@@ -164,6 +164,8 @@ func (r *Runner) serve(ctx context.Context) error {
 	if err := r.connect(); err != nil {
 		return err
 	}
+	r.group.Hooks.Oldest = r.oldest
+	r.group.Hooks.Ends = ends{r.offsets, r.claim}
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
@@ -218,14 +220,23 @@ func (r *Runner) once(ctx context.Context) error {
 	r.mu.Lock()
 	r.current = m
 	r.mu.Unlock()
-	r.group.Hooks.Oldest = r.oldest
-	r.group.Hooks.Ends = ends{r.offsets, m.claim}
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.current = nil
 	}()
 	return m.run()
+}
+
+// claim returns the claim of a partition, or nil.
+func (r *Runner) claim(p partition) *claim {
+	r.mu.Lock()
+	m := r.current
+	r.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	return m.claim(p)
 }
 
 // oldest returns the first offset in the log.

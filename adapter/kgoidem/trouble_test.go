@@ -18,9 +18,9 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// TestKafka_Upgrade_K05 moves a group online from the classic protocol to that of KIP-848, member by
+// TestKafka_Upgrade_K26 moves a group online from the classic protocol to that of KIP-848, member by
 // member, while events come, and back.
-func TestKafka_Upgrade_K05(t *testing.T) {
+func TestKafka_Upgrade_K26(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 6)
 	cfg.Store, cfg.Grace = forever(), 5*time.Second
 	again := new(duplicates)
@@ -62,9 +62,9 @@ func TestKafka_Upgrade_K05(t *testing.T) {
 	require.EqualValues(t, sent, sum)
 }
 
-// TestStopWhileOthersHold_K06: a member stops while the group waits for another member, whose handler
+// TestStopWhileOthersHold_K38: a member stops while the group waits for another member, whose handler
 // takes its time. The stop does not wait for that, and commits.
-func TestStopWhileOthersHold_K06(t *testing.T) {
+func TestStopWhileOthersHold_K38(t *testing.T) {
 	for _, protocol := range []Protocol{Cooperative, Eager, NextGeneration} {
 		t.Run(protocol.String(), func(t *testing.T) {
 			brokers, topic, cfg := onKafka(t, 4)
@@ -160,8 +160,8 @@ func TestOutage_K24(t *testing.T) {
 	require.Equal(t, 20, got.total())
 }
 
-// TestNotCommitted: a stop without an answer to the last commit is an error.
-func TestNotCommitted(t *testing.T) {
+// TestNotCommitted_K05: a stop without an answer to the last commit is an error.
+func TestNotCommitted_K05(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"),
 		kfake.GroupMinSessionTimeout(time.Second))
 	require.NoError(t, err)
@@ -193,8 +193,8 @@ func TestNotCommitted(t *testing.T) {
 	require.ErrorIs(t, m.end(), runner.ErrNotCommitted)
 }
 
-// TestOldBrokers: the protocol of KIP-848 is not replaced by another one without a word.
-func TestOldBrokers(t *testing.T) {
+// TestOldBrokers_K37: the protocol of KIP-848 is not replaced by another one without a word.
+func TestOldBrokers_K37(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
@@ -231,8 +231,8 @@ func (s *stalls) seen() []bool {
 	return append([]bool(nil), s.over...)
 }
 
-// TestStall: a handler hangs, and each policy acts.
-func TestStall(t *testing.T) {
+// TestStall_K13: a handler hangs, and each policy acts.
+func TestStall_K13(t *testing.T) {
 	for _, policy := range []runner.StallPolicy{runner.ReportStall, runner.LeaveGroup, runner.ExitOnStall} {
 		t.Run(policy.String(), func(t *testing.T) {
 			brokers, topic, cfg := onFake(t, 1)
@@ -267,6 +267,36 @@ func TestStall(t *testing.T) {
 			require.NoError(t, m.end())
 			sum, _ := committed(t, brokers, cfg.Group, topic)
 			require.EqualValues(t, 3, sum)
+		})
+	}
+}
+
+// TestDataLoss_K32: franz-go reports that the log was cut below the position. The policy decides, and
+// the runner goes on where the other records begin.
+func TestDataLoss_K32(t *testing.T) {
+	for policy, again := range map[runner.GapPolicy]int{
+		runner.FailOnGap: 0, runner.EarliestOnGap: 7, runner.LatestOnGap: 0,
+	} {
+		t.Run(policy.String(), func(t *testing.T) {
+			brokers, topic, cfg := onFake(t, 1)
+			known, seen := new(duplicates), new(gaps)
+			cfg.OnGap, cfg.Observers = policy, []observe.Observer{known, seen}
+			produceEvents(t, brokers, topic, 0, 10)
+			var got tally
+			m := start(t, cfg, routed(got.handle))
+			require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
+			m.current.dataLoss(&kgo.ErrDataLoss{Topic: topic, ConsumedTo: 10, ResetTo: 3})
+			require.Len(t, seen.seen(), 1)
+			if policy == runner.FailOnGap {
+				var gap *runner.GapError
+				require.ErrorAs(t, m.wait(t, soon), &gap)
+				return
+			}
+			produceEvents(t, brokers, topic, 10, 11)
+			require.Eventually(t, func() bool { return got.events() == 11 }, soon, poll)
+			require.NoError(t, m.end())
+			require.Len(t, known.seen(), again, "records that have taken the offsets of others are read")
+			require.Equal(t, 11, got.total())
 		})
 	}
 }
