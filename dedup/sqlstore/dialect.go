@@ -36,6 +36,9 @@ type Dialect struct {
 	Replace func(key, columns []string) string
 	// Index makes a query use this index of its table. Nil: the settings of InOrder do.
 	Index func(name string) string
+	// ByKey stands behind the name of a table whose rows are found by their keys, and makes the query
+	// use the primary key. Empty: the database does so by itself.
+	ByKey string
 	// Reap is a statement with settings for a transaction of the reaper. Empty: none.
 	Reap string
 	// InOrder is a statement with settings that make queries read an index in its order. Empty: none.

@@ -218,7 +218,7 @@ func (t *table) read(ctx context.Context, q Querier, d *Dialect, keys []dedup.Ke
 	for len(keys) > 0 {
 		n := min(len(keys), rowsPerStatement)
 		where, args := d.chosen(keys[:n])
-		err := t.query(ctx, q, d, "WHERE "+where+" ORDER BY "+strings.Join(keyColumns, ", ")+tail,
+		err := t.query(ctx, q, d, d.ByKey+" WHERE "+where+" ORDER BY "+strings.Join(keyColumns, ", ")+tail,
 			args, func(r *decision.Record) { found[r.Key] = r })
 		if err != nil {
 			return nil, err

@@ -61,6 +61,8 @@ func dialect() *sqlstore.Dialect {
 		Quote: "`",
 		Lock:  " FOR UPDATE", LockFree: " FOR UPDATE SKIP LOCKED",
 		Index: func(name string) string { return " FORCE INDEX (" + name + ")" },
+		// A small table is scanned otherwise, and the scan waits for every locked row.
+		ByKey: " FORCE INDEX (PRIMARY)",
 		Replace: func(_, columns []string) string {
 			sets := make([]string, len(columns))
 			for i, c := range columns {
