@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/adapter/kgoidem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
@@ -42,7 +43,7 @@ func consumeIdem(
 		Brokers: x.brokers, Group: x.group, Scope: x.scope, Topics: []string{x.topic.name}, Store: store, Lanes: x.row.lanes,
 		Producer: letters, Observers: observers, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
-	c, err := consumer.New(cfg, r)
+	c, err := newRunner(x, cfg, r)
 	if err != nil {
 		return err
 	}
@@ -57,6 +58,19 @@ func consumeIdem(
 	case err := <-ended:
 		return err
 	}
+}
+
+// newRunner returns the runner on the client of the row.
+func newRunner(
+	x *run, cfg consumer.Config, r *idem.Router,
+) (interface{ Run(context.Context) error }, error) {
+	if !x.row.franz {
+		return consumer.New(cfg, r)
+	}
+	return kgoidem.New(kgoidem.Config{
+		Brokers: cfg.Brokers, Group: cfg.Group, Scope: cfg.Scope, Topics: cfg.Topics, Store: cfg.Store,
+		Lanes: cfg.Lanes, Producer: cfg.Producer, Observers: cfg.Observers, Logger: cfg.Logger,
+	}, r)
 }
 
 func (x *run) postgres() *pgstore.Store { return pgstore.New(x.pool, x.layout()...) }

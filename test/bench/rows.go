@@ -26,6 +26,7 @@ type row struct {
 	backlog    func(ctx context.Context, x *run) error // writes those that wait in it before the run
 
 	pay     func(ctx context.Context, tx pgx.Tx, p *payment) error // work of a transactional handler
+	franz   bool                                                   // the runner on franz-go; default: that on sarama
 	lanes   int                                                    // Idem's; 0: the default
 	takes   time.Duration                                          // time of a handler; 0: no time
 	fill    int                                                    // rows in the store before the run
@@ -151,6 +152,14 @@ func allRows(n sizes) []row {
 			core:    true,
 		},
 		{
+			name:    "franz-onbatchtx",
+			about:   "the same, on franz-go",
+			spec:    of(n.fast),
+			consume: idemOnBatchTx,
+			check:   inOrders,
+			franz:   true,
+		},
+		{
 			name:    "idem-duplicates",
 			about:   "the same topic again, the store full",
 			unit:    deliveries,
@@ -189,6 +198,14 @@ func allRows(n sizes) []row {
 			consume: idemOnRedis,
 			lanes:   16,
 			core:    true,
+		},
+		{
+			name:    "franz-redis-on",
+			about:   "On, Redis, 16 lanes, on franz-go",
+			spec:    of(n.fast),
+			consume: idemOnRedis,
+			lanes:   16,
+			franz:   true,
 		},
 		{
 			name:    "redis-limit",

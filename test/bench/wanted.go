@@ -11,6 +11,8 @@ var wanted = []ratio{
 	{row: "idem-onbatchtx", base: "sql-limit", least: 0.9, floor: 0.35},
 	{row: "idem-onbatchtx", base: "watermill-dedup", least: 1.6, floor: 0.5},
 	{row: "idem-onbatchtx-otel", base: "idem-onbatchtx", least: 0.95, floor: 0.75},
+	{row: "franz-onbatchtx", base: "idem-onbatchtx", least: 1, floor: 0.6},
+	{row: "franz-redis-on", base: "idem-redis-on", least: 1, floor: 0.6},
 	{row: "idem-ontx", base: "naive-postgres", least: 7, floor: 3},
 	{row: "idem-ontx-single", base: "naive-postgres", least: 1, floor: 0.35},
 	{row: "idem-ontx-shared", base: "naive-postgres-shared", least: 1.2},
