@@ -79,7 +79,7 @@ SOAK := test -race -count=1 -timeout 240m -p 1 -v
 
 soak-modules:
 	@failed=0; \
-	go $(SOAK) . ./consumer/... ./lane ./dedup/... ./httpidem/... ./cmd/idem ./test/chaos || failed=1; \
+	go $(SOAK) . ./consumer/... ./runner ./lane ./dedup/... ./httpidem/... ./cmd/idem ./test/chaos || failed=1; \
 	go -C examples $(SOAK) ./... || failed=1; \
 	exit $$failed
 

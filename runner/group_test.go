@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -39,6 +40,7 @@ func newGroup(t *testing.T, cfg Config, fn func(context.Context, *idem.Message) 
 	r := idem.NewRouter(idem.Type(idem.Fixed("thing")), idem.ID(idem.FromHeader("event-id")))
 	idem.On(r, "thing", func(ctx context.Context, e idem.Event[struct{}]) error { return fn(ctx, e.Message) })
 	cfg.Group, cfg.Store = "g", memstore.New(memstore.Volatile())
+	cfg.Logger = slog.New(slog.DiscardHandler)
 	g, err := NewGroup(cfg, r, classify)
 	require.NoError(t, err)
 	return g

@@ -1,0 +1,228 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/observe"
+)
+
+// fakeAdmin is a cluster with topics. created has the new topics with their settings.
+type fakeAdmin struct {
+	mu            sync.Mutex // of topics
+	topics        map[string]TopicInfo
+	created       map[string]map[string]string
+	changed       map[string]map[string]string
+	denied        map[string]error // of CreateTopic
+	groupErr, err error
+}
+
+func newFakeAdmin(topics ...string) *fakeAdmin {
+	f := &fakeAdmin{
+		topics: map[string]TopicInfo{}, created: map[string]map[string]string{},
+		changed: map[string]map[string]string{}, denied: map[string]error{},
+	}
+	for _, name := range topics {
+		f.put(name, OpDescribe|OpRead|OpWrite)
+	}
+	return f
+}
+
+func (f *fakeAdmin) put(name string, ops Operations) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.topics[name] = TopicInfo{Name: name, Exists: true, Partitions: []int32{0, 1, 2}, Replicas: 3, Operations: ops}
+}
+
+func (f *fakeAdmin) Topics(_ context.Context, names []string) (all []TopicInfo, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if names == nil {
+		names = slices.Collect(maps.Keys(f.topics))
+	}
+	for _, name := range names {
+		info := f.topics[name]
+		info.Name = name
+		all = append(all, info)
+	}
+	return all, f.err
+}
+
+func (f *fakeAdmin) CreateTopic(_ context.Context, name string, partitions int32, replicas int16, settings map[string]string) (bool, error) {
+	if err := f.denied[name]; err != nil {
+		return false, err
+	}
+	if partitions != 3 || replicas != 3 {
+		return false, errors.New("not like its source")
+	}
+	f.put(name, OpDescribe|OpRead|OpWrite)
+	f.created[name] = settings
+	return true, nil
+}
+
+func (f *fakeAdmin) TopicSettings(_ context.Context, topic string, _ ...string) (map[string]string, error) {
+	return map[string]string{"retention.ms": "60000", "cleanup.policy": "delete"}, nil
+}
+
+func (f *fakeAdmin) ChangeTopic(_ context.Context, topic string, settings map[string]string) error {
+	f.changed[topic] = settings
+	return nil
+}
+
+func (f *fakeAdmin) CheckGroup(context.Context, string) error { return f.groupErr }
+
+// TestTopicSetup_K36: what is created, and what ends a start.
+func TestTopicSetup_K36(t *testing.T) {
+	const dlq, replays, retry = "t.g.dlq", "t.g.retry", "t.g.retry.1m"
+	errTopic := errors.New("no right on the topic")
+	setUp := func(t *testing.T, admin *fakeAdmin, create bool, logged *strings.Builder) error {
+		cfg := good()
+		cfg.Logger = slog.New(slog.NewTextHandler(logged, nil))
+		if create {
+			cfg.CreateDeadLetterTopics = &TopicSpec{Config: map[string]string{"max.message.bytes": "1"}}
+		}
+		delays := []time.Duration{time.Minute}
+		setup := &TopicSetup{
+			Config: cfg, Admin: admin, Commands: Commands{Brokers: []string{"b:1"}, Group: "g"}, Delays: delays, OwnProducer: true,
+			Topics: NewTopicList(GroupTopics{Group: "g", Delays: delays}, "t"),
+			Classify: func(err error) Class {
+				if errors.Is(err, errTopic) {
+					return DeniedTopic
+				}
+				return classify(err)
+			},
+		}
+		return setup.Ensure(t.Context())
+	}
+	for name, c := range map[string]struct {
+		topics  []string
+		change  func(*fakeAdmin)
+		create  bool
+		created []string
+		want    string // in the error
+		logged  string
+	}{
+		"all are there":     {topics: []string{"t", dlq, replays, retry}, logged: "hardly longer than their delay"},
+		"created":           {topics: []string{"t"}, create: true, created: []string{dlq, replays, retry}, logged: "dead-letter topic created"},
+		"no source":         {topics: []string{dlq}, create: true, want: "kafka-topics --bootstrap-server b:1 --create --topic t"},
+		"no dead letters":   {topics: []string{"t", replays, retry}, want: "--create --topic t.g.dlq --partitions 3 --replication-factor 3 --config retention.ms=-1"},
+		"no retry topic":    {topics: []string{"t", dlq, replays}, want: "--create --topic t.g.retry.1m --partitions 3 --replication-factor 3 --config cleanup.policy=delete"},
+		"no replays":        {topics: []string{"t", dlq, retry}}, // only replays need it (rule 46)
+		"source denied":     {topics: []string{"t", dlq}, change: func(f *fakeAdmin) { f.put("t", OpDescribe) }, want: "no right to read t: grant it: kafka-acls"},
+		"write denied":      {topics: []string{"t", dlq, retry}, change: func(f *fakeAdmin) { f.put(retry, OpDescribe|OpRead) }, want: "no right to read and write t.g.retry.1m"},
+		"group denied":      {topics: []string{"t", dlq, retry}, change: func(f *fakeAdmin) { f.groupErr = errDenied }, want: errDenied.Error()},
+		"create denied":     {topics: []string{"t"}, create: true, change: func(f *fakeAdmin) { f.denied[dlq] = errTopic }, created: []string{replays, retry}, want: "no right to create dead-letter topic t.g.dlq: create it: kafka-topics"},
+		"replays denied":    {topics: []string{"t"}, create: true, change: func(f *fakeAdmin) { f.denied[replays] = errTopic }, created: []string{dlq, retry}, logged: "topic for replayed dead letters cannot be created"},
+		"create fails":      {topics: []string{"t"}, create: true, change: func(f *fakeAdmin) { f.denied[replays] = errTest }, want: "create retry topic t.g.retry: test"},
+		"no answer":         {topics: []string{"t"}, change: func(f *fakeAdmin) { f.err = errTest }, want: "test"},
+		"a former delay":    {topics: []string{"t", dlq, retry, "t.g.retry.5s"}, logged: "t.g.retry.5s"},
+		"of another source": {topics: []string{"t", dlq, retry, "u.g.retry.5s"}, logged: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				admin := newFakeAdmin(c.topics...)
+				if c.change != nil {
+					c.change(admin)
+				}
+				var logged strings.Builder
+				began := time.Now()
+				err := setUp(t, admin, c.create, &logged)
+				require.LessOrEqual(t, time.Since(began), awaitTopics)
+				require.Equal(t, c.want != "", err != nil, "%v", err)
+				if c.want != "" {
+					require.ErrorContains(t, err, c.want)
+				}
+				require.Contains(t, logged.String(), c.logged)
+				require.NotContains(t, logged.String(), "u.g.retry")
+				require.ElementsMatch(t, c.created, slices.Collect(maps.Keys(admin.created)))
+				if s := admin.created[dlq]; s != nil {
+					require.Equal(t, map[string]string{"retention.ms": "-1", "max.message.bytes": "1"}, s)
+				}
+				if s := admin.created[retry]; s != nil && c.want == "" {
+					require.Equal(t, map[string]string{"cleanup.policy": "delete", "max.message.bytes": "1"}, s)
+					require.Equal(t, map[string]string{"retention.ms": "86460000"}, admin.changed[retry], "a minute and a day")
+				}
+			})
+		})
+	}
+}
+
+type topicsSeen []observe.TopicEvent
+
+func (s *topicsSeen) ObserveTopic(_ context.Context, e observe.TopicEvent) { *s = append(*s, e) }
+
+// TestTopicWatch_K27: a topic goes and comes back, a right is withdrawn, and the subscription
+// follows.
+func TestTopicWatch_K27(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := new(topicsSeen)
+		cfg := good()
+		cfg.Observers = []observe.Observer{seen}
+		cfg.Logger = slog.New(slog.DiscardHandler)
+		admin := newFakeAdmin("a", "b", "a.g.retry", "b.g.retry")
+		list := NewTopicList(GroupTopics{Group: "g"}, "a", "b")
+		watch := NewTopicWatch(cfg, admin, Commands{Group: "g"}, list)
+		look := func() bool {
+			renew, err := watch.Look(t.Context())
+			require.NoError(t, err)
+			return renew
+		}
+		require.False(t, look())
+		require.Equal(t, []string{"a", "b", "a.g.retry", "b.g.retry"}, list.Now())
+
+		delete(admin.topics, "a")
+		require.False(t, look(), "the client ends the session itself")
+		require.Equal(t, []string{"b", "a.g.retry", "b.g.retry"}, list.Now())
+		require.Equal(t, []string{"a"}, list.Missing())
+
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		renewed := make(chan error, 10)
+		next := func() error {
+			select {
+			case err := <-renewed:
+				return err
+			case <-time.After(time.Hour):
+				return nil
+			}
+		}
+		go watch.Run(ctx, func(cause error) { renewed <- cause })
+		time.Sleep(lookEvery + time.Second)
+		require.Empty(t, renewed)
+		admin.put("a", OpDescribe|OpRead)
+		require.ErrorIs(t, next(), ErrTopicBack)
+		require.Equal(t, []string{"a", "b", "a.g.retry", "b.g.retry"}, list.Now())
+
+		time.Sleep(time.Minute)
+		admin.put("b", OpDescribe)
+		list.Suspect() // a broker refused to serve records
+		began := time.Now()
+		require.ErrorIs(t, next(), ErrTopicBack)
+		require.Zero(t, time.Since(began), "at once")
+		require.Equal(t, []string{"b"}, list.Missing())
+		stop()
+		synctest.Wait()
+
+		admin.topics = map[string]TopicInfo{"a": {Denied: true}, "a.g.retry": {Denied: true}}
+		_, err := watch.Subscription(t.Context(), false)
+		require.ErrorIs(t, err, ErrUnauthorized)
+		delete(admin.topics, "a")
+		_, err = watch.Subscription(t.Context(), false)
+		var missing *TopicError
+		require.ErrorAs(t, err, &missing)
+		require.Equal(t, []string{"a", "b"}, missing.Topics)
+		require.Equal(t, []observe.TopicEvent{
+			{Group: "g", Topic: "a", Missing: true}, {Group: "g", Topic: "a"}, {Group: "g", Topic: "b", Missing: true}, {Group: "g", Topic: "a", Missing: true},
+		}, []observe.TopicEvent(*seen))
+	})
+}
