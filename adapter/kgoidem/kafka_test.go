@@ -95,10 +95,10 @@ func TestKafka_StopUnderLoad_K03(t *testing.T) {
 func TestKafka_RebalanceUnderLoad_K03(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, protocol Protocol) {
 		brokers, topic, cfg := onKafka(t, 6)
-		cfg.Protocol, cfg.Store, cfg.Lanes = protocol, forever(), 4
+		cfg.Protocol, cfg.Store = protocol, forever()
 		again := new(duplicates)
 		cfg.Observers = []observe.Observer{again}
-		produceEvents(t, brokers, topic, 0, 3000)
+		produceEvents(t, brokers, topic, 0, 1500)
 		var got tally
 		slow := func(ctx context.Context, m *idem.Message) error {
 			got.add(eventID(m))
@@ -109,20 +109,20 @@ func TestKafka_RebalanceUnderLoad_K03(t *testing.T) {
 		}
 		steady := start(t, cfg, routed(slow))
 		require.Eventually(t, func() bool { return got.events() > 50 }, soon, poll)
-		for got.events() < 2500 {
+		for got.events() < 1200 {
 			guest := start(t, cfg, routed(slow))
 			have := got.events()
 			require.Eventually(t, func() bool {
-				return guest.claims() > 0 && got.events() > have+100 || got.events() > 2900
+				return guest.claims() > 0 && got.events() > have+100 || got.events() > 1400
 			}, soon, poll)
 			require.NoError(t, guest.end())
 		}
-		require.Eventually(t, func() bool { return got.events() == 3000 }, soon, poll)
+		require.Eventually(t, func() bool { return got.events() == 1500 }, soon, poll)
 		require.NoError(t, steady.end())
-		require.Equal(t, 3000, got.total())
+		require.Equal(t, 1500, got.total())
 		require.Empty(t, again.seen())
 		sum, _ := committed(t, brokers, cfg.Group, topic)
-		require.EqualValues(t, 3000, sum)
+		require.EqualValues(t, 1500, sum)
 	})
 }
 
