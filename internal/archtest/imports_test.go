@@ -92,8 +92,8 @@ func TestImportsPointOneWay(t *testing.T) {
 			[]string{"/dedup", "/idemtype", "/observe", "/internal/decoded", "/internal/engine", "/internal/identity", "/internal/mark", "/internal/safetext"},
 			nil, "handlers must be usable under any Kafka client and any store",
 		},
-		"/lane": {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},
-		"/runner": {[]string{"/deadletter", "/observe", "", "/dedup", "/lane"}, nil, "runners on every client share it"},
+		"/lane":      {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},
+		"/runner":    {[]string{"/deadletter", "/observe", "", "/dedup", "/lane"}, nil, "runners on every client share it"},
 		"/kafkaauth": {nil, nil, "every Kafka client needs credentials, whichever it is"},
 		"/consumer": {
 			[]string{"/runner", "/deadletter", "/observe", "", "/dedup", "/lane", "/kafkaauth", "/consumer/internal/conns", "/consumer/internal/publish", "/consumer/internal/topicadmin"},
