@@ -25,6 +25,7 @@ type row struct {
 	aggregates int                                     // of the events that are added to an outbox
 	backlog    func(ctx context.Context, x *run) error // writes those that wait in it before the run
 
+	sql     engine                                                 // of the tables; nil: Postgres
 	pay     func(ctx context.Context, tx pgx.Tx, p *payment) error // work of a transactional handler
 	lanes   int                                                    // Idem's; 0: the default
 	takes   time.Duration                                          // time of a handler; 0: no time
@@ -215,6 +216,7 @@ func allRows(n sizes) []row {
 	}
 	rows = append(rows, decoderRows(rows)...)
 	rows = append(rows, sharedRows(n)...)
+	rows = append(rows, sqlRows(n)...)
 	rows = append(rows, slowRows(n)...)
 	rows = append(rows, publishRows(n)...)
 	rows = append(rows, addRows(n)...)
