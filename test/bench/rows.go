@@ -25,6 +25,7 @@ type row struct {
 	aggregates int                                     // of the events that are added to an outbox
 	backlog    func(ctx context.Context, x *run) error // writes those that wait in it before the run
 
+	sql     engine                                                 // of the tables; nil: Postgres
 	pay     func(ctx context.Context, tx pgx.Tx, p *payment) error // work of a transactional handler
 	franz   bool                                                   // the runner on franz-go; default: that on sarama
 	lanes   int                                                    // Idem's; 0: the default
@@ -232,6 +233,7 @@ func allRows(n sizes) []row {
 	}
 	rows = append(rows, decoderRows(rows)...)
 	rows = append(rows, sharedRows(n)...)
+	rows = append(rows, sqlRows(n)...)
 	rows = append(rows, slowRows(n)...)
 	rows = append(rows, publishRows(n)...)
 	rows = append(rows, addRows(n)...)

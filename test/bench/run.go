@@ -19,6 +19,7 @@ type run struct {
 	group string // a new one each time
 	scope string // of the events
 	meter *meter
+	sql   *database // nil: Postgres
 
 	server time.Duration // CPU time of Postgres at the end
 	rounds rounds        // of a relay
@@ -72,6 +73,11 @@ func (b *bench) measure(ctx context.Context, r *row) (s sample, err error) {
 	if r.empty {
 		defer b.lab.dropTopic(x.topic)
 	}
+	defer func() {
+		if x.sql != nil {
+			x.sql.close()
+		}
+	}()
 	if err := b.prepare(ctx, x); err != nil {
 		return s, err
 	}
@@ -114,6 +120,10 @@ func (b *bench) topic(ctx context.Context, r *row) (*topic, error) {
 
 // prepare gives the row empty tables, or those of the row it comes after.
 func (b *bench) prepare(ctx context.Context, x *run) error {
+	if x.row.sql != nil {
+		b.last = ""
+		return x.openDatabase(ctx, x.topic.unique)
+	}
 	if x.row.after == "" {
 		b.last = ""
 		orders := 0

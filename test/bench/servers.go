@@ -27,6 +27,13 @@ func (l *lab) servers() ([]server, error) {
 		return nil, err
 	}
 	list = append(list, s)
+	if cfg, err := mariaDB(); err == nil { // only some rows need it
+		s := server{name: "mariadbd"}
+		if err := s.at(cfg.Addr); err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
 	for _, broker := range l.brokers {
 		s := server{name: "java", args: "kafka.Kafka"}
 		if err := s.at(broker); err != nil {

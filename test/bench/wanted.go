@@ -16,6 +16,7 @@ var wanted = []ratio{
 	{row: "idem-ontx", base: "naive-postgres", least: 7, floor: 3},
 	{row: "idem-ontx-single", base: "naive-postgres", least: 1, floor: 0.35},
 	{row: "idem-ontx-shared", base: "naive-postgres-shared", least: 1.2},
+	{row: "idem-ontx-mariadb", base: "naive-mariadb", least: 4, floor: 2},
 	{row: "idem-redis-onbatch", base: "naive-redis", least: 7, floor: 2.5},
 	{row: "idem-redis-onbatch", base: "redis-limit", least: 0.6, floor: 0.3},
 	{row: "idem-redis-on", base: "naive-redis", least: 3, floor: 1.5},
