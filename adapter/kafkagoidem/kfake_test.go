@@ -146,6 +146,10 @@ func TestRetryTopic(t *testing.T) {
 // commits nothing. It joins again.
 func TestLost_K11(t *testing.T) {
 	brokers, topic, cfg := onFake(t, 1)
+	lost(t, brokers, topic, cfg)
+}
+
+func lost(t *testing.T, brokers []string, topic string, cfg Config) {
 	produceEvents(t, brokers, topic, 0, 1)
 	causes := make(chan error, 1)
 	var got tally

@@ -144,9 +144,7 @@ func (m *member) consume(s *session) {
 	claims := make(map[string][]int32)
 	for p, at := range places {
 		claims[p.Topic] = append(claims[p.Topic], p.Partition)
-		if at.moved {
-			s.Mark(p, at.offset)
-		}
+		s.begins(p, at)
 	}
 	active := m.r.group.Begin(s, claims)
 	var running sync.WaitGroup

@@ -31,12 +31,15 @@ type session struct {
 	ctx context.Context
 	end context.CancelCauseFunc // the first cause counts
 
+	committing sync.Mutex // held during a commit: none overtakes another
+
 	mu    sync.Mutex
 	marks map[partition]int64 // not committed yet
+	known map[partition]int64 // all partitions, with the last mark or where they begin
 }
 
 func newSession(m *member, gen *kafka.Generation) *session {
-	s := &session{m: m, gen: gen, marks: make(map[partition]int64)}
+	s := &session{m: m, gen: gen, marks: make(map[partition]int64), known: make(map[partition]int64)}
 	s.ctx, s.end = context.WithCancelCause(m.ctx)
 	return s
 }
@@ -51,7 +54,18 @@ func (s *session) Generation() int32 { return s.gen.ID }
 func (s *session) Mark(p partition, next int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.marks[p] = next
+	s.marks[p], s.known[p] = next, next
+}
+
+// begins notes where a partition begins.
+func (s *session) begins(p partition, at place) {
+	if at.moved {
+		s.Mark(p, at.offset)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[p] = at.offset
 }
 
 // Commit implements [runner.Session]. The connection of the generation may be broken while the
@@ -62,6 +76,8 @@ func (s *session) Commit() {
 			c.learn(a.Tail())
 		}
 	}
+	s.committing.Lock()
+	defer s.committing.Unlock()
 	s.mu.Lock()
 	marks := maps.Clone(s.marks)
 	s.mu.Unlock()
@@ -73,7 +89,7 @@ func (s *session) Commit() {
 	if code := kafka.Error(0); err != nil && !errors.As(err, &code) {
 		ctx, cancel := context.WithTimeout(context.Background(), commitTime)
 		defer cancel()
-		refused, err = s.CommitDirectly(ctx, marks)
+		refused, err = s.send(ctx, marks)
 	}
 	for _, one := range refused {
 		err = one
@@ -102,9 +118,18 @@ func byTopic(marks map[partition]int64) map[string]map[int]int64 {
 	return all
 }
 
-// CommitDirectly implements [runner.DirectCommitter]. Partitions of deleted topics count as
-// committed, since no event there can be delivered again (K-27).
+// CommitDirectly implements [runner.DirectCommitter].
 func (s *session) CommitDirectly(
+	ctx context.Context, offsets map[partition]int64,
+) (map[partition]error, error) {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	return s.send(ctx, offsets)
+}
+
+// send commits on the transport. Partitions of deleted topics count as committed, since no event
+// there can be delivered again (K-27).
+func (s *session) send(
 	ctx context.Context, offsets map[partition]int64,
 ) (map[partition]error, error) {
 	topics := make(map[string][]kafka.OffsetCommit)
@@ -134,18 +159,26 @@ func (s *session) CommitDirectly(
 	return refused, nil
 }
 
-// heartbeat asks the coordinator whether the member is in the group.
+// heartbeat commits an offset again that is committed, or where a partition begins: that keeps the
+// member in the group, and the answer tells whether it is there. The requests of kafka-go that are
+// meant for this are malformed: Client.Heartbeat reads no error.
 func (s *session) heartbeat() error {
 	ctx, cancel := context.WithTimeout(context.Background(), pulseTime)
 	defer cancel()
-	r := s.m.r
-	answer, err := r.offsets.cl.Heartbeat(ctx, &kafka.HeartbeatRequest{
-		Addr: r.offsets.addr, GroupID: r.cfg.Group, GenerationID: s.gen.ID, MemberID: s.gen.MemberID,
-	})
-	if err != nil {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	s.mu.Lock()
+	one := make(map[partition]int64)
+	for p, next := range s.known {
+		one[p] = next
+		break
+	}
+	s.mu.Unlock()
+	refused, err := s.send(ctx, one)
+	for _, err := range refused {
 		return err
 	}
-	return answer.Error
+	return err
 }
 
 // watch ends the session after the generation has ended. kafka-go does not tell the reason, and
@@ -156,6 +189,10 @@ func (s *session) watch(ended, finished <-chan struct{}) {
 	select {
 	case <-ended:
 	case <-finished:
+		return
+	}
+	if !s.holds() {
+		s.end(errRevoked)
 		return
 	}
 	answered := time.Now()
@@ -181,5 +218,8 @@ func (s *session) watch(ended, finished <-chan struct{}) {
 		}
 	}
 }
+
+// holds reports whether the member has partitions in this generation.
+func (s *session) holds() bool { return len(s.gen.Assignments) > 0 }
 
 var _ runner.DirectCommitter = (*session)(nil)
