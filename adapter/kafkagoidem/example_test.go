@@ -3,7 +3,6 @@ package kafkagoidem_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"log/slog"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -21,7 +20,8 @@ type payment struct{ Order string }
 func Example() {
 	cluster, err := kfake.NewCluster(kfake.SeedTopics(1, "payments")) // a Kafka in this process
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer cluster.Close()
 	publish(cluster.ListenAddrs(), "evt-1", "evt-1", "evt-2")
@@ -42,10 +42,12 @@ func Example() {
 		Logger:                 slog.New(slog.DiscardHandler),
 	}, router)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	if err := r.Run(ctx); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	// Output:
 	// paid: evt-1
@@ -55,7 +57,8 @@ func Example() {
 func publish(brokers []string, ids ...string) {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer cl.Close()
 	for _, id := range ids {
@@ -64,7 +67,8 @@ func publish(brokers []string, ids ...string) {
 			Headers: []kgo.RecordHeader{{Key: "event-id", Value: []byte(id)}},
 		}).FirstErr()
 		if err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 	}
 }

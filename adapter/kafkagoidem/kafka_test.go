@@ -93,3 +93,31 @@ func TestKafka_Transactions_K30(t *testing.T) {
 	require.NoError(t, m.end())
 	require.Equal(t, map[string]int{"0": 1, "1": 1, "4": 1, "5": 1}, got.n)
 }
+
+// TestKafka_StopWhileJoining_K06: a member stops while the group waits for the handler of another
+// one. The stop does not wait for that handler.
+func TestKafka_StopWhileJoining_K06(t *testing.T) {
+	brokers, topic, cfg := onKafka(t, 2)
+	cfg.Store, cfg.Grace = forever(), 30*time.Second
+	hold := make(chan struct{})
+	var got tally
+	slow := start(t, cfg, routed(func(_ context.Context, m *idem.Message) error {
+		got.add(eventID(m))
+		<-hold
+		return nil
+	}))
+	quick := start(t, cfg, routed(func(context.Context, *idem.Message) error { return nil }))
+	require.Eventually(t, func() bool { return slow.claims() == 1 && quick.claims() == 1 }, soon, poll)
+	produceEvents(t, brokers, topic, 0, 20)
+	require.Eventually(t, func() bool { return got.events() == 1 }, soon, poll)
+	third := start(t, cfg, routed(got.handle)) // begins a rebalance, which the slow one holds up
+	require.Eventually(t, func() bool { return quick.claims() == 0 }, soon, poll)
+	began := time.Now()
+	require.NoError(t, quick.end())
+	require.Less(t, time.Since(began), 8*time.Second)
+	require.NotContains(t, quick.String(), "leaving the group failed")
+	close(hold)
+	require.Eventually(t, func() bool { return third.claims() == 1 && slow.claims() == 1 }, soon, poll)
+	require.NoError(t, slow.end())
+	require.NoError(t, third.end())
+}
