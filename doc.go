@@ -49,6 +49,8 @@
 //   - outbox publishes events if and only if their transaction commits.
 //   - httpidem handles HTTP requests that carry an Idempotency-Key.
 //   - lane handles the keys of a partition side by side, for a poll loop of your own.
+//   - adapter/kgoidem and adapter/kafkagoidem, modules of their own, are the runners on franz-go
+//     and kafka-go.
 //   - adapter/watermillidem, a module of its own, runs Idem in a Watermill router.
 //   - codec/jsonv2, codec/schemaregistry and codec/cloudevents are modules of their own: faster JSON;
 //     Avro, Protobuf and JSON Schema with a schema registry; CloudEvents.

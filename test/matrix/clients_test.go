@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/adapter/kafkagoidem"
 	"github.com/idem-go/idem/adapter/kgoidem"
 	"github.com/idem-go/idem/adapter/watermillidem"
 	"github.com/idem-go/idem/consumer"
@@ -40,6 +41,7 @@ type client struct {
 var clients = []client{
 	{"`consumer` (sarama)", runConsumer},
 	{"`kgoidem` (franz-go)", runKgo},
+	{"`kafkagoidem` (kafka-go)", runKafkaGo},
 	{"`watermillidem` (Watermill)", runWatermill},
 	{"`HandleBatch` (a loop on franz-go)", runLoop},
 }
@@ -58,6 +60,17 @@ func runConsumer(ctx context.Context, s setup) error {
 
 func runKgo(ctx context.Context, s setup) error {
 	r, err := kgoidem.New(kgoidem.Config{
+		Brokers: s.brokers, Group: s.topic, Topics: []string{s.topic}, Store: s.store, Observers: s.observers,
+		Logger: s.log, CreateDeadLetterTopics: &runner.TopicSpec{}, CommitInterval: 100 * time.Millisecond,
+	}, s.router)
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+func runKafkaGo(ctx context.Context, s setup) error {
+	r, err := kafkagoidem.New(kafkagoidem.Config{
 		Brokers: s.brokers, Group: s.topic, Topics: []string{s.topic}, Store: s.store, Observers: s.observers,
 		Logger: s.log, CreateDeadLetterTopics: &runner.TopicSpec{}, CommitInterval: 100 * time.Millisecond,
 	}, s.router)

@@ -1,0 +1,42 @@
+package kafkagoidem
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/idem-go/idem/runner"
+)
+
+// classes has the errors of each class.
+var classes = []struct {
+	class runner.Class
+	errs  []error
+}{
+	{runner.UnknownMember, []error{kafka.UnknownMemberId}},
+	{runner.OldGeneration, []error{kafka.IllegalGeneration}},
+	{runner.FencedInstance, []error{kafka.FencedInstanceID}},
+	{runner.DeniedTopic, []error{kafka.TopicAuthorizationFailed}},
+	{runner.DeniedGroup, []error{kafka.GroupAuthorizationFailed}},
+	{runner.DeniedCluster, []error{kafka.ClusterAuthorizationFailed}},
+	{runner.BadLogin, []error{
+		kafka.SASLAuthenticationFailed, kafka.UnsupportedSASLMechanism, kafka.IllegalSASLState,
+	}},
+	{runner.Invalid, []error{kafka.InvalidGroupId, kafka.InvalidSessionTimeout}},
+	{runner.UnknownGroup, []error{kafka.GroupIdNotFound}},
+}
+
+// classify returns the class of an error of kafka-go.
+func classify(err error) runner.Class {
+	for _, c := range classes {
+		if isAny(err, c.errs...) {
+			return c.class
+		}
+	}
+	return runner.Transient
+}
+
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+}

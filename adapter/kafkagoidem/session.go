@@ -1,0 +1,225 @@
+package kafkagoidem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/runner"
+)
+
+const (
+	// commitTime bounds one commit on the transport.
+	commitTime = 4 * time.Second
+	// pulseTime bounds one heartbeat on the transport.
+	pulseTime = 2 * time.Second
+)
+
+// errRevoked is the cause of the end of a generation in order.
+var errRevoked = errors.New("the group changes: all partitions are given back")
+
+// session is a [runner.Session] and [runner.DirectCommitter]: one generation of the group.
+type session struct {
+	m   *member
+	gen *kafka.Generation
+	ctx context.Context
+	end context.CancelCauseFunc // the first cause counts
+
+	committing sync.Mutex // held during a commit: none overtakes another
+
+	mu    sync.Mutex
+	marks map[partition]int64 // not committed yet
+	known map[partition]int64 // all partitions, with the last mark or where they begin
+}
+
+func newSession(m *member, gen *kafka.Generation) *session {
+	s := &session{m: m, gen: gen, marks: make(map[partition]int64), known: make(map[partition]int64)}
+	s.ctx, s.end = context.WithCancelCause(m.ctx)
+	return s
+}
+
+// Context implements [runner.Session].
+func (s *session) Context() context.Context { return s.ctx }
+
+// Generation implements [runner.Session].
+func (s *session) Generation() int32 { return s.gen.ID }
+
+// Mark implements [runner.Session].
+func (s *session) Mark(p partition, next int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marks[p], s.known[p] = next, next
+}
+
+// begins notes where a partition begins.
+func (s *session) begins(p partition, at place) {
+	if at.moved {
+		s.Mark(p, at.offset)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[p] = at.offset
+}
+
+// Commit implements [runner.Session]. The connection of the generation may be broken while the
+// member is in the group; then the commit takes another one.
+func (s *session) Commit() {
+	for _, a := range s.m.r.group.Assignments() { // for the next commit
+		if c, ok := a.Claim().(*claim); ok {
+			c.learn(a.Tail())
+		}
+	}
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	s.mu.Lock()
+	marks := maps.Clone(s.marks)
+	s.mu.Unlock()
+	if len(marks) == 0 {
+		return
+	}
+	err := s.gen.CommitOffsets(byTopic(marks))
+	var refused map[partition]error
+	if code := kafka.Error(0); err != nil && !errors.As(err, &code) {
+		ctx, cancel := context.WithTimeout(context.Background(), commitTime)
+		defer cancel()
+		refused, err = s.send(ctx, marks)
+	}
+	for _, one := range refused {
+		err = one
+	}
+	s.m.r.group.NoteError(err)
+	if err != nil && refused == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p, next := range marks {
+		if refused[p] == nil && s.marks[p] == next {
+			delete(s.marks, p)
+		}
+	}
+}
+
+func byTopic(marks map[partition]int64) map[string]map[int]int64 {
+	all := make(map[string]map[int]int64)
+	for p, next := range marks {
+		if all[p.Topic] == nil {
+			all[p.Topic] = make(map[int]int64)
+		}
+		all[p.Topic][int(p.Partition)] = next
+	}
+	return all
+}
+
+// CommitDirectly implements [runner.DirectCommitter].
+func (s *session) CommitDirectly(
+	ctx context.Context, offsets map[partition]int64,
+) (map[partition]error, error) {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	return s.send(ctx, offsets)
+}
+
+// send commits on the transport. Partitions of deleted topics count as committed, since no event
+// there can be delivered again (K-27).
+func (s *session) send(
+	ctx context.Context, offsets map[partition]int64,
+) (map[partition]error, error) {
+	topics := make(map[string][]kafka.OffsetCommit)
+	refused := make(map[partition]error)
+	for p, next := range offsets {
+		topics[p.Topic] = append(topics[p.Topic], kafka.OffsetCommit{Partition: int(p.Partition), Offset: next})
+		refused[p] = errNoAnswerFor
+	}
+	r := s.m.r
+	answer, err := r.offsets.cl.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
+		Addr: r.offsets.addr, GroupID: r.cfg.Group, GenerationID: int(s.gen.ID), MemberID: s.gen.MemberID,
+		Topics: topics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for topic, partitions := range answer.Topics {
+		for _, p := range partitions {
+			at := partition{Topic: topic, Partition: int32(p.Partition)} //nolint:gosec // from an int32
+			if p.Error == nil || errors.Is(p.Error, kafka.UnknownTopicOrPartition) && r.deleted(ctx, topic) {
+				delete(refused, at)
+			} else {
+				refused[at] = p.Error
+			}
+		}
+	}
+	return refused, nil
+}
+
+// heartbeat commits an offset again that is committed, or where a partition begins: that keeps the
+// member in the group, and the answer tells whether it is there. The requests of kafka-go that are
+// meant for this are malformed: Client.Heartbeat reads no error.
+func (s *session) heartbeat() error {
+	ctx, cancel := context.WithTimeout(context.Background(), pulseTime)
+	defer cancel()
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	s.mu.Lock()
+	one := make(map[partition]int64)
+	for p, next := range s.known {
+		one[p] = next
+		break
+	}
+	s.mu.Unlock()
+	refused, err := s.send(ctx, one)
+	for _, err := range refused {
+		return err
+	}
+	return err
+}
+
+// watch ends the session after the generation has ended. kafka-go does not tell the reason, and
+// sends no heartbeats from then on. So watch sends them until finished is closed: the answers tell
+// whether the partitions are lost, and keep the member in the group while handlers have their grace
+// (K-11).
+func (s *session) watch(ended, finished <-chan struct{}) {
+	select {
+	case <-ended:
+	case <-finished:
+		return
+	}
+	if !s.holds() {
+		s.end(errRevoked)
+		return
+	}
+	answered := time.Now()
+	tick := time.NewTicker(s.m.r.cfg.client.Heartbeat)
+	defer tick.Stop()
+	for {
+		err := s.heartbeat()
+		switch {
+		case classify(err).Lost():
+			s.end(fmt.Errorf("%w: %w", idem.ErrPartitionLost, err))
+			return
+		case err == nil, isAny(err, kafka.RebalanceInProgress):
+			answered = time.Now()
+			s.end(errRevoked)
+		case time.Since(answered) > s.m.r.cfg.client.SessionTimeout:
+			s.end(fmt.Errorf("%w: no answer to heartbeats: %w", idem.ErrPartitionLost, err))
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-finished:
+			return
+		}
+	}
+}
+
+// holds reports whether the member has partitions in this generation.
+func (s *session) holds() bool { return len(s.gen.Assignments) > 0 }
+
+var _ runner.DirectCommitter = (*session)(nil)
