@@ -212,11 +212,13 @@ func TestKafka_GapWhileRunning_K16(t *testing.T) {
 	cfg.Observers = []observe.Observer{seen}
 	big := make([]byte, 20<<10)
 	cl := clientOf(t, brokers)
-	for i := range 200 {
+	const events = 1500 // 30 MB: far more than the client fetches ahead
+	for i := range events {
 		r := record(topic, i)
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "big", Value: big})
-		require.NoError(t, cl.ProduceSync(t.Context(), r).FirstErr())
+		cl.Produce(t.Context(), r, nil)
 	}
+	require.NoError(t, cl.Flush(t.Context()))
 	hold := make(chan struct{})
 	var got tally
 	m := start(t, cfg, routed(func(_ context.Context, m *idem.Message) error {
@@ -226,11 +228,11 @@ func TestKafka_GapWhileRunning_K16(t *testing.T) {
 		return nil
 	}))
 	require.Eventually(t, func() bool { return got.events() == 1 }, soon, poll)
-	cutLog(t, brokers, topic, 190)
+	cutLog(t, brokers, topic, events-10)
 	close(hold)
 	require.Eventually(t, func() bool {
 		sum, _ := committed(t, brokers, cfg.Group, topic)
-		return sum == 200
+		return sum == events
 	}, soon, 200*time.Millisecond)
 	require.NoError(t, m.end())
 	require.NotEmpty(t, seen.seen())
