@@ -167,15 +167,17 @@ type ends struct {
 func (e ends) Ask(questions []runner.EndQuestion, stop <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), runner.EndsWait)
 	defer cancel()
+	var stopping sync.WaitGroup
+	defer stopping.Wait()
 	ended := make(chan struct{})
 	defer close(ended)
-	go func() {
+	stopping.Go(func() {
 		select {
 		case <-stop:
 			cancel()
 		case <-ended:
 		}
-	}()
+	})
 	asked := time.Now()
 	partitions := make(map[string][]int32)
 	wanted := make(map[partition]int64)

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -68,8 +69,10 @@ func TestKafkaCredentials_G07(t *testing.T) {
 	}))
 	defer server.Close()
 	ca := file("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	flags := append(oauth, "--sasl-token-url", server.URL, "--sasl-client-id", "orders", "--sasl-token-ca", ca, //nolint:gocritic // a new slice
-		"--sasl-scope", "kafka,read", "--sasl-token-param", "audience=orders")
+	flags := slices.Concat(oauth, []string{
+		"--sasl-token-url", server.URL, "--sasl-client-id", "orders", "--sasl-token-ca", ca,
+		"--sasl-scope", "kafka,read", "--sasl-token-param", "audience=orders",
+	})
 	t.Setenv("IDEM_SASL_CLIENT_SECRET", secret)
 	in(try(kafka.Login, flags...))
 	require.EqualValues(t, 1, asked.Load(), "one token serves all connections")
