@@ -11,13 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/sendbudget"
 )
 
 // Producer publishes on a franz-go client. A Producer is an [idem.Producer], and serves the relay of
 // an outbox. Create a Producer with [NewProducer]. Safe for concurrent use.
 type Producer struct {
 	cl     *kgo.Client
-	budget *budget
+	budget *sendbudget.Budget
 }
 
 var _ idem.Producer = (*Producer)(nil)
@@ -46,7 +47,7 @@ func producing() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerBatchMaxBytes(64 << 20), // the broker decides which record is too large
-		kgo.MaxBufferedBytes(2 * maxInFlight),
+		kgo.MaxBufferedBytes(2 * sendbudget.MaxInFlight),
 		kgo.ProduceRequestTimeout(10 * time.Second),
 		kgo.RecordDeliveryTimeout(20 * time.Second),
 	}
@@ -86,7 +87,7 @@ func NewProducer(client *kgo.Client) (*Producer, error) {
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	return &Producer{cl: client, budget: newBudget(maxInFlight)}, nil
+	return &Producer{cl: client, budget: sendbudget.New(sendbudget.MaxInFlight)}, nil
 }
 
 // Produce returns nil when all in-sync replicas have acknowledged all messages.
@@ -183,13 +184,13 @@ func (c *call) send(ctx context.Context, indexes []int, alone bool) bool {
 	sent := 0
 	for _, i := range indexes {
 		weight := weightOf(c.msgs[i])
-		if err := c.p.budget.take(ctx, weight, alone); err != nil {
+		if err := c.p.budget.Take(ctx, weight, alone); err != nil {
 			return false
 		}
 		c.errs[i] = errNoAnswer
 		sent++
 		c.p.cl.Produce(ctx, ToRecord(c.msgs[i]), func(_ *kgo.Record, err error) {
-			c.p.budget.give(weight)
+			c.p.budget.Give(weight)
 			c.results <- result{i, err}
 		})
 	}
@@ -217,14 +218,14 @@ func (c *call) sendAlone(ctx context.Context) {
 	if len(refused) == 0 {
 		return
 	}
-	if err := c.lock(ctx); err != nil {
+	if err := c.p.budget.Lock(ctx, aloneWait); err != nil {
 		for _, i := range refused { // the verdict is the batch's, not the message's: only its text
 			c.errs[i] = fmt.Errorf("refused in a batch (%s), and could not be sent alone: %w",
 				idem.ErrorText(c.errs[i]), err)
 		}
 		return
 	}
-	defer c.p.budget.unlock()
+	defer c.p.budget.Unlock()
 	for n, i := range refused {
 		if !c.send(ctx, []int{i}, true) {
 			for _, rest := range refused[n+1:] {
@@ -239,13 +240,6 @@ func (c *call) sendAlone(ctx context.Context) {
 			c.errs[i] = fmt.Errorf("%w: %w", idem.ErrRefused, err)
 		}
 	}
-}
-
-func (c *call) lock(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, aloneWait,
-		errors.New("other messages are still in flight"))
-	defer cancel()
-	return c.p.budget.lock(ctx)
 }
 
 // explain adds the class to an error about a topic, and the cause to a message without a result.

@@ -137,7 +137,7 @@ func TestProducer_RefusedInBatch(t *testing.T) {
 			}
 		}
 		require.Len(t, readAll(t, cluster.ListenAddrs(), "t", 4), 4)
-		require.Zero(t, p.budget.used)
+		require.Zero(t, p.budget.Used())
 	}
 }
 

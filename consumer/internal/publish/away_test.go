@@ -59,9 +59,7 @@ func TestProduceEach_PartitionAway_O10(t *testing.T) {
 	require.Zero(t, p.away.probes)
 	there := values(t, brokers, "away")
 	require.Len(t, there, 50)
-	p.budget.mu.Lock()
-	defer p.budget.mu.Unlock()
-	require.Zero(t, p.budget.used)
+	require.Zero(t, p.budget.Used())
 }
 
 // TestProduceEach_BrokerSilent_O10: one broker of two takes connections and does not answer.

@@ -130,10 +130,10 @@ func (c *call) sendByTopic(ctx context.Context, indexes []int) {
 func (c *call) send(ctx context.Context, indexes []int, alone bool) (sent int) {
 	for _, i := range indexes {
 		o := &origin{index: i, weight: weightOf(c.msgs[i]), results: c.results}
-		err := c.s.budget.take(ctx, o.weight, alone)
+		err := c.s.budget.Take(ctx, o.weight, alone)
 		if err == nil {
 			if err = c.s.enqueue(ctx, c.msgs[i], o); err != nil {
-				c.s.budget.give(o.weight)
+				c.s.budget.Give(o.weight)
 			}
 		}
 		if err != nil {
@@ -152,7 +152,7 @@ func (c *call) sendAlone(ctx context.Context, indexes []int) {
 	if len(indexes) == 0 {
 		return
 	}
-	if err := c.s.budget.lock(ctx, aloneWait); err != nil {
+	if err := c.s.budget.Lock(ctx, aloneWait); err != nil {
 		for _, i := range indexes { // the verdict is the batch's, not the message's: only its text
 			verdict := idem.ErrorText(c.errs[i])
 			c.errs[i] = fmt.Errorf("refused in a batch (%s), and could not be sent alone: %w",
@@ -160,7 +160,7 @@ func (c *call) sendAlone(ctx context.Context, indexes []int) {
 		}
 		return
 	}
-	defer c.s.budget.unlock()
+	defer c.s.budget.Unlock()
 	for groups := [][]int{indexes}; len(groups) > 0; {
 		group := groups[len(groups)-1]
 		groups = groups[:len(groups)-1]

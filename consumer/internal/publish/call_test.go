@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/sendbudget"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -200,7 +201,8 @@ func TestProduceEach_MissingTopicHoldsUpNobody_O10(t *testing.T) {
 func TestProduceEach_BrokerAway_O15(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 3, []string{"orders"})
 	p := openProducer(t, brokers, func(sc *sarama.Config) { sc.Producer.Retry.Max = 40 })
-	p.budget.limit = 100_000
+	const limit = 100_000
+	p.budget = sendbudget.New(limit)
 	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 10)))
 	cluster.Close()
 	msgs := messages("orders", 0, 20)
@@ -217,10 +219,7 @@ func TestProduceEach_BrokerAway_O15(t *testing.T) {
 			require.Error(t, err)
 			require.False(t, isAny(err, idem.ErrTooLarge, idem.ErrRefused, idem.ErrNoTopic), "%v", err)
 		}
-		p.budget.mu.Lock()
-		used := p.budget.used
-		p.budget.mu.Unlock()
-		require.LessOrEqual(t, used, p.budget.limit)
+		require.LessOrEqual(t, p.budget.Used(), limit)
 	}
 }
 
@@ -230,13 +229,13 @@ func TestProduceEach_NotAlone_T04(t *testing.T) {
 	p := openProducer(t, brokers)
 	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.MessageTooLarge, Count: -1})
-	require.NoError(t, p.budget.take(t.Context(), 1, false), "somebody's message, of a call whose context has ended")
+	require.NoError(t, p.budget.Take(t.Context(), 1, false), "somebody's message, of a call whose context has ended")
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	err := p.ProduceEach(ctx, messages("orders", 1, 2))[0]
 	require.Error(t, err)
 	require.NotErrorIs(t, err, idem.ErrTooLarge)
-	p.budget.give(1)
+	p.budget.Give(1)
 	require.ErrorIs(t, p.ProduceEach(t.Context(), messages("orders", 1, 2))[0], idem.ErrTooLarge)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/conns"
+	"github.com/idem-go/idem/internal/sendbudget"
 )
 
 const (
@@ -47,7 +48,7 @@ func New(client sarama.Client) (*Producer, error) {
 	}
 	p := &Producer{sender: sender{
 		async: async, client: client, max: client.Config().Producer.MaxMessageBytes,
-		budget: newBudget(maxInFlight), topics: newTopicLookup(client),
+		budget: sendbudget.New(sendbudget.MaxInFlight), topics: newTopicLookup(client),
 	}}
 	p.inOrder = newInOrder(&p.sender)
 	p.run()

@@ -8,6 +8,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/sendbudget"
 )
 
 // sender is the shared part of all calls: sarama's producer, and the state of the messages in
@@ -18,7 +19,7 @@ type sender struct {
 	max    int // size of the largest message, in bytes
 
 	results sync.WaitGroup
-	budget  *budget
+	budget  *sendbudget.Budget
 	topics  *topicLookup
 	away    *awayPartitions // nil: each message is tried for as long as sarama tries
 
@@ -58,7 +59,7 @@ func (s *sender) run() {
 // settle gives the result of a message to the call. The message itself carries the index (O-08).
 func (s *sender) settle(m *sarama.ProducerMessage, err error) {
 	o := m.Metadata.(*origin)
-	s.budget.give(o.weight)
+	s.budget.Give(o.weight)
 	if s.away != nil {
 		s.away.note(m, err, o.probe)
 	}

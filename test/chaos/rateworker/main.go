@@ -30,8 +30,8 @@ func main() {
 	flag.Uint64Var(&c.seed, "seed", 0, "")
 	flag.Parse()
 	ctx, stop := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer stop()
 	with, without, err := c.compare(ctx)
+	stop()
 	if err != nil {
 		slog.Error("failed", "error", err)
 		os.Exit(1)
