@@ -147,9 +147,21 @@ func moveOffsets(sess sarama.ConsumerGroupSession, moves []runner.Move) {
 func beginRetries(
 	client sarama.Client, group string, sess sarama.ConsumerGroupSession, topics []string,
 ) error {
-	begin, err := runner.RetryBeginnings(sess.Context(), logOffsets{client}, group, topics)
-	if err != nil || len(begin) == 0 {
+	begin, committed, err := runner.RetryBeginnings(sess.Context(), logOffsets{client}, group, topics)
+	if err != nil {
 		return err
+	}
+	// sarama has read the offsets before Setup. Another member may have committed since, and the
+	// assignment would begin at the newest record.
+	for topic, ids := range sess.Claims() {
+		for _, id := range ids {
+			if offset, ok := committed[runner.TopicPartition{Topic: topic, Partition: id}]; ok {
+				sess.MarkOffset(topic, id, offset, "")
+			}
+		}
+	}
+	if len(begin) == 0 {
+		return nil
 	}
 	commit := &sarama.OffsetCommitRequest{
 		Version: 7, ConsumerGroup: group, ConsumerGroupGeneration: sess.GenerationID(),

@@ -8,9 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/runner"
 )
 
 // recalling is a store that tells of progress.
@@ -135,4 +139,31 @@ func TestKfake_TopicMadeAnew_K19(t *testing.T) {
 	require.Eventually(t, func() bool { return got.total() == 20 }, soon, poll)
 	require.NoError(t, m.end())
 	require.Contains(t, m.String(), "made anew")
+}
+
+// TestKafka_BeginRetries_K29: sarama reads the offsets of a session before Setup. Another member may
+// have committed the beginnings since, and the session begins there all the same.
+func TestKafka_BeginRetries_K29(t *testing.T) {
+	brokers, topic, cfg := onKafka(t, 2)
+	retries := deadletter.RetryTopic(topic, cfg.Group, 0)
+	require.NoError(t, testenv.KafkaAdmin(t, brokers).CreateTopic(retries, &sarama.TopicDetail{NumPartitions: 2, ReplicationFactor: 1}, false))
+	sc := testenv.KafkaConfig()
+	sc.Consumer.Offsets.AutoCommit.Enable = false
+	client, err := sarama.NewClient(brokers, sc)
+	require.NoError(t, err)
+	defer client.Close()
+	other, err := sarama.NewOffsetManagerFromClient(cfg.Group, client)
+	require.NoError(t, err)
+	for id, offset := range []int64{0, 7} {
+		p, err := other.ManagePartition(retries, int32(id))
+		require.NoError(t, err)
+		p.MarkOffset(offset, "")
+	}
+	other.Commit()
+	require.NoError(t, other.Close())
+	sess := newFakeSession(t.Context(), map[string][]int32{topic: {0, 1}, retries: {0}})
+	marks := make(map[runner.TopicPartition]int64)
+	sess.marked = func(p runner.TopicPartition, offset int64) { marks[p] = offset }
+	require.NoError(t, beginRetries(client, cfg.Group, sess, []string{topic, retries}))
+	require.Equal(t, map[runner.TopicPartition]int64{{Topic: retries, Partition: 0}: 0}, marks)
 }

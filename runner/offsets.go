@@ -60,24 +60,27 @@ type Offsets interface {
 // with the oldest offsets. A runner that begins at the newest record of the sources commits these
 // offsets before a session: the group itself wrote the copies, and may skip no copy.
 //
+// committed has the offsets of the other partitions. A client that has read the offsets of its
+// partitions earlier must begin there: another member may have committed the oldest offset since.
+//
 // Partitions of other members are included, because partitions that a cooperative rebalance adds to
 // a session are not known at the start.
 func RetryBeginnings(
 	ctx context.Context, offsets Offsets, group string, topics []string,
-) (map[TopicPartition]int64, error) {
+) (oldest, committed map[TopicPartition]int64, err error) {
 	retries := slices.DeleteFunc(slices.Clone(topics), func(topic string) bool {
 		return !IsRetry(topic, group)
 	})
 	if len(retries) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	partitions, err := offsets.Partitions(ctx, retries)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	committed, err := offsets.Committed(ctx, group, partitions)
+	committed, err = offsets.Committed(ctx, group, partitions)
 	if err != nil {
-		return nil, fmt.Errorf("offsets of retry topics: %w", err)
+		return nil, nil, fmt.Errorf("offsets of retry topics: %w", err)
 	}
 	fresh := make(map[string][]int32)
 	for topic, ids := range partitions {
@@ -88,9 +91,10 @@ func RetryBeginnings(
 		}
 	}
 	if len(fresh) == 0 {
-		return nil, nil
+		return nil, committed, nil
 	}
-	return offsets.Oldest(ctx, fresh)
+	oldest, err = offsets.Oldest(ctx, fresh)
+	return oldest, committed, err
 }
 
 // RegisterGroup compares scope and identity functions with those on record, before the group is

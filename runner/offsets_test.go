@@ -200,10 +200,11 @@ func TestRetryBeginnings_K29(t *testing.T) {
 		committed: map[TopicPartition]int64{at("a.g.retry", 0): 0},
 		oldest:    map[TopicPartition]int64{at("a.g.retry", 1): 0, at("a.g.retry.5s", 0): 7, at("a.g.retry.5s", 1): 9, at("a", 0): 1},
 	}
-	begin, err := RetryBeginnings(t.Context(), log, "g", []string{"a", "a.g.retry", "a.g.retry.5s", "a.h.retry"})
+	begin, committed, err := RetryBeginnings(t.Context(), log, "g", []string{"a", "a.g.retry", "a.g.retry.5s", "a.h.retry"})
 	require.NoError(t, err)
+	require.Equal(t, map[TopicPartition]int64{at("a.g.retry", 0): 0}, committed)
 	require.Equal(t, map[TopicPartition]int64{at("a.g.retry", 1): 0, at("a.g.retry.5s", 0): 7, at("a.g.retry.5s", 1): 9}, begin)
-	begin, err = RetryBeginnings(t.Context(), log, "g", []string{"a"})
+	begin, _, err = RetryBeginnings(t.Context(), log, "g", []string{"a"})
 	require.NoError(t, err)
 	require.Empty(t, begin)
 }
