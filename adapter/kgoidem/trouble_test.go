@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -70,6 +71,7 @@ func TestStopWhileOthersHold_K38(t *testing.T) {
 			brokers, topic, cfg := onKafka(t, 4)
 			cfg.Protocol, cfg.Store, cfg.CommitInterval = protocol, forever(), time.Hour
 			cfg.Grace = 20 * time.Second
+			members := membersOf(t, brokers, cfg)
 			var got tally
 			hold := make(chan struct{})
 			var once sync.Once
@@ -86,7 +88,7 @@ func TestStopWhileOthersHold_K38(t *testing.T) {
 			produceEvents(t, brokers, topic, 0, 100)
 			require.Eventually(t, func() bool { return got.events() > 20 }, soon, poll)
 			third := start(t, cfg, routed(got.handle)) // begins a rebalance, which the slow one holds up
-			time.Sleep(2 * time.Second)                // the brokers' time
+			require.Eventually(t, func() bool { return members() == 3 }, soon, poll)
 			began := time.Now()
 			require.NoError(t, quickOne.end())
 			require.Less(t, time.Since(began), 10*time.Second)
@@ -98,6 +100,24 @@ func TestStopWhileOthersHold_K38(t *testing.T) {
 			require.NoError(t, third.end())
 			require.Equal(t, 100, got.total())
 		})
+	}
+}
+
+// membersOf returns a function that asks the group's coordinator for the number of members.
+func membersOf(t *testing.T, brokers []string, cfg Config) func() int {
+	t.Helper()
+	admin := kadm.NewClient(clientOf(t, brokers))
+	if cfg.Protocol == NextGeneration {
+		return func() int {
+			groups, err := admin.DescribeConsumerGroups(t.Context(), cfg.Group)
+			require.NoError(t, err)
+			return len(groups[cfg.Group].Members)
+		}
+	}
+	return func() int {
+		groups, err := admin.DescribeGroups(t.Context(), cfg.Group)
+		require.NoError(t, err)
+		return len(groups[cfg.Group].Members)
 	}
 }
 
