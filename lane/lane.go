@@ -137,6 +137,16 @@ func (p *Partition) Room() <-chan struct{} { return p.queue.room }
 // after Close.
 func (p *Partition) Watermark() (next int64, ok bool) { return p.queue.watermark() }
 
+// Progress returns the watermark together with the timestamp of the last record below it, for
+// [idem.Processor.RecordProgress]. CaughtUp is false: set it if the partition has been read to its
+// end and Pending is zero. ok is that of Watermark.
+func (p *Partition) Progress() (progress dedup.Progress, ok bool) { return p.progress(false) }
+
+func (p *Partition) progress(begin bool) (progress dedup.Progress, ok bool) {
+	next, at, ok := p.queue.progress(begin)
+	return dedup.Progress{Topic: p.topic, Partition: p.partition, Next: next, Time: at}, ok
+}
+
 // Advanced receives a value after the watermark moved. One value may stand for several moves. Use
 // one reader only.
 func (p *Partition) Advanced() <-chan struct{} { return p.advanced }

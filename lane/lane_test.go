@@ -42,6 +42,22 @@ func closeLane(t *testing.T, p *Partition, cause error) error {
 	return p.Close(ctx, cause)
 }
 
+func TestPartition_Progress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(fake(func(context.Context, *idem.Message) error { return nil }), "t", 3, Config{})
+		_, ok := p.Progress()
+		require.False(t, ok, "no record is settled")
+		for i := range int64(3) {
+			require.NoError(t, p.Push(t.Context(), &idem.Message{Topic: "t", Partition: 3, Offset: 10 + i, Time: time.UnixMilli(1000 + i)}))
+		}
+		synctest.Wait()
+		got, ok := p.Progress()
+		require.True(t, ok)
+		require.Equal(t, dedup.Progress{Topic: "t", Partition: 3, Next: 13, Time: time.UnixMilli(1002).UTC()}, got)
+		require.NoError(t, closeLane(t, p, nil))
+	})
+}
+
 func TestPartition_OrderAndWatermark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/dedup"
 )
 
 // worker is one lane. Only the lane's goroutine uses it.
@@ -94,9 +93,8 @@ func (p *Partition) note(begin bool) {
 	p.toNote.Store(true)
 	for p.toNote.Load() && p.noting.TryLock() {
 		p.toNote.Store(false)
-		if next, at, ok := p.queue.progress(begin); ok {
-			p.noter.NoteProgress(p.ctx,
-				dedup.Progress{Topic: p.topic, Partition: p.partition, Next: next, Time: at})
+		if progress, ok := p.progress(begin); ok {
+			p.noter.NoteProgress(p.ctx, progress)
 		}
 		p.noting.Unlock()
 	}
