@@ -50,8 +50,8 @@ func (t *table) reading(d *Dialect) string {
 	return strings.Join(all, ", ")
 }
 
-// scan reads one row.
-func (t *table) scan(rows *sql.Rows) (*decision.Record, error) {
+// scan reads one row. more are columns behind those of the table.
+func (t *table) scan(rows *sql.Rows, more ...any) (*decision.Record, error) {
 	var (
 		r                              decision.Record
 		status                         string
@@ -70,7 +70,7 @@ func (t *table) scan(rows *sql.Rows) (*decision.Record, error) {
 	if t.claims {
 		into = append(into, &r.Doubt, &failures, &takeovers, &lease, &token)
 	}
-	if err := rows.Scan(into...); err != nil {
+	if err := rows.Scan(append(into, more...)...); err != nil {
 		return nil, err
 	}
 	var ok bool

@@ -47,14 +47,20 @@ func (w *work) countStart(ctx context.Context, key dedup.Key, o dedup.Origin) (u
 		return 0, err
 	}
 	n++
-	to := relation{startsTable, []string{"tenant", "scope", "event_type", "event_id", "origin_topic",
-		"origin_partition", "origin_offset", "starts", "updated_at"}, 7}
-	write := to.add
+	write := startsRelation.add
 	if there {
-		write = to.replace
+		write = startsRelation.replace
 	}
-	return uint32(n), write(ctx, w.q, w.d, [][]any{{key.Tenant, key.Scope, key.Type, key.ID, o.Topic,
-		int64(o.Partition), o.Offset, n, w.d.Time(w.now)}})
+	return uint32(n), write(ctx, w.q, w.d, w.starts(key, o, n))
+}
+
+var startsRelation = relation{startsTable, []string{"tenant", "scope", "event_type", "event_id",
+	"origin_topic", "origin_partition", "origin_offset", "starts", "updated_at"}, 7}
+
+// starts is the row of a record of an event.
+func (w *work) starts(key dedup.Key, o dedup.Origin, n int64) [][]any {
+	return [][]any{{key.Tenant, key.Scope, key.Type, key.ID, o.Topic, int64(o.Partition), o.Offset, n,
+		w.d.Time(w.now)}}
 }
 
 // ofRecord is the condition for one record of a key.

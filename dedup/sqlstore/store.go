@@ -38,6 +38,7 @@ var (
 	_ dedup.Looker   = (*Store)(nil)
 	_ dedup.Checker  = (*Store)(nil)
 	_ dedup.Operator = (*Store)(nil)
+	_ dedup.Lister   = (*Store)(nil)
 )
 
 // New returns a store for the tables in db. reader is for look-ups; nil means db. Call New from a

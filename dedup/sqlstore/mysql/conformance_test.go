@@ -90,7 +90,6 @@ func harness() storetest.Harness {
 			return open(t, "nobody@tcp("+testenv.FreeAddr(t)+")/nothing")
 		},
 		Horizon: setHorizon,
-		Missing: []storetest.Ability{storetest.Lists},
 	}
 }
 

@@ -76,7 +76,6 @@ func harness(driver string) storetest.Harness {
 			return open(t, driver, "postgres://nobody@"+testenv.FreeAddr(t)+"/nothing?sslmode=disable")
 		},
 		Horizon: setHorizon,
-		Missing: []storetest.Ability{storetest.Lists},
 	}
 }
 

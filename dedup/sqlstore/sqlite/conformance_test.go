@@ -53,7 +53,7 @@ func harness() storetest.Harness {
 		New:     newStore,
 		Peer:    func(t testing.TB, s dedup.Store) dedup.Store { return openStore(t, pathOf(t, s)) },
 		Horizon: setHorizon,
-		Missing: []storetest.Ability{storetest.Outage, storetest.Lists},
+		Missing: []storetest.Ability{storetest.Outage},
 	}
 }
 

@@ -1,0 +1,172 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// listLimit bounds a list, calls of yield included.
+const listLimit = 10 * time.Minute
+
+// List implements [dedup.Lister]. The database reads both tables once and sorts the matches of f.
+// There is no index for this, so the work grows with the tables.
+//
+// List uses one connection of the pool until it returns, and ends after ten minutes, calls of yield
+// included. yield may use the store if the pool has another connection.
+func (s *Store) List(ctx context.Context, f dedup.Filter, limit int,
+	yield func(dedup.Record) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, listLimit)
+	defer cancel()
+	return s.failed(ctx, "list", s.list(ctx, f, limit, yield))
+}
+
+func (s *Store) list(ctx context.Context, f dedup.Filter, limit int,
+	yield func(dedup.Record) bool) (err error) {
+	w := &work{q: s.reader, d: s.d}
+	if err := w.readClock(ctx); err != nil {
+		return err
+	}
+	query, args := listing(s.d, f, limit, w.now)
+	rows, err := s.reader.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := rows.Close(); err == nil {
+			err = e
+		}
+	}()
+	for rows.Next() {
+		var changed, claims int64
+		r, err := keysTable.scan(rows, &changed, &claims)
+		if err != nil {
+			return err
+		}
+		t := eventsTable
+		if claims != 0 {
+			t = keysTable
+		}
+		if !yield(view(t, r, w.now)) {
+			return nil
+		}
+	}
+	return rows.Err()
+}
+
+// listing returns the query of a list. Rows of processed_events get the columns that only claims
+// have.
+func listing(d *Dialect, f dedup.Filter, limit int, now time.Time) (query string, args []any) {
+	a := &arguments{d: d}
+	const changed = "COALESCE(updated_at, created_at)"
+	part := func(t *table, more string) string {
+		where := []string{"1 = 1"}
+		if f.Scope != "" {
+			where = append(where, "scope = "+a.add(f.Scope))
+		}
+		if f.Type != "" {
+			where = append(where, "event_type = "+a.add(f.Type))
+		}
+		if len(f.States) > 0 {
+			where = append(where, "status IN "+in(a, statuses(f.States)))
+		}
+		if f.Unchanged > 0 {
+			where = append(where, changed+" <= "+a.add(d.Time(now.Add(-f.Unchanged))))
+		}
+		if f.Stuck {
+			where = append(where, "status = 'claimed' AND lease_until <= "+a.add(d.Time(now)))
+		}
+		return "SELECT " + t.reading(d) + more + " FROM " + t.name + " WHERE " + strings.Join(where, " AND ")
+	}
+	order := len(keysTable.columns) + 1
+	query = part(keysTable, ", "+d.Micros(changed)+", 1")
+	if !f.Stuck {
+		query = part(eventsTable, ", false, 0, 0, NULL, NULL, "+d.Micros(changed)+", 0") +
+			" UNION ALL " + query
+	}
+	query += fmt.Sprintf(" ORDER BY %d, 1, 2, 3, 4, %d", order, order+1)
+	if limit > 0 {
+		query += " LIMIT " + strconv.Itoa(limit)
+	}
+	return query, a.list
+}
+
+var statusOf = map[dedup.State]string{
+	dedup.Claimed: "claimed", dedup.Released: "released", dedup.Finished: "done",
+	dedup.GivenUp: "dead", dedup.Waiting: "moved",
+}
+
+// statuses returns values of the column status: one that no row has if no state is known.
+func statuses(of []dedup.State) []string {
+	all := []string{"none"}
+	for _, s := range of {
+		if status := statusOf[s]; status != "" {
+			all = append(all, status)
+		}
+	}
+	return all
+}
+
+// Find implements [dedup.Lister]. Find reads only the index of the key: a few pages for each
+// tenant, scope and type in the store.
+func (s *Store) Find(ctx context.Context, scope, id string) (records []dedup.Record, err error) {
+	if err := (dedup.Key{Scope: scope, ID: id}).Validate(); err != nil {
+		return nil, s.wrong("find", err)
+	}
+	var keys []dedup.Key
+	err = s.reading(ctx, "find", nil, func(ctx context.Context, w *work) error {
+		keys = nil
+		for _, t := range tables {
+			found, err := w.kinds(ctx, t)
+			if err != nil {
+				return err
+			}
+			keys = append(keys, found...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	keys = slices.DeleteFunc(keys, func(k dedup.Key) bool { return scope != "" && k.Scope != scope })
+	for i := range keys {
+		keys[i].ID = id
+	}
+	return s.Inspect(ctx, keys...)
+}
+
+// kinds returns each tenant, scope and type of a table. The ID is the last column of the key, so the
+// walk goes from one kind to the next, and reads one entry of the index for each.
+func (w *work) kinds(ctx context.Context, t *table) (all []dedup.Key, err error) {
+	next := func(where string, args ...any) (found bool, err error) {
+		var k dedup.Key
+		err = each(ctx, w.q, "SELECT tenant, scope, event_type FROM "+t.name+w.d.ByKey+" WHERE "+where+
+			" ORDER BY tenant, scope, event_type LIMIT 1", args, func(rows *sql.Rows) error {
+			found = true
+			return rows.Scan(&k.Tenant, &k.Scope, &k.Type)
+		})
+		if err == nil && found {
+			all = append(all, k)
+		}
+		return found, err
+	}
+	p := w.d.Param
+	found, err := next("1 = 1")
+	for found && err == nil {
+		k := all[len(all)-1]
+		found, err = next("tenant = "+p(1)+" AND scope = "+p(2)+" AND event_type > "+p(3), k.Tenant, k.Scope, k.Type)
+		if !found && err == nil {
+			found, err = next("tenant = "+p(1)+" AND scope > "+p(2), k.Tenant, k.Scope)
+		}
+		if !found && err == nil {
+			found, err = next("tenant > "+p(1), k.Tenant)
+		}
+	}
+	return all, err
+}
