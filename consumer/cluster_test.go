@@ -197,8 +197,11 @@ func readAll(t *testing.T, brokers []string, topic string, n int) (all []*sarama
 	c, err := sarama.NewConsumer(brokers, cfg)
 	require.NoError(t, err)
 	defer c.Close()
-	ids, err := c.Partitions(topic)
-	require.NoError(t, err)
+	var ids []int32
+	require.Eventually(t, func() bool { // a consumer may create the topic just now
+		ids, err = c.Partitions(topic)
+		return err == nil
+	}, soon, poll)
 	into := make(chan *sarama.ConsumerMessage)
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
@@ -223,13 +226,16 @@ func readAll(t *testing.T, brokers []string, topic string, n int) (all []*sarama
 	}
 	defer readers.Wait()
 	defer close(stop)
-	timeout := time.After(20 * time.Second)
+	const silence = 20 * time.Second
+	timeout := time.NewTimer(silence)
+	defer timeout.Stop()
 	for len(all) < n {
 		select {
 		case m := <-into:
 			all = append(all, m)
-		case <-timeout:
-			t.Fatalf("%d records in %s, expected %d", len(all), topic, n)
+			timeout.Reset(silence)
+		case <-timeout.C:
+			t.Fatalf("%d records in %s, expected %d, and no other for %v", len(all), topic, n, silence)
 		}
 	}
 	return all
