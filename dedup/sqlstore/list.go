@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,22 +29,13 @@ func (s *Store) List(ctx context.Context, f dedup.Filter, limit int,
 }
 
 func (s *Store) list(ctx context.Context, f dedup.Filter, limit int,
-	yield func(dedup.Record) bool) (err error) {
+	yield func(dedup.Record) bool) error {
 	w := &work{q: s.reader, d: s.d}
 	if err := w.readClock(ctx); err != nil {
 		return err
 	}
 	query, args := listing(s.d, f, limit, w.now)
-	rows, err := s.reader.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := rows.Close(); err == nil {
-			err = e
-		}
-	}()
-	for rows.Next() {
+	err := each(ctx, s.reader, query, args, func(rows *sql.Rows) error {
 		var changed, claims int64
 		r, err := keysTable.scan(rows, &changed, &claims)
 		if err != nil {
@@ -54,11 +46,18 @@ func (s *Store) list(ctx context.Context, f dedup.Filter, limit int,
 			t = keysTable
 		}
 		if !yield(view(t, r, w.now)) {
-			return nil
+			return errEnough
 		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return nil
 	}
-	return rows.Err()
+	return err
 }
+
+// errEnough ends a list.
+var errEnough = errors.New("no more records are wanted")
 
 // listing returns the query of a list. Rows of processed_events get the columns that only claims
 // have.
@@ -82,7 +81,8 @@ func listing(d *Dialect, f dedup.Filter, limit int, now time.Time) (query string
 		if f.Stuck {
 			where = append(where, "status = 'claimed' AND lease_until <= "+a.add(d.Time(now)))
 		}
-		return "SELECT " + t.reading(d) + more + " FROM " + t.name + " WHERE " + strings.Join(where, " AND ")
+		return "SELECT " + t.reading(d) + more + " FROM " + t.name + " WHERE " +
+			strings.Join(where, " AND ")
 	}
 	order := len(keysTable.columns) + 1
 	query = part(keysTable, ", "+d.Micros(changed)+", 1")
@@ -134,7 +134,9 @@ func (s *Store) Find(ctx context.Context, scope, id string) (records []dedup.Rec
 	if err != nil {
 		return nil, err
 	}
-	keys = slices.DeleteFunc(keys, func(k dedup.Key) bool { return scope != "" && k.Scope != scope })
+	keys = slices.DeleteFunc(keys, func(k dedup.Key) bool {
+		return scope != "" && k.Scope != scope
+	})
 	for i := range keys {
 		keys[i].ID = id
 	}
@@ -146,8 +148,9 @@ func (s *Store) Find(ctx context.Context, scope, id string) (records []dedup.Rec
 func (w *work) kinds(ctx context.Context, t *table) (all []dedup.Key, err error) {
 	next := func(where string, args ...any) (found bool, err error) {
 		var k dedup.Key
-		err = each(ctx, w.q, "SELECT tenant, scope, event_type FROM "+t.name+w.d.ByKey+" WHERE "+where+
-			" ORDER BY tenant, scope, event_type LIMIT 1", args, func(rows *sql.Rows) error {
+		query := "SELECT tenant, scope, event_type FROM " + t.name + w.d.ByKey + " WHERE " + where +
+			" ORDER BY tenant, scope, event_type LIMIT 1"
+		err = each(ctx, w.q, query, args, func(rows *sql.Rows) error {
 			found = true
 			return rows.Scan(&k.Tenant, &k.Scope, &k.Type)
 		})
@@ -160,7 +163,8 @@ func (w *work) kinds(ctx context.Context, t *table) (all []dedup.Key, err error)
 	found, err := next("1 = 1")
 	for found && err == nil {
 		k := all[len(all)-1]
-		found, err = next("tenant = "+p(1)+" AND scope = "+p(2)+" AND event_type > "+p(3), k.Tenant, k.Scope, k.Type)
+		found, err = next("tenant = "+p(1)+" AND scope = "+p(2)+" AND event_type > "+p(3),
+			k.Tenant, k.Scope, k.Type)
 		if !found && err == nil {
 			found, err = next("tenant = "+p(1)+" AND scope > "+p(2), k.Tenant, k.Scope)
 		}

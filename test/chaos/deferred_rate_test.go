@@ -16,7 +16,7 @@ import (
 )
 
 // One event in a hundred fails, all of them of 5 % of the keys: the others go on (rule 4). Two cores that are busy without
-// failures leave them 70 to 90 % of their rate. A deferral is a transaction, and a quarter more transactions are the cost.
+// failures leave them 70 to 83 % of their rate. A deferral is a transaction, and a quarter more transactions are the cost.
 func TestDeferredKeysLeaveTheOthersTheirRate(t *testing.T) {
 	needTime(t)
 	_, seed := newSeeded(t)
