@@ -188,6 +188,9 @@ func metricsPort(process int) []string {
 // planKills plans one kill of every process within the first nine tenths of the payments. The
 // provider is not ours and is not killed.
 func (c *chain) planKills() {
+	if !c.o.kill {
+		return
+	}
 	rnd := rand.New(rand.NewPCG(c.o.seed, 0))
 	for _, p := range c.programs[1:] {
 		c.plan = append(c.plan, kill{c.o.payments/20 + rnd.IntN(c.o.payments*17/20), p})

@@ -28,7 +28,7 @@ type options struct {
 	payments, concurrency int
 	over                  time.Duration
 	seed                  uint64
-	keep                  bool
+	kill, keep            bool
 
 	brokers         []string
 	postgres, redis string
@@ -64,6 +64,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags.IntVar(&o.concurrency, "concurrency", 16, "clients that pay at once")
 	flags.Uint64Var(&o.seed, "seed", 0,
 		"seed of all random choices; default: another one each time")
+	flags.BoolVar(&o.kill, "kill", true, "kill each process once while payments flow")
 	flags.BoolVar(&o.keep, "keep", false, "keep the logs of all processes after a success too")
 	if err := flags.Parse(args); err != nil {
 		return o, err

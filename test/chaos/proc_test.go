@@ -101,8 +101,15 @@ type proc struct {
 // start starts a program. It is killed in Cleanup, and also if the tests end in any other way.
 func start(t testing.TB, name, path string, env []string, args ...string) *proc {
 	t.Helper()
+	return startIn(t, "", name, path, env, args...)
+}
+
+// startIn is start in a directory.
+func startIn(t testing.TB, dir, name, path string, env []string, args ...string) *proc {
+	t.Helper()
 	p := &proc{t: t, name: name, done: make(chan struct{})}
 	p.cmd = exec.Command(path, args...)
+	p.cmd.Dir = dir
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	p.cmd.SysProcAttr = groupOfItsOwn()
