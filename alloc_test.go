@@ -52,7 +52,8 @@ func (o *runs) BeginClaimGroup(ctx context.Context, _ *observe.ClaimGroup) conte
 }
 func (*runs) EndClaimGroup(context.Context, *observe.ClaimGroup) {}
 
-// allocations is how many a batch of 64 events makes, at the least of some tries: the runtime makes some of its own.
+// allocations is how many a batch of 64 events makes, at the least of some tries: the runtime makes
+// some of its own.
 func allocations(t *testing.T, verdict dedup.Verdict, register func(*idem.Router), obs ...observe.Observer) float64 {
 	r := idem.NewRouter()
 	register(r)

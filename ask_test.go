@@ -13,7 +13,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// blocking returns a function that blocks the first n calls of it until open is closed, whatever their contexts say.
+// blocking returns a function that blocks the first n calls of it until open is closed, whatever
+// their contexts say.
 func blocking(n int64, open <-chan struct{}) func() error {
 	var calls atomic.Int64
 	return func() error {
@@ -24,8 +25,8 @@ func blocking(n int64, open <-chan struct{}) func() error {
 	}
 }
 
-// a connection that hangs is given up, and the claim is asked for again on another one, under the same token: one that
-// was granted unheard is recognised.
+// a connection that hangs is given up, and the claim is asked for again on another one,
+// under the same token: one that was granted unheard is recognised.
 func TestProcessor_ClaimThatHangs_R01(t *testing.T) {
 	for _, granted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("granted %v", granted), func(t *testing.T) {
@@ -51,7 +52,8 @@ func TestProcessor_ClaimThatHangs_R01(t *testing.T) {
 	}
 }
 
-// Rule 32: a claim that is given up because of a stop, while calls hang, is given back when they return.
+// Rule 32: a claim that is given up because of a stop, while calls hang, is given back when they
+// return.
 func TestProcessor_ClaimThatHangsAtAStop_Rule32(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		open := make(chan struct{})
@@ -80,7 +82,8 @@ func (s *spy) claimed() int {
 	return s.claims
 }
 
-// A store that is slow gets more time, and is not asked in vain for ever. What was learnt of it holds for the next claims.
+// A store that is slow gets more time, and is not asked in vain for ever. What was learnt of it
+// holds for the next claims.
 func TestProcessor_SlowStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.claimErr = func() error { time.Sleep(3 * time.Second); return nil }
@@ -130,7 +133,8 @@ func TestProcessor_CloseWhileAClaimHangs(t *testing.T) {
 	})
 }
 
-// A transaction whose connection hangs before its handler is given up, however long the handler may take.
+// A transaction whose connection hangs before its handler is given up, however long the handler may
+// take.
 func TestProcessor_TransactionThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		store := &hangingTx{txStore: newTxStore(b), hangs: 1}

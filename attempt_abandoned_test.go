@@ -15,7 +15,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// What a handler returns of a call of its own says nothing about this processor: it is an error like others.
+// What a handler returns of a call of its own says nothing about this processor: it is an error
+// like others.
 func TestProcessor_AbandonedCallOfTheHandlersOwn(t *testing.T) {
 	own := fmt.Errorf("the inner consumer: %w", idem.ErrAbandoned)
 	wants := func(t *testing.T, b *bench, settled int, err error, want int) {
@@ -76,7 +77,8 @@ func (s *refusing) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedu
 	})
 }
 
-// Neither a store nor who called takes an error of a handler's own call for a handler that was left behind. All else can be found in it.
+// Neither a store nor who called takes an error of a handler's own call for a handler that was left
+// behind. All else can be found in it.
 func TestProcessor_AbandonedCallIsNotOurs(t *testing.T) {
 	own := fmt.Errorf("the inner consumer: %w: %w", errBoom, idem.ErrAbandoned)
 	for name, fail := range map[string]func() error{

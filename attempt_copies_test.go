@@ -13,7 +13,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// Rule 42: an event that asks for more time than the longest delay does not run before, also beside others in one transaction.
+// Rule 42: an event that asks for more time than the longest delay does not run before, also beside
+// others in one transaction.
 func TestProcessor_NotBeforeInAGroup_Rule42(t *testing.T) {
 	for name, register := range map[string]func(b *bench, fn func(idem.Event[payload]) error, opts ...idem.Option){
 		"transactional": func(b *bench, fn func(idem.Event[payload]) error, opts ...idem.Option) {
@@ -72,7 +73,8 @@ func TestProcessor_NotBeforeInAGroup_Rule42(t *testing.T) {
 	}
 }
 
-// T-07: delayed copies that share a claim or a transaction ask the retry budget like those that come one by one.
+// T-07: delayed copies that share a claim or a transaction ask the retry budget like those that
+// come one by one.
 func TestProcessor_BudgetOfCopiesInAGroup_T07(t *testing.T) {
 	const n = 300
 	for _, way := range []string{"on", "batch", "transactional", "transactional batch"} {

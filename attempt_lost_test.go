@@ -35,7 +35,8 @@ func TestProcessor_OwnLeaseIsNoCrash_Rule18(t *testing.T) {
 	})
 }
 
-// A claim that is lost when the end of a failed event is recorded is told of like one that is lost at a success.
+// A claim that is lost when the end of a failed event is recorded is told of like one that is lost
+// at a success.
 func TestObserveLost_AtDeadAndDelayed(t *testing.T) {
 	for name, opts := range map[string][]idem.Option{
 		"dead":    {idem.Retry(idem.RetryPolicy{MaxAttempts: 1})},

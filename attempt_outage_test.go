@@ -11,7 +11,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Rule 18: the handler is taken at its word for as long as the policy says; then it is the event's fault.
+// Rule 18: the handler is taken at its word for as long as the policy says; then it is the event's
+// fault.
 func TestProcessor_UnavailableIsNotTheEventsFault_Rule18(t *testing.T) {
 	for limit, want := range map[time.Duration]time.Duration{0: 15 * time.Minute, 10 * time.Second: 10 * time.Second} {
 		t.Run(limit.String(), func(t *testing.T) {
@@ -41,7 +42,8 @@ func TestProcessor_UnavailableIsNotTheEventsFault_Rule18(t *testing.T) {
 	})
 }
 
-// Time in which the store is down as well says nothing about the event: it does not count towards the policy's Outage.
+// Time in which the store is down as well says nothing about the event: it does not count towards
+// the policy's Outage.
 func TestProcessor_OutageOfAllDoesNotCount_Rule18(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		began := time.Now()
@@ -73,7 +75,8 @@ func TestProcessor_UnavailableWaitsWhileTheStoreIsDownToo(t *testing.T) {
 	})
 }
 
-// An outage takes no time off the retries: an event that waited for its infrastructure has all of its attempts left.
+// An outage takes no time off the retries: an event that waited for its infrastructure has all of
+// its attempts left.
 func TestProcessor_OutageIsNoRetry(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.pingErr = errBoom
@@ -121,7 +124,8 @@ func TestNotFound_Unavailable_Rule18(t *testing.T) {
 	}
 }
 
-// An effect that happened is recorded in an outage shorter than a lease, however short the wait budget of the call.
+// An effect that happened is recorded in an outage shorter than a lease, however short the wait
+// budget of the call.
 func TestStoreDown_CompletionOutlastsTheLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.BusyWait = time.Second

@@ -20,7 +20,8 @@ import (
 
 var errBoom = errors.New("boom")
 
-// inBubble runs a test in fake time and closes the processor at its end, which also shows that nothing is left behind.
+// inBubble runs a test in fake time and closes the processor at its end, which also shows that
+// nothing is left behind.
 func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +111,8 @@ func TestProcessor_OutcomesOfAClaimedHandler(t *testing.T) {
 				// The order that loses nothing: dead letter acknowledged, then dead recorded (rule 6).
 				lines := b.all()
 				require.Equal(t, []string{"dead letter: " + string(c.class), "complete: dead"}, lines[len(lines)-2:])
-				// The same record again is a duplicate, not another dead letter; a copy elsewhere is never dropped (rule 6 d).
+				// The same record again is a duplicate, not another dead letter; a copy elsewhere is never
+				// dropped (rule 6 d).
 				require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 				require.Len(t, b.sent.deadLetters(), 1)
 				require.NoError(t, p.Handle(t.Context(), message("e1", 9)))
@@ -208,8 +210,9 @@ func TestProcessor_StoreOutage(t *testing.T) {
 	})
 }
 
-// A call that began before the store went away, and is answered all the same, does not say that it is back: a server that is
-// shut down lets some of its work finish. The first call that began after does, however soon.
+// A call that began before the store went away, and is answered all the same, does not say that it
+// is back: a server that is shut down lets some of its work finish. The first call that began after
+// does, however soon.
 func TestProcessor_AnswerToAnOldCallIsNoReturn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		slow := make(chan struct{})
@@ -271,7 +274,8 @@ func TestProcessor_StoreOutageEndsTheCallOfAForeignLoop(t *testing.T) {
 	})
 }
 
-// R-01: the claim was granted and the answer lost. Taking the repeat for a duplicate would lose the event.
+// R-01: the claim was granted and the answer lost. Taking the repeat for a duplicate would lose the
+// event.
 func TestProcessor_LostReplyOfAClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.claimLate = times(3, dedup.ErrUnavailable)
@@ -283,7 +287,8 @@ func TestProcessor_LostReplyOfAClaim(t *testing.T) {
 	})
 }
 
-// Rule 32: after a lost reply the delivery is given up because of a stop; the next owner must not wait for a lease.
+// Rule 32: after a lost reply the delivery is given up because of a stop; the next owner must not
+// wait for a lease.
 func TestProcessor_GhostClaimIsReleasedAtAStop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -415,7 +420,8 @@ func TestProcessor_ClaimLostAtComplete(t *testing.T) {
 	})
 }
 
-// The effect has happened: recording it is tried until the store is back, under the lease that is renewed meanwhile.
+// The effect has happened: recording it is tried until the store is back, under the lease that is
+// renewed meanwhile.
 func TestProcessor_CompleteOutlivesAnOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.completeErr = times(40, dedup.ErrUnavailable)
@@ -466,7 +472,8 @@ func TestProcessor_VerdictsThatAreNeverRun(t *testing.T) {
 	}
 }
 
-// T-01: a broker that refuses a dead letter for its time must not stop the partition: the dead letter goes with the present time.
+// T-01: a broker that refuses a dead letter for its time must not stop the partition: the
+// dead letter goes with the present time.
 func TestProcessor_DeadLetterRefusedForItsTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.sent.fail = func(m *idem.Message) error {
@@ -481,7 +488,8 @@ func TestProcessor_DeadLetterRefusedForItsTime(t *testing.T) {
 	})
 }
 
-// K-23: a panic before the store knows of the event is met at every restart if it kills the process.
+// K-23: a panic before the store knows of the event is met at every restart if it kills the
+// process.
 func TestProcessor_PanicWhileDecoding(t *testing.T) {
 	boom := func(*idem.Message) (string, error) { panic("boom") }
 	for name, opt := range map[string]idem.Option{
@@ -506,8 +514,8 @@ func TestProcessor_NilMessage(t *testing.T) {
 	})
 }
 
-// Tables that were dropped while it runs: the event waits, is neither lost nor dead-lettered, and the log repeats what mends
-// it, once a minute.
+// Tables that were dropped while it runs: the event waits, is neither lost nor dead-lettered, and
+// the log repeats what mends it, once a minute.
 func TestProcessor_StoreNotSetUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		missing := &dedup.SetupError{Problem: "tables are missing", Fix: "run `idem migrate up`"}

@@ -13,8 +13,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// greedy is a store that takes long to begin a transaction or to answer its commit, and runs the function again after a serialization
-// failure.
+// greedy is a store that takes long to begin a transaction or to answer its commit, and runs the
+// function again after a serialization failure.
 type greedy struct {
 	*txStore
 	begin, commit atomic.Int64 // durations
@@ -48,7 +48,8 @@ func (s *greedy) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.
 	return err
 }
 
-// A store that needs long before the handler, or calls it again, takes nothing off the handler's time. It never ends the partition.
+// A store that needs long before the handler, or calls it again, takes nothing off the handler's
+// time. It never ends the partition.
 func TestProcessor_HandlerHasItsOwnTimeInATransaction(t *testing.T) {
 	for _, c := range []struct {
 		begin time.Duration
@@ -75,7 +76,8 @@ func TestProcessor_HandlerHasItsOwnTimeInATransaction(t *testing.T) {
 	}
 }
 
-// A handler that returns long after its time is over has timed out, however long its transaction took.
+// A handler that returns long after its time is over has timed out, however long its transaction
+// took.
 func TestProcessor_LateHandlerInATransaction(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, _ *txStore) {
 		b.onTx(func(context.Context, fakeTx, idem.Event[payload]) error {
@@ -87,7 +89,8 @@ func TestProcessor_LateHandlerInATransaction(t *testing.T) {
 	})
 }
 
-// A store that does not come to the handler in ten seconds is unavailable: told, waited for, and no attempt.
+// A store that does not come to the handler in ten seconds is unavailable: told, waited for, and no
+// attempt.
 func TestProcessor_TransactionThatDoesNotBegin(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		slow := &greedy{txStore: s}
@@ -101,7 +104,8 @@ func TestProcessor_TransactionThatDoesNotBegin(t *testing.T) {
 	})
 }
 
-// A commit that is not answered in ten seconds is no failure of its event (P-11): the store is asked again, and knows.
+// A commit that is not answered in ten seconds is no failure of its event (P-11): the store is
+// asked again, and knows.
 func TestProcessor_CommitThatIsNotAnswered_P11(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		slow := &greedy{txStore: s}

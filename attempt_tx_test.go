@@ -143,7 +143,8 @@ func TestTx_FailureRollsBackAndIsTriedAgain(t *testing.T) {
 	})
 }
 
-// Rule 6: the dead letter is acknowledged before dead is recorded, in a transaction without the handler's effects.
+// Rule 6: the dead letter is acknowledged before dead is recorded, in a transaction without the
+// handler's effects.
 func TestTx_GivenUp(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		b.onTx(failingTx(1, idem.Permanent(errBoom)))
@@ -188,7 +189,8 @@ func TestTx_Outage(t *testing.T) {
 	})
 }
 
-// Rule 18: an event whose query takes the database down each time is found, as the database answers in between.
+// Rule 18: an event whose query takes the database down each time is found, as the database answers
+// in between.
 func TestTx_EventThatBreaksItsDatabase(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, _ *txStore) {
 		b.onTx(failingTx(1000, dedup.ErrUnavailable), idem.Retry(idem.RetryPolicy{InPlace: time.Hour, MaxAttempts: 2}))
@@ -199,7 +201,8 @@ func TestTx_EventThatBreaksItsDatabase(t *testing.T) {
 	})
 }
 
-// Rule 18: a transaction leaves no trace of an event that kills its process, so starts are counted outside.
+// Rule 18: a transaction leaves no trace of an event that kills its process, so starts are counted
+// outside.
 func TestTx_CrashLoop(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		key := dedup.Key{Scope: "g", Type: "paid", ID: "e1"}
@@ -236,7 +239,8 @@ func TestTx_StartsAreCountedOnlyAfterAnAssignment(t *testing.T) {
 	})
 }
 
-// Rule 10: a copy that another transaction holds is Busy, however long; it is never given up for that.
+// Rule 10: a copy that another transaction holds is Busy, however long; it is never given up for
+// that.
 func TestTx_BusyIsWaitedFor(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		n := 0
@@ -250,8 +254,8 @@ func TestTx_BusyIsWaitedFor(t *testing.T) {
 	})
 }
 
-// Rules 10 and 22: what a handler kept for the end of its transaction meets a lock of somebody else. Its event waits, however long: no
-// attempt is counted, and it is never given up for that.
+// Rules 10 and 22: what a handler kept for the end of its transaction meets a lock of somebody
+// else. Its event waits, however long: no attempt is counted, and it is never given up for that.
 func TestTx_BusyBeforeCommitIsWaitedFor_Rule10(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		n := 0
@@ -266,7 +270,8 @@ func TestTx_BusyBeforeCommitIsWaitedFor_Rule10(t *testing.T) {
 	})
 }
 
-// P-13: whoever has kept something for the end of his transaction and ends it by himself is not only a duplicate when he comes again.
+// P-13: whoever has kept something for the end of his transaction and ends it by himself is not
+// only a duplicate when he comes again.
 func TestTx_EndedTransactionIsSaidOnce_P13(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		s.commitErr = times(1, dedup.ErrTxEnded)
@@ -297,7 +302,8 @@ func TestTx_StopCancelsAtOnce(t *testing.T) {
 	})
 }
 
-// A refused commit, such as a deferred constraint or a swallowed SQL error (P-12), is the handler's failure.
+// A refused commit, such as a deferred constraint or a swallowed SQL error (P-12), is the handler's
+// failure.
 func TestTx_RefusedCommitIsAFailure(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		s.commitErr = times(1000, errBoom)
@@ -330,7 +336,8 @@ func TestTx_CrashLoopStaysOneWhileTheDeadLetterCannotBeSent(t *testing.T) {
 	})
 }
 
-// A transactional handler that ignores its time-out costs its event an attempt, not the consumer its life.
+// A transactional handler that ignores its time-out costs its event an attempt, not the consumer
+// its life.
 func TestTx_HandlerThatIgnoresItsTimeout(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, _ *txStore) {
 		var n atomic.Int32

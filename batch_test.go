@@ -93,7 +93,8 @@ func TestBatch_SingleHandlersAreCompletedOneByOne(t *testing.T) {
 	})
 }
 
-// Claims reach ahead for about a second of work: what a crash leaves behind blocks others for a lease.
+// Claims reach ahead for about a second of work: what a crash leaves behind blocks others for a
+// lease.
 func TestBatch_ClaimsReachAheadForASecond(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(context.Context, idem.Event[payload]) error { time.Sleep(200 * time.Millisecond); return nil })
@@ -105,7 +106,8 @@ func TestBatch_ClaimsReachAheadForASecond(t *testing.T) {
 	})
 }
 
-// Under at most once an event is claimed just before it runs: one that never ran must not be given up.
+// Under at most once an event is claimed just before it runs: one that never ran must not be given
+// up.
 func TestBatch_AtMostOnceIsClaimedOneByOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed, idem.WhenUncertain(idem.DeadLetterUncertain))
@@ -116,7 +118,8 @@ func TestBatch_AtMostOnceIsClaimedOneByOne(t *testing.T) {
 	})
 }
 
-// Rule 27: a copy is settled with its leader and never asks the store, even if the leader needed several attempts.
+// Rule 27: a copy is settled with its leader and never asks the store, even if the leader needed
+// several attempts.
 func TestBatch_CopiesAreSettledWithTheirLeader_Rule27(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(2, errBoom))
@@ -163,7 +166,8 @@ func TestBatch_BusyReleasesWhatLiesBehind_Rule9(t *testing.T) {
 	})
 }
 
-// Rule 2: an error that names no event leaves all of them in doubt: each meets its policy once, by itself.
+// Rule 2: an error that names no event leaves all of them in doubt: each meets its policy once, by
+// itself.
 func TestBatch_UnnamedError_Rule2(t *testing.T) {
 	for _, c := range []struct {
 		policy  idem.UncertainPolicy
@@ -191,7 +195,8 @@ func TestBatch_UnnamedError_Rule2(t *testing.T) {
 	}
 }
 
-// Events that a BatchError does not name are completed; the named ones meet their policy, each by itself.
+// Events that a BatchError does not name are completed; the named ones meet their policy, each by
+// itself.
 func TestBatch_NamedErrors(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
@@ -257,7 +262,8 @@ func TestBatch_NotAppliedToAll(t *testing.T) {
 	})
 }
 
-// Rule 11: at most one event of each Kafka key, unless the handler can take more; events without a key are no order.
+// Rule 11: at most one event of each Kafka key, unless the handler can take more; events without a
+// key are no order.
 func TestBatch_OneEventOfEachKey_Rule11(t *testing.T) {
 	msgs := func() []*idem.Message {
 		return []*idem.Message{
@@ -323,7 +329,8 @@ func TestBatch_OrderOfAKeyAcrossHandlers_Rule11(t *testing.T) {
 	})
 }
 
-// Rule 26: copies in two lanes of one process do not meet in the store: the second waits, holding nothing.
+// Rule 26: copies in two lanes of one process do not meet in the store: the second waits, holding
+// nothing.
 func TestBatch_CopiesInTwoLanes_Rule26(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(context.Context, idem.Event[payload]) error { time.Sleep(time.Second); return nil })
@@ -370,7 +377,8 @@ func TestBatch_CompletionOutage(t *testing.T) {
 	})
 }
 
-// R-01, rule 32: an answer that was lost is asked for again with the same token, for the whole batch.
+// R-01, rule 32: an answer that was lost is asked for again with the same token, for the whole
+// batch.
 func TestBatch_LostAnswer_R01(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.onBatch(succeedAll)
@@ -382,7 +390,8 @@ func TestBatch_LostAnswer_R01(t *testing.T) {
 	})
 }
 
-// A stop in the middle: what runs is finished, what was claimed ahead is given back, the rest comes again.
+// A stop in the middle: what runs is finished, what was claimed ahead is given back, the rest comes
+// again.
 func TestBatch_StopGivesBackWhatHasNotBegun(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -403,7 +412,8 @@ func TestBatch_StopGivesBackWhatHasNotBegun(t *testing.T) {
 	})
 }
 
-// A claim that is lost while its handler runs cancels this handler and no other; the event obeys the store.
+// A claim that is lost while its handler runs cancels this handler and no other; the event obeys
+// the store.
 func TestBatch_LostClaimOfABatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		calls := 0
@@ -422,7 +432,8 @@ func TestBatch_LostClaimOfABatch(t *testing.T) {
 	})
 }
 
-// K-12: what was claimed ahead of a long pause is not begun after it, since others may have taken over.
+// K-12: what was claimed ahead of a long pause is not begun after it, since others may have taken
+// over.
 func TestBatch_LeasesThatEndedBeforeTheirRun_K12(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var down atomic.Bool
@@ -448,7 +459,8 @@ func TestBatch_LeasesThatEndedBeforeTheirRun_K12(t *testing.T) {
 	})
 }
 
-// A handler that goes on although its claim was lost is left behind; its event, and the partition, go on (rule 9).
+// A handler that goes on although its claim was lost is left behind; its event, and the partition,
+// go on (rule 9).
 func TestBatch_HungHandlerWithoutItsClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		hang := make(chan struct{})

@@ -55,7 +55,8 @@ func (m *mortal) Release(ctx context.Context, c []dedup.Release) error {
 	return m.spy.Release(ctx, c)
 }
 
-// Rule 18: of events that were claimed together and lost their holder each goes by itself, so that the one that kills is found and the others are not blamed for it.
+// Rule 18: of events that were claimed together and lost their holder each goes by itself, so that
+// the one that kills is found and the others are not blamed for it.
 func TestBatch_CrashLoopBlamesTheOneThatKills_Rule18(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var bg sync.WaitGroup

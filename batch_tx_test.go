@@ -33,7 +33,8 @@ func (tx *groupTx) commit() {
 	tx.of.keep(tx, nil)
 }
 
-// groupStore is a TxStore in memory with real atomicity: effects and marks are there together or not at all.
+// groupStore is a TxStore in memory with real atomicity: effects and marks are there together or
+// not at all.
 type groupStore struct {
 	*spy
 	mu      sync.Mutex
@@ -201,8 +202,8 @@ func TestBatchTx_OwnTx(t *testing.T) {
 	})
 }
 
-// Rule 12: the good ones before a failing event are committed together, it goes through its policy by itself, and the
-// size of the groups shrinks and grows again.
+// Rule 12: the good ones before a failing event are committed together, it goes through its policy
+// by itself, and the size of the groups shrinks and grows again.
 func TestBatchTx_BlamesTheRightEvent_Rule12(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		b.onGroup(func(_ context.Context, _ *groupTx, e idem.Event[payload]) error {
@@ -245,8 +246,8 @@ func TestBatchTx_SwallowedError_Rule12(t *testing.T) {
 	})
 }
 
-// Rule 12, P-13: COMMIT as SQL makes the claims of events durable that have not run. They are taken back and run, and this
-// handler shares no transaction again.
+// Rule 12, P-13: COMMIT as SQL makes the claims of events durable that have not run. They are taken
+// back and run, and this handler shares no transaction again.
 func TestBatchTx_HandlerEndsTheTransaction_Rule12(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		b.onGroup(func(_ context.Context, tx *groupTx, e idem.Event[payload]) error {
@@ -288,7 +289,8 @@ func TestBatchTx_RefusedByCommit_Rule12(t *testing.T) {
 	})
 }
 
-// Rule 1: a lock that is not to be had at once sends the batch one by one: no pause, no attempt counted.
+// Rule 1: a lock that is not to be had at once sends the batch one by one: no pause, no attempt
+// counted.
 func TestBatchTx_Contended_Rule1(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		b.onGroup(func(_ context.Context, _ *groupTx, e idem.Event[payload]) error {
@@ -337,8 +339,8 @@ func (s *countingStore) CountStart(context.Context, dedup.Key, dedup.Origin) (ui
 }
 func (s *countingStore) ClearStarts(context.Context, dedup.Key, dedup.Origin) error { return nil }
 
-// Rule 18: the first 16 events of a partition after it was assigned are run one by one; what is known among them, and
-// behind them, is settled together all the same.
+// Rule 18: the first 16 events of a partition after it was assigned are run one by one; what is
+// known among them, and behind them, is settled together all the same.
 func TestBatchTx_AfterAnAssignment_Rule18(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		counting := &countingStore{groupStore: s}
@@ -366,7 +368,8 @@ func TestBatchTx_AfterAnAssignment_Rule18(t *testing.T) {
 	})
 }
 
-// Rule 2: only what was rolled back is taken apart, and then the event is found that no error names.
+// Rule 2: only what was rolled back is taken apart, and then the event is found that no error
+// names.
 func TestBatchTx_UnnamedErrorIsTakenApart_Rule2(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		b.onGroupBatch(func(_ context.Context, _ *groupTx, events []idem.Event[payload]) error {
@@ -438,7 +441,8 @@ func TestBatchTx_Outage(t *testing.T) {
 	})
 }
 
-// A handler that panics, ends its goroutine or overruns its time in a group is singled out; others are not harmed.
+// A handler that panics, ends its goroutine or overruns its time in a group is singled out; others
+// are not harmed.
 func TestBatchTx_BrokenHandlers_K23(t *testing.T) {
 	for name, broken := range map[string]func(context.Context) error{
 		"panic":  func(context.Context) error { panic(errBoom) },

@@ -15,7 +15,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// Rule 12, P-13: the claims of what had not run are taken back, however the handler ended that ended the transaction.
+// Rule 12, P-13: the claims of what had not run are taken back, however the handler ended that
+// ended the transaction.
 func TestBatchTx_CommitThenPanic_Rule12(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		b.onGroup(func(_ context.Context, tx *groupTx, e idem.Event[payload]) error {

@@ -37,8 +37,8 @@ func (l *noStore) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.Req
 	return err
 }
 
-// BenchmarkEngine is what the engine costs per event, with batches of 256 events of 250 bytes and JSON decoding, which
-// BenchmarkEngine/decode-only shows by itself.
+// BenchmarkEngine is what the engine costs per event, with batches of 256 events of 250 bytes and
+// JSON decoding, which BenchmarkEngine/decode-only shows by itself.
 func BenchmarkEngine(b *testing.B) {
 	one := func(context.Context, idem.Event[payload]) error { return nil }
 	many := func(context.Context, []idem.Event[payload]) error { return nil }

@@ -162,7 +162,8 @@ func TestBreaker_StaysClosed(t *testing.T) {
 	}
 }
 
-// An event that alone finds the dependency down is an ordinary failure in the end, as without a breaker.
+// An event that alone finds the dependency down is an ordinary failure in the end, as without a
+// breaker.
 func TestBreaker_EventThatIsTheCause(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		idem.On(b.router, "bad", func(_ context.Context, e idem.Event[payload]) error {
@@ -231,8 +232,8 @@ func TestBreaker_DuplicateIsNoTrial(t *testing.T) {
 	})
 }
 
-// A group of waiting events does not run in a lane that comes to them while the breaker is open, and one that runs stops before
-// its next call.
+// A group of waiting events does not run in a lane that comes to them while the breaker is open,
+// and one that runs stops before its next call.
 func TestBreaker_GroupsWaitToo(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var down atomic.Bool

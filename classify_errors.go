@@ -15,9 +15,9 @@ import (
 // classify gets each error of a handler or of middleware that has no mark: a mark of the handler
 // stands. Of a [BatchError], classify gets each named error. A panic is not passed to classify.
 //
-// If classify panics or returns nil, the original error counts. classify must be safe for concurrent
-// use, and quick: it runs within the time-out of the handler. ClassifyErrors(nil) removes the function
-// of a router or a group.
+// If classify panics or returns nil, the original error counts. classify must be safe for
+// concurrent use, and quick: it runs within the time-out of the handler. ClassifyErrors(nil)
+// removes the function of a router or a group.
 func ClassifyErrors(classify func(error) error) Option {
 	return func(s *options) { s.classify = classify }
 }

@@ -45,8 +45,8 @@ func (b *bench) requireConflict() {
 	require.Contains(b.t, string(found[0].Value), `"amount":8`)
 }
 
-// rules 3 and 6d: a person lets the bad event run again, and the correction comes while it waits for that, or for its next attempt. It does
-// not vanish.
+// rules 3 and 6d: a person lets the bad event run again, and the correction comes while it waits
+// for that, or for its next attempt. It does not vanish.
 func TestConflict_CorrectionOfAReplayedEvent_Rule6d(t *testing.T) {
 	fails := func(context.Context, idem.Event[payload]) error { return errBoom }
 	for _, early := range []bool{true, false} {
@@ -69,7 +69,8 @@ func TestConflict_CorrectionOfAReplayedEvent_Rule6d(t *testing.T) {
 	}
 }
 
-// The same where it waits in a queue: with its Kafka key, and behind another event, since the correction has another Kafka key.
+// The same where it waits in a queue: with its Kafka key, and behind another event, since the
+// correction has another Kafka key.
 func TestDefer_CorrectionOfAReplayedEvent_Rule6d(t *testing.T) {
 	register := func(b *bench) {
 		b.on(func(_ context.Context, e idem.Event[payload]) error {

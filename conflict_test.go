@@ -47,7 +47,8 @@ func (b *bench) held(lease time.Duration, id string) dedup.Claim {
 	return r.Held(t, a[0])
 }
 
-// Without any configuration values are compared by a checksum: who gives two events one ID hears of it.
+// Without any configuration values are compared by a checksum: who gives two events one ID hears of
+// it.
 func TestConflict_ByDefault(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts []idem.Option
@@ -80,8 +81,8 @@ func TestConflict_ByDefault(t *testing.T) {
 	}
 }
 
-// What becomes of a copy with another content depends on what became of the event: it is skipped only if that is done
-// (rules 6 d and 17).
+// What becomes of a copy with another content depends on what became of the event: it is skipped
+// only if that is done (rules 6 d and 17).
 func TestConflict_ByTheStateOfTheEvent(t *testing.T) {
 	end := func(b *bench, c dedup.Completion) {
 		c.Retention = time.Hour
@@ -145,7 +146,8 @@ func TestConflict_ByTheStateOfTheEvent(t *testing.T) {
 	}
 }
 
-// A correction that comes while the bad event waits for its delayed attempt is kept for a person (rules 3 and 6 d).
+// A correction that comes while the bad event waits for its delayed attempt is kept for a person
+// (rules 3 and 6 d).
 func TestConflict_CorrectionOfAWaitingEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(context.Context, idem.Event[payload]) error { return errBoom }, once, idem.RetryTopics(time.Minute), byAmount)
@@ -160,7 +162,8 @@ func TestConflict_CorrectionOfAWaitingEvent(t *testing.T) {
 	})
 }
 
-// Whoever changes what is compared meets the records of before with the very record that they were made of.
+// Whoever changes what is compared meets the records of before with the very record that they were
+// made of.
 func TestConflict_TheRecordItselfIsNone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var told conflicts
@@ -262,7 +265,8 @@ func TestConflict_LoggedOnceAMinute(t *testing.T) {
 	})
 }
 
-// rules 4 and 6 d: a copy of a deferred event joins it if it says the same, and is kept for a person otherwise.
+// rules 4 and 6 d: a copy of a deferred event joins it if it says the same, and is kept for a
+// person otherwise.
 func TestConflict_CopiesOfDeferredEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var mended atomic.Bool
@@ -297,8 +301,8 @@ func TestConflict_CopiesOfDeferredEvents(t *testing.T) {
 	})
 }
 
-// The store remembers which copies had another content. It is written to at most ten times a second for it, and a copy that comes again
-// counts once.
+// The store remembers which copies had another content. It is written to at most ten times a second
+// for it, and a copy that comes again counts once.
 func TestConflict_NotedInTheStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed)

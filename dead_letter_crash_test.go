@@ -10,8 +10,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Rule 6: a process dies after its dead letter was acknowledged and before dead was recorded. The next
-// owner finds the claim of a dead holder, and sends a second dead letter. No event is lost.
+// Rule 6: a process dies after its dead letter was acknowledged and before dead was recorded. The
+// next owner finds the claim of a dead holder, and sends a second dead letter. No event is lost.
 func TestDeadLetter_CrashBeforeItIsRecorded_Rule6(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.BusyWait = time.Second

@@ -72,9 +72,9 @@ func TestDeadLetter_KeepsWhatWasFound(t *testing.T) {
 }
 
 // An event that cannot be decoded is given up once, under its claim, in every kind of handler. The
-// record is a duplicate when it is delivered again, and copies are those of a dead event. A corrected
-// copy is not lost: it becomes a dead letter too. A replay runs the event once, as soon as the
-// decoder takes it (rule 6).
+// record is a duplicate when it is delivered again, and copies are those of a dead event. A
+// corrected copy is not lost: it becomes a dead letter too. A replay runs the event once, as soon
+// as the decoder takes it (rule 6).
 func TestDeadLetter_UndecodableOnce_Rule6(t *testing.T) {
 	for form, register := range handlerForms {
 		t.Run(form, func(t *testing.T) {
@@ -134,8 +134,9 @@ func TestDeadLetter_UndecodableOnce_Rule6(t *testing.T) {
 	}
 }
 
-// A handler loses the option Tombstones while a tombstone of its waits for a delayed retry. The copy is dead-lettered and the store
-// knows it, so that nothing waits for ever; a release that takes tombstones again has it replayed.
+// A handler loses the option Tombstones while a tombstone of its waits for a delayed retry. The
+// copy is dead-lettered and the store knows it, so that nothing waits for ever; a release that
+// takes tombstones again has it replayed.
 func TestDeadLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 	tombstone := &idem.Message{
 		Topic: "orders", Partition: 1, Offset: 3, Key: []byte("k"), Headers: headers("event-id", "e1", "event-type", "paid"), Time: time.UnixMilli(1).UTC(),
@@ -228,7 +229,8 @@ func TestDeadLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 	})
 }
 
-// What lies in a retry topic and is no copy goes to the dead-letter topic of its source, which there is, whatever its headers say.
+// What lies in a retry topic and is no copy goes to the dead-letter topic of its source, which
+// there is, whatever its headers say.
 func TestDeadLetter_NotACopyGoesWhereItsSourceGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed, idem.RetryTopics(time.Minute))

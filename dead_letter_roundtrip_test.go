@@ -18,7 +18,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// newSeed returns the source of all that is random in a test, and its seed: that of IDEM_SEED if it is set.
+// newSeed returns the source of all that is random in a test, and its seed: that of IDEM_SEED if it
+// is set.
 func newSeed(t testing.TB) (*rand.Rand, uint64) {
 	t.Helper()
 	seed := rand.Uint64() >> 32 // short enough to be typed
@@ -39,8 +40,9 @@ func soak(short, long int) int {
 	return short
 }
 
-// foreign are names of headers that a producer may have used for its own ends, ours among them. The one form that is left
-// out is what begins with idem-original-idem-: it cannot be told from what a dead letter puts aside.
+// foreign are names of headers that a producer may have used for its own ends, ours among them. The
+// one form that is left out is what begins with idem-original-idem-: it cannot be told from what a
+// dead letter puts aside.
 var foreign = []string{
 	"", "h", "h", "H", "trace", "idem-", "idem-x", "idem-X", "idem", "IDEM-error", "idem-original", "idem-original-",
 	"idem-original-x", "idem-original-idem", deadletter.HeaderTopic, deadletter.HeaderPartition, deadletter.HeaderOffset, deadletter.HeaderTime, deadletter.HeaderGroup,
@@ -49,14 +51,16 @@ var foreign = []string{
 	deadletter.HeaderRetry, deadletter.HeaderDue, deadletter.HeaderNotBefore, "ключ", "\xff\x00",
 }
 
-// oddTimes are times that a record may have: Kafka keeps milliseconds, whatever the producer took them for.
+// oddTimes are times that a record may have: Kafka keeps milliseconds, whatever the producer took
+// them for.
 var oddTimes = []time.Time{
 	time.UnixMilli(0), time.UnixMilli(1), time.UnixMilli(-1), time.UnixMilli(999), time.UnixMilli(253402300799999), // the end of the year 9999
 	time.UnixMilli(253402300800000), time.UnixMilli(1_767_323_045_000_000), // a producer that counts microseconds
 	time.UnixMilli(math.MaxInt64 / 1_000_000), {},
 }
 
-// hostile makes a record out of all that is allowed: nothing, emptiness, any bytes, names of ours, names twice.
+// hostile makes a record out of all that is allowed: nothing, emptiness, any bytes, names of ours,
+// names twice.
 func hostile(rng *rand.Rand, offset int64) *idem.Message {
 	bytes := func() []byte {
 		switch rng.IntN(5) {
@@ -113,7 +117,8 @@ func (b *bench) giveUp(m *idem.Message) *idem.Message {
 	return letters[0]
 }
 
-// requireSame compares byte for byte, nil and empty apart. A time is the same moment, to the millisecond of Kafka.
+// requireSame compares byte for byte, nil and empty apart. A time is the same moment, to the
+// millisecond of Kafka.
 func requireSame(t testing.TB, want, got *idem.Message) {
 	t.Helper()
 	require.True(t, want.Time.Equal(got.Time), "time %s, was %s", got.Time, want.Time)
@@ -133,8 +138,8 @@ func clone(m *idem.Message) *idem.Message {
 	return &c
 }
 
-// T-09: whatever a record is made of, its dead letter gives it back byte for byte, and so does the copy that a redrive makes of
-// the dead letter, and the dead letter of that copy.
+// T-09: whatever a record is made of, its dead letter gives it back byte for byte, and so does the
+// copy that a redrive makes of the dead letter, and the dead letter of that copy.
 func TestDeadLetters_RoundTrip_T09(t *testing.T) {
 	n := soak(500, 10_000)
 	rng, seed := newSeed(t)
@@ -177,7 +182,8 @@ func (b *bench) reopen(l *deadletter.Event) dedup.Position {
 	return p
 }
 
-// size counts the bytes of a record but for the number of its generation, which has more digits from the tenth on.
+// size counts the bytes of a record but for the number of its generation, which has more digits
+// from the tenth on.
 func size(m *idem.Message) int {
 	n := len(m.Key) + len(m.Value)
 	for _, h := range m.Headers {
@@ -215,8 +221,8 @@ func TestDeadLetters_FiftyRedrives_T04(t *testing.T) {
 	t.Logf("soak: TestLetters_FiftyRedrives_T04 seed=%d size=%d kills=0 cuts=0 rebalances=0 outcome=same size after %d redrives", seed, n, rounds)
 }
 
-// T-04: a record that is as large as can be comes back as a dead letter, or as a pointer to it, which can be read and says that
-// there is nothing to redrive.
+// T-04: a record that is as large as can be comes back as a dead letter, or as a pointer to it,
+// which can be read and says that there is nothing to redrive.
 func TestDeadLetters_AsLargeAsCanBe_T04(t *testing.T) {
 	const limit = 1 << 20
 	for over, omitted := range map[int]bool{100: true, 2000: false} {

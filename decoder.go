@@ -34,9 +34,9 @@ func DecodeWith(d Decoder) Option {
 // better comes from headers if the producer can write them.
 //
 // A value is decoded once for each delivery and each T, also if several extractors and the handler
-// use it, if d is comparable, such as a pointer. [Processor.OrderKey] of a record without a Kafka key
-// decodes once more. A nil value has no identity. The zero [Extractor]
-// is returned if an argument is nil or empty.
+// use it, if d is comparable, such as a pointer. [Processor.OrderKey] of a record without a Kafka
+// key decodes once more. A nil value has no identity. The zero [Extractor] is returned if an
+// argument is nil or empty.
 func FromData[T any](descriptor string, d Decoder, find func(T) (string, error)) Extractor {
 	if descriptor == "" || isNil(d) || d == nil || find == nil {
 		return Extractor{}
@@ -59,8 +59,8 @@ func FromData[T any](descriptor string, d Decoder, find func(T) (string, error))
 // checksum of the whole value. Use it with [FromData] for values that are no JSON, and see
 // [Fingerprint] for the choice of parts. A missing part differs from every found one.
 //
-// The store keeps an HMAC-SHA-256 (RFC 2104) of the parts under secret. The secret must have at least
-// 16 bytes and be the same in all processes.
+// The store keeps an HMAC-SHA-256 (RFC 2104) of the parts under secret. The secret must have at
+// least 16 bytes and be the same in all processes.
 func FingerprintOf(secret []byte, parts ...Extractor) Option {
 	found := make([]identity.Extractor, len(parts))
 	var problem error

@@ -81,7 +81,8 @@ func TestFromData_Unavailable(t *testing.T) {
 	})
 }
 
-// An event that cannot be decoded has no identity: the dead letter is undecodable, with the decoder's words, and leaves no record.
+// An event that cannot be decoded has no identity: the dead letter is undecodable, with the
+// decoder's words, and leaves no record.
 func TestFromData_Undecodable(t *testing.T) {
 	decoderForms(t, func(t *testing.T, b *bench, on func(func(idem.Event[payload]), ...idem.Option)) {
 		d := newSchemas()
@@ -116,7 +117,8 @@ func TestFingerprintOf(t *testing.T) {
 	})
 }
 
-// A record without a Kafka key keeps its order key, and its place in a queue, when the cache of the decoder is lost.
+// A record without a Kafka key keeps its order key, and its place in a queue, when the cache of the
+// decoder is lost.
 func TestFromData_KeyOrderedWithoutKafkaKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		d := newSchemas()

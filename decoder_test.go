@@ -16,7 +16,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// The service of a decoder is down for a while: events wait in their order, no attempt is counted, and the outage is said once.
+// The service of a decoder is down for a while: events wait in their order, no attempt is counted,
+// and the outage is said once.
 func TestDecodeWith_Unavailable(t *testing.T) {
 	decoderForms(t, func(t *testing.T, b *bench, on func(func(idem.Event[payload]), ...idem.Option)) {
 		d := newSchemas().downFor(50)
@@ -104,7 +105,8 @@ func TestDecodeWith_DuplicatesNeedNoService(t *testing.T) {
 	}
 }
 
-// An error without a mark is the event's fault: one dead letter with the decoder's own words, recorded once.
+// An error without a mark is the event's fault: one dead letter with the decoder's own words,
+// recorded once.
 func TestDecodeWith_Undecodable(t *testing.T) {
 	decoderForms(t, func(t *testing.T, b *bench, on func(func(idem.Event[payload]), ...idem.Option)) {
 		d := newSchemas()
@@ -150,7 +152,8 @@ func TestDecodeWith_Shadow(t *testing.T) {
 	})
 }
 
-// A service that hangs is cut off after ReadTimeout and counts as unavailable, whatever the decoder makes of that.
+// A service that hangs is cut off after ReadTimeout and counts as unavailable, whatever the decoder
+// makes of that.
 func TestDecodeWith_Hangs(t *testing.T) {
 	decoderForms(t, func(t *testing.T, b *bench, on func(func(idem.Event[payload]), ...idem.Option)) {
 		d, runs := newSchemas(), 0
@@ -248,7 +251,8 @@ func TestDecodeWith_SaidOnceOverManyCalls(t *testing.T) {
 	})
 }
 
-// T may be a pointer, which the decoder gets as it is. The data of two events and of two runs are never shared.
+// T may be a pointer, which the decoder gets as it is. The data of two events and of two runs are
+// never shared.
 func TestDecodeWith_Pointer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		d := newSchemas()
@@ -290,7 +294,8 @@ func TestDecodeWith_Mistakes(t *testing.T) {
 	require.ErrorContains(t, err, "use *idem_test.lockedMessage")
 }
 
-// A deferred event, a copy in a retry topic, and the event behind them wait for the service in their places.
+// A deferred event, a copy in a retry topic, and the event behind them wait for the service in
+// their places.
 func TestDecodeWith_LaterAttempts(t *testing.T) {
 	for name, mode := range map[string]idem.Option{
 		"KeyOrdered": idem.KeyOrdered(time.Second), "RetryTopics": idem.RetryTopics(time.Second),
@@ -328,7 +333,8 @@ func TestDecodeWith_LaterAttempts(t *testing.T) {
 	}
 }
 
-// Lanes that wait for the same service say so once, and end the report when their partitions are lost.
+// Lanes that wait for the same service say so once, and end the report when their partitions are
+// lost.
 func TestDecodeWith_SaidOnceForAllLanes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		d := newSchemas().downFor(1 << 20)

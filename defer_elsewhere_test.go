@@ -13,8 +13,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// rule 4: two copies of an event have different Kafka keys. One of them is deferred behind another event, then the other one runs and
-// fails. The store keeps an event in one queue, so the event waits there for its next attempt, and is not lost.
+// rule 4: two copies of an event have different Kafka keys. One of them is deferred behind another
+// event, then the other one runs and fails. The store keeps an event in one queue, so the event
+// waits there for its next attempt, and is not lost.
 func TestDefer_DeferredUnderAnotherKafkaKey_Rule4(t *testing.T) {
 	for name, failures := range map[string]int{"its queue goes on before it is due": 1, "its queue goes on later": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -47,8 +48,8 @@ func TestDefer_DeferredUnderAnotherKafkaKey_Rule4(t *testing.T) {
 	}
 }
 
-// rule 4: the next release gives events another identity. What an earlier one has deferred keeps its place under its former key, and a
-// further failure must find it there.
+// rule 4: the next release gives events another identity. What an earlier one has deferred keeps
+// its place under its former key, and a further failure must find it there.
 func TestDefer_DeferredUnderFormerIdentity_Rule4(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		runs := map[string]int{}
@@ -79,8 +80,8 @@ func TestDefer_DeferredUnderFormerIdentity_Rule4(t *testing.T) {
 	})
 }
 
-// rules 3 and 6d: the deferred copy has another content than the one that runs and fails. The failing one keeps the event, and the other
-// one becomes a dead letter: it does not vanish.
+// rules 3 and 6d: the deferred copy has another content than the one that runs and fails. The
+// failing one keeps the event, and the other one becomes a dead letter: it does not vanish.
 func TestDefer_DeferredUnderAnotherKafkaKeyDiffers_Rule6d(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		fails := map[string]int{"b1": 1, "x": 1}
@@ -127,8 +128,8 @@ func (s *taken) FindDeferred(ctx context.Context, scope, topic string, key dedup
 	return s.spy.FindDeferred(ctx, scope, topic, key)
 }
 
-// rule 4: the copy under the other Kafka key is taken out of its queue while the failing one is deferred: nothing is left of it to be
-// postponed, so the failing one gets a queue of its own.
+// rule 4: the copy under the other Kafka key is taken out of its queue while the failing one is
+// deferred: nothing is left of it to be postponed, so the failing one gets a queue of its own.
 func TestDefer_TakenOutMeanwhile_Rule4(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.Store = &taken{spy: b.store, queue: "kb", key: dedup.Key{Scope: b.cfg.Scope, Type: "paid", ID: "x"}}

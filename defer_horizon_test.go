@@ -14,7 +14,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// forgetful is a store that remembers nothing of events from before its horizon but what it holds a record of.
+// forgetful is a store that remembers nothing of events from before its horizon but what it holds a
+// record of.
 type forgetful struct {
 	*spy
 	mu      sync.Mutex
@@ -82,8 +83,8 @@ func dated(key, id string, offset int64, at time.Time) *idem.Message {
 	return m
 }
 
-// rule 8: the head of a queue is blocked for longer than the store remembers. What waits behind it has never run, and runs then,
-// whatever the handler does with events that are too old.
+// rule 8: the head of a queue is blocked for longer than the store remembers. What waits behind it
+// has never run, and runs then, whatever the handler does with events that are too old.
 func TestDefer_FollowersOutlastTheHorizon(t *testing.T) {
 	for name, policy := range map[string]idem.Option{
 		"dead letter": idem.WhenTooOld(idem.DeadLetterTooOld), "stop": idem.WhenTooOld(idem.StopTooOld),
@@ -130,8 +131,9 @@ func TestDefer_FollowersOutlastTheHorizon(t *testing.T) {
 	}
 }
 
-// rule 8: what was too old when it came is not deferred, or it would run at any age later. Its handler's policy decides, as if no
-// event of its key waited. One that was deferred in time and comes again stays where it is.
+// rule 8: what was too old when it came is not deferred, or it would run at any age later. Its
+// handler's policy decides, as if no event of its key waited. One that was deferred in time and
+// comes again stays where it is.
 func TestDefer_TooOldIsNotDeferred(t *testing.T) {
 	for name, tooOld := range map[string]struct {
 		policy  idem.Option

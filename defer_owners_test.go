@@ -15,8 +15,9 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// rule 4: two owners take up one queue, as one of them does not know yet that he has lost the partition. The first postpones an
-// event that the other one waits for: what is behind it must wait for both.
+// rule 4: two owners take up one queue, as one of them does not know yet that he has lost the
+// partition. The first postpones an event that the other one waits for: what is behind it must wait
+// for both.
 func TestDefer_PostponedByTheOtherOwner(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		runs := map[string]int{}
@@ -53,7 +54,8 @@ func TestDefer_PostponedByTheOtherOwner(t *testing.T) {
 	})
 }
 
-// T-05, rule 4: events that cannot run, for whatever reason, are in nobody's way, however many there are.
+// T-05, rule 4: events that cannot run, for whatever reason, are in nobody's way, however many
+// there are.
 func TestDefer_StuckQueuesDoNotStarveOthers(t *testing.T) {
 	const stuck = 600
 	for name, release := range map[string]func(b *bench){
@@ -200,8 +202,9 @@ func TestDefer_HandlerIsNoLongerKeyOrdered(t *testing.T) {
 	}
 }
 
-// rule 4: an event waits behind another one of its key, at its first attempt. A copy of it in another partition, where nothing of that is
-// known, runs, fails, and is moved on: what waits must go on with that attempt, since the store lets no earlier one run.
+// rule 4: an event waits behind another one of its key, at its first attempt. A copy of it in
+// another partition, where nothing of that is known, runs, fails, and is moved on: what waits must
+// go on with that attempt, since the store lets no earlier one run.
 func TestDefer_CopyFailsElsewhere(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(_ context.Context, e idem.Event[payload]) error {
@@ -249,8 +252,9 @@ func (j *joiner) Remove(ctx context.Context, part dedup.DeferredPartition, queue
 	return empty, err
 }
 
-// rule 4: a queue ends after an event of its key has found it there, and before that event joins it. The event must not begin a queue
-// that its owner does not know of: what comes behind it would overtake it.
+// rule 4: a queue ends after an event of its key has found it there, and before that event joins
+// it. The event must not begin a queue that its owner does not know of: what comes behind it would
+// overtake it.
 func TestDefer_QueueEndsBeforeItIsJoined(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		looked, removed := make(chan struct{}), make(chan struct{})

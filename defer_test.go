@@ -137,8 +137,8 @@ func TestDefer_ContinueAfterDead(t *testing.T) {
 	})
 }
 
-// rule 4: an owner of before defers an event after the next owner has looked what is deferred. That one sees the event again,
-// as it was not marked, and learns of it.
+// rule 4: an owner of before defers an event after the next owner has looked what is deferred. That
+// one sees the event again, as it was not marked, and learns of it.
 func TestDefer_DeferredByTheOwnerBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(_ context.Context, e idem.Event[payload]) error {
@@ -189,9 +189,10 @@ func TestDefer_TypeWithoutHandlerStays(t *testing.T) {
 	})
 }
 
-// rules 4 and 8 at random: events of a few keys fail now and then, workers lose their partition at any moment and others go on
-// from what was settled. Now and then the store forgets all of before what was settled. Each event is applied once or more,
-// nothing is lost or too old, and the first applications of each key are in order.
+// rules 4 and 8 at random: events of a few keys fail now and then, workers lose their partition at
+// any moment and others go on from what was settled. Now and then the store forgets all of before
+// what was settled. Each event is applied once or more, nothing is lost or too old, and the first
+// applications of each key are in order.
 func TestDefer_Random(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range uint64(60) {

@@ -39,8 +39,9 @@ var unreadables = map[string]struct {
 	}},
 }
 
-// rule 4: the next release cannot identify or decode an event that waits. It blocks its queue like any other dead event, under the key
-// at which it was deferred, and a replay after a further release lets it run in its place.
+// rule 4: the next release cannot identify or decode an event that waits. It blocks its queue like
+// any other dead event, under the key at which it was deferred, and a replay after a further
+// release lets it run in its place.
 func TestDefer_UnreadableBlocks(t *testing.T) {
 	for name, c := range unreadables {
 		for _, bad := range []string{"a1", "a2"} {
@@ -124,8 +125,8 @@ func TestDefer_UnreadableContinueAfterDead(t *testing.T) {
 	})
 }
 
-// rule 4: the next release cannot say of which type an event is that waits. It stays at the head of its queue, and runs when a further
-// release can.
+// rule 4: the next release cannot say of which type an event is that waits. It stays at the head of
+// its queue, and runs when a further release can.
 func TestDefer_WithoutTypeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(1, errBoom), once, idem.KeyOrdered(time.Second))

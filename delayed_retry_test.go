@@ -23,8 +23,8 @@ func (b *bench) tiers(fn func(context.Context, idem.Event[payload]) error, delay
 	b.start()
 }
 
-// deliverCopies handles what was published to retry topics until nothing more is, as a consumer of them does. It returns
-// the topics in order.
+// deliverCopies handles what was published to retry topics until nothing more is, as a consumer of
+// them does. It returns the topics in order.
 func (b *bench) deliverCopies() (topics []string) {
 	for done := 0; ; {
 		msgs := b.sent.deadLetters()
@@ -86,8 +86,8 @@ func TestLater_MovedEventDoesNotRunFromItsOldPlace(t *testing.T) {
 	})
 }
 
-// rule 3: between the ack of the copy and its record in the store the process dies. The copy is accepted, the event itself is not
-// run beside it.
+// rule 3: between the ack of the copy and its record in the store the process dies. The copy is
+// accepted, the event itself is not run beside it.
 func TestLater_CrashBetweenCopyAndRecord(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		fail := errBoom
@@ -105,7 +105,8 @@ func TestLater_CrashBetweenCopyAndRecord(t *testing.T) {
 	})
 }
 
-// rule 42: the first delay that is long enough, else the longest again, without counting an attempt.
+// rule 42: the first delay that is long enough, else the longest again, without counting an
+// attempt.
 func TestLater_RetryAfter(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		began := time.Now()
@@ -144,7 +145,8 @@ func TestLater_MovesAreBounded(t *testing.T) {
 	})
 }
 
-// G-03: framework headers mean nothing outside the group's own topics, and nothing is believed there that does not fit.
+// G-03: framework headers mean nothing outside the group's own topics, and nothing is believed
+// there that does not fit.
 func TestLater_ForgedHeaders(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.tiers(succeed, time.Minute)
@@ -208,7 +210,8 @@ func TestLater_Redrive(t *testing.T) {
 	})
 }
 
-// T-04: fifty rounds through dead letters and back leave the record as it was, and the dead letter as large.
+// T-04: fifty rounds through dead letters and back leave the record as it was, and the dead letter
+// as large.
 func TestLater_RedriveDoesNotGrow(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(context.Context, idem.Event[payload]) error { return idem.Permanent(errBoom) })
@@ -274,8 +277,8 @@ func TestLater_WiringMistakes(t *testing.T) {
 	}
 }
 
-// T-02: what is deployed between two attempts cannot read the copy, or handles its type no longer. Nothing is dropped: its dead letter
-// is replayed to where the store waits for it.
+// T-02: what is deployed between two attempts cannot read the copy, or handles its type no longer.
+// Nothing is dropped: its dead letter is replayed to where the store waits for it.
 func TestLater_CopyThatNobodyUnderstands(t *testing.T) {
 	for name, wire := range map[string]func(*idem.Router){
 		"undecodable": func(r *idem.Router) {
@@ -315,7 +318,8 @@ func TestLater_CopyThatNobodyUnderstands(t *testing.T) {
 	}
 }
 
-// rule 42: what asks for no more time than the longest delay has used its attempts up like any other.
+// rule 42: what asks for no more time than the longest delay has used its attempts up like any
+// other.
 func TestLater_ShortRetryAfterIsCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.tiers(func(context.Context, idem.Event[payload]) error { return idem.RetryAfter(time.Second, errBoom) },
@@ -325,7 +329,8 @@ func TestLater_ShortRetryAfterIsCounted(t *testing.T) {
 	})
 }
 
-// T-05: the clock of who wrote a copy is years ahead, or somebody forged it. It waits for the delay of its topic.
+// T-05: the clock of who wrote a copy is years ahead, or somebody forged it. It waits for the delay
+// of its topic.
 func TestLater_WaitIsBoundedByTheDelay(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(_ context.Context, e idem.Event[payload]) error {

@@ -14,7 +14,8 @@ import (
 
 func ownID(m *idem.Message) (string, error) { return strings.ToLower(string(m.Key)), nil }
 
-// TestDescriptor_Golden_Rule7: these words are in the stores of users. One that changes here stops their consumers.
+// TestDescriptor_Golden_Rule7: these words are in the stores of users. One that changes here stops
+// their consumers.
 func TestDescriptor_Golden_Rule7(t *testing.T) {
 	for want, f := range map[string]idem.Extractor{
 		`standard-id/2`:                     idem.StandardID(),
@@ -67,7 +68,8 @@ func (r *registry) Progress(context.Context, string, ...string) ([]dedup.Progres
 	return nil, nil
 }
 
-// TestProcessor_Register_Rule14: each store learns of the scopes and descriptors that it keeps, and of no others.
+// TestProcessor_Register_Rule14: each store learns of the scopes and descriptors that it keeps, and
+// of no others.
 func TestProcessor_Register_Rule14(t *testing.T) {
 	first, second, third := newRegistry(), newRegistry(), memstore.New(memstore.Volatile())
 	r := idem.NewRouter()

@@ -32,9 +32,9 @@ func RetryAfter(d time.Duration, err error) error { return mark.New(mark.RetryAf
 // minutes by default, the error counts as an ordinary failure. Unavailable(nil) is nil.
 //
 // All marks mean the same on errors of the functions that read an event: [Decode], [DecodeWith],
-// [ID], [Tenant], [Type]. The event then waits without a claim. An event with an identity gets delayed retries like
-// an event whose handler fails. A dead letter of an event that could not be read leaves no record
-// in the store.
+// [ID], [Tenant], [Type]. The event then waits without a claim. An event with an identity gets
+// delayed retries like an event whose handler fails. A dead letter of an event that could not be
+// read leaves no record in the store.
 func Unavailable(err error) error { return mark.New(mark.Unavailable, 0, err) }
 
 // ErrorMark returns the outermost mark in the tree of err: "permanent", "not_applied",

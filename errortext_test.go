@@ -34,8 +34,8 @@ func (b *bench) reason(t *testing.T, id string) string {
 	return records[0].Reason
 }
 
-// G-04: what a decoder quotes in a handler's error is neither in the log, nor in the dead letter, nor in the store. The words of
-// the handler are.
+// G-04: what a decoder quotes in a handler's error is neither in the log, nor in the dead letter,
+// nor in the store. The words of the handler are.
 func TestErrorText_DeadLetterLogStore_G04(t *testing.T) {
 	var seen error
 	b := newBench(t)
@@ -81,7 +81,8 @@ func TestConfigErrorText(t *testing.T) {
 	}
 }
 
-// A permanent error says that it is one, and so does the class before it in a reason: once is enough.
+// A permanent error says that it is one, and so does the class before it in a reason: once is
+// enough.
 func TestReason_NamesItsClassOnce(t *testing.T) {
 	b := newBench(t)
 	b.on(failing(1, idem.Permanent(errors.New("boom"))))
@@ -91,7 +92,8 @@ func TestReason_NamesItsClassOnce(t *testing.T) {
 	require.Equal(t, "permanent: boom", b.reason(t, "e1"))
 }
 
-// G-04: an undecodable value is told by what is wrong with it. Of a decoder that is not known only the type is told.
+// G-04: an undecodable value is told by what is wrong with it. Of a decoder that is not known only
+// the type is told.
 func TestDecodeError_G04(t *testing.T) {
 	b := newBench(t)
 	b.on(succeed, idem.ID(idem.FromKey()), idem.Type(idem.Fixed("paid")))

@@ -9,8 +9,8 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// rule 7: an extractor without a descriptor, or without a function, would be stored as no extractor. Wiring refuses it, alone
-// and as a part of another one.
+// rule 7: an extractor without a descriptor, or without a function, would be stored as no
+// extractor. Wiring refuses it, alone and as a part of another one.
 func TestExtractor_InvalidIsRefused_Rule7(t *testing.T) {
 	find := func(*idem.Message) (string, error) { return "x", nil }
 	for name, invalid := range map[string]idem.Extractor{

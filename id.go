@@ -73,8 +73,8 @@ func StandardID() Extractor { return Extractor{identity.StandardID()} }
 // store that already has IDs in this form.
 func LegacyStandardID() Extractor { return Extractor{identity.LegacyStandardID()} }
 
-// StandardType is the default extractor of event types. It looks for the CloudEvents header ce_type,
-// the header event-type, and the JSON field type. Those that are present must be equal.
+// StandardType is the default extractor of event types. It looks for the CloudEvents header
+// ce_type, the header event-type, and the JSON field type. Those that are present must be equal.
 func StandardType() Extractor { return Extractor{identity.StandardType()} }
 
 // FromHeader returns an extractor of a header. A header that appears more than once is ambiguous,

@@ -13,8 +13,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// modelled is an extractor, and what it should tell apart: the model names the form of what is found and all of its parts, with
-// no limit of length, so that two records are one event if and only if their names are equal.
+// modelled is an extractor, and what it should tell apart: the model names the form of what is
+// found and all of its parts, with no limit of length, so that two records are one event if and
+// only if their names are equal.
 type modelled struct {
 	words string
 	find  idem.Extractor
@@ -82,7 +83,8 @@ var leaves = []modelled{
 	}), func(m *idem.Message) (string, bool) { return namedPlain("joined:" + string(m.Key)), len(m.Key) > 0 }},
 }
 
-// extractorOf makes an extractor out of numbers: what they are does not matter, as long as all extractors can come of them.
+// extractorOf makes an extractor out of numbers: what they are does not matter, as long as all
+// extractors can come of them.
 func extractorOf(number func(below int) int, depth int) modelled {
 	kind := number(8)
 	if depth == 0 || kind < 3 {
@@ -128,8 +130,8 @@ func extractorOf(number func(below int) int, depth int) modelled {
 	}
 }
 
-// oneKeyEach fails if two records have one key and different names, or one name and different keys. What no key can be made of
-// is left out.
+// oneKeyEach fails if two records have one key and different names, or one name and different keys.
+// What no key can be made of is left out.
 func oneKeyEach(t *testing.T, r modelled, msgs []*idem.Message) (found int) {
 	t.Helper()
 	keys, names := map[string]string{}, map[string]string{}
@@ -150,7 +152,8 @@ func oneKeyEach(t *testing.T, r modelled, msgs []*idem.Message) (found int) {
 	return found
 }
 
-// recordOf is a record with the given values in the places where extractors look; an empty one is not there.
+// recordOf is a record with the given values in the places where extractors look; an empty one is
+// not there.
 func recordOf(ceID, ceSource, eventID, x, eventIDField, y, key string, emptySource bool) *idem.Message {
 	m := &idem.Message{Key: []byte(key)}
 	for _, h := range [][2]string{{"ce_id", ceID}, {"ce_source", ceSource}, {"event-id", eventID}, {"x", x}} {
@@ -190,8 +193,8 @@ func alike(number func(below int) int) []string {
 	return append(all, "plain:joined:"+joined, "plain:{"+dedup.Hash("joined:"+joined)+"}")
 }
 
-// Rule 7: whatever extractor is made of the functions of this package, two records get one key only if it finds the same in both, in
-// the same form.
+// Rule 7: whatever extractor is made of the functions of this package, two records get one key only
+// if it finds the same in both, in the same form.
 func TestIdentity_OneKeyForEachEvent(t *testing.T) {
 	rng, _ := newSeed(t)
 	found := 0
@@ -240,7 +243,8 @@ func FuzzIdentityForms(f *testing.F) {
 	})
 }
 
-// Rule 7: the parts of an event are too long for a key together, and an extractor finds them in two ways. Both make one key.
+// Rule 7: the parts of an event are too long for a key together, and an extractor finds them in two
+// ways. Both make one key.
 func TestIdentity_LongPartsHaveOneKey(t *testing.T) {
 	id := strings.Repeat("i", 100)
 	joined := idem.Joined(idem.FromHeader("x"), idem.FromHeader("event-id"))
@@ -298,7 +302,8 @@ func TestIdentity_JoinedAndPlainAreTwoEvents(t *testing.T) {
 	}
 }
 
-// Two handlers of one type, found by different sources, share keys. Their identities do not meet, whatever form each has.
+// Two handlers of one type, found by different sources, share keys. Their identities do not meet,
+// whatever form each has.
 func TestIdentity_TwoHandlersOfOneType(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed, idem.ID(idem.FromKey()))

@@ -15,11 +15,11 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// This file is about leases that end before a handler begins: it must never begin then, since another worker may have taken
-// over (rule 3).
+// This file is about leases that end before a handler begins: it must never begin then, since
+// another worker may have taken over (rule 3).
 
-// leased runs fn for each way in which a handler gets claimed events. deliver delivers two events; ran says how often the
-// handler was called with a context that had ended, and how often in all.
+// leased runs fn for each way in which a handler gets claimed events. deliver delivers two events;
+// ran says how often the handler was called with a context that had ended, and how often in all.
 func leased(t *testing.T, fn func(t *testing.T, b *bench, deliver func() (int, error), dead, ran *atomic.Int32)) {
 	t.Helper()
 	for _, way := range []string{"one by one", "group", "batch handler"} {
@@ -75,7 +75,8 @@ func TestLease_LateAnswer(t *testing.T) {
 	})
 }
 
-// Another worker takes over while the answer is on its way, and handles the events: nothing is left to be run.
+// Another worker takes over while the answer is on its way, and handles the events: nothing is left
+// to be run.
 func TestLease_LateAnswerAndAnHeir(t *testing.T) {
 	leased(t, func(t *testing.T, b *bench, deliver func() (int, error), _, ran *atomic.Int32) {
 		var heir atomic.Bool
@@ -106,7 +107,8 @@ func handledElsewhere(t *testing.T, b *bench, id string) {
 	require.NoError(t, b.store.Store.Complete(t.Context(), []dedup.Completion{{Claim: req.Held(token, a[0]), Retention: time.Hour}}))
 }
 
-// A store that always answers too late is asked again with pauses, is told of, and ends the call of a foreign loop.
+// A store that always answers too late is asked again with pauses, is told of, and ends the call of
+// a foreign loop.
 func TestLease_AlwaysLate(t *testing.T) {
 	leased(t, func(t *testing.T, b *bench, deliver func() (int, error), _, ran *atomic.Int32) {
 		b.cfg.BusyWait = 30 * time.Second
@@ -166,7 +168,8 @@ func TestLease_AlwaysPaused(t *testing.T) {
 	})
 }
 
-// The lease counts from when the claim was sent. The answer takes most of it, and no renewal succeeds.
+// The lease counts from when the claim was sent. The answer takes most of it, and no renewal
+// succeeds.
 func TestLease_CountsFromTheRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		late := times(1, errBoom)

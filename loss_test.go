@@ -11,9 +11,11 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file is about steps whose order, or whose outcome, decides whether an event is lost or handled twice.
+// This file is about steps whose order, or whose outcome, decides whether an event is lost or
+// handled twice.
 
-// Rule 3: the record follows the acknowledged copy. With the order reversed the event waits for a copy that does not exist.
+// Rule 3: the record follows the acknowledged copy. With the order reversed the event waits for a
+// copy that does not exist.
 func TestLoss_CopyIsAcknowledgedBeforeItsRecord_Rule3(t *testing.T) {
 	retry := []idem.Option{idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.RetryTopics(500 * time.Millisecond)}
 	down := func(t *testing.T, b *bench) {
@@ -48,7 +50,8 @@ func TestLoss_CopyIsAcknowledgedBeforeItsRecord_Rule3(t *testing.T) {
 	})
 }
 
-// Rule 5: at most once. The dead letter of a failed run cannot be sent, so the claim is given back in doubt. The event never runs again.
+// Rule 5: at most once. The dead letter of a failed run cannot be sent, so the claim is given back
+// in doubt. The event never runs again.
 func TestLoss_AtMostOnceWithoutProducer_Rule5(t *testing.T) {
 	deliver := func(t *testing.T, b *bench, class idem.Class) {
 		b.cfg.BusyWait = time.Second
@@ -95,7 +98,8 @@ func TestLoss_AtMostOnceWithoutProducer_Rule5(t *testing.T) {
 	})
 }
 
-// A claim that is lost at the completion of a batch is no success: the store is asked again, and an event that nobody has handled runs.
+// A claim that is lost at the completion of a batch is no success: the store is asked again, and an
+// event that nobody has handled runs.
 func TestLoss_ClaimLostAtCompletionOfABatch(t *testing.T) {
 	for _, batch := range []bool{true, false} {
 		inBubble(t, func(t *testing.T, b *bench) {
@@ -135,7 +139,8 @@ func TestLoss_ClaimLostAtCompletionOfABatch(t *testing.T) {
 	}
 }
 
-// Equal IDs in different scopes are different events, and the store is asked in the scope of the handler.
+// Equal IDs in different scopes are different events, and the store is asked in the scope of the
+// handler.
 func TestScope(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed)
@@ -155,7 +160,8 @@ func TestScope(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, r)
 	})
-	// Two groups share a store and a scope: what one has handled is known to the other. In a scope of its own it is not.
+	// Two groups share a store and a scope: what one has handled is known to the other. In a scope of
+	// its own it is not.
 	for scope, runs := range map[string]int{"shared": 1, "its own": 2} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			b.on(succeed, idem.Scope("shared"))

@@ -27,8 +27,8 @@ type HandlerFunc func(ctx context.Context, c *Call) error
 // [ErrNextNotCalled]. So a forgotten call of next loses no event.
 //
 // The result of the outermost middleware is the result of the handler, with three consequences. A
-// [BatchError] must be returned as it is, or wrapped with %w. An error after a success of next makes
-// the event run again. A nil in place of an error of next makes the event a handled one.
+// [BatchError] must be returned as it is, or wrapped with %w. An error after a success of next
+// makes the event run again. A nil in place of an error of next makes the event a handled one.
 //
 // A panic passes through and means the same as without middleware. A middleware that recovers a
 // panic decides by its own error; nil after a panic is still a panic. For a handler in a
@@ -162,8 +162,8 @@ func (c *Call) run(ctx context.Context, call engine.Invocation) error {
 	return err
 }
 
-// again returns the error of a second call of next. After a success, each event of a batch is named:
-// a batch with an error that names none runs its events again.
+// again returns the error of a second call of next. After a success, each event of a batch is
+// named: a batch with an error that names none runs its events again.
 func (c *Call) again() error {
 	if c.ended.Load() && c.err != nil {
 		return &nextTwiceError{c.err}

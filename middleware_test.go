@@ -247,7 +247,8 @@ func TestMiddleware_NextTwiceRunsOnce(t *testing.T) {
 	})
 }
 
-// After a failure, the second call of next returns that failure: the marks and names of events stay.
+// After a failure, the second call of next returns that failure: the marks and names of events
+// stay.
 func TestMiddleware_NextTwiceAfterAFailure(t *testing.T) {
 	inShapes(t, func(t *testing.T, b *bench, shape string) {
 		var second error

@@ -128,7 +128,8 @@ func (w *tally) add(n *int) {
 	*n++
 }
 
-// A batch of claimed events is one run with a call of the handler for each; a failing one goes on by itself.
+// A batch of claimed events is one run with a call of the handler for each; a failing one goes on
+// by itself.
 func TestObserveRun_Claimed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := newTally()
@@ -226,7 +227,8 @@ type buggy struct{}
 func (buggy) BeginCall(context.Context, *observe.Call) context.Context { panic("a bug at the begin") }
 func (buggy) EndCall(context.Context, *observe.Call)                   { panic("a bug at the end") }
 
-// The bug of an observer on the goroutine of the handler is not taken for the handler's: no event is given up for it.
+// The bug of an observer on the goroutine of the handler is not taken for the handler's: no event
+// is given up for it.
 func TestObserveCall_PanicIsNotTheHandlers(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		w := newTally()
@@ -241,7 +243,8 @@ func TestObserveCall_PanicIsNotTheHandlers(t *testing.T) {
 	})
 }
 
-// What waits in the store is no delivery when it runs, and each later attempt that comes by a topic is one.
+// What waits in the store is no delivery when it runs, and each later attempt that comes by a topic
+// is one.
 func TestObserveSettled_LaterAttempts(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := newTally()
@@ -268,8 +271,8 @@ func TestObserveSettled_LaterAttempts(t *testing.T) {
 	})
 }
 
-// What is settled behind an event that has to wait is told, and when it is given to the processor once more it is a duplicate: the
-// equation holds, although nothing was fetched twice.
+// What is settled behind an event that has to wait is told, and when it is given to the processor
+// once more it is a duplicate: the equation holds, although nothing was fetched twice.
 func TestObserveSettled_BehindOneThatWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w, away := newTally(), true
@@ -307,7 +310,8 @@ func TestObserveLost(t *testing.T) {
 	})
 }
 
-// So is one that its renewal finds lost, which cancels the handler: whether that obeys or hangs, and alone of those that share a call.
+// So is one that its renewal finds lost, which cancels the handler: whether that obeys or hangs,
+// and alone of those that share a call.
 func TestObserveLost_ByRenewal(t *testing.T) {
 	register := map[string]func(*bench, func(context.Context) error){
 		"on": func(b *bench, wait func(context.Context) error) {
@@ -347,7 +351,8 @@ func TestObserveLost_ByRenewal(t *testing.T) {
 	}
 }
 
-// exiting ends the goroutine that tells it of a call, as require.FailNow does in an observer of a test.
+// exiting ends the goroutine that tells it of a call, as require.FailNow does in an observer of a
+// test.
 type exiting struct{}
 
 func (exiting) BeginCall(context.Context, *observe.Call) context.Context {
@@ -356,7 +361,8 @@ func (exiting) BeginCall(context.Context, *observe.Call) context.Context {
 }
 func (exiting) EndCall(context.Context, *observe.Call) {}
 
-// An observer that ends the goroutine of a handler hangs nothing: it is met like a handler that did so.
+// An observer that ends the goroutine of a handler hangs nothing: it is met like a handler that did
+// so.
 func TestCallObserver_Goexit(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.Observers = []observe.Observer{exiting{}}
@@ -369,8 +375,8 @@ func TestCallObserver_Goexit(t *testing.T) {
 	})
 }
 
-// Whatever comes, in whatever batches, everything that is settled is counted once, for what settled it:
-// duplicates = deliveries - events - dead letters, after what nobody handles is taken off.
+// Whatever comes, in whatever batches, everything that is settled is counted once, for what settled
+// it: duplicates = deliveries - events - dead letters, after what nobody handles is taken off.
 func TestObserveSettled_Random(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("IDEM_SEED"); s != "" {

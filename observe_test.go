@@ -93,7 +93,8 @@ func (o *outages) ObserveStore(_ context.Context, e observe.StoreEvent) {
 	o.events = append(o.events, e)
 }
 
-// What is away when the processor is closed is told to have ended, once: what counts outages would show it for ever.
+// What is away when the processor is closed is told to have ended, once: what counts outages would
+// show it for ever.
 func TestObserveStore_ClosedWhileAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		o := &outages{}

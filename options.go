@@ -102,27 +102,27 @@ func Retention(d time.Duration) Option { return func(s *options) { s.Retention =
 // the run. A store that does not answer within those counts as unavailable.
 func Timeout(d time.Duration) Option { return func(s *options) { s.Timeout = d } }
 
-// WhenUncertain chooses the policy for uncertain events. Default: [RerunUncertain]. An unknown value
-// is a mistake of wiring. The option applies to [On] and [OnBatch]. It has no effect on
+// WhenUncertain chooses the policy for uncertain events. Default: [RerunUncertain]. An unknown
+// value is a mistake of wiring. The option applies to [On] and [OnBatch]. It has no effect on
 // transactional handlers, whose transaction is either committed or rolled back.
 func WhenUncertain(p UncertainPolicy) Option { return func(s *options) { s.Uncertain = p } }
 
 // WhenConflict chooses between [SkipConflict], the default, and [DeadLetterConflict].
 //
 // By default a checksum of the whole value is compared. [Fingerprint] compares chosen fields, and
-// [NoContentCheck] turns the comparison off. A [observe.ConflictObserver] gets every conflict. The log has
-// at most one of them a minute for each handler, at WARN.
+// [NoContentCheck] turns the comparison off. A [observe.ConflictObserver] gets every conflict. The
+// log has at most one of them a minute for each handler, at WARN.
 func WhenConflict(p ConflictPolicy) Option { return func(s *options) { s.Conflict = p } }
 
-// WhenNoID chooses between [DeadLetterNoID], the default, [SkipNoID] and [RunNoID]. The policy is for
-// records without an ID. An invalid ID, IDs that differ, and a missing tenant still make a record a
-// dead letter. An unknown value is a mistake of wiring.
+// WhenNoID chooses between [DeadLetterNoID], the default, [SkipNoID] and [RunNoID]. The policy is
+// for records without an ID. An invalid ID, IDs that differ, and a missing tenant still make a
+// record a dead letter. An unknown value is a mistake of wiring.
 //
-// With RunNoID the handler runs at each delivery: after a rebalance, a crash or a rewind again, and for
-// each copy. [Event].ID is empty. [Event.IdempotencyKey] is made of topic, partition and offset, so an
-// outside API recognizes a redelivery of the record, but not a copy. The handler must be [Blocking],
-// and [DeadLetterUncertain] is refused. [OnTx] and [OnBatchTx] need a store that is a
-// [dedup.TxRunner].
+// With RunNoID the handler runs at each delivery: after a rebalance, a crash or a rewind again, and
+// for each copy. [Event].ID is empty. [Event.IdempotencyKey] is made of topic, partition and
+// offset, so an outside API recognizes a redelivery of the record, but not a copy. The handler must
+// be [Blocking], and [DeadLetterUncertain] is refused. [OnTx] and [OnBatchTx] need a store that is
+// a [dedup.TxRunner].
 //
 // Observers get skipped records as [observe.SkippedEvent] and the others as
 // [observe.UnprotectedEvent]. The log has at most one line a minute for each handler.
@@ -130,9 +130,9 @@ func WhenNoID(p NoIDPolicy) Option { return func(s *options) { s.NoID = p } }
 
 // WhenUnavailable lets a handler run while its store is down. By default events wait for the store.
 //
-// WhenUnavailable is only for effects that do no harm when they happen twice, and that are needed even
-// then: an alarm, a refresh of a cache. Within the bounds of p the events of the handler run without a
-// claim and without a record:
+// WhenUnavailable is only for effects that do no harm when they happen twice, and that are needed
+// even then: an alarm, a refresh of a cache. Within the bounds of p the events of the handler run
+// without a claim and without a record:
 //
 //   - a duplicate runs again, also of an event that was handled before the outage;
 //   - another worker may run the same event at the same time;
@@ -141,18 +141,19 @@ func WhenNoID(p NoIDPolicy) Option { return func(s *options) { s.NoID = p } }
 //   - a claim whose answer was lost may hold up a copy for a lease, after which the copy runs with
 //     [Event].Uncertain.
 //
-// [Event.IdempotencyKey] is the usual one, and [Event].Fence is zero. [Retry] applies to failures, and
-// a dead letter leaves no record. One event in two seconds asks the store, and waits for its answer as
-// usual. After the bounds, events wait for the store. The bounds count per process and handler. They
-// begin anew in a later outage, at least RunFor after the last event that ran without the store.
+// [Event.IdempotencyKey] is the usual one, and [Event].Fence is zero. [Retry] applies to failures,
+// and a dead letter leaves no record. One event in two seconds asks the store, and waits for its
+// answer as usual. After the bounds, events wait for the store. The bounds count per process and
+// handler. They begin anew in a later outage, at least RunFor after the last event that ran without
+// the store.
 //
 // Only an error that matches [dedup.ErrUnavailable] counts as down, and a store that is not set up
-// ([dedup.SetupError]) does not. The log has a line at level ERROR at the begin and at the bounds, and
-// one at WARN when the store is back. Observers get each event as [observe.UnprotectedEvent].
+// ([dedup.SetupError]) does not. The log has a line at level ERROR at the begin and at the bounds,
+// and one at WARN when the store is back. Observers get each event as [observe.UnprotectedEvent].
 //
-// The option must be given to the handler itself: as a default of a router or a group it is a mistake
-// of wiring. So it is for [OnTx] and [OnBatchTx], with [DeadLetterUncertain], [RetryTopics] or
-// [KeyOrdered], and with bounds that are not positive.
+// The option must be given to the handler itself: as a default of a router or a group it is a
+// mistake of wiring. So it is for [OnTx] and [OnBatchTx], with [DeadLetterUncertain], [RetryTopics]
+// or [KeyOrdered], and with bounds that are not positive.
 func WhenUnavailable(p UnavailablePolicy) Option { return func(s *options) { s.Unavailable = p } }
 
 // WhenTooOld chooses between [RunTooOld], [DeadLetterTooOld] and [StopTooOld].
@@ -186,20 +187,20 @@ func RateLimit(n int, per time.Duration) Option {
 	return func(s *options) { s.Rate, s.Per = n, per }
 }
 
-// CircuitBreaker stops a handler while a dependency of the handler is down. After failures runs in a
-// row that returned [Unavailable], over all lanes and partitions of the process, the breaker opens: the
-// events of the handler wait in their places, without a claim and without a run. After wait the
-// breaker is half-open: one event tries. A success closes the breaker, and an Unavailable opens it
-// again for wait. Other errors neither count nor end the count.
+// CircuitBreaker stops a handler while a dependency of the handler is down. After failures runs in
+// a row that returned [Unavailable], over all lanes and partitions of the process, the breaker
+// opens: the events of the handler wait in their places, without a claim and without a run. After
+// wait the breaker is half-open: one event tries. A success closes the breaker, and an Unavailable
+// opens it again for wait. Other errors neither count nor end the count.
 //
 // However long the breaker is open, no event is given up: that time does not count for
 // [RetryPolicy].Outage. With [DeadLetterUncertain], an Unavailable that is not marked with
-// [NotApplied] too still becomes a dead letter. While the breaker is closed, an event that alone gets
-// Unavailable counts as a failure after Outage, as without a breaker.
+// [NotApplied] too still becomes a dead letter. While the breaker is closed, an event that alone
+// gets Unavailable counts as a failure after Outage, as without a breaker.
 //
 // Each handler has a breaker of its own, also if the option is given to a router or a group.
-// CircuitBreaker(0, 0) is the default, no breaker: each waiting lane then tries every two seconds. A
-// change is in the log, in [Status].OpenBreakers and an [observe.BreakerEvent].
+// CircuitBreaker(0, 0) is the default, no breaker: each waiting lane then tries every two seconds.
+// A change is in the log, in [Status].OpenBreakers and an [observe.BreakerEvent].
 func CircuitBreaker(failures int, wait time.Duration) Option {
 	return func(s *options) { s.BreakAfter, s.BreakFor = failures, wait }
 }
@@ -235,8 +236,8 @@ func Fingerprint(secret []byte, fields ...string) Option {
 // cost no decoding. f is called before the claim for [OnTx] and [OnBatchTx], so that no transaction
 // is open while f asks a schema registry, with [DeadLetterUncertain], and in shadow mode.
 //
-// An error is permanent: the event becomes a dead letter under its claim, and copies are copies of a
-// dead event. A corrected copy with the same ID becomes a dead letter of class [ClassConflict]. A
+// An error is permanent: the event becomes a dead letter under its claim, and copies are copies of
+// a dead event. A corrected copy with the same ID becomes a dead letter of class [ClassConflict]. A
 // mark on the error means the same as on an error of the handler. For example, a decoder returns
 // [Unavailable] while a schema registry is down, and the event waits without a claim.
 //

@@ -104,7 +104,8 @@ func batchOf(offsets ...int64) (msgs []*idem.Message) {
 	return msgs
 }
 
-// rule 8: a loop of one's own records where a partition begins, then how far it is settled, each 10 s at most and when it is closed.
+// rule 8: a loop of one's own records where a partition begins, then how far it is settled, each 10
+// s at most and when it is closed.
 func TestOwnProgress_Rule8(t *testing.T) {
 	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
 		b.on(succeed)
@@ -122,7 +123,8 @@ func TestOwnProgress_Rule8(t *testing.T) {
 	})
 }
 
-// rule 8: what was given and is not settled holds the progress of its partition back, until it has come again.
+// rule 8: what was given and is not settled holds the progress of its partition back, until it has
+// come again.
 func TestOwnProgress_UnsettledHoldsItBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		between [][]int64 // calls while the first message fails
@@ -175,7 +177,8 @@ func TestOwnProgress_UnsettledHoldsItBack(t *testing.T) {
 	}
 }
 
-// rule 8: more unsettled messages than are remembered one by one hold the progress back as well, until all of them have come again.
+// rule 8: more unsettled messages than are remembered one by one hold the progress back as well,
+// until all of them have come again.
 func TestOwnProgress_ManyUnsettled(t *testing.T) {
 	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
 		broken := true
@@ -212,7 +215,8 @@ func TestOwnProgress_ManyUnsettled(t *testing.T) {
 	})
 }
 
-// rule 8: a loop that was set back is so in the store too: without a time, which then forgets nothing, until it has come to one again.
+// rule 8: a loop that was set back is so in the store too: without a time, which then forgets
+// nothing, until it has come to one again.
 func TestOwnProgress_SetBack(t *testing.T) {
 	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
 		b.on(succeed)
@@ -245,8 +249,8 @@ func TestOwnProgress_SetBack(t *testing.T) {
 	})
 }
 
-// rule 8: a partition that was assigned and of which nothing came holds the store back, unless that knows it already. Runners that
-// record progress themselves are left alone.
+// rule 8: a partition that was assigned and of which nothing came holds the store back, unless that
+// knows it already. Runners that record progress themselves are left alone.
 func TestOwnProgress_Assigned(t *testing.T) {
 	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
 		b.on(succeed)
@@ -290,7 +294,8 @@ func TestOwnProgress_AssignedAgain(t *testing.T) {
 	})
 }
 
-// A store that cannot be told is told of once, delays a call by a second at most, and is told later.
+// A store that cannot be told is told of once, delays a call by a second at most, and is told
+// later.
 func TestOwnProgress_StoreThatFails(t *testing.T) {
 	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
 		b.on(succeed)
@@ -319,7 +324,8 @@ func countOf(b *bench, text string) int {
 	return strings.Count(b.log.String(), text)
 }
 
-// rule 8: with many calls at once something older than the newest settled message is open at any moment. Progress goes on nevertheless.
+// rule 8: with many calls at once something older than the newest settled message is open at any
+// moment. Progress goes on nevertheless.
 func TestOwnProgress_AlwaysBusy(t *testing.T) {
 	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
 		const slow = "slow"
@@ -360,8 +366,9 @@ func TestOwnProgress_AlwaysBusy(t *testing.T) {
 	})
 }
 
-// rule 8 at random: several goroutines give messages of two partitions in order and out of order, some of which fail for a while and
-// come again, others only at the end. No progress with a time is recorded beyond what was given and is not settled.
+// rule 8 at random: several goroutines give messages of two partitions in order and out of order,
+// some of which fail for a while and come again, others only at the end. No progress with a time is
+// recorded beyond what was given and is not settled.
 func TestOwnProgress_Random(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range uint64(40) {
@@ -470,7 +477,8 @@ func ownProgressWalk(t *testing.T, seed uint64) {
 	})
 }
 
-// rule 8: the loop is set back while progress is being written. What is on record afterwards is where it was set back to.
+// rule 8: the loop is set back while progress is being written. What is on record afterwards is
+// where it was set back to.
 func TestOwnProgress_SetBackWhileItIsWritten_Rule8(t *testing.T) {
 	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
 		b.cfg.Producer = nil // so that what fails is not settled

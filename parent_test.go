@@ -22,8 +22,8 @@ func (b *bench) says(ctx context.Context) {
 
 const parentOfE1 = `parent ":g:paid:e1" true`
 
-// Rule 23: each handler knows what it handles, those of batches know that it is several, also if it is one; who handles what no
-// store remembers knows nothing.
+// Rule 23: each handler knows what it handles, those of batches know that it is several, also if it
+// is one; who handles what no store remembers knows nothing.
 func TestParent_Rule23(t *testing.T) {
 	for name, c := range map[string]struct {
 		register func(*bench)
@@ -88,7 +88,8 @@ func TestParentInAGroup_Rule23(t *testing.T) {
 	})
 }
 
-// Rule 23: a copy for a later attempt, a dead letter that is replayed and an event that was deferred have the parent of the record.
+// Rule 23: a copy for a later attempt, a dead letter that is replayed and an event that was
+// deferred have the parent of the record.
 func TestParentOfCopies_Rule23(t *testing.T) {
 	fails := func(b *bench, n int) func(context.Context, idem.Event[payload]) error {
 		fail := times(n, errBoom)

@@ -13,7 +13,8 @@ import (
 )
 
 // K-40: a record may lack its key, its value and its headers, may name a header twice, and may have
-// an empty ID. Each such record is handled, skipped or dead-lettered. None of them makes Idem panic.
+// an empty ID. Each such record is handled, skipped or dead-lettered. None of them makes Idem
+// panic.
 func TestMessage_AnyParts_K40(t *testing.T) {
 	rng, _ := newSeed(t)
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -56,8 +57,8 @@ func anyMessage(rng *rand.Rand, i int) *idem.Message {
 	return m
 }
 
-// G-02: the number of headers has no limit of ours. An event with ten thousand of them runs, and its
-// dead letter has them all.
+// G-02: the number of headers has no limit of ours. An event with ten thousand of them runs, and
+// its dead letter has them all.
 func TestMessage_ManyHeaders_G02(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(1, idem.Permanent(errBoom)))
@@ -115,8 +116,8 @@ func TestIdentity_Envelopes_Rule54(t *testing.T) {
 	}
 }
 
-// Rule 55: an origin is topic, partition and offset. A copy of a dead event counts as the record that
-// was given up if all three are equal, also if its topic was made anew meanwhile.
+// Rule 55: an origin is topic, partition and offset. A copy of a dead event counts as the record
+// that was given up if all three are equal, also if its topic was made anew meanwhile.
 func TestOrigin_OfARecreatedTopic_Rule55(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(1, idem.Permanent(errBoom)))

@@ -16,8 +16,8 @@ import (
 // in one call.
 type Processor struct{ engine *engine.Processor }
 
-// NewProcessor returns a processor for the handlers of r. The error joins all mistakes in cfg and in
-// the registrations. NewProcessor does not use the network.
+// NewProcessor returns a processor for the handlers of r. The error joins all mistakes in cfg and
+// in the registrations. NewProcessor does not use the network.
 func NewProcessor(r *Router, cfg Config) (*Processor, error) {
 	if cfg.ErrorText == nil {
 		cfg.ErrorText = ErrorText
@@ -75,8 +75,8 @@ func (p *Processor) Settle(ctx context.Context, msgs []*Message, progress func(s
 
 // OrderKey returns the key of the order that m belongs to: the Kafka key, or the identity of the
 // event if the record has no Kafka key. Empty for a record without both, and while an identity from
-// [FromData] needs a schema that is not known yet. Do not pass two messages with equal order keys to
-// two calls of Settle at the same time.
+// [FromData] needs a schema that is not known yet. Do not pass two messages with equal order keys
+// to two calls of Settle at the same time.
 func (p *Processor) OrderKey(m *Message) string { return p.engine.OrderKey(m) }
 
 // Due returns how long m must not be handled yet, if m is a copy for a later attempt in a retry
@@ -100,8 +100,8 @@ func (p *Processor) Assigned(topic string, partition int32) { p.engine.Assigned(
 // that [Processor.RunDeferred] has work.
 func (p *Processor) RunsDeferred() bool { return p.engine.RunsDeferred() }
 
-// RunDeferred runs the deferred events of a partition when they are due, in the order of Kafka keys,
-// until ctx ends. Only the owner of the partition may call RunDeferred, once, after
+// RunDeferred runs the deferred events of a partition when they are due, in the order of Kafka
+// keys, until ctx ends. Only the owner of the partition may call RunDeferred, once, after
 // [Processor.Assigned], beside the calls of HandleBatch. Package lane calls it.
 //
 // RunDeferred returns after all its work has ended. The error is nil or matches [ErrAbandoned].
@@ -119,8 +119,9 @@ func (p *Processor) DeadLetterTopic(topic string) string { return p.engine.DeadL
 
 // Register records in the stores the group and the extractors of each event type. A consumer calls
 // Register at its start. The stores refuse changed extractors, and a group under another scope,
-// because every event of the backlog would be new. r.Scope and r.Descriptors are set for each store and
-// scope; the default of r.Group is [Config].Group. A store that is no [dedup.Registrar] is skipped.
+// because every event of the backlog would be new. r.Scope and r.Descriptors are set for each store
+// and scope; the default of r.Group is [Config].Group. A store that is no [dedup.Registrar] is
+// skipped.
 //
 // The error joins the refusals. They match [dedup.ErrIdentityChanged], [dedup.ErrOtherScope], or
 // [dedup.ErrUnavailable]; call Register again after the latter. Other stores keep their records.
@@ -165,6 +166,6 @@ type Status struct {
 func (p *Processor) Status() Status { return Status(p.engine.Status()) }
 
 // Close stops the renewal of leases and records progress that is not recorded yet, for at most one
-// second. Call Close after the last HandleBatch has returned. If abandoned handlers still run, Close
-// does not wait for them and returns an error that matches [ErrAbandoned] with their number.
+// second. Call Close after the last HandleBatch has returned. If abandoned handlers still run,
+// Close does not wait for them and returns an error that matches [ErrAbandoned] with their number.
 func (p *Processor) Close() error { return p.engine.Close() }

@@ -18,8 +18,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// faults are errors of a function that reads events, by the ID of the event. Each call takes the next one, and the last is
-// followed by successes.
+// faults are errors of a function that reads events, by the ID of the event. Each call takes the
+// next one, and the last is followed by successes.
 type faults map[string][]error
 
 func (f faults) next(m *idem.Message) error {
@@ -88,7 +88,8 @@ func repeated(n int, err error) (all []error) {
 	return all
 }
 
-// What an event needs to be read is down for a while: the event waits in its place, nothing overtakes it, and no attempt is counted.
+// What an event needs to be read is down for a while: the event waits in its place, nothing
+// overtakes it, and no attempt is counted.
 func TestReread_Unavailable(t *testing.T) {
 	for reader, option := range readers {
 		for form, register := range handlerForms {
@@ -118,7 +119,8 @@ func TestReread_Unavailable(t *testing.T) {
 	}
 }
 
-// A registry that is down for minutes while the store answers costs no event its place, and no event is dead-lettered.
+// A registry that is down for minutes while the store answers costs no event its place, and no
+// event is dead-lettered.
 func TestReread_LongOutage(t *testing.T) {
 	for reader, option := range readers {
 		for form, register := range handlerForms {
@@ -145,7 +147,8 @@ func TestReread_LongOutage(t *testing.T) {
 	}
 }
 
-// A mark on an error of a function that reads events has the tries, the class and the pace of one on an error of a handler.
+// A mark on an error of a function that reads events has the tries, the class and the pace of one
+// on an error of a handler.
 func TestReread_MeansWhatItMeansInHandlers(t *testing.T) {
 	policy := idem.Retry(idem.RetryPolicy{MaxAttempts: 3, InPlace: time.Minute, Outage: 20 * time.Second})
 	for name, c := range map[string]struct {
@@ -255,7 +258,8 @@ func TestReread_LeavesNoDoubt(t *testing.T) {
 	}
 }
 
-// The caller's budget for waiting and a stop end the wait; what was before the event is settled, and it comes again.
+// The caller's budget for waiting and a stop end the wait; what was before the event is settled,
+// and it comes again.
 func TestReread_EndsWithBudgetAndStop(t *testing.T) {
 	for reader, option := range readers {
 		t.Run(reader, func(t *testing.T) {
@@ -336,8 +340,8 @@ func TestReread_HoldsNoClaims(t *testing.T) {
 	})
 }
 
-// With RetryTopics an event that can be identified and not decoded goes on elsewhere when its tries are spent, like one whose
-// handler fails.
+// With RetryTopics an event that can be identified and not decoded goes on elsewhere when its tries
+// are spent, like one whose handler fails.
 func TestReread_DelayedRetry(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		began := time.Now()
@@ -366,7 +370,8 @@ func TestReread_DelayedRetry(t *testing.T) {
 	})
 }
 
-// RetryAfter beyond the longest delay: the copy is moved on, and not read before the time that was asked for.
+// RetryAfter beyond the longest delay: the copy is moved on, and not read before the time that was
+// asked for.
 func TestReread_RetryAfterBeyondTheLongestDelay(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		began := time.Now()
@@ -400,7 +405,8 @@ func TestReread_DelayedRetryTx(t *testing.T) {
 	})
 }
 
-// KeyOrdered: an event that cannot be decoded waits in the store with those of its Kafka key behind it, like one that fails.
+// KeyOrdered: an event that cannot be decoded waits in the store with those of its Kafka key behind
+// it, like one that fails.
 func TestReread_Deferred(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		f := faults{"a1": repeated(2, idem.NotApplied(errBoom)), "a2": {idem.Unavailable(errBoom)}}
@@ -426,8 +432,8 @@ func TestReread_Deferred(t *testing.T) {
 	})
 }
 
-// A deferred event that cannot be decoded any longer is dead, and blocks its queue like any other dead head, until a person
-// replays it.
+// A deferred event that cannot be decoded any longer is dead, and blocks its queue like any other
+// dead head, until a person replays it.
 func TestReread_UndecodableHeadBlocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		fails, gone := 1, false
@@ -475,7 +481,8 @@ func TestReread_UndecodableHeadBlocks(t *testing.T) {
 	})
 }
 
-// A queue waits for an event that cannot be identified now: those of its Kafka key behind it do not join the queue before it.
+// A queue waits for an event that cannot be identified now: those of its Kafka key behind it do not
+// join the queue before it.
 func TestReread_NothingOvertakesIntoAQueue(t *testing.T) {
 	for reader, option := range readers {
 		t.Run(reader, func(t *testing.T) {
@@ -504,7 +511,8 @@ func TestReread_NothingOvertakesIntoAQueue(t *testing.T) {
 	}
 }
 
-// The words of the user's own decoder are kept. What encoding/json quotes is not, even inside of them.
+// The words of the user's own decoder are kept. What encoding/json quotes is not, even inside of
+// them.
 func TestReread_WordsOfTheDecoder(t *testing.T) {
 	for want, decode := range map[string]func(*idem.Message, any) error{
 		"decode into struct {}: schema 7 is not registered": func(*idem.Message, any) error { return errors.New("schema 7 is not registered") },
@@ -524,7 +532,8 @@ func TestReread_WordsOfTheDecoder(t *testing.T) {
 	}
 }
 
-// A source of types that cannot answer now is waited for: another source might lead to another handler.
+// A source of types that cannot answer now is waited for: another source might lead to another
+// handler.
 func TestReread_TypeOfTheFirstSourceIsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		down := times(2, idem.Unavailable(errBoom))

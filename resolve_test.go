@@ -25,7 +25,8 @@ func headers(kv ...string) (hs []idem.Header) {
 	return hs
 }
 
-// Bad input is dead-lettered byte for byte with its reason, the partition moves on, and the store is not touched (rule 6 e).
+// Bad input is dead-lettered byte for byte with its reason, the partition moves on, and the store
+// is not touched (rule 6 e).
 func TestBadInput(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for _, c := range []struct {
@@ -135,7 +136,8 @@ func TestDeadLetter_OfADeadLetterDoesNotGrow(t *testing.T) {
 	})
 }
 
-// T-04: a dead letter that the broker will never take is sent without its value, so that the partition moves on.
+// T-04: a dead letter that the broker will never take is sent without its value, so that the
+// partition moves on.
 func TestDeadLetter_TooLargeBecomesAPointer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.sent.fail = func(m *idem.Message) error {
@@ -310,7 +312,8 @@ func TestTypesFromSeveralSources(t *testing.T) {
 	})
 }
 
-// Rule 7: a type that contradicts itself is not skipped because another source finds one that nobody handles.
+// Rule 7: a type that contradicts itself is not skipped because another source finds one that
+// nobody handles.
 func TestTypesFromSeveralSources_ContradictionIsDeadLettered(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed)

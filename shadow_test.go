@@ -20,7 +20,8 @@ func (d *duplicates) ObserveDuplicate(_ context.Context, e observe.DuplicateEven
 	d.seen = append(d.seen, e)
 }
 
-// A consumer that is moved over runs everything, and is told what it would have skipped; then it skips that.
+// A consumer that is moved over runs everything, and is told what it would have skipped; then it
+// skips that.
 func TestShadow_CountsAndRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var found duplicates
@@ -78,7 +79,8 @@ func TestShadow_RefusesWhatNeedsAStore(t *testing.T) {
 	require.ErrorContains(t, err, "Config.Shadow")
 }
 
-// T-07: when everything fails, what is tried again is bounded in all, however many events there are.
+// T-07: when everything fails, what is tried again is bounded in all, however many events there
+// are.
 func TestBudget_BoundsRetries(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		const lanes, each = 50, 20
@@ -152,8 +154,8 @@ func TestShadow_CountsOnce(t *testing.T) {
 	})
 }
 
-// An event whose run was cut short runs again in the shadow, as it did before there was a store, also if the policy will be
-// to give it up.
+// An event whose run was cut short runs again in the shadow, as it did before there was a store,
+// also if the policy will be to give it up.
 func TestShadow_UncertainRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.Shadow = true
@@ -186,8 +188,9 @@ func (s *shadowStore) RunTx(_ context.Context, _ time.Duration, fn func(fakeTx) 
 	return nil
 }
 
-// Rule 10: what a handler kept for the end of a transaction without a claim meets a lock of somebody else: nobody is to blame. A commit
-// that is refused is the failure of the event, as it is without the shadow.
+// Rule 10: what a handler kept for the end of a transaction without a claim meets a lock of
+// somebody else: nobody is to blame. A commit that is refused is the failure of the event, as it is
+// without the shadow.
 func TestShadow_WaitsBeforeCommit_Rule10(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		store := &shadowStore{txStore: s}

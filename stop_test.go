@@ -84,8 +84,8 @@ func TestStop_LostPartitionCancelsAtOnce(t *testing.T) {
 	})
 }
 
-// K-07: a handler that ignores its context is left behind, and what it says late is no news when the event was handled
-// meanwhile (rule 13).
+// K-07: a handler that ignores its context is left behind, and what it says late is no news when
+// the event was handled meanwhile (rule 13).
 func TestStop_HungHandlerIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -137,7 +137,8 @@ func leaveBehind(t *testing.T, b *bench, handler func(hang func()), msgs ...*ide
 	}
 }
 
-// Rule 13: a handler that was left behind succeeds after all. No worker has claimed its event meanwhile, so it is not run again.
+// Rule 13: a handler that was left behind succeeds after all. No worker has claimed its event
+// meanwhile, so it is not run again.
 func TestStop_LateSuccess_Rule13(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		wake := leaveBehind(t, b, func(hang func()) {
@@ -268,8 +269,8 @@ func TestStop_EndsABackOff(t *testing.T) {
 	})
 }
 
-// A hung handler that is past its time-out, without a stop, is waited for and reported (K-13): running it again beside
-// itself would help nobody.
+// A hung handler that is past its time-out, without a stop, is waited for and reported (K-13):
+// running it again beside itself would help nobody.
 func TestStop_HungHandlerWithoutAStopIsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(context.Context, idem.Event[payload]) error { time.Sleep(5 * time.Minute); return nil })

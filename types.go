@@ -77,7 +77,8 @@ const (
 // UnavailablePolicy lets a handler run while its store is down, see [idemtype.UnavailablePolicy].
 type UnavailablePolicy = idemtype.UnavailablePolicy
 
-// TooOldPolicy decides about an event that is older than the memory of the store, see [idemtype.TooOldPolicy].
+// TooOldPolicy decides about an event that is older than the memory of the store, see
+// [idemtype.TooOldPolicy].
 type TooOldPolicy = idemtype.TooOldPolicy
 
 // The values of TooOldPolicy.

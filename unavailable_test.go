@@ -42,7 +42,8 @@ func (b *bench) away(err error) *outage {
 	return o
 }
 
-// settleFor lets the processor work on messages for a time of an outage, and returns how many were settled.
+// settleFor lets the processor work on messages for a time of an outage, and returns how many were
+// settled.
 func (b *bench) settleFor(t *testing.T, d time.Duration, msgs []*idem.Message) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -205,7 +206,8 @@ func TestUnavailable_Failures(t *testing.T) {
 	})
 }
 
-// What only a record can end waits for the store: a value that cannot be decoded, and a copy that the store waits for.
+// What only a record can end waits for the store: a value that cannot be decoded, and a copy that
+// the store waits for.
 func TestUnavailable_WhatNeedsTheStoreWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		seen := b.counted()

@@ -103,7 +103,8 @@ func TestHTTP_RetryAfter(t *testing.T) {
 	require.ErrorContains(t, status, "429 Too Many Requests")
 }
 
-// code and status have the methods of the types of google.golang.org/grpc. The module examples has a test with those.
+// code and status have the methods of the types of google.golang.org/grpc. The module examples has
+// a test with those.
 type code uint32
 
 type status struct{ c code }

@@ -6,9 +6,9 @@ import (
 	"github.com/idem-go/idem/internal/mark"
 )
 
-// GRPC marks errors by the status code of a gRPC call. The code comes from the method GRPCStatus() of
-// the errors of google.golang.org/grpc. The method is called by reflection, so that this package does
-// not need that module.
+// GRPC marks errors by the status code of a gRPC call. The code comes from the method GRPCStatus()
+// of the errors of google.golang.org/grpc. The method is called by reflection, so that this package
+// does not need that module.
 //
 //	code                                                        mark
 //	Unavailable                                                 Unavailable

@@ -10,9 +10,9 @@ import (
 	"github.com/idem-go/idem/internal/mark"
 )
 
-// HTTP marks errors by the status code of an HTTP response. An error has the code as a [StatusError]
-// (see [CheckResponse]), or as a method HTTPStatusCode() int or StatusCode() int, as the errors of
-// cloud SDKs have.
+// HTTP marks errors by the status code of an HTTP response. An error has the code as a
+// [StatusError] (see [CheckResponse]), or as a method HTTPStatusCode() int or StatusCode() int, as
+// the errors of cloud SDKs have.
 //
 //	status                                                      mark
 //	502, 503, 504                                               Unavailable

@@ -7,8 +7,8 @@ import (
 	"github.com/idem-go/idem/internal/mark"
 )
 
-// SQL marks errors of a database by their SQLSTATE, which an error has as the method SQLState() string,
-// such as those of pgx and lib/pq. It also knows driver.ErrBadConn of database/sql.
+// SQL marks errors of a database by their SQLSTATE, which an error has as the method SQLState()
+// string, such as those of pgx and lib/pq. It also knows driver.ErrBadConn of database/sql.
 //
 //	SQLSTATE                                                    mark
 //	08 (connection), but 08P01; 53 (resources); 57P01, 57P02,   Unavailable

@@ -495,7 +495,8 @@ func TestTransportRetryAfter(t *testing.T) {
 	}
 }
 
-// MaxElapsed and the context bound the time of all attempts, and the end of the context ends a pause.
+// MaxElapsed and the context bound the time of all attempts, and the end of the context ends a
+// pause.
 func TestTransportEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := answers(0)

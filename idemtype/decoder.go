@@ -14,14 +14,14 @@ import (
 // The first call for a message has a context that has ended. Decode then uses what it knows, such
 // as a cached schema, and otherwise returns an error at once. So events are claimed, and duplicates
 // are found, without the service. After an error of the first call, no claim and no transaction is
-// held, and Decode is called with a context that lives for at most [ReadTimeout], beyond the BusyWait
-// of a processor. Decode must return soon after the end of that context.
+// held, and Decode is called with a context that lives for at most [ReadTimeout], beyond the
+// BusyWait of a processor. Decode must return soon after the end of that context.
 //
 // The error of the second call counts. An error without a mark means that the value cannot be
-// decoded, and the event becomes a dead letter of [ClassUndecodable]. A mark means the same as on an
-// error of a handler: after an error that is marked as unavailable the event waits, and no attempt
-// is counted. An error that matches [context.DeadlineExceeded] or [context.Canceled] counts as
-// unavailable. Logs and dead letters keep the text of the error, which must not quote the value.
+// decoded, and the event becomes a dead letter of [ClassUndecodable]. A mark means the same as on
+// an error of a handler: after an error that is marked as unavailable the event waits, and no
+// attempt is counted. An error that matches [context.DeadlineExceeded] or [context.Canceled] counts
+// as unavailable. Logs and dead letters keep the text of the error, which must not quote the value.
 //
 // A Decoder is safe for concurrent use. Handlers that share a Decoder share what is said about its
 // outages, if the Decoder is comparable, such as a pointer. A Decoder may have two more methods:

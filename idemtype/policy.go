@@ -29,8 +29,9 @@ const (
 	DeadLetterConflict
 )
 
-// NoIDPolicy decides about a record without an event ID. A record with an invalid ID, or with several
-// IDs that differ, becomes a dead letter under each policy. The zero value is [DeadLetterNoID].
+// NoIDPolicy decides about a record without an event ID. A record with an invalid ID, or with
+// several IDs that differ, becomes a dead letter under each policy. The zero value is
+// [DeadLetterNoID].
 type NoIDPolicy uint8
 
 const (
@@ -43,8 +44,9 @@ const (
 	RunNoID
 )
 
-// UnavailablePolicy lets a handler run while its store is down, so without protection. The zero value
-// waits for the store. RunFor and MaxEvents belong together: both are positive, or both are zero.
+// UnavailablePolicy lets a handler run while its store is down, so without protection. The zero
+// value waits for the store. RunFor and MaxEvents belong together: both are positive, or both are
+// zero.
 type UnavailablePolicy struct {
 	// RunFor limits for how long events run without the store, from the first such event on. After
 	// RunFor events wait. Zero: events always wait.

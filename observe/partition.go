@@ -78,8 +78,8 @@ type GapEvent struct {
 	Policy    string // reaction to the gap: "fail", "earliest" or "latest"
 }
 
-// Missing returns the number of offsets that were deleted before they were consumed. Zero if the log
-// ends before the committed offset, because the cause is then unknown.
+// Missing returns the number of offsets that were deleted before they were consumed. Zero if the
+// log ends before the committed offset, because the cause is then unknown.
 func (e GapEvent) Missing() int64 { return max(e.Oldest-e.Committed, 0) }
 
 // TopicObserver gets consumed topics that were deleted, and topics that exist again.

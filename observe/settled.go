@@ -2,8 +2,8 @@ package observe
 
 import "context"
 
-// SettledObserver gets every settled delivery, once for each time it was fetched. A settled delivery is recorded in the store or on the broker, even if its offset is
-// not committed.
+// SettledObserver gets every settled delivery, once for each time it was fetched. A settled
+// delivery is recorded in the store or on the broker, even if its offset is not committed.
 //
 // After a batch that ended with an error, deliveries behind the failed one may be settled. They are
 // fetched again and reported again, as duplicates.

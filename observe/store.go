@@ -7,8 +7,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// StoreObserver gets the outages of a store, of the producer of dead letters, and of the service of a
-// decoder. Each event with Down is followed by one without: at the end of the outage, when the
+// StoreObserver gets the outages of a store, of the producer of dead letters, and of the service of
+// a decoder. Each event with Down is followed by one without: at the end of the outage, when the
 // processor is closed, or when no event waits for the decoder any longer.
 type StoreObserver interface {
 	ObserveStore(context.Context, StoreEvent)

@@ -7,9 +7,9 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// UnprotectedObserver gets every delivery whose handler runs without the store: neither a claim nor a
-// record protects it against a second effect. The observer is called before the first attempt, also if
-// the delivery comes again.
+// UnprotectedObserver gets every delivery whose handler runs without the store: neither a claim nor
+// a record protects it against a second effect. The observer is called before the first attempt,
+// also if the delivery comes again.
 type UnprotectedObserver interface {
 	ObserveUnprotected(context.Context, UnprotectedEvent)
 }

@@ -38,7 +38,8 @@ func (l *auditLog) take() []AuditEvent {
 
 const fakeDeadLetter = "dead-letter?topic=orders.billing.dlq&partition=0&offset=0"
 
-// A proxy that forbids some paths of the page must not be led round by others that end the same way.
+// A proxy that forbids some paths of the page must not be led round by others that end the same
+// way.
 func TestPaths_Exact(t *testing.T) {
 	s, letters := fullSite(t)
 	id := s.planFor("0/0")
@@ -62,7 +63,8 @@ func TestPaths_Exact(t *testing.T) {
 	}
 }
 
-// Pictures, scripts and frames of other sites get nothing, so they take the place of nobody's search; links do.
+// Pictures, scripts and frames of other sites get nothing, so they take the place of nobody's
+// search; links do.
 func TestCrossSite_SubResources_G10(t *testing.T) {
 	var audit auditLog
 	s, _ := fullSite(t, func(c *Config) { c.Audit = audit.add })
@@ -143,7 +145,8 @@ func TestPlans_OfOnePerson(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The hook sees what is asked for, and on which object. What it refuses is refused, logged and audited.
+// The hook sees what is asked for, and on which object. What it refuses is refused, logged and
+// audited.
 func TestAuthorize(t *testing.T) {
 	var (
 		audit  auditLog

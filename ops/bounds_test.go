@@ -18,7 +18,8 @@ import (
 	"github.com/idem-go/idem/internal/deadletters"
 )
 
-// P-23: nothing of an identity is trimmed. The link of an event whose ID has blanks at its ends does not answer for another event.
+// P-23: nothing of an identity is trimmed. The link of an event whose ID has blanks at its ends
+// does not answer for another event.
 func TestEventLink_Blanks_P23(t *testing.T) {
 	src, _ := full(time.Now())
 	handled := func(id string) eventRecord {
@@ -41,7 +42,8 @@ func TestReplay_AuditPanics(t *testing.T) {
 	require.Len(t, letters.replayed, 2)
 }
 
-// What costs the source much is asked seldom, but an outage is not remembered for longer than it needs to be.
+// What costs the source much is asked seldom, but an outage is not remembered for longer than it
+// needs to be.
 func TestCells_Sparing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, _ := full(time.Now())
@@ -78,7 +80,8 @@ func (s *slowDeferred) list(context.Context) (deferredState, error) {
 	return deferredState{}, s.err
 }
 
-// A record of a megabyte may have so many headers that the page would be tens of megabytes, and one may have a name as long as that.
+// A record of a megabyte may have so many headers that the page would be tens of megabytes, and one
+// may have a name as long as that.
 func TestDeadLetter_ManyHeaders(t *testing.T) {
 	s, letters := fullSite(t)
 	letters.all[0].Headers = append(letters.all[0].Headers, idem.Header{Key: strings.Repeat("n", 1<<20), Value: []byte(strings.Repeat("v", 1<<20))})
@@ -113,7 +116,8 @@ func TestReplay_LeftAlone(t *testing.T) {
 	require.Contains(t, s.post("replay", url.Values{"id": {s.planFor("1/1")}}).body, `class="card answer ok"`)
 }
 
-// A plan that is not known may have been carried out before it was forgotten: the page must not say that nothing was changed.
+// A plan that is not known may have been carried out before it was forgotten: the page must not say
+// that nothing was changed.
 func TestPlan_Forgotten(t *testing.T) {
 	s, letters := fullSite(t)
 	var late atomic.Int64

@@ -15,7 +15,8 @@ import (
 
 var linkPattern = regexp.MustCompile(`(?:href|src|action)="([^"]*)"`)
 
-// The page works under any prefix, stripped or not, and at the root: no link of it leaves its folder.
+// The page works under any prefix, stripped or not, and at the root: no link of it leaves its
+// folder.
 func TestAnyPrefix(t *testing.T) {
 	for prefix, mount := range map[string]struct {
 		prefix string

@@ -226,7 +226,8 @@ func TestRing_ASlotIsUsedAgain(t *testing.T) {
 	require.EqualValues(t, 1, r.last(4, 1)[0].counts[kindHandled])
 }
 
-// So many calls are remembered of those that do not return; the others are counted, and forgotten when they do.
+// So many calls are remembered of those that do not return; the others are counted, and forgotten
+// when they do.
 func TestMonitor_CallsAreBounded(t *testing.T) {
 	m := NewMonitor()
 	const calls = callsInShard + 20

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is older than the dead letters that are shown is a link away, with the same filter, and nothing is left out between the two.
+// What is older than the dead letters that are shown is a link away, with the same filter, and
+// nothing is left out between the two.
 func TestDeadLetters_Older(t *testing.T) {
 	at := time.Date(2026, 1, 31, 12, 0, 0, int(250*time.Millisecond), time.UTC)
 	l := &deadLettersView{Filter: deadLetterFilter{Topic: "a.g.dlq", Class: "permanent", ID: "a&b"}, Since: "2h"}

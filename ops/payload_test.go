@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A value that would be gigabytes when it is indented is shown as it came: whoever looks at a dead letter must not end the program.
+// A value that would be gigabytes when it is indented is shown as it came: whoever looks at a
+// dead letter must not end the program.
 func TestShowBytes_DeeplyNested(t *testing.T) {
 	deep := func(levels, items int) []byte {
 		return []byte(strings.Repeat("[", levels) + strings.Repeat("1,", items) + "1" + strings.Repeat("]", levels))

@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A plan says what would happen and changes nothing; its replay does that, once, and says who did it.
+// A plan says what would happen and changes nothing; its replay does that, once, and says who did
+// it.
 func TestPlanAndReplay(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex

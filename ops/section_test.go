@@ -75,8 +75,8 @@ func TestSources_Missing(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, s.post("replay", nil).status)
 }
 
-// A cell calls its source once at a time and once in an interval, for all persons together. A hanging
-// source delays a person once.
+// A cell calls its source once at a time and once in an interval, for all persons together. A
+// hanging source delays a person once.
 func TestCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &background{timeout: time.Second, now: time.Now}

@@ -66,7 +66,8 @@ func poisoned(text string) sources {
 	}
 }
 
-// Whatever somebody wrote into an event stays text, on every page: no element, attribute or link comes of it (G-10).
+// Whatever somebody wrote into an event stays text, on every page: no element, attribute or link
+// comes of it (G-10).
 func TestHostileTextStaysText_G10(t *testing.T) {
 	harmless := skeletons(t, poisoned("harmless"), "harmless")
 	for _, text := range hostile {
@@ -99,7 +100,8 @@ func skeletons(t *testing.T, src sources, text string) map[string]string {
 	return all
 }
 
-// bones are the elements of a page with the names of their attributes. Payloads may be shown in different ways.
+// bones are the elements of a page with the names of their attributes. Payloads may be shown in
+// different ways.
 func bones(t *testing.T, page string) string {
 	t.Helper()
 	var b strings.Builder

@@ -14,7 +14,8 @@ import (
 )
 
 // This file counts the events of processors. On the path of a delivery, Observer implements only
-// the interfaces that report many at once: neither observe.HandledObserver nor observe.ClaimObserver.
+// the interfaces that report many at once: neither observe.HandledObserver nor
+// observe.ClaimObserver.
 var (
 	_ observe.ClaimGroupObserver = (*Observer)(nil)
 	_ observe.CallObserver       = (*Observer)(nil)

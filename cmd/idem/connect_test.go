@@ -24,7 +24,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// certificate makes one for this host, signed by itself, and returns the file that a client trusts it by.
+// certificate makes one for this host, signed by itself, and returns the file that a client trusts
+// it by.
 func certificate(t testing.TB) (tls.Certificate, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -82,7 +83,8 @@ func redisURL(t testing.TB) string {
 	return "redis://" + o.Addr + "/0"
 }
 
-// The verbs work on a Redis and on a cluster of it, under any prefix, and find the types that a scope has registered.
+// The verbs work on a Redis and on a cluster of it, under any prefix, and find the types that a
+// scope has registered.
 func TestEventOnRedis(t *testing.T) {
 	client, prefix := testenv.Redis(t)
 	checkRedis(t, client, prefix, redisURL(t))
@@ -133,7 +135,8 @@ func checkRedis(t *testing.T, client redis.UniversalClient, prefix, url string) 
 	}
 }
 
-// G-04: a server that refuses a password does not bring it into the error; TLS to a server without it fails.
+// G-04: a server that refuses a password does not bring it into the error; TLS to a server without
+// it fails.
 func TestRedisRefuses_G04(t *testing.T) {
 	addr := testenv.RedisServer(t)
 	client := redis.NewClient(&redis.Options{Addr: addr})

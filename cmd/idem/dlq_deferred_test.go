@@ -22,8 +22,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// A dead event of an ordered Kafka key goes on in its place when it is replayed, and what waited behind it follows: the
-// command, the store and the engine together (rule 4).
+// A dead event of an ordered Kafka key goes on in its place when it is replayed, and what waited
+// behind it follows: the command, the store and the engine together (rule 4).
 func TestReplayOfADeadHead(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { replayOfADeadHead(t, memstore.New(memstore.Volatile())) })
 	t.Run("postgres", func(t *testing.T) {
@@ -71,8 +71,8 @@ func replayOfADeadHead(t *testing.T, store dedup.Store) {
 	require.True(t, slices.Equal([]deadletters.Verdict{deadletters.SeenDone}, byEvent(w.verdicts(deadletters.Filter{}, deadletters.Decisions{}))["head"]))
 }
 
-// Who gives up an event that waits behind a dead one without saying where it is deferred gives up that one only: when the head goes
-// on, what is behind both follows (rule 4).
+// Who gives up an event that waits behind a dead one without saying where it is deferred gives up
+// that one only: when the head goes on, what is behind both follows (rule 4).
 func TestSkipOfADeferredEventWithoutItsTopic(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	head, second, third := w.event("head", ""), w.event("second", ""), w.event("third", "")
@@ -95,8 +95,9 @@ func TestSkipOfADeferredEventWithoutItsTopic(t *testing.T) {
 	require.Len(t, w.deadLetters(), 1)
 }
 
-// An older release gave a follower up as too old: it blocks its queue, and there is no record of it. A replay and "idem event
-// release" let it run in its place, and what waits behind it follows (rules 4 and 8).
+// An older release gave a follower up as too old: it blocks its queue, and there is no record of
+// it. A replay and "idem event release" let it run in its place, and what waits behind it follows
+// (rules 4 and 8).
 func TestWaysOutOfABlockedQueueWithoutRecord(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, w *deadLetterWorld){
 		"replay": func(t *testing.T, w *deadLetterWorld) {
@@ -135,8 +136,8 @@ func TestWaysOutOfABlockedQueueWithoutRecord(t *testing.T) {
 	}
 }
 
-// blockWithoutRecord leaves a deferred event as an older release left one that it called too old: with a dead letter, blocked, and
-// without a record.
+// blockWithoutRecord leaves a deferred event as an older release left one that it called too old:
+// with a dead letter, blocked, and without a record.
 func (w *deadLetterWorld) blockWithoutRecord(m *idem.Message) {
 	w.t.Helper()
 	_, id, _ := strings.Cut(string(m.Key), "key of ")
@@ -161,8 +162,8 @@ func (w *deadLetterWorld) blockWithoutRecord(m *idem.Message) {
 	require.NoError(w.t, w.producer.Produce(w.t.Context(), &letter))
 }
 
-// runDeferred is the group with a handler that keeps the order of Kafka keys. It hands in messages and takes up what waits
-// until stop is called.
+// runDeferred is the group with a handler that keeps the order of Kafka keys. It hands in messages
+// and takes up what waits until stop is called.
 func (w *deadLetterWorld) runDeferred(fn func(id string) error, messages ...*idem.Message) (stop func()) {
 	w.t.Helper()
 	p := w.ordered(time.Millisecond, fn, messages...)

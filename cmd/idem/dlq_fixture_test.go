@@ -39,7 +39,8 @@ type deadLetterWorld struct {
 	offset   int64
 }
 
-// newDeadLetterWorld has a Kafka inside this process, whose topics have two partitions, and a store in memory.
+// newDeadLetterWorld has a Kafka inside this process, whose topics have two partitions, and a store
+// in memory.
 func newDeadLetterWorld(t *testing.T) *deadLetterWorld {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq", "orders.g.retry"))

@@ -27,8 +27,9 @@ func (w *deadLetterWorld) forged(topic, scope, id string) *idem.Message {
 	return m
 }
 
-// Who may write to a dead-letter topic reaches neither the events of another scope nor the retry topic of another source by a
-// replay, cannot stop it for the dead letters behind, and leaves no control characters on a terminal (G-03, G-04).
+// Who may write to a dead-letter topic reaches neither the events of another scope nor the retry
+// topic of another source by a replay, cannot stop it for the dead letters behind, and leaves no
+// control characters on a terminal (G-03, G-04).
 func TestReplayOfForgedDeadLetters(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	theirs := dedup.Key{Scope: "theirs", Type: "paid", ID: "victim"}
@@ -56,7 +57,8 @@ func TestReplayOfForgedDeadLetters(t *testing.T) {
 	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenDead: 1}, decodeJSON[deadletters.Result](t, s.out).Verdicts)
 }
 
-// A dead letter whose copy has nowhere to go does not hold up the others, and is not forgotten (G-03).
+// A dead letter whose copy has nowhere to go does not hold up the others, and is not forgotten
+// (G-03).
 func TestReplayGoesOnWithoutATopic(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	require.NoError(t, w.producer.Produce(t.Context(), w.forged("nowhere", "g", "x"), w.forged("nowhere", "g", "y")))

@@ -29,7 +29,8 @@ func decodeJSON[T any](t *testing.T, from io.Reader) (v T) {
 	return v
 }
 
-// A dead event is reopened, published to the group's own retry topic, and runs once, however many copies come (rule 6, T-02).
+// A dead event is reopened, published to the group's own retry topic, and runs once, however many
+// copies come (rule 6, T-02).
 func TestReplayRunsDeadEventsOnce(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.events("a", 20)...)
@@ -110,7 +111,8 @@ func TestPlanVerdicts(t *testing.T) {
 	require.Empty(t, w.copies(), "plan publishes nothing")
 }
 
-// Dead letters of one event that differ are left alone until one is chosen; equal ones are one (rule 6).
+// Dead letters of one event that differ are left alone until one is chosen; equal ones are one
+// (rule 6).
 func TestReplayWantsAChoiceBetweenPayloads(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("twin", ""), w.event("twin", ""), w.event("torn", `,"n":1`), w.event("torn", `,"n":2`), w.event("one", ""))
@@ -146,7 +148,8 @@ func TestReplayWantsAChoiceBetweenPayloads(t *testing.T) {
 	require.Equal(t, []string{"1"}, w.copiesByID()["torn"])
 }
 
-// A dead letter without identity is published once, and remembered (T-10). If it comes back, it is a new one, and stays.
+// A dead letter without identity is published once, and remembered (T-10). If it comes back, it is
+// a new one, and stays.
 func TestReplayRemembersDeadLettersWithoutIdentity(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	broken := w.event("", "")
@@ -205,7 +208,8 @@ func TestReplayStopsAtTheThirdGeneration(t *testing.T) {
 	require.Equal(t, []string{"1", "2", "3", "4", "4"}, w.copiesByID()["e"])
 }
 
-// What a store has forgotten since runs only if somebody says so: else the gate would give it back (rule 8).
+// What a store has forgotten since runs only if somebody says so: else the gate would give it back
+// (rule 8).
 func TestReplayOfForgottenEvents(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
@@ -272,7 +276,8 @@ func (p *failingProducer) Produce(ctx context.Context, m ...*idem.Message) error
 	return errors.New("connection lost")
 }
 
-// Whatever is lost between the store and the acknowledgement, the next replay goes on at the same positions (T-02).
+// Whatever is lost between the store and the acknowledgement, the next replay goes on at the same
+// positions (T-02).
 func TestReplayIsRepeatable(t *testing.T) {
 	for _, sent := range []bool{false, true} {
 		w := newDeadLetterWorld(t)
@@ -382,7 +387,8 @@ func (s *deferringStore) Postpone(_ context.Context, part dedup.DeferredPartitio
 	return true, nil
 }
 
-// An event that is deferred in the order of its Kafka key is not published: its owner takes it up (rule 4).
+// An event that is deferred in the order of its Kafka key is not published: its owner takes it up
+// (rule 4).
 func TestReplayOfDeferredEvents(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
@@ -449,7 +455,8 @@ func TestPurge(t *testing.T) {
 	require.Equal(t, byPartition[0][2:], left)
 }
 
-// ls and show say what there is; the value only if it is asked for, and nothing that moves a cursor (G-04).
+// ls and show say what there is; the value only if it is asked for, and nothing that moves a cursor
+// (G-04).
 func TestListAndShow(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.handle(func(string) error { return idem.Permanent(errors.New("bad\x1b[2Jnews")) }, w.event("a", ""), w.event("b", ""))
@@ -525,7 +532,8 @@ func TestListWithoutIdentity(t *testing.T) {
 	require.Regexp(t, `idem-event-type +paid`, o.String())
 }
 
-// What no handler will ever take is given up with a reason, which is put on record, and then no purge stops at it.
+// What no handler will ever take is given up with a reason, which is put on record, and then no
+// purge stops at it.
 func TestDiscardCommand(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	broken := w.event("", "")

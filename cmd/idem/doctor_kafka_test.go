@@ -141,7 +141,8 @@ func (*idle) ConsumeClaim(s sarama.ConsumerGroupSession, _ sarama.ConsumerGroupC
 	return nil
 }
 
-// Misconfigurations of topics (K-17, K-19, K-20, K-28, K-32, K-36, T-04), each alone on topics that were right.
+// Misconfigurations of topics (K-17, K-19, K-20, K-28, K-32, K-36, T-04), each alone on topics that
+// were right.
 func TestDoctor_KafkaPlanted(t *testing.T) {
 	for _, p := range []struct {
 		plant

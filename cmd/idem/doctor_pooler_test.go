@@ -16,8 +16,8 @@ import (
 	"github.com/idem-go/idem/internal/doctor"
 )
 
-// pooler stands in front of a Postgres as PgBouncer does: its clients get process numbers of its own, and if it is strict it
-// refuses start-up parameters that it does not know.
+// pooler stands in front of a Postgres as PgBouncer does: its clients get process numbers of its
+// own, and if it is strict it refuses start-up parameters that it does not know.
 func pooler(t *testing.T, server string, strict bool) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -117,7 +117,8 @@ func renumber(client, up net.Conn) {
 	}
 }
 
-// A pooler in between is found whether it takes the parameters of pgstore.Configure or not (P-17, rule 10).
+// A pooler in between is found whether it takes the parameters of pgstore.Configure or not (P-17,
+// rule 10).
 func TestDoctor_Pooler_P17(t *testing.T) {
 	p := newPgSchema(t)
 	u, err := url.Parse(p.url)

@@ -19,8 +19,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// pgPlace is a database and a role of the test's own on the real Postgres, with the tables of a store. Nothing that is
-// planted in it is seen by others.
+// pgPlace is a database and a role of the test's own on the real Postgres, with the tables of a
+// store. Nothing that is planted in it is seen by others.
 type pgPlace struct {
 	*testing.T
 	admin, url string // as superuser of the server, as owner of the database
@@ -46,8 +46,8 @@ func newPgPlace(t *testing.T) *pgPlace {
 	return p
 }
 
-// newPgSchema is a store on the real Postgres for tests that change no settings. A database costs seconds: to drop one
-// is a checkpoint.
+// newPgSchema is a store on the real Postgres for tests that change no settings. A database costs
+// seconds: to drop one is a checkpoint.
 func newPgSchema(t *testing.T) *pgPlace {
 	t.Helper()
 	p := &pgPlace{T: t, url: testenv.Postgres(t)}
@@ -95,8 +95,8 @@ func (p *pgPlace) with(name, value string) string {
 	return p.url + "&" + url.Values{name: {value}}.Encode()
 }
 
-// Misconfigurations of a database (P-08, P-14, P-15, P-18, P-25, P-26, P-27, rule 10, rule 14, rule 46), each alone in a
-// database that was right.
+// Misconfigurations of a database (P-08, P-14, P-15, P-18, P-25, P-26, P-27, rule 10, rule 14, rule
+// 46), each alone in a database that was right.
 func TestDoctor_PostgresPlanted(t *testing.T) {
 	place := newPgPlace(t)
 	inRole := func(setting string) func(*pgPlace) {
@@ -186,7 +186,8 @@ func (p *pgPlace) store(fn func(*pgstore.Store) error) {
 	require.NoError(p, fn(s))
 }
 
-// A database as it should be, in either layout, found through a search path or a name; and for a guest.
+// A database as it should be, in either layout, found through a search path or a name; and for a
+// guest.
 func TestDoctor_PostgresClean(t *testing.T) {
 	p := newPgPlace(t)
 	clean := func(args ...string) {
@@ -225,8 +226,8 @@ func TestDoctor_PostgresClean(t *testing.T) {
 	require.Equal(t, doctor.OK, r.worst("postgres.fsync").Verdict, "what needs no right is looked at")
 }
 
-// The topics on record are those that Kafka is asked about, and what a renamed group would do is bad when it has
-// committed nothing (rule 14).
+// The topics on record are those that Kafka is asked about, and what a renamed group would do is
+// bad when it has committed nothing (rule 14).
 func TestDoctor_Scope(t *testing.T) {
 	p, k := newPgSchema(t), newKafkaPlace(t)
 	p.store(func(s *pgstore.Store) error {
@@ -247,7 +248,8 @@ func TestDoctor_Scope(t *testing.T) {
 	require.Equal(t, doctor.Warn, examined(t, renamed...).worst("store.scope").Verdict, "it has begun")
 }
 
-// Settings in the URL win over those of pgstore.Configure, and a dead worker's event is then held for hours (rule 10).
+// Settings in the URL win over those of pgstore.Configure, and a dead worker's event is then held
+// for hours (rule 10).
 func TestDoctor_PostgresSession(t *testing.T) {
 	p := newPgSchema(t)
 	plant{id: "postgres.session", want: doctor.Warn, says: "tcp_keepalives_idle is 7200 s",

@@ -56,7 +56,8 @@ func (p *redisPlace) info(section, says string) {
 	}, 20*time.Second, 50*time.Millisecond, says)
 }
 
-// Misconfigurations of a Redis, each alone on a server that was right.
+// Misconfigurations of a Redis, each alone on a server that was
+// right.
 func TestDoctor_RedisPlanted(t *testing.T) {
 	for _, c := range []struct {
 		plant

@@ -35,8 +35,8 @@ func missing(t *testing.T, what string) {
 	t.Skip(what)
 }
 
-// newPgServer makes the data of a server, or skips: the programs of a server are where they are installed only, and what is
-// judged is tested without them as well.
+// newPgServer makes the data of a server, or skips: the programs of a server are where they are
+// installed only, and what is judged is tested without them as well.
 func newPgServer(t *testing.T) *pgServer {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -100,7 +100,8 @@ func (s *pgServer) start(settings ...string) (stop func()) {
 	return stop
 }
 
-// What a server of one's own may be told (P-18, P-26, P-08): no fsync, no full pages, no room, a standby.
+// What a server of one's own may be told (P-18, P-26, P-08): no fsync, no full pages, no room, a
+// standby.
 func TestDoctor_ServerPlanted(t *testing.T) {
 	testenv.Postgres(t) // only where services are wanted at all
 	s := newPgServer(t)

@@ -63,8 +63,8 @@ func (r findings) bads() (all []string) {
 	return all
 }
 
-// plant is a misconfiguration that one check must find. Beforehand that check is ok, and afterwards no other one is worse
-// than before but those named.
+// plant is a misconfiguration that one check must find. Beforehand that check is ok, and afterwards
+// no other one is worse than before but those named.
 type plant struct {
 	name  string
 	id    string
@@ -105,7 +105,8 @@ func (p plant) found(t *testing.T, base []string, do func()) {
 	}
 }
 
-// What the flags say must fit (rule 8, K-07, R-04, P-14, rule 31, G-07, T-08). No network is needed, so none is used.
+// What the flags say must fit (rule 8, K-07, R-04, P-14, rule 31, G-07, T-08). No network is
+// needed, so none is used.
 func TestDoctor_Offline(t *testing.T) {
 	base := []string{"--offline", "-G", "billing", "--store", "postgres://u:p@127.0.0.1:1/x?pool_max_conns=8", "--topics", "orders"}
 	for _, p := range []plant{

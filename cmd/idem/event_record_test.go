@@ -11,7 +11,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// event skip reads the identity of the record that --topic, --partition and --offset name, and gives that event up, and no other.
+// event skip reads the identity of the record that --topic, --partition and --offset name, and
+// gives that event up, and no other.
 func TestEventSkip_ByRecord(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	s, known := memory()
@@ -63,7 +64,8 @@ func TestEventSkip_ByRecord(t *testing.T) {
 	skip(publish(`{"event_id":"done","type":"order"}`)).failed(t, exitFound, "handled already")
 }
 
-// A topic or a partition that is not there is no record either, and a broker that is away is a failure.
+// A topic or a partition that is not there is no record either, and a broker that is away is a
+// failure.
 func TestEventSkip_ByRecordOfNoTopic(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	_, known := memory()

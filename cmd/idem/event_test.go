@@ -54,7 +54,8 @@ func TestEventGet(t *testing.T) {
 	require.JSONEq(t, `{"events": []}`, r.stdout)
 }
 
-// Without a type all types are looked through, and an event of several types is not confused with another.
+// Without a type all types are looked through, and an event of several types is not confused with
+// another.
 func TestEventOfSeveralTypes(t *testing.T) {
 	s, known := memory()
 	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")

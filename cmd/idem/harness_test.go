@@ -25,8 +25,8 @@ type ran struct {
 	stdout, stderr string
 }
 
-// command runs the command in this process, without a person to answer. What lies in the environment of the test does not
-// count.
+// command runs the command in this process, without a person to answer. What lies in the
+// environment of the test does not count.
 func command(t testing.TB, args ...string) ran {
 	t.Helper()
 	return commandWith(t, nil, "", args...)

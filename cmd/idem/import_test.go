@@ -277,7 +277,8 @@ func TestImportTopicToTime(t *testing.T) {
 	commandWith(t, known, "", append(base[:len(base)-1], topic+".not", "--to-time", "2026-11-21")...).failed(t, exitFailure, topic+".not")
 }
 
-// Records of a transaction that was given up were never handled, whatever was committed behind them.
+// Records of a transaction that was given up were never handled, whatever was committed behind
+// them.
 func TestImportTopicOfTransactions(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 1)

@@ -163,7 +163,8 @@ func TestRedact_G04(t *testing.T) {
 	}
 }
 
-// G-04: a password that ends too early lies where a host or a path is shown: the URL is refused before anybody is asked.
+// G-04: a password that ends too early lies where a host or a path is shown: the URL is refused
+// before anybody is asked.
 func TestURLsThatSplitAPassword_G04(t *testing.T) {
 	for _, url := range []string{
 		"postgres://u:4711/canary@127.0.0.1:1/db", "postgres://u:a@canary@127.0.0.1:1/db", "redis://u:4711#canary@127.0.0.1:1/0",

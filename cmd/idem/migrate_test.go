@@ -18,7 +18,8 @@ func TestMigratePrint(t *testing.T) {
 	require.Equal(t, pgstore.Schema(pgstore.Compact()), command(t, "migrate", "print", "--layout", "compact").ok(t))
 }
 
-// The tables are made once, in the layout that was chosen, and every later command finds that out by itself.
+// The tables are made once, in the layout that was chosen, and every later command finds that out
+// by itself.
 func TestMigrate(t *testing.T) {
 	for _, layout := range []string{"", layoutReadable, layoutCompact} {
 		ledger := testenv.Postgres(t)
@@ -102,7 +103,8 @@ func TestMigrateStatusOfBadTables(t *testing.T) {
 	command(t, "migrate", "status", "--store", "redis://127.0.0.1:1").failed(t, exitUsage, "Postgres")
 }
 
-// What the store says to run makes the tables, once the password stands where it says. A password on the command line is refused (G-04).
+// What the store says to run makes the tables, once the password stands where it says. A password
+// on the command line is refused (G-04).
 func TestMigrate_AsTheStoreSuggests(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))
 	require.NoError(t, err)

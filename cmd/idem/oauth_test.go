@@ -18,8 +18,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// The command logs in with tokens from a file and from an authorization server, and with a certificate (G-07). No output shows a
-// secret (G-04).
+// The command logs in with tokens from a file and from an authorization server, and with a
+// certificate (G-07). No output shows a secret (G-04).
 func TestKafkaCredentials_G07(t *testing.T) {
 	const secret = "canary-4711"
 	kafka := testenv.Secure(t)

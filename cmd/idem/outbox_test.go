@@ -120,7 +120,8 @@ func TestOutboxUsage(t *testing.T) {
 	}
 }
 
-// What a relay needs at its start, and the questions of a person, fail within seconds with words that say what to do.
+// What a relay needs at its start, and the questions of a person, fail within seconds with words
+// that say what to do.
 func TestOutboxAway(t *testing.T) {
 	away := "postgres://idem:idem@" + testenv.FreeAddr(t) + "/idem"
 	for _, args := range []string{"outbox status", "outbox parked", "outbox retry 1 -y", "migrate up --outbox", "relay --brokers h:1"} {
@@ -201,7 +202,8 @@ func TestOutboxStatus(t *testing.T) {
 	require.Equal(t, "over for 3s", leaseText(new(-3.0)))
 }
 
-// What is parked is listed without payload unless that is asked for, and can reach no terminal as a command (G-04).
+// What is parked is listed without payload unless that is asked for, and can reach no terminal as a
+// command (G-04).
 func TestOutboxParked_O10_G04(t *testing.T) {
 	o := newTestOutbox(t)
 	e := event("orders", "\x1b]0;bad\a", "evil\x1b[2J")

@@ -13,8 +13,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// Every verb that destroys puts on record that it was refused, too: in a line of its own, also where standard input is
-// /dev/null, as it is for jobs.
+// Every verb that destroys puts on record that it was refused, too: in a line of its own, also
+// where standard input is /dev/null, as it is for jobs.
 func TestRefusalsAreOnRecord(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.events("e", 2)...)
@@ -104,7 +104,8 @@ func TestImportWithOneConnection(t *testing.T) {
 	require.Equal(t, int64(1500), c.Added)
 }
 
-// Bytes that are no UTF-8, and what breaks lines without being a control character, do not reach a terminal either (G-04).
+// Bytes that are no UTF-8, and what breaks lines without being a control character, do not reach a
+// terminal either (G-04).
 func TestPlainEscapesBytes(t *testing.T) {
 	require.Equal(t, "a\uFFFD2Jb\\u2028c", plain("a\x9b2Jb\u2028c"))
 	require.Equal(t, "\uFFFD\\u001b", plain("\xff\x1b"))

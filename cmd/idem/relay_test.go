@@ -108,8 +108,8 @@ func topicOf(t *testing.T, brokers []string, topic string) (ids []string) {
 	return ids
 }
 
-// TestRelay_EndToEnd: rows that are committed arrive in the order of their aggregates; probes say how it is; SIGTERM ends it with a
-// line that counts.
+// TestRelay_EndToEnd: rows that are committed arrive in the order of their aggregates; probes say
+// how it is; SIGTERM ends it with a line that counts.
 func TestRelay_EndToEnd(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 3)
@@ -163,8 +163,9 @@ func TestRelay_EndToEnd(t *testing.T) {
 	require.Empty(t, v.Relays[0].Relay, "the shards are free at once")
 }
 
-// TestRelay_Poison_O10: a row that no broker takes is parked, and others flow: those of its key wait for a person. When the limit is
-// raised and the row retried, it comes, and they after it; what is skipped never comes.
+// TestRelay_Poison_O10: a row that no broker takes is parked, and others flow: those of its key
+// wait for a person. When the limit is raised and the row retried, it comes, and they after it;
+// what is skipped never comes.
 func TestRelay_Poison_O10(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 2, map[string]string{"max.message.bytes": "100000"})
@@ -211,7 +212,8 @@ func TestRelay_Poison_O10(t *testing.T) {
 	require.Less(t, strings.Index(text, "bad-1"), strings.Index(text, "bad-2"))
 }
 
-// TestRelay_BrokerAway: at the start it is an error; --keep leaves rows, and --wake is for a store that can say so.
+// TestRelay_BrokerAway: at the start it is an error; --keep leaves rows, and --wake is for a store
+// that can say so.
 func TestRelay_BrokerAway(t *testing.T) {
 	o := newTestOutbox(t)
 	away := testenv.FreeAddr(t)
@@ -225,7 +227,8 @@ func TestRelay_BrokerAway(t *testing.T) {
 	r.failed(t, exitFailure, "--health")
 }
 
-// TestRelay_BrokerGoes_O15: a Kafka that goes away later is waited for; readiness says so after a lease, and nothing is parked.
+// TestRelay_BrokerGoes_O15: a Kafka that goes away later is waited for; readiness says so after a
+// lease, and nothing is parked.
 func TestRelay_BrokerGoes_O15(t *testing.T) {
 	o := newTestOutbox(t)
 	cluster, _ := fakeKafka(t, 1)

@@ -119,8 +119,8 @@ func TestRewind(t *testing.T) {
 	require.Equal(t, exitFound, code, said)
 }
 
-// What a group that is behind consumed in the last minutes is older than those minutes: a rewind by the clock alone would
-// find nothing, and what a failover lost would stay lost (P-18).
+// What a group that is behind consumed in the last minutes is older than those minutes: a rewind by
+// the clock alone would find nothing, and what a failover lost would stay lost (P-18).
 func TestRewindOfAGroupThatIsBehind(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fill("orders", 60, 2*time.Hour)
@@ -242,7 +242,8 @@ func TestOperationsOnKafka(t *testing.T) {
 	require.Contains(t, said, "worker-7")
 }
 
-// A rewind behind what the store remembers says so: what is older meets its handler's policy (rule 8).
+// A rewind behind what the store remembers says so: what is older meets its handler's policy (rule
+// 8).
 func TestRewindWarnsOfTheHorizon(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	url := testenv.Postgres(t)

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// G-04: the arguments of a process can be read by every user of its host. A password among them is refused, and not repeated.
+// G-04: the arguments of a process can be read by every user of its host. A password among them is
+// refused, and not repeated.
 func TestPasswordsOnTheCommandLine_G04(t *testing.T) {
 	for _, args := range [][]string{
 		{"event", "get", "1", "-G", "g", "--store", "postgres://u:hunter22@127.0.0.1:1/x"},

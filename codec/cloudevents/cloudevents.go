@@ -18,9 +18,9 @@ func Options() []idem.Option {
 	return []idem.Option{idem.ID(ID()), idem.Type(Type()), idem.DecodeWith(Decoder(nil))}
 }
 
-// ID returns the extractor of source and id together, which make an event unique. The result is that
-// of [idem.StandardID] for the same event in binary mode. All handlers of one type should use the
-// same extractor.
+// ID returns the extractor of source and id together, which make an event unique. The result is
+// that of [idem.StandardID] for the same event in binary mode. All handlers of one type should use
+// the same extractor.
 func ID() idem.Extractor {
 	standard := idem.StandardID()
 	return idem.FromFunc("CloudEvents source and id", func(m *idem.Message) (string, error) {
@@ -61,8 +61,9 @@ func Attribute(name string) idem.Extractor {
 	})
 }
 
-// Decoder returns a decoder of the data of events. inner decodes the data, as the value of a message
-// that has the data's media type as the header content-type. So inner may be a schema registry.
+// Decoder returns a decoder of the data of events. inner decodes the data, as the value of a
+// message that has the data's media type as the header content-type. So inner may be a schema
+// registry.
 //
 // Without an inner decoder, data is decoded with encoding/json if the type is JSON or absent, and
 // into a Protobuf message if into is one. Data of a google.protobuf.Any must have the type of the

@@ -1,5 +1,5 @@
-// Package cloudevents reads CloudEvents 1.0 in all modes of the Kafka protocol binding: binary mode,
-// and structured mode in the JSON and Protobuf formats. The package is a module of its own.
+// Package cloudevents reads CloudEvents 1.0 in all modes of the Kafka protocol binding: binary
+// mode, and structured mode in the JSON and Protobuf formats. The package is a module of its own.
 //
 //	r := idem.NewRouter(cloudevents.Options()...)
 //	idem.On(r, "com.example.paid", func(ctx context.Context, e idem.Event[payment]) error {...})

@@ -27,8 +27,8 @@ type payment struct {
 	At       string `json:"occurred_at"`
 }
 
-// payments returns messages as in test/bench. Each has strings of its own, because this package keeps
-// some of the last strings to save allocations.
+// payments returns messages as in test/bench. Each has strings of its own, because this package
+// keeps some of the last strings to save allocations.
 func payments(tb testing.TB) (msgs []*idem.Message, size int64) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -14,8 +14,8 @@
 // a dead letter, and the error names the ID.
 //
 // Schemas never change, so they are cached for the life of the process. Callers with the same
-// question share one request. The number of cached schemas, of unknown IDs and of requests at a time
-// is limited.
+// question share one request. The number of cached schemas, of unknown IDs and of requests at a
+// time is limited.
 //
 // # Formats
 //

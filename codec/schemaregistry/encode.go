@@ -48,7 +48,8 @@ type Encoder struct {
 	until   time.Time // when the latest schema is asked for again
 }
 
-// Encoder returns an encoder. The error joins the mistakes in cfg. Encoder does not use the network.
+// Encoder returns an encoder. The error joins the mistakes in cfg. Encoder does not use the
+// network.
 func (r *Registry) Encoder(cfg EncoderConfig) (*Encoder, error) {
 	e := &Encoder{registry: r, cfg: cfg, source: sr.Schema{Schema: cfg.Schema}}
 	for _, ref := range cfg.References {
@@ -70,10 +71,10 @@ func (r *Registry) Encoder(cfg EncoderConfig) (*Encoder, error) {
 	return e, errors.Join(problems...)
 }
 
-// Encode returns v in Confluent's format: a zero byte, the ID of the schema, the index of the message
-// for Protobuf, and the encoded value. The result is the Value of an [idem.Message] or of an outbox
-// entry (Payload). Call Encode before a transaction begins, because the first call, and later ones after
-// [Config].LatestFor, ask the registry.
+// Encode returns v in Confluent's format: a zero byte, the ID of the schema, the index of the
+// message for Protobuf, and the encoded value. The result is the Value of an [idem.Message] or of
+// an outbox entry (Payload). Call Encode before a transaction begins, because the first call, and
+// later ones after [Config].LatestFor, ask the registry.
 //
 // An error is marked with [idem.Unavailable] if the registry gives no valid answer. A handler that
 // returns it waits. Other errors mean that v does not fit the schema, or that subject or schema are

@@ -25,8 +25,8 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// servers are the registries of the tests: the fake of franz-go over HTTP, and the program at SCHEMA_REGISTRY_URL, if set, such as
-// Apicurio's http://localhost:8080/apis/ccompat/v7.
+// servers are the registries of the tests: the fake of franz-go over HTTP, and the program at
+// SCHEMA_REGISTRY_URL, if set, such as Apicurio's http://localhost:8080/apis/ccompat/v7.
 func servers(t *testing.T, f func(t *testing.T, address string)) {
 	t.Run("fake", func(t *testing.T) { f(t, fake(t).URL()) })
 	if address := os.Getenv("SCHEMA_REGISTRY_URL"); address != "" {

@@ -26,7 +26,8 @@ const (
 		{"name":"id","type":"string"},{"name":"amount","type":"long"}]}`
 	jsonPayment = `{"$schema":"http://json-schema.org/draft-07/schema#","title":"Payment","type":"object",
 		"properties":{"id":{"type":"string"},"amount":{"type":"integer","minimum":1}},"required":["id","amount"]}`
-	// The first messages of google/protobuf/timestamp.proto and of descriptor.proto, behind one of their own.
+	// The first messages of google/protobuf/timestamp.proto and of descriptor.proto, behind one of
+	// their own.
 	protoTimestamp = `syntax = "proto3"; package google.protobuf; message Timestamp { int64 seconds = 1; int32 nanos = 2; }`
 	protoNested    = `syntax = "proto2"; package google.protobuf; message Unused {}
 		message DescriptorProto { message ReservedRange { optional int32 start = 1; optional int32 end = 2; }
@@ -78,7 +79,8 @@ func same(t *testing.T, want, got any) {
 	require.Equal(t, want, got)
 }
 
-// Values go through the registry in both directions, and are those that another client writes and reads.
+// Values go through the registry in both directions, and are those that another client writes and
+// reads.
 func TestFormats(t *testing.T) {
 	for form, c := range forms {
 		t.Run(form, func(t *testing.T) {
@@ -139,7 +141,8 @@ func TestEncoder_OwnSchema(t *testing.T) {
 	}
 }
 
-// The type and the ID of an event may come from the schema and the decoded value: one look-up, one call for each kind of value.
+// The type and the ID of an event may come from the schema and the decoded value: one look-up, one
+// call for each kind of value.
 func TestSchemaName(t *testing.T) {
 	servers(t, func(t *testing.T, address string) {
 		registry := open(t, address)
@@ -164,7 +167,8 @@ func TestSchemaName(t *testing.T) {
 	})
 }
 
-// A value of an older or newer writer is resolved to the reader's schema: defaults, promotions, aliases.
+// A value of an older or newer writer is resolved to the reader's schema: defaults, promotions,
+// aliases.
 func TestAvro_Evolution(t *testing.T) {
 	type reader struct {
 		ID       string  `avro:"payment_id"`

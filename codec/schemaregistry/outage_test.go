@@ -55,7 +55,8 @@ func connect(t *testing.T, address string) *cable {
 	return c
 }
 
-// While the registry cannot be reached: known schemas go on, others wait, duplicates pass, the outage is said once, nothing is lost.
+// While the registry cannot be reached: known schemas go on, others wait, duplicates pass, the
+// outage is said once, nothing is lost.
 func TestOutage(t *testing.T) {
 	servers(t, func(t *testing.T, address string) {
 		line := connect(t, address)
@@ -102,7 +103,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// An ID that the registry does not know: one dead letter that names it; further events do not ask again.
+// An ID that the registry does not know: one dead letter that names it; further events do not ask
+// again.
 func TestUnknownID(t *testing.T) {
 	servers(t, func(t *testing.T, address string) {
 		c := count(t, address)
@@ -189,7 +191,8 @@ func TestDecode_EndedContext(t *testing.T) {
 	require.Zero(t, c.requests.Load())
 }
 
-// Callers with the same question share one request. The end of the first caller's context is no answer for the others.
+// Callers with the same question share one request. The end of the first caller's context is no
+// answer for the others.
 func TestDecode_SharesQuestions(t *testing.T) {
 	server := fake(t)
 	id := register(t, server.URL(), "s", forms["avro"].schema)
@@ -264,7 +267,8 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// The latest schema is asked for again after a while, and the former one serves while the registry is down.
+// The latest schema is asked for again after a while, and the former one serves while the registry
+// is down.
 func TestEncoder_Latest(t *testing.T) {
 	server := fake(t)
 	c := count(t, server.URL())

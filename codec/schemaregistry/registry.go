@@ -14,8 +14,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// Registry is a client of a schema registry, and an [idem.Decoder]. Create one for each registry and
-// use it for all handlers and encoders, so that they share its cache. Safe for concurrent use.
+// Registry is a client of a schema registry, and an [idem.Decoder]. Create one for each registry
+// and use it for all handlers and encoders, so that they share its cache. Safe for concurrent use.
 type Registry struct {
 	cfg     Config
 	name    string

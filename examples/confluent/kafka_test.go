@@ -19,8 +19,9 @@ import (
 	"github.com/idem-go/idem/lane"
 )
 
-// TestKafka_Members: members join and leave while payments flow, each of them twice. Each payment is
-// handled once, all offsets are committed, and the record that cannot be decoded is a dead letter.
+// TestKafka_Members: members join and leave while payments flow, each of them twice. Each payment
+// is handled once, all offsets are committed, and the record that cannot be decoded is a
+// dead letter.
 func TestKafka_Members(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 4)

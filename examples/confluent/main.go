@@ -1,5 +1,5 @@
-// Command confluent consumes with confluent-kafka-go, a client on librdkafka (cgo), and handles each
-// payment once. loop.go is the loop, for a program of your own; README.md explains it.
+// Command confluent consumes with confluent-kafka-go, a client on librdkafka (cgo), and handles
+// each payment once. loop.go is the loop, for a program of your own; README.md explains it.
 package main
 
 import (

@@ -56,7 +56,8 @@ func TestDemo_Idempotent(t *testing.T) {
 	require.Contains(t, out, "OK in ")
 }
 
-// A second demonstration on the file of the first one, with a Kafka that is new, finds only duplicates.
+// A second demonstration on the file of the first one, with a Kafka that is new, finds only
+// duplicates.
 func TestDemoAgain_Idempotent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "demo.db")
 	open := func() *sqlstore.Store {

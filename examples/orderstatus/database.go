@@ -36,7 +36,8 @@ type tables interface {
 	close()
 }
 
-// opened is an open database: the tables, the store in them, and the handler for their transactions.
+// opened is an open database: the tables, the store in them, and the handler for their
+// transactions.
 type opened struct {
 	tables
 	store  dedup.Store

@@ -12,12 +12,12 @@ import (
 
 // This file is the circuit breaker of a handler. All lanes of a processor share it.
 
-// breakerLook is the longest pause before a waiting event looks at the breaker again, so that events
-// go on soon after a success elsewhere.
+// breakerLook is the longest pause before a waiting event looks at the breaker again, so that
+// events go on soon after a success elsewhere.
 const breakerLook = time.Second
 
-// breakerEnd returns the meaning of an outcome for the dependency of the handler. An outage of the store
-// is none of the dependency.
+// breakerEnd returns the meaning of an outcome for the dependency of the handler. An outage of the
+// store is none of the dependency.
 func breakerEnd(o outcome) throttle.RunEnd {
 	switch {
 	case o.meaning == succeeded:
@@ -67,9 +67,9 @@ func (p *Processor) noteRun(ctx context.Context, b *bound, o *outcomes, tasks []
 // paused reports whether the breaker of the handler waits for a dependency.
 func (b *bound) paused() bool { return b.breaker.State() != throttle.BreakerClosed }
 
-// excludePause excludes the pauses of the breaker from the outage that the event has met. So an outage
-// of the dependency gives no event up, however long it lasts. The time in which other events succeed
-// counts, since the event may be the cause then.
+// excludePause excludes the pauses of the breaker from the outage that the event has met. So an
+// outage of the dependency gives no event up, however long it lasts. The time in which other events
+// succeed counts, since the event may be the cause then.
 func (t *task) excludePause(now time.Time) {
 	paused := t.route.breaker.Paused(now)
 	if !t.downSince.IsZero() {

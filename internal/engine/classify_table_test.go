@@ -349,7 +349,8 @@ func (b *batchEnd) one(c cut) wantOutcome {
 	return want
 }
 
-// walkBatchEnds yields every event of calls with BatchErrors of many contents, in many places of the error.
+// walkBatchEnds yields every event of calls with BatchErrors of many contents, in many places of
+// the error.
 func walkBatchEnds(yield func(*batchEnd)) {
 	plain := errors.New("plain")
 	kinds := []runEnd{

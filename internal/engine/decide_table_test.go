@@ -53,8 +53,8 @@ func (e *ended) blamed() bool {
 	return e.past.outages >= 6
 }
 
-// pause returns the bounds of the pause before the next attempt in place: drawn from zero to a limit that doubles with each
-// attempt, and not below that of RetryAfter.
+// pause returns the bounds of the pause before the next attempt in place: drawn from zero to a
+// limit that doubles with each attempt, and not below that of RetryAfter.
 func (e *ended) pause() (least, most time.Duration) {
 	limit := e.p.Retry.MinBackoff
 	for i := 1; i < e.past.attempt && limit < e.p.Retry.MaxBackoff; i++ {
@@ -131,7 +131,8 @@ func (e *ended) delayed(i int, counted bool) wantAction {
 	return w
 }
 
-// unused returns the first delay above that of the event's own topic that is at least as long as asked for, or -1.
+// unused returns the first delay above that of the event's own topic that is at least as long as
+// asked for, or -1.
 func (e *ended) unused() int {
 	for i, d := range e.p.Delays {
 		if d > e.at.from && d >= e.o.after {
@@ -145,7 +146,8 @@ func (e *ended) last() int { return len(e.p.Delays) - 1 }
 
 func (e *ended) longest() time.Duration { return slices.Max(append([]time.Duration{0}, e.p.Delays...)) }
 
-// decideTable is what follows each result of a run. The rows from "retry" on are about events that failed, and about refused ones.
+// decideTable is what follows each result of a run. The rows from "retry" on are about events that
+// failed, and about refused ones.
 var decideTable = decisionTable[ended, wantAction]{
 	{
 		"success", func(e *ended) bool { return e.is(succeeded) },
@@ -294,7 +296,8 @@ func policies() (all []Policy) {
 	return all
 }
 
-// histories are numbers of runs and times since the first failure. attempt is that of a run that has ended.
+// histories are numbers of runs and times since the first failure. attempt is that of a run that
+// has ended.
 func histories() (all []attempts) {
 	for _, earlier := range []int{0, 2} {
 		for _, h := range []struct {
@@ -318,7 +321,8 @@ var outageHistories = []attempts{
 	{downSince: noon.Add(-15 * time.Minute)},
 }
 
-// positions are those of an original, of copies in each topic, and of copies that were moved many times.
+// positions are those of an original, of copies in each topic, and of copies that were moved many
+// times.
 var positions = []moment{
 	{},
 	{retry: 1, from: 10 * time.Second},
@@ -334,8 +338,8 @@ var afters = []time.Duration{
 	0, -time.Second, 3 * time.Second, 3*time.Second + 1, 10 * time.Second, 30 * time.Second, 5 * time.Minute, 5*time.Minute + 1, idemtype.Forever,
 }
 
-// walkEnds yields every result that is wanted with every policy, history and position. Where more than one of them is unusual, some of
-// each kind stand for the others.
+// walkEnds yields every result that is wanted with every policy, history and position. Where more
+// than one of them is unusual, some of each kind stand for the others.
 func walkEnds(wanted func(outcome) bool, yield func(*ended)) {
 	var e ended
 	for _, e.o = range ends() {
@@ -477,7 +481,8 @@ func (w wantHistory) outage(n int, since time.Time) wantHistory {
 	return w
 }
 
-// noteTable is what an outcome adds to the history of its event, and so when an outage counts as a failure.
+// noteTable is what an outcome adds to the history of its event, and so when an outage counts as a
+// failure.
 var noteTable = decisionTable[noted, wantHistory]{
 	{
 		"success", func(n *noted) bool { return n.o.meaning == succeeded },

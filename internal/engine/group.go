@@ -188,7 +188,8 @@ func (g *eventGroup) requests() ([]dedup.Request, []dedup.Answer) {
 	return reqs, make([]dedup.Answer, len(reqs))
 }
 
-// advance moves the batch over the settled tasks. For a group of one, [batch.settleAlone] does that.
+// advance moves the batch over the settled tasks. For a group of one, [batch.settleAlone] does
+// that.
 func (g *eventGroup) advance() {
 	if !g.single {
 		g.batch.advance()
@@ -293,8 +294,8 @@ func (g *eventGroup) payRetries() {
 	}
 }
 
-// settleSingle repeats attempts until the only event of the group is settled, or must be read again.
-// After an error the event is not settled and must come again.
+// settleSingle repeats attempts until the only event of the group is settled, or must be read
+// again. After an error the event is not settled and must come again.
 func (g *eventGroup) settleSingle() error {
 	t, ctx := g.tasks[0], g.ctx
 	again := t.request.Position.Retry > 0

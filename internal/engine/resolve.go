@@ -146,7 +146,8 @@ func (p *Processor) identify(ctx context.Context, t *task) (idemtype.Class, erro
 	return "", nil
 }
 
-// keyOf returns the key of the event: without an ID if the policy of the handler takes such a record.
+// keyOf returns the key of the event: without an ID if the policy of the handler takes such a
+// record.
 func (p *Processor) keyOf(
 	ctx context.Context, t *task,
 ) (dedup.Key, idemtype.Class, error) {
@@ -202,8 +203,8 @@ func (t *task) unread(class idemtype.Class, err error) {
 	t.giveUp(class, err)
 }
 
-// giveUp lets the event be dead-lettered. The attempt records that if the store waits for the event,
-// or if only the decoder has failed: the key and the content are known then.
+// giveUp lets the event be dead-lettered. The attempt records that if the store waits for the
+// event, or if only the decoder has failed: the key and the content are known then.
 func (t *task) giveUp(class idemtype.Class, err error) {
 	t.identifyAsDeferred()
 	if !t.shadow && t.request.Key.ID != "" &&

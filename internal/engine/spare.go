@@ -30,9 +30,9 @@ type allowance struct {
 	used        int
 }
 
-// take asks for one more event at now, in an outage that began at since. The allowance begins anew in
-// a later outage, RunFor after the last event. So a store that comes and goes lets no more events run
-// than one that stays away.
+// take asks for one more event at now, in an outage that began at since. The allowance begins anew
+// in a later outage, RunFor after the last event. So a store that comes and goes lets no more
+// events run than one that stays away.
 func (a allowance) take(p idemtype.UnavailablePolicy, since, now time.Time) (allowance, bool) {
 	if now.Sub(since) < p.After {
 		return a, false
@@ -137,8 +137,8 @@ func (b *batch) runsWithoutStore(t *task) bool {
 	return t.route.spare.take(b.ctx, b.p.reporter, t.route, since)
 }
 
-// settleWithoutStore runs an event without the store. An event that cannot be decoded is left to the
-// usual way.
+// settleWithoutStore runs an event without the store. An event that cannot be decoded is left to
+// the usual way.
 func (b *batch) settleWithoutStore(t *task) error {
 	if t.data == nil {
 		if err := t.decode(b.p.readingContext(b.ctx, t)); err != nil {
@@ -154,8 +154,9 @@ func (b *batch) settleWithoutStore(t *task) error {
 	return nil
 }
 
-// leave returns the function that ends the claim of the group, if its first event may run without the
-// store. The claim is not given back, because the store does not answer: it ends with its lease.
+// leave returns the function that ends the claim of the group, if its first event may run without
+// the store. The claim is not given back, because the store does not answer: it ends with its
+// lease.
 func (g *eventGroup) leave() func(since time.Time, err error) bool {
 	t := g.tasks[0]
 	if t.route.spare == nil || t.awaited() || t.refusal.err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// Events run without the store from After on, for RunFor, and at most MaxEvents. A later outage has a new allowance only if
-// the handler has rested for RunFor.
+// Events run without the store from After on, for RunFor, and at most MaxEvents. A later outage has
+// a new allowance only if the handler has rested for RunFor.
 func TestAllowance(t *testing.T) {
 	p := idemtype.UnavailablePolicy{RunFor: time.Minute, MaxEvents: 3, After: 5 * time.Second}
 	type ask struct {

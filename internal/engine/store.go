@@ -86,8 +86,8 @@ var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease; 
 
 // claimAll asks until the store answers. After an error there is no answer: no handler runs and no
 // offset is marked (R-19). The token stays the same, so that the store recognizes a claim whose
-// reply was lost (R-01). answered, which may be nil, is called after every answer. leave, which may be
-// nil, is asked after an error whether to return errWithoutStore.
+// reply was lost (R-01). answered, which may be nil, is called after every answer. leave, which may
+// be nil, is asked after an error whether to return errWithoutStore.
 func (s *storeAccess) claimAll(
 	ctx context.Context, budget *waitBudget, token dedup.Token, reqs []dedup.Request,
 	answers []dedup.Answer, answered func(since time.Time, err error),

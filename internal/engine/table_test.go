@@ -19,7 +19,8 @@ type tableRow[I any, W comparable] struct {
 	words
 }
 
-// words says where docs/guarantees.md has a row: in a line of its own, in the line of another row, or in none.
+// words says where docs/guarantees.md has a row: in a line of its own, in the line of another row,
+// or in none.
 type words struct {
 	lines  []pageLine
 	sameAs string // id of the row whose line says it too
@@ -57,8 +58,9 @@ func (rows decisionTable[I, W]) decide(in *I) (want W, ok bool) {
 // maxProblems is how many disagreements a test prints.
 const maxProblems = 3
 
-// check compares the table with the function: agrees returns what is wrong, or nothing. Every input must have a row, every row must
-// decide an input, and no row may be one that the rows behind it make superfluous.
+// check compares the table with the function: agrees returns what is wrong, or nothing. Every input
+// must have a row, every row must decide an input, and no row may be one that the rows behind it
+// make superfluous.
 func (rows decisionTable[I, W]) check(t *testing.T, walk func(yield func(*I)), agrees func(in *I, want W) string) {
 	t.Helper()
 	rows.checkWords(t)
@@ -96,7 +98,8 @@ func (rows decisionTable[I, W]) check(t *testing.T, walk func(yield func(*I)), a
 	t.Logf("%d inputs, %d rows, %d disagreements", inputs, len(rows), problems)
 }
 
-// checkWords looks for rows with the same id, and for rows that neither the page says nor a reason keeps from it.
+// checkWords looks for rows with the same id, and for rows that neither the page says nor a reason
+// keeps from it.
 func (rows decisionTable[I, W]) checkWords(t *testing.T) {
 	t.Helper()
 	lines := map[string]bool{}
@@ -183,7 +186,8 @@ func guaranteesTables() []pageTable {
 
 var pageMarker = regexp.MustCompile(`(?s)<!-- table:(\w+) -->\n(.*?)<!-- /table -->`)
 
-// The tables of docs/guarantees.md say what the decision tables say. IDEM_UPDATE_DOCS=1 writes them.
+// The tables of docs/guarantees.md say what the decision tables say. IDEM_UPDATE_DOCS=1 writes
+// them.
 func TestGuarantees(t *testing.T) {
 	const path = "../../docs/guarantees.md"
 	page, err := os.ReadFile(path)

@@ -11,8 +11,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// This file runs handlers without the store, where the user has chosen that: no claim, no record. The
-// effect happens at each delivery.
+// This file runs handlers without the store, where the user has chosen that: no claim, no record.
+// The effect happens at each delivery.
 
 // recordKey returns key with the place of the record in the place of the ID. Without an ID, all
 // records of a type would share one idempotency key at an outside API, and one parent of their

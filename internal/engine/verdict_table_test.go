@@ -301,7 +301,8 @@ func walkAnswers(yield func(*answered)) {
 	}
 }
 
-// walkPasts varies what is looked at when a claim is granted. For other answers it yields nothing of it, and all of it.
+// walkPasts varies what is looked at when a claim is granted. For other answers it yields nothing
+// of it, and all of it.
 func walkPasts(in answered, refusals []outcome, yield func(*answered)) {
 	if !in.granted() {
 		yield(&in)

@@ -156,8 +156,8 @@ func checkRunNoID(b *bound) error {
 	return nil
 }
 
-// checkUnavailable refuses handlers that cannot run while the store is down, or that promise more than
-// they could keep then. It prepares the others.
+// checkUnavailable refuses handlers that cannot run while the store is down, or that promise more
+// than they could keep then. It prepares the others.
 func checkUnavailable(b *bound) error {
 	switch {
 	case b.Unavailable == idemtype.UnavailablePolicy{}:

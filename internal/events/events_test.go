@@ -90,7 +90,8 @@ type typed struct {
 
 func (s *typed) Types(context.Context, string) ([]string, error) { return s.types, s.err }
 
-// A copy that differs is shown with its event. A store that notes none says nothing of them: it is not known whether there are any.
+// A copy that differs is shown with its event. A store that notes none says nothing of them: it is
+// not known whether there are any.
 func TestConflicts(t *testing.T) {
 	s := memstore.New(memstore.Volatile())
 	reqs := []dedup.Request{{Key: key("order", "1"), Retention: time.Hour, Fingerprint: dedup.Checksum([]byte("a"))}}
@@ -146,7 +147,8 @@ func TestFindWithoutAType(t *testing.T) {
 	require.Equal(t, key("order", "1"), all[0].Key)
 }
 
-// What is deferred is found by its record's topic, and without a record by the one that is named (rule 4).
+// What is deferred is found by its record's topic, and without a record by the one that is named
+// (rule 4).
 func TestFindDeferred(t *testing.T) {
 	s := memstore.New(memstore.Volatile())
 	finish(t, s, key("order", "head"), "broken")
@@ -180,7 +182,8 @@ func TestFindDeferred(t *testing.T) {
 	require.True(t, one(Query{ID: "second", Type: "order", Topic: "orders"}).Deferred.IsHead())
 }
 
-// The dead letters of an event are found in all dead-letter topics of the group, those that came later too.
+// The dead letters of an event are found in all dead-letter topics of the group, those that came
+// later too.
 func TestDeadLetters(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders.g.dlq", "orders.other.dlq"))
 	require.NoError(t, err)

@@ -10,9 +10,9 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// This file finds fields of JSON objects in a twentieth of the time of encoding/json. A consumer looks
-// for the type and the ID in every delivery, duplicates included. FuzzJSONMember compares the results
-// with those of encoding/json.
+// This file finds fields of JSON objects in a twentieth of the time of encoding/json. A consumer
+// looks for the type and the ID in every delivery, duplicates included. FuzzJSONMember compares the
+// results with those of encoding/json.
 
 // field follows the path through nested objects. A value that is not a JSON object has no fields.
 func field(data []byte, path []string) (json.RawMessage, error) {
@@ -35,8 +35,8 @@ var (
 	errNoValue  = fmt.Errorf("%w: the value is empty", idemtype.ErrNotFound)
 )
 
-// member returns the value of a member of a JSON object. member reads the object to its end, because
-// a name that appears twice is ambiguous and a truncated value has no identity.
+// member returns the value of a member of a JSON object. member reads the object to its end,
+// because a name that appears twice is ambiguous and a truncated value has no identity.
 func member(data []byte, name string) (found json.RawMessage, err error) {
 	s := scanner{data: data}
 	s.space()
@@ -106,8 +106,8 @@ func sameName(quoted []byte, name string) bool {
 	return false
 }
 
-// scanner reads JSON. Each method moves over the element of its name and reports whether the element
-// was there.
+// scanner reads JSON. Each method moves over the element of its name and reports whether the
+// element was there.
 type scanner struct {
 	data []byte
 	at   int

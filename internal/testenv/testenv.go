@@ -1,6 +1,6 @@
-// Package testenv connects tests to real services: Postgres, MariaDB, Redis and Kafka. Each test gets
-// a schema, a database, a key prefix or a topic of its own. Environment variables have the addresses;
-// `make up` starts the services.
+// Package testenv connects tests to real services: Postgres, MariaDB, Redis and Kafka. Each test
+// gets a schema, a database, a key prefix or a topic of its own. Environment variables have the
+// addresses; `make up` starts the services.
 package testenv
 
 import (

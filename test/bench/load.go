@@ -60,7 +60,8 @@ func mostLoad(samples []sample) (most load, disturbed int) {
 	return most, disturbed
 }
 
-// loadText has the largest load of a row's samples, its repeats, and whether a disturbed run counts.
+// loadText has the largest load of a row's samples, its repeats, and whether a disturbed run
+// counts.
 func (e entry) loadText() string {
 	if e.Load == nil {
 		return "unknown"

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// plan bounds the time of a run. `make bench` takes at most 15 minutes, with the compiler, the start
-// of the servers, latency, delay and second attempts.
+// plan bounds the time of a run. `make bench` takes at most 15 minutes, with the compiler, the
+// start of the servers, latency, delay and second attempts.
 type plan struct {
 	rounds int
 	every  bool          // every row runs in every round, or rows without a wanted ratio run once
