@@ -108,11 +108,12 @@ func TestProcessor_OutcomesOfAClaimedHandler(t *testing.T) {
 				require.Len(t, b.sent.deadLetters(), 1)
 				require.Equal(t, string(c.class), headerOf(b.sent.deadLetters()[0], deadletter.HeaderErrorClass))
 				require.Less(t, time.Since(began), 15*time.Second)
-				// The order that loses nothing: dead letter acknowledged, then dead recorded (rule 6).
+				// The order that loses nothing: dead letter acknowledged, then dead recorded (rule
+				// 6).
 				lines := b.all()
 				require.Equal(t, []string{"dead letter: " + string(c.class), "complete: dead"}, lines[len(lines)-2:])
-				// The same record again is a duplicate, not another dead letter; a copy elsewhere is never
-				// dropped (rule 6 d).
+				// The same record again is a duplicate, not another dead letter; a copy elsewhere
+				// is never dropped (rule 6 d).
 				require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 				require.Len(t, b.sent.deadLetters(), 1)
 				require.NoError(t, p.Handle(t.Context(), message("e1", 9)))

@@ -160,8 +160,8 @@ func TestScope(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, r)
 	})
-	// Two groups share a store and a scope: what one has handled is known to the other. In a scope of
-	// its own it is not.
+	// Two groups share a store and a scope: what one has handled is known to the other. In a scope
+	// of its own it is not.
 	for scope, runs := range map[string]int{"shared": 1, "its own": 2} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			b.on(succeed, idem.Scope("shared"))

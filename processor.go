@@ -157,8 +157,8 @@ type Status struct {
 	// MostlyUnhandled reports that more than half of the last 1,000 events had a type without a
 	// handler, for example because a producer has renamed a type.
 	MostlyUnhandled bool
-	// OpenBreakers has the names of the handlers whose circuit breaker is open or half-open, so that
-	// their events wait for a dependency. Sorted.
+	// OpenBreakers has the names of the handlers whose circuit breaker is open or half-open, so
+	// that their events wait for a dependency. Sorted.
 	OpenBreakers []string
 }
 

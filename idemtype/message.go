@@ -21,8 +21,8 @@ type Message struct {
 	Headers    []Header
 	Time       time.Time
 
-	// Received is when the consumer received the message. A processor sets a zero Received of a copy
-	// in a retry topic.
+	// Received is when the consumer received the message. A processor sets a zero Received of a
+	// copy in a retry topic.
 	Received time.Time
 }
 

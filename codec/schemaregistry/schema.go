@@ -50,6 +50,7 @@ type Info struct {
 	ID   int    // of the schema
 	Type string // "AVRO", "PROTOBUF" or "JSON"
 	// Name is the full name of the Avro record, the full name of the Protobuf message, or the title
-	// of the JSON Schema. Empty for an Avro schema without a name and a JSON Schema without a title.
+	// of the JSON Schema. Empty for an Avro schema without a name and a JSON Schema without a
+	// title.
 	Name string
 }

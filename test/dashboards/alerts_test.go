@@ -44,8 +44,8 @@ func alerts(t *testing.T) map[string]rulefmt.Rule {
 	return all
 }
 
-// play evaluates a rule each minute, from the begin of its series to their end, and returns the alerts that fire then, and whether any
-// ever did.
+// play evaluates a rule each minute, from the begin of its series to their end, and returns the
+// alerts that fire then, and whether any ever did.
 func play(t *testing.T, r rulefmt.Rule, load string, until time.Duration) (firing []*rules.Alert, ever bool) {
 	t.Helper()
 	store := promqltest.LoadedStorage(t, load)

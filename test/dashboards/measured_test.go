@@ -75,7 +75,8 @@ func (s series) add(name, label, value string) {
 	s[name][label][value] = true
 }
 
-// listed is what otelidem.Metrics() comes to in Prometheus: one series of each with all its attributes.
+// listed is what otelidem.Metrics() comes to in Prometheus: one series of each with all its
+// attributes.
 func listed(t *testing.T) series {
 	t.Helper()
 	return scraped(t, func(p metric.MeterProvider) {
@@ -125,7 +126,8 @@ func observed(t *testing.T) series {
 	})
 }
 
-// The metrics of an observer are those of its list, with no other label, and each of them can be measured.
+// The metrics of an observer are those of its list, with no other label, and each of them can be
+// measured.
 func TestMeasured_IsListed(t *testing.T) {
 	list, seen := listed(t), observed(t)
 	for name, labels := range seen {
@@ -174,7 +176,8 @@ func message(typ, id string, offset int64) *idem.Message {
 	}
 }
 
-// handleAll has a processor meet each kind of event, since runs and calls can be told by a processor only.
+// handleAll has a processor meet each kind of event, since runs and calls can be told by a
+// processor only.
 func handleAll(t *testing.T, o *otelidem.Observer) {
 	t.Helper()
 	r := idem.NewRouter()

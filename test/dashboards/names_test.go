@@ -67,7 +67,8 @@ func dashboard(t *testing.T) (b board) {
 	return b
 }
 
-// Every metric, every label and every value of a label of ours that is named is one that is measured.
+// Every metric, every label and every value of a label of ours that is named is one that is
+// measured.
 func TestQueries_NameWhatIsMeasured(t *testing.T) {
 	list, seen := listed(t), observed(t)
 	for where, text := range queries(t) {

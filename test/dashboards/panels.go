@@ -43,7 +43,8 @@ func total(metric, labels string) string {
 	return fmt.Sprintf("(sum(rate(%s{%s}[$__rate_interval])) or vector(0))", metric, labels)
 }
 
-// during is how much a counter has grown in the time that is shown, the first increment of each series included.
+// during is how much a counter has grown in the time that is shown, the first increment of each
+// series included.
 func during(metric, labels string) string {
 	s := metric + "{" + labels + "}"
 	return fmt.Sprintf("sum((%s unless %s offset $__range) or increase(%s[$__range])) or vector(0)", s, s, s)

@@ -1,5 +1,5 @@
-// Command laneworker is a worker for the tests of package chaos: ordered lanes with every kind of handler, on one Postgres.
-// Each run of a handler writes one row to the table effects.
+// Command laneworker is a worker for the tests of package chaos: ordered lanes with every kind of
+// handler, on one Postgres. Each run of a handler writes one row to the table effects.
 package main
 
 import (
@@ -106,7 +106,8 @@ func ordered(r *idem.Router, pool *pgxpool.Pool, worker string) {
 	})
 }
 
-// router has the four kinds of handlers, and one that hangs until it is stopped. A transaction's holder that is stopped is rid of its locks after the time-out.
+// router has the four kinds of handlers, and one that hangs until it is stopped. A transaction's
+// holder that is stopped is rid of its locks after the time-out.
 func router(pool *pgxpool.Pool, worker string) *idem.Router {
 	r := idem.NewRouter(idem.Timeout(3*time.Second), idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit, InPlace: idem.Forever}))
 	idem.OnTx(r, "tx", func(ctx context.Context, tx pgx.Tx, e idem.Event[event]) error {

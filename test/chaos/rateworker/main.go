@@ -1,5 +1,6 @@
-// Command rateworker measures for the tests of package chaos at which rate events of healthy Kafka keys take effect.
-// It is a program of its own because a test binary with the race detector measures the race detector.
+// Command rateworker measures for the tests of package chaos at which rate events of healthy Kafka
+// keys take effect. It is a program of its own because a test binary with the race detector
+// measures the race detector.
 package main
 
 import (

@@ -1,7 +1,8 @@
 //go:build unix
 
-// Command relayworker is a relay for the tests of package chaos: an outbox in Postgres, a Kafka, and places where it dies or falls asleep.
-// What it does it says on its standard output, a line each.
+// Command relayworker is a relay for the tests of package chaos: an outbox in Postgres, a Kafka,
+// and places where it dies or falls asleep. What it does it says on its standard output, a line
+// each.
 package main
 
 import (
@@ -105,8 +106,8 @@ func (t *trap) produce(ctx context.Context, msgs []*idem.Message, call func(cont
 	return errs
 }
 
-// sleep ends when somebody else sends SIGCONT. On a busy machine the process stops some milliseconds
-// after the call of Kill, so the caller waits for SIGCONT too.
+// sleep ends when somebody else sends SIGCONT. On a busy machine the process stops some
+// milliseconds after the call of Kill, so the caller waits for SIGCONT too.
 func (t *trap) sleep(when string) {
 	woken := make(chan os.Signal, 1)
 	signal.Notify(woken, syscall.SIGCONT)
