@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/xdg-go/scram"
@@ -73,25 +72,17 @@ func (s SASL) apply(sc *sarama.Config) {
 	}
 }
 
-// tokenTimeout bounds one call of a source of tokens. The sources of kafkaauth take less.
-const tokenTimeout = 15 * time.Second
-
 // tokenProvider passes tokens to sarama.
 type tokenProvider struct{ source kafkaauth.TokenSource }
 
 // Token implements [sarama.AccessTokenProvider].
 func (p tokenProvider) Token() (*sarama.AccessToken, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), tokenTimeout)
-	defer cancel()
-	token, err := p.source(ctx)
-	if err == nil {
-		err = token.Check()
-	}
+	token, err := p.source.Fetch(context.Background())
 	switch {
 	case errors.Is(err, kafkaauth.ErrRefused):
-		return nil, fmt.Errorf("SASL/OAUTHBEARER: %w: %w", ErrUnauthorized, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnauthorized, err)
 	case err != nil:
-		return nil, fmt.Errorf("SASL/OAUTHBEARER: %w", err)
+		return nil, err
 	}
 	return &sarama.AccessToken{Token: token.Value, Extensions: token.Extensions}, nil
 }

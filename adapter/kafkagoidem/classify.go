@@ -6,6 +6,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/idem-go/idem/kafkaauth"
 	"github.com/idem-go/idem/runner"
 )
 
@@ -22,6 +23,7 @@ var classes = []struct {
 	{runner.DeniedCluster, []error{kafka.ClusterAuthorizationFailed}},
 	{runner.BadLogin, []error{
 		kafka.SASLAuthenticationFailed, kafka.UnsupportedSASLMechanism, kafka.IllegalSASLState,
+		kafkaauth.ErrRefused,
 	}},
 	{runner.Invalid, []error{kafka.InvalidGroupId, kafka.InvalidSessionTimeout}},
 	{runner.UnknownGroup, []error{kafka.GroupIdNotFound}},

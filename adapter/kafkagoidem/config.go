@@ -14,6 +14,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/kafkaauth"
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
 )
@@ -161,7 +162,7 @@ func (s settings) checkSecurity() (problems []error) {
 	case c.TLS == nil:
 		return nil
 	}
-	if c.TLS.InsecureSkipVerify {
+	if !kafkaauth.VerifiesServer(c.TLS) {
 		problems = append(problems, errors.New(
 			"TLS.InsecureSkipVerify trusts any server: set RootCAs, or AllowInsecure"))
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/idem-go/idem/kafkaauth"
 	"github.com/idem-go/idem/runner"
 )
 
@@ -25,7 +26,7 @@ func classify(err error) runner.Class {
 	case isAny(err, kerr.ClusterAuthorizationFailed):
 		return runner.DeniedCluster
 	case isAny(err, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism,
-		kerr.IllegalSaslState):
+		kerr.IllegalSaslState, kafkaauth.ErrRefused):
 		return runner.BadLogin
 	case isAny(err, kerr.InvalidGroupID, kerr.InvalidSessionTimeout, errOldBrokers):
 		return runner.Invalid

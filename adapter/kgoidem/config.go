@@ -13,6 +13,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/kafkaauth"
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
 )
@@ -170,7 +171,7 @@ func (s settings) checkSecurity() (problems []error) {
 		}
 		return problems
 	}
-	if c.TLS.InsecureSkipVerify {
+	if !kafkaauth.VerifiesServer(c.TLS) {
 		problems = append(problems, errors.New(
 			"TLS.InsecureSkipVerify trusts any server: set RootCAs, or AllowInsecure"))
 	}

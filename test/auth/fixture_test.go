@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/kafkaauth"
+	"github.com/idem-go/idem/runner"
 )
 
 // world is one topic, and one group that consumes it.
@@ -83,17 +83,19 @@ func (w *world) rights(user string) (all []sarama.ResourceAcls) {
 	return all
 }
 
-// login is how a client logs in.
-func (w *world) login(sasl consumer.SASL) consumer.Config {
+// login is access with a user and a password.
+func (w *world) login(mechanism, user, password string) access {
 	w.t.Helper()
 	cfg, err := kafkaauth.TLSFiles{CA: w.CA}.Config()
 	require.NoError(w.t, err)
-	return consumer.Config{Brokers: w.Login, TLS: cfg, SASL: &sasl}
+	return access{brokers: w.Login, tls: cfg, mechanism: mechanism, user: user, password: password}
 }
 
-// oauth is how a client logs in with a token.
-func (w *world) oauth(source kafkaauth.TokenSource) consumer.Config {
-	return w.login(consumer.SASL{Mechanism: "OAUTHBEARER", Token: source})
+// oauth is access with a token.
+func (w *world) oauth(source kafkaauth.TokenSource) access {
+	a := w.login(bearer, "", "")
+	a.token = source
+	return a
 }
 
 // signed returns a source of new tokens, each with this life.
@@ -120,12 +122,12 @@ func (w *world) rewrite(files kafkaauth.TLSFiles, user string) {
 	require.NoError(w.t, os.WriteFile(files.Key, key, 0o600))
 }
 
-// mutual is how a client shows a certificate.
-func (w *world) mutual(files kafkaauth.TLSFiles) consumer.Config {
+// mutual is access with a certificate.
+func (w *world) mutual(files kafkaauth.TLSFiles) access {
 	w.t.Helper()
 	cfg, err := files.Config()
 	require.NoError(w.t, err)
-	return consumer.Config{Brokers: w.Mutual, TLS: cfg}
+	return access{brokers: w.Mutual, tls: cfg}
 }
 
 // scram adds a user.
@@ -144,12 +146,12 @@ func (w *world) scram(user, password string, mechanism sarama.ScramMechanismType
 }
 
 // open opens a producer. A broker applies a new user or right a moment later.
-func (w *world) open(access consumer.Config) *consumer.Producer {
+func (w *world) open(a access) *consumer.Producer {
 	w.t.Helper()
 	var p *consumer.Producer
 	require.Eventually(w.t, func() (ok bool) {
 		var err error
-		if p, err = consumer.OpenProducer(access); err != nil {
+		if p, err = consumer.OpenProducer(a.sarama()); err != nil {
 			w.t.Log(err)
 		}
 		return err == nil
@@ -189,7 +191,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// worker is a consumer under way.
+// worker is a runner under way.
 type worker struct {
 	lines
 	t       *testing.T
@@ -199,18 +201,10 @@ type worker struct {
 	ended   chan error
 }
 
-// work starts a consumer.
-func (w *world) work(access consumer.Config) *worker {
+// work starts a runner on a client.
+func (w *world) work(c client, a access) *worker {
 	w.t.Helper()
 	k := &worker{t: w.t, ended: make(chan error, 1)}
-	access.Group, access.Topics, access.Store = w.group, []string{w.topic}, memstore.New(memstore.Volatile())
-	access.Logger = slog.New(slog.NewTextHandler(&k.lines, nil))
-	access.CommitInterval, access.Grace = 100*time.Millisecond, time.Second
-	access.Sarama = func(sc *sarama.Config) {
-		sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = 6*time.Second, 300*time.Millisecond
-		sc.Metadata.Retry.Max = 2 // a refusal is repeated less often
-		sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, &k.wires
-	}
 	router := idem.NewRouter()
 	idem.On(router, "payment", func(_ context.Context, e idem.Event[struct{}]) error {
 		if strings.HasPrefix(e.ID, "bad") {
@@ -219,11 +213,13 @@ func (w *world) work(access consumer.Config) *worker {
 		k.handled.Store(e.ID, true)
 		return nil
 	})
-	c, err := consumer.New(access, router)
-	require.NoError(w.t, err)
+	run := c.open(w.t, a, job{
+		group: w.group, topic: w.topic, store: memstore.New(memstore.Volatile()),
+		log: slog.New(slog.NewTextHandler(&k.lines, nil)), wires: &k.wires,
+	}, router)
 	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	k.stop = stop
-	go func() { k.ended <- c.Run(ctx) }()
+	go func() { k.ended <- run(ctx) }()
 	w.t.Cleanup(stop)
 	return k
 }
@@ -253,45 +249,10 @@ func (k *worker) refused() error {
 	k.t.Helper()
 	select {
 	case err := <-k.ended:
-		require.ErrorIs(k.t, err, consumer.ErrUnauthorized, "%s", &k.lines)
+		require.ErrorIs(k.t, err, runner.ErrUnauthorized, "%s", &k.lines)
 		return err
 	case <-time.After(20 * time.Second):
 		require.Fail(k.t, "Run does not end", "%s", &k.lines)
 		return nil
 	}
-}
-
-// wires dials and counts connections, and can cut them.
-type wires struct {
-	mu    sync.Mutex
-	dials int
-	open  []net.Conn
-}
-
-// Dial implements sarama's dialer.
-func (w *wires) Dial(network, addr string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: 10 * time.Second}).Dial(network, addr)
-	if err != nil {
-		return nil, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.dials++
-	w.open = append(w.open, conn)
-	return conn, nil
-}
-
-func (w *wires) count() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.dials
-}
-
-func (w *wires) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, conn := range w.open {
-		_ = conn.Close()
-	}
-	w.open = nil
 }
