@@ -23,12 +23,13 @@ TEST_TIMEOUT ?= 20m
 # For one's own flags: make test TESTFLAGS='-run TestClaim -v'
 TESTFLAGS ?=
 
-# $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
+# $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails, and prints the time of each.
 define each-module
 	failed=(); \
 	for module in $(MODULES); do \
 		printf '== %s\n' "$$module"; \
-		(cd "$$module" && $(1)) || failed+=("$$module"); \
+		TIMEFORMAT="== $$module: %0R s, of them %0U + %0S s on a CPU"; \
+		time (cd "$$module" && $(1)) || failed+=("$$module"); \
 	done; \
 	if (( $${#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${failed[*]}"; exit 1; fi
 endef
