@@ -31,6 +31,9 @@ const (
 	progressInterval = 10 * time.Second
 	// progressWait bounds one record, and so the delay of the end of a consumer.
 	progressWait = 3 * time.Second
+
+	progressFails = "progress cannot be recorded, the store keeps all records meanwhile"
+	progressAgain = "progress is recorded again"
 )
 
 // recorder records the progress of one session.
@@ -120,10 +123,9 @@ func (r *recorder) record(progress []dedup.Progress) {
 	defer r.mu.Unlock()
 	switch {
 	case err != nil && !r.failed:
-		r.log.Warn("progress cannot be recorded, the store keeps all records meanwhile",
-			"error", r.text(err))
+		r.log.Warn(progressFails, "error", r.text(err))
 	case err == nil && r.failed:
-		r.log.Info("progress is recorded again")
+		r.log.Info(progressAgain)
 	}
 	r.failed = err != nil
 }

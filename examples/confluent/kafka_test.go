@@ -17,6 +17,7 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/lane"
+	"github.com/idem-go/idem/runner"
 )
 
 // TestKafka_Members: members join and leave while payments flow, each of them twice. Each payment
@@ -51,7 +52,12 @@ func TestKafka_Members(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		l := &loop{client: in, processor: p, lanes: lane.Config{Lanes: 4}, log: log}
+		upkeep, err := runner.NewUpkeep(p, runner.UpkeepConfig{
+			Topics: []string{topic}, Logger: log,
+			NoOffsets: func(context.Context) (bool, error) { return noOffsets(in, topic) },
+		})
+		require.NoError(t, err)
+		l := &loop{client: in, processor: p, upkeep: upkeep, lanes: lane.Config{Lanes: 4}, log: log}
 		go func() { ended <- l.run(ctx, []string{topic}) }()
 		return sync.OnceFunc(func() {
 			cancel()
@@ -93,6 +99,18 @@ func TestKafka_Members(t *testing.T) {
 	for id, n := range runs {
 		require.Equal(t, 1, n, id)
 	}
+	in, err := newConsumer(strings.Join(brokers, ","), group)
+	require.NoError(t, err)
+	defer in.Close()
+	none, err := noOffsets(in, topic)
+	require.NoError(t, err)
+	require.False(t, none)
+	stranger, err := newConsumer(strings.Join(brokers, ","), group+"-2")
+	require.NoError(t, err)
+	defer stranger.Close()
+	none, err = noOffsets(stranger, topic)
+	require.NoError(t, err)
+	require.True(t, none)
 	reply, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{topic: {0, 1, 2, 3}})
 	require.NoError(t, err)
 	committed := int64(0)

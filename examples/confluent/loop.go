@@ -15,6 +15,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/lane"
+	"github.com/idem-go/idem/runner"
 )
 
 // client is the part of [kafka.Consumer] that the loop calls, from one goroutine.
@@ -31,8 +32,6 @@ type client interface {
 const (
 	pollWait    = 100 * time.Millisecond
 	commitEvery = time.Second
-	// idleEvery is the interval of reports on partitions that are read to the end.
-	idleEvery = time.Minute
 	// endWait bounds the wait for running handlers: more than the grace of the processor.
 	endWait = 15 * time.Second
 )
@@ -58,12 +57,12 @@ type assignment struct {
 type loop struct {
 	client    client
 	processor *idem.Processor
+	upkeep    *runner.Upkeep
 	lanes     lane.Config
 	log       *slog.Logger
 
 	assigned   map[place]*assignment
 	lastCommit time.Time
-	lastIdle   time.Time
 	failed     error // why the loop must end
 }
 
@@ -71,7 +70,10 @@ type loop struct {
 // offsets are committed.
 func (l *loop) run(ctx context.Context, topics []string) error {
 	l.assigned = make(map[place]*assignment)
-	err := l.client.SubscribeTopics(topics, l.rebalance)
+	err := l.upkeep.Start(ctx)
+	if err == nil {
+		err = l.client.SubscribeTopics(topics, l.rebalance)
+	}
 	for err == nil && ctx.Err() == nil {
 		err = l.once(ctx)
 	}
@@ -102,7 +104,7 @@ func (l *loop) once(ctx context.Context) error {
 	if now := time.Now(); now.Sub(l.lastCommit) >= commitEvery {
 		l.lastCommit = now
 		l.commit(slices.Collect(maps.Keys(l.assigned)))
-		l.reportIdle(ctx, now)
+		l.upkeep.Idle(ctx, l.idle)
 	}
 	for at, a := range l.assigned {
 		select {
@@ -227,29 +229,16 @@ func (l *loop) commit(places []place) {
 	}
 }
 
-// reportIdle records that partitions are read to the end, so that stores with a retention in
-// consumed time can delete.
-func (l *loop) reportIdle(ctx context.Context, now time.Time) {
-	if now.Sub(l.lastIdle) < idleEvery {
-		return
-	}
-	l.lastIdle = now
-	var idle []dedup.Progress
+// idle returns the partitions that are read to the end.
+func (l *loop) idle() (idle []dedup.Progress) {
 	for at, a := range l.assigned {
 		if a.atEnd && a.Pending() == 0 {
 			idle = append(idle, dedup.Progress{
-				Topic: at.topic, Partition: at.partition, Next: max(a.committed, 0), CaughtUp: true,
+				Topic: at.topic, Partition: at.partition, Next: max(a.committed, 0),
 			})
 		}
 	}
-	if len(idle) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, pollWait*10)
-	defer cancel()
-	if err := l.processor.RecordProgress(ctx, idle); err != nil {
-		l.log.WarnContext(ctx, "progress is not recorded", "error", err)
-	}
+	return idle
 }
 
 func messageOf(m *kafka.Message) *idem.Message {

@@ -16,6 +16,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/lane"
+	"github.com/idem-go/idem/runner"
 )
 
 // fake is a client with events that a test gives.
@@ -136,7 +137,9 @@ func start(t *testing.T, f *fake, store dedup.Store, lanes lane.Config, pay func
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	l := &loop{client: f, processor: p, lanes: lanes, log: log}
+	upkeep, err := runner.NewUpkeep(p, runner.UpkeepConfig{Topics: []string{topic}, Logger: log})
+	require.NoError(t, err)
+	l := &loop{client: f, processor: p, upkeep: upkeep, lanes: lanes, log: log}
 	go func() { ended <- l.run(ctx, []string{topic}) }()
 	wait = sync.OnceValue(func() error { return errors.Join(<-ended, p.Close()) })
 	end = func() error {
@@ -249,4 +252,21 @@ func TestLoop_Ends(t *testing.T) {
 		require.ErrorIs(t, wait(), idem.ErrNoProducer)
 		require.Zero(t, f.offset(0))
 	})
+}
+
+// A partition counts as idle after its end was read and all its records are settled.
+func TestLoop_Idle(t *testing.T) {
+	router := idem.NewRouter()
+	idem.On(router, "payment.completed", func(context.Context, idem.Event[Payment]) error { return nil })
+	p, err := idem.NewProcessor(router, idem.Config{
+		Store: memstore.New(memstore.Volatile()), Scope: "orders", Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	defer p.Close()
+	a := &assignment{Partition: lane.New(p, topic, 3, lane.Config{}), committed: 7}
+	l := &loop{assigned: map[place]*assignment{{topic, 3}: a}}
+	require.Empty(t, l.idle(), "the end is not known")
+	a.atEnd = true
+	require.Equal(t, []dedup.Progress{{Topic: topic, Partition: 3, Next: 7}}, l.idle())
+	require.NoError(t, a.Close(t.Context(), nil))
 }

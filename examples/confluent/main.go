@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
@@ -18,6 +19,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/redisstore"
 	"github.com/idem-go/idem/lane"
+	"github.com/idem-go/idem/runner"
 )
 
 // Payment is the data of an event payment.completed.
@@ -68,8 +70,38 @@ func run(ctx context.Context, brokers, topic, group, store string) (err error) {
 	if err != nil {
 		return err
 	}
-	l := &loop{client: in, processor: processor, lanes: lane.Config{Lanes: 16}, log: slog.Default()}
+	upkeep, err := runner.NewUpkeep(processor, runner.UpkeepConfig{
+		Group: group, Topics: []string{topic},
+		NoOffsets: func(context.Context) (bool, error) { return noOffsets(in, topic) },
+	})
+	if err != nil {
+		return errors.Join(err, in.Close())
+	}
+	l := &loop{
+		client: in, processor: processor, upkeep: upkeep, lanes: lane.Config{Lanes: 16},
+		log: slog.Default(),
+	}
 	return l.run(ctx, []string{topic})
+}
+
+// noOffsets reports whether the group has committed no offset on a topic.
+func noOffsets(client *kafka.Consumer, topic string) (bool, error) {
+	const wait = 5000 // milliseconds
+	answer, err := client.GetMetadata(&topic, false, wait)
+	if err != nil {
+		return false, err
+	}
+	var partitions []kafka.TopicPartition
+	for _, p := range answer.Topics[topic].Partitions {
+		partitions = append(partitions, kafka.TopicPartition{Topic: &topic, Partition: p.ID})
+	}
+	committed, err := client.Committed(partitions, wait)
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(committed, func(p kafka.TopicPartition) bool {
+		return p.Offset >= 0
+	}), nil
 }
 
 // newConsumer returns a client with the settings that the loop needs.
