@@ -57,7 +57,7 @@ func (c *change) counts(attribute string, n uint32) string {
 // unchanged is the condition that the item is still r.
 func (c *change) unchanged(r *record) string {
 	return fmt.Sprintf("%s = %s AND %s = %s", c.name(aRev), c.value("rev", unsigned(r.rev)),
-		c.name(aToken), c.value("token", binary(r.token[:])))
+		c.name(aToken), c.value("token", binary(r.Token[:])))
 }
 
 func (c *change) expression() *string {

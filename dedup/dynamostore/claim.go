@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 )
 
 // Claim implements [dedup.Store] with one conditional write for each key. A second write follows
@@ -69,90 +70,39 @@ func (s *Store) claim(ctx context.Context, q ask) (dedup.Answer, error) {
 		}
 		if ok {
 			s.watch.saw(q.key, next, s.now())
-			return next.granted(), nil
+			return a, nil
 		}
 		r = current
 	}
 	return dedup.Answer{}, errContended
 }
 
-// decide is the answer to a request that finds r, in the order of the contract's table. A non-nil
-// next must replace r before the answer is given.
+// decide is the answer to a request that finds r. A non-nil next must replace r before the answer
+// is given.
 func (s *Store) decide(q ask, r *record, now time.Time) (a dedup.Answer, next *record) {
-	if r == nil {
-		if q.old {
-			return dedup.Answer{Verdict: dedup.TooOld}, nil
-		}
-		next = &record{state: claimed, token: q.token, rev: rand.Uint64N(1 << 32), lease: q.lease,
-			fence: 1, created: now,
-			fingerprint: q.req.Fingerprint, first: q.req.Origin, position: q.req.Position}
-		next.keep(q.req.Retention, now)
-		return a, next
+	switch {
+	case r != nil:
+		s.measure(q.key, r, now)
+		next = r.next()
+	case q.old:
+		return dedup.Answer{Verdict: dedup.TooOld}, nil
+	default:
+		next = &record{Record: *decision.New(q.req, now), rev: rand.Uint64N(1 << 32)}
 	}
-	// the reply was lost: the same answer, with a new lease
-	if r.heldBy(q.token) && !r.conflicts(q.req) {
-		next = r.next(claimed, now)
-		next.lease = q.lease
-		next.keep(r.retention, now)
-		return a, next
-	}
-	if a, settled := s.settled(q.key, r, q.req, now); settled {
+	a = next.Claim(q.token, q.lease, q.req, now)
+	if a.Verdict != dedup.Fresh && a.Verdict != dedup.Uncertain {
 		return a, nil
 	}
-	next = r.next(claimed, now)
-	if r.state == claimed { // its holder neither completed nor released it
-		next.doubt = true
-		next.takeovers++
-	}
-	next.token, next.lease, next.position, next.reopened = q.token, q.lease, q.req.Position, false
-	next.fence++
-	// a replayed copy may have been repaired
-	if next.fingerprint == (dedup.Fingerprint{}) && next.position.Generation == 0 {
-		next.fingerprint = q.req.Fingerprint
-	}
-	next.keep(max(r.retention, q.req.Retention), now)
+	next.lease = q.lease
+	next.stamp()
 	return a, next
 }
 
-// settled is the answer to a request that is not granted.
-func (s *Store) settled(key string, r *record, q *dedup.Request,
-	now time.Time) (a dedup.Answer, ok bool) {
-	var left time.Duration
-	if r.state == claimed {
-		left = s.watch.left(key, r, now)
-	} else {
+// measure sets the end of the lease of a claim, as far as this store has watched the claim.
+func (s *Store) measure(key string, r *record, now time.Time) {
+	if r.State != decision.Claimed {
 		s.watch.drop(key)
+		return
 	}
-	a.First = r.first
-	if r.conflicts(q) {
-		equal := *q
-		equal.Fingerprint = r.fingerprint
-		a, ok = s.settled(key, r, &equal, now)
-		if !ok {
-			a.First = r.first
-		}
-		return a.Conflicted(), true
-	}
-	switch {
-	case r.state == done:
-		a.Verdict, a.Result = dedup.Done, r.result
-	case r.state == dead:
-		a.Verdict, a.Reason = dedup.Dead, r.reason
-	case left > 0:
-		a.Verdict, a.Wait = dedup.Busy, left
-	case r.overtaken(q.Position):
-		a.Verdict = dedup.Rescheduled
-	default:
-		return dedup.Answer{}, false
-	}
-	return a, true
-}
-
-func (r *record) granted() dedup.Answer {
-	a := dedup.Answer{Verdict: dedup.Fresh, Fence: r.fence, Failures: r.failures,
-		Takeovers: r.takeovers, First: r.first}
-	if r.doubt {
-		a.Verdict = dedup.Uncertain
-	}
-	return a
+	r.Lease = now.Add(s.watch.left(key, r, now))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 )
 
 // Renew implements [dedup.Store]: one conditional write for each claim.
@@ -25,13 +26,13 @@ func (s *Store) renew(ctx context.Context, lease time.Duration, held *dedup.Clai
 	c.to(aLease, number(millis(lease)))
 	c.to(aChanged, number(now.UnixMilli()))
 	c.set = append(c.set, fmt.Sprintf("%s = %s + %s", c.name(aExpires), c.name(aRetention),
-		c.value("expires", number(expiry(claimed, now.Add(lease), 0)))))
+		c.value("expires", number(expiry(decision.Claimed, now.Add(lease), 0)))))
 	updated, _, ok, err := s.speak(ctx, key, held.Token, c)
 	if !ok || err != nil {
 		return false, err
 	}
 	d := decoder{item: updated}
-	s.watch.saw(key, &record{token: held.Token, rev: d.unsigned(aRev, 64), lease: lease}, s.now())
+	s.watch.saw(key, claimOf(held.Token, d.unsigned(aRev, 64), lease), s.now())
 	return true, nil
 }
 
@@ -57,16 +58,16 @@ func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) er
 }
 
 func (s *Store) complete(ctx context.Context, end *dedup.Completion) (bool, error) {
-	c, state := newChange(), done
+	c, state := newChange(), decision.Done
 	switch {
 	case end.Dead != "":
-		state = dead
-		c.to(aReason, text(reason(end.Dead)))
+		state = decision.Dead
+		c.to(aReason, text(decision.Reason(end.Dead)))
 		for name, v := range originOf(end.First) { // the origin of the dead letter (rule 6)
 			c.to(name, v)
 		}
 	case end.Retry != 0:
-		state = open
+		state = decision.Open
 		c.to(aRetry, unsigned(end.Retry))
 	default:
 		c.late = &end.Position
@@ -78,19 +79,19 @@ func (s *Store) complete(ctx context.Context, end *dedup.Completion) (bool, erro
 		}
 	}
 	return s.settle(ctx, &end.Claim, c, state, end.Retention, func(r *record) bool {
-		return r.state == state && (state != open || r.position.Retry == end.Retry)
+		return r.State == state && (state != decision.Open || r.Position.Retry == end.Retry)
 	})
 }
 
 // settle ends a claim in the given state. said reports whether a record with the same token is
 // the result of this call. The SDK or the caller may have repeated the call after a lost answer
 //
-func (s *Store) settle(ctx context.Context, held *dedup.Claim, c *change, state string,
+func (s *Store) settle(ctx context.Context, held *dedup.Claim, c *change, state decision.State,
 	retention time.Duration, said func(*record) bool,
 ) (bool, error) {
 	key, now := keyOf(held.Key), s.now()
 	retention = seconds(retention)
-	c.to(aState, text(state))
+	c.to(aState, text(states[state]))
 	c.to(aRetention, number(int64(retention/time.Second)))
 	c.to(aExpires, number(expiry(state, now, retention)))
 	c.to(aChanged, number(now.UnixMilli()))
@@ -103,7 +104,7 @@ func (s *Store) settle(ctx context.Context, held *dedup.Claim, c *change, state 
 		s.watch.drop(key)
 		return true, nil
 	}
-	return current != nil && current.token == held.Token && said(current), nil
+	return current != nil && current.Token == held.Token && said(current), nil
 }
 
 // Release implements [dedup.Store]: one conditional write for each claim.
@@ -132,8 +133,8 @@ func (s *Store) release(ctx context.Context, back *dedup.Release) (bool, error) 
 		} // an earlier run is uncertain: its fingerprint stays
 	case dedup.Unstarted:
 	}
-	return s.settle(ctx, &back.Claim, c, open, back.Retention,
-		func(r *record) bool { return r.state == open })
+	return s.settle(ctx, &back.Claim, c, decision.Open, back.Retention,
+		func(r *record) bool { return r.State == decision.Open })
 }
 
 // undone releases a claim with the fingerprint, unless an earlier run is uncertain.
@@ -141,8 +142,8 @@ func (s *Store) undone(ctx context.Context, back *dedup.Release) (bool, error) {
 	c := newChange()
 	c.gone(aFingerprint)
 	c.only = fmt.Sprintf("attribute_not_exists(%s)", c.name(aDoubt))
-	return s.settle(ctx, &back.Claim, c, open, back.Retention,
-		func(r *record) bool { return r.state == open })
+	return s.settle(ctx, &back.Claim, c, decision.Open, back.Retention,
+		func(r *record) bool { return r.State == decision.Open })
 }
 
 // end serves the items of one call and collects those that are not held.
@@ -172,19 +173,19 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	}
 	var p dedup.Position
 	err := s.replace(ctx, "reopen", key, func(r *record, now time.Time) (*record, error) {
-		switch {
-		case r != nil && r.reopened && r.state == open: // a repeated call
-			p = r.position
-			return nil, nil
-		case r == nil || r.state != dead:
+		if r == nil {
 			return nil, dedup.ErrNotDead
 		}
-		n := r.next(open, now)
-		n.position = dedup.Position{Generation: r.position.Generation + 1}
-		n.reopened, n.doubt, n.failures, n.takeovers = true, false, 0, 0
-		n.reason = ""
-		n.keep(r.retention, now)
-		p = n.position
+		p = r.Position
+		if r.Reopened { // a repeated call
+			return nil, nil
+		}
+		n := r.next()
+		if !n.Reopen(now) {
+			return nil, dedup.ErrNotDead
+		}
+		n.stamp()
+		p = n.Position
 		return n, nil
 	})
 	if err != nil {

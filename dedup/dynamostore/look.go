@@ -36,7 +36,8 @@ func (s *Store) look(ctx context.Context, q *dedup.Request, old bool) (dedup.Ans
 	now := s.now()
 	switch {
 	case r != nil && !r.forgotten(now):
-		a, _ := s.settled(key, r, q, now)
+		s.measure(key, r, now)
+		a, _ := r.Refuse(q, now)
 		return a, nil
 	case old:
 		return dedup.Answer{Verdict: dedup.TooOld}, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 )
 
 var _ dedup.Operator = (*Store)(nil)
@@ -46,27 +47,16 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record,
 
 // view is the representation of r for an operator.
 func (s *Store) view(k dedup.Key, key string, r *record, now time.Time) *dedup.Record {
-	v := &dedup.Record{
-		Key: k, Position: r.position, Doubtful: r.doubt, Fence: r.fence, Failures: r.failures,
-		Takeovers: r.takeovers,
-		First:     r.first, Reason: r.reason, Compared: r.fingerprint.Comparison(),
-		Created: r.created,
-		Changed: r.changed, Expires: r.changed.Add(r.lease + r.retention),
+	shown := r.Record
+	shown.Key = k
+	if r.State == decision.Claimed {
+		shown.Lease = now.Add(min(s.watch.left(key, r, now), r.Changed.Add(r.lease).Sub(now)))
 	}
-	switch {
-	case r.state == claimed:
-		v.State = dedup.Claimed
-		v.Lease = min(s.watch.left(key, r, now), r.changed.Add(r.lease).Sub(now))
-	case r.state == done:
-		v.State = dedup.Finished
-	case r.state == dead:
-		v.State = dedup.GivenUp
-	case r.reopened || r.position != (dedup.Position{}):
-		v.State = dedup.Waiting
-	default:
-		v.State = dedup.Released
+	if r.State == decision.Open && !r.Reopened && r.Position == (dedup.Position{}) {
+		shown.LastCall = decision.Released
 	}
-	return v
+	v := shown.View(now)
+	return &v
 }
 
 // Forget implements [dedup.Operator] with a read and a conditional deletion. If the holder of a
@@ -89,7 +79,7 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 		if r == nil || r.forgotten(now) {
 			return keyError(key, dedup.ErrNotFound)
 		}
-		if r.state == claimed {
+		if r.State == decision.Claimed {
 			if left := s.watch.left(name, r, now); left > 0 {
 				return keyError(key, fmt.Errorf("%w, %v are left of its lease", dedup.ErrHeld,
 					left.Round(time.Millisecond)))
@@ -121,15 +111,14 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 	return s.replace(ctx, "discard", key, func(r *record, now time.Time) (*record, error) {
 		switch {
 		case r == nil:
-			r = &record{rev: rand.Uint64N(1 << 32), created: now, changed: now}
-		case r.state == done:
+			r = &record{Record: decision.Record{Created: now}, rev: rand.Uint64N(1 << 32)}
+		case r.State == decision.Done:
 			return nil, dedup.ErrSettled
 		}
-		n := r.next(dead, now)
-		// the token of this call: a call of an earlier holder does not count as repeated
-		n.token, n.lease, n.reopened = t, 0, false
-		n.reason = reason(dedup.ReasonDiscarded + why)
-		n.keep(max(retention, r.changed.Add(r.lease+r.retention).Sub(now)), now)
+		n := r.next()
+		n.Discard(why, retention, now)
+		n.Token = t // identifies this write
+		n.stamp()
 		return n, nil
 	})
 }
@@ -180,9 +169,14 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 func (s *Store) add(ctx context.Context, t dedup.Token, e *dedup.Imported) (bool, error) {
 	for range maxTries {
 		now := s.now()
-		r := &record{state: done, token: t, rev: rand.Uint64N(1 << 32), first: e.Origin,
-			created: now}
-		r.keep(e.Retention, now)
+		r := &record{
+			Record: decision.Record{
+				State: decision.Done, Token: t, First: e.Origin, Created: now,
+			},
+			rev: rand.Uint64N(1 << 32),
+		}
+		r.Keep(e.Retention, now)
+		r.stamp()
 		current, ok, err := s.put(ctx, keyOf(e.Key), nil, r, now)
 		switch {
 		case err != nil:
@@ -190,7 +184,7 @@ func (s *Store) add(ctx context.Context, t dedup.Token, e *dedup.Imported) (bool
 		case ok:
 			return true, nil
 		case current != nil:
-			return current.token == t, nil // a repetition by the SDK after a lost answer
+			return current.Token == t, nil // a repetition by the SDK after a lost answer
 		}
 	}
 	return false, errContended

@@ -3,26 +3,24 @@ package dynamostore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 )
 
 // version is in every item. A release with another format raises version and still reads this
 // one.
 const version = 1
 
-// The states of a record, as in the item.
-const (
-	claimed = "claimed"
-	open    = "open" // released, or waiting for a later copy
-	done    = "done"
-	dead    = "dead"
-)
+// states are the states of a record, as in the item.
+var states = [...]string{
+	decision.Open:    "open", // released, or waiting for a later copy
+	decision.Claimed: "claimed", decision.Done: "done", decision.Dead: "dead",
+}
 
 // The attributes of an item, as in the package documentation.
 const (
@@ -56,52 +54,30 @@ const (
 
 type item = map[string]types.AttributeValue
 
-// record is the item of an event.
+// record is the item of an event. Lease and LastCall of the embedded record are not in the item:
+// [watch] measures leases, and conditions recognise a repeated call.
 type record struct {
-	state string
-	token dedup.Token // of the last claim
-	// grows by one with each write. rev and token together identify a state of the item.
-	rev         uint64
-	lease       time.Duration
-	doubt       bool // claimed: the claim is Uncertain; open: the next one will be
-	reopened    bool // open: waits for the replay of an operator
-	fence       uint64
-	failures    uint32
-	takeovers   uint32
-	position    dedup.Position
-	fingerprint dedup.Fingerprint
-	first       dedup.Origin
-	reason      string
-	result      dedup.Result
-
-	retention        time.Duration // whole seconds
-	expires          int64         // seconds since 1970, by the clock of the writer, with a margin
-	created, changed time.Time     // by the clock of the writer
+	decision.Record
+	// grows by one with each write. rev and the token together identify a state of the item.
+	rev     uint64
+	lease   time.Duration // the length, if claimed
+	expires int64         // seconds since 1970, by the clock of the writer, with a margin
 }
 
 // forgotten reports whether an existing record counts as absent, because DynamoDB deletes days
 // late (H-22). No clock of this host forgets a claim: a claim ends with its lease.
 func (r *record) forgotten(now time.Time) bool {
-	return r.state != claimed && r.expires < now.Unix()
+	return r.State != decision.Claimed && r.expires < now.Unix()
 }
 
-func (r *record) heldBy(t dedup.Token) bool { return r.state == claimed && r.token == t }
-
-// overtaken reports whether a copy at p must not run.
-func (r *record) overtaken(p dedup.Position) bool {
-	return p.Generation != r.position.Generation || p.Before(r.position)
-}
-
-// conflicts compares fingerprints if there are two. A replayed copy may differ, because a person
-// may have repaired the copy.
-func (r *record) conflicts(q *dedup.Request) bool {
-	return q.Position.Generation == 0 && dedup.Differ(r.fingerprint, q.Fingerprint)
-}
-
-// keep sets the end of the record's retention.
-func (r *record) keep(retention time.Duration, now time.Time) {
-	r.changed, r.retention = now, seconds(retention)
-	r.expires = expiry(r.state, now.Add(r.lease), r.retention)
+// stamp rounds the retention, and sets the ends of the record that follow from it.
+func (r *record) stamp() {
+	if r.State != decision.Claimed {
+		r.lease = 0
+	}
+	r.Retention = seconds(r.Retention)
+	r.Expires = r.Changed.Add(r.lease + r.Retention)
+	r.expires = expiry(r.State, r.Changed.Add(r.lease), r.Retention)
 }
 
 // claimMargin is additional life of claims. DynamoDB deletes by its own clock, and the writer's
@@ -109,9 +85,9 @@ func (r *record) keep(retention time.Duration, now time.Time) {
 const claimMargin = 24 * time.Hour
 
 // expiry is the value of the attribute that DynamoDB and this store compare with the time.
-func expiry(state string, from time.Time, retention time.Duration) int64 {
+func expiry(state decision.State, from time.Time, retention time.Duration) int64 {
 	m := claimMargin
-	if state != claimed {
+	if state != decision.Claimed {
 		m = margin(retention)
 	}
 	return ceil(from.Add(retention + m))
@@ -153,37 +129,39 @@ var yes types.AttributeValue = &types.AttributeValueMemberBOOL{Value: true}
 // one unit.
 func (r *record) encode(key string) item {
 	it := item{
-		aKey: text(key), aVersion: number(version), aState: text(r.state),
-		aToken: binary(r.token[:]), aRev: unsigned(r.rev),
-		aFence: unsigned(r.fence), aRetention: number(int64(r.retention / time.Second)),
+		aKey: text(key), aVersion: number(version), aState: text(states[r.State]),
+		aToken: binary(r.Token[:]), aRev: unsigned(r.rev),
+		aFence: unsigned(r.Fence), aRetention: number(int64(r.Retention / time.Second)),
 		aExpires: number(r.expires),
-		aCreated: number(r.created.UnixMilli()), aChanged: number(r.changed.UnixMilli()),
+		aCreated: number(r.Created.UnixMilli()), aChanged: number(r.Changed.UnixMilli()),
 	}
-	for name, n := range map[string]uint32{aFailures: r.failures, aTakeovers: r.takeovers,
-		aGeneration: r.position.Generation, aRetry: r.position.Retry, aSchema: r.result.Schema} {
+	for name, n := range map[string]uint32{
+		aFailures: r.Failures, aTakeovers: r.Takeovers, aGeneration: r.Position.Generation,
+		aRetry: r.Position.Retry, aSchema: r.Result.Schema,
+	} {
 		if n != 0 {
 			it[name] = unsigned(n)
 		}
 	}
-	if r.state == claimed {
+	if r.State == decision.Claimed {
 		it[aLease] = number(millis(r.lease))
 	}
-	if r.doubt {
+	if r.Doubt {
 		it[aDoubt] = yes
 	}
-	if r.reopened {
+	if r.Reopened {
 		it[aReopened] = yes
 	}
-	if b := r.fingerprint.Bytes(); b != nil {
+	if b := r.Fingerprint.Bytes(); b != nil {
 		it[aFingerprint] = binary(b)
 	}
-	if r.reason != "" {
-		it[aReason] = text(r.reason)
+	if r.Reason != "" {
+		it[aReason] = text(r.Reason)
 	}
-	if r.result.Data != nil {
-		it[aResult] = binary(r.result.Data)
+	if r.Result.Data != nil {
+		it[aResult] = binary(r.Result.Data)
 	}
-	for name, v := range originOf(r.first) {
+	for name, v := range originOf(r.First) {
 		it[name] = v
 	}
 	return it
@@ -213,35 +191,43 @@ func decode(key string, it item) (*record, error) {
 		return nil, fmt.Errorf("%w: %d", errVersion, v)
 	}
 	d.require(d.text(aKey) == key, aKey)
+	state := slices.Index(states[:], d.text(aState))
+	d.require(state >= 0, aState)
 	r := &record{
-		state: d.text(aState), rev: d.unsigned(aRev, 64), fence: d.unsigned(aFence, 64),
-		failures: uint32(d.unsigned(aFailures, 32)), takeovers: uint32(d.unsigned(aTakeovers, 32)),
-		position: dedup.Position{Generation: uint32(d.unsigned(aGeneration, 32)),
-			Retry: uint32(d.unsigned(aRetry, 32))},
-		doubt: d.flag(aDoubt), reopened: d.flag(aReopened), reason: d.text(aReason),
-		lease: time.Duration(d.number(aLease, maxMillis)) * time.Millisecond,
-		retention: time.Duration(d.number(aRetention,
-			int64(maxRetention/time.Second))) * time.Second,
+		Record: decision.Record{
+			State: decision.State(max(state, 0)), Fence: d.unsigned(aFence, 64),
+			Failures:  uint32(d.unsigned(aFailures, 32)),
+			Takeovers: uint32(d.unsigned(aTakeovers, 32)),
+			Position: dedup.Position{
+				Generation: uint32(d.unsigned(aGeneration, 32)),
+				Retry:      uint32(d.unsigned(aRetry, 32)),
+			},
+			Doubt: d.flag(aDoubt), Reopened: d.flag(aReopened), Reason: d.text(aReason),
+			First: d.origin(),
+			Retention: time.Duration(d.number(aRetention,
+				int64(maxRetention/time.Second))) * time.Second,
+			Created: time.UnixMilli(d.number(aCreated, 1<<62)).UTC(),
+			Changed: time.UnixMilli(d.number(aChanged, 1<<62)).UTC(),
+			Result: dedup.Result{
+				Schema: uint32(d.unsigned(aSchema, 32)), Data: d.binary(aResult),
+			},
+		},
+		rev:     d.unsigned(aRev, 64),
+		lease:   time.Duration(d.number(aLease, maxMillis)) * time.Millisecond,
 		expires: d.number(aExpires, 1<<62),
-		created: time.UnixMilli(d.number(aCreated, 1<<62)).UTC(),
-		changed: time.UnixMilli(d.number(aChanged, 1<<62)).UTC(),
-		result:  dedup.Result{Schema: uint32(d.unsigned(aSchema, 32)), Data: d.binary(aResult)},
 	}
-	d.fixed(aToken, r.token[:])
+	d.fixed(aToken, r.Token[:])
 	if b := d.binary(aFingerprint); b != nil {
 		var ok bool
-		r.fingerprint, ok = dedup.ParseFingerprint(b)
+		r.Fingerprint, ok = dedup.ParseFingerprint(b)
 		d.require(ok, aFingerprint)
 	}
-	r.first = d.origin()
-	switch r.state {
-	case claimed:
+	if r.State == decision.Claimed {
 		d.require(r.lease > 0, aLease)
-	case open, done, dead:
+	} else {
 		r.lease = 0
-	default:
-		d.require(false, aState)
 	}
+	r.Expires = r.Changed.Add(r.lease + r.Retention)
 	d.require(r.expires > 0, aExpires)
 	if d.bad != "" {
 		return nil, fmt.Errorf("%w: attribute %s", errItem, d.bad)
@@ -353,23 +339,9 @@ func (d *decoder) origin() (o dedup.Origin) {
 	return o
 }
 
-// reason is s as valid UTF-8, shortened to the limit at the end of a character.
-func reason(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= dedup.MaxReason {
-		return s
-	}
-	n := dedup.MaxReason
-	for !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
 // next is a copy of r to be changed and written.
-func (r *record) next(state string, now time.Time) *record {
+func (r *record) next() *record {
 	n := *r
-	n.state, n.changed = state, now
 	n.rev++
 	return &n
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 	"github.com/stretchr/testify/require"
 )
 
@@ -21,27 +22,30 @@ func TestRecordRoundTrip(t *testing.T) {
 	n64 := func() uint64 { return []uint64{0, 1, rng.Uint64(), math.MaxUint64}[rng.IntN(4)] }
 	for range 5000 {
 		now := time.UnixMilli(time.Now().UnixMilli() + int64(rng.IntN(1e9))).UTC()
-		r := &record{
-			state: []string{claimed, open, done, dead}[rng.IntN(4)], token: dedup.NewToken(), rev: n64(), doubt: rng.IntN(2) == 0,
-			reopened: rng.IntN(2) == 0, fence: n64(), failures: n32(), takeovers: n32(), created: now,
-			position: dedup.Position{Generation: n32(), Retry: n32()}, fingerprint: dedup.Fingerprint{byte(rng.IntN(2))},
-			reason: []string{"", "why"}[rng.IntN(2)],
+		r := &record{rev: n64(), Record: decision.Record{
+			State: decision.State(rng.IntN(len(states))), Token: dedup.NewToken(),
+			Doubt: rng.IntN(2) == 0, Reopened: rng.IntN(2) == 0,
+			Fence: n64(), Failures: n32(), Takeovers: n32(), Created: now,
+			Position:    dedup.Position{Generation: n32(), Retry: n32()},
+			Fingerprint: dedup.Fingerprint{byte(rng.IntN(2))},
+			Reason:      []string{"", "why"}[rng.IntN(2)],
+		}}
+		if rng.IntN(2) == 0 {
+			r.First = dedup.Origin{Topic: "é", Partition: int32(n32()), Offset: int64(n64()), Time: now}
 		}
 		if rng.IntN(2) == 0 {
-			r.first = dedup.Origin{Topic: "é", Partition: int32(n32()), Offset: int64(n64()), Time: now}
+			r.Result = dedup.Result{Schema: n32(), Data: [][]byte{nil, {}, {0, 255}}[rng.IntN(3)]}
 		}
-		if rng.IntN(2) == 0 {
-			r.result = dedup.Result{Schema: n32(), Data: [][]byte{nil, {}, {0, 255}}[rng.IntN(3)]}
-		}
-		if r.state == claimed {
+		if r.State == decision.Claimed {
 			r.lease = time.Duration(1+rng.IntN(1e6)) * time.Millisecond
 		}
-		r.keep(time.Duration(1+rng.Int64N(int64(48*time.Hour))), now)
+		r.Changed, r.Retention = now, time.Duration(1+rng.Int64N(int64(48*time.Hour)))
+		r.stamp()
 		got, err := decode("key", r.encode("key"))
 		require.NoError(t, err, "%+v", r)
 		require.Equal(t, r, got)
 	}
-	_, err := decode("other", (&record{state: open}).encode("key"))
+	_, err := decode("other", new(record).encode("key"))
 	require.ErrorIs(t, err, errItem)
 }
 
@@ -70,9 +74,9 @@ func TestKeys(t *testing.T) {
 func TestTimesAtTheirEdges(t *testing.T) {
 	now := time.Now()
 	for _, d := range []time.Duration{1, time.Second, time.Second + 1, math.MaxInt64} {
-		r := record{state: done}
-		r.keep(d, now)
-		require.GreaterOrEqual(t, r.retention, min(d, maxRetention))
+		r := record{Record: decision.Record{State: decision.Done, Changed: now, Retention: d}}
+		r.stamp()
+		require.GreaterOrEqual(t, r.Retention, min(d, maxRetention))
 		require.Greater(t, r.expires, now.Unix())
 		require.False(t, r.forgotten(now.Add(min(d, maxRetention))))
 		require.Positive(t, millis(d))

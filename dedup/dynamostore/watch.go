@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 )
 
 // watch remembers the claims that this store has seen, and the time of the last change of each.
@@ -62,14 +63,14 @@ func (w *watch) saw(key string, r *record, now time.Time) {
 func (w *watch) note(key string, r *record, now time.Time) *sighting {
 	if e := w.seen[key]; e != nil {
 		s := e.Value.(*sighting)
-		if s.token != r.token || s.rev != r.rev {
-			*s = sighting{key: key, token: r.token, rev: r.rev, lease: r.lease, first: now}
+		if s.token != r.Token || s.rev != r.rev {
+			*s = sighting{key: key, token: r.Token, rev: r.rev, lease: r.lease, first: now}
 		}
 		s.asked = now
 		w.order.MoveToBack(e)
 		return s
 	}
-	s := &sighting{key: key, token: r.token, rev: r.rev, lease: r.lease, first: now, asked: now}
+	s := &sighting{key: key, token: r.Token, rev: r.rev, lease: r.lease, first: now, asked: now}
 	for range 2 { // more than are added, so that idle claims go
 		w.sweep(now)
 	}
@@ -106,4 +107,9 @@ func (w *watch) len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.seen)
+}
+
+// claimOf is a claim of which only the parts that a watch needs are known.
+func claimOf(t dedup.Token, rev uint64, lease time.Duration) *record {
+	return &record{Record: decision.Record{State: decision.Claimed, Token: t}, rev: rev, lease: lease}
 }

@@ -4,13 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/stretchr/testify/require"
 )
 
 // The list is bounded by what is asked for: who is not asked for any longer goes by and by.
 func TestWatchForgetsIdle(t *testing.T) {
 	w, now := newWatch(100), time.Now()
-	claim := func(rev uint64) *record { return &record{rev: rev, lease: time.Minute} }
+	claim := func(rev uint64) *record { return claimOf(dedup.Token{}, rev, time.Minute) }
 	for _, k := range []string{"a", "b", "c", "d"} {
 		w.saw(k, claim(1), now)
 	}
@@ -28,11 +29,11 @@ func TestWatchForgetsIdle(t *testing.T) {
 // Each part of a state counts: another claim, or a renewal of the same one.
 func TestWatchTellsStates(t *testing.T) {
 	w, now := newWatch(100), time.Now()
-	r := record{rev: 7, lease: time.Minute}
+	r := *claimOf(dedup.Token{}, 7, time.Minute)
 	w.saw("a", &r, now)
 	now = now.Add(time.Hour)
 	other := r
-	other.token[15]++
+	other.Token[15]++
 	require.Equal(t, time.Minute, w.left("a", &other, now))
 	now = now.Add(time.Hour)
 	require.Negative(t, w.left("a", &other, now))

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 )
 
 // maxKey is the maximum length of a partition key in bytes.
@@ -96,7 +97,7 @@ func (s *Store) put(ctx context.Context, key string, old, next *record,
 	if old == nil {
 		condition = fmt.Sprintf("attribute_not_exists(%s) OR (%s < %s AND %s <> %s)", c.name(aKey),
 			c.name(aExpires), c.value("now", number(now.Unix())), c.name(aState),
-			c.value("claimed", text(claimed)))
+			c.value("claimed", text(states[decision.Claimed])))
 	} else {
 		condition = c.unchanged(old)
 	}
@@ -106,8 +107,8 @@ func (s *Store) put(ctx context.Context, key string, old, next *record,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
 	current, ok, err = refused(key, err)
-	if current != nil && current.token == next.token && current.rev == next.rev &&
-		current.state == next.state {
+	if current != nil && current.Token == next.Token && current.rev == next.rev &&
+		current.State == next.State {
 		// repeated by the SDK after a lost answer, or another caller wrote the same
 		ok = true
 	}
@@ -134,11 +135,11 @@ func refused(key string, err error) (current *record, ok bool, _ error) {
 func (s *Store) speak(ctx context.Context, key string, t dedup.Token,
 	c *change) (updated item, current *record, ok bool, err error) {
 	c.plusOne(aRev)
-	state := fmt.Sprintf("%s = %s", c.name(aState), c.value("claimed", text(claimed)))
+	state := fmt.Sprintf("%s = %s", c.name(aState), c.value("claimed", text(states[decision.Claimed])))
 	if c.late != nil { // not claimed since: a later claim would have another token
 		state = fmt.Sprintf("(%s OR %s = %s AND attribute_exists(%s) AND "+
 			"attribute_not_exists(%s) AND %s)", state, c.name(aState),
-			c.value("open", text(open)), c.name(aDoubt), c.name(aReopened),
+			c.value("open", text(states[decision.Open])), c.name(aDoubt), c.name(aReopened),
 			c.counts(aRetry, c.late.Retry))
 	}
 	condition := fmt.Sprintf("%s AND %s = %s", state, c.name(aToken),
