@@ -2,7 +2,9 @@ package archtest
 
 import (
 	"go/version"
+	"path"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,4 +34,30 @@ func TestRootModuleRequiresLittle(t *testing.T) {
 	requirements := regexp.MustCompile(`(?m)^\t\S+ v\S+`).FindAll(read(t, "go.mod"), -1)
 	require.NotEmpty(t, requirements)
 	require.LessOrEqual(t, len(requirements), 45)
+}
+
+// apart are modules whose programs are made of other trees of dependencies: the linter, compose-go and
+// Prometheus.
+var apart = []string{"tools", "test/compose", "test/dashboards"}
+
+// A dependency has one version in all modules. Otherwise users get a version that no test here has
+// seen, and every package above the dependency is compiled once for each version.
+func TestModulesAgreeOnVersions(t *testing.T) {
+	line := regexp.MustCompile(`(?m)^(?:\t|require )(\S+) (v\S+)`)
+	seen := make(map[string]string) // by path: the version
+	where := make(map[string]string)
+	checked := 0
+	for _, f := range files(t, "go.mod") {
+		if slices.Contains(apart, path.Dir(f)) {
+			continue
+		}
+		checked++
+		for _, m := range line.FindAllStringSubmatch(string(read(t, f)), -1) {
+			if v, ok := seen[m[1]]; ok && v != m[2] {
+				t.Errorf("%s: %s in %s, %s in %s", m[1], v, where[m[1]], m[2], f)
+			}
+			seen[m[1]], where[m[1]] = m[2], f
+		}
+	}
+	require.Greater(t, checked, 15)
 }
