@@ -54,6 +54,9 @@ type Config struct {
 	// Use shadow mode to move an existing consumer to Idem: run it with Shadow until it would skip
 	// the expected events only, then remove Shadow.
 	Shadow bool
+	// Replay prepares the processor for records that the group has consumed before, beside the live
+	// group: see [Replay]. Set by package replay. The default, nil, is the processor of a group.
+	Replay *Replay
 	// Observers get the events of the processor, see package observe.
 	Observers []observe.Observer
 	// Logger is the logger. The default is slog.Default(). Payloads are never logged.

@@ -113,6 +113,9 @@ func (p *Processor) RunDeferred(ctx context.Context, topic string, partition int
 // [deadletter.RetryTopic] of each of its topics for each delay.
 func (p *Processor) RetryDelays() []time.Duration { return p.engine.RetryDelays() }
 
+// KeyOrdered returns the event types of the handlers with [KeyOrdered], sorted.
+func (p *Processor) KeyOrdered() []string { return p.engine.KeyOrdered() }
+
 // DeadLetterTopic returns the dead-letter topic for a topic. For a retry topic of the group it is
 // that of the source topic.
 func (p *Processor) DeadLetterTopic(topic string) string { return p.engine.DeadLetterTopicOf(topic) }

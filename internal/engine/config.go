@@ -26,6 +26,7 @@ type Config struct {
 	Producer        idemtype.Producer
 	DeadLetterTopic func(topic string) string
 	Shadow          bool
+	Replay          *idemtype.Replay
 	Observers       []observe.Observer
 	Logger          *slog.Logger
 	ErrorText       func(error) string
@@ -54,6 +55,9 @@ func (c Config) validate() (problems []error) {
 		problems = append(
 			problems, errors.New("Config.Scope is empty: set it, usually to the consumer group"),
 		)
+	}
+	if c.Replay != nil && c.Shadow {
+		problems = append(problems, errors.New("Config.Replay and Config.Shadow exclude each other"))
 	}
 	if c.Lease < time.Second {
 		problems = append(

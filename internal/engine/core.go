@@ -25,7 +25,8 @@ type Processor struct {
 	close              context.CancelFunc
 	crashGuard         crashGuard
 	deferredPartitions deferredPartitions
-	ordered            bool // a handler is KeyOrdered
+	ordered            bool     // a handler is KeyOrdered
+	keyOrdered         []string // event types of the handlers that were registered as KeyOrdered
 	own                *ownProgress
 	breakersClosed     atomic.Bool // their end is reported
 }

@@ -26,7 +26,8 @@ func (p *Processor) deferrers() map[deferredKey]bool {
 	found := make(map[deferredKey]bool)
 	for _, g := range p.routes.groups {
 		for _, b := range g.byType {
-			if _, ok := b.access.store.(dedup.Deferrer); ok && !p.cfg.Shadow {
+			if _, ok := b.access.store.(dedup.Deferrer); ok && !p.cfg.Shadow &&
+				p.cfg.Replay == nil {
 				at := deferredKey{dedup.DeferredPartition{Scope: p.placeOf(b).scope}, b.access}
 				found[at] = found[at] || b.Mode == KeyOrdered
 			}

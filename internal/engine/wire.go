@@ -22,7 +22,16 @@ func (p *Processor) wire(registered *Table) (problems []error) {
 	if len(registered.Handlers) == 0 {
 		problems = append(problems, errors.New("router has no handlers"))
 	}
+	if p.cfg.Replay != nil {
+		p.routes.notFound = nil
+	}
 	for _, rt := range registered.Handlers {
+		if rt.Mode == KeyOrdered {
+			p.keyOrdered = append(p.keyOrdered, rt.Type)
+		}
+		if p.cfg.Replay != nil {
+			rt = replayed(rt, *p.cfg.Replay, p.cfg.Scope)
+		}
 		fail := func(err error) { problems = append(problems, fmt.Errorf("%s: %q: %w", rt.Site, rt.Type, err)) }
 		for _, err := range rt.Problems {
 			fail(err)

@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/idem-go/idem/idemtype"
+)
+
+// replayed returns a handler as it runs in a replay beside the live group. scope is the default of
+// its scope.
+func replayed(h *Handler, r idemtype.Replay, scope string) *Handler {
+	own := *h
+	own.Mode, own.Delays, own.Unavailable = Blocking, nil, idemtype.UnavailablePolicy{}
+	own.Scope = cmp.Or(h.Scope, scope) + r.ScopeSuffix
+	switch {
+	case r.ScopeSuffix != "":
+		own.TooOld = idemtype.RunTooOld
+	case own.NoID == idemtype.RunNoID:
+		own.NoID = idemtype.SkipNoID
+	}
+	return &own
+}
+
+// KeyOrdered returns the event types of the handlers that were registered with KeyOrdered, sorted.
+func (p *Processor) KeyOrdered() []string {
+	types := slices.Clone(p.keyOrdered)
+	slices.Sort(types)
+	return slices.Compact(types)
+}
