@@ -64,6 +64,39 @@ func Bounds(client sarama.Client, topic string, id int32) (begin, end int64, err
 	return begin, end, nil
 }
 
+// Stable returns the last stable offset of a partition: all transactions before it have ended.
+// Without open transactions it is the offset that the next record will have.
+func Stable(client sarama.Client, topic string, id int32) (int64, error) {
+	end, err := stable(client, topic, id)
+	if err != nil {
+		return 0, fmt.Errorf("last stable offset of %s/%d: %w", topic, id, err)
+	}
+	return end, nil
+}
+
+func stable(client sarama.Client, topic string, id int32) (int64, error) {
+	leader, err := client.Leader(topic, id)
+	if err != nil {
+		return 0, err
+	}
+	r := sarama.NewOffsetRequest(client.Config().Version)
+	r.IsolationLevel = sarama.ReadCommitted
+	r.AddBlock(topic, id, sarama.OffsetNewest, 1)
+	answer, err := leader.GetAvailableOffsets(r)
+	if err != nil {
+		_ = leader.Close() // reopened by the next Leader call
+		return 0, err
+	}
+	block := answer.GetBlock(topic, id)
+	switch {
+	case block == nil:
+		return 0, sarama.ErrIncompleteResponse
+	case !errors.Is(block.Err, sarama.ErrNoError):
+		return 0, block.Err
+	}
+	return block.Offset, nil
+}
+
 // Topics returns the names of all topics that the client may see, sorted, after a refresh of the
 // metadata. The client must know all topics, which is sarama's default, Metadata.Full.
 func Topics(client sarama.Client) ([]string, error) {

@@ -31,6 +31,40 @@ type spanReader struct {
 	client sarama.Client
 	at     int64 // next offset
 	bytes  int32
+	strict bool // deleted records are an error
+}
+
+// DeletedError means that records of a span were deleted before they were read.
+type DeletedError struct {
+	Topic     string
+	Partition int32
+	From, To  int64 // the deleted offsets, before To
+}
+
+// Error names the offsets.
+func (e *DeletedError) Error() string {
+	return fmt.Sprintf("records of %s/%d were deleted: offsets %d to %d", e.Topic, e.Partition,
+		e.From, e.To-1)
+}
+
+// ReadFrom calls yield with the records of a span, in order, and returns the next offset to read.
+// After nil that is the end of the span, or the first offset of a transaction that is still open.
+// After an error of yield it is the offset of the record that yield refused.
+//
+// The error is a [*DeletedError] if records of the span were deleted: continue at To. Any other
+// error is that of yield, the cause of ctx, or an error of the brokers after some tries.
+func ReadFrom(
+	ctx context.Context, client sarama.Client, s Span, yield func(*idem.Message) error,
+) (next int64, err error) {
+	r := &spanReader{Span: s, client: client, at: s.Begin, bytes: fetchBytes, strict: true}
+	_, err = r.readSpan(ctx, func(m *idem.Message) (bool, error) {
+		err := yield(m)
+		return err == nil, err
+	})
+	if err == nil && r.at > r.End {
+		return r.End, nil
+	}
+	return r.at, err
 }
 
 // Read calls yield with the records of a span, in order, until yield returns false; more is then
@@ -41,6 +75,12 @@ func Read(
 	ctx context.Context, client sarama.Client, s Span, yield func(*idem.Message) (bool, error),
 ) (more bool, err error) {
 	r := &spanReader{Span: s, client: client, at: s.Begin, bytes: fetchBytes}
+	return r.readSpan(ctx, yield)
+}
+
+func (r *spanReader) readSpan(
+	ctx context.Context, yield func(*idem.Message) (bool, error),
+) (more bool, err error) {
 	idle := 0
 	for r.at < r.End {
 		block, err := r.fetch(ctx)
@@ -134,6 +174,9 @@ func (r *spanReader) skipDeleted() error {
 	}
 	if begin <= r.at {
 		return fmt.Errorf("offset %d: %w", r.at, sarama.ErrOffsetOutOfRange)
+	}
+	if r.strict {
+		return &DeletedError{r.Topic, r.Partition, r.at, min(begin, r.End)}
 	}
 	r.at = begin
 	return nil
