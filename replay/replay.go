@@ -11,7 +11,6 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
-	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
@@ -50,10 +49,11 @@ func New(live consumer.Config, r *idem.Router, cfg Config) (*Replay, error) {
 	cfg = cfg.withDefaults()
 	rep := &Replay{live: live, cfg: cfg, topics: live.Topics, failures: &failures{limit: max(cfg.MaxFailed, 0)}}
 	rep.tally = &tally{failures: rep.failures}
-	rep.neutral = neutral(live, cfg)
-	rep.scope = cmp.Or(live.Scope, live.Group) + cfg.Scope.suffix()
+	group := neutral(live)
+	rep.neutral = ofReplay(group, cfg)
+	rep.scope = group.Scope + cfg.Scope.suffix()
 
-	problems := rep.neutral.Validate(true)
+	problems := group.Validate(true) // retry topics are those of the live group
 	problems = append(problems, cfg.validate(live.Topics))
 	if len(live.Brokers) == 0 {
 		problems = append(problems, errors.New("Config.Brokers is empty"))
@@ -76,30 +76,31 @@ func New(live consumer.Config, r *idem.Router, cfg Config) (*Replay, error) {
 	return rep, nil
 }
 
-// neutral returns the settings of the replay that do not depend on sarama, with defaults. An own
-// scope has a group of its own, so that dead letters and metrics name the replay.
-func neutral(live consumer.Config, cfg Config) runner.Config {
-	c := runner.Config{
+// neutral returns the settings of the live group that do not depend on sarama, with defaults.
+func neutral(live consumer.Config) runner.Config {
+	return runner.Config{
 		Group: live.Group, Topics: live.Topics, Store: live.Store, Scope: live.Scope,
 		Lease: live.Lease, StoreTimeout: live.StoreTimeout, Lanes: live.Lanes,
 		QueueBytes: live.QueueBytes, Grace: live.Grace, DeadLetterTopic: live.DeadLetterTopic,
 		Logger: live.Logger, ErrorText: live.ErrorText,
 	}.WithDefaults()
-	if cfg.Scope.same || live.Group == "" {
+}
+
+// ofReplay returns the settings of the replay. An own scope has a group of its own, so that dead
+// letters and metrics name the replay. The processor adds the suffix of the scope.
+func ofReplay(c runner.Config, cfg Config) runner.Config {
+	if cfg.Scope.same {
 		return c
 	}
 	c.Group += cfg.Scope.suffix()
 	if c.DeadLetterTopic = cfg.DeadLetterTopic; c.DeadLetterTopic == nil {
-		c.DeadLetterTopic = deadletter.Topic(c.Group) // not published to, see processorConfig
+		c.DeadLetterTopic = func(string) string { return "" } // log lines name no topic
 	}
 	return c
 }
 
 func (r *Replay) processorConfig() idem.Config {
 	c := r.neutral
-	if !r.publishes() {
-		c.DeadLetterTopic = func(string) string { return "" } // log lines name no topic
-	}
 	return idem.Config{
 		Store: c.Store, Scope: c.Scope, Group: c.Group, Lease: c.Lease, StoreTimeout: c.StoreTimeout,
 		BusyWait: idem.Forever, Grace: c.Grace, Producer: r.failures, DeadLetterTopic: c.DeadLetterTopic,

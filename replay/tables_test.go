@@ -117,7 +117,7 @@ func TestConfig_Validate(t *testing.T) {
 	}
 }
 
-// The order by key of KeyOrdered handlers is not broken (O-02).
+// The order by key of KeyOrdered handlers is not broken (rule 4).
 func TestConfig_CheckOrder(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg   Config
