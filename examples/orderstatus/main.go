@@ -53,11 +53,13 @@ type options struct {
 	seed           int64
 	sessionTimeout time.Duration
 	stats          time.Duration
+	replay         replayOptions
 	log            *slog.Logger
+	out            io.Writer
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{log: slog.New(slog.NewTextHandler(stderr, nil))}
+	o := options{log: slog.New(slog.NewTextHandler(stderr, nil)), out: stderr}
 	flags := flag.NewFlagSet("orderstatus", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.brokers, "brokers", "", "Kafka brokers, host:port, separated by commas;\n"+
@@ -89,6 +91,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.DurationVar(&o.sessionTimeout, "session-timeout", 0,
 		"time after which Kafka removes a silent worker; default: that of package consumer")
 	flags.DurationVar(&o.stats, "stats", 0, "log counts at this interval; default: only at the end")
+	o.replay.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -108,8 +111,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		problem = fmt.Errorf("-client %q is neither %s nor %s", o.client, onSarama, onFranzGo)
 	case o.seed < 0 || o.sessionTimeout < 0 || o.stats < 0:
 		problem = errors.New("-seed, -session-timeout and -stats must not be negative")
-	case o.brokers == "" && !o.migrate && o.seed == 0:
+	case o.brokers == "" && (!o.migrate && o.seed == 0 || o.replay.from != ""):
 		problem = errors.New("-brokers is missing")
+	default:
+		problem = o.replay.check(time.Now())
 	}
 	if registry != "" && problem == nil {
 		o.registry, problem = schemaregistry.New(schemaregistry.Config{URLs: []string{registry}})
@@ -138,6 +143,9 @@ func (o options) work(ctx context.Context) error {
 		return err
 	}
 	defer db.close()
+	if o.replay.from != "" {
+		return o.replay.run(ctx, o.config(db.store), db.router, o.out)
+	}
 	counts := &stats{}
 	c, err := o.newWorker(o.config(db.store, counts, watch), db.router)
 	if err != nil {

@@ -28,6 +28,11 @@ func TestUsage(t *testing.T) {
 		{Args: []string{"-mysql", "u@/none", "-postgres", "postgres://x", "-migrate"}, Want: cli.ExitUsage, Says: "not both"},
 		{Args: []string{"-mysql", "u@/none", "-brokers", "b:9092", "-emit", "orders"}, Want: cli.ExitUsage, Says: "needs Postgres"},
 		{Args: []string{"-postgres", "postgres://x", "-migrate", "-registry", "registry"}, Want: cli.ExitUsage, Says: "registry"},
+		{Args: []string{"-postgres", "postgres://x", "-brokers", "b:9092", "-yes"}, Want: cli.ExitUsage, Says: "-replay-from is missing"},
+		{Args: []string{"-postgres", "postgres://x", "-migrate", "-replay-from", "24h"}, Want: cli.ExitUsage, Says: "-brokers is missing"},
+		{Args: []string{"-postgres", "postgres://x", "-brokers", "b:9092", "-replay-from", "now"}, Want: cli.ExitUsage, Says: "neither a time"},
+		{Args: []string{"-postgres", "postgres://x", "-brokers", "b:9092", "-replay-from", "1h", "-replay-to", "2h"}, Want: cli.ExitUsage, Says: "not after"},
+		{Args: []string{"-postgres", "postgres://x", "-brokers", "b:9092", "-replay-from", "1h", "-replay-name", "a b"}, Want: cli.ExitError, Says: "a name has 1 to 64"},
 	})
 }
 
