@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +113,9 @@ func TestReplay_ScopeSuffix(t *testing.T) {
 
 	_, err := idem.NewProcessor(r, idem.Config{Store: s, Scope: "g", Replay: &idem.Replay{}, Shadow: true})
 	require.ErrorContains(t, err, "exclude each other")
+	_, err = idem.NewProcessor(r, idem.Config{Store: s, Scope: "g",
+		Replay: &idem.Replay{ScopeSuffix: strings.Repeat("x", 300)}})
+	require.ErrorIs(t, err, dedup.ErrKey)
 }
 
 // A record without an ID would run at each replay in the scope of the group.

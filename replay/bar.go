@@ -85,7 +85,8 @@ func (p Progress) short() string {
 
 // String returns the progress in one line.
 func (p Progress) String() string {
-	return fmt.Sprintf("%s, %d handled, %d duplicates", p.short(), p.Counts.Handled, p.Counts.Duplicates)
+	return fmt.Sprintf("%s, %d handled, %d duplicates", p.short(), p.Counts.Handled,
+		p.Counts.Duplicates)
 }
 
 func shortTime(d time.Duration) string {

@@ -50,9 +50,9 @@ type Scope struct {
 	own  bool
 }
 
-// OwnScope gives the replay scopes of its own: ".replay.<name>" is added to the scope of each handler.
-// Every event of the window runs once for this name. Names have 1 to 64 letters, digits, points,
-// hyphens and underscores.
+// OwnScope gives the replay scopes of its own: ".replay.<name>" is added to the scope of each
+// handler. Every event of the window runs once for this name. Names have 1 to 64 letters, digits,
+// points, hyphens and underscores.
 //
 // An interrupted replay continues under the same name with the same identity functions. Finish it
 // within the shortest retention of the handlers, because Redis and DynamoDB forget by the clock.

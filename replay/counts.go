@@ -79,11 +79,11 @@ func (t *tally) ObserveSettled(_ context.Context, e observe.SettledEvent) {
 func (t *tally) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch e.Verdict {
-	case dedup.Dead:
+	if e.Verdict == dedup.Dead {
 		t.counts.FailedBefore++
 		t.failures.addEarlier(e.Message, e.Key)
-	case dedup.Rescheduled:
+	}
+	if e.Verdict == dedup.Rescheduled {
 		t.counts.Waiting++
 	}
 }

@@ -30,8 +30,9 @@
 //
 // # What a replay cannot know
 //
-// Under an own scope the effects happen a second time. A handler whose effect carries the event ID,
-// such as a row with a unique column, finds its first effect. An outside system that recognises
-// Event.IdempotencyKey sees another key, because the scope is part of it. Read docs/replay.md before
-// the first replay.
+// Under an own scope the handlers run a second time. An effect that carries the event ID, such as a
+// row with a unique column, meets the first one. Event.IdempotencyKey is the same as in the first
+// run, so an outside API that keeps the key answers as before. The IDs of emitted events differ,
+// because the scope is part of them, so their consumers handle them again. Read docs/replay.md
+// before the first replay.
 package replay

@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,7 +55,7 @@ func (f *failures) begin(to idem.Producer, stop func(error)) {
 func (f *failures) all() []Failed {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.list
+	return slices.Clone(f.list)
 }
 
 // Produce implements [idem.Producer]. The processor publishes dead letters only, because no handler

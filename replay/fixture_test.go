@@ -80,7 +80,8 @@ type world struct {
 	live  consumer.Config
 	admin sarama.ClusterAdmin
 	kgo   *kgo.Client
-	next  int // number of the next event
+	kafka *kfake.Cluster // nil on a real Kafka
+	next  int            // number of the next event
 }
 
 func newWorld(t *testing.T) *world {
@@ -88,7 +89,9 @@ func newWorld(t *testing.T) *world {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	return worldOn(t, cluster.ListenAddrs(), "orders", "billing")
+	w := worldOn(t, cluster.ListenAddrs(), "orders", "billing")
+	w.kafka = cluster
+	return w
 }
 
 func worldOn(t *testing.T, brokers []string, topic, group string) *world {

@@ -23,8 +23,8 @@ func newPace(rate int) *pace {
 	return &pace{every: max(time.Second/time.Duration(rate), 1)}
 }
 
-// burst is how far a pace may catch up after a late wake-up. Timers are about a millisecond late, so
-// a high rate would not be reached without it.
+// burst is how far a pace may catch up after a late wake-up. Timers are about a millisecond late,
+// so a high rate would not be reached without it.
 const burst = 100 * time.Millisecond
 
 // book returns the turn of the next record, and when the one after it may go.

@@ -16,8 +16,8 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// Replay runs a window through the handlers of a group. Create one with [New], and call Close at the
-// end. Safe for concurrent use.
+// Replay runs a window through the handlers of a group. Create one with [New], and call Close at
+// the end. Safe for concurrent use.
 type Replay struct {
 	live     consumer.Config // with the group and scope of the replay
 	neutral  runner.Config   // its defaults
@@ -40,14 +40,15 @@ type Replay struct {
 // network.
 //
 // live is the configuration of the group, as for [consumer.New]. A replay uses its brokers, topics,
-// group, scope, store, leases, lanes, queue, grace, producer, dead-letter topic, logger and security.
-// It does not use the settings of a member of a group, of offsets and of stalls, the observers,
-// CreateDeadLetterTopics, NewScope and AcceptNewIdentity. Shadow is refused.
+// group, scope, store, leases, lanes, queue, grace, producer, dead-letter topic, logger and
+// security. It does not use the settings of a member of a group, of offsets and of stalls, the
+// observers, CreateDeadLetterTopics, NewScope and AcceptNewIdentity. Shadow is refused.
 //
 // A store that loses all records with the process is refused, unless it was created for that.
 func New(live consumer.Config, r *idem.Router, cfg Config) (*Replay, error) {
 	cfg = cfg.withDefaults()
-	rep := &Replay{live: live, cfg: cfg, topics: live.Topics, failures: &failures{limit: max(cfg.MaxFailed, 0)}}
+	rep := &Replay{live: live, cfg: cfg, topics: live.Topics}
+	rep.failures = &failures{limit: max(cfg.MaxFailed, 0)}
 	rep.tally = &tally{failures: rep.failures}
 	group := neutral(live)
 	rep.neutral = ofReplay(group, cfg)
@@ -59,7 +60,8 @@ func New(live consumer.Config, r *idem.Router, cfg Config) (*Replay, error) {
 		problems = append(problems, errors.New("Config.Brokers is empty"))
 	}
 	if live.Shadow {
-		problems = append(problems, errors.New("Config.Shadow is set: a replay cannot run in shadow mode"))
+		problems = append(problems,
+			errors.New("Config.Shadow is set: a replay cannot run in shadow mode"))
 	}
 	_, err := rep.sarama()
 	proc, procErr := idem.NewProcessor(r, rep.processorConfig())
@@ -69,7 +71,8 @@ func New(live consumer.Config, r *idem.Router, cfg Config) (*Replay, error) {
 		}
 		return nil, err
 	}
-	if err := errors.Join(cfg.checkOrder(proc.KeyOrdered()), checkVolatile(proc.Stores())); err != nil {
+	err = errors.Join(cfg.checkOrder(proc.KeyOrdered()), checkVolatile(proc.Stores()))
+	if err != nil {
 		return nil, errors.Join(err, proc.Close())
 	}
 	rep.proc, rep.start = proc, runner.NewStoreStart(rep.neutral, proc)
@@ -86,8 +89,8 @@ func neutral(live consumer.Config) runner.Config {
 	}.WithDefaults()
 }
 
-// ofReplay returns the settings of the replay. An own scope has a group of its own, so that dead
-// letters and metrics name the replay. The processor adds the suffix of the scope.
+// ofReplay returns the settings of the replay. An own scope has a group of its own, so that metrics
+// and dead letters name the replay. The processor adds the suffix of the scope.
 func ofReplay(c runner.Config, cfg Config) runner.Config {
 	if cfg.Scope.same {
 		return c

@@ -35,8 +35,8 @@ type Result struct {
 	Took    time.Duration `json:"took"`
 }
 
-// Run reads exactly the records of the plan, and settles them. progress, if not nil, is called about
-// four times a second from one goroutine, and once more at the end; see [Bar.Update].
+// Run reads exactly the records of the plan, and settles them. progress, if not nil, is called
+// about four times a second from one goroutine, and once more at the end; see [Bar.Update].
 //
 // Run first lets the stores check their settings and the scope, and waits for a store that is down.
 // Run returns nil if all records are settled. Otherwise the result has the position to continue
@@ -206,15 +206,15 @@ func (j *job) run(ctx context.Context, progress func(Progress)) error {
 	return withAbandoned(context.Cause(ctx), errs)
 }
 
-// complete reports whether all partitions are at their ends, so that the end of the context came too
-// late to stop a record.
+// complete reports whether all partitions are at their ends, so that the end of the context came
+// too late to stop a record.
 func (j *job) complete(errs []error) bool {
 	return errors.Join(errs...) == nil &&
 		!slices.ContainsFunc(j.parts, func(p *part) bool { return p.position() < p.End })
 }
 
-// withAbandoned returns the cause of the end, with the handlers that were left running. Other errors
-// follow from the cause.
+// withAbandoned returns the cause of the end, with the handlers that were left running. Other
+// errors follow from the cause.
 func withAbandoned(cause error, errs []error) error {
 	if errors.Is(cause, idem.ErrAbandoned) {
 		return cause

@@ -27,10 +27,12 @@ type replayOptions struct {
 // flags adds the flags of a replay.
 func (r *replayOptions) flags(flags *flag.FlagSet) {
 	flags.StringVar(&r.from, "replay-from", "",
-		"replay the payments from this `time` on instead of working: 2026-01-31T12:00:00Z, or 24h for 24 hours ago")
+		"replay the payments from this `time` on instead of working: 2026-01-31T12:00:00Z,\n"+
+			"or 24h for 24 hours ago")
 	flags.StringVar(&r.to, "replay-to", "0s", "end of the `time` of a replay")
 	flags.StringVar(&r.name, "replay-name", "",
-		"`name` of a replay that handles each payment once more; default: only payments that the store does not have")
+		"`name` of a replay that handles each payment once more;\n"+
+			"default: only payments that the store does not have")
 	flags.IntVar(&r.rate, "replay-rate", 0, "payments per second of a replay; default: no limit")
 	flags.BoolVar(&r.skipDeleted, "replay-skip-deleted", false,
 		"replay the rest of a time of which Kafka may have deleted a part")
@@ -64,7 +66,8 @@ func moment(text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 24h", text)
+		return time.Time{}, fmt.Errorf(
+			"%q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 24h", text)
 	}
 	return t, nil
 }
@@ -72,12 +75,13 @@ func moment(text string, now time.Time) (time.Time, error) {
 // maxFailedShown bounds the failed payments in the output.
 const maxFailedShown = 20
 
-// run prints the plan and, with -yes, replays the payments beside the workers. The group may run.
+// run prints the plan and, with -yes, replays the payments beside the running workers.
 func (r *replayOptions) run(
 	ctx context.Context, live consumer.Config, router *idem.Router, out io.Writer,
 ) (err error) {
 	cfg := replay.Config{
-		Window: replay.Between(r.begin, r.end), Scope: replay.SameScope(), Rate: r.rate, SkipDeleted: r.skipDeleted,
+		Window: replay.Between(r.begin, r.end), Scope: replay.SameScope(), Rate: r.rate,
+		SkipDeleted: r.skipDeleted,
 	}
 	if r.name != "" {
 		cfg.Scope = replay.OwnScope(r.name)

@@ -100,6 +100,10 @@ func TestImportsPointOneWay(t *testing.T) {
 			[]string{"/runner", "/deadletter", "/observe", "", "/dedup", "/lane", "/kafkaauth", "/consumer/internal/conns", "/consumer/internal/publish", "/consumer/internal/topicadmin"},
 			[]string{"github.com/IBM/sarama", "github.com/xdg-go/scram"}, "the sarama runner",
 		},
+		"/replay": {
+			[]string{"/consumer", "/deadletter", "/observe", "/runner", "", "/dedup", "/lane", "/internal/kafkalog"},
+			[]string{"github.com/IBM/sarama"}, "a replay reads the group's topics and is no member of it",
+		},
 		"/consumer/internal/conns":      {nil, []string{"github.com/IBM/sarama"}, "it knows connections, not what goes over them"},
 		"/consumer/internal/publish":    {[]string{"", "/consumer/internal/conns", "/internal/sendbudget"}, []string{"github.com/IBM/sarama"}, "it publishes for programs that consume nothing"},
 		"/consumer/internal/topicadmin": {[]string{"/runner"}, []string{"github.com/IBM/sarama"}, "it knows topics and rights, not who consumes them"},
@@ -164,7 +168,7 @@ func TestImportsPointOneWay(t *testing.T) {
 // Test helpers must not reach the binaries of users: package testing alone adds flags to them.
 func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, ".")
-	for _, path := range []string{"", "/classify", "/dedup", "/kafkaauth", "/lane", "/runner", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/deadletters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
+	for _, path := range []string{"", "/classify", "/dedup", "/kafkaauth", "/lane", "/runner", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/replay", "/internal/kafkalog", "/internal/deadletters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
 		for _, d := range pkgs[module+path].Deps {
 			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest", "go.opentelemetry.io/otel/sdk"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
 )
 
@@ -20,6 +22,15 @@ func replayed(h *Handler, r idemtype.Replay, scope string) *Handler {
 		own.NoID = idemtype.SkipNoID
 	}
 	return &own
+}
+
+// checkScope refuses a scope that became too long by a suffix. Otherwise every event would become a
+// dead letter.
+func checkScope(h *Handler) error {
+	if err := (dedup.Key{Scope: h.Scope, ID: "-"}).Validate(); err != nil {
+		return fmt.Errorf("the replay has the scope %q: %w", h.Scope, err)
+	}
+	return nil
 }
 
 // KeyOrdered returns the event types of the handlers that were registered with KeyOrdered, sorted.

@@ -36,6 +36,11 @@ func (p *Processor) wire(registered *Table) (problems []error) {
 		for _, err := range rt.Problems {
 			fail(err)
 		}
+		if p.cfg.Replay != nil {
+			if err := checkScope(rt); err != nil {
+				fail(err)
+			}
+		}
 		b := &bound{
 			Handler: rt, limits: throttle.NewLimits(rt.Concurrency, rt.Rate, rt.Per),
 			breaker: throttle.NewBreaker(rt.BreakAfter, rt.BreakFor),
