@@ -164,8 +164,8 @@ func ExampleNewProcessor() {
 	_, err := idem.NewProcessor(router, idem.Config{Store: memstore.New()})
 	fmt.Println(err)
 	// Output:
-	// Config.Scope is empty: set it, usually to the consumer group example_test.go:162:
-	// "order.paid": handler takes a *idem_test.fakeTx, but *memstore.Store has no such transactions
+	// Config.Scope is empty: set it, usually to the consumer group
+	// example_test.go:162: "order.paid": handler takes a *idem_test.fakeTx, but *memstore.Store has no such transactions
 }
 
 // The idempotency key is the same in every scope. A purpose gives each call of an API another key.
