@@ -24,6 +24,7 @@ import (
 // lost, given up or done twice (R-19, P-11, T-03, H-12).
 func TestOutages_Examples(t *testing.T) {
 	needTime(t)
+	t.Parallel() // with services of its own, it waits most of the time
 	length, faults := 30*time.Second, []fault{crash}
 	if soak() {
 		faults = []fault{crash, freeze}

@@ -24,6 +24,7 @@ const resumesIn = 10 * time.Second
 // the registry uses the shared Postgres.
 func TestOutages(t *testing.T) {
 	needTime(t)
+	t.Parallel() // with services of its own, it waits most of the time
 	const partitions = 3
 	orders, length := 30_000, 30*time.Second
 	if soak() {
