@@ -3,11 +3,11 @@ package pgoutbox
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/outboxrow"
 	"github.com/idem-go/idem/outbox"
 )
 
@@ -42,22 +42,13 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, entries ...outbox.Entry) er
 	if len(entries) == 0 {
 		return nil
 	}
-	if len(o.adders) == 0 {
-		return o.add(ctx, tx, entries, nil)
-	}
-	w := &adding{watch: o.adders}
-	err := errAbandoned // if add panics
-	defer func() { w.end(err) }()
-	err = o.add(ctx, tx, entries, w)
-	return err
+	return o.rows.Add(ctx, entries, func(ready []outbox.Entry) error {
+		return o.keep(ctx, tx, ready)
+	})
 }
 
-// add does the work of Add. watch may be nil.
-func (o *Outbox) add(ctx context.Context, tx pgx.Tx, entries []outbox.Entry, watch *adding) error {
-	ready, err := o.prepare(ctx, entries, watch)
-	if err != nil {
-		return err
-	}
+// keep queues entries that were checked, or writes them at once.
+func (o *Outbox) keep(ctx context.Context, tx pgx.Tx, ready []outbox.Entry) error {
 	w, err := o.queueOf(tx)
 	switch {
 	case err != nil:
@@ -66,7 +57,7 @@ func (o *Outbox) add(ctx context.Context, tx pgx.Tx, entries []outbox.Entry, wat
 		return w.add(ready)
 	}
 	if len(ready) > 1 {
-		if err := make(identities, len(ready)).add(ready); err != nil {
+		if err := make(outboxrow.Identities, len(ready)).Add(ready); err != nil {
 			return err
 		}
 	}
@@ -106,39 +97,8 @@ func (o *Outbox) queueOf(tx pgx.Tx) (*queue, error) {
 
 // writeChecked writes entries that were checked.
 func (o *Outbox) writeChecked(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) error {
-	return o.addError(ctx, tx, o.write(ctx, tx, entries))
-}
-
-// prepare returns copies of entries as they will be published. The payloads are the caller's.
-func (o *Outbox) prepare(
-	ctx context.Context, entries []outbox.Entry, watch *adding,
-) ([]outbox.Entry, error) {
-	parent, ok := dedup.ParentFrom(ctx)
-	trace := o.trace(ctx)
-	ready := slices.Clone(entries)
-	for i := range ready {
-		e := &ready[i]
-		if err := e.Identify(parent, ok); err != nil {
-			return nil, err
-		}
-		if watch != nil {
-			trace = o.trace(watch.begin(ctx, e))
-		}
-		if len(trace) > 0 && !hasAny(e.Headers, o.propagator.Fields()) {
-			e.Headers = slices.Concat(e.Headers, trace)
-		}
-		if err := e.Check(o.max); err != nil {
-			return nil, err
-		}
-	}
-	return ready, nil
-}
-
-// trace returns the headers that carry the trace of ctx.
-func (o *Outbox) trace(ctx context.Context) carrier {
-	var c carrier
-	if o.propagator != nil {
-		o.propagator.Inject(ctx, &c)
-	}
-	return c
+	return o.addError(ctx, tx, o.rows.Write(ctx, entries,
+		func(ctx context.Context, entries []outbox.Entry) error {
+			return o.insert(ctx, tx, entries)
+		}))
 }

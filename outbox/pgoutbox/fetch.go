@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/idem-go/idem/internal/outboxrow"
 	"github.com/idem-go/idem/outbox"
 )
 
@@ -59,6 +60,6 @@ func scanRow(from pgx.CollectableRow, more ...any) (r outbox.Row, err error) {
 	e := &r.Entry
 	err = from.Scan(append([]any{&r.Seq, &r.Shard, &e.Topic, &key, &e.ID, &e.Type, &e.Payload,
 		&headers, &r.Added, &r.Blocked}, more...)...)
-	e.Key, e.Headers = string(key), decodeHeaders(headers)
+	e.Key, e.Headers = string(key), outboxrow.DecodeHeaders(headers)
 	return r, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/idem-go/idem/internal/outboxrow"
 	"github.com/idem-go/idem/outbox"
 )
 
@@ -16,10 +17,7 @@ const (
 	// maxLocks is how many aggregates a transaction locks one by one. A transaction with more locks
 	// the whole outbox. By default a server has room for 64 locks per connection.
 	maxLocks = 500
-	// maxRows and maxChunk bound a statement, in rows and in bytes.
-	maxRows  = 1000
-	maxChunk = 4 << 20
-	// hashed is the usual length of the text of a lock or a shard, which then needs no allocation.
+	// hashed is the usual length of the text of a lock, which then needs no allocation.
 	hashed = 256
 )
 
@@ -46,7 +44,7 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) 
 	var b pgx.Batch
 	queueLocks(&b, q, entries)
 	for len(entries) > 0 {
-		n := chunk(entries)
+		n := outboxrow.Chunk(entries, 0)
 		if err := queueInsert(&b, q, entries[:n]); err != nil {
 			return err
 		}
@@ -73,11 +71,11 @@ func queueInsert(b *pgx.Batch, q *statements, entries []outbox.Entry) error {
 // insertSingle returns the statement for one entry with its locks, and the arguments. A single
 // entry needs no arrays, whose elements pgx allocates one by one.
 func insertSingle(q *statements, e *outbox.Entry) (text string, args []any, err error) {
-	headers, err := encodeHeaders(e.Headers)
+	headers, err := outboxrow.EncodeHeaders(e.Headers)
 	if err != nil {
 		return "", nil, err
 	}
-	args = append(make([]any, 0, 9), shardOf(e), e.Topic, []byte(e.Key), e.ID, e.Type, e.Payload,
+	args = append(make([]any, 0, 9), outboxrow.ShardOf(e), e.Topic, []byte(e.Key), e.ID, e.Type, e.Payload,
 		headers)
 	if e.Key == "" {
 		args[2] = []byte(nil)
@@ -123,29 +121,6 @@ func lockNumber(schema, topic, key string) int64 {
 	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// shardOf returns the shard of an entry. The shard must be the same in every release.
-func shardOf(e *outbox.Entry) int16 {
-	text := make([]byte, 0, hashed)
-	if e.Key == "" {
-		text = append(text, e.ID...)
-	} else {
-		text = append(append(append(text, e.Topic...), 0), e.Key...)
-	}
-	sum := sha256.Sum256(text)
-	return int16(sum[0]) % outbox.Shards
-}
-
-// chunk returns the number of entries of the next statement.
-func chunk(entries []outbox.Entry) int {
-	size := 0
-	for i := range entries {
-		if size += entries[i].Size(); i > 0 && (size > maxChunk || i == maxRows) {
-			return i
-		}
-	}
-	return len(entries)
-}
-
 // columns returns the arguments of an insert.
 func columns(entries []outbox.Entry) ([]any, error) {
 	n := len(entries)
@@ -154,13 +129,13 @@ func columns(entries []outbox.Entry) ([]any, error) {
 	payloads, headers := make([][]byte, n), make([]*string, n)
 	for i := range entries {
 		e := &entries[i]
-		shards[i], topics[i] = shardOf(e), e.Topic
+		shards[i], topics[i] = outboxrow.ShardOf(e), e.Topic
 		ids[i], types[i], payloads[i] = e.ID, e.Type, e.Payload
 		if e.Key != "" {
 			keys[i] = []byte(e.Key)
 		}
 		var err error
-		if headers[i], err = encodeHeaders(e.Headers); err != nil {
+		if headers[i], err = outboxrow.EncodeHeaders(e.Headers); err != nil {
 			return nil, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/idem-go/idem/internal/outboxrow"
 	"github.com/idem-go/idem/internal/pgschema"
 	"github.com/idem-go/idem/outbox"
 )
@@ -19,15 +20,12 @@ const DefaultMaxBytes = 1_000_000
 // Outbox is the table of an outbox. Create one for each table, with [New], and keep it: the queue
 // of a transaction belongs to one Outbox. Safe for concurrent use.
 type Outbox struct {
-	pool       *pgxpool.Pool
-	schema     string // "": found through the search path
-	max        int
-	notify     *notifier // nil: no transaction notifies
-	propagator propagation.TextMapPropagator
-	adders     []outbox.AddObserver
-	writers    []outbox.WriteObserver
-	wrong      error // an invalid option; every method returns this error
-	sql        atomic.Pointer[statements]
+	pool   *pgxpool.Pool
+	schema string // "": found through the search path
+	rows   outboxrow.Adder
+	notify *notifier // nil: no transaction notifies
+	wrong  error     // an invalid option; every method returns this error
+	sql    atomic.Pointer[statements]
 }
 
 // The abilities of an Outbox.
@@ -62,7 +60,7 @@ func MaxBytes(n int) Option {
 		if n <= 0 {
 			o.wrong = fmt.Errorf("pgoutbox: option MaxBytes: %d is not positive", n)
 		}
-		o.max = n
+		o.rows.Max = n
 	}
 }
 
@@ -81,7 +79,7 @@ func Notify() Option {
 // event continues the trace. Default: W3C Trace Context (headers traceparent and tracestate). Nil
 // writes no trace. An entry that already has one of the propagator's headers is left unchanged.
 func Propagator(p propagation.TextMapPropagator) Option {
-	return func(o *Outbox) { o.propagator = p }
+	return func(o *Outbox) { o.rows.Propagator = p }
 }
 
 // Observers adds observers of the entries: each implements [outbox.AddObserver], which also sets
@@ -90,19 +88,8 @@ func Propagator(p propagation.TextMapPropagator) Option {
 // none.
 func Observers(observers ...outbox.Observer) Option {
 	return func(o *Outbox) {
-		for _, w := range observers {
-			adder, adds := w.(outbox.AddObserver)
-			writer, writes := w.(outbox.WriteObserver)
-			if adds {
-				o.adders = append(o.adders, adder)
-			}
-			if writes {
-				o.writers = append(o.writers, writer)
-			}
-			if !adds && !writes {
-				o.wrong = fmt.Errorf("pgoutbox: option Observers: "+
-					"%T is neither an outbox.AddObserver nor an outbox.WriteObserver", w)
-			}
+		if err := o.rows.Observe(observers...); err != nil {
+			o.wrong = fmt.Errorf("pgoutbox: %w", err)
 		}
 	}
 }
@@ -111,7 +98,9 @@ func Observers(observers ...outbox.Observer) Option {
 // pool, which stays the caller's to close. For adding entries only, pool may be nil. An invalid
 // option makes every method return its error.
 func New(pool *pgxpool.Pool, opts ...Option) *Outbox {
-	o := &Outbox{pool: pool, max: DefaultMaxBytes, propagator: propagation.TraceContext{}}
+	o := &Outbox{pool: pool, rows: outboxrow.Adder{
+		Max: DefaultMaxBytes, Propagator: propagation.TraceContext{},
+	}}
 	for _, opt := range opts {
 		opt(o)
 	}

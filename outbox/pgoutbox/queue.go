@@ -10,6 +10,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/outboxrow"
 	"github.com/idem-go/idem/outbox"
 )
 
@@ -24,7 +25,7 @@ var ErrQueueFull = errors.New("pgoutbox: too much for one transaction")
 type queue struct {
 	writeAll func(context.Context, pgx.Tx, []outbox.Entry) error
 	log      []step
-	ids      identities
+	ids      outboxrow.Identities
 	bytes    int
 	marked   bool // a savepoint was set: entries that were written may have to be written again
 }
@@ -39,7 +40,7 @@ type step struct {
 var _ dedup.TxWork = (*queue)(nil)
 
 func newQueue(writeAll func(context.Context, pgx.Tx, []outbox.Entry) error) *queue {
-	return &queue{writeAll: writeAll, ids: identities{}}
+	return &queue{writeAll: writeAll, ids: outboxrow.Identities{}}
 }
 
 // add adds copies of entries, or returns an error and adds none.
@@ -52,7 +53,7 @@ func (q *queue) add(entries []outbox.Entry) error {
 		return fmt.Errorf("%w: %d bytes wait, %d more are to be added, the limit is %d",
 			ErrQueueFull, q.bytes, size, maxQueued)
 	}
-	if err := q.ids.add(entries); err != nil {
+	if err := q.ids.Add(entries); err != nil {
 		return err
 	}
 	q.bytes += size
@@ -112,7 +113,7 @@ func (q *queue) Rewind(mark int) {
 	for i := mark; i < len(q.log); i++ {
 		if s := &q.log[i]; !s.written {
 			q.bytes -= s.entry.Size()
-			delete(q.ids, identityOf(&s.entry))
+			q.ids.Remove(&s.entry)
 		}
 	}
 	clear(q.log[min(mark, len(q.log)):])

@@ -1,4 +1,4 @@
-package pgoutbox
+package outboxrow
 
 import (
 	"fmt"
@@ -11,11 +11,11 @@ type identity struct{ kind, id string }
 
 func identityOf(e *outbox.Entry) identity { return identity{e.Type, e.ID} }
 
-// identities are the events of one transaction, each with its topic and key.
-type identities map[identity]outbox.Aggregate
+// Identities are the events of one transaction, each with its topic and key.
+type Identities map[identity]outbox.Aggregate
 
-// add adds all entries, or none. The error matches [outbox.ErrSameID].
-func (ids identities) add(entries []outbox.Entry) error {
+// Add adds all entries, or none. The error matches [outbox.ErrSameID].
+func (ids Identities) Add(entries []outbox.Entry) error {
 	for i := range entries {
 		e := &entries[i]
 		first, taken := ids[identityOf(e)]
@@ -23,7 +23,9 @@ func (ids identities) add(entries []outbox.Entry) error {
 			ids[identityOf(e)] = outbox.Aggregate{Topic: e.Topic, Key: e.Key}
 			continue
 		}
-		ids.remove(entries[:i])
+		for j := range entries[:i] {
+			ids.Remove(&entries[j])
+		}
 		return fmt.Errorf("%w: %.100q of type %.100q, for topic %q with key %.100q "+
 			"and for topic %q with key %.100q: consumers would drop the second; "+
 			"give them different values of Entry.Name, or leave one out",
@@ -32,8 +34,5 @@ func (ids identities) add(entries []outbox.Entry) error {
 	return nil
 }
 
-func (ids identities) remove(entries []outbox.Entry) {
-	for i := range entries {
-		delete(ids, identityOf(&entries[i]))
-	}
-}
+// Remove removes one entry.
+func (ids Identities) Remove(e *outbox.Entry) { delete(ids, identityOf(e)) }

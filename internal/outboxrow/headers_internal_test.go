@@ -1,4 +1,4 @@
-package pgoutbox
+package outboxrow
 
 import (
 	"encoding/json"
@@ -13,9 +13,9 @@ import (
 // Rows that other programs wrote are published with any headers.
 func TestForeignHeaders(t *testing.T) {
 	for _, text := range []string{`{"a": 1}`, `[{"k": 1}]`, `[{"k": "a", "b": "?"}]`, `"x"`} {
-		require.Equal(t, []idem.Header{{Key: headerRaw, Value: []byte(text)}}, decodeHeaders(&text))
+		require.Equal(t, []idem.Header{{Key: headerRaw, Value: []byte(text)}}, DecodeHeaders(&text))
 	}
-	require.Nil(t, decodeHeaders(nil))
+	require.Nil(t, DecodeHeaders(nil))
 }
 
 // Headers come back as they were: order, copies of one name, bytes that are no text, null and
@@ -37,9 +37,9 @@ func FuzzHeaders(f *testing.F) {
 		if null {
 			in[1].Value = nil
 		}
-		column, err := encodeHeaders(in)
+		column, err := EncodeHeaders(in)
 		require.NoError(t, err)
 		require.True(t, json.Valid([]byte(*column)))
-		require.Equal(t, in, decodeHeaders(column))
+		require.Equal(t, in, DecodeHeaders(column))
 	})
 }

@@ -1,12 +1,9 @@
-package pgoutbox
+package outboxrow
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/idem-go/idem"
 )
@@ -23,8 +20,8 @@ type header struct {
 // rows.
 const headerRaw = "outbox-headers"
 
-// encodeHeaders returns the value of the column: nil without headers.
-func encodeHeaders(headers []idem.Header) (*string, error) {
+// EncodeHeaders returns the value of the column headers: nil without headers.
+func EncodeHeaders(headers []idem.Header) (*string, error) {
 	if len(headers) == 0 {
 		return nil, nil
 	}
@@ -47,8 +44,8 @@ func encodeHeaders(headers []idem.Header) (*string, error) {
 	return &s, nil
 }
 
-// decodeHeaders is the inverse of encodeHeaders.
-func decodeHeaders(column *string) []idem.Header {
+// DecodeHeaders is the inverse of EncodeHeaders.
+func DecodeHeaders(column *string) []idem.Header {
 	if column == nil {
 		return nil
 	}
@@ -65,40 +62,4 @@ func decodeHeaders(column *string) []idem.Header {
 		headers = append(headers, idem.Header{Key: h.Name, Value: value})
 	}
 	return headers
-}
-
-// carrier is headers that a propagator can write.
-type carrier []idem.Header
-
-var _ propagation.TextMapCarrier = (*carrier)(nil)
-
-// Get implements [propagation.TextMapCarrier].
-func (c *carrier) Get(key string) string {
-	for _, h := range *c {
-		if h.Key == key {
-			return string(h.Value)
-		}
-	}
-	return ""
-}
-
-// Set implements [propagation.TextMapCarrier].
-func (c *carrier) Set(key, value string) {
-	*c = append(*c, idem.Header{Key: key, Value: []byte(value)})
-}
-
-// Keys implements [propagation.TextMapCarrier].
-func (c *carrier) Keys() []string {
-	keys := make([]string, len(*c))
-	for i, h := range *c {
-		keys[i] = h.Key
-	}
-	return keys
-}
-
-// hasAny reports whether one of headers has one of the names.
-func hasAny(headers []idem.Header, names []string) bool {
-	return slices.ContainsFunc(headers, func(h idem.Header) bool {
-		return slices.Contains(names, h.Key)
-	})
 }
