@@ -30,8 +30,9 @@ type Outbox struct {
 
 // The abilities of an Outbox.
 var (
-	_ outbox.Store = (*Outbox)(nil)
-	_ outbox.Waker = (*Outbox)(nil)
+	_ outbox.Store    = (*Outbox)(nil)
+	_ outbox.Operator = (*Outbox)(nil)
+	_ outbox.Waker    = (*Outbox)(nil)
 )
 
 // Option is a setting of [New] and [Migrate].

@@ -2,29 +2,18 @@ package pgoutbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/idem-go/idem/outbox"
 )
 
-// Parked is a parked row. A person must retry or skip it.
-type Parked struct {
-	Row outbox.Row
-	// At is when the row was parked, by the database's clock.
-	At time.Time
-	// Error is the error of the broker, at most 1 KiB.
-	Error string
-	// Behind counts the later rows of the topic and key that are blocked, up to 100,000.
-	Behind int64
-}
+// Parked is a parked row.
+type Parked = outbox.Parked
 
-// ErrNotParked means that no parked row has the number. The row may have been retried or skipped
-// before.
-var ErrNotParked = errors.New("pgoutbox: no such parked row")
+// ErrNotParked is [outbox.ErrNotParked].
+var ErrNotParked = outbox.ErrNotParked
 
 // Parked returns at most limit parked rows, the lowest number first.
 func (o *Outbox) Parked(ctx context.Context, limit int) ([]Parked, error) {

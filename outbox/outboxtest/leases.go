@@ -1,0 +1,167 @@
+package outboxtest
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/outbox"
+)
+
+// relaysShare: relays share the shards evenly within a few calls (O-04, O-05). No shard has two
+// holders, and a shard that is taken over has a new epoch.
+func (k *kit[Tx]) relaysShare() {
+	held, highest := map[string][]outbox.Lease{}, map[int]int64{}
+	round := func(relays ...string) {
+		for _, relay := range relays {
+			before := map[int]int64{}
+			for _, l := range held[relay] {
+				before[l.Shard] = l.Epoch
+			}
+			held[relay] = k.hold(relay)
+			for _, l := range held[relay] {
+				if before[l.Shard] != l.Epoch {
+					require.Greater(k, l.Epoch, highest[l.Shard])
+					highest[l.Shard] = l.Epoch
+				}
+			}
+		}
+	}
+	sizes := func(relays ...string) (n []int) {
+		owner := map[int]string{}
+		for _, relay := range relays {
+			n = append(n, len(held[relay]))
+			for _, l := range held[relay] {
+				require.Empty(k, owner[l.Shard], "shard %d", l.Shard)
+				owner[l.Shard] = relay
+			}
+		}
+		return n
+	}
+	round("a")
+	require.Equal(k, []int{64}, sizes("a"))
+	for range 2 {
+		round("b", "a")
+	}
+	round("b")
+	require.Equal(k, []int{32, 32}, sizes("a", "b"))
+	for range 3 {
+		round("c", "d", "a", "b")
+	}
+	require.Equal(k, []int{16, 16, 16, 16}, sizes("a", "b", "c", "d"))
+
+	require.NoError(k, k.Outbox.Leave(k.ctx, "a")) // one ends, and one dies
+	var dead []int
+	for _, l := range held["b"] {
+		dead = append(dead, l.Shard)
+	}
+	require.NoError(k, k.ExpireShards(k.ctx, dead))
+	require.NoError(k, k.ExpireRelays(k.ctx))
+	delete(held, "a")
+	delete(held, "b")
+	for range 2 {
+		round("c", "d")
+	}
+	round("c")
+	require.Equal(k, []int{32, 32}, sizes("c", "d"))
+}
+
+// expiredLease: a lease that ended is renewed with its epoch if no other relay took the shard, and
+// is lost otherwise (O-13). Without share no shard is given up or taken.
+func (k *kit[Tx]) expiredLease() {
+	mine := k.hold("a")
+	expire := func() {
+		require.NoError(k, k.ExpireShards(k.ctx, nil))
+		require.NoError(k, k.ExpireRelays(k.ctx))
+	}
+	without := func(relay string) []outbox.Lease {
+		held, err := k.Outbox.Hold(k.ctx, relay, time.Minute, false)
+		require.NoError(k, err)
+		return held
+	}
+	expire()
+	require.Equal(k, mine, without("a"))
+	require.Empty(k, without("b"))
+	require.Equal(k, mine, without("a"), "without share nothing is given")
+
+	expire()
+	taken := k.hold("b")
+	require.Len(k, taken, outbox.Shards)
+	for i := range taken {
+		require.Greater(k, taken[i].Epoch, mine[i].Epoch)
+	}
+	require.Empty(k, without("a"))
+
+	require.NoError(k, k.Outbox.Leave(k.ctx, "b"))
+	again := k.hold("a")
+	require.Len(k, again, outbox.Shards)
+	for i := range again {
+		require.Greater(k, again[i].Epoch, taken[i].Epoch, "an epoch never comes back")
+	}
+}
+
+// relaysHoldAtOnce: many relays that come at once never deadlock, and no shard has two owners with
+// one epoch (O-04, O-05).
+func (k *kit[Tx]) relaysHoldAtOnce() {
+	const relays = 8
+	var mu sync.Mutex
+	owners := map[outbox.Lease]string{}
+	last := make([][]outbox.Lease, relays)
+	require.NoError(k, together(relays, func(r int) error {
+		name := fmt.Sprint("relay ", r)
+		for i := range 40 {
+			held, err := k.Outbox.Hold(k.ctx, name, time.Minute, i%3 != 2)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			for _, l := range held {
+				if o := owners[l]; o != "" && o != name {
+					err = fmt.Errorf("%+v is held by %s and %s", l, o, name)
+				}
+				owners[l] = name
+			}
+			mu.Unlock()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	n := 0
+	for r := range relays { // those that were first may still have to give
+		last[r] = k.hold(fmt.Sprint("relay ", r))
+	}
+	for r := range relays {
+		last[r] = k.hold(fmt.Sprint("relay ", r))
+		require.Len(k, last[r], outbox.Shards/relays)
+		n += len(last[r])
+	}
+	require.Equal(k, outbox.Shards, n)
+}
+
+// freeShardsAreTakenOnce: of many relays that call at once, only one takes a free shard (O-05,
+// O-06).
+func (k *kit[Tx]) freeShardsAreTakenOnce() {
+	const relays = 8
+	for range 15 {
+		held := make([][]outbox.Lease, relays)
+		require.NoError(k, together(relays, func(r int) (err error) {
+			held[r], err = k.Outbox.Hold(k.ctx, fmt.Sprint("relay ", r), time.Minute, true)
+			return err
+		}))
+		owner := map[int]int{}
+		for r := range relays {
+			for _, l := range held[r] {
+				require.NotContains(k, owner, l.Shard, "relay %d", r)
+				owner[l.Shard] = r
+			}
+		}
+		require.NotEmpty(k, owner)
+		for r := range relays {
+			require.NoError(k, k.Outbox.Leave(k.ctx, fmt.Sprint("relay ", r)))
+		}
+	}
+}

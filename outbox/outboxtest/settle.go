@@ -1,0 +1,303 @@
+package outboxtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/outbox"
+)
+
+// settleIsFenced: only the given rows are deleted (O-08). Rows of a shard that another relay has
+// taken stay as they are, and Settle returns the shard (O-13).
+func (k *kit[Tx]) settleIsFenced() {
+	k.many(40, 40)
+	old := k.hold("a")
+	rows := k.fetchAll()
+	lostShard := rows[0].Shard
+	require.NoError(k, k.ExpireShards(k.ctx, []int{lostShard}))
+	require.Len(k, k.hold("b"), 1, "another relay takes this one")
+	var stale, ours []outbox.Row
+	for _, r := range rows {
+		if r.Shard == lostShard {
+			stale = append(stale, r)
+		} else {
+			ours = append(ours, r)
+		}
+	}
+	for _, s := range []outbox.Settlement{
+		{Sent: seqs(stale)}, {Sent: seqs(stale), Keep: true},
+		{Parked: map[int64]string{stale[0].Seq: "x"}, Sent: seqs(stale[1:])},
+		{Blocked: seqs(stale)},
+	} {
+		lost, err := k.Outbox.Settle(k.ctx, "a", old, s)
+		require.NoError(k, err)
+		require.Equal(k, []int{lostShard}, lost)
+	}
+	forged := slices.Clone(old) // the epoch alone is not enough, nor is the name
+	for i := range forged {
+		forged[i].Epoch++
+	}
+	lost, err := k.Outbox.Settle(k.ctx, "a", forged, outbox.Settlement{Sent: seqs(ours)})
+	require.NoError(k, err)
+	require.Len(k, lost, outbox.Shards)
+	lost, err = k.Outbox.Settle(k.ctx, "a", old,
+		outbox.Settlement{Sent: append(seqs(stale), seqs(ours[:5])...)})
+	require.NoError(k, err)
+	require.Equal(k, []int{lostShard}, lost)
+	require.ElementsMatch(k, ids(slices.Concat(stale, ours[5:])), ids(k.fetchAll()))
+}
+
+// states: a row is parked with its reason, the rows behind it in its aggregate are blocked, and
+// others go on. Then a person acts (O-10).
+func (k *kit[Tx]) states() {
+	k.commit(entry("A", "a0"), entry("A", "a1"), entry("A", "a2"), entry("A", "a3"),
+		entry("A", "a4"), entry("B", "b1"))
+	held := k.hold("r")
+	seq := map[string]int64{}
+	for _, r := range k.fetchAll() {
+		require.False(k, r.Blocked)
+		seq[r.Entry.ID] = r.Seq
+	}
+	settle := func(s outbox.Settlement) { k.settle("r", held, s) }
+	reason := strings.Repeat("ü", 600) + "\x00\xff"
+	settle(outbox.Settlement{Parked: map[int64]string{seq["a1"]: reason},
+		Blocked: []int64{seq["a0"], seq["a2"], seq["b1"]}})
+	require.Equal(k, map[string]int{"a0": 0, "a1": 2, "a2": 3, "a3": 0, "a4": 0, "b1": 0},
+		k.rowStates(), "a0 and b1 are behind nothing")
+	settle(outbox.Settlement{Sent: []int64{seq["a0"]}})
+	blocked := map[string]bool{}
+	for _, r := range k.fetchAll() {
+		blocked[r.Entry.ID] = r.Blocked
+	}
+	require.Equal(k, map[string]bool{"a3": true, "a4": true, "b1": false}, blocked)
+	f := everything()
+	f.Halt = false
+	for _, r := range k.fetch(f) {
+		require.False(k, r.Blocked, "without Halt nothing is")
+	}
+	settle(outbox.Settlement{Parked: map[int64]string{seq["a3"]: "other"},
+		Blocked: []int64{seq["a4"]}})
+	k.operate(seq, reason)
+	settle(outbox.Settlement{Sent: []int64{seq["a1"]}, Keep: true})
+	settle(outbox.Settlement{Sent: []int64{seq["a1"]}}) // repeated after an answer that was lost
+	require.Equal(k, 1, k.rowStates()["a1"])
+	settle(outbox.Settlement{Parked: map[int64]string{seq["a1"]: "late"},
+		Blocked: []int64{seq["a1"]}})
+	require.Equal(k, 1, k.rowStates()["a1"], "a row that was sent stays sent")
+	n, err := k.Outbox.Purge(k.ctx, time.Hour, 10)
+	require.NoError(k, err)
+	require.Zero(k, n)
+}
+
+// operate lists, retries and skips the parked rows of states.
+func (k *kit[Tx]) operate(seq map[string]int64, reason string) {
+	parked, err := k.Outbox.Parked(k.ctx, 10)
+	require.NoError(k, err)
+	require.Len(k, parked, 2)
+	require.Equal(k, "a1", parked[0].Row.Entry.ID)
+	require.EqualValues(k, 2, parked[0].Behind)
+	require.EqualValues(k, 1, parked[1].Behind)
+	require.True(k, utf8.ValidString(parked[0].Error) && strings.HasPrefix(reason, parked[0].Error))
+	require.Greater(k, len(parked[0].Error), 1000)
+	require.WithinDuration(k, time.Now(), parked[0].At, time.Hour)
+	first, err := k.Outbox.Parked(k.ctx, 1)
+	require.NoError(k, err)
+	require.Equal(k, parked[:1], first)
+
+	require.NoError(k, k.Outbox.Retry(k.ctx, seq["a1"]))
+	require.Equal(k, map[string]int{"a1": 0, "a2": 0, "a3": 2, "a4": 3, "b1": 0}, k.rowStates(),
+		"a4 is behind another one")
+	require.ErrorIs(k, k.Outbox.Retry(k.ctx, seq["a1"]), outbox.ErrNotParked)
+	require.ErrorIs(k, k.Outbox.Skip(k.ctx, seq["a4"]), outbox.ErrNotParked)
+	require.ErrorIs(k, k.Outbox.Skip(k.ctx, 1<<40), outbox.ErrNotParked)
+	require.NoError(k, k.Outbox.Skip(k.ctx, seq["a3"]))
+	require.Equal(k, map[string]int{"a1": 0, "a2": 0, "a4": 0, "b1": 0}, k.rowStates())
+}
+
+// blockedWhileReleased: a row that a relay blocks while a person releases what is in front of it
+// must not stay blocked behind nothing, for ever.
+func (k *kit[Tx]) blockedWhileReleased() {
+	held := k.hold("r")
+	for i := range 30 {
+		k.commit(entry("A", "parked"), entry("A", "behind"))
+		rows := k.fetchAll()
+		require.Len(k, rows, 2)
+		k.settle("r", held, outbox.Settlement{Parked: map[int64]string{rows[0].Seq: "x"}})
+		require.NoError(k, together(2, func(who int) error {
+			if who == 0 {
+				return k.Outbox.Retry(k.ctx, rows[0].Seq)
+			}
+			_, err := k.Outbox.Settle(k.ctx, "r", held,
+				outbox.Settlement{Blocked: []int64{rows[1].Seq}})
+			return err
+		}))
+		require.Equal(k, map[string]int{"parked": 0, "behind": 0}, k.rowStates(), "run %d", i)
+		k.settle("r", held, outbox.Settlement{Sent: seqs(rows)})
+	}
+}
+
+// releaseHoldsTheShard: while a person acts on a shard, a relay that blocks or parks rows of that
+// shard waits. Relays that renew or take other shards do not wait, and no relay takes this one.
+// Afterwards the lease is renewed.
+func (k *kit[Tx]) releaseHoldsTheShard() {
+	k.commit(entry("A", "a1"), entry("A", "a2"))
+	held := k.hold("r")
+	rows := k.fetchAll()
+	this := held[rows[0].Shard]
+	require.NoError(k, k.ExpireShards(k.ctx, nil))
+	unlock, err := k.LockShard(k.ctx, this.Shard)
+	require.NoError(k, err)
+
+	bounded, cancel := context.WithTimeout(k.ctx, 5*time.Second)
+	defer cancel()
+	again, err := k.Outbox.Hold(bounded, "r", time.Minute, false)
+	require.NoError(k, err)
+	require.Len(k, again, outbox.Shards-1)
+	require.NotContains(k, again, this)
+	var others []int
+	for _, l := range again {
+		others = append(others, l.Shard)
+	}
+	require.NoError(k, k.ExpireShards(bounded, others))
+	require.NoError(k, k.ExpireRelays(bounded))
+	taken, err := k.Outbox.Hold(bounded, "b", time.Minute, true)
+	require.NoError(k, err)
+	require.Len(k, taken, outbox.Shards-1)
+
+	short, cancel := context.WithTimeout(k.ctx, 300*time.Millisecond)
+	defer cancel()
+	_, err = k.Outbox.Settle(short, "r", []outbox.Lease{this},
+		outbox.Settlement{Blocked: seqs(rows[1:])})
+	require.ErrorIs(k, err, context.DeadlineExceeded, "it did not wait")
+	require.NoError(k, unlock())
+	require.Eventually(k, func() bool { // the server may still end the transaction of Settle
+		again, err := k.Outbox.Hold(k.ctx, "r", time.Minute, false)
+		return err == nil && slices.Equal([]outbox.Lease{this}, again)
+	}, 30*time.Second, 10*time.Millisecond)
+}
+
+// settlementsAtOnce: two relays that both seem to hold the shard settle the same rows in any order,
+// and leases are renewed meanwhile. No transaction deadlocks.
+func (k *kit[Tx]) settlementsAtOnce() {
+	const workers = 6
+	k.logSeed()
+	k.many(2000, 50)
+	held := k.hold("r")
+	all := seqs(k.fetchAll())
+	require.NoError(k, together(workers, func(w int) error {
+		r := k.random(w)
+		for range 40 {
+			s := outbox.Settlement{Parked: map[int64]string{}}
+			for range 40 {
+				seq := all[r.IntN(len(all))]
+				switch r.IntN(4) {
+				case 0:
+					s.Parked[seq] = "x"
+				case 1:
+					s.Blocked = append(s.Blocked, seq)
+				default:
+					s.Sent = append(s.Sent, seq)
+				}
+			}
+			if r.IntN(2) == 0 {
+				s.Parked, s.Blocked = nil, nil
+			}
+			if _, err := k.Outbox.Settle(k.ctx, "r", held, s); err != nil {
+				return err
+			}
+			if _, err := k.Outbox.Hold(k.ctx, "r", time.Minute, r.IntN(2) == 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// relaysDoNotWait: a transaction that adds entries and stays open delays no relay and no person.
+func (k *kit[Tx]) relaysDoNotWait() {
+	k.commit(entry("A", "a1"), entry("A", "a2"), entry("A", "a3"), entry("B", "b1"))
+	open := k.begin()
+	require.NoError(k, k.Add(k.ctx, open, entry("A", "open"), entry("B", "open too")))
+	bounded, cancel := context.WithTimeout(k.ctx, 2*time.Second)
+	defer cancel()
+	held := k.hold("r")
+	rows := k.fetchAll()
+	require.Len(k, rows, 4)
+	for _, s := range []outbox.Settlement{
+		{Sent: seqs(rows[:1])},
+		{Parked: map[int64]string{rows[1].Seq: "x"}, Blocked: seqs(rows[2:3])},
+		{Sent: seqs(rows[3:]), Keep: true},
+	} {
+		lost, err := k.Outbox.Settle(bounded, "r", held, s)
+		require.NoError(k, err)
+		require.Empty(k, lost)
+	}
+	require.NoError(k, k.Outbox.Retry(bounded, rows[1].Seq))
+	_, err := k.Outbox.Purge(bounded, 0, 10)
+	require.NoError(k, err)
+	_, err = k.Outbox.Backlog(bounded, 10)
+	require.NoError(k, err)
+	require.NoError(k, k.Outbox.Leave(bounded, "r"))
+	require.NoError(k, k.Commit(k.ctx, open))
+	require.Len(k, k.fetchAll(), 4)
+}
+
+// purge: kept rows are deleted in batches, by several calls at once.
+func (k *kit[Tx]) purge() {
+	held := k.hold("r")
+	k.many(1000, 50)
+	k.settle("r", held, outbox.Settlement{Sent: seqs(k.fetchAll()), Keep: true})
+	k.many(10, 10)
+	deleted := make([]int64, 4)
+	require.NoError(k, together(len(deleted), func(i int) error {
+		for {
+			n, err := k.Outbox.Purge(k.ctx, 0, 70)
+			deleted[i] += n
+			if err != nil || n == 0 {
+				return err
+			}
+			if n > 70 {
+				return fmt.Errorf("%d rows in one batch", n)
+			}
+		}
+	}))
+	require.EqualValues(k, 1000, deleted[0]+deleted[1]+deleted[2]+deleted[3])
+	require.Len(k, k.fetchAll(), 10)
+}
+
+// backlog: each count stops at the limit, and rows that were sent do not count.
+func (k *kit[Tx]) backlog() {
+	b, err := k.Outbox.Backlog(k.ctx, 10)
+	require.NoError(k, err)
+	require.Equal(k, outbox.Backlog{}, b)
+	k.many(90, 3)
+	held, rows := k.hold("r"), k.fetchAll()
+	s := outbox.Settlement{Parked: map[int64]string{}, Sent: seqs(rows[:10]), Keep: true}
+	behind := map[string]bool{}
+	for _, r := range rows[10:60] {
+		if behind[r.Entry.Key] {
+			s.Blocked = append(s.Blocked, r.Seq)
+		} else {
+			s.Parked[r.Seq] = "x"
+			behind[r.Entry.Key] = true
+		}
+	}
+	k.settle("r", held, s)
+	for limit, want := range map[int]outbox.Backlog{
+		100: {Waiting: 30, Parked: int64(len(behind)), Blocked: int64(50 - len(behind))},
+		2:   {Waiting: 2, Parked: min(2, int64(len(behind))), Blocked: 2},
+	} {
+		b, err := k.Outbox.Backlog(k.ctx, limit)
+		require.NoError(k, err)
+		require.Positive(k, b.Oldest)
+		require.Less(k, b.Oldest, time.Hour)
+		b.Oldest = 0
+		require.Equal(k, want, b)
+	}
+}

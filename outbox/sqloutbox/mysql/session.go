@@ -1,0 +1,126 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// lockWait bounds the wait for a lock, in seconds. The server does not notice that a caller has
+	// left while its statement waits.
+	lockWait = 3
+	// endTimeout bounds the end of a session, which the context of the caller does not bound.
+	endTimeout = 5 * time.Second
+)
+
+// querier is a session or a transaction.
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// bounded runs fn in a session whose waits for locks are short. Afterwards the session has its own
+// setting again, because the pool is the application's.
+func (o *Outbox) bounded(ctx context.Context, fn func(*sql.Conn) error) (err error) {
+	if err := o.usable(); err != nil {
+		return err
+	}
+	conn, err := o.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ignoreClosed(conn.Close())) }()
+	_, err = conn.ExecContext(ctx, fmt.Sprintf(
+		"SET @idem_lock_wait = @@SESSION.innodb_lock_wait_timeout, "+
+			"@@SESSION.innodb_lock_wait_timeout = %d", lockWait))
+	if err != nil {
+		return err
+	}
+	err = fn(conn)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	const reset = "SET @@SESSION.innodb_lock_wait_timeout = @idem_lock_wait"
+	if _, lost := conn.ExecContext(end, reset); lost != nil { // the pool must not use it again
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	return err
+}
+
+// ignoreClosed returns nil for the connection that was discarded before.
+func ignoreClosed(err error) error {
+	if errors.Is(err, sql.ErrConnDone) {
+		return nil
+	}
+	return err
+}
+
+// atomic runs fn in a transaction. READ COMMITTED takes no locks on gaps, and each statement sees
+// what was committed before it.
+func (o *Outbox) atomic(ctx context.Context, fn func(*sql.Tx) error) error {
+	return o.bounded(ctx, func(conn *sql.Conn) error { return inTx(ctx, conn, fn) })
+}
+
+func inTx(ctx context.Context, conn *sql.Conn, fn func(*sql.Tx) error) error {
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return err
+	}
+	if err := fn(tx); err != nil {
+		_ = tx.Rollback() // if it fails, the pool closes the connection, and the server rolls back
+		return err
+	}
+	return tx.Commit()
+}
+
+// each calls scan for each row of a query.
+func each(ctx context.Context, q querier, query string, scan func(*sql.Rows) error) (err error) {
+	rows, err := q.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// one reads the only row of a query. The error is [sql.ErrNoRows] if there is none.
+func one(ctx context.Context, q querier, query string, into ...any) error {
+	found := false
+	err := each(ctx, q, query, func(rows *sql.Rows) error {
+		found = true
+		return rows.Scan(into...)
+	})
+	if err == nil && !found {
+		return sql.ErrNoRows
+	}
+	return err
+}
+
+// list reads a column of numbers.
+func list(ctx context.Context, q querier, query string) (all []int64, err error) {
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		var n int64
+		if err := rows.Scan(&n); err != nil {
+			return err
+		}
+		all = append(all, n)
+		return nil
+	})
+	return all, err
+}
+
+func exec(ctx context.Context, q querier, query string) (int64, error) {
+	result, err := q.ExecContext(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}

@@ -1,0 +1,48 @@
+package mysql
+
+import "github.com/idem-go/idem/outbox"
+
+// shardRow is a row of idem_outbox_shards.
+type shardRow struct {
+	shard   int
+	relay   string // empty: free
+	epoch   int64
+	expired bool
+}
+
+func (s *shardRow) lease() outbox.Lease { return outbox.Lease{Shard: s.shard, Epoch: s.epoch} }
+
+// isFree reports whether relay may take the shard.
+func (s *shardRow) isFree(relay string) bool {
+	return s.relay == "" || s.relay != relay && s.expired
+}
+
+// plan is the intent of a relay.
+type plan struct {
+	keep, give []int
+	free       []int // candidates
+	take       int   // how many of them
+}
+
+// planShare decides for a relay among alive relays, which include itself. Without share the relay
+// keeps its shards. Shards are in their order.
+func planShare(shards []shardRow, relay string, alive int, share bool) (p plan) {
+	for i := range shards {
+		switch s := &shards[i]; {
+		case s.relay == relay:
+			p.keep = append(p.keep, s.shard)
+		case share && s.isFree(relay):
+			p.free = append(p.free, s.shard)
+		}
+	}
+	if !share {
+		return p
+	}
+	alive = max(1, alive)
+	fair := (outbox.Shards + alive - 1) / alive
+	if len(p.keep) > fair {
+		p.keep, p.give = p.keep[:fair], p.keep[fair:]
+	}
+	p.take = min(fair-len(p.keep), len(p.free))
+	return p
+}
