@@ -79,3 +79,6 @@ func Run[Tx any](t *testing.T, site func(t testing.TB) Site[Tx]) {
 // RoundTrip runs one short test of adding, fetching and settling on a new site, for further settings
 // of its connections.
 func RoundTrip[Tx any](t *testing.T, site Site[Tx]) { newKit(t, site).roundTrip(false) }
+
+// RoundTripAlone is [RoundTrip] with one transaction for each entry.
+func RoundTripAlone[Tx any](t *testing.T, site Site[Tx]) { newKit(t, site).roundTrip(true) }

@@ -2,7 +2,6 @@ package pgoutbox_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/internal/testenv"
-	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
@@ -133,84 +131,4 @@ func explain(t *testing.T, pool *pgxpool.Pool, before, text string, args []any) 
 	require.NoError(t, err)
 	require.NoError(t, tx.Rollback(t.Context()))
 	return strings.Join(lines, "\n")
-}
-
-// O-06, O-15: a batch never exceeds its limits, each shard gives its share, and the rows of a shard
-// come in their order with none left out. Writers and settlements run meanwhile.
-func TestBatchIsBounded(t *testing.T) {
-	box, pool := newBox(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	fill(t, pool, 4_000, 0, 300)
-	stop := make(chan struct{})
-	done := make(chan error, 1)
-	go func() {
-		r := rand.New(rand.NewPCG(seed, 1))
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				done <- nil
-				return
-			default:
-			}
-			if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-				return box.Add(t.Context(), tx, entry(fmt.Sprint(r.IntN(300)), fmt.Sprint("w", i)))
-			}); err != nil {
-				done <- err
-				return
-			}
-		}
-	}()
-	r := rand.New(rand.NewPCG(seed, 2))
-	held := hold(t, box, "a")
-	last := map[int]int64{}
-	for range 300 {
-		f := outbox.Fetch{Shards: held[:1+r.IntN(len(held))], Limit: 1 + r.IntN(200), Bytes: 200 + r.IntN(40_000), Halt: r.IntN(2) == 0}
-		rows := fetchWith(t, box, f)
-		size, each := 0, map[int]int{}
-		for _, row := range rows {
-			size += row.Entry.Size()
-			each[row.Shard]++
-			require.Greater(t, row.Seq, last[row.Shard], "shard %d", row.Shard)
-			last[row.Shard] = row.Seq
-		}
-		require.LessOrEqual(t, len(rows), f.Limit)
-		require.True(t, size <= f.Bytes || len(rows) == 1, "%d bytes in %d rows, the limit is %d", size, len(rows), f.Bytes)
-		for shard, n := range each {
-			require.LessOrEqual(t, n, (f.Limit+len(f.Shards)-1)/len(f.Shards), "shard %d", shard)
-		}
-		_, err := box.Settle(t.Context(), "a", held, outbox.Settlement{Sent: seqs(rows), Keep: r.IntN(2) == 0})
-		require.NoError(t, err)
-	}
-	close(stop)
-	require.NoError(t, <-done)
-	for { // what is left: nothing was passed over
-		rows := fetch(t, box)
-		if len(rows) == 0 {
-			break
-		}
-		_, err := box.Settle(t.Context(), "a", held, outbox.Settlement{Sent: seqs(rows)})
-		require.NoError(t, err)
-	}
-	for id, state := range states(t, pool) {
-		require.Equal(t, 1, state, id)
-	}
-}
-
-// No shard starves while others have a backlog.
-func TestOldestFirst(t *testing.T) {
-	box, pool := newBox(t)
-	fill(t, pool, 640, 0, 64)
-	held := hold(t, box, "a")
-	seen := map[int]bool{}
-	for range 2 {
-		rows := fetchWith(t, box, outbox.Fetch{Shards: held, Limit: 40, Bytes: 1 << 20})
-		require.Len(t, rows, 40)
-		for _, r := range rows {
-			seen[r.Shard] = true
-		}
-		_, err := box.Settle(t.Context(), "a", held, outbox.Settlement{Sent: seqs(rows)})
-		require.NoError(t, err)
-	}
-	require.Len(t, seen, 64)
 }

@@ -15,37 +15,6 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// O-01: a row whose number was drawn first and whose transaction commits last is fetched. The
-// negative control, a reader that goes on from the last number it saw, loses it.
-func TestLateCommitIsFetched(t *testing.T) {
-	box, pool := newBox(t)
-	var seen []string
-	var last int64
-	cursor := func() {
-		rows, err := pool.Query(t.Context(), "SELECT event_id, seq FROM idem_outbox WHERE seq > $1 ORDER BY seq", last)
-		require.NoError(t, err)
-		var id string
-		_, err = pgx.ForEachRow(rows, []any{&id, &last}, func() error {
-			seen = append(seen, id)
-			return nil
-		})
-		require.NoError(t, err)
-	}
-	held := hold(t, box, "a")
-	late := begin(t, pool)
-	require.NoError(t, box.Add(t.Context(), late, entry("A", "late")))
-	add(t, pool, box, entry("B", "early"))
-	cursor()
-	rows := fetch(t, box)
-	require.Equal(t, []string{"early"}, ids(rows))
-	_, err := box.Settle(t.Context(), "a", held, outbox.Settlement{Sent: seqs(rows)})
-	require.NoError(t, err)
-	require.NoError(t, late.Commit(t.Context()))
-	cursor()
-	require.Equal(t, []string{"late"}, ids(fetch(t, box)))
-	require.Equal(t, []string{"early"}, seen, "the control lost nothing: the test shows nothing")
-}
-
 // pause stays in the transaction for up to 10 ms.
 func pause(ctx context.Context, tx pgx.Tx, r *rand.Rand) error {
 	_, err := tx.Exec(ctx, "SELECT pg_sleep($1)", r.Float64()/100)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,21 +12,29 @@ import (
 )
 
 // Purge implements [outbox.Store]. Rows that another call is deleting are left out.
+//
+// Rows are found without locks, and locked by their number only: locks on entries of another index
+// could deadlock with the deletion of rows.
 func (o *Outbox) Purge(
 	ctx context.Context, keep time.Duration, limit int,
 ) (deleted int64, err error) {
 	err = o.atomic(ctx, func(tx *sql.Tx) error {
 		old, err := list(ctx, tx, fmt.Sprintf("SELECT seq FROM idem_outbox "+
 			"FORCE INDEX (idem_outbox_sent) WHERE state = 1 AND ended_at < UTC_TIMESTAMP(6) - "+
-			"INTERVAL %d MICROSECOND ORDER BY ended_at LIMIT %d FOR UPDATE SKIP LOCKED",
-			keep.Microseconds(), limit))
+			"INTERVAL %d MICROSECOND ORDER BY ended_at LIMIT %d", keep.Microseconds(), limit))
 		if err != nil {
 			return err
 		}
+		slices.Sort(old)
 		deleted = 0
 		return inChunks(old, func(chunk []int64) error {
+			free, err := list(ctx, tx, "SELECT seq FROM idem_outbox FORCE INDEX (PRIMARY) "+
+				"WHERE seq IN "+numbers(chunk)+" ORDER BY seq FOR UPDATE SKIP LOCKED")
+			if err != nil || len(free) == 0 {
+				return err
+			}
 			n, err := exec(ctx, tx, "DELETE o FROM idem_outbox o FORCE INDEX (PRIMARY) "+
-				"WHERE o.seq IN "+numbers(chunk))
+				"WHERE o.seq IN "+numbers(free))
 			deleted += n
 			return err
 		})

@@ -96,7 +96,14 @@ func endParked(ctx context.Context, tx *sql.Tx, seq int64, end string) error {
 	if first.Valid {
 		aggregate += " AND seq < " + strconv.FormatInt(first.V, 10)
 	}
-	_, err = exec(ctx, tx, "UPDATE idem_outbox FORCE INDEX (idem_outbox_state) SET state = 0 "+
-		"WHERE state = 3"+aggregate)
-	return err
+	freed, err := list(ctx, tx, "SELECT seq FROM idem_outbox FORCE INDEX (idem_outbox_state) "+
+		"WHERE state = 3"+aggregate+" ORDER BY seq")
+	if err != nil {
+		return err
+	}
+	return inChunks(freed, func(chunk []int64) error {
+		_, err := exec(ctx, tx, "UPDATE idem_outbox FORCE INDEX (PRIMARY) SET state = 0 "+
+			"WHERE state = 3 AND seq IN "+numbers(chunk)+" ORDER BY seq")
+		return err
+	})
 }
