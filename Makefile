@@ -9,7 +9,7 @@ SHELL := bash
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.*/*' -not -path '*/testdata/*' -not -path './tools/*')))
 
 # The modules that users build with: their go.mod must be tidy.
-LIBRARIES := . adapter/kafkagoidem adapter/kgoidem adapter/watermillidem codec/cloudevents codec/jsonv2 codec/schemaregistry dedup/dynamostore dedup/sqlstore examples
+LIBRARIES := . adapter/kafkagoidem adapter/kgoidem adapter/watermillidem codec/cloudevents codec/jsonv2 codec/schemaregistry dedup/dynamostore dedup/sqlstore examples outbox/sqloutbox
 
 # A go.work of one's own would hide a go.mod that is not tidy.
 export GOWORK := off

@@ -114,6 +114,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/httpidem/httpidemtest":        {[]string{"/dedup", "/httpidem"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},
 		"/outbox":                       {[]string{"/deadletter", "", "/dedup", "/internal/safetext"}, nil, "entries and relay must be usable with any database and any Kafka client"},
 		"/outbox/pgoutbox":              {[]string{"", "/dedup", "/outbox", "/internal/outboxrow", "/internal/pgschema"}, []string{"github.com/jackc/pgx/v5", "go.opentelemetry.io/otel/propagation"}, "it must serve services that have no store in Postgres"},
+		"/outbox/outboxtest":            {[]string{"", "/dedup", "/outbox"}, []string{"github.com/stretchr/testify"}, "it must serve outboxes outside this module"},
 		"/internal/outboxrow":           {[]string{"", "/dedup", "/outbox"}, []string{"go.opentelemetry.io/otel/propagation"}, "outboxes on every database share it, so it must bring no client along"},
 		"/internal/safetext":            {nil, nil, "every package that writes texts of errors somewhere needs it, so it must bring nothing along"},
 		"/internal/throttle":            {nil, nil, "bounds are values of their own, which know nothing of events"},
@@ -171,7 +172,7 @@ func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, ".")
 	for _, path := range []string{"", "/classify", "/dedup", "/kafkaauth", "/lane", "/runner", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/replay", "/internal/kafkalog", "/internal/deadletters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
 		for _, d := range pkgs[module+path].Deps {
-			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest", "go.opentelemetry.io/otel/sdk"} {
+			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/outbox/outboxtest", module + "/httpidem/httpidemtest", "go.opentelemetry.io/otel/sdk"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)
 			}
 		}

@@ -2,23 +2,12 @@ package pgoutbox
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/idem-go/idem/internal/outboxrow"
 	"github.com/idem-go/idem/outbox"
-)
-
-const (
-	// maxLocks is how many aggregates a transaction locks one by one. A transaction with more locks
-	// the whole outbox. By default a server has room for 64 locks per connection.
-	maxLocks = 500
-	// hashed is the usual length of the text of a lock, which then needs no allocation.
-	hashed = 256
 )
 
 // channel is the channel of NOTIFY and LISTEN.
@@ -81,44 +70,21 @@ func insertSingle(q *statements, e *outbox.Entry) (text string, args []any, err 
 		args[2] = []byte(nil)
 		return q.insertOne, args, nil
 	}
-	return q.insertAlone, append(args, wholeLock(q.schema), lockNumber(q.schema, e.Topic, e.Key)),
-		nil
+	return q.insertAlone, append(args, outboxrow.WholeLock(q.schema),
+		outboxrow.LockOf(q.schema, e)), nil
 }
 
-// queueLocks locks the aggregates of entries. Every transaction first locks the outbox, normally
-// shared, and then its aggregates by ascending lock numbers.
+// queueLocks locks the aggregates of entries.
 func queueLocks(b *pgx.Batch, q *statements, entries []outbox.Entry) {
-	whole := wholeLock(q.schema)
-	var locks []int64
-	for i := range entries {
-		if e := &entries[i]; e.Key != "" {
-			locks = append(locks, lockNumber(q.schema, e.Topic, e.Key))
-		}
+	locks := outboxrow.LocksOf(q.schema, entries)
+	switch {
+	case locks.None:
+	case len(locks.Each) == 0:
+		b.Queue("SELECT pg_advisory_xact_lock($1::bigint)", locks.Whole)
+	default:
+		b.Queue("SELECT pg_advisory_xact_lock_shared($1::bigint)", locks.Whole)
+		b.Queue(q.lockOne, locks.Each)
 	}
-	if len(locks) == 0 {
-		return
-	}
-	slices.Sort(locks)
-	locks = slices.Compact(locks)
-	if len(locks) > maxLocks {
-		b.Queue("SELECT pg_advisory_xact_lock($1::bigint)", whole)
-		return
-	}
-	b.Queue("SELECT pg_advisory_xact_lock_shared($1::bigint)", whole)
-	b.Queue(q.lockOne, locks)
-}
-
-// wholeLock returns the number of the lock of an outbox. No entry has an empty topic.
-func wholeLock(schema string) int64 { return lockNumber(schema, "", "") }
-
-// lockNumber returns the number of the advisory lock of an aggregate. The number must be the same
-// in every release, because releases run side by side.
-func lockNumber(schema, topic, key string) int64 {
-	text := append(make([]byte, 0, hashed), "idem.outbox\x00"...)
-	text = append(append(text, schema...), 0)
-	text = append(append(text, topic...), 0)
-	sum := sha256.Sum256(append(text, key...))
-	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
 
 // columns returns the arguments of an insert.

@@ -71,7 +71,7 @@ func insert(ctx context.Context, tx *sql.Tx, entries []outbox.Entry) error {
 	}
 	for len(entries) > 0 {
 		n := outboxrow.Chunk(entries, maxRows)
-		args, err := columns(entries[:n])
+		args, err := outboxrow.Columns(entries[:n])
 		if err != nil {
 			return err
 		}
@@ -117,28 +117,4 @@ func insertText(n int) string {
 	const row = "(?, ?, ?, ?, ?, ?, ?)"
 	return "INSERT INTO idem_outbox (shard, topic, `key`, event_id, event_type, payload, headers) " +
 		"VALUES " + row + strings.Repeat(", "+row, n-1)
-}
-
-// columns returns the arguments of insertText.
-func columns(entries []outbox.Entry) ([]any, error) {
-	args := make([]any, 0, 7*len(entries))
-	for i := range entries {
-		e := &entries[i]
-		headers, err := outboxrow.EncodeHeaders(e.Headers)
-		if err != nil {
-			return nil, err
-		}
-		var key, payload, column any // a nil slice in an interface is not NULL for each driver
-		if e.Key != "" {
-			key = []byte(e.Key)
-		}
-		if e.Payload != nil {
-			payload = e.Payload
-		}
-		if headers != nil {
-			column = *headers
-		}
-		args = append(args, outboxrow.ShardOf(e), e.Topic, key, e.ID, e.Type, payload, column)
-	}
-	return args, nil
 }

@@ -1,0 +1,82 @@
+package postgres
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// fault is the cause of an error.
+type fault int
+
+const (
+	other   fault = iota // such as a deadlock, or a lock that another transaction holds
+	missing              // the tables are missing
+	noRight              // a right is missing
+	noLocks              // the server has no room for locks
+	down                 // the server cannot work now
+)
+
+// classify returns the cause of an error by its SQLSTATE.
+func classify(code string) fault {
+	switch code {
+	case "":
+		return other
+	case "42P01", "3F000":
+		return missing
+	case "42501":
+		return noRight
+	case "53200":
+		return noLocks
+	case "25006", "57P01", "57P02", "57P03", "57P05":
+		return down
+	}
+	switch code[:min(2, len(code))] {
+	case "08", "53", "58", "XX":
+		return down
+	}
+	return other
+}
+
+// sqlState returns the SQLSTATE of err, or an empty string.
+func sqlState(err error) string {
+	var e interface{ SQLState() string }
+	if errors.As(err, &e) {
+		return e.SQLState()
+	}
+	return ""
+}
+
+// addError returns the error of adding. The error matches [dedup.ErrUnavailable] if the event that
+// a handler processes is not to blame: the entries were checked before.
+func addError(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	cause := classify(sqlState(err))
+	if errors.Is(err, errNoTables) {
+		cause = missing
+	}
+	if ctx.Err() == nil && errors.Is(err, driver.ErrBadConn) {
+		cause = down
+	}
+	switch cause {
+	case missing:
+		err = &dedup.SetupError{Problem: "the tables of the outbox are missing",
+			Fix: "run `idem migrate --outbox`, or pgoutbox.Migrate", Err: err}
+	case noRight:
+		err = &dedup.SetupError{Problem: "the role lacks rights on the tables of the outbox",
+			Fix: "run as their owner: GRANT INSERT ON idem_outbox", Err: err}
+	case noLocks:
+		err = fmt.Errorf("%w: the server has no room for more locks: raise "+
+			"max_locks_per_transaction, or add events of fewer topics and keys at once: %w",
+			dedup.ErrUnavailable, err)
+	case down:
+		err = fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
+	case other:
+	}
+	return fmt.Errorf("postgres: outbox: add: %w", err)
+}
