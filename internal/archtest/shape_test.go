@@ -204,7 +204,7 @@ func TestEveryIDHasItsRow(t *testing.T) {
 // Every test that docs/failure-modes.md names exists, and so does every case of the conformance kit. A package without
 // names has at least one test with the id of the row. Each id has one row.
 func TestEveryRowsTestsExist(t *testing.T) {
-	tests, cases := declaredTests(t), kitCases(t)
+	tests, cases := declaredTests(t), map[string]map[string]bool{"storetest": kitCases(t, "storetest"), "outboxtest": kitCases(t, "outboxtest")}
 	seen := map[string]bool{}
 	for _, line := range strings.Split(string(read(t, "docs/failure-modes.md")), "\n") {
 		cells := strings.Split(line, "|")
@@ -236,7 +236,7 @@ var (
 
 // missingTest returns the fault of one group of a cell, such as "lane: TestA, TestB*" or "lane, consumer"; empty if the
 // group is right. A group that begins with "none yet" is always right.
-func missingTest(id, group string, tests map[string]map[string]bool, cases map[string]bool) string {
+func missingTest(id, group string, tests map[string]map[string]bool, cases map[string]map[string]bool) string {
 	if strings.HasPrefix(group, "none yet") {
 		return ""
 	}
@@ -245,8 +245,8 @@ func missingTest(id, group string, tests map[string]map[string]bool, cases map[s
 		return packageWithoutTest(id, group, tests, cases)
 	}
 	declared, pattern, index := tests[pkg], testName, 0
-	if pkg == "storetest" {
-		declared, pattern, index = cases, kitCase, 1
+	if kit := cases[pkg]; kit != nil {
+		declared, pattern, index = kit, kitCase, 1
 	}
 	found := pattern.FindAllStringSubmatch(names, -1)
 	if len(found) == 0 {
@@ -261,7 +261,7 @@ func missingTest(id, group string, tests map[string]map[string]bool, cases map[s
 }
 
 // packageWithoutTest returns the first package of a group that has no test with the id in its name.
-func packageWithoutTest(id, group string, tests map[string]map[string]bool, cases map[string]bool) string {
+func packageWithoutTest(id, group string, tests map[string]map[string]bool, cases map[string]map[string]bool) string {
 	name := regexp.MustCompile("_" + strings.ReplaceAll(strings.ReplaceAll(id, "rule ", "Rule"), "-", "") + `(?:\D|$)`)
 	kit := regexp.MustCompile(`\(.*\b` + strings.TrimPrefix(id, "rule ") + `[a-d]?\b.*\)$`)
 	for _, pkg := range strings.Split(group, ", ") {
@@ -313,13 +313,13 @@ func declaredTests(t *testing.T) map[string]map[string]bool {
 	return all
 }
 
-// kitCases are the names of the conformance kit's cases.
-func kitCases(t *testing.T) map[string]bool {
+// kitCases are the names of a conformance kit's cases.
+func kitCases(t *testing.T, kit string) map[string]bool {
 	t.Helper()
 	name := regexp.MustCompile(`\{name: "([^"]+)"`)
 	cases := map[string]bool{}
 	for _, f := range files(t, ".go") {
-		if filepath.Base(filepath.Dir(f)) != "storetest" {
+		if filepath.Base(filepath.Dir(f)) != kit {
 			continue
 		}
 		for _, m := range name.FindAllStringSubmatch(string(read(t, f)), -1) {

@@ -30,7 +30,7 @@ const aggregates = 4
 // numbersFollowCommits: within each aggregate, no row appears in front of a row that a reader has
 // seen (rule 22). So numbers ascend in the order of commits.
 func (k *kit[Tx]) numbersFollowCommits() {
-	const writers, rounds = 10, 12
+	const writers, rounds = 10, 30
 	k.logSeed()
 	written := make(chan error, 1)
 	go func() {
