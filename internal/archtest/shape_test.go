@@ -266,8 +266,8 @@ func packageWithoutTest(id, group string, tests map[string]map[string]bool, case
 	kit := regexp.MustCompile(`\(.*\b` + strings.TrimPrefix(id, "rule ") + `[a-d]?\b.*\)$`)
 	for _, pkg := range strings.Split(group, ", ") {
 		declared, pattern := tests[pkg], name
-		if pkg == "storetest" {
-			declared, pattern = cases, kit
+		if of := cases[pkg]; of != nil {
+			declared, pattern = of, kit
 		}
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(declared)), pattern.MatchString) {
 			return "no test of " + pkg + " has the id in its name"
