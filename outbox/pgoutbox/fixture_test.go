@@ -104,14 +104,6 @@ func ids(rows []outbox.Row) []string {
 	return out
 }
 
-func seqs(rows []outbox.Row) []int64 {
-	out := make([]int64, len(rows))
-	for i, r := range rows {
-		out[i] = r.Seq
-	}
-	return out
-}
-
 // states returns the state of each row by its event's ID.
 func states(t testing.TB, pool *pgxpool.Pool) map[string]int {
 	t.Helper()

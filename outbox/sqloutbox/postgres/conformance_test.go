@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -237,5 +236,5 @@ func TestErrors(t *testing.T) {
 	bounded, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	err = w.sql.Add(bounded, gone, e)
-	require.True(t, errors.Is(err, dedup.ErrUnavailable), "%v", err)
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
 }
