@@ -13,9 +13,9 @@ type Outbox interface {
 	outbox.Operator
 }
 
-// Site is an outbox in tables of its own, with its database. Tx is a transaction of the service. The
-// pool must have at least 12 connections. All fields are required. The functions are called by many
-// goroutines at once.
+// Site is an outbox in tables of its own, with its database. Tx is a transaction of the service.
+// The pool must have at least 12 connections. All fields are required. The functions are called by
+// many goroutines at once.
 type Site[Tx any] struct {
 	// Outbox is the outbox under test.
 	Outbox Outbox
@@ -76,8 +76,8 @@ func Run[Tx any](t *testing.T, site func(t testing.TB) Site[Tx]) {
 	}
 }
 
-// RoundTrip runs one short test of adding, fetching and settling on a new site, for further settings
-// of its connections.
+// RoundTrip runs one short test of adding, fetching and settling on a new site, for further
+// settings of its connections.
 func RoundTrip[Tx any](t *testing.T, site Site[Tx]) { newKit(t, site).roundTrip(false) }
 
 // RoundTripAlone is [RoundTrip] with one transaction for each entry.

@@ -28,8 +28,8 @@ type settings struct {
 //   - The session has another character set than utf8mb4, or does not commit by itself
 //     (autocommit).
 //
-// Warnings are for commits that do not wait for the disk: an event may be published although a crash
-// undoes the transaction. Another warning is for several nodes that write
+// Warnings are for commits that do not wait for the disk: an event may be published although a
+// crash undoes the transaction. Another warning is for several nodes that write
 // (auto_increment_increment, wsrep_on): the order of commits is kept on one node only.
 func (o *Outbox) Check(ctx context.Context) (warnings []string, err error) {
 	if err := o.usable(); err != nil {

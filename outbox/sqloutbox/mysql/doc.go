@@ -28,8 +28,8 @@
 // holds for every isolation level of the transaction and every innodb_autoinc_lock_mode.
 //
 // The order holds for writers on one node. A cluster that several nodes write to, such as Galera or
-// a multi-primary group, neither shares the locks nor the counter: add the events of a topic and key
-// on one node. See [Outbox.Check].
+// a multi-primary group, neither shares the locks nor the counter: add the events of a topic and
+// key on one node. See [Outbox.Check].
 //
 // No order is promised between different keys, or for events without a key. Relays find rows by
 // their state, not by the last number seen. So a row that commits late is not missed.
@@ -42,8 +42,8 @@
 //
 // Add writes at once, in any transaction: one that the store of package sqlstore lends to a handler
 // of OnTx or OnBatchTx, one of dedup.DoTx, or your own. Locks are held until the commit. Add last,
-// in one call, and keep transactions short. In a handler the ID follows from the event: a second run
-// of the handler adds the same ID. A handler of OnBatchTx sets [outbox.Entry.Parent].
+// in one call, and keep transactions short. In a handler the ID follows from the event: a second
+// run of the handler adds the same ID. A handler of OnBatchTx sets [outbox.Entry.Parent].
 //
 // The hash of a topic and key chooses one of 4,096 locks. So two keys may share a lock, and their
 // transactions then wait for each other. A transaction with more than 256 locks takes all of them.
@@ -56,8 +56,8 @@
 //
 // # Tables
 //
-// [Schema] is the SQL text, and [Migrate] runs it. The rows of idem_outbox are readable. To list the
-// rows that wait:
+// [Schema] is the SQL text, and [Migrate] runs it. The rows of idem_outbox are readable. To list
+// the rows that wait:
 //
 //	SELECT seq, topic, CONVERT(`key` USING utf8mb4), event_type, event_id, added_at
 //	FROM idem_outbox WHERE state = 0 ORDER BY seq;
@@ -80,8 +80,8 @@
 //	GRANT SELECT ON idem_outbox_schema TO relay;
 //	GRANT SELECT ON idem_outbox_locks TO relay; -- for Check
 //
-// An operator ([Outbox.Parked], [Outbox.Retry], [Outbox.Skip], [Outbox.Backlog]) needs the first two
-// of a relay.
+// An operator ([Outbox.Parked], [Outbox.Retry], [Outbox.Skip], [Outbox.Backlog]) needs the first
+// two of a relay.
 //
 // # Relays
 //
@@ -90,7 +90,7 @@
 // transaction is open while a relay publishes. Relays poll: this package has no [outbox.Waker].
 // Run [outbox.Relay] in your program: the command `idem relay` knows Postgres only.
 //
-// The methods for relays and operators use READ COMMITTED, and wait for a lock for at most 3 s. They
-// set innodb_lock_wait_timeout of the session and put it back, because the pool is the
+// The methods for relays and operators use READ COMMITTED, and wait for a lock for at most 3 s.
+// They set innodb_lock_wait_timeout of the session and put it back, because the pool is the
 // application's. A deadlock or a lock that is held is an error; the relay calls again.
 package mysql

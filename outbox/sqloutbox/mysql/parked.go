@@ -59,9 +59,9 @@ func (o *Outbox) endParking(ctx context.Context, verb string, seq int64, end str
 }
 
 // endParked ends the parking of a row, and frees the rows that are blocked behind this row only:
-// those before the next parked row, if no parked row comes earlier. The lock of the shard has relays
-// wait that park or block rows of the shard: no row may become blocked behind a row that has just
-// been released.
+// those before the next parked row, if no parked row comes earlier. The lock of the shard has
+// relays wait that park or block rows of the shard: no row may become blocked behind a row that has
+// just been released.
 func endParked(ctx context.Context, tx *sql.Tx, seq int64, end string) error {
 	number := strconv.FormatInt(seq, 10)
 	this := "FROM idem_outbox FORCE INDEX (PRIMARY) WHERE state = 2 AND seq = " + number

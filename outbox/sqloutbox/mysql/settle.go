@@ -18,8 +18,8 @@ const (
 	maxList = 500
 )
 
-// Settle implements [outbox.Store] in one transaction. With parked or blocked rows no relay can take
-// the shards during that transaction, and no person can retry or skip their rows.
+// Settle implements [outbox.Store] in one transaction. With parked or blocked rows no relay can
+// take the shards during that transaction, and no person can retry or skip their rows.
 func (o *Outbox) Settle(
 	ctx context.Context, relay string, held []outbox.Lease, s outbox.Settlement,
 ) (lost []int, err error) {

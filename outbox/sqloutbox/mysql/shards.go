@@ -51,7 +51,9 @@ func (o *Outbox) Hold(
 
 // keepAlive returns the number of relays that are alive, and deletes those that are gone for an
 // hour. Both statements are transactions of their own, so that no relay waits for another one's.
-func keepAlive(ctx context.Context, q querier, relay string, d time.Duration) (alive int, err error) {
+func keepAlive(
+	ctx context.Context, q querier, relay string, d time.Duration,
+) (alive int, err error) {
 	until := lease(d)
 	_, err = exec(ctx, q, "INSERT INTO idem_outbox_relays (relay, alive_until) VALUES ("+
 		text(relay)+", "+until+") ON DUPLICATE KEY UPDATE alive_until = "+until)

@@ -17,8 +17,8 @@
 // their own.
 //
 // The guarantees are those of pgoutbox. Both packages take the same locks, so they may add to one
-// table at once, such as during a move from one to the other: the events of a topic and key keep the
-// order of commits.
+// table at once, such as during a move from one to the other: the events of a topic and key keep
+// the order of commits.
 //
 // A transaction of database/sql has no queue: Add always writes at once. Relays find the rows at
 // their next poll, because this package does not notify.
