@@ -31,9 +31,9 @@ func RetryTopics(delays ...time.Duration) Option {
 // KeyOrdered keeps the order of events with the same Kafka key and holds up no others: when an
 // event has failed in its place as often as [Retry] allows, it waits in the store, in a table, for
 // its next attempts after the given delays, and later events of its Kafka key wait behind it,
-// through restarts and rebalances (rule 4). The store must be a [dedup.Deferrer]: Postgres. Events
-// without a Kafka key have no order and wait alone. Handlers with other modes take no part in that
-// order.
+// through restarts and rebalances (rule 4). The store must be a [dedup.Deferrer], such as those of
+// dedup/pgstore and dedup/sqlstore. Events without a Kafka key have no order and wait alone.
+// Handlers with other modes take no part in that order.
 //
 // After the last delay the event goes to the dead-letter topic, and those behind it stay until a
 // person replays or skips it ("idem dlq replay", "idem event skip"), unless [ContinueAfterDead] is

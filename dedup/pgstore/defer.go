@@ -2,30 +2,16 @@ package pgstore
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
-
-// shortName is the longest name of a queue that is stored unchanged. An index entry holds about
-// 2,700 bytes, and a Kafka key may be larger. A longer name is stored as its beginning and its
-// hash. Together these are longer than any name that is stored unchanged.
-const shortName = 512
-
-// queueKey is the key of a queue in the tables.
-func queueKey(name string) []byte {
-	if len(name) <= shortName {
-		return append([]byte{}, name...) // never nil, which would be null
-	}
-	sum := sha256.Sum256([]byte(name))
-	return append([]byte(name[:shortName]), sum[:]...)
-}
 
 // Defer implements [dedup.Deferrer], in tables deferred_queues and deferred_events: one round
 // trip for any number of events. Defer waits some seconds at most for other calls on the same
@@ -88,17 +74,17 @@ func newDeferredRows(events []dedup.Deferred) *deferredRows {
 		r.back = append(r.back, lengths[name]-places[i])
 	}
 	for name := range lengths {
-		r.queues = append(r.queues, queueKey(name))
+		r.queues = append(r.queues, decision.QueueKey(name))
 	}
 	slices.SortFunc(r.queues, slices.Compare) // the order of the locks
 	byKey := make(map[string]string, len(lengths))
 	for name := range lengths {
-		byKey[string(queueKey(name))] = name
+		byKey[string(decision.QueueKey(name))] = name
 	}
 	for _, k := range r.queues {
 		name := byKey[string(k)]
 		r.events = append(r.events, lengths[name])
-		if len(name) <= shortName {
+		if len(name) <= decision.ShortQueue {
 			r.names = append(r.names, nil)
 		} else {
 			r.names = append(r.names, []byte(name))
@@ -109,7 +95,7 @@ func newDeferredRows(events []dedup.Deferred) *deferredRows {
 
 func (r *deferredRows) add(e *dedup.Deferred) {
 	r.keys.add(&e.Key)
-	r.queue = append(r.queue, queueKey(e.Queue))
+	r.queue = append(r.queue, decision.QueueKey(e.Queue))
 	r.generation, r.retry = append(r.generation, int64(e.Position.Generation)),
 		append(r.retry, int64(e.Position.Retry))
 	r.wait, r.data = append(r.wait, waitFor(e.Wait)), append(r.data, notNil(e.Data))
@@ -148,7 +134,7 @@ func (s *Store) Postpone(ctx context.Context, part dedup.DeferredPartition,
 	if e.Key.Scope != part.Scope {
 		return false, nil
 	}
-	queue := queueKey(e.Queue)
+	queue := decision.QueueKey(e.Queue)
 	var n int64
 	err = s.db.ownTx(ctx, "postpone", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.deferral.lock, part.Scope, part.Topic, queue)
@@ -181,7 +167,7 @@ func (s *Store) Remove(ctx context.Context, part dedup.DeferredPartition, queue 
 		generation, retry = append(generation, int64(e.Position.Generation)),
 			append(retry, int64(e.Position.Retry))
 	}
-	name := queueKey(queue)
+	name := decision.QueueKey(queue)
 	err = s.db.ownTx(ctx, "remove", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.deferral.lock, part.Scope, part.Topic, name)
 		b.Queue(q.deferral.remove, part.Scope, part.Topic, name, keys.tenant, keys.typ, keys.id,
@@ -274,7 +260,7 @@ func (s *Store) Delay(ctx context.Context, part dedup.DeferredPartition, wait ti
 	}
 	keys := make([][]byte, len(queues))
 	for i, name := range queues {
-		keys[i] = queueKey(name)
+		keys[i] = decision.QueueKey(name)
 	}
 	return s.db.ownTx(ctx, "delay", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.deferral.delay, part.Scope, part.Topic, keys, waitFor(wait))
@@ -286,7 +272,7 @@ func (s *Store) First(ctx context.Context, part dedup.DeferredPartition, queue s
 	limit int) (first []dedup.Deferred, err error) {
 	err = s.db.ownTx(ctx, "first deferred", func(q *statements, b *pgx.Batch) {
 		first = nil
-		b.Queue(q.deferral.first, part.Scope, part.Topic, queueKey(queue), int64(max(0, limit)))
+		b.Queue(q.deferral.first, part.Scope, part.Topic, decision.QueueKey(queue), int64(max(0, limit)))
 	}, func(results pgx.BatchResults) (err error) {
 		first, err = readDeferred(results, part.Scope)
 		return err
@@ -385,7 +371,7 @@ func (s *Store) Queues(ctx context.Context, part dedup.DeferredPartition, after 
 	limit int) (queues []dedup.Queue, err error) {
 	err = s.db.ownTx(ctx, "queues", func(q *statements, b *pgx.Batch) {
 		queues = nil
-		b.Queue(q.deferral.queues, part.Scope, part.Topic, part.Partition, queueKey(after),
+		b.Queue(q.deferral.queues, part.Scope, part.Topic, part.Partition, decision.QueueKey(after),
 			after == "", int64(max(0, limit)))
 	}, func(results pgx.BatchResults) error {
 		rows, err := results.Query()

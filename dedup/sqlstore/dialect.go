@@ -11,6 +11,8 @@ import (
 type Dialect struct {
 	// Name begins the texts of errors, for example "postgres".
 	Name string
+	// Tables names the call that creates the tables, for the texts of errors.
+	Tables string
 	// Param returns the placeholder of the i-th argument, from 1 on.
 	Param func(i int) string
 	// Now is an expression for the present in microseconds since 1970. Empty: the clock of this

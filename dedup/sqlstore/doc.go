@@ -5,9 +5,13 @@
 // order of the keys, decides, and writes what has changed. The database's clock decides, and in
 // SQLite that of the process.
 //
-// Rows stay until a [Reaper] deletes them. They expire in consumed time, which consumers record
-// ([Store.RecordProgress]). A store of package sqlite runs a Reaper by itself; in other databases run
-// one in every instance:
+// Handlers with KeyOrdered keep their waiting events in tables deferred_queues and deferred_events.
+// A transaction that changes a queue first locks the row of the queue. Deferred events do not
+// expire.
+//
+// Rows of handled events stay until a [Reaper] deletes them. They expire in consumed time, which
+// consumers record ([Store.RecordProgress]). A store of package sqlite runs a Reaper by itself; in
+// other databases run one in every instance:
 //
 //	go sqlstore.NewReaper(store, sqlstore.ReaperConfig{}).Run(ctx)
 package sqlstore

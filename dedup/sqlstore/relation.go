@@ -16,6 +16,17 @@ type relation struct {
 	key     int      // the number of columns of the key
 }
 
+// deferredEvents is the table of deferred events.
+var deferredEvents = relation{"deferred_events", []string{"scope", "topic", "queue", "seq", "tenant",
+	"event_type", "event_id", "generation", "retry", "due", "blocked", "origin_topic",
+	"origin_partition", "origin_offset", "origin_time", "created_at", "data"}, 4}
+
+// deferredQueues is the table of the queues of deferred events.
+func deferredQueues(d *Dialect) relation {
+	return relation{"deferred_queues", []string{"scope", "topic", "queue", d.name("partition"),
+		"next_seq", "head_seq", "due", "blocked", "name", "created_at"}, 3}
+}
+
 // params returns "(?, ?, ...)", numbered from first on.
 func (d *Dialect) params(first, n int) string {
 	all := make([]string, n)

@@ -154,13 +154,9 @@ func status(r *decision.Record) string {
 
 // args returns the values of a row, in the order of the columns.
 func (t *table) args(d *Dialect, r *decision.Record) []any {
-	var mark, at, reason, schema, data any
+	var mark, reason, schema, data any
 	if b := r.Fingerprint.Bytes(); b != nil {
 		mark = b
-	}
-	// A time outside the calendar comes from a broken producer and is only for people.
-	if y := r.First.Time.Year(); !r.First.Time.IsZero() && y >= 1000 && y <= 9999 {
-		at = d.Time(r.First.Time.UTC())
 	}
 	if r.State == decision.Dead {
 		reason = r.Reason
@@ -174,7 +170,7 @@ func (t *table) args(d *Dialect, r *decision.Record) []any {
 	all := []any{r.Key.Tenant, r.Key.Scope, r.Key.Type, r.Key.ID, status(r), int64(1),
 		d.Time(r.Created), d.Time(r.Changed), d.Time(r.Expires), int64(r.Position.Generation),
 		int64(r.Position.Retry), int64(r.Fence), decision.Storable(r.First.Topic),
-		int64(r.First.Partition), r.First.Offset, at, mark, reason, schema, data}
+		int64(r.First.Partition), r.First.Offset, d.originTime(r.First.Time), mark, reason, schema, data}
 	if !t.claims {
 		return all
 	}
@@ -186,6 +182,15 @@ func (t *table) args(d *Dialect, r *decision.Record) []any {
 		token = r.Token.String()
 	}
 	return append(all, r.Doubt, int64(r.Failures), int64(r.Takeovers), lease, token)
+}
+
+// originTime returns the argument for the time of a record. A time outside the calendar comes from
+// a broken producer and is only for people: it counts as unknown.
+func (d *Dialect) originTime(t time.Time) any {
+	if y := t.Year(); t.IsZero() || y < 1000 || y > 9999 {
+		return nil
+	}
+	return d.Time(t.UTC())
 }
 
 // add inserts records whose keys had no row. If another transaction has inserted one meanwhile,

@@ -79,7 +79,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		}
 	}
 	for _, r := range []relation{progressTable(s.d), horizonsTable(s.d), scopesTable, topicsTable,
-		descriptorsTable} {
+		descriptorsTable, deferredEvents, deferredQueues(s.d)} {
 		text := "SELECT " + strings.Join(r.columns, ", ") + " FROM " + r.name + " WHERE 1 = 0"
 		if err := each(ctx, s.reader, text, nil, func(*sql.Rows) error { return nil }); err != nil {
 			return nil, s.failed(ctx, "check", err)

@@ -108,7 +108,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/consumer/internal/publish":    {[]string{"", "/consumer/internal/conns", "/internal/sendbudget"}, []string{"github.com/IBM/sarama"}, "it publishes for programs that consume nothing"},
 		"/consumer/internal/topicadmin": {[]string{"/runner"}, []string{"github.com/IBM/sarama"}, "it knows topics and rights, not who consumes them"},
 		"/dedup/memstore":               {[]string{"/dedup", "/internal/decision"}, nil, "a store needs the contract and its own client only"},
-		"/dedup/pgstore":                {[]string{"/dedup", "/internal/pgschema", "/internal/safetext"}, []string{"github.com/jackc/pgx/v5"}, "a store needs the contract and its own client only"},
+		"/dedup/pgstore":                {[]string{"/dedup", "/internal/decision", "/internal/pgschema", "/internal/safetext"}, []string{"github.com/jackc/pgx/v5"}, "a store needs the contract and its own client only"},
 		"/dedup/redisstore":             {[]string{"/dedup"}, []string{"github.com/redis/go-redis/v9"}, "a store needs the contract and its own client only"},
 		"/httpidem":                     {[]string{"/dedup", "/internal/safetext"}, []string{"github.com/dunglas/httpsfv", "github.com/hashicorp/go-retryablehttp"}, "the middleware must not bring a store or a broker along"},
 		"/httpidem/httpidemtest":        {[]string{"/dedup", "/httpidem"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},

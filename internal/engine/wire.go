@@ -121,7 +121,7 @@ func (p *Processor) bind(b *bound) error {
 	if b.Mode == KeyOrdered {
 		if _, ok := store.(dedup.Deferrer); !ok {
 			return fmt.Errorf(
-				"KeyOrdered keeps waiting events in the store, which %T cannot do: use Postgres, or RetryTopics",
+				"KeyOrdered keeps waiting events in the store, which %T cannot do: use pgstore or sqlstore, or RetryTopics",
 				store,
 			)
 		}

@@ -95,6 +95,8 @@ func harness() storetest.Harness {
 
 func TestConformance(t *testing.T) { storetest.Run(t, harness()) }
 
+func TestDeferrerConformance_Rule4(t *testing.T) { storetest.RunDeferrer(t, harness()) }
+
 func TestOperatorConformance(t *testing.T) { storetest.RunOperator(t, harness()) }
 
 func TestTxConformance(t *testing.T) {

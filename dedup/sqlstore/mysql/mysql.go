@@ -50,7 +50,7 @@ func Migrate(ctx context.Context, db *sql.DB) error {
 
 func dialect() *sqlstore.Dialect {
 	return &sqlstore.Dialect{
-		Name:  "mysql",
+		Name: "mysql", Tables: "mysql.Migrate",
 		Param: func(int) string { return "?" },
 		Now:   "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
 		Micros: func(c string) string {

@@ -1,10 +1,11 @@
 -- The tables of the MySQL and MariaDB store of Idem. Times are UTC. Parts of keys are binary: case
--- and trailing spaces count. You may run this text again, one statement after the other.
+-- and trailing spaces count. Version 2 added the queues of deferred events. You may run this text
+-- again, one statement after the other.
 CREATE TABLE IF NOT EXISTS idem_schema (
     version integer     NOT NULL PRIMARY KEY,
     layout  varchar(20) NOT NULL DEFAULT 'readable'
 ) ENGINE = InnoDB;
-INSERT INTO idem_schema (version) VALUES (1) ON DUPLICATE KEY UPDATE version = 1;
+INSERT INTO idem_schema (version) VALUES (2) ON DUPLICATE KEY UPDATE version = 2;
 CREATE TABLE IF NOT EXISTS processed_events (
     tenant varbinary(255) NOT NULL, scope varbinary(255) NOT NULL,
     event_type varbinary(255) NOT NULL, event_id varbinary(255) NOT NULL,
@@ -61,4 +62,26 @@ CREATE TABLE IF NOT EXISTS idem_descriptors (
     scope varbinary(255) NOT NULL, event_type varbinary(255) NOT NULL, descriptor blob NOT NULL,
     updated_at datetime(6) NOT NULL,
     PRIMARY KEY (scope, event_type)
+) ENGINE = InnoDB;
+-- Events that wait for a later attempt, or behind one that does, in the order of their Kafka keys.
+-- To add an event to a queue, or to remove one, a transaction first locks the row of the queue. The
+-- row exists if and only if the queue has an event. A Kafka key of more than 512 bytes is in column
+-- name, and queue has its first 512 bytes and the hash of all.
+CREATE TABLE IF NOT EXISTS deferred_queues (
+    scope varbinary(255) NOT NULL, topic varbinary(255) NOT NULL, queue varbinary(544) NOT NULL,
+    name longblob, `partition` integer NOT NULL, next_seq bigint NOT NULL, head_seq bigint NOT NULL,
+    due datetime(6) NOT NULL, blocked boolean NOT NULL, created_at datetime(6) NOT NULL,
+    PRIMARY KEY (scope, topic, queue),
+    KEY deferred_queues_due (scope, topic, `partition`, blocked, due),
+    KEY deferred_queues_partition (scope, topic, `partition`, queue)
+) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS deferred_events (
+    scope varbinary(255) NOT NULL, topic varbinary(255) NOT NULL, queue varbinary(544) NOT NULL,
+    seq bigint NOT NULL, tenant varbinary(255) NOT NULL, event_type varbinary(255) NOT NULL,
+    event_id varbinary(255) NOT NULL, generation bigint NOT NULL, retry bigint NOT NULL,
+    due datetime(6) NOT NULL, blocked boolean NOT NULL, origin_topic blob, origin_partition integer,
+    origin_offset bigint, origin_time datetime(6), created_at datetime(6) NOT NULL,
+    updated_at datetime(6), data longblob NOT NULL,
+    PRIMARY KEY (scope, topic, queue, seq),
+    UNIQUE KEY deferred_events_identity (scope, topic, tenant, event_type, event_id)
 ) ENGINE = InnoDB;

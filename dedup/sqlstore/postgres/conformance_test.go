@@ -91,6 +91,19 @@ func TestOperatorConformance(t *testing.T) {
 	}
 }
 
+func TestDeferrerConformance_Rule4(t *testing.T) {
+	for name, driver := range drivers {
+		t.Run(name, func(t *testing.T) { storetest.RunDeferrer(t, harness(driver)) })
+	}
+}
+
+// rule 4: one package defers and removes, and the other one looks and takes its turns in between.
+func TestDefersInTheTablesOfPgstore_Rule4(t *testing.T) {
+	for name, sqlFirst := range map[string]bool{"sqlstore": true, "pgstore": false} {
+		t.Run(name, func(t *testing.T) { storetest.RunDeferrer(t, mixed(t, sqlFirst)) })
+	}
+}
+
 // A group may run on both packages at once: each claims what the other has released, and knows what the other has done.
 func TestSharesTheTablesOfPgstore(t *testing.T) {
 	storetest.Run(t, mixed(t, true))

@@ -32,6 +32,7 @@ func New(db *sql.DB) *sqlstore.Store { return sqlstore.New(db, nil, dialect()) }
 func dialect() *sqlstore.Dialect {
 	return &sqlstore.Dialect{
 		Name:      "postgres",
+		Tables:    "idem migrate up, or pgstore.Migrate",
 		Param:     func(i int) string { return "$" + strconv.Itoa(i) },
 		Now:       "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 		Micros:    func(c string) string { return "(extract(epoch FROM " + c + ") * 1000000)::bigint" },

@@ -1,10 +1,11 @@
 -- The tables of the SQLite store of Idem. Times are microseconds since 1970, UTC. You may run this
--- text again. Columns are those of the Postgres store.
+-- text again. Columns are those of the Postgres store. Version 2 added the queues of deferred
+-- events.
 CREATE TABLE IF NOT EXISTS idem_schema (
     version integer NOT NULL PRIMARY KEY,
     layout  text    NOT NULL DEFAULT 'readable'
 );
-INSERT INTO idem_schema (version) VALUES (1) ON CONFLICT DO NOTHING;
+INSERT INTO idem_schema (version) VALUES (2) ON CONFLICT DO NOTHING;
 
 CREATE TABLE IF NOT EXISTS processed_events (
     tenant text NOT NULL, scope text NOT NULL, event_type text NOT NULL, event_id text NOT NULL,
@@ -68,3 +69,27 @@ CREATE TABLE IF NOT EXISTS idem_descriptors (
     updated_at integer NOT NULL,
     PRIMARY KEY (scope, event_type)
 ) WITHOUT ROWID;
+
+-- Events that wait for a later attempt, or behind one that does, in the order of their Kafka keys.
+-- A row of deferred_queues exists if and only if the queue has an event. A Kafka key of more than
+-- 512 bytes is in column name, and queue has its first 512 bytes and the hash of all.
+CREATE TABLE IF NOT EXISTS deferred_queues (
+    scope text NOT NULL, topic text NOT NULL, queue blob NOT NULL, name blob,
+    "partition" integer NOT NULL, next_seq integer NOT NULL, head_seq integer NOT NULL,
+    due integer NOT NULL, blocked integer NOT NULL, created_at integer NOT NULL,
+    PRIMARY KEY (scope, topic, queue)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS deferred_queues_due
+    ON deferred_queues (scope, topic, "partition", blocked, due);
+CREATE INDEX IF NOT EXISTS deferred_queues_partition
+    ON deferred_queues (scope, topic, "partition", queue);
+CREATE TABLE IF NOT EXISTS deferred_events (
+    scope text NOT NULL, topic text NOT NULL, queue blob NOT NULL, seq integer NOT NULL,
+    tenant text NOT NULL, event_type text NOT NULL, event_id text NOT NULL,
+    generation integer NOT NULL, retry integer NOT NULL, due integer NOT NULL,
+    blocked integer NOT NULL, origin_topic text, origin_partition integer, origin_offset integer,
+    origin_time integer, created_at integer NOT NULL, updated_at integer, data blob NOT NULL,
+    PRIMARY KEY (scope, topic, queue, seq)
+);
+CREATE UNIQUE INDEX IF NOT EXISTS deferred_events_identity
+    ON deferred_events (scope, topic, tenant, event_type, event_id);

@@ -107,7 +107,7 @@ func open(path, lock string, conns int) (*sql.DB, error) {
 
 func dialect() *sqlstore.Dialect {
 	return &sqlstore.Dialect{
-		Name: "sqlite",
+		Name: "sqlite", Tables: "sqlite.Open",
 		// Without a number: the driver looks up the name of each numbered one among all others, which
 		// took most of the time of a large batch.
 		Param:  func(int) string { return "?" },

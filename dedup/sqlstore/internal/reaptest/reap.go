@@ -209,17 +209,20 @@ func configuration(t *testing.T, site Site) {
 	}
 }
 
-// missingTable: Check finds each table that progress, registrations and the reaper need, and no call of theirs succeeds.
+// missingTable: Check finds each table that progress, registrations, deferred events and the reaper need, and names
+// the call that makes the table. No call that needs a table succeeds.
 func missingTable(t *testing.T, site Site) {
 	s := site.store(t)
 	_, err := s.Check(t.Context())
 	require.NoError(t, err)
-	for _, table := range []string{"idem_descriptors", "idem_scope_topics", "idem_scopes", "idem_horizons", "idem_progress"} {
+	for _, table := range []string{"deferred_queues", "deferred_events", "idem_descriptors",
+		"idem_scope_topics", "idem_scopes", "idem_horizons", "idem_progress"} {
 		site.exec(t, "DROP TABLE "+table)
 		_, err := s.Check(t.Context())
 		var setup *dedup.SetupError
 		require.ErrorAs(t, err, &setup, table)
 		require.ErrorContains(t, err, table)
+		require.Contains(t, setup.Fix, site.Dialect().Tables)
 	}
 	require.ErrorIs(t, s.RecordProgress(t.Context(), "g", []dedup.Progress{{Topic: "t"}}), dedup.ErrUnavailable)
 	require.ErrorIs(t, s.Register(t.Context(), dedup.Registration{Scope: "g"}), dedup.ErrUnavailable)
