@@ -116,7 +116,7 @@ func deferFind(kt *kit) {
 // Each event becomes the head once, in the order of the caller that deferred the event. No queue
 // remains in the store.
 func deferRace(kt *kit) {
-	r := &deferRacers{deferral: deferralOf(kt), end: time.Now().Add(3 * time.Minute),
+	r := &deferRacers{deferral: deferralOf(kt), end: time.Now().Add(time.Minute),
 		room: make(chan struct{}, racersPark*racersEach), over: make(chan struct{})}
 	r.room <- struct{}{}
 	errs := inParallel(racersPark+racersTake, func(i int) error {
