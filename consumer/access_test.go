@@ -200,7 +200,7 @@ func TestAccess_WithdrawnLater(t *testing.T) {
 	g := newGuarded(t, "orders", "refunds", "orders.g.dlq", "refunds.g.dlq", "orders.g.retry", "refunds.g.retry")
 	g.grant(true, append(minimal, "Read topic refunds", "Write topic refunds.g.dlq", "Read topic orders.g.retry", "Read topic refunds.g.retry")...)
 	var got tally
-	m := start(t, g.config("orders", "refunds"), routed(got.handle), func(c *Consumer) { c.topics.Every = 100 * time.Millisecond })
+	m := start(t, g.config("orders", "refunds"), routed(got.handle), func(c *Consumer) { c.life.Topics.Every = 100 * time.Millisecond })
 	g.produce("orders", 0, 5)
 	g.produce("refunds", 5, 10)
 	require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)

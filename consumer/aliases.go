@@ -1,8 +1,6 @@
 package consumer
 
 import (
-	"errors"
-
 	"github.com/idem-go/idem/runner"
 )
 
@@ -73,7 +71,7 @@ var (
 	// The error names the right and the command that grants it.
 	ErrUnauthorized = runner.ErrUnauthorized
 	// ErrRunTwice means that Run was called before. A Consumer runs once.
-	ErrRunTwice = errors.New("consumer was run before")
+	ErrRunTwice = runner.ErrRunTwice
 	// ErrStalled means that a partition rested for [Config].StallTimeout and the policy is
 	// [ExitOnStall]. Offsets of settled events are committed. The event in flight is uncertain at
 	// the next delivery.

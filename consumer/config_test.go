@@ -216,7 +216,7 @@ func fatal(t *testing.T, err error) error {
 	c, newErr := New(good(), routed(nothing))
 	require.NoError(t, newErr)
 	defer c.handler.Close()
-	return c.retry.Fatal(err)
+	return c.life.Retry.Fatal(err)
 }
 
 func TestClassification(t *testing.T) {

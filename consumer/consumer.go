@@ -3,8 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync/atomic"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/runner"
@@ -12,11 +10,7 @@ import (
 
 // Consumer is a member of a consumer group. Create a Consumer with [New] and call Run once. Safe
 // for concurrent use.
-type Consumer struct {
-	membership
-	ran   atomic.Bool
-	ended atomic.Bool
-}
+type Consumer struct{ membership }
 
 // New checks cfg and the router and returns every mistake, joined, those of handler registrations
 // with file and line. New uses no network. A store that loses all records with the process is
@@ -27,7 +21,6 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 	sc, err := DefaultSaramaConfig(cfg)
 	problems = append(problems, err)
 	commands := cfg.commands()
-	explain := func(err error) error { return commands.ExplainGroup(err, classOf(err)) }
 	c := new(Consumer)
 	if cfg.Producer == nil {
 		c.own = newOwnProducer(cfg.Brokers, sc)
@@ -37,7 +30,6 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 		cfg.Producer = c.own
 	}
 	c.cfg, c.sarama, c.log = cfg, sc, cfg.Logger
-	c.retry = runner.NewRetrier(cfg.neutral(), "sarama", classesWith(cfg.SASL), explain)
 	c.handler, err = newGroupHandler(cfg, r)
 	if err := errors.Join(append(problems, err)...); err != nil {
 		if c.handler != nil {
@@ -46,8 +38,10 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 		return nil, err
 	}
 	c.handler.g.Hooks.OwnsContext = true
-	c.stores = runner.NewStoreStart(cfg.neutral(), c.handler.g.Processor())
-	c.topics = runner.NewTopicList(c.handler.names(), cfg.Topics...)
+	c.life = runner.NewLife(runner.LifeConfig{
+		Config: cfg.neutral(), Client: "sarama", Commands: commands, Classify: classesWith(cfg.SASL),
+		OwnProducer: c.own != nil, Heartbeat: sc.Consumer.Group.Heartbeat.Interval,
+	}, c.handler.g)
 	return c, nil
 }
 
@@ -78,31 +72,5 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 // Missing topics, tables and rights are looked for again for 3 s, and the error names the command
 // that mends the problem.
 func (c *Consumer) Run(ctx context.Context) error {
-	if c.ran.Swap(true) {
-		return ErrRunTwice
-	}
-	defer c.ended.Store(true)
-	c.log.Info("consumer starts", describe(c.sarama, c.cfg)...)
-	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer stop(idem.ErrStopping)
-	defer context.AfterFunc(ctx, func() {
-		stop(errors.Join(idem.ErrStopping, context.Cause(ctx)))
-	})()
-
-	c.handler.g.Hooks.Stopping = func() bool { return run.Err() != nil }
-	err := c.serve(run)
-	if run.Err() != nil && errors.Is(err, idem.ErrStopping) {
-		err = nil
-	}
-	if c.own != nil {
-		c.own.close()
-	}
-	closed := c.handler.Close()
-	abandoned, unsafe := c.handler.g.AtStop()
-	if err = errors.Join(err, closed, abandoned, unsafe); err != nil {
-		c.log.Error("consumer ends", "error", c.cfg.errorText(err))
-		return fmt.Errorf("consumer %s: %w", c.cfg.Group, err)
-	}
-	c.log.Info("consumer has stopped")
-	return nil
+	return c.life.Run(ctx, describe(c.sarama, c.cfg), c.serve, nil)
 }

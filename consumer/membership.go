@@ -22,42 +22,30 @@ type membership struct {
 	log     *slog.Logger
 	handler *GroupHandler
 	own     *ownProducer // nil if Config has a Producer
-	topics  *runner.TopicList
-	stores  *runner.StoreStart
-	retry   *runner.Retrier
+	life    *runner.Life
 }
 
 // serve checks the stores and is a member of the group until ctx ends or an error is fatal. After
 // leaving the group by itself the member joins again.
 func (m *membership) serve(ctx context.Context) error {
-	if err := m.stores.Check(ctx); err != nil {
+	if m.own != nil {
+		defer m.own.close()
+	}
+	if err := m.life.Stores.Check(ctx); err != nil {
 		return err
 	}
 	for first := true; ; first = false {
 		err := m.once(ctx, first)
-		var again *comeBack
+		var again *runner.ComeBack
 		if !errors.As(err, &again) {
 			return err
 		}
-		if errors.Is(again.why, ErrStalled) {
-			if err := runner.Pause(ctx, m.awayFor()); err != nil {
+		if errors.Is(again.Why, ErrStalled) {
+			if err := runner.Pause(ctx, m.life.AwayFor()); err != nil {
 				return err
 			}
 		}
 	}
-}
-
-// comeBack means that this member left the group by itself and will join again.
-type comeBack struct{ why error }
-
-func (e *comeBack) Error() string { return "leaving the group to come back: " + e.why.Error() }
-func (e *comeBack) Unwrap() error { return e.why }
-
-// awayFor is how long a member that left for a stall stays away. The other members must have
-// noticed at the next heartbeat, and have joined. Otherwise the member would get the same partition
-// again.
-func (m *membership) awayFor() time.Duration {
-	return 3*m.sarama.Consumer.Group.Heartbeat.Interval + time.Second
 }
 
 // once connects, checks and consumes.
@@ -74,7 +62,7 @@ func (m *membership) once(ctx context.Context, first bool) error {
 		m.own.warm(ctx) // after a failure the first dead letter connects
 	}
 	if first {
-		if err := runner.RegisterGroup(ctx, m.cfg.neutral(), m.stores, m.retry, logOffsets{client}); err != nil {
+		if err := m.life.Register(ctx, logOffsets{client}); err != nil {
 			return err
 		}
 	}
@@ -104,7 +92,7 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	var watched sync.WaitGroup
 	watched.Go(func() { dog.run(ctx, consumed) })
 	looking, stop := context.WithCancel(ctx)
-	topics := m.watching(admin)
+	topics := m.life.Watching(admin)
 	silent := runner.NewSilenceWatch(h.g, logOffsets{client})
 	owned.Go(func() { topics.Run(looking, h.g.EndSessions) })
 	owned.Go(func() { silent.Run(looking) })
@@ -117,11 +105,6 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	return err
 }
 
-// watching returns the watch over the topics of the subscription.
-func (m *membership) watching(admin runner.Admin) *runner.TopicWatch {
-	return runner.NewTopicWatch(m.cfg.neutral(), admin, m.cfg.commands(), m.topics)
-}
-
 // preparing returns the work at the start of each session, before the first assignments.
 func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSession) error {
 	check := runner.NewOffsetCheck(m.cfg.neutral(), logOffsets{client}, m.handler.g.Processor().Stores())
@@ -132,11 +115,11 @@ func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSe
 		}
 		moveOffsets(sess, moves)
 		if m.cfg.Start == Newest {
-			if err := beginRetries(client, m.cfg.Group, sess, m.topics.Now()); err != nil {
+			if err := beginRetries(client, m.cfg.Group, sess, m.life.Topics.Now()); err != nil {
 				return err
 			}
 		}
-		m.retry.Serving()
+		m.life.Retry.Serving()
 		return nil
 	}
 }
@@ -149,14 +132,14 @@ func (m *membership) connect(ctx context.Context, first bool) (sarama.Client, *c
 		links := conns.New(m.sarama)
 		client, err := m.tryConnect(ctx, links, first)
 		if err == nil {
-			m.retry.Over()
+			m.life.Retry.Over()
 			return client, links, nil
 		}
 		var topics *TopicError
 		if errors.As(err, &topics) {
 			return nil, nil, err
 		}
-		if err := m.retry.Wait(ctx, &back, err); err != nil {
+		if err := m.life.Retry.Wait(ctx, &back, err); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -187,20 +170,15 @@ func (m *membership) findTopics(ctx context.Context, client sarama.Client, first
 		return err
 	}
 	if first {
-		setup := &runner.TopicSetup{
-			Config: m.cfg.neutral(), Admin: admin, Commands: m.cfg.commands(), Classify: classOf,
-			Delays: m.handler.delays, OwnProducer: m.own != nil, Topics: m.topics,
-		}
+		setup := m.life.Setup(admin)
+		setup.Delays = m.handler.delays
 		if err := setup.Ensure(ctx); err != nil {
 			return err
 		}
 	}
-	_, err = m.watching(admin).Look(ctx)
+	_, err = m.life.Watching(admin).Look(ctx)
 	return err
 }
-
-// shortSession is the shortest session after which the backoff begins anew.
-const shortSession = 30 * time.Second
 
 // consume joins again and again: Consume returns at every rebalance of an eager group, and for many
 // other reasons (K-21).
@@ -221,16 +199,16 @@ func (m *membership) consume(
 		}
 		cause, ending := m.handler.g.Cause(), m.handler.g.TakeEnding()
 		troubled = troubled || errors.Is(cause, sarama.ErrTopicAuthorizationFailed)
-		if end := cmp.Or(m.handler.Err(), m.retry.Fatal(cause), m.retry.Fatal(err)); end != nil {
+		if end := cmp.Or(m.handler.Err(), m.life.Retry.Fatal(cause), m.life.Retry.Fatal(err)); end != nil {
 			return end
 		}
 		switch {
 		case errors.Is(ending, runner.ErrTopicBack):
 			continue
 		case ending != nil:
-			return &comeBack{why: ending}
+			return &runner.ComeBack{Why: ending}
 		}
-		if time.Since(began) > shortSession {
+		if time.Since(began) > runner.ShortSession {
 			back = runner.Backoff{}
 		}
 		waiting := isAny(cause, sarama.ErrRebalanceInProgress,
@@ -241,7 +219,7 @@ func (m *membership) consume(
 		if err == nil {
 			err = cause
 		}
-		if err := m.retry.Wait(ctx, &back, err); err != nil {
+		if err := m.life.Retry.Wait(ctx, &back, err); err != nil {
 			return err
 		}
 	}
@@ -253,7 +231,7 @@ func (m *membership) drainErrors(group sarama.ConsumerGroup) {
 		m.handler.NoteError(err)
 		m.noteDetail(err)
 		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
-			m.topics.Suspect()
+			m.life.Topics.Suspect()
 		}
 	}
 }
@@ -263,8 +241,8 @@ func (m *membership) drainErrors(group sarama.ConsumerGroup) {
 func (m *membership) noteDetail(err error) {
 	var partition *sarama.ConsumerError
 	if errors.As(err, &partition) {
-		m.retry.Detail(partition.Err, "topic", partition.Topic, "partition", partition.Partition)
+		m.life.Retry.Detail(partition.Err, "topic", partition.Topic, "partition", partition.Partition)
 		return
 	}
-	m.retry.Detail(err)
+	m.life.Retry.Detail(err)
 }

@@ -2,8 +2,6 @@ package consumer
 
 import (
 	"net/http"
-
-	"github.com/idem-go/idem/runner"
 )
 
 // Ready returns nil if the consumer is in the group and works. Otherwise Ready returns a
@@ -16,14 +14,14 @@ import (
 //   - A topic was deleted.
 //
 // A member without partitions is ready.
-func (c *Consumer) Ready() error { return c.handler.g.Ready(c.topics.Missing()...) }
+func (c *Consumer) Ready() error { return c.life.Ready() }
 
 // Live returns nil as long as waiting may help. The error is a [*NotLiveError] when only a new
 // process can help: Run has ended, or is about to. Before Run it is nil.
 //
 // Live does not fail because Kafka or a store is down, or a partition is stalled. A restart would
 // not help, and would stop other work. To restart after a stall, choose [ExitOnStall].
-func (c *Consumer) Live() error { return c.handler.g.Live(c.ended.Load()) }
+func (c *Consumer) Live() error { return c.life.Live() }
 
 // Ready returns nil if the handler has a session and works, like [Consumer.Ready].
 func (h *GroupHandler) Ready() error { return h.g.Ready() }
@@ -31,7 +29,7 @@ func (h *GroupHandler) Ready() error { return h.g.Ready() }
 // Handler serves [Consumer.Ready] as a readiness probe: status 200, or 503 with the reasons, in
 // JSON. The answer contains names of topics, and no payloads or credentials. Mount the handler
 // where only the probe can reach it.
-func (c *Consumer) Handler() http.Handler { return runner.ReadyHandler(c.Ready) }
+func (c *Consumer) Handler() http.Handler { return c.life.Handler() }
 
 // LiveHandler serves [Consumer.Live] as a liveness probe, like [Consumer.Handler].
-func (c *Consumer) LiveHandler() http.Handler { return runner.LiveHandler(c.Live) }
+func (c *Consumer) LiveHandler() http.Handler { return c.life.LiveHandler() }

@@ -24,7 +24,7 @@ import (
 func withDelays(delays ...time.Duration) func(*Consumer) {
 	return func(c *Consumer) {
 		c.handler.delays = delays
-		c.topics = runner.NewTopicList(runner.GroupTopics{Group: c.cfg.Group, Delays: delays}, c.cfg.Topics...)
+		c.life.Topics = runner.NewTopicList(runner.GroupTopics{Group: c.cfg.Group, Delays: delays}, c.cfg.Topics...)
 	}
 }
 
@@ -302,8 +302,8 @@ func TestKfake_FormerTier_T02(t *testing.T) {
 	m := start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"orders"}, Start: Newest}, routed(got.handle))
 	require.Eventually(t, func() bool { return got.events() == 3 }, soon, poll)
 	require.Equal(t, 1, m.count("no handler declares"))
-	require.NotContains(t, m.topics.Now(), "orders.other.retry.1s")
-	require.NotContains(t, m.topics.Now(), "others.g.retry.1s")
+	require.NotContains(t, m.life.Topics.Now(), "orders.other.retry.1s")
+	require.NotContains(t, m.life.Topics.Now(), "others.g.retry.1s")
 	require.NoError(t, m.end())
 }
 

@@ -271,7 +271,7 @@ func TestKafka_TopicDeleted_K27(t *testing.T) {
 			sc.Metadata.Retry.Max = 3
 		}
 		var got tally
-		often := func(c *Consumer) { c.topics.Every = time.Second }
+		often := func(c *Consumer) { c.life.Topics.Every = time.Second }
 		one, two := start(t, cfg, routed(got.handle), often), start(t, cfg, routed(got.handle), often)
 		produceEvents(t, brokers, topic, 0, 20)
 		produceEvents(t, brokers, doomed, 1000, 1020)
@@ -280,7 +280,7 @@ func TestKafka_TopicDeleted_K27(t *testing.T) {
 		began := time.Now()
 		gone := func(m *member) bool {
 			var not *NotReadyError
-			return errors.As(m.Ready(), &not) && len(m.topics.Missing()) == 1
+			return errors.As(m.Ready(), &not) && len(m.life.Topics.Missing()) == 1
 		}
 		require.Eventually(t, func() bool { return gone(one) && gone(two) }, time.Minute, poll)
 		t.Logf("cooperative %v: told after %s", cooperative, time.Since(began))

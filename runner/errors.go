@@ -25,6 +25,8 @@ var (
 	// Run had to end. These events are delivered again. A store recognises the duplicates; handlers
 	// without a store, such as [idem.Router.NotFound], run again.
 	ErrNotCommitted = errors.New("offsets of handled events were not committed")
+	// ErrRunTwice means that Run was called before. A runner runs once.
+	ErrRunTwice = errors.New("consumer was run before")
 	// ErrNotReady is matched by the errors of a consumer's Ready.
 	ErrNotReady = errors.New("consumer is not ready")
 	// ErrNotLive is matched by the errors of a consumer's Live.

@@ -20,8 +20,6 @@ type admin struct {
 
 var _ runner.Admin = admin{}
 
-var errNoAnswerFor = errors.New("the answer lacks the topic")
-
 // bounded limits a request, because the context of a caller may be that of the whole run.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, requestTime)
@@ -108,7 +106,7 @@ func (a admin) CreateTopic(
 	err, ok := answer.Errors[name]
 	switch {
 	case !ok:
-		return false, errNoAnswerFor
+		return false, runner.ErrNoAnswer
 	case errors.Is(err, kafka.TopicAlreadyExists):
 		return false, nil
 	}
@@ -130,7 +128,7 @@ func (a admin) TopicSettings(
 		return nil, err
 	}
 	if len(answer.Resources) != 1 {
-		return nil, errNoAnswerFor
+		return nil, runner.ErrNoAnswer
 	}
 	if err := answer.Resources[0].Error; err != nil {
 		return nil, err
@@ -161,7 +159,7 @@ func (a admin) ChangeTopic(ctx context.Context, topic string, settings map[strin
 		return err
 	}
 	if len(answer.Resources) != 1 {
-		return errNoAnswerFor
+		return runner.ErrNoAnswer
 	}
 	return answer.Resources[0].Error
 }

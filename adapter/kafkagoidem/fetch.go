@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/fetch"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/runner"
 )
 
 const (
@@ -48,13 +49,13 @@ func (o offsets) fetch(ctx context.Context, p partition, from int64) (answer, er
 	}
 	response, ok := got.(*fetch.Response)
 	if !ok {
-		return answer{}, errNoAnswerFor
+		return answer{}, runner.ErrNoAnswer
 	}
 	if err := errorOf(response.ErrorCode); err != nil {
 		return answer{}, fmt.Errorf("fetch %s: %w", p, err)
 	}
 	if len(response.Topics) != 1 || len(response.Topics[0].Partitions) != 1 {
-		return answer{}, errNoAnswerFor
+		return answer{}, runner.ErrNoAnswer
 	}
 	one := response.Topics[0].Partitions[0]
 	if err := errorOf(one.ErrorCode); err != nil {

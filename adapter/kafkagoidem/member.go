@@ -39,15 +39,6 @@ type member struct {
 	id     string                  // of the last generation
 }
 
-// comeBack means that this member leaves the group by itself and will join again.
-type comeBack struct{ why error }
-
-// Error names the reason.
-func (e *comeBack) Error() string { return "leaving the group to come back: " + e.why.Error() }
-
-// Unwrap returns the reason.
-func (e *comeBack) Unwrap() error { return e.why }
-
 // join prepares a membership. kafka-go joins in the background.
 func (r *Runner) join(ctx context.Context, topics []string) (*member, error) {
 	m := &member{r: r, topics: topics, links: newLinks(r.cfg)}
@@ -70,14 +61,12 @@ func (r *Runner) join(ctx context.Context, topics []string) (*member, error) {
 // run is a member until ctx ends or there is a reason to leave, and returns that reason.
 func (m *member) run() error {
 	var owned sync.WaitGroup
-	silence := runner.NewSilenceWatch(m.r.group, m.r.offsets)
-	owned.Go(func() { silence.Run(m.ctx) })
-	topics := m.r.watching()
-	owned.Go(func() { topics.Run(m.ctx, func(cause error) { m.leave(&comeBack{cause}) }) })
 	owned.Go(m.watchGrowth)
+	watched := m.r.life.Watch(m.ctx, m.leave)
 	m.generations()
 	m.stop()
 	owned.Wait()
+	watched()
 	return context.Cause(m.ctx)
 }
 
@@ -96,12 +85,12 @@ func (m *member) generations() {
 			began := time.Now()
 			m.id = gen.MemberID
 			m.serve(gen)
-			if time.Since(began) > shortSession {
+			if time.Since(began) > runner.ShortSession {
 				back = runner.Backoff{}
 			}
 		case isAny(err, kafka.RebalanceInProgress): // the other members wait
 		default:
-			if err := m.r.retry.Wait(m.ctx, &back, err); err != nil {
+			if err := m.r.life.Retry.Wait(m.ctx, &back, err); err != nil {
 				m.leave(err)
 				return
 			}
@@ -140,7 +129,7 @@ func (m *member) consume(s *session) {
 		m.r.group.End(nil, context.Cause(s.ctx))
 		return
 	}
-	m.r.retry.Serving()
+	m.r.life.Retry.Serving()
 	claims := make(map[string][]int32)
 	for p, at := range places {
 		claims[p.Topic] = append(claims[p.Topic], p.Partition)
@@ -166,19 +155,8 @@ func (m *member) claim(s *session, active *runner.ActiveSession, c *claim, assig
 	stop()
 	fetcher.Wait()
 	if s.ctx.Err() == nil { // runner has ended it: the partition cannot continue
-		m.leave(m.reason(err))
+		m.leave(m.r.group.LeaveReason(err))
 	}
-}
-
-// reason returns why runner has ended a claim.
-func (m *member) reason(err error) error {
-	if err := m.r.group.Err(); err != nil {
-		return err
-	}
-	if ending := m.r.group.TakeEnding(); ending != nil {
-		return &comeBack{ending}
-	}
-	return &comeBack{fmt.Errorf("partition cannot continue: %w", err)}
 }
 
 // errGrown ends a membership because a topic has other partitions.
@@ -195,7 +173,7 @@ func (m *member) watchGrowth() {
 		}
 		for topic, ids := range partitions {
 			if n, ok := known[topic]; ok && n != len(ids) {
-				m.leave(&comeBack{fmt.Errorf("%w: %s", errGrown, topic)})
+				m.leave(&runner.ComeBack{Why: fmt.Errorf("%w: %s", errGrown, topic)})
 			}
 		}
 		known = make(map[string]int)

@@ -2,7 +2,6 @@ package kafkagoidem
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/segmentio/kafka-go"
@@ -14,10 +13,10 @@ import (
 // partition names a partition of a topic.
 type partition = runner.TopicPartition
 
-// offsets is a [runner.Offsets] on clients of kafka-go.
+// offsets is a [runner.Cluster] on clients of kafka-go.
 type offsets struct{ admin }
 
-var _ runner.Offsets = offsets{}
+var _ runner.Cluster = offsets{}
 
 // The isolation levels of a request for offsets.
 const uncommitted, onlyCommitted = int8(kafka.ReadUncommitted), int8(kafka.ReadCommitted)
@@ -28,19 +27,7 @@ func (o offsets) Partitions(ctx context.Context, topics []string) (map[string][]
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string][]int32, len(topics))
-	for _, t := range found {
-		switch {
-		case t.Err != nil:
-			return nil, fmt.Errorf("partitions of %s: %w", t.Name, t.Err)
-		case t.Denied:
-			return nil, fmt.Errorf("partitions of %s: %w", t.Name, kafka.TopicAuthorizationFailed)
-		case !t.Exists:
-			return nil, fmt.Errorf("partitions of %s: %w", t.Name, kafka.UnknownTopicOrPartition)
-		}
-		all[t.Name] = t.Partitions
-	}
-	return all, nil
+	return runner.PartitionsOf(found, kafka.TopicAuthorizationFailed, kafka.UnknownTopicOrPartition)
 }
 
 // Committed implements [runner.Offsets].
@@ -82,7 +69,7 @@ func (o offsets) Committed(
 	for topic, ids := range partitions {
 		for _, id := range ids {
 			if at := (partition{Topic: topic, Partition: id}); !known[at] {
-				return nil, fmt.Errorf("committed offset of %s: %w", at, errNoAnswerFor)
+				return nil, fmt.Errorf("committed offset of %s: %w", at, runner.ErrNoAnswer)
 			}
 		}
 	}
@@ -107,28 +94,18 @@ func (o offsets) Newest(
 func (o offsets) Ends(
 	ctx context.Context, partitions map[string][]int32,
 ) (map[partition]int64, error) {
-	ends, err := o.ask(ctx, partitions, kafka.LastOffset, onlyCommitted)
-	var one *partitionError
-	if errors.As(err, &one) {
-		err = nil
-	}
-	return ends, err
+	return runner.Answered(o.AllEnds(ctx, partitions))
 }
 
-// partitionError is the error of one partition. Others may have an answer.
-type partitionError struct {
-	partition partition
-	err       error
+// AllEnds implements [runner.Cluster].
+func (o offsets) AllEnds(
+	ctx context.Context, partitions map[string][]int32,
+) (map[partition]int64, error) {
+	return o.ask(ctx, partitions, kafka.LastOffset, onlyCommitted)
 }
-
-// Error names the partition.
-func (e *partitionError) Error() string { return fmt.Sprintf("offset of %s: %s", e.partition, e.err) }
-
-// Unwrap returns the error of the client.
-func (e *partitionError) Unwrap() error { return e.err }
 
 // ask asks the leaders. A partition without an answer is left out, and the error is a
-// [*partitionError].
+// [*runner.OffsetError].
 func (o offsets) ask(
 	ctx context.Context, partitions map[string][]int32, at int64, isolation int8,
 ) (map[partition]int64, error) {
@@ -153,7 +130,7 @@ func (o offsets) ask(
 	}
 	found, ok := answer.(*listoffsets.Response)
 	if !ok {
-		return nil, errNoAnswerFor
+		return nil, runner.ErrNoAnswer
 	}
 	all, errs := make(map[partition]int64), make(map[partition]error)
 	for _, t := range found.Topics {
@@ -164,18 +141,7 @@ func (o offsets) ask(
 			}
 		}
 	}
-	for topic, ids := range partitions {
-		for _, id := range ids {
-			at := partition{Topic: topic, Partition: id}
-			if _, ok := all[at]; !ok && err == nil {
-				if errs[at] == nil {
-					errs[at] = errNoAnswerFor
-				}
-				err = &partitionError{at, errs[at]}
-			}
-		}
-	}
-	return all, err
+	return all, runner.MissingOffset(partitions, all, errs)
 }
 
 // errorOf returns the error of a code of Kafka, or nil.

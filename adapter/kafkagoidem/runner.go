@@ -3,10 +3,7 @@ package kafkagoidem
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"sync/atomic"
-	"time"
 
 	"github.com/segmentio/kafka-go"
 
@@ -15,7 +12,7 @@ import (
 )
 
 // ErrRunTwice means that Run was called before. A Runner runs once.
-var ErrRunTwice = errors.New("runner was run before")
+var ErrRunTwice = runner.ErrRunTwice
 
 // Runner is a member of a consumer group. Create a Runner with [New] and call Run once. Safe for
 // concurrent use.
@@ -23,14 +20,10 @@ type Runner struct {
 	cfg       settings
 	log       *slog.Logger
 	group     *runner.Group
-	retry     *runner.Retrier
-	stores    *runner.StoreStart
+	life      *runner.Life
 	own       *Producer // nil if Config has a Producer
-	topics    *runner.TopicList
 	offsets   offsets
 	transport *kafka.Transport // of all requests, except those of the group
-	ran       atomic.Bool
-	ended     atomic.Bool
 }
 
 // New checks cfg and the router and returns every mistake, joined, those of handler registrations
@@ -55,15 +48,11 @@ func New(cfg Config, router *idem.Router) (*Runner, error) {
 		}
 		return nil, err
 	}
-	group.Hooks.Oldest = r.oldest
-	group.Hooks.Ends = ends{r.offsets}
 	r.group = group
-	r.topics = runner.NewTopicList(group.Topics(), s.Topics...)
-	commands := s.commands()
-	r.retry = runner.NewRetrier(s.Config, "kafka-go", classify, func(err error) error {
-		return commands.ExplainGroup(err, classify(err))
-	})
-	r.stores = runner.NewStoreStart(s.Config, group.Processor())
+	r.life = runner.NewLife(runner.LifeConfig{
+		Config: s.Config, Client: "kafka-go", Commands: s.commands(), Classify: classify,
+		OwnProducer: r.own != nil, Heartbeat: s.client.Heartbeat,
+	}, group)
 	return r, nil
 }
 
@@ -88,140 +77,32 @@ func New(cfg Config, router *idem.Router) (*Runner, error) {
 //   - [runner.ErrStalled], with the policy [runner.ExitOnStall].
 //   - [idem.ErrAbandoned]: too many handlers hang.
 func (r *Runner) Run(ctx context.Context) error {
-	if r.ran.Swap(true) {
-		return ErrRunTwice
-	}
-	defer r.ended.Store(true)
-	r.log.Info("consumer starts", r.cfg.describe()...)
-	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer stop(idem.ErrStopping)
-	defer context.AfterFunc(ctx, func() {
-		stop(errors.Join(idem.ErrStopping, context.Cause(ctx)))
-	})()
-	r.group.Hooks.Stopping = func() bool { return run.Err() != nil }
-	err := r.serve(run)
-	if run.Err() != nil && errors.Is(err, idem.ErrStopping) {
-		err = nil
-	}
-	closed := r.group.Close()
+	serve := func(ctx context.Context) error { return r.life.Serve(ctx, client{r}) }
+	return r.life.Run(ctx, r.cfg.describe(), serve, r.disconnect)
+}
+
+func (r *Runner) disconnect() (err error) {
 	if r.own != nil {
-		closed = errors.Join(closed, r.own.Close())
+		err = r.own.Close()
 	}
 	r.transport.CloseIdleConnections()
-	abandoned, unsafe := r.group.AtStop()
-	if err = errors.Join(err, closed, abandoned, unsafe); err != nil {
-		r.log.Error("consumer ends", "error", r.cfg.Text(err))
-		return fmt.Errorf("consumer %s: %w", r.cfg.Group, err)
-	}
-	r.log.Info("consumer has stopped")
-	return nil
+	return err
 }
 
-// shortSession is the shortest membership after which the backoff begins anew.
-const shortSession = 30 * time.Second
+// client is a [runner.Client] on kafka-go.
+type client struct{ r *Runner }
 
-// serve checks the stores and the topics, and is a member of the group until ctx ends or an error is
-// fatal. After leaving the group by itself the member joins again.
-func (r *Runner) serve(ctx context.Context) error {
-	if err := r.stores.Check(ctx); err != nil {
-		return err
-	}
-	if err := r.prepare(ctx); err != nil {
-		return err
-	}
-	var back runner.Backoff
-	for {
-		began := time.Now()
-		err := r.once(ctx)
-		var again *comeBack
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case r.group.Err() != nil:
-			return r.group.Err()
-		case !errors.As(err, &again):
-			return err
-		}
-		if errors.Is(err, runner.ErrTopicBack) {
-			continue
-		}
-		if time.Since(began) > shortSession {
-			back = runner.Backoff{}
-		}
-		wait := back.Wait
-		if errors.Is(err, runner.ErrStalled) {
-			// The other members must have noticed at the next heartbeat, and have joined.
-			wait = func(ctx context.Context) error {
-				return runner.Pause(ctx, 3*r.cfg.client.Heartbeat+time.Second)
-			}
-		}
-		if err := wait(ctx); err != nil {
-			return err
-		}
-	}
-}
+// Connect implements [runner.Client]. kafka-go connects with the first request.
+func (c client) Connect() (runner.Cluster, error) { return c.r.offsets, nil }
 
-// once is one membership.
-func (r *Runner) once(ctx context.Context) error {
-	topics, err := r.watching().Subscription(ctx, false)
-	if err != nil {
-		r.retry.Begin(err)
-		return &comeBack{err}
-	}
-	m, err := r.join(ctx, topics)
+// Supported implements [runner.Client].
+func (client) Supported(context.Context) error { return nil }
+
+// Member implements [runner.Client].
+func (c client) Member(ctx context.Context, topics []string) error {
+	m, err := c.r.join(ctx, topics)
 	if err != nil {
 		return err
 	}
 	return m.run()
-}
-
-// prepare makes sure, before the group is joined, that the topics may be used, and that the stores
-// know this consumer.
-func (r *Runner) prepare(ctx context.Context) error {
-	var back runner.Backoff
-	for {
-		err := r.tryPrepare(ctx)
-		if err == nil {
-			r.retry.Over()
-			return runner.RegisterGroup(ctx, r.cfg.Config, r.stores, r.retry, r.offsets)
-		}
-		var missing *runner.TopicError
-		if errors.As(err, &missing) {
-			return err
-		}
-		if err := r.retry.Wait(ctx, &back, err); err != nil {
-			return err
-		}
-	}
-}
-
-func (r *Runner) tryPrepare(ctx context.Context) error {
-	setup := &runner.TopicSetup{
-		Config: r.cfg.Config, Admin: r.offsets, Commands: r.cfg.commands(), Classify: classify,
-		Delays: r.group.Processor().RetryDelays(), OwnProducer: r.own != nil, Topics: r.topics,
-	}
-	if err := setup.Ensure(ctx); err != nil {
-		return err
-	}
-	_, err := r.watching().Look(ctx)
-	return err
-}
-
-// watching returns the watch over the topics of the subscription.
-func (r *Runner) watching() *runner.TopicWatch {
-	return runner.NewTopicWatch(r.cfg.Config, r.offsets, r.cfg.commands(), r.topics)
-}
-
-// deleted reports whether a topic does not exist according to the brokers.
-func (r *Runner) deleted(ctx context.Context, topic string) bool {
-	found, err := r.offsets.Topics(ctx, []string{topic})
-	return err == nil && len(found) == 1 && !found[0].Exists && !found[0].Denied && found[0].Err == nil
-}
-
-// oldest returns the first offset in the log.
-func (r *Runner) oldest(topic string, id int32) (int64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), runner.EndsWait)
-	defer cancel()
-	all, err := r.offsets.Oldest(ctx, map[string][]int32{topic: {id}})
-	return all[partition{Topic: topic, Partition: id}], err
 }

@@ -58,24 +58,20 @@ func (s *session) Mark(p partition, next int64) {
 }
 
 // begins notes where a partition begins.
-func (s *session) begins(p partition, at place) {
-	if at.moved {
-		s.Mark(p, at.offset)
+func (s *session) begins(p partition, at runner.Place) {
+	if at.Chosen {
+		s.Mark(p, at.Offset)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known[p] = at.offset
+	s.known[p] = at.Offset
 }
 
 // Commit implements [runner.Session]. The connection of the generation may be broken while the
 // member is in the group; then the commit takes another one.
 func (s *session) Commit() {
-	for _, a := range s.m.r.group.Assignments() { // for the next commit
-		if c, ok := a.Claim().(*claim); ok {
-			c.learn(a.Tail())
-		}
-	}
+	s.m.r.group.LearnPositions() // for the next commit
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	s.mu.Lock()
@@ -136,7 +132,7 @@ func (s *session) send(
 	refused := make(map[partition]error)
 	for p, next := range offsets {
 		topics[p.Topic] = append(topics[p.Topic], kafka.OffsetCommit{Partition: int(p.Partition), Offset: next})
-		refused[p] = errNoAnswerFor
+		refused[p] = runner.ErrNoAnswer
 	}
 	r := s.m.r
 	answer, err := r.offsets.cl.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
@@ -149,7 +145,7 @@ func (s *session) send(
 	for topic, partitions := range answer.Topics {
 		for _, p := range partitions {
 			at := partition{Topic: topic, Partition: int32(p.Partition)} //nolint:gosec // from an int32
-			if p.Error == nil || errors.Is(p.Error, kafka.UnknownTopicOrPartition) && r.deleted(ctx, topic) {
+			if p.Error == nil || errors.Is(p.Error, kafka.UnknownTopicOrPartition) && r.life.TopicDeleted(ctx, topic) {
 				delete(refused, at)
 			} else {
 				refused[at] = p.Error

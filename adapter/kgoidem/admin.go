@@ -108,7 +108,7 @@ func (a admin) CreateTopic(
 		return false, err
 	}
 	if len(answer.Topics) != 1 {
-		return false, errNoAnswerFor
+		return false, runner.ErrNoAnswer
 	}
 	err = kerr.ErrorForCode(answer.Topics[0].ErrorCode)
 	if errors.Is(err, kerr.TopicAlreadyExists) {
@@ -119,8 +119,6 @@ func (a admin) CreateTopic(
 	}
 	return err == nil, err
 }
-
-var errNoAnswerFor = errors.New("the answer lacks the topic")
 
 // TopicSettings implements [runner.Admin].
 func (a admin) TopicSettings(
@@ -135,7 +133,7 @@ func (a admin) TopicSettings(
 		return nil, err
 	}
 	if len(answer.Resources) != 1 {
-		return nil, errNoAnswerFor
+		return nil, runner.ErrNoAnswer
 	}
 	if err := kerr.ErrorForCode(answer.Resources[0].ErrorCode); err != nil {
 		return nil, err
@@ -165,7 +163,7 @@ func (a admin) ChangeTopic(ctx context.Context, topic string, settings map[strin
 		return err
 	}
 	if len(answer.Resources) != 1 {
-		return errNoAnswerFor
+		return runner.ErrNoAnswer
 	}
 	return kerr.ErrorForCode(answer.Resources[0].ErrorCode)
 }

@@ -11,35 +11,13 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// TestClaim_Look_K17 is the table of what lies behind an offset.
-func TestClaim_Look_K17(t *testing.T) {
-	for name, c := range map[string]struct {
-		visible, position, offset, newest int64
-
-		want runner.Look
-		ok   bool
-	}{
-		"at the end":                    {10, 10, 10, 10, runner.Look{Clear: 10, End: true}, true},
-		"markers up to the end":         {10, 12, 10, 12, runner.Look{Clear: 12, End: true}, true},
-		"markers, then an open one":     {10, 12, 10, 15, runner.Look{Clear: 12}, true},
-		"records to come":               {10, 10, 10, 15, runner.Look{Clear: 10}, true},
-		"a record in between":           {11, 12, 10, 12, runner.Look{}, false},
-		"asked beyond what was fetched": {10, 12, 13, 13, runner.Look{Clear: 13, End: true}, true},
-	} {
-		claim := &claim{visible: c.visible, position: c.position}
-		found, ok := claim.look(c.offset, c.newest)
-		require.Equal(t, c.ok, ok, name)
-		require.Equal(t, c.want, found, name)
-	}
-}
-
 // TestClaim_Add: markers are not passed on, and no record is passed on twice. The end of the claim
 // ends a wait for room.
 func TestClaim_Add(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		c := newClaim(ctx, nil, partition{Topic: "t"}, place{offset: 5, committed: true})
+		c := newClaim(ctx, nil, partition{Topic: "t"}, runner.Place{Offset: 5, Committed: true})
 		require.EqualValues(t, 5, c.InitialOffset())
 		require.EqualValues(t, 5, c.HighWaterMarkOffset())
 		c.add([]*kgo.Record{{Offset: 6}, {Offset: 8}, {Offset: 8}, {Offset: 4}})
@@ -58,7 +36,7 @@ func TestClaim_Add(t *testing.T) {
 		require.Len(t, c.records, buffered)
 		cancel()
 		<-done
-		fresh := newClaim(t.Context(), nil, partition{Topic: "t"}, place{offset: 7, initial: runner.OffsetOldest})
+		fresh := newClaim(t.Context(), nil, partition{Topic: "t"}, runner.Place{Offset: 7, Initial: runner.OffsetOldest})
 		require.EqualValues(t, runner.OffsetOldest, fresh.InitialOffset())
 	})
 }

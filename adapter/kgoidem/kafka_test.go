@@ -287,7 +287,7 @@ func TestKafka_Transactions_K30(t *testing.T) {
 	}, progressInterval/2, 100*time.Millisecond, "markers are committed before progress is recorded")
 	require.Equal(t, 20, got.events())
 
-	m.current.session.on.RecordProgress()
+	m.current.Load().session.on.RecordProgress()
 	require.True(t, store.of(topic, 0).CaughtUp)
 	require.EqualValues(t, end, store.of(topic, 0).Next)
 	// An open transaction holds the end of the visible log: the partition is not caught up.
@@ -300,7 +300,7 @@ func TestKafka_Transactions_K30(t *testing.T) {
 	visible, err := m.offsets.Ends(t.Context(), claim)
 	require.NoError(t, err)
 	require.Equal(t, map[partition]int64{open: end}, visible)
-	m.current.session.on.RecordProgress()
+	m.current.Load().session.on.RecordProgress()
 	require.False(t, store.of(topic, 0).CaughtUp)
 	require.NoError(t, producer.EndTransaction(t.Context(), kgo.TryCommit))
 	require.Eventually(t, func() bool { return got.events() == 21 }, soon, poll)
@@ -352,7 +352,7 @@ func TestKafka_LostSession_K11(t *testing.T) {
 			return nil
 		}))
 		require.Eventually(t, func() bool { return got.total() == 1 }, soon, poll)
-		id, _ := m.current.cl.GroupMetadata()
+		id, _ := m.current.Load().cl.GroupMetadata()
 		expel(t, brokers, cfg, id)
 		select {
 		case err := <-cause:

@@ -79,14 +79,10 @@ func (m *member) join(topics []string) error {
 
 // run is a member until ctx ends or there is a reason to leave, and returns that reason.
 func (m *member) run() error {
-	var owned sync.WaitGroup
-	silence := runner.NewSilenceWatch(m.r.group, m.r.offsets)
-	owned.Go(func() { silence.Run(m.ctx) })
-	topics := m.r.watching()
-	owned.Go(func() { topics.Run(m.ctx, func(cause error) { m.leave(&comeBack{cause}) }) })
+	watched := m.r.life.Watch(m.ctx, m.leave)
 	m.poll()
 	m.stop()
-	owned.Wait()
+	watched()
 	return context.Cause(m.ctx)
 }
 
@@ -112,7 +108,7 @@ func (m *member) take(fetches kgo.Fetches) {
 		}
 	})
 	if !fetches.Empty() && fetches.Err0() == nil {
-		m.r.retry.Over()
+		m.r.life.Retry.Over()
 	}
 }
 
@@ -135,7 +131,7 @@ func (m *member) fetchError(p partition, err error) {
 		m.dataLoss(loss)
 		return
 	}
-	if end := m.r.retry.Fatal(err); end != nil {
+	if end := m.r.life.Retry.Fatal(err); end != nil {
 		m.r.group.Fail(end)
 		m.leave(end)
 		return
@@ -145,15 +141,15 @@ func (m *member) fetchError(p partition, err error) {
 		// The next membership finds the gap.
 		m.r.log.Warn("the log no longer has the next record, joining the group anew",
 			"topic", p.Topic, "partition", p.Partition)
-		m.leave(&comeBack{fmt.Errorf("%s: %w", p, err)})
+		m.leave(&runner.ComeBack{Why: fmt.Errorf("%s: %w", p, err)})
 	case errors.As(err, &session), p.Topic == "": // franz-go joins again, or connects again
-		m.r.retry.Begin(err)
+		m.r.life.Retry.Begin(err)
 	case classify(err) == runner.DeniedTopic:
-		m.r.retry.Begin(err)
-		m.r.topics.Suspect() // the other topics go on
+		m.r.life.Retry.Begin(err)
+		m.r.life.Topics.Suspect() // the other topics go on
 	default:
-		m.r.retry.Begin(err)
-		m.leave(&comeBack{fmt.Errorf("%s: %w", p, err)})
+		m.r.life.Retry.Begin(err)
+		m.leave(&runner.ComeBack{Why: fmt.Errorf("%s: %w", p, err)})
 	}
 }
 
@@ -177,7 +173,7 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 	if s != nil && (m.r.cfg.OnGap == runner.EarliestOnGap || retry) {
 		s.cut(partition{Topic: loss.Topic, Partition: loss.Partition}, loss.ResetTo)
 	}
-	m.leave(&comeBack{gap})
+	m.leave(&runner.ComeBack{Why: gap})
 }
 
 // reportGap reports a gap that franz-go found.
@@ -199,7 +195,7 @@ func (r *Runner) reportGap(gap *runner.GapError) {
 func (m *member) joined(_ context.Context, _ *kgo.Client, added map[string][]int32) {
 	<-m.ready
 	if len(added) == 0 {
-		m.r.retry.Serving()
+		m.r.life.Retry.Serving()
 		m.enter(nil)
 	}
 }
@@ -263,20 +259,20 @@ func (m *member) begin(
 			}
 		}
 	}
-	places, err := m.r.places(ctx, claims, committed)
+	places, err := m.r.life.Places(ctx, claims, committed)
 	if err != nil {
-		if end := m.r.retry.Fatal(err); end != nil {
+		if end := m.r.life.Retry.Fatal(err); end != nil {
 			m.r.group.Fail(end)
 			m.leave(end)
 		}
 		return nil, err
 	}
-	m.r.retry.Serving()
+	m.r.life.Retry.Serving()
 	m.start(places)
 	for p, at := range places {
 		o := fetched[p.Topic][p.Partition]
-		if o.EpochOffset().Offset != at.offset {
-			o = kgo.NewOffset().At(at.offset).WithEpoch(-1)
+		if o.EpochOffset().Offset != at.Offset {
+			o = kgo.NewOffset().At(at.Offset).WithEpoch(-1)
 		}
 		fetched[p.Topic][p.Partition] = o
 	}
@@ -291,7 +287,7 @@ func (m *member) both(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // start begins claims. After the end of the membership it begins none.
-func (m *member) start(places map[partition]place) {
+func (m *member) start(places map[partition]runner.Place) {
 	begun := make(map[string][]int32)
 	var before []*claim // franz-go began them and gave up before it fetched
 	for p := range places {
@@ -308,8 +304,8 @@ func (m *member) start(places map[partition]place) {
 	for p, at := range places {
 		c := newClaim(s.ctx, m.cl, p, at)
 		c.Resume() // an earlier claim may have paused it
-		if at.moved {
-			s.Mark(p, at.offset)
+		if at.Chosen {
+			s.Mark(p, at.Offset)
 		}
 		m.consume(s, c, len(places))
 	}
@@ -322,7 +318,7 @@ func (m *member) consume(s *session, c *claim, begun int) {
 	if m.closed {
 		return
 	}
-	m.claims[c.partition] = c
+	m.claims[c.At()] = c
 	assigned := max(len(m.claims), begun)
 	m.running.Go(func() {
 		defer close(c.done)
@@ -330,26 +326,15 @@ func (m *member) consume(s *session, c *claim, begun int) {
 		feed := runner.Feed[*kgo.Record]{Records: c.records, Message: convert.message}
 		err := runner.Consume(s.on, c, feed, assigned)
 		m.mu.Lock()
-		if m.claims[c.partition] == c {
-			delete(m.claims, c.partition)
+		if m.claims[c.At()] == c {
+			delete(m.claims, c.At())
 		}
 		m.mu.Unlock()
-		s.forget(c.partition)
+		s.forget(c.At())
 		if c.ctx.Err() == nil { // runner has ended it: the partition cannot continue
-			m.leave(m.reason(err))
+			m.leave(m.r.group.LeaveReason(err))
 		}
 	})
-}
-
-// reason returns why runner has ended a claim.
-func (m *member) reason(err error) error {
-	if m.r.group.Err() != nil {
-		return m.r.group.Err()
-	}
-	if ending := m.r.group.TakeEnding(); ending != nil {
-		return &comeBack{ending}
-	}
-	return &comeBack{fmt.Errorf("partition cannot continue: %w", err)}
 }
 
 // giveBack ends claims for this cause, and returns when their assignments have ended and committed.

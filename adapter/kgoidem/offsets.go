@@ -2,13 +2,11 @@ package kgoidem
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem/runner"
@@ -17,10 +15,10 @@ import (
 // partition names a partition of a topic.
 type partition = runner.TopicPartition
 
-// offsets is a [runner.Offsets] on a franz-go client.
-type offsets struct{ cl *kgo.Client }
+// offsets is a [runner.Cluster] on a franz-go client.
+type offsets struct{ admin }
 
-var _ runner.Offsets = offsets{}
+var _ runner.Cluster = offsets{}
 
 // The special times of a request for offsets, and the isolation levels.
 const (
@@ -30,23 +28,11 @@ const (
 
 // Partitions implements [runner.Offsets].
 func (o offsets) Partitions(ctx context.Context, topics []string) (map[string][]int32, error) {
-	found, err := admin(o).Topics(ctx, topics)
+	found, err := o.Topics(ctx, topics)
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string][]int32, len(topics))
-	for _, t := range found {
-		switch {
-		case t.Err != nil:
-			return nil, fmt.Errorf("partitions of %s: %w", t.Name, t.Err)
-		case t.Denied:
-			return nil, fmt.Errorf("partitions of %s: %w", t.Name, kerr.TopicAuthorizationFailed)
-		case !t.Exists:
-			return nil, fmt.Errorf("partitions of %s: %w", t.Name, kerr.UnknownTopicOrPartition)
-		}
-		all[t.Name] = t.Partitions
-	}
-	return all, nil
+	return runner.PartitionsOf(found, kerr.TopicAuthorizationFailed, kerr.UnknownTopicOrPartition)
 }
 
 // Committed implements [runner.Offsets].
@@ -69,7 +55,7 @@ func (o offsets) Committed(
 		for _, id := range ids {
 			found, ok := answer.Lookup(topic, id)
 			if !ok {
-				return nil, fmt.Errorf("committed offset of %s/%d: %w", topic, id, errNoAnswerFor)
+				return nil, fmt.Errorf("committed offset of %s/%d: %w", topic, id, runner.ErrNoAnswer)
 			}
 			if found.Err != nil {
 				return nil, fmt.Errorf("committed offset of %s/%d: %w", topic, id, found.Err)
@@ -100,12 +86,14 @@ func (o offsets) Newest(
 func (o offsets) Ends(
 	ctx context.Context, partitions map[string][]int32,
 ) (map[partition]int64, error) {
-	ends, err := o.ask(ctx, partitions, atEnd, onlyCommitted)
-	var one *partitionError
-	if errors.As(err, &one) {
-		err = nil
-	}
-	return ends, err
+	return runner.Answered(o.ask(ctx, partitions, atEnd, onlyCommitted))
+}
+
+// AllEnds implements [runner.Cluster].
+func (o offsets) AllEnds(
+	ctx context.Context, partitions map[string][]int32,
+) (map[partition]int64, error) {
+	return o.all(ctx, partitions, atEnd, onlyCommitted)
 }
 
 // newTopicWait is how long the leaders of a new topic are waited for.
@@ -128,22 +116,8 @@ func (o offsets) all(
 	}
 }
 
-// partitionError is the error of one partition. Others may have an answer.
-type partitionError struct {
-	partition partition
-	err       error
-}
-
-// Error names the partition.
-func (e *partitionError) Error() string {
-	return fmt.Sprintf("offset of %s: %s", e.partition, e.err)
-}
-
-// Unwrap returns the error of the client.
-func (e *partitionError) Unwrap() error { return e.err }
-
 // ask asks the leaders. A partition without an answer is left out, and the error is a
-// [*partitionError].
+// [*runner.OffsetError].
 func (o offsets) ask(
 	ctx context.Context, partitions map[string][]int32, at int64, isolation int8,
 ) (map[partition]int64, error) {
@@ -176,16 +150,5 @@ func (o offsets) ask(
 			}
 		}
 	}
-	for topic, ids := range partitions {
-		for _, id := range ids {
-			at := partition{Topic: topic, Partition: id}
-			if _, ok := all[at]; !ok && err == nil {
-				if errs[at] == nil {
-					errs[at] = errNoAnswerFor
-				}
-				err = &partitionError{at, errs[at]}
-			}
-		}
-	}
-	return all, err
+	return all, runner.MissingOffset(partitions, all, errs)
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -18,29 +16,22 @@ import (
 )
 
 // ErrRunTwice means that Run was called before. A Runner runs once.
-var ErrRunTwice = errors.New("runner was run before")
+var ErrRunTwice = runner.ErrRunTwice
 
 // Runner is a member of a consumer group. Create a Runner with [New] and call Run once. Safe for
 // concurrent use.
 type Runner struct {
-	cfg    settings
-	log    *slog.Logger
-	group  *runner.Group
-	gaps   []observe.GapObserver
-	retry  *runner.Retrier
-	stores *runner.StoreStart
-	own    *ownProducer // nil if Config has a Producer
-	topics *runner.TopicList
-	ran    atomic.Bool
-	ended  atomic.Bool
+	cfg   settings
+	log   *slog.Logger
+	group *runner.Group
+	life  *runner.Life
+	gaps  []observe.GapObserver
+	own   *ownProducer // nil if Config has a Producer
 
 	// Of Run.
 	plain   *kgo.Client // publishes, commits and administrates
-	admin   admin
 	offsets offsets
-
-	mu      sync.Mutex
-	current *member // nil while there is none
+	current atomic.Pointer[member] // for tests; nil while there is none
 }
 
 // New checks cfg and the router and returns every mistake, joined, those of handler registrations
@@ -70,12 +61,10 @@ func New(cfg Config, router *idem.Router) (*Runner, error) {
 		}
 	}
 	r.group = group
-	r.topics = runner.NewTopicList(group.Topics(), s.Topics...)
-	commands := s.commands()
-	r.retry = runner.NewRetrier(s.Config, "franz-go", classify, func(err error) error {
-		return commands.ExplainGroup(err, classify(err))
-	})
-	r.stores = runner.NewStoreStart(s.Config, group.Processor())
+	r.life = runner.NewLife(runner.LifeConfig{
+		Config: s.Config, Client: "franz-go", Commands: s.commands(), Classify: classify,
+		OwnProducer: r.own != nil, Heartbeat: heartbeatInterval,
+	}, group)
 	return r, nil
 }
 
@@ -100,30 +89,8 @@ func New(cfg Config, router *idem.Router) (*Runner, error) {
 //   - [runner.ErrStalled], with the policy [runner.ExitOnStall].
 //   - [idem.ErrAbandoned]: too many handlers hang.
 func (r *Runner) Run(ctx context.Context) error {
-	if r.ran.Swap(true) {
-		return ErrRunTwice
-	}
-	defer r.ended.Store(true)
-	r.log.Info("consumer starts", r.cfg.describe()...)
-	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer stop(idem.ErrStopping)
-	defer context.AfterFunc(ctx, func() {
-		stop(errors.Join(idem.ErrStopping, context.Cause(ctx)))
-	})()
-	r.group.Hooks.Stopping = func() bool { return run.Err() != nil }
-	err := r.serve(run)
-	if run.Err() != nil && errors.Is(err, idem.ErrStopping) {
-		err = nil
-	}
-	closed := r.group.Close()
-	r.disconnect()
-	abandoned, unsafe := r.group.AtStop()
-	if err = errors.Join(err, closed, abandoned, unsafe); err != nil {
-		r.log.Error("consumer ends", "error", r.cfg.Text(err))
-		return fmt.Errorf("consumer %s: %w", r.cfg.Group, err)
-	}
-	r.log.Info("consumer has stopped")
-	return nil
+	serve := func(ctx context.Context) error { return r.life.Serve(ctx, client{r}) }
+	return r.life.Run(ctx, r.cfg.describe(), serve, r.disconnect)
 }
 
 // connect makes the client that publishes, commits and administrates.
@@ -138,7 +105,7 @@ func (r *Runner) connect() error {
 	if err != nil {
 		return fmt.Errorf("franz-go: %w", err)
 	}
-	r.plain, r.admin, r.offsets = cl, admin{cl}, offsets{cl}
+	r.plain, r.offsets = cl, offsets{admin{cl}}
 	if r.own != nil {
 		p, err := NewProducer(cl)
 		if err != nil {
@@ -149,112 +116,37 @@ func (r *Runner) connect() error {
 	return nil
 }
 
-func (r *Runner) disconnect() {
+func (r *Runner) disconnect() error {
 	if r.plain != nil {
 		r.plain.Close()
 	}
+	return nil
 }
 
-// serve checks the stores and the topics, and is a member of the group until ctx ends or an error is
-// fatal. After leaving the group by itself the member joins again.
-func (r *Runner) serve(ctx context.Context) error {
-	if err := r.stores.Check(ctx); err != nil {
-		return err
+// client is a [runner.Client] on franz-go.
+type client struct{ r *Runner }
+
+// Connect implements [runner.Client].
+func (c client) Connect() (runner.Cluster, error) {
+	if err := c.r.connect(); err != nil {
+		return nil, err
 	}
-	if err := r.connect(); err != nil {
-		return err
-	}
-	r.group.Hooks.Oldest = r.oldest
-	r.group.Hooks.Ends = ends{r.offsets, r.claim}
-	if err := r.prepare(ctx); err != nil {
-		return err
-	}
-	var back runner.Backoff
-	for {
-		began := time.Now()
-		err := r.once(ctx)
-		var again *comeBack
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case r.group.Err() != nil:
-			return r.group.Err()
-		case !errors.As(err, &again):
-			return err
-		}
-		if errors.Is(err, runner.ErrTopicBack) {
-			continue
-		}
-		if time.Since(began) > shortSession {
-			back = runner.Backoff{}
-		}
-		wait := back.Wait
-		if errors.Is(err, runner.ErrStalled) {
-			wait = func(ctx context.Context) error { return runner.Pause(ctx, awayFor) }
-		}
-		if err := wait(ctx); err != nil {
-			return err
-		}
-	}
+	return c.r.offsets, nil
 }
 
-const (
-	// shortSession is the shortest membership after which the backoff begins anew.
-	shortSession = 30 * time.Second
-	// awayFor is how long a member that left for a stall stays away. The other members must have
-	// noticed at the next heartbeat, and have joined.
-	awayFor = 3*heartbeatInterval + time.Second
-)
+// Supported implements [runner.Client].
+func (c client) Supported(ctx context.Context) error { return c.r.checkProtocol(ctx) }
 
-// once is one membership.
-func (r *Runner) once(ctx context.Context) error {
-	topics, err := r.watching().Subscription(ctx, false)
-	if err != nil {
-		r.retry.Begin(err)
-		return &comeBack{err}
-	}
-	m := newMember(ctx, r)
+// Member implements [runner.Client].
+func (c client) Member(ctx context.Context, topics []string) error {
+	m := newMember(ctx, c.r)
 	if err := m.join(topics); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.current = m
-	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.current = nil
-	}()
+	c.r.current.Store(m)
+	defer c.r.current.Store(nil)
 	return m.run()
 }
-
-// claim returns the claim of a partition, or nil.
-func (r *Runner) claim(p partition) *claim {
-	r.mu.Lock()
-	m := r.current
-	r.mu.Unlock()
-	if m == nil {
-		return nil
-	}
-	return m.claim(p)
-}
-
-// oldest returns the first offset in the log.
-func (r *Runner) oldest(topic string, id int32) (int64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), runner.EndsWait)
-	defer cancel()
-	all, err := r.offsets.Oldest(ctx, map[string][]int32{topic: {id}})
-	return all[partition{Topic: topic, Partition: id}], err
-}
-
-// comeBack means that this member leaves the group by itself and will join again.
-type comeBack struct{ why error }
-
-// Error names the reason.
-func (e *comeBack) Error() string { return "leaving the group to come back: " + e.why.Error() }
-
-// Unwrap returns the reason.
-func (e *comeBack) Unwrap() error { return e.why }
 
 // ownProducer is the producer of a runner, from the start of Run on.
 type ownProducer struct {

@@ -74,11 +74,7 @@ func (s *session) forget(p partition) {
 
 // Commit implements [runner.Session]. It tries again while the group changes its generation.
 func (s *session) Commit() {
-	for _, a := range s.m.r.group.Assignments() { // for the next commit
-		if c, ok := a.Claim().(*claim); ok {
-			c.learn(a.Tail())
-		}
-	}
+	s.m.r.group.LearnPositions() // for the next commit
 	s.mu.Lock()
 	marks := make(map[partition]int64, len(s.marks))
 	for p, next := range s.marks {
@@ -134,14 +130,14 @@ func (s *session) CommitDirectly(
 	}
 	refused := make(map[partition]error)
 	for p := range offsets {
-		refused[p] = errNoAnswerFor
+		refused[p] = runner.ErrNoAnswer
 	}
 	for _, t := range answer.Topics {
 		for _, p := range t.Partitions {
 			at := partition{Topic: t.Topic, Partition: p.Partition}
 			err := kerr.ErrorForCode(p.ErrorCode)
 			if err == nil ||
-				errors.Is(err, kerr.UnknownTopicOrPartition) && s.m.r.deleted(ctx, t.Topic) {
+				errors.Is(err, kerr.UnknownTopicOrPartition) && s.m.r.life.TopicDeleted(ctx, t.Topic) {
 				delete(refused, at)
 			} else {
 				refused[at] = err

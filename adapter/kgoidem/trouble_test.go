@@ -305,7 +305,7 @@ func TestDataLoss_K32(t *testing.T) {
 			var got tally
 			m := start(t, cfg, routed(got.handle))
 			require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
-			m.current.dataLoss(&kgo.ErrDataLoss{Topic: topic, ConsumedTo: 10, ResetTo: 3})
+			m.current.Load().dataLoss(&kgo.ErrDataLoss{Topic: topic, ConsumedTo: 10, ResetTo: 3})
 			require.Len(t, seen.seen(), 1)
 			if policy == runner.FailOnGap {
 				var gap *runner.GapError

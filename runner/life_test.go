@@ -1,0 +1,175 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup/memstore"
+)
+
+// cluster is a [Cluster] of fakes.
+type cluster struct {
+	*fakeAdmin
+	*fakeLog
+}
+
+func (c cluster) AllEnds(
+	ctx context.Context, partitions map[string][]int32,
+) (map[TopicPartition]int64, error) {
+	return c.Ends(ctx, partitions)
+}
+
+// fakeClient is a [Client] whose memberships end with given reasons. After the last reason a
+// membership lasts until its context ends.
+type fakeClient struct {
+	cluster   cluster
+	supported []error // of the next tries
+	lasts     time.Duration
+	reasons   []error
+	life      *Life
+	joined    []time.Time // when a membership has begun
+}
+
+func (c *fakeClient) Connect() (Cluster, error) { return c.cluster, nil }
+
+func (c *fakeClient) Supported(context.Context) (err error) {
+	if len(c.supported) > 0 {
+		err, c.supported = c.supported[0], c.supported[1:]
+	}
+	return err
+}
+
+func (c *fakeClient) Member(ctx context.Context, _ []string) error {
+	c.joined = append(c.joined, time.Now())
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	wait := c.life.Watch(ctx, leave)
+	defer wait()
+	if len(c.reasons) > 0 && Pause(ctx, c.lasts) == nil {
+		leave(c.reasons[0])
+		c.reasons = c.reasons[1:]
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func newLife(t *testing.T, c *fakeClient) *Life {
+	cfg := good()
+	cfg.Store = memstore.New(memstore.Volatile())
+	g := newGroup(t, cfg, func(context.Context, *idem.Message) error { return nil })
+	c.cluster = cluster{newFakeAdmin("t"), &fakeLog{}}
+	c.life = NewLife(LifeConfig{
+		Config: cfg, Client: "fake", Classify: classify, Heartbeat: 3 * time.Second,
+	}, g)
+	return c.life
+}
+
+// run runs a life for a time, and returns the error of Run.
+func (c *fakeClient) run(t *testing.T, l *Life, lasts time.Duration) error {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), lasts)
+	defer stop()
+	serve := func(ctx context.Context) error { return l.Serve(ctx, c) }
+	return l.Run(ctx, nil, serve, nil)
+}
+
+// TestLife_ComesBack_K18: after leaving by itself a member joins again, after a pause that grows
+// with short memberships. After a stall it stays away for three heartbeats. A topic that is back is
+// no reason to wait.
+func TestLife_ComesBack_K18(t *testing.T) {
+	back := func(why error) error { return &ComeBack{why} }
+	errTest := errors.New("test")
+	for name, c := range map[string]struct {
+		why      error
+		lasts    time.Duration
+		min, max time.Duration // of the pause before the fourth membership
+	}{
+		"an error":                     {back(errTest), time.Second, time.Second, 2 * time.Second},
+		"an error, after a long while": {back(errTest), time.Minute, minBackoff / 2, minBackoff},
+		"a topic is back":              {back(ErrTopicBack), time.Second, 0, 0},
+		"a stall":                      {back(ErrStalled), time.Second, 10 * time.Second, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := &fakeClient{reasons: []error{c.why, c.why, c.why}, lasts: c.lasts}
+				l := newLife(t, client)
+				require.NoError(t, client.run(t, l, time.Hour))
+				require.Len(t, client.joined, 4)
+				pause := client.joined[3].Sub(client.joined[2]) - c.lasts
+				require.GreaterOrEqual(t, pause, c.min)
+				require.LessOrEqual(t, pause, c.max)
+			})
+		})
+	}
+}
+
+// TestLife_Ends: another reason than coming back ends Run, as does a failure of the group.
+func TestLife_Ends(t *testing.T) {
+	errTest := errors.New("test")
+	synctest.Test(t, func(t *testing.T) {
+		client := &fakeClient{reasons: []error{errTest}}
+		l := newLife(t, client)
+		require.NoError(t, l.Live())
+		disconnected := false
+		serve := func(ctx context.Context) error { return l.Serve(ctx, client) }
+		require.ErrorIs(t, l.Run(t.Context(), nil, serve, func() error {
+			disconnected = true
+			return nil
+		}), errTest)
+		require.True(t, disconnected)
+		require.ErrorIs(t, l.Live(), ErrNotLive)
+		require.ErrorIs(t, client.run(t, l, time.Hour), ErrRunTwice)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		client := &fakeClient{reasons: []error{&ComeBack{ErrTopicBack}}}
+		l := newLife(t, client)
+		l.Group.Fail(errTest)
+		require.ErrorIs(t, client.run(t, l, time.Hour), errTest)
+		require.Len(t, client.joined, 1)
+	})
+}
+
+// TestLife_Prepares: brokers that do not answer are waited for before the first membership. A missing
+// topic ends Run.
+func TestLife_Prepares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &fakeClient{supported: []error{errors.New("down"), errors.New("down")}}
+		l, began := newLife(t, client), time.Now()
+		require.NoError(t, client.run(t, l, time.Hour))
+		require.Len(t, client.joined, 1)
+		require.GreaterOrEqual(t, client.joined[0].Sub(began), minBackoff/2+minBackoff)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		client := new(fakeClient)
+		l := newLife(t, client)
+		client.cluster.fakeAdmin = newFakeAdmin()
+		var missing *TopicError
+		require.ErrorAs(t, client.run(t, l, time.Hour), &missing)
+		require.Equal(t, []string{"t"}, missing.Topics)
+		require.Empty(t, client.joined)
+	})
+}
+
+// TestGroup_LeaveReason is the table of why a member leaves after an assignment has ended.
+func TestGroup_LeaveReason(t *testing.T) {
+	errTest, errOther := errors.New("test"), errors.New("other")
+	newOne := func() *Group {
+		return newGroup(t, good(), func(context.Context, *idem.Message) error { return nil })
+	}
+	g, again := newOne(), new(ComeBack)
+	require.ErrorAs(t, g.LeaveReason(errTest), &again)
+	require.ErrorIs(t, again, errTest)
+	g.EndSessions(errOther)
+	require.ErrorAs(t, g.LeaveReason(errTest), &again)
+	require.Equal(t, errOther, again.Why, "the group has ended the session")
+	g.Fail(fmt.Errorf("fatal: %w", errOther))
+	require.ErrorIs(t, g.LeaveReason(errTest), errOther)
+	require.NotErrorAs(t, g.LeaveReason(errTest), &again, "the member does not join again")
+}

@@ -1,0 +1,69 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+)
+
+// OffsetError is the error of one partition. Other partitions may have an answer.
+type OffsetError struct {
+	TopicPartition
+	Err error
+}
+
+// Error names the partition.
+func (e *OffsetError) Error() string { return fmt.Sprintf("offset of %s: %s", e.TopicPartition, e.Err) }
+
+// Unwrap returns the error of the client.
+func (e *OffsetError) Unwrap() error { return e.Err }
+
+// ErrNoAnswer means that the answer of a broker lacks what was asked for.
+var ErrNoAnswer = errors.New("the answer lacks the topic")
+
+// MissingOffset returns an [*OffsetError] for one of the partitions that have no offset in found, or
+// nil. errs has the errors of partitions; a partition without one has [ErrNoAnswer].
+func MissingOffset(
+	partitions map[string][]int32, found map[TopicPartition]int64, errs map[TopicPartition]error,
+) error {
+	for topic, ids := range partitions {
+		for _, id := range ids {
+			at := TopicPartition{topic, id}
+			if _, ok := found[at]; ok {
+				continue
+			}
+			if errs[at] == nil {
+				return &OffsetError{at, ErrNoAnswer}
+			}
+			return &OffsetError{at, errs[at]}
+		}
+	}
+	return nil
+}
+
+// Answered returns the offsets of the partitions that have an answer, as [Offsets].Ends does: an
+// [*OffsetError] leaves out partitions, another error is returned.
+func Answered(found map[TopicPartition]int64, err error) (map[TopicPartition]int64, error) {
+	var one *OffsetError
+	if errors.As(err, &one) {
+		err = nil
+	}
+	return found, err
+}
+
+// PartitionsOf returns the numbers of the partitions of topics, as [Offsets].Partitions does. denied
+// and unknown are the client's errors for topics that must not be read, or do not exist.
+func PartitionsOf(topics []TopicInfo, denied, unknown error) (map[string][]int32, error) {
+	all := make(map[string][]int32, len(topics))
+	for _, t := range topics {
+		switch {
+		case t.Err != nil:
+			return nil, fmt.Errorf("partitions of %s: %w", t.Name, t.Err)
+		case t.Denied:
+			return nil, fmt.Errorf("partitions of %s: %w", t.Name, denied)
+		case !t.Exists:
+			return nil, fmt.Errorf("partitions of %s: %w", t.Name, unknown)
+		}
+		all[t.Name] = t.Partitions
+	}
+	return all, nil
+}

@@ -1,0 +1,165 @@
+package runner
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+)
+
+// Position is how far a partition was fetched. It is the part of a [Claim] that is the same for all
+// clients that pass on, or count, the markers of transactions. Embed it in the claim of the client.
+// Create a Position with [NewPosition]. Safe for concurrent use.
+type Position struct {
+	at    TopicPartition
+	place Place
+
+	mu      sync.Mutex
+	next    int64 // the offset behind the last record of any kind
+	visible int64 // the offset behind the last record that is handled
+}
+
+// NewPosition returns the position of a partition from which nothing was fetched yet.
+func NewPosition(at TopicPartition, place Place) *Position {
+	return &Position{at: at, place: place, next: place.Offset, visible: place.Offset}
+}
+
+// At names the partition.
+func (p *Position) At() TopicPartition { return p.at }
+
+// Topic implements [Claim].
+func (p *Position) Topic() string { return p.at.Topic }
+
+// Partition implements [Claim].
+func (p *Position) Partition() int32 { return p.at.Partition }
+
+// InitialOffset implements [Claim].
+func (p *Position) InitialOffset() int64 { return p.place.InitialOffset() }
+
+// HighWaterMarkOffset implements [Claim]: the offset behind the last fetched record of any kind.
+func (p *Position) HighWaterMarkOffset() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.next
+}
+
+// Advance notes what was fetched. next is the offset behind the last record of any kind, visible the
+// offset behind the last record that is handled, or zero. The result is false, and nothing changes,
+// if all of that was fetched before.
+func (p *Position) Advance(next, visible int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if next <= p.next {
+		return false
+	}
+	p.next, p.visible = next, max(p.visible, visible)
+	return true
+}
+
+// position marks a claim that has a Position.
+func (p *Position) position() *Position { return p }
+
+// look returns what lies behind an offset, as far as records were fetched. ok is false if a visible
+// record lies there. newest is the end of the log.
+func (p *Position) look(offset, newest int64) (found Look, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.visible > offset {
+		return Look{}, false
+	}
+	clear := max(offset, p.next)
+	return Look{Clear: clear, End: clear >= newest}, true
+}
+
+// learn tells a tail that nothing visible lies between the last visible record and the position: the
+// offsets of markers there are committed too (K-17).
+func (p *Position) learn(t *Tail) {
+	p.mu.Lock()
+	visible, markers := p.visible, p.next > p.visible
+	p.mu.Unlock()
+	if !markers {
+		return
+	}
+	now := time.Now()
+	offset, _ := t.Ask(visible, now)
+	const unknown = math.MaxInt64 // the end of the log is not asked for here
+	if found, ok := p.look(offset, unknown); ok {
+		t.Learn(now, offset, found)
+	}
+}
+
+// positionOf returns the Position that a claim embeds, or nil.
+func positionOf(c Claim) *Position {
+	if own, ok := c.(interface{ position() *Position }); ok {
+		return own.position()
+	}
+	return nil
+}
+
+// LearnPositions lets the next commit include the markers behind the last handled records, for
+// claims that embed a [Position]. Call it in [Session].Commit.
+func (g *Group) LearnPositions() {
+	for _, a := range g.Assignments() {
+		if p := positionOf(a.claim); p != nil {
+			p.learn(a.tail)
+		}
+	}
+}
+
+// positionEnds is an [EndAsker]: it compares the positions of claims with the ends of the logs. A
+// position lies behind the markers of transactions.
+type positionEnds struct{ offsets Offsets }
+
+// Ask implements [EndAsker].
+func (e positionEnds) Ask(questions []EndQuestion, stop <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), EndsWait)
+	defer cancel()
+	asked := time.Now()
+	partitions := make(map[string][]int32)
+	wanted := make(map[TopicPartition]int64)
+	for _, q := range questions {
+		if offset, ok := q.Tail.Ask(q.Next, asked); ok {
+			wanted[q.TopicPartition] = offset
+			partitions[q.Topic] = append(partitions[q.Topic], q.Partition)
+		}
+	}
+	if len(wanted) == 0 {
+		return
+	}
+	newest, err := e.newest(ctx, partitions, stop)
+	if err != nil {
+		return
+	}
+	for _, q := range questions {
+		offset, ok := wanted[q.TopicPartition]
+		p := positionOf(q.Claim)
+		if !ok || p == nil {
+			continue
+		}
+		found, ok := p.look(offset, newest[q.TopicPartition])
+		if ok {
+			q.Tail.Learn(asked, offset, found)
+		}
+		if !ok || !found.End {
+			q.Tail.Forget()
+		}
+	}
+}
+
+// newest asks until stop is closed.
+func (e positionEnds) newest(
+	ctx context.Context, partitions map[string][]int32, stop <-chan struct{},
+) (map[TopicPartition]int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var stopping sync.WaitGroup
+	defer stopping.Wait()
+	defer cancel()
+	stopping.Go(func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return e.offsets.Newest(ctx, partitions)
+}
