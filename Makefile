@@ -88,10 +88,9 @@ soak-modules:
 race: ## Unit tests of every module with the race detector, no services needed
 	@$(call each-module,go test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)
 
-lint: .bin/golangci-lint ## go vet, gofmt, golangci-lint, and shellcheck where it is installed
+lint: .bin/golangci-lint ## gofmt, golangci-lint (go vet is one of its linters), and shellcheck where it is installed
 	@unformatted=$$(find . -name '*.go' -not -path './.*/*' -exec gofmt -l {} +); \
 	if [[ -n $$unformatted ]]; then printf 'not gofmted (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
-	@$(call each-module,go vet ./...)
 	@$(call each-module,$(CURDIR)/.bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...)
 	@for module in $(LIBRARIES); do go -C "$$module" mod tidy -diff || { echo "$$module/go.mod is not tidy (make tidy)"; exit 1; }; done
 	@if command -v shellcheck >/dev/null; then shellcheck $(SERVICES) .ci/run; else echo 'shellcheck is not installed: the scripts were not checked'; fi
