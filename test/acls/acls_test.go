@@ -46,7 +46,8 @@ func TestRights(t *testing.T) {
 			b.settle()
 			w.retries(t)
 		}},
-		{"replayer", w.replayer}, {"ops page", w.page}, {"creator", w.creator},
+		{"replayer", w.replayer}, {"window replayer", w.windowReplayer}, {"ops page", w.page},
+		{"creator", w.creator},
 	} {
 		if !t.Run(role.name, role.run) {
 			return // the next ones go on with what this one has left
