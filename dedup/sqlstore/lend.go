@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/idem-go/idem/dedup"
 )
@@ -39,7 +40,12 @@ func newLoan(ctx context.Context, inner driver.Conn, d *Dialect) *loan {
 	return l
 }
 
-// kill ends running statements and refuses others. The connection must then be closed.
+// settleTime is how long a statement runs before kill ends the statement. lib/pq asks the server once
+// to cancel, and a server that has not read the statement yet ignores that.
+const settleTime = 200 * time.Millisecond
+
+// kill ends running statements, each at most settleTime later, and refuses others. The connection
+// must then be closed.
 func (l *loan) kill() {
 	l.killed.Store(true)
 	l.cancel()
@@ -54,7 +60,14 @@ func (l *loan) within(ctx context.Context) (context.Context, error) {
 		return nil, fmt.Errorf("%s: %w", l.d.Name, dedup.ErrTxAborted)
 	}
 	both, cancel := context.WithCancel(ctx)
-	context.AfterFunc(l.base, cancel)
+	began := time.Now()
+	context.AfterFunc(l.base, func() {
+		if l.killed.Load() {
+			time.AfterFunc(settleTime-time.Since(began), cancel)
+			return
+		}
+		cancel()
+	})
 	return both, nil
 }
 
