@@ -11,7 +11,6 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
-	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
 )
@@ -71,7 +70,7 @@ func New(live consumer.Config, r *idem.Router, cfg Config) (*Replay, error) {
 		}
 		return nil, err
 	}
-	err = errors.Join(cfg.checkOrder(proc.KeyOrdered()), checkVolatile(proc.Stores()))
+	err = errors.Join(cfg.checkOrder(proc.KeyOrdered()), runner.CheckVolatile(proc.Stores()))
 	if err != nil {
 		return nil, errors.Join(err, proc.Close())
 	}
@@ -115,20 +114,6 @@ func (r *Replay) processorConfig() idem.Config {
 
 // publishes reports whether dead letters go to a topic.
 func (r *Replay) publishes() bool { return r.cfg.Scope.same || r.cfg.DeadLetterTopic != nil }
-
-// checkVolatile refuses stores that forget everything with the process: an interrupted replay would
-// run events twice.
-func checkVolatile(stores []dedup.Store) error {
-	var problems []error
-	for _, s := range stores {
-		if v, ok := s.(dedup.Volatiler); ok {
-			if err := v.Volatile(); err != nil {
-				problems = append(problems, fmt.Errorf("store %T: %w", s, err))
-			}
-		}
-	}
-	return errors.Join(problems...)
-}
 
 // answerWait bounds the wait for an answer of a broker, and so the time that a stop lasts.
 const answerWait = 15 * time.Second

@@ -25,16 +25,16 @@ func newProcessor(
 	if err != nil {
 		return nil, err
 	}
-	if err := checkVolatile(proc.Stores()); err != nil {
+	if err := CheckVolatile(proc.Stores()); err != nil {
 		return nil, errors.Join(err, proc.Close())
 	}
 	return proc, nil
 }
 
-// checkVolatile refuses stores that forget everything with the process, unless that was declared as
+// CheckVolatile refuses stores that forget everything with the process, unless that was declared as
 // wanted (rule 31). Offsets are committed, so events that the store forgot are not delivered again,
 // and events that are delivered again are new.
-func checkVolatile(stores []dedup.Store) error {
+func CheckVolatile(stores []dedup.Store) error {
 	var problems []error
 	for _, s := range stores {
 		if v, ok := s.(dedup.Volatiler); ok {

@@ -61,7 +61,7 @@ func NewUpkeep(proc *idem.Processor, cfg UpkeepConfig) (*Upkeep, error) {
 	if len(cfg.Topics) == 0 {
 		return nil, errors.New("UpkeepConfig.Topics is empty: name the source topics of the loop")
 	}
-	if err := checkVolatile(proc.Stores()); err != nil {
+	if err := CheckVolatile(proc.Stores()); err != nil {
 		return nil, err
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())

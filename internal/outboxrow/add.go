@@ -13,6 +13,10 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
+// ErrNoTx is the error of an Add without a transaction.
+var ErrNoTx = errors.New("no transaction: tx is nil " +
+	"(a request without a key has none, see httpidem.TxFrom)")
+
 // errAbandoned is the error of an Add that panicked, for observers.
 var errAbandoned = errors.New("outbox: add panicked")
 

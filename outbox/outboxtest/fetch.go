@@ -10,7 +10,7 @@ import (
 )
 
 // fetchIsBounded: a batch never exceeds its limits, each shard gives its share, and the rows of a
-// shard come in their order with none left out (O-06, O-15). Writers and settlements run meanwhile.
+// shard come in their order without a gap (O-06, O-15). Writers and settlements run meanwhile.
 func (k *kit[Tx]) fetchIsBounded() {
 	k.logSeed()
 	k.many(4000, 300)
@@ -52,7 +52,7 @@ func (k *kit[Tx]) fetchIsBounded() {
 	}
 	close(stop)
 	require.NoError(k, <-done)
-	for { // what is left: nothing was passed over
+	for { // the remaining rows: no row was passed over
 		rows := k.fetchAll()
 		if len(rows) == 0 {
 			break

@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// broker notes what was published. Every seventh message fails, once for each ID. Half of those are
+// broker records the published messages. Every seventh message fails, once for each ID. Half of those are
 // in the log nevertheless.
 type broker struct {
 	mu     sync.Mutex

@@ -120,8 +120,8 @@ func (k *kit[Tx]) operate(seq map[string]int64, reason string) {
 	require.Equal(k, map[string]int{"a1": 0, "a2": 0, "a4": 0, "b1": 0}, k.rowStates())
 }
 
-// blockedWhileReleased: a row that a relay blocks while a person releases what is in front of it
-// must not stay blocked behind nothing, for ever.
+// blockedWhileReleased: a relay blocks a row while an operator releases the parked row in front.
+// The blocked row must not stay blocked.
 func (k *kit[Tx]) blockedWhileReleased() {
 	held := k.hold("r")
 	for i := range 30 {

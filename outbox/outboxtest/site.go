@@ -7,7 +7,7 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// Outbox is what the tests need of an outbox.
+// Outbox is an outbox for relays and operators.
 type Outbox interface {
 	outbox.Store
 	outbox.Operator

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/outboxrow"
 	"github.com/idem-go/idem/internal/pgschema"
 )
 
@@ -15,8 +16,7 @@ var (
 	errNoTables = errors.New("no schema of the search path has the tables")
 	errNoLocks  = errors.New("the server has no room for more locks: " +
 		"raise max_locks_per_transaction, or add events of fewer topics and keys at once")
-	errNoTx = errors.New("pgoutbox: no transaction: tx is nil " +
-		"(a request without a key has none, see httpidem.TxFrom)")
+	errNoTx   = fmt.Errorf("pgoutbox: %w", outboxrow.ErrNoTx)
 	errNoPool = errors.New("pgoutbox: New was given no pool")
 )
 

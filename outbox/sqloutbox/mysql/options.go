@@ -76,8 +76,7 @@ func New(db *sql.DB, opts ...Option) *Outbox {
 }
 
 var (
-	errNoTx = errors.New("mysql: no transaction: tx is nil " +
-		"(a request without a key has none, see httpidem.TxFrom)")
+	errNoTx = fmt.Errorf("mysql: %w", outboxrow.ErrNoTx)
 	errNoDB = errors.New("mysql: New was given no pool")
 )
 

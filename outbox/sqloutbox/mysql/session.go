@@ -59,7 +59,7 @@ func ignoreClosed(err error) error {
 }
 
 // atomic runs fn in a transaction. READ COMMITTED takes no locks on gaps, and each statement sees
-// what was committed before it.
+// all commits before it.
 func (o *Outbox) atomic(ctx context.Context, fn func(*sql.Tx) error) error {
 	return o.bounded(ctx, func(conn *sql.Conn) error { return inTx(ctx, conn, fn) })
 }

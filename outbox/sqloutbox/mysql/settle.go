@@ -161,7 +161,7 @@ func parkText(seqs []int64, reasons map[int64]string) string {
 	return b.String()
 }
 
-// storable shortens a text, and removes what is no text.
+// storable shortens a text, and removes bytes that are not UTF-8.
 func storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxReason)], ""), "\x00", "")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -16,8 +17,7 @@ import (
 const maxRows = 100
 
 var (
-	errNoTx = errors.New("postgres: no transaction: tx is nil " +
-		"(a request without a key has none, see httpidem.TxFrom)")
+	errNoTx     = fmt.Errorf("postgres: %w", outboxrow.ErrNoTx)
 	errNoTables = errors.New("no schema of the search path has the tables")
 )
 

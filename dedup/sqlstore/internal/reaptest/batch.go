@@ -12,8 +12,8 @@ import (
 
 const countEvents = "SELECT count(*) FROM processed_events"
 
-// batches: one transaction deletes no more than a batch, a reaper that is killed between two has deleted the first one, and
-// the next reaper goes on.
+// batches: a transaction deletes at most one batch. A reaper that is killed between two batches has
+// deleted the first one. The next reaper goes on.
 func batches(t *testing.T, site Site) {
 	s := site.store(t)
 	site.many(t, 70, old{scope: "g", made: 3 * day, expired: 2 * day, notKey: true})
@@ -36,7 +36,7 @@ func batches(t *testing.T, site Site) {
 	require.EqualValues(t, 50, reap(t, s, cfg).Events)
 }
 
-// sameExpiry: more rows than a batch that expire at the same time all go.
+// sameExpiry: rows with one expiry are all deleted, also if they are more than a batch.
 func sameExpiry(t *testing.T, site Site) {
 	s := site.store(t)
 	site.many(t, 30, old{scope: "g", made: 3 * day, expired: 2 * day})
@@ -51,7 +51,8 @@ func sameExpiry(t *testing.T, site Site) {
 	require.Equal(t, []int64{30, 30}, []int64{result.Events, result.Claims})
 }
 
-// locked: a reaper does not wait for a row that another transaction holds (P-08), and goes on if a whole batch is held.
+// locked: a reaper does not wait for a row that another transaction holds (P-08). A batch of held
+// rows does not stop the reaper.
 func locked(t *testing.T, site Site) {
 	if site.Dialect().OneWriter {
 		t.Skip("the database has one writer, so no row is locked while the reaper deletes")
@@ -77,8 +78,8 @@ func locked(t *testing.T, site Site) {
 	require.EqualValues(t, 3, reap(t, s, cfg).Events)
 }
 
-// atOnce: of two reapers one works, and the other one finds out without waiting; who died is followed when its lease is over
-// (rule 58).
+// atOnce: of two reapers, one deletes and the other one returns without waiting. After a crash of a
+// reaper, the next one starts when the lease has ended (rule 58).
 func atOnce(t *testing.T, site Site) {
 	s, peer := site.store(t), site.store(t)
 	site.many(t, 60, old{scope: "g", made: 3 * day, expired: 2 * day, notKey: true})
@@ -102,7 +103,7 @@ func atOnce(t *testing.T, site Site) {
 	require.True(t, result.Elsewhere)
 	require.Zero(t, result.Events)
 	require.EqualValues(t, 60, (<-done).Events)
-	require.Zero(t, leased(), "it went")
+	require.Zero(t, leased(), "the lease ends with the run")
 
 	for lease, elsewhere := range map[time.Duration]bool{time.Hour: true, -time.Second: false} {
 		site.exec(t, "DELETE FROM idem_leases")
@@ -114,7 +115,7 @@ func atOnce(t *testing.T, site Site) {
 	}
 }
 
-// lostLease: a reaper that stood still for so long that another one took over leaves (rule 58).
+// lostLease: a reaper whose lease was taken over stops deleting (rule 58).
 func lostLease(t *testing.T, site Site) {
 	s := site.store(t)
 	record(t, s, "g", caughtUp())
@@ -136,5 +137,5 @@ func lostLease(t *testing.T, site Site) {
 	require.Eventually(t, func() bool { return (<-results).Elsewhere }, 10*time.Second, time.Millisecond)
 	stop()
 	require.NoError(t, <-done)
-	require.Equal(t, 1, site.count(t, "SELECT count(*) FROM idem_leases"), "the lease of the other one stays")
+	require.Equal(t, 1, site.count(t, "SELECT count(*) FROM idem_leases"), "the lease of the other reaper stays")
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// aged is a request for an event whose record has that time at the broker.
+// aged returns a request for an event. at is the time of the record at the broker.
 func aged(id string, at time.Time) dedup.Request {
 	return dedup.Request{Key: dedup.Key{Scope: "g", Type: "x", ID: id}, Origin: dedup.Origin{Topic: "t", Time: at}, Retention: day}
 }
 
-// verdict claims in the way of a transaction, or with a lease.
+// verdict claims an event in a transaction, or with a lease.
 func verdict(ctx context.Context, s *sqlstore.Store, inTx bool, r dedup.Request) (dedup.Verdict, error) {
 	var a [1]dedup.Answer
 	reqs := []dedup.Request{r}
@@ -30,8 +30,8 @@ func verdict(ctx context.Context, s *sqlstore.Store, inTx bool, r dedup.Request)
 	return a[0].Verdict, err
 }
 
-// rewind: events whose records are gone are too old, not fresh; those that are still known are duplicates, and those after
-// the horizon are what they are (rule 8).
+// rewind: an event whose row was deleted is TooOld and not Fresh. An event with a row is a
+// duplicate. An event after the horizon is Fresh (rule 8).
 func rewind(t *testing.T, site Site) {
 	s := site.store(t)
 	site.put(t, old{scope: "g", id: "gone", made: 3 * day, expired: day, origin: 3*day + time.Hour},
@@ -58,8 +58,8 @@ func rewind(t *testing.T, site Site) {
 	meets(dedup.Fresh, anyAge)
 }
 
-// movesBetweenReads: a reaper moves the horizon and deletes the row, both just before a call reads the rows. The call knows
-// the horizon (P-09).
+// movesBetweenReads: a reaper moves the horizon and deletes the row, just before a call reads the
+// rows. The call still sees the new horizon (P-09).
 func movesBetweenReads(t *testing.T, site Site) {
 	for name, call := range map[string]func(context.Context, *sqlstore.Store, dedup.Request) (dedup.Verdict, error){
 		"look": func(ctx context.Context, s *sqlstore.Store, r dedup.Request) (dedup.Verdict, error) {
@@ -100,7 +100,8 @@ func movesBetweenReads(t *testing.T, site Site) {
 	}
 }
 
-// neverFresh: while a reaper works, old events are claimed again and again. None of them is ever fresh (P-09).
+// neverFresh: old events are claimed again and again while a reaper works. No claim gets Fresh
+// (P-09).
 func neverFresh(t *testing.T, site Site) {
 	s := site.store(t)
 	site.many(t, 100, old{scope: "g", made: 3 * day, expired: 2 * day, origin: 3*day + time.Hour})
@@ -147,8 +148,8 @@ func neverFresh(t *testing.T, site Site) {
 	require.Empty(t, seen)
 }
 
-// claimedStays: expired events that wait for their next attempt are claimed while a reaper works. The reaper does not delete
-// the row of a claim, so none is Fresh twice.
+// claimedStays: expired events that wait for their next attempt are claimed while a reaper works.
+// The reaper does not delete the row of a claim, so no event is Fresh twice.
 func claimedStays(t *testing.T, site Site) {
 	s, peer := site.store(t), site.store(t)
 	const n = 200
@@ -181,7 +182,8 @@ func claimedStays(t *testing.T, site Site) {
 	}
 }
 
-// claimedBetween: an event is claimed after the reaper has found its expired row, and before the reaper locks the row.
+// claimedBetween: an event is claimed after the reaper has found its expired row, and before the
+// reaper locks the row.
 func claimedBetween(t *testing.T, site Site) {
 	if site.Dialect().OneWriter {
 		t.Skip("no hook runs between the two: see the test with claims at once")

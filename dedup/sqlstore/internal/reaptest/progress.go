@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// progressRow is a row of idem_progress, its time as an age.
+// progressRow is a row of idem_progress with the age of its time.
 type progressRow struct {
 	topic     string
 	partition int32
@@ -39,7 +39,8 @@ func (s Site) progressOf(t testing.TB, scope string) (all []progressRow) {
 	return all
 }
 
-// progress: times are the broker's, the present is the database's, and no clock of a producer moves it (rule 8).
+// progress: the times are those of the broker, and the present is that of the database. The clock
+// of a producer moves neither (rule 8).
 func progress(t *testing.T, site Site) {
 	s := site.store(t)
 	record(t, s, "g")
@@ -64,9 +65,9 @@ func progress(t *testing.T, site Site) {
 	require.InDelta(t, 2*time.Hour, rows[3].age, slack)
 	require.False(t, rows[4].known)
 
-	// Without a time nothing moves, unless the partition went back: then it is not known.
+	// A progress without a time leaves the row, unless the partition went back: the row then has no time.
 	record(t, s, "g", dedup.Progress{Topic: "a", Partition: 2, Next: 6}, dedup.Progress{Topic: "b", Next: 1})
-	// With a time it goes where it is said to, also back.
+	// A progress with a time replaces the row, also by an earlier one.
 	record(t, s, "g", dedup.Progress{Topic: "a", Partition: 1, Next: 2, Time: ago(3 * day)})
 	rows = site.progressOf(t, "g")
 	require.InDelta(t, 3*day, rows[1].age, slack)
@@ -99,7 +100,8 @@ func progress(t *testing.T, site Site) {
 	require.Len(t, site.progressOf(t, "many"), 12)
 }
 
-// registerDescriptors: a descriptor that differs from the one on record is refused, and nothing is recorded then (rule 7).
+// registerDescriptors: a descriptor that differs from the one on record is refused, and nothing is
+// recorded then (rule 7).
 func registerDescriptors(t *testing.T, site Site) {
 	s := site.store(t)
 	r := dedup.Registration{Scope: "g", Group: "g", Topics: []string{"t", "t"}, Descriptors: map[string]string{"a": "1", "b": "2"}}
@@ -127,11 +129,12 @@ func registerDescriptors(t *testing.T, site Site) {
 	require.Equal(t, 2, site.count(t, "SELECT count(*) FROM idem_scope_topics WHERE scope = 'g'"))
 }
 
-// registerScopes: a group without offsets does not start on topics that another scope remembers (rule 14).
+// registerScopes: a group without offsets does not start on topics that another scope remembers
+// (rule 14).
 func registerScopes(t *testing.T, site Site) {
 	s := site.store(t)
 	first := dedup.Registration{Scope: "orders", Group: "orders", Topics: []string{"payments", "refunds"}, NoOffsets: true}
-	require.NoError(t, s.Register(t.Context(), first), "nobody knows the topics yet")
+	require.NoError(t, s.Register(t.Context(), first), "the topics are not on record yet")
 	require.NoError(t, s.Register(t.Context(), first), "its offsets may have expired")
 
 	second := dedup.Registration{Scope: "orders-v2", Group: "orders-v2", Topics: []string{"invoices", "payments"}, NoOffsets: true}
@@ -153,7 +156,8 @@ func registerScopes(t *testing.T, site Site) {
 	require.NoError(t, s.Register(t.Context(), second), "it is known now")
 }
 
-// registerAtOnce: of instances that start together with different descriptors, one is recorded, whoever it is.
+// registerAtOnce: of instances with different descriptors that start together, exactly one is
+// recorded.
 func registerAtOnce(t *testing.T, site Site) {
 	s := site.store(t)
 	for round := range 10 {

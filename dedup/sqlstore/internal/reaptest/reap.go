@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lag: three days behind in one partition, everything is known that may have a copy there, though it has expired by every
-// clock. When that partition has caught up beyond, it goes (rule 8).
+// lag: a partition is three days behind. Rows whose events may have a copy there stay, although
+// they have expired by every clock. They are deleted after the partition has passed them (rule 8).
 func lag(t *testing.T, site Site) {
 	s := site.store(t)
 	site.put(t, old{scope: "g", id: "a", made: 3 * day, expired: day}, old{scope: "g", id: "b", made: day})
@@ -23,7 +23,7 @@ func lag(t *testing.T, site Site) {
 		result := reap(t, s, soonest())
 		require.Zero(t, result.Events+result.Claims)
 		require.Len(t, result.Scopes, 1)
-		require.EqualValues(t, 1, result.Scopes[0].Partition, "who holds it up")
+		require.EqualValues(t, 1, result.Scopes[0].Partition, "the partition that holds up deletion")
 		require.Zero(t, result.Scopes[0].Horizon)
 	}
 	record(t, s, "g", dedup.Progress{Topic: "t", Partition: 1, Next: 99, Time: ago(time.Hour)})
@@ -38,8 +38,8 @@ func lag(t *testing.T, site Site) {
 	require.Zero(t, result.Events+result.Claims)
 }
 
-// standsStill: a group that is stopped forgets nothing, nor one that never said how far it is, nor one with a partition of
-// which nothing is known (rule 8).
+// standsStill: no row is deleted for a group that is stopped, for one that recorded no progress,
+// and for one with a partition without a known time (rule 8).
 func standsStill(t *testing.T, site Site) {
 	s := site.store(t)
 	for _, scope := range []string{"stopped", "silent", "partly", "clock"} {
@@ -48,7 +48,7 @@ func standsStill(t *testing.T, site Site) {
 	record(t, s, "stopped", dedup.Progress{Topic: "t", Next: 100, Time: ago(9 * day)})
 	record(t, s, "partly", dedup.Progress{Topic: "t", Next: 100, CaughtUp: true}, dedup.Progress{Topic: "t", Partition: 1})
 	cfg := soonest()
-	cfg.WallClock = []string{"clock", "clock", "nobody"}
+	cfg.WallClock = []string{"clock", "clock", "unused"}
 	for range 3 {
 		reap(t, s, cfg)
 	}
@@ -61,8 +61,8 @@ func standsStill(t *testing.T, site Site) {
 	require.Len(t, site.left(t), 4)
 }
 
-// steps: a reaper that dies between its two steps has deleted nothing, and the next one does not delete before every claim
-// knows of the horizon (rule 8).
+// steps: a reaper that is killed between its two steps has deleted no row. The next reaper deletes
+// only after every claim sees the horizon (rule 8).
 func steps(t *testing.T, site Site) {
 	s := site.store(t)
 	site.put(t, old{scope: "g", id: "a", made: 3 * day, expired: day, origin: 3*day + time.Minute})
@@ -86,7 +86,7 @@ func steps(t *testing.T, site Site) {
 	_, again := stored()
 	require.Equal(t, at, again, "a horizon that moves in every run is never old enough")
 
-	// The group was rewound before the second step: what its records may need stays.
+	// The group was rewound before the second step: rows that its records may need stay.
 	record(t, s, "g", dedup.Progress{Topic: "t", Next: 0, Time: ago(2 * day)})
 	require.Zero(t, reap(t, s, soonest()).Events)
 	record(t, s, "g", caughtUp())
@@ -94,7 +94,8 @@ func steps(t *testing.T, site Site) {
 	require.Empty(t, site.left(t))
 }
 
-// clocks: a record whose time, by a producer's clock, lies beyond the horizon would be fresh if its row were gone (P-10).
+// clocks: an event whose time, by a producer's clock, lies after the horizon would be Fresh without
+// its row. So the row stays (P-10).
 func clocks(t *testing.T, site Site) {
 	s := site.store(t)
 	site.put(t, old{scope: "g", id: "early", made: 3 * day, expired: day, origin: 2 * day})
@@ -110,7 +111,8 @@ func clocks(t *testing.T, site Site) {
 	require.Empty(t, site.left(t))
 }
 
-// deadLetters: what was ever given up is kept for as long as its dead letter, also after it was put right (rule 8).
+// deadLetters: the row of an event that was given up is kept as long as its dead letter, also after
+// the event was handled at last (rule 8).
 func deadLetters(t *testing.T, site Site) {
 	s := site.store(t)
 	site.put(t,
@@ -131,7 +133,8 @@ func deadLetters(t *testing.T, site Site) {
 	require.Equal(t, []string{"event/dead", "key/dead"}, site.left(t))
 }
 
-// stuck: a stuck claim is reported and stays; after its retention it goes as all others (rule 33).
+// stuck: a stuck claim is reported and kept. After its retention the claim is deleted like all
+// others (rule 33).
 func stuck(t *testing.T, site Site) {
 	s := site.store(t)
 	site.put(t,
@@ -149,7 +152,7 @@ func stuck(t *testing.T, site Site) {
 	require.Equal(t, []string{"key/alive", "key/just over", "key/stuck"}, site.left(t))
 }
 
-// starts: those of a day ago go, unless the record has begun again since.
+// starts: counts of starts are deleted after a day without another start.
 func starts(t *testing.T, site Site) {
 	s := site.store(t)
 	o := dedup.Origin{Topic: "t", Offset: 1}
@@ -172,8 +175,8 @@ func starts(t *testing.T, site Site) {
 	require.EqualValues(t, 1, begin("old"))
 }
 
-// silent: a scope that has rows and never says how far it has consumed keeps everything. The log says so, once for each
-// scope (rule 8).
+// silent: a scope with rows and without progress keeps all rows. The log names such a scope once
+// (rule 8).
 func silent(t *testing.T, site Site) {
 	s := site.store(t)
 	for _, scope := range []string{"loop", "consumer", "http"} {
@@ -209,8 +212,8 @@ func configuration(t *testing.T, site Site) {
 	}
 }
 
-// missingTable: Check finds each table that progress, registrations, deferred events and the reaper need, and names
-// the call that makes the table. No call that needs a table succeeds.
+// missingTable: Check finds each missing table of progress, registrations, deferred events and the
+// reaper, and names the call that makes the table. No call that needs the table succeeds.
 func missingTable(t *testing.T, site Site) {
 	s := site.store(t)
 	_, err := s.Check(t.Context())

@@ -83,7 +83,7 @@ func (s Site) count(t testing.TB, text string) (n int) {
 	return n
 }
 
-// left are the records that are still there, as "table/id".
+// left returns the records in the tables, as "table/id".
 func (s Site) left(t testing.TB) (all []string) {
 	t.Helper()
 	rows, err := s.DB.QueryContext(t.Context(), "SELECT 'event', event_id FROM processed_events UNION ALL "+
@@ -100,12 +100,13 @@ func (s Site) left(t testing.TB) (all []string) {
 	return all
 }
 
-// old is a record that a test puts into the tables: ages by the clock, zero of expired: in an hour.
+// old is a record that a test puts into the tables. Times are ages. A zero expired means one that
+// ends in an hour.
 type old struct {
 	scope, id        string
 	status           string // "done"
 	made, expired    time.Duration
-	origin, changed  time.Duration // zero: none
+	origin, changed  time.Duration // zero: null
 	generation       int
 	leaseOver        time.Duration
 	notEvent, notKey bool
@@ -158,12 +159,12 @@ func (s Site) many(t testing.TB, n int, r old) {
 
 const day = 24 * time.Hour
 
-// soonest is a configuration without waiting: a horizon may be used as soon as it is there.
+// soonest is a configuration without waits: a horizon counts at once.
 func soonest() sqlstore.ReaperConfig {
 	return sqlstore.ReaperConfig{Grace: time.Microsecond, Pause: -1}
 }
 
-// reap runs a new reaper, as a job from outside would.
+// reap runs a new reaper once, as a job outside of the program does.
 func reap(t testing.TB, s *sqlstore.Store, cfg sqlstore.ReaperConfig) sqlstore.ReapResult {
 	t.Helper()
 	result, err := sqlstore.NewReaper(s, cfg).RunOnce(t.Context())
