@@ -3,6 +3,10 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +33,31 @@ func TestBackoff_Lengths_K18_K42(t *testing.T) {
 		}
 		require.Greater(t, len(seen), 100, "drawn at random")
 	})
+}
+
+// TestBackoff_Unreachable_R19: pauses after a refused connection stay below 3 s, so that work resumes
+// within ten seconds. All other errors wait as long as any.
+func TestBackoff_Unreachable_R19(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	for name, c := range map[string]struct {
+		err      error
+		min, max time.Duration
+	}{
+		"refused":            {refused, maxUnreachable / 2, maxUnreachable},
+		"refused, in a list": {fmt.Errorf("%w: %w", errTest, refused), maxUnreachable / 2, maxUnreachable},
+		"cut":                {&net.OpError{Op: "read", Err: io.EOF}, maxBackoff / 2, maxBackoff},
+		"another":            {errTest, maxBackoff / 2, maxBackoff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := Backoff{Tries: 20}
+				began := time.Now()
+				require.NoError(t, b.waitAfter(t.Context(), c.err))
+				require.GreaterOrEqual(t, time.Since(began), c.min)
+				require.LessOrEqual(t, time.Since(began), c.max)
+			})
+		})
+	}
 }
 
 func TestBackoff_K18(t *testing.T) {

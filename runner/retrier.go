@@ -33,7 +33,7 @@ func (r *Retrier) Wait(ctx context.Context, back *Backoff, err error) error {
 		return err
 	}
 	r.begin(r.explain(err))
-	return back.Wait(ctx)
+	return back.waitAfter(ctx, err)
 }
 
 // Begin logs that the group cannot be consumed now, for a client that tries again by itself.

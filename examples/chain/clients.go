@@ -35,6 +35,9 @@ type clients struct {
 	wrong []string
 }
 
+// insistence is how long a client asks for one payment: longer than a database is away.
+const insistence = 5 * time.Minute
+
 // RoundTrip implements [http.RoundTripper], below the client's retries.
 func (c *clients) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.requests.Add(1)
@@ -47,7 +50,8 @@ func (c *clients) run(ctx context.Context) {
 	c.base.MaxIdleConnsPerHost = 2 * c.all
 	defer c.base.CloseIdleConnections()
 	client := &http.Client{Transport: &httpidem.Transport{
-		Base: c, Attempts: 100, Backoff: 50 * time.Millisecond, MaxBackoff: time.Second,
+		Base: c, Attempts: 1000, Backoff: 50 * time.Millisecond, MaxBackoff: time.Second,
+		MaxElapsed: insistence,
 		// This server rolls back before an answer 500.
 		Retry: func(r *http.Response) bool {
 			return httpidem.DefaultRetry(r) || r.StatusCode == http.StatusInternalServerError

@@ -162,7 +162,7 @@ func (c *chain) lookAtOrders(ctx context.Context, f *found) ([]payment, error) {
 		}
 	}
 	for order, id := range c.clients.ids {
-		if order > 0 && !whole[id] {
+		if order > 0 && id != "" && !whole[id] {
 			f.lost++
 		}
 	}

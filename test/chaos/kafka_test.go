@@ -63,6 +63,9 @@ func (c *cluster) committed(group, topic string) (offsets []int64, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if reply.Err != sarama.ErrNoError {
+		return nil, reply.Err
+	}
 	offsets = make([]int64, len(partitions))
 	for _, p := range partitions {
 		block := reply.GetBlock(topic, p)
@@ -75,6 +78,15 @@ func (c *cluster) committed(group, topic string) (offsets []int64, err error) {
 		offsets[p] = max(block.Offset, 0)
 	}
 	return offsets, nil
+}
+
+// waitServes waits until the group's coordinator answers for it.
+func (c *cluster) waitServes(group, topic string) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		_, err := c.committed(group, topic)
+		return err == nil
+	}, time.Minute, 50*time.Millisecond, "the coordinator does not answer for group %s", group)
 }
 
 // ends returns where each partition ends.

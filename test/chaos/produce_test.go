@@ -76,6 +76,7 @@ func newProducer(t testing.TB, brokers []string, topic string, value func(*deliv
 		kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(topic),
 		kgo.ClientID("idem-chaos-load"), kgo.ProducerLinger(0), kgo.UnknownTopicRetries(-1), // a broker that starts knows no topic
 		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }),
+		kgo.MetadataMinAge(100*time.Millisecond), // after an outage, the load must not wait for franz-go's five seconds
 	)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
