@@ -18,7 +18,8 @@ type document struct {
 	Rows    []entry     `json:"rows"`
 	Ratios  []verdict   `json:"ratios"` // the wanted ones
 
-	Memory []memoryResult `json:"memory,omitempty"`
+	Latency *latencyResult `json:"latency,omitempty"`
+	Memory  []memoryResult `json:"memory,omitempty"`
 }
 
 // machineInfo is the machine in the document.
@@ -72,7 +73,9 @@ func (r *report) document(list []entry) document {
 		Rounds: r.rounds,
 		Rows:   list,
 		Ratios: r.bench.results.verdicts(),
-		Memory: r.memory,
+
+		Latency: r.latency,
+		Memory:  r.memory,
 	}
 }
 

@@ -84,7 +84,7 @@ func start(ctx context.Context, args []string) error {
 		&o.cpuprofile,
 		"cpuprofile",
 		"",
-		"write CPU and allocation profiles of this `row` to <row>.cpu.prof and <row>.mem.prof",
+		"write CPU and allocation profiles of these `rows`, separated by commas, to <row>.cpu.prof and <row>.mem.prof",
 	)
 	flags.DurationVar(
 		&o.sizeTakes,

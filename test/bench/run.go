@@ -8,6 +8,8 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -307,7 +309,7 @@ func (x *run) sample(ctx context.Context) (s sample, err error) {
 
 // profile begins a CPU profile if one of this row is wanted.
 func (b *bench) profile(name string) (stop func(), err error) {
-	if b.cpuprofile != name {
+	if !slices.Contains(strings.Split(b.cpuprofile, ","), name) {
 		return func() {}, nil
 	}
 	f, err := os.Create(name + ".cpu.prof")
