@@ -24,8 +24,13 @@ import (
 
 // everyProtocol runs a test for each protocol.
 func everyProtocol(t *testing.T, test func(t *testing.T, protocol Protocol)) {
+	t.Helper()
+	t.Parallel() // all tests wait most of the time
 	for _, protocol := range []Protocol{Cooperative, Eager, NextGeneration} {
-		t.Run(protocol.String(), func(t *testing.T) { test(t, protocol) })
+		t.Run(protocol.String(), func(t *testing.T) {
+			t.Parallel()
+			test(t, protocol)
+		})
 	}
 }
 
@@ -34,6 +39,7 @@ func TestKafka_Memberships_K02(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, protocol Protocol) {
 		for _, static := range []bool{false, true} {
 			t.Run(fmt.Sprint("static=", static), func(t *testing.T) {
+				t.Parallel()
 				brokers, topic, cfg := onKafka(t, 6)
 				cfg.Protocol = protocol
 				threeMembers(t, brokers, topic, cfg, static)

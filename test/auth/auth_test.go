@@ -124,6 +124,7 @@ func TestRefused_G07(t *testing.T) {
 // TestOpenProducer_Refused_G07: a producer tells refused credentials from servers that are away, and
 // a server that is not trusted gets none.
 func TestOpenProducer_Refused_G07(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	unknown := newEndpoint(w, w.user(), time.Hour)
 	unknown.status.Store(http.StatusUnauthorized)

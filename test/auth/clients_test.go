@@ -55,8 +55,12 @@ var clients = []client{
 // onEach runs a test with each client.
 func onEach(t *testing.T, test func(t *testing.T, c client)) {
 	t.Helper()
+	t.Parallel() // all tests wait most of the time
 	for _, c := range clients {
-		t.Run(c.name, func(t *testing.T) { test(t, c) })
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, c)
+		})
 	}
 }
 
