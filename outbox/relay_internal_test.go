@@ -38,6 +38,35 @@ func TestShare_Held(t *testing.T) {
 	})
 }
 
+// TestShare_NotRenewed_O13: a lease that the store could not renew ends when it did before, by the
+// database's clock; the others last longer.
+func TestShare_NotRenewed_O13(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shardLeases{lease: 6 * time.Second}
+		s.answered(time.Now(), []Lease{
+			{Shard: 1, Epoch: 1},
+			{Shard: 2, Epoch: 1, Left: 6 * time.Second},
+			{Shard: 3, Epoch: 1, Left: 3 * time.Second},
+			{Shard: 4, Epoch: 1, Left: time.Second},
+			{Shard: 5, Epoch: 1, Left: time.Hour},
+		}, true)
+		one := func(shards ...int) map[int]Lease {
+			m := map[int]Lease{}
+			for _, i := range shards {
+				m[i] = Lease{Shard: i, Epoch: 1}
+			}
+			return m
+		}
+		require.Equal(t, one(1, 2, 3, 5), s.held())
+		time.Sleep(2*time.Second - time.Nanosecond)
+		require.Equal(t, one(1, 2, 3, 5), s.held())
+		time.Sleep(time.Nanosecond)
+		require.Equal(t, one(1, 2, 5), s.held())
+		time.Sleep(3 * time.Second)
+		require.Empty(t, s.held())
+	})
+}
+
 func TestWaves_OneOfEachAggregate(t *testing.T) {
 	var rows []Row
 	for i, key := range []string{"a", "a", "", "b", "a", "", "b"} {

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"maps"
 	"sync"
 	"time"
 )
@@ -15,11 +14,16 @@ type shardLeases struct {
 	lease time.Duration
 
 	mu     sync.Mutex
-	leases map[int]Lease
-	until  deadline  // of all leases
+	leases map[int]heldLease
 	since  time.Time // when the last request that got an answer was sent
 	shared time.Time // when the last one that shared out the shards was sent
 	tried  time.Time // when the last request ended
+}
+
+// heldLease is a lease without its rest, and its end by the relay's clocks.
+type heldLease struct {
+	Lease
+	until deadline
 }
 
 // deadline is a point in time on both clocks; the first clock to reach it counts (rule 49). The
@@ -37,22 +41,30 @@ func (s *shardLeases) held() map[int]Lease {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.until.over(now, now.Round(0)) {
-		return nil
+	valid := make(map[int]Lease, len(s.leases))
+	for shard, l := range s.leases {
+		if !l.until.over(now, now.Round(0)) {
+			valid[shard] = l.Lease
+		}
 	}
-	return maps.Clone(s.leases)
+	return valid
 }
 
-// answered notes the leases that a request sent at began has got.
+// answered notes the leases that a request sent at began has got. A lease that the request could not
+// renew ends as early as it did before.
 func (s *shardLeases) answered(began time.Time, leases []Lease, shared bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leases = make(map[int]Lease, len(leases))
+	s.leases = make(map[int]heldLease, len(leases))
 	for _, l := range leases {
-		s.leases[l.Shard] = l
+		left := s.lease
+		if l.Left != 0 {
+			left = min(left, l.Left)
+		}
+		l.Left = 0
+		s.leases[l.Shard] = heldLease{l, newDeadline(began.Add(left - s.lease/6))}
 	}
 	s.since, s.tried = began, time.Now()
-	s.until = newDeadline(began.Add(s.lease - s.lease/6))
 	if shared {
 		s.shared = began
 	}
@@ -70,7 +82,7 @@ func (s *shardLeases) drop(lost []int, epochs map[int]Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, shard := range lost {
-		if s.leases[shard] == epochs[shard] {
+		if s.leases[shard].Lease == epochs[shard] {
 			delete(s.leases, shard)
 		}
 	}

@@ -43,6 +43,9 @@ type Lease struct {
 	Shard int
 	// Epoch grows each time another relay takes the shard.
 	Epoch int64
+	// Left is the rest of the lease, by the database's clock, in an answer of [Store.Hold]. Zero: the
+	// whole lease. In a request Left has no meaning.
+	Left time.Duration
 }
 
 // Aggregate is a topic and key.
@@ -83,7 +86,8 @@ type Settlement struct {
 // them the relay calls again. Safe for concurrent use.
 type Store interface {
 	// Hold keeps relay alive for one lease, by the database's clock, renews the leases that the
-	// relay still has, and returns them by shard.
+	// relay still has, and returns them by shard. A shard whose lease cannot be renewed now, since a
+	// person retries or skips a row of it, is returned with what is left of its lease.
 	//
 	// With share, Hold first gives up shards above the relay's fair share among the relays that are
 	// alive. Then Hold takes shards that are free or expired, up to the fair share. A shard that is

@@ -178,7 +178,7 @@ func (k *kit[Tx]) releaseHoldsTheShard() {
 	require.NoError(k, unlock())
 	require.Eventually(k, func() bool { // the server may still end the transaction of Settle
 		again, err := k.Outbox.Hold(k.ctx, "r", time.Minute, false)
-		return err == nil && slices.Equal([]outbox.Lease{this}, again)
+		return err == nil && slices.Equal(bare([]outbox.Lease{this}), bare(again))
 	}, 30*time.Second, 10*time.Millisecond)
 }
 

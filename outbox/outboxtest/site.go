@@ -67,6 +67,7 @@ func Run[Tx any](t *testing.T, site func(t testing.TB) Site[Tx]) {
 		{name: "Backlog", run: (*kit[Tx]).backlog},
 		{name: "RelaysShare", run: (*kit[Tx]).relaysShare},
 		{name: "ExpiredLease", run: (*kit[Tx]).expiredLease},
+		{name: "LockedShard", run: (*kit[Tx]).lockedShard},
 		{name: "RelaysHoldAtOnce", run: (*kit[Tx]).relaysHoldAtOnce},
 		{name: "FreeShardsAreTakenOnce", run: (*kit[Tx]).freeShardsAreTakenOnce},
 		{name: "Relay", run: (*kit[Tx]).relay},

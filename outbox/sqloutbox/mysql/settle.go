@@ -89,14 +89,14 @@ func settle(
 
 // fence returns the shards that relay holds in the epochs of held, and the others.
 func fence(shards []shardRow, relay string, held []outbox.Lease) (mine, lost []int) {
-	owned := map[outbox.Lease]bool{}
+	epochs := map[int]int64{} // of the relay's shards
 	for i := range shards {
 		if s := &shards[i]; s.relay == relay {
-			owned[s.lease()] = true
+			epochs[s.shard] = s.epoch
 		}
 	}
 	for _, h := range held {
-		if owned[h] {
+		if epoch, owned := epochs[h.Shard]; owned && epoch == h.Epoch {
 			mine = append(mine, h.Shard)
 		} else {
 			lost = append(lost, h.Shard)

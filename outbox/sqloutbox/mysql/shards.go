@@ -14,8 +14,12 @@ import (
 // maxRelay is the greatest length of the name of a relay, in bytes.
 const maxRelay = 255
 
-// isExpired and lease are expressions by the clock of the server, as of the begin of the statement.
-const isExpired = "coalesce(lease_until <= UTC_TIMESTAMP(6), 1)"
+// isExpired, left (in microseconds) and lease are expressions by the clock of the server, as of the
+// begin of the statement.
+const (
+	isExpired = "coalesce(lease_until <= UTC_TIMESTAMP(6), 1)"
+	left      = "coalesce(timestampdiff(MICROSECOND, UTC_TIMESTAMP(6), lease_until), 0)"
+)
 
 func lease(d time.Duration) string {
 	return "UTC_TIMESTAMP(6) + INTERVAL " + strconv.FormatInt(d.Microseconds(), 10) + " MICROSECOND"
@@ -101,19 +105,19 @@ func holdShards(
 			give = append(give, s.shard)
 		default:
 			keep = append(keep, s.shard)
-			held = append(held, s.lease())
+			held = append(held, s.lease(d))
 		}
 	}
 	for i := range shards { // a locked row: the lease is valid until its end
 		if s := &shards[i]; s.relay == relay && !locked[s.shard] && !s.expired {
-			held = append(held, s.lease())
+			held = append(held, s.lease(s.left))
 		}
 	}
 	for i := range free {
 		if s := &free[i]; s.isFree(relay) {
 			s.epoch++
 			take = append(take, s.shard)
-			held = append(held, s.lease())
+			held = append(held, s.lease(d))
 		}
 	}
 	until := lease(d)
@@ -151,12 +155,14 @@ func lockShards(
 }
 
 func readShards(ctx context.Context, q querier, rest string) (all []shardRow, err error) {
-	err = each(ctx, q, "SELECT shard, coalesce(relay, ''), epoch, "+isExpired+
+	err = each(ctx, q, "SELECT shard, coalesce(relay, ''), epoch, "+isExpired+", "+left+
 		" FROM idem_outbox_shards "+rest, func(rows *sql.Rows) error {
 		var s shardRow
-		if err := rows.Scan(&s.shard, &s.relay, &s.epoch, &s.expired); err != nil {
+		var left int64
+		if err := rows.Scan(&s.shard, &s.relay, &s.epoch, &s.expired, &left); err != nil {
 			return err
 		}
+		s.left = time.Duration(left) * time.Microsecond
 		all = append(all, s)
 		return nil
 	})

@@ -1,6 +1,10 @@
 package mysql
 
-import "github.com/idem-go/idem/outbox"
+import (
+	"time"
+
+	"github.com/idem-go/idem/outbox"
+)
 
 // shardRow is a row of idem_outbox_shards.
 type shardRow struct {
@@ -8,9 +12,13 @@ type shardRow struct {
 	relay   string // empty: free
 	epoch   int64
 	expired bool
+	left    time.Duration // of the lease
 }
 
-func (s *shardRow) lease() outbox.Lease { return outbox.Lease{Shard: s.shard, Epoch: s.epoch} }
+// lease returns the lease with its rest.
+func (s *shardRow) lease(left time.Duration) outbox.Lease {
+	return outbox.Lease{Shard: s.shard, Epoch: s.epoch, Left: left}
+}
 
 // isFree reports whether relay may take the shard.
 func (s *shardRow) isFree(relay string) bool {
