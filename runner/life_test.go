@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,6 +111,19 @@ func TestLife_ComesBack_K18(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLife_Unreachable_R19: a member that cannot connect to the brokers tries again within 3 s, however
+// long they are away.
+func TestLife_Unreachable_R19(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := &ComeBack{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}
+		client := &fakeClient{reasons: slices.Repeat([]error{refused}, 8)}
+		l := newLife(t, client)
+		require.NoError(t, client.run(t, l, time.Hour))
+		require.Len(t, client.joined, 9)
+		require.LessOrEqual(t, client.joined[8].Sub(client.joined[7]), maxUnreachable)
+	})
 }
 
 // TestLife_Ends: another reason than coming back ends Run, as does a failure of the group.

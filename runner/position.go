@@ -133,10 +133,11 @@ func (e positionEnds) Ask(questions []EndQuestion, stop <-chan struct{}) {
 	for _, q := range questions {
 		offset, ok := wanted[q.TopicPartition]
 		p := positionOf(q.Claim)
-		if !ok || p == nil {
-			continue
+		end, known := newest[q.TopicPartition]
+		if !ok || p == nil || !known {
+			continue // without an end, nothing is learned
 		}
-		found, ok := p.look(offset, newest[q.TopicPartition])
+		found, ok := p.look(offset, end)
 		if ok {
 			q.Tail.Learn(asked, offset, found)
 		}

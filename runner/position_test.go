@@ -73,6 +73,15 @@ func (hangingLog) Newest(
 	return nil, ctx.Err()
 }
 
+// partialLog has no answer for any partition, and no error.
+type partialLog struct{ *fakeLog }
+
+func (partialLog) Newest(
+	context.Context, map[string][]int32,
+) (map[TopicPartition]int64, error) {
+	return nil, nil
+}
+
 // TestPositionEnds: a partition is caught up when it was fetched up to the end of the log. The
 // question ends with the stop, and in time.
 func TestPositionEnds(t *testing.T) {
@@ -89,6 +98,9 @@ func TestPositionEnds(t *testing.T) {
 	log.newest[at("t", 0)] = 11
 	positionEnds{log}.Ask([]EndQuestion{end}, nil)
 	require.False(t, end.Tail.caughtUp(10, time.Now()), "records have come")
+	silent := question(2, 10)
+	positionEnds{partialLog{log}}.Ask([]EndQuestion{silent}, nil)
+	require.False(t, silent.Tail.caughtUp(10, time.Now()), "its end is not known")
 
 	synctest.Test(t, func(t *testing.T) {
 		began, q := time.Now(), question(0, 10)

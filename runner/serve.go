@@ -72,7 +72,7 @@ func (l *Life) Serve(ctx context.Context, c Client) error {
 		if time.Since(began) > ShortSession {
 			back = Backoff{}
 		}
-		wait := back.Wait
+		wait := func(ctx context.Context) error { return back.waitAfter(ctx, err) }
 		if errors.Is(err, ErrStalled) {
 			wait = func(ctx context.Context) error { return Pause(ctx, l.AwayFor()) }
 		}
