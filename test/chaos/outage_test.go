@@ -22,7 +22,7 @@ const resumesIn = 10 * time.Second
 // up, and payments are booked once all the same (R-19, P-11, T-03, rule 18).
 //
 // The stores and the registry are away together, since each has a worker of its own. The worker with
-// the registry uses the shared Postgres.
+// the registry uses the shared Postgres. One worker has the runner on franz-go.
 func TestOutages(t *testing.T) {
 	needTime(t)
 	t.Parallel() // with services of its own, it waits most of the time
@@ -40,13 +40,14 @@ func TestOutages(t *testing.T) {
 	all := []*stream{
 		payments("postgres", "store *pgstore.Store is back", newShop(t, kafka, inPostgres(services.postgres), orders, partitions)),
 		payments("mariadb", "store *sqlstore.Store is back", newShop(t, kafka, inMariaDB(testenv.MariaDBAt(t, services.mariadb)), orders, partitions)),
+		payments("franz-go", "store *pgstore.Store is back", newShop(t, kafka, inPostgres(services.postgres), orders, partitions, "-client", "franz-go")),
 		payments("registry", "is back", newShop(t, kafka, inPostgres(testenv.Postgres(t)), orders, partitions, "-registry", schemas.url())),
 		{
 			name: "redis", back: "store *redisstore.Store is back", worker: mailer, kafka: kafka, topic: m.topic, group: m.group, producer: m.producer,
 			count: func() int { return len(mailer.stdout.lines(`"event_id":`)) },
 		},
 	}
-	all[2].shop.producer.value = schemaPayment
+	all[3].shop.producer.value = schemaPayment
 	var producers []*producer
 	for _, w := range all {
 		producers = append(producers, w.producer)
