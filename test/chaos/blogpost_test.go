@@ -26,6 +26,8 @@ func playRole(role string) error {
 		return blogWorkerRole()
 	case registryRole:
 		return serveRegistry(os.Getenv("CHAOS_REGISTRY"))
+	case storeRole:
+		return storeWorkerRole(os.Args[1:])
 	}
 	return fmt.Errorf("no role %q", role)
 }
