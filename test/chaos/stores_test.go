@@ -18,7 +18,7 @@ import (
 
 // TestStoresInARollingDeployment_Rule35 replaces the members of a group one by one. Members on
 // pgstore give way to members on sqlstore with the same tables, and then the other way round. One
-// member of each store is killed in a phase with both. Every event takes effect once (rules 10, 35).
+// member on each store is killed in a phase with both. Each event takes effect once (rules 10, 35).
 func TestStoresInARollingDeployment_Rule35(t *testing.T) {
 	needTime(t)
 	const events, partitions = 5_000, 6
@@ -70,7 +70,8 @@ func TestStoresInARollingDeployment_Rule35(t *testing.T) {
 	d.requireOnce(events)
 	d.requireCopiesAcross(crew.all)
 	soaked(t, t.Name(), seed, d.released, 2, 0, 0, fmt.Sprintf(
-		"each once; 6 members replaced, %d kills while work was left; %s", hits, time.Since(began).Round(time.Second)))
+		"each once; 6 members replaced, %d kills while work was left; %s",
+		hits, time.Since(began).Round(time.Second)))
 }
 
 // deployment is a group whose members share the tables of one schema.
@@ -91,7 +92,10 @@ type deployment struct {
 
 func newDeployment(t testing.TB, partitions int32) *deployment {
 	t.Helper()
-	d := &deployment{t: t, url: testenv.Postgres(t), kafka: newCluster(t, testenv.Kafka(t)), events: make(map[int]bool)}
+	d := &deployment{
+		t: t, url: testenv.Postgres(t), kafka: newCluster(t, testenv.Kafka(t)),
+		events: make(map[int]bool),
+	}
 	d.topic, d.group = d.kafka.topic("rolling", partitions)
 	d.producer = newProducer(t, d.kafka.brokers, d.topic, func(d *delivery) []byte {
 		return fmt.Appendf(nil, `{"event_id":"event-%d"}`, d.order)
@@ -103,7 +107,8 @@ func newDeployment(t testing.TB, partitions int32) *deployment {
 	d.db, err = sql.Open("pgx", d.url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.db.Close() })
-	_, err = d.db.ExecContext(t.Context(), `CREATE TABLE effects (event text, store text, worker text)`)
+	const effects = `CREATE TABLE effects (event text, store text, worker text)`
+	_, err = d.db.ExecContext(t.Context(), effects)
 	require.NoError(t, err)
 	return d
 }
@@ -114,7 +119,8 @@ func (d *deployment) member(name string) *proc {
 		kind: d.store, brokers: strings.Join(d.kafka.brokers, ","), topic: d.topic, group: d.group,
 		url: d.url, instance: name,
 	}
-	return start(d.t, name+"/"+d.store, os.Args[0], []string{roleEnv + "=" + storeRole}, w.args()...)
+	env := []string{roleEnv + "=" + storeRole}
+	return start(d.t, name+"/"+d.store, os.Args[0], env, w.args()...)
 }
 
 // send sends the next n records of the load.
@@ -163,7 +169,8 @@ func (d *deployment) left() int {
 func (d *deployment) effects(p *proc) int {
 	d.t.Helper()
 	name, _, _ := strings.Cut(p.name, "/")
-	return d.count(`SELECT count(*) FROM effects WHERE worker = $1`, fmt.Sprintf("%s/%d", name, p.cmd.Process.Pid))
+	worker := fmt.Sprintf("%s/%d", name, p.cmd.Process.Pid)
+	return d.count(`SELECT count(*) FROM effects WHERE worker = $1`, worker)
 }
 
 // requireOnce is the verdict over events 1 to n.
