@@ -227,6 +227,37 @@ func TestConsume_K03_K11(t *testing.T) {
 	})
 }
 
+// TestEndTogether_K11: claims that the client ends for one cause are one rebalance. A claim that ends
+// by itself is another.
+func TestEndTogether_K11(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := new(rebalances)
+		g := newGroup(t, Config{Observers: []observe.Observer{seen}}, func(context.Context, *idem.Message) error { return nil })
+		ctx, end := context.WithCancelCause(t.Context())
+		s := g.Begin(newFakeSession(ctx), map[string][]int32{"t": {0, 1, 2, 3}})
+		lostCtx, lose := context.WithCancelCause(ctx)
+		var ends []<-chan error
+		for id, ctx := range []context.Context{lostCtx, lostCtx, ctx, ctx} {
+			c := &fakeClaim{at("t", int32(id)), ctx, make(chan int64)}
+			ends = append(ends, c.run(s))
+			if id == 3 {
+				close(c.records)
+			}
+		}
+		synctest.Wait()
+		s.EndTogether(map[string][]int32{"t": {0, 1}, "other": {2}})
+		s.EndTogether(map[string][]int32{"t": {1}}) // told twice
+		lose(fmt.Errorf("x: %w", idem.ErrPartitionLost))
+		require.NoError(t, errors.Join(<-ends[0], <-ends[1], <-ends[3]))
+		require.Equal(t, []observe.RebalanceKind{observe.Assigned, observe.Revoked, observe.Lost}, seen.kinds())
+		require.Equal(t, map[string][]int32{"t": {0, 1}}, (*seen)[2].Partitions)
+		end(idem.ErrStopping)
+		require.NoError(t, <-ends[2])
+		g.End(s, context.Cause(ctx))
+		require.NoError(t, g.Close())
+	})
+}
+
 // TestConsume_Confirmed_K03: at a stop a broker confirms the offsets, again after a refusal. Without
 // a stop nothing is committed directly.
 func TestConsume_Confirmed_K03(t *testing.T) {

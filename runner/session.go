@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,13 @@ type ActiveSession struct {
 	ending    map[TopicPartition]struct{} // of assignments that have ended and may not be committed yet
 	announced map[TopicPartition]bool     // reported as assigned in Setup and not begun yet
 	ended     map[string][]int32          // when the whole session ends, reported together
+	together  map[TopicPartition]*leaving // see EndTogether
+}
+
+// leaving are assignments that end together, and are reported once.
+type leaving struct {
+	left  int // that have not ended
+	ended map[string][]int32
 }
 
 // CommitWait bounds how long the end of an assignment waits for the commit.
@@ -42,7 +50,8 @@ func newSession(g *Group, sess Session) *ActiveSession {
 		flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		assigned: make(map[*Assignment]struct{}), ending: make(map[TopicPartition]struct{}),
 		announced: make(map[TopicPartition]bool), ended: make(map[string][]int32),
-		ends: g.Hooks.Ends, marks: newMarks(g, sess),
+		together: make(map[TopicPartition]*leaving),
+		ends:     g.Hooks.Ends, marks: newMarks(g, sess),
 	}
 	s.recorder = newRecorder(g.proc, g.log, g.cfg.Text, s.progress)
 	return s
@@ -82,6 +91,8 @@ func (s *ActiveSession) end(a *Assignment, lost error) error {
 	if !alone {
 		s.ended[a.Topic] = append(s.ended[a.Topic], a.Partition)
 	}
+	others := s.together[a.TopicPartition]
+	delete(s.together, a.TopicPartition)
 	stalled, marked := a.stalls, a.marked
 	s.mu.Unlock()
 
@@ -97,12 +108,12 @@ func (s *ActiveSession) end(a *Assignment, lost error) error {
 		s.g.reportStall(a, 0, true)
 	}
 	s.g.reportProgress(s.sess.Context(), a, true)
-	if alone {
+	if ended := s.reported(a, others, alone); len(ended) > 0 {
 		kind := observe.Revoked
 		if lost != nil {
 			kind = observe.Lost
 		}
-		s.g.reportRebalance(s.sess, kind, map[string][]int32{a.Topic: {a.Partition}}, lost)
+		s.g.reportRebalance(s.sess, kind, ended, lost)
 	}
 	switch {
 	case failed != nil:
@@ -116,6 +127,40 @@ func (s *ActiveSession) end(a *Assignment, lost error) error {
 		s.g.noteAbandoned(left)
 	}
 	return failed
+}
+
+// reported returns the partitions to report at the end of an assignment. Of those that end together,
+// the last one reports all. The end of a session reports those that end with it.
+func (s *ActiveSession) reported(a *Assignment, others *leaving, alone bool) map[string][]int32 {
+	if others == nil && alone {
+		return map[string][]int32{a.Topic: {a.Partition}}
+	}
+	if others == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if others.left--; alone {
+		others.ended[a.Topic] = append(others.ended[a.Topic], a.Partition)
+	}
+	if others.left > 0 {
+		return nil
+	}
+	return others.ended
+}
+
+// EndTogether tells that the client ends these claims now, for one cause. They are reported as one
+// rebalance, after the last of them has ended.
+func (s *ActiveSession) EndTogether(claims map[string][]int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &leaving{ended: make(map[string][]int32)}
+	for a := range s.assigned {
+		if s.together[a.TopicPartition] == nil && slices.Contains(claims[a.Topic], a.Partition) {
+			s.together[a.TopicPartition] = l
+			l.left++
+		}
+	}
 }
 
 // closing returns why the handlers of an assignment must end at once, or nil. A stuck one has no

@@ -296,7 +296,7 @@ func (m *member) start(places map[partition]runner.Place) {
 			before = append(before, c)
 		}
 	}
-	giveBack(before, errRevoked)
+	m.giveBack(before, errRevoked)
 	s := m.enter(begun)
 	if s == nil {
 		return
@@ -338,7 +338,8 @@ func (m *member) consume(s *session, c *claim, begun int) {
 }
 
 // giveBack ends claims for this cause, and returns when their assignments have ended and committed.
-func giveBack(list []*claim, cause error) {
+func (m *member) giveBack(list []*claim, cause error) {
+	m.endTogether(list)
 	for _, c := range list {
 		c.end(cause)
 	}
@@ -347,11 +348,31 @@ func giveBack(list []*claim, cause error) {
 	}
 }
 
+// endTogether makes one report of the ends of claims. While a session begins or ends there is no time
+// to wait, and each claim is reported by itself.
+func (m *member) endTogether(list []*claim) {
+	if !m.passing.TryLock() {
+		return
+	}
+	defer m.passing.Unlock()
+	m.mu.Lock()
+	s := m.session
+	m.mu.Unlock()
+	if s == nil {
+		return
+	}
+	ending := make(map[string][]int32)
+	for _, c := range list {
+		ending[c.At().Topic] = append(ending[c.At().Topic], c.At().Partition)
+	}
+	s.on.EndTogether(ending)
+}
+
 // revoked gives partitions back, after their last commit. franz-go calls it before it tells the
 // group, and at the end of each generation, mostly without partitions.
 func (m *member) revoked(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 	<-m.ready
-	giveBack(m.those(partitions), errRevoked)
+	m.giveBack(m.those(partitions), errRevoked)
 	if m.r.cfg.client.Protocol == Eager {
 		m.exit(errRevoked)
 	}
@@ -361,7 +382,7 @@ func (m *member) revoked(_ context.Context, _ *kgo.Client, partitions map[string
 func (m *member) lostAll(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 	<-m.ready
 	lost := fmt.Errorf("%w: the member is no longer in the group", idem.ErrPartitionLost)
-	giveBack(m.those(partitions), lost)
+	m.giveBack(m.those(partitions), lost)
 	m.exit(lost)
 }
 

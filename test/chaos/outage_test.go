@@ -40,7 +40,7 @@ func TestOutages(t *testing.T) {
 	all := []*stream{
 		payments("postgres", "store *pgstore.Store is back", newShop(t, kafka, inPostgres(services.postgres), orders, partitions)),
 		payments("mariadb", "store *sqlstore.Store is back", newShop(t, kafka, inMariaDB(testenv.MariaDBAt(t, services.mariadb)), orders, partitions)),
-		payments("franz-go", "store *pgstore.Store is back", newShop(t, kafka, inPostgres(services.postgres), orders, partitions, "-client", "franz-go")),
+		payments("franz-go", "store *pgstore.Store is back", newShop(t, kafka, inPostgres(services.database(t, "franz")), orders, partitions, "-client", "franz-go")),
 		payments("registry", "is back", newShop(t, kafka, inPostgres(testenv.Postgres(t)), orders, partitions, "-registry", schemas.url())),
 		{
 			name: "redis", back: "store *redisstore.Store is back", worker: mailer, kafka: kafka, topic: m.topic, group: m.group, producer: m.producer,
