@@ -24,8 +24,7 @@ const resumesIn = 10 * time.Second
 // The stores and the registry are away together, since each has a worker of its own. The worker with
 // the registry uses the shared Postgres. One worker has the runner on franz-go.
 func TestOutages(t *testing.T) {
-	needTime(t)
-	t.Parallel() // with services of its own, it waits most of the time
+	needTime(t) // and alone: the test measures how soon work resumes
 	const partitions = 3
 	orders, length := 30_000, 30*time.Second
 	if soak() {
