@@ -50,8 +50,8 @@ func (s *shardLeases) held() map[int]Lease {
 	return valid
 }
 
-// answered notes the leases that a request sent at began has got. A lease that the request could not
-// renew ends as early as it did before.
+// answered notes the leases that a request sent at began has got. A lease that the request could
+// not renew ends as early as it did before.
 func (s *shardLeases) answered(began time.Time, leases []Lease, shared bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

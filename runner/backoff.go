@@ -24,8 +24,8 @@ const (
 // Wait returns the cause of ctx if ctx ends first.
 func (b *Backoff) Wait(ctx context.Context) error { return b.wait(ctx, maxBackoff) }
 
-// waitAfter is Wait, but no longer than 3 s if err is a broker that cannot be connected to. Such tries
-// disturb no member of the group, and a broker that is back must not wait for its clients.
+// waitAfter is Wait, but no longer than 3 s if err is a broker that cannot be connected to. Such
+// tries disturb no member of the group, and a broker that is back must not wait for its clients.
 func (b *Backoff) waitAfter(ctx context.Context, err error) error {
 	if unreachable(err) {
 		return b.wait(ctx, maxUnreachable)

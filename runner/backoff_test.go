@@ -35,8 +35,8 @@ func TestBackoff_Lengths_K18_K42(t *testing.T) {
 	})
 }
 
-// TestBackoff_Unreachable_R19: pauses after a refused connection stay below 3 s, so that work resumes
-// within ten seconds. All other errors wait as long as any.
+// TestBackoff_Unreachable_R19: pauses after a refused connection stay below 3 s, so that work
+// resumes within ten seconds. All other errors wait as long as any.
 func TestBackoff_Unreachable_R19(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	for name, c := range map[string]struct {

@@ -227,8 +227,8 @@ func TestConsume_K03_K11(t *testing.T) {
 	})
 }
 
-// TestEndTogether_K11: claims that the client ends for one cause are one rebalance. A claim that ends
-// by itself is another.
+// TestEndTogether_K11: claims that the client ends for one cause are one rebalance. A claim that
+// ends by itself is another.
 func TestEndTogether_K11(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := new(rebalances)

@@ -113,8 +113,8 @@ func TestLife_ComesBack_K18(t *testing.T) {
 	}
 }
 
-// TestLife_Unreachable_R19: a member that cannot connect to the brokers tries again within 3 s, however
-// long they are away.
+// TestLife_Unreachable_R19: a member that cannot connect to the brokers tries again within 3 s,
+// however long they are away.
 func TestLife_Unreachable_R19(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := &ComeBack{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}

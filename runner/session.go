@@ -129,8 +129,8 @@ func (s *ActiveSession) end(a *Assignment, lost error) error {
 	return failed
 }
 
-// reported returns the partitions to report at the end of an assignment. Of those that end together,
-// the last one reports all. The end of a session reports those that end with it.
+// reported returns the partitions to report at the end of an assignment. Of those that end
+// together, the last one reports all. The end of a session reports those that end with it.
 func (s *ActiveSession) reported(a *Assignment, others *leaving, alone bool) map[string][]int32 {
 	if others == nil && alone {
 		return map[string][]int32{a.Topic: {a.Partition}}

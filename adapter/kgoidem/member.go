@@ -348,8 +348,8 @@ func (m *member) giveBack(list []*claim, cause error) {
 	}
 }
 
-// endTogether makes one report of the ends of claims. While a session begins or ends there is no time
-// to wait, and each claim is reported by itself.
+// endTogether makes one report of the ends of claims. While a session begins or ends there is no
+// time to wait, and each claim is reported by itself.
 func (m *member) endTogether(list []*claim) {
 	if !m.passing.TryLock() {
 		return

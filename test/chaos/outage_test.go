@@ -121,8 +121,8 @@ func flowAgain(t testing.TB, how fault, broker bool, all []*stream) (outcome str
 	return outcome
 }
 
-// waitServes waits until the broker serves the groups of all streams, and returns how long that took. A broker that has
-// just started loads its groups first, and no client can join them before.
+// waitServes waits until the broker serves the groups of all streams, and returns how long that
+// took. A broker that has just started loads its groups first, and no client can join them before.
 func waitServes(all []*stream) time.Duration {
 	began := time.Now()
 	for _, w := range all {
@@ -131,8 +131,8 @@ func waitServes(all []*stream) time.Duration {
 	return time.Since(began)
 }
 
-// timesToFlow returns how long each stream takes from now to 50 more effects. It looks at all streams in turn, so that a
-// slow stream does not add to the time of the others.
+// timesToFlow returns how long each stream takes from now to 50 more effects. It looks at all
+// streams in turn, so that a slow stream does not add to the time of the others.
 func timesToFlow(t testing.TB, when string, all []*stream) []time.Duration {
 	t.Helper()
 	back, took, want := time.Now(), make([]time.Duration, len(all)), make([]int, len(all))
@@ -280,8 +280,8 @@ func (f *flow) run(ctx context.Context, limit int, producers []*producer) error 
 	return nil
 }
 
-// sendToAll sends the same load with all producers at a time, until it is acknowledged, however long the broker is away:
-// a load that was begun is sent in full.
+// sendToAll sends the same load with all producers at a time, until it is acknowledged, however
+// long the broker is away: a load that was begun is sent in full.
 func sendToAll(ctx context.Context, producers []*producer, load []delivery) error {
 	var sending errgroup.Group
 	for _, p := range producers {

@@ -14,11 +14,11 @@ import (
 // maxRelay is the greatest length of the name of a relay, in bytes.
 const maxRelay = 255
 
-// isExpired, left (in microseconds) and lease are expressions by the clock of the server, as of the
-// begin of the statement.
+// isExpired, leaseLeft (in microseconds) and lease are expressions by the clock of the server, as
+// of the begin of the statement.
 const (
 	isExpired = "coalesce(lease_until <= UTC_TIMESTAMP(6), 1)"
-	left      = "coalesce(timestampdiff(MICROSECOND, UTC_TIMESTAMP(6), lease_until), 0)"
+	leaseLeft = "coalesce(timestampdiff(MICROSECOND, UTC_TIMESTAMP(6), lease_until), 0)"
 )
 
 func lease(d time.Duration) string {
@@ -155,7 +155,7 @@ func lockShards(
 }
 
 func readShards(ctx context.Context, q querier, rest string) (all []shardRow, err error) {
-	err = each(ctx, q, "SELECT shard, coalesce(relay, ''), epoch, "+isExpired+", "+left+
+	err = each(ctx, q, "SELECT shard, coalesce(relay, ''), epoch, "+isExpired+", "+leaseLeft+
 		" FROM idem_outbox_shards "+rest, func(rows *sql.Rows) error {
 		var s shardRow
 		var left int64
