@@ -13,6 +13,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
@@ -46,6 +47,7 @@ func publishRows(n sizes) []row {
 			skipLocked(100),
 		),
 		of("relay", "outbox.Relay, its defaults: 100 to 2,000 rows a batch", many, fillOutbox, relay(0)),
+		of("relay-two", "two relays, which share the shards", many, fillOutbox, twoRelays),
 		of("skip-locked-1000", "the same loop, 1,000 rows", many, fillNaive, skipLocked(1000)),
 		of("relay-1000", "outbox.Relay, at most 1,000 rows a batch", many, fillOutbox, relay(1000)),
 		of("skip-locked-2000", "the same loop, 2,000 rows", many, fillNaive, skipLocked(2000)),
@@ -208,6 +210,15 @@ func relay(batch int) func(context.Context, *run) error {
 			outbox.RelayConfig{Batch: batch},
 		)
 	}
+}
+
+// twoRelays shows what one relay loses, as it waits for the database and the broker in turns.
+func twoRelays(ctx context.Context, x *run) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for range 2 {
+		group.Go(func() error { return relay(0)(ctx, x) })
+	}
+	return group.Wait()
 }
 
 // runRelay runs a relay with a producer of its own until ctx ends.
