@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
+	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem"
@@ -44,6 +46,7 @@ var clients = []client{
 	{"`kafkagoidem` (kafka-go)", runKafkaGo},
 	{"`watermillidem` (Watermill)", runWatermill},
 	{"`HandleBatch` (a loop on franz-go)", runLoop},
+	{"`HandleBatch` (a loop on confluent-kafka-go)", runConfluent},
 }
 
 func runConsumer(ctx context.Context, s setup) error {
@@ -163,11 +166,20 @@ func handle(ctx context.Context, k *kgo.Client, p *idem.Processor, records []*kg
 	for i, r := range records {
 		msgs[i] = fromKgo(r)
 	}
-	for len(msgs) > 0 {
+	return settle(ctx, p, msgs, func(settled int) error {
+		return k.CommitRecords(ctx, records[settled-1])
+	})
+}
+
+// settle settles the messages of one partition, and calls commit with the number that is settled.
+func settle(
+	ctx context.Context, p *idem.Processor, msgs []*idem.Message, commit func(settled int) error,
+) error {
+	for all := len(msgs); len(msgs) > 0; {
 		n, err := p.HandleBatch(ctx, msgs)
 		msgs = msgs[n:]
 		if n > 0 {
-			if err := k.CommitRecords(ctx, records[len(records)-len(msgs)-1]); err != nil {
+			if err := commit(all - len(msgs)); err != nil {
 				return err
 			}
 		}
@@ -189,6 +201,85 @@ func handle(ctx context.Context, k *kgo.Client, p *idem.Processor, records []*kg
 func fromKgo(r *kgo.Record) *idem.Message {
 	m := &idem.Message{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Time: r.Timestamp,
+	}
+	for _, h := range r.Headers {
+		m.Headers = append(m.Headers, idem.Header{Key: h.Key, Value: h.Value})
+	}
+	return m
+}
+
+// runConfluent is a loop on librdkafka. The loop of examples/confluent has lanes, and tests of its
+// own.
+func runConfluent(ctx context.Context, s setup) error {
+	p, err := idem.NewProcessor(s.router, idem.Config{
+		Store: s.store, Scope: s.topic, Group: s.topic, Observers: s.observers, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	c, err := confluent.NewConsumer(&confluent.ConfigMap{
+		"bootstrap.servers": strings.Join(s.brokers, ","), "group.id": s.topic, "enable.auto.commit": false,
+		"auto.offset.reset": "earliest", "isolation.level": "read_committed",
+		"fetch.wait.max.ms": 100, "log_level": 0,
+	})
+	if err != nil {
+		return errors.Join(err, p.Close())
+	}
+	err = c.Subscribe(s.topic, func(_ *confluent.Consumer, e confluent.Event) error {
+		if assigned, ok := e.(confluent.AssignedPartitions); ok {
+			for _, at := range assigned.Partitions {
+				p.Assigned(*at.Topic, at.Partition)
+			}
+		}
+		return nil
+	})
+	for err == nil && ctx.Err() == nil {
+		err = poll(ctx, c, p)
+	}
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return errors.Join(err, c.Close(), p.Close())
+}
+
+// poll settles and commits the messages that wait, partition by partition.
+func poll(ctx context.Context, c *confluent.Consumer, p *idem.Processor) error {
+	waiting := make(map[int32][]*idem.Message)
+	for wait := 100; ; wait = 0 {
+		switch e := c.Poll(wait).(type) {
+		case *confluent.Message:
+			at := e.TopicPartition.Partition
+			waiting[at] = append(waiting[at], fromConfluent(e))
+			continue
+		case confluent.Error:
+			if e.IsFatal() {
+				return e
+			}
+			continue
+		case nil:
+		default: // answers to commits, and the like
+			continue
+		}
+		break
+	}
+	for partition, msgs := range waiting {
+		err := settle(ctx, p, msgs, func(settled int) error {
+			_, err := c.CommitOffsets([]confluent.TopicPartition{{
+				Topic: &msgs[0].Topic, Partition: partition, Offset: confluent.Offset(msgs[settled-1].Offset + 1),
+			}})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func fromConfluent(r *confluent.Message) *idem.Message {
+	m := &idem.Message{
+		Topic: *r.TopicPartition.Topic, Partition: r.TopicPartition.Partition,
+		Offset: int64(r.TopicPartition.Offset), Key: r.Key, Value: r.Value, Time: r.Timestamp,
 	}
 	for _, h := range r.Headers {
 		m.Headers = append(m.Headers, idem.Header{Key: h.Key, Value: h.Value})

@@ -20,6 +20,7 @@ require (
 	github.com/aws/aws-sdk-go-v2 v1.48.0
 	github.com/aws/aws-sdk-go-v2/credentials v1.21.0
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.74.0
+	github.com/confluentinc/confluent-kafka-go/v2 v2.11.1
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/idem-go/idem v0.0.0-00010101000000-000000000000
 	github.com/idem-go/idem/adapter/kgoidem v0.0.0-00010101000000-000000000000

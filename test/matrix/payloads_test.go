@@ -15,17 +15,42 @@ import (
 	"github.com/idem-go/idem/codec/schemaregistry"
 )
 
-var payloadNames = []string{
-	"JSON", "JSON (jsonv2)", "Avro", "Protobuf", "JSON Schema", "CloudEvents, binary", "CloudEvents, structured",
+const (
+	plainJSON    = "JSON"
+	fastJSON     = "JSON, `jsonv2`"
+	avroData     = "Avro"
+	protobufData = "Protobuf"
+	jsonSchema   = "JSON Schema"
+	binary       = "CloudEvents, binary mode"
+	structured   = "CloudEvents, structured mode"
+	changeEvent  = "Debezium, change event in JSON"
+)
+
+// payloadNames are the rows of the second table.
+var payloadNames = append(tested(), "CloudEvents with data in Avro or Protobuf",
+	"Debezium, change event in Avro", "Debezium, outbox event router")
+
+// tested are all payloads that have a test.
+func tested() []string {
+	return []string{
+		plainJSON, fastJSON, avroData, protobufData, jsonSchema, binary, structured, changeEvent,
+	}
 }
 
-// payload is a column of the table.
+const kind = "payment.completed"
+
+// payload is a row of the second table.
 type payload struct {
 	name     string
 	options  []idem.Option
-	register func(r *idem.Router, to effects)
+	register func(r *idem.Router, as shape, to effects)
 	// encode returns the ID, as the store sees it, and the record of event number i.
 	encode func(t *testing.T, i int) (id string, value []byte, headers []kgo.RecordHeader)
+}
+
+// change is a change event of Debezium.
+type change struct {
+	Payload struct{ After payment }
 }
 
 // payment is the data of JSON, Avro and CloudEvents.
@@ -39,7 +64,9 @@ func payloads(t *testing.T) []payload {
 	t.Cleanup(server.Close)
 	registry, err := schemaregistry.New(schemaregistry.Config{URLs: []string{server.URL()}})
 	require.NoError(t, err)
-	ofPayment := func(r *idem.Router, to effects) { register(r, to, func(p payment) int64 { return p.Amount }) }
+	ofPayment := func(r *idem.Router, as shape, to effects) {
+		register(r, kind, as, to, func(p payment) int64 { return p.Amount })
+	}
 	headers := func(id string) []kgo.RecordHeader {
 		return []kgo.RecordHeader{
 			{Key: "event-id", Value: []byte(id)}, {Key: "event-type", Value: []byte("payment.completed")},
@@ -49,16 +76,16 @@ func payloads(t *testing.T) []payload {
 		id := fmt.Sprint("json-", i)
 		return id, fmt.Appendf(nil, `{"event_id":%q,"type":"payment.completed","amount":%d}`, id, i), nil
 	}
-	encoder := func(subject, kind, schema string) *schemaregistry.Encoder {
+	encoder := func(subject, format, schema string) *schemaregistry.Encoder {
 		e, err := registry.Encoder(schemaregistry.EncoderConfig{
-			Subject: subject, Register: true, Schema: schema, Type: kind,
+			Subject: subject, Register: true, Schema: schema, Type: format,
 		})
 		require.NoError(t, err)
 		return e
 	}
 	avro := encoder("avro", "AVRO", `{"type":"record","name":"Payment","fields":[
 		{"name":"id","type":"string"},{"name":"amount","type":"long"}]}`)
-	jsonSchema := encoder("json", "JSON", `{"title":"Payment","type":"object","properties":{
+	schema := encoder("json", "JSON", `{"title":"Payment","type":"object","properties":{
 		"id":{"type":"string"},"amount":{"type":"integer"}},"required":["id"]}`)
 	protobuf := encoder("protobuf", "PROTOBUF",
 		"syntax = \"proto3\";\npackage google.protobuf;\nmessage Int64Value { int64 value = 1; }")
@@ -75,12 +102,12 @@ func payloads(t *testing.T) []payload {
 		}
 	}
 	return []payload{
-		{"JSON", nil, ofPayment, plain},
-		{"JSON (jsonv2)", []idem.Option{jsonv2.Decode()}, ofPayment, plain},
-		{"Avro", field, ofPayment, inValue(avro, "avro")},
-		{"Protobuf", []idem.Option{idem.DecodeWith(registry)},
-			func(r *idem.Router, to effects) {
-				register(r, to, func(v *wrapperspb.Int64Value) int64 { return v.GetValue() })
+		{plainJSON, nil, ofPayment, plain},
+		{fastJSON, []idem.Option{jsonv2.Decode()}, ofPayment, plain},
+		{avroData, field, ofPayment, inValue(avro, "avro")},
+		{protobufData, []idem.Option{idem.DecodeWith(registry)},
+			func(r *idem.Router, as shape, to effects) {
+				register(r, kind, as, to, func(v *wrapperspb.Int64Value) int64 { return v.GetValue() })
 			},
 			func(t *testing.T, i int) (string, []byte, []kgo.RecordHeader) {
 				id := fmt.Sprint("protobuf-", i)
@@ -88,8 +115,8 @@ func payloads(t *testing.T) []payload {
 				require.NoError(t, err)
 				return id, value, headers(id)
 			}},
-		{"JSON Schema", field, ofPayment, inValue(jsonSchema, "json")},
-		{"CloudEvents, binary", cloudevents.Options(), ofPayment,
+		{jsonSchema, field, ofPayment, inValue(schema, "json")},
+		{binary, cloudevents.Options(), ofPayment,
 			func(_ *testing.T, i int) (string, []byte, []kgo.RecordHeader) {
 				id := fmt.Sprint("binary-", i)
 				return "joined:shop:" + id, fmt.Appendf(nil, `{"amount":%d}`, i), []kgo.RecordHeader{
@@ -98,7 +125,7 @@ func payloads(t *testing.T) []payload {
 					{Key: "content-type", Value: []byte("application/json")},
 				}
 			}},
-		{"CloudEvents, structured", cloudevents.Options(), ofPayment,
+		{structured, cloudevents.Options(), ofPayment,
 			func(_ *testing.T, i int) (string, []byte, []kgo.RecordHeader) {
 				id := fmt.Sprint("structured-", i)
 				value := fmt.Appendf(nil, `{"specversion":"1.0","type":"payment.completed","source":"shop",
@@ -107,5 +134,22 @@ func payloads(t *testing.T) []payload {
 					{Key: "content-type", Value: []byte("application/cloudevents+json")},
 				}
 			}},
+		{changeEvent, changeID(),
+			func(r *idem.Router, as shape, to effects) {
+				register(r, "c", as, to, func(c change) int64 { return c.Payload.After.Amount })
+			},
+			func(_ *testing.T, i int) (string, []byte, []kgo.RecordHeader) {
+				return fmt.Sprintf("payments:row-%d:%d", i, 40+i), fmt.Appendf(nil, `{"payload":{"op":"c","before":null,
+					"after":{"id":"row-%d","amount":%d},"source":{"table":"payments","lsn":%d}}}`, i, i, 40+i), nil
+			}},
+	}
+}
+
+// changeID are the options of docs/payloads.md for change events.
+func changeID() []idem.Option {
+	return []idem.Option{
+		idem.ID(idem.Joined(idem.FromJSON("payload.source.table"), idem.FromJSON("payload.after.id"),
+			idem.FromJSON("payload.source.lsn"))),
+		idem.Type(idem.FromJSON("payload.op")),
 	}
 }

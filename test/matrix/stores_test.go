@@ -31,17 +31,42 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// store is a row of the table.
+// shape is a kind of handler.
+type shape string
+
+const (
+	on        shape = "`On`"
+	onBatch   shape = "`OnBatch`"
+	onTx      shape = "`OnTx`"
+	onBatchTx shape = "`OnBatchTx`"
+)
+
+func (s shape) inTx() bool  { return s == onTx || s == onBatchTx }
+func (s shape) batch() bool { return s == onBatch || s == onBatchTx }
+
+// store is a store, with a row of the table for each shape that it supports.
 type store struct {
-	name string
-	open func(t *testing.T) *opened
+	name   string
+	shapes []shape
+	// full are the shapes that are tested with all payloads. A payload is decoded before the store
+	// and the handler see it, so the other shapes are tested with JSON only.
+	full []shape
+	open func(t *testing.T) *opened // nil: no test has this store
 }
 
 // opened is a store with the effects of the combinations.
 type opened struct {
 	store dedup.Store
-	// newEffects returns the effects of one combination.
-	newEffects func(t *testing.T, name string) effects
+	// newEffects returns the effects of one combination in transactions. Nil: the store has none.
+	newEffects func(name string) effects
+}
+
+// effectsOf returns the effects of one combination.
+func (o *opened) effectsOf(s shape, name string) effects {
+	if s.inTx() {
+		return o.newEffects(name)
+	}
+	return new(memory)
 }
 
 // effects has what the handlers of one combination did.
@@ -49,28 +74,39 @@ type effects interface {
 	all(t *testing.T) map[string]int
 }
 
-var stores = []store{
-	{"`memstore`, `On`", func(*testing.T) *opened { return claims(memstore.New(memstore.Volatile())) }},
-	{"`redisstore`, `On`", openRedis},
-	{"`dynamostore`, `On`", openDynamo},
-	{"`pgstore`, `On`", func(t *testing.T) *opened { s, _ := openPgstore(t); return claims(s) }},
-	{"`pgstore`, `OnTx`", func(t *testing.T) *opened {
-		s, pool := openPgstore(t)
-		return &opened{s, func(_ *testing.T, name string) effects { return &pgxRows{pool, name} }}
-	}},
-	{"`sqlstore/postgres` (pgx), `OnTx`", func(t *testing.T) *opened { return openPostgres(t, "pgx") }},
-	{"`sqlstore/postgres` (lib/pq), `OnTx`", func(t *testing.T) *opened { return openPostgres(t, "postgres") }},
-	{"`sqlstore/mysql` (MariaDB), `OnTx`", openMariaDB},
-	{"`sqlstore/sqlite`, `OnTx`", openSQLite},
-}
+var (
+	claimed = []shape{on, onBatch}
+	inSQL   = []shape{on, onBatch, onTx, onBatchTx}
+	onlyOn  = []shape{on}
+	onlyTx  = []shape{onTx}
+)
 
-func claims(s dedup.Store) *opened {
-	return &opened{s, func(*testing.T, string) effects { return new(memory) }}
+var stores = []store{
+	{"`memstore`", claimed, onlyOn, func(*testing.T) *opened {
+		return &opened{store: memstore.New(memstore.Volatile())}
+	}},
+	{"`redisstore`", claimed, onlyOn, openRedis},
+	{"`redisstore`, Redis Cluster", claimed, nil, openCluster},
+	{"`dynamostore`", claimed, onlyOn, openDynamo},
+	{"`pgstore`", inSQL, []shape{on, onTx}, func(t *testing.T) *opened {
+		s, pool := openPgstore(t)
+		return &opened{s, func(name string) effects { return &pgxRows{pool, name} }}
+	}},
+	{"`sqlstore/postgres`, pgx", inSQL, onlyTx, func(t *testing.T) *opened { return openPostgres(t, "pgx") }},
+	{"`sqlstore/postgres`, lib/pq", inSQL, onlyTx, func(t *testing.T) *opened { return openPostgres(t, "postgres") }},
+	{"`sqlstore/mysql`, MariaDB", inSQL, onlyTx, openMariaDB},
+	{"`sqlstore/mysql`, MySQL", inSQL, nil, nil},
+	{"`sqlstore/sqlite`", inSQL, onlyTx, openSQLite},
 }
 
 func openRedis(t *testing.T) *opened {
 	client, prefix := testenv.Redis(t)
-	return claims(redisstore.New(client, redisstore.Prefix(prefix)))
+	return &opened{store: redisstore.New(client, redisstore.Prefix(prefix))}
+}
+
+func openCluster(t *testing.T) *opened {
+	client, prefix := testenv.RedisCluster(t)
+	return &opened{store: redisstore.New(client, redisstore.Prefix(prefix))}
 }
 
 func openDynamo(t *testing.T) *opened {
@@ -85,7 +121,7 @@ func openDynamo(t *testing.T) *opened {
 		_, err := client.DeleteTable(context.Background(), &dynamodb.DeleteTableInput{TableName: aws.String(name)})
 		require.NoError(t, err)
 	})
-	return claims(dynamostore.New(client, name))
+	return &opened{store: dynamostore.New(client, name)}
 }
 
 const effectTable = "CREATE TABLE effects (combination varchar(200) NOT NULL, name varchar(200) NOT NULL)"
@@ -103,7 +139,7 @@ func openPgstore(t *testing.T) (*pgstore.Store, *pgxpool.Pool) {
 func openPostgres(t *testing.T, driver string) *opened {
 	_, pool := openPgstore(t)
 	db := openDB(t, driver, pool.Config().ConnString()+"&"+postgres.Parameters)
-	return inSQL(postgres.New(db), db, "INSERT INTO effects VALUES ($1, $2)",
+	return withRows(postgres.New(db), db, "INSERT INTO effects VALUES ($1, $2)",
 		"SELECT name FROM effects WHERE combination = $1")
 }
 
@@ -123,7 +159,7 @@ func openMariaDB(t *testing.T) *opened {
 	require.NoError(t, mysql.Migrate(t.Context(), db))
 	_, err = db.ExecContext(t.Context(), effectTable)
 	require.NoError(t, err)
-	return inSQL(mysql.New(db), db, "INSERT INTO effects VALUES (?, ?)",
+	return withRows(mysql.New(db), db, "INSERT INTO effects VALUES (?, ?)",
 		"SELECT name FROM effects WHERE combination = ?")
 }
 
@@ -132,10 +168,10 @@ func openSQLite(t *testing.T) *opened {
 	s, err := sqlite.Open(t.Context(), path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	db := openDB(t, "sqlite", path)
+	db := openDB(t, "sqlite", path+"?_pragma=busy_timeout(10000)") // the store writes the file too
 	_, err = db.ExecContext(t.Context(), effectTable)
 	require.NoError(t, err)
-	return inSQL(s, db, "INSERT INTO effects VALUES (?, ?)", "SELECT name FROM effects WHERE combination = ?")
+	return withRows(s, db, "INSERT INTO effects VALUES (?, ?)", "SELECT name FROM effects WHERE combination = ?")
 }
 
 func openDB(t *testing.T, driver, dsn string) *sql.DB {
@@ -146,8 +182,8 @@ func openDB(t *testing.T, driver, dsn string) *sql.DB {
 	return db
 }
 
-func inSQL(s dedup.Store, db *sql.DB, insert, read string) *opened {
-	return &opened{s, func(_ *testing.T, name string) effects { return &sqlRows{db, insert, read, name} }}
+func withRows(s dedup.Store, db *sql.DB, insert, read string) *opened {
+	return &opened{s, func(name string) effects { return &sqlRows{db, insert, read, name} }}
 }
 
 // pgxRows are effects in the transactions of pgstore.
@@ -203,24 +239,52 @@ func counts(names []string) map[string]int {
 	return all
 }
 
-// register adds the handler of a combination: in the transaction of the store, if it has one.
-func register[T any](r *idem.Router, to effects, amount func(T) int64) {
-	const kind = "payment.completed"
+// inTx are effects in transactions of the store.
+type inTx[Tx any] interface {
+	add(ctx context.Context, tx Tx, effect string) error
+}
+
+// register adds the handler of a combination.
+func register[T any](r *idem.Router, kind string, as shape, to effects, amount func(T) int64) {
 	switch to := to.(type) {
 	case *memory:
-		idem.On(r, kind, func(_ context.Context, e idem.Event[T]) error {
-			to.add(effect(e.ID, amount(e.Data)))
+		if !as.batch() {
+			idem.On(r, kind, func(_ context.Context, e idem.Event[T]) error {
+				to.add(effect(e.ID, amount(e.Data)))
+				return nil
+			})
+			return
+		}
+		idem.OnBatch(r, kind, func(_ context.Context, batch []idem.Event[T]) error {
+			for _, e := range batch {
+				to.add(effect(e.ID, amount(e.Data)))
+			}
 			return nil
 		})
 	case *pgxRows:
-		idem.OnTx(r, kind, func(ctx context.Context, tx pgx.Tx, e idem.Event[T]) error {
-			return to.add(ctx, tx, effect(e.ID, amount(e.Data)))
-		})
+		registerTx[T, pgx.Tx](r, kind, as, to, amount)
 	case *sqlRows:
-		idem.OnTx(r, kind, func(ctx context.Context, tx *sql.Tx, e idem.Event[T]) error {
+		registerTx[T, *sql.Tx](r, kind, as, to, amount)
+	}
+}
+
+func registerTx[T, Tx any](
+	r *idem.Router, kind string, as shape, to inTx[Tx], amount func(T) int64,
+) {
+	if !as.batch() {
+		idem.OnTx(r, kind, func(ctx context.Context, tx Tx, e idem.Event[T]) error {
 			return to.add(ctx, tx, effect(e.ID, amount(e.Data)))
 		})
+		return
 	}
+	idem.OnBatchTx(r, kind, func(ctx context.Context, tx Tx, batch []idem.Event[T]) error {
+		for _, e := range batch {
+			if err := to.add(ctx, tx, effect(e.ID, amount(e.Data))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // env returns a variable. Without it the test is skipped, or fails if IDEM_REQUIRE_SERVICES is set.
