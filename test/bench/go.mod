@@ -4,8 +4,11 @@ go 1.26.8
 
 replace (
 	github.com/idem-go/idem => ../..
+	github.com/idem-go/idem/adapter/kafkagoidem => ../../adapter/kafkagoidem
 	github.com/idem-go/idem/adapter/kgoidem => ../../adapter/kgoidem
+	github.com/idem-go/idem/adapter/watermillidem => ../../adapter/watermillidem
 	github.com/idem-go/idem/codec/jsonv2 => ../../codec/jsonv2
+	github.com/idem-go/idem/dedup/dynamostore => ../../dedup/dynamostore
 	github.com/idem-go/idem/dedup/sqlstore => ../../dedup/sqlstore
 )
 
@@ -13,14 +16,21 @@ require (
 	github.com/IBM/sarama v1.61.1
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/ThreeDotsLabs/watermill-kafka/v3 v3.0.6
+	github.com/aws/aws-sdk-go-v2 v1.48.0
+	github.com/aws/aws-sdk-go-v2/credentials v1.21.0
+	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.74.0
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/google/uuid v1.6.0
 	github.com/idem-go/idem v0.0.0-00010101000000-000000000000
+	github.com/idem-go/idem/adapter/kafkagoidem v0.0.0-00010101000000-000000000000
 	github.com/idem-go/idem/adapter/kgoidem v0.0.0-00010101000000-000000000000
+	github.com/idem-go/idem/adapter/watermillidem v0.0.0-00010101000000-000000000000
 	github.com/idem-go/idem/codec/jsonv2 v0.0.0-00010101000000-000000000000
+	github.com/idem-go/idem/dedup/dynamostore v0.0.0-00010101000000-000000000000
 	github.com/idem-go/idem/dedup/sqlstore v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/segmentio/kafka-go v0.4.51
 	github.com/stretchr/testify v1.12.1
 	github.com/twmb/franz-go v1.22.3
 	github.com/twmb/franz-go/pkg/kmsg v1.15.1
@@ -35,6 +45,11 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/aws/aws-sdk-go-v2/internal/configsources v1.5.12 // indirect
+	github.com/aws/aws-sdk-go-v2/internal/endpoints/v2 v2.8.12 // indirect
+	github.com/aws/aws-sdk-go-v2/service/internal/accept-encoding v1.13.25 // indirect
+	github.com/aws/aws-sdk-go-v2/service/internal/endpoint-discovery v1.13.12 // indirect
+	github.com/aws/smithy-go v1.28.9 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/davecgh/go-spew v1.1.1 // indirect

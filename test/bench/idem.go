@@ -43,16 +43,25 @@ func consumeIdem(
 		Brokers: x.brokers, Group: x.group, Scope: x.scope, Topics: []string{x.topic.name}, Store: store, Lanes: x.row.lanes,
 		Producer: letters, Observers: observers, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
-	c, err := newRunner(x, cfg, r)
+	open := onSarama
+	if x.row.runner != nil {
+		open = x.row.runner
+	}
+	c, err := open(cfg, r)
 	if err != nil {
 		return err
 	}
+	return letters.refused(ctx, c.Run)
+}
+
+// refused consumes until consume ends. The first dead letter ends it with an error.
+func (n noDeadLetters) refused(ctx context.Context, consume func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
+	go func() { ended <- consume(ctx) }()
 	select {
-	case <-letters.failed.found:
+	case <-n.failed.found:
 		cancel(errDeadLetter)
 		return errors.Join(errDeadLetter, <-ended)
 	case err := <-ended:
@@ -60,13 +69,19 @@ func consumeIdem(
 	}
 }
 
-// newRunner returns the runner on the client of the row.
-func newRunner(
-	x *run, cfg consumer.Config, r *idem.Router,
-) (interface{ Run(context.Context) error }, error) {
-	if !x.row.franz {
-		return consumer.New(cfg, r)
-	}
+// kafkaRunner is a runner on any Kafka client.
+type kafkaRunner interface {
+	Run(ctx context.Context) error
+}
+
+// newRunner returns a runner with these settings.
+type newRunner func(cfg consumer.Config, r *idem.Router) (kafkaRunner, error)
+
+func onSarama(cfg consumer.Config, r *idem.Router) (kafkaRunner, error) {
+	return consumer.New(cfg, r)
+}
+
+func onFranz(cfg consumer.Config, r *idem.Router) (kafkaRunner, error) {
 	return kgoidem.New(kgoidem.Config{
 		Brokers: cfg.Brokers, Group: cfg.Group, Scope: cfg.Scope, Topics: cfg.Topics, Store: cfg.Store,
 		Lanes: cfg.Lanes, Producer: cfg.Producer, Observers: cfg.Observers, Logger: cfg.Logger,
@@ -80,6 +95,10 @@ func (x *run) redisStore() dedup.Store {
 }
 
 func idemOnTx(ctx context.Context, x *run) error {
+	return consumeIdem(ctx, x, x.postgres(), onTxRouter(x))
+}
+
+func onTxRouter(x *run) *idem.Router {
 	r := idem.NewRouter()
 	idem.OnTx(r, eventType, func(ctx context.Context, tx pgx.Tx, e idem.Event[payment]) error {
 		x.meter.begin()
@@ -89,7 +108,7 @@ func idemOnTx(ctx context.Context, x *run) error {
 		x.meter.effect(e.Data.Seq) // of the run; the tables have the committed effects
 		return nil
 	}, x.row.options...)
-	return consumeIdem(ctx, x, x.postgres(), r)
+	return r
 }
 
 func idemOnRedis(ctx context.Context, x *run) error    { return idemOn(ctx, x, x.redisStore()) }

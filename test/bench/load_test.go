@@ -91,6 +91,9 @@ func TestPlanBoundsTheTime(t *testing.T) {
 	require.True(t, whole.runs("naive-postgres", 1), "a ratio needs its base")
 	require.True(t, whole.runs("broker-limit", 0))
 	require.False(t, whole.runs("broker-limit", 1), "no wanted ratio needs the row")
+	require.True(t, whole.runs("kafkago-ontx", 0))
+	require.False(t, whole.runs("kafkago-ontx", 1), "its ratio is measured in the first round")
+	require.True(t, whole.runs("franz-redis-on", 1), "its other ratio needs every round")
 
 	for _, o := range []options{{names: "broker-limit"}, {rounds: 5}} {
 		p := newPlan(&o)

@@ -10,7 +10,6 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // The consumers that people write by hand: one goroutine per partition, one event at a time.
@@ -97,44 +96,6 @@ func naivePostgres(ctx context.Context, x *run) error {
 	)
 }
 
-func franzNaivePostgres(ctx context.Context, x *run) error {
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(x.brokers...),
-		kgo.ConsumerGroup(x.group),
-		kgo.ConsumeTopics(x.topic.name),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.AutoCommitMarks(),
-	)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	for ctx.Err() == nil {
-		fetches := client.PollFetches(ctx)
-		if err := fetches.Err(); err != nil && ctx.Err() == nil {
-			return err
-		}
-		failed := newFirstError()
-		var partitions sync.WaitGroup
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			partitions.Go(func() {
-				for _, r := range p.Records {
-					if err := naiveTx(ctx, x, r.Value); err != nil {
-						failed.add(err)
-						return
-					}
-					client.MarkCommitRecords(r)
-				}
-			})
-		})
-		partitions.Wait()
-		if err := failed.get(); err != nil && ctx.Err() == nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // naiveTx inserts the event ID and makes the change in one transaction.
 func naiveTx(ctx context.Context, x *run, value []byte) error {
 	x.meter.begin()
@@ -173,27 +134,33 @@ func payShared(ctx context.Context, tx pgx.Tx, p *payment) error {
 
 const naiveTTL = 24 * time.Hour
 
-// naiveRedis reads the ID, takes a lock, makes the change, and stores the ID.
 func naiveRedis(ctx context.Context, x *run) error {
-	return consumeSarama(ctx, x, func(ctx context.Context, value []byte) error {
-		x.meter.begin()
-		var p payment
-		if err := json.Unmarshal(value, &p); err != nil {
-			return err
-		}
-		key := x.id + ":naive:" + p.EventID
-		state, err := x.redis.Get(ctx, key).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		}
-		if state == "COMPLETED" {
-			return nil
-		}
-		ours, err := x.redis.SetNX(ctx, key, "PENDING", naiveTTL).Result()
-		if err != nil || !ours {
-			return err
-		}
-		x.meter.effect(p.Seq)
-		return x.redis.Set(ctx, key, "COMPLETED", naiveTTL).Err()
-	})
+	return consumeSarama(
+		ctx,
+		x,
+		func(ctx context.Context, value []byte) error { return naiveRedisEvent(ctx, x, value) },
+	)
+}
+
+// naiveRedisEvent reads the ID, takes a lock, makes the change, and stores the ID.
+func naiveRedisEvent(ctx context.Context, x *run, value []byte) error {
+	x.meter.begin()
+	var p payment
+	if err := json.Unmarshal(value, &p); err != nil {
+		return err
+	}
+	key := x.id + ":naive:" + p.EventID
+	state, err := x.redis.Get(ctx, key).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	if state == "COMPLETED" {
+		return nil
+	}
+	ours, err := x.redis.SetNX(ctx, key, "PENDING", naiveTTL).Result()
+	if err != nil || !ours {
+		return err
+	}
+	x.meter.effect(p.Seq)
+	return x.redis.Set(ctx, key, "COMPLETED", naiveTTL).Err()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -11,9 +12,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 )
 
-// watermillDedup is Watermill's router with its Deduplicator, a map in the process, which is not
-// durable.
-func watermillDedup(ctx context.Context, x *run) error {
+// consumeWatermill runs handle on every message, in Watermill's router. The subscriber delivers one
+// message of each partition at a time.
+func consumeWatermill(
+	ctx context.Context,
+	x *run,
+	handle message.NoPublishHandlerFunc,
+	around ...message.HandlerMiddleware,
+) error {
 	subscriber, err := kafka.NewSubscriber(kafka.SubscriberConfig{
 		Brokers: x.brokers, ConsumerGroup: x.group, Unmarshaler: kafka.DefaultMarshaler{}, OverwriteSaramaConfig: saramaConfig(),
 	}, watermill.NopLogger{})
@@ -27,6 +33,24 @@ func watermillDedup(ctx context.Context, x *run) error {
 	if err != nil {
 		return err
 	}
+	router.AddMiddleware(around...)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := newFirstError()
+	router.AddConsumerHandler("pay", x.topic.name, subscriber, func(m *message.Message) error {
+		err := handle(m)
+		if err != nil && ctx.Err() == nil { // Watermill would deliver the message again
+			failed.add(err)
+			stop()
+		}
+		return err
+	})
+	return errors.Join(router.Run(ctx), failed.get()) // Run closes the subscriber
+}
+
+// watermillDedup is Watermill's router with its Deduplicator, a map in the process, which is not
+// durable.
+func watermillDedup(ctx context.Context, x *run) error {
 	seen, err := middleware.NewMapExpiringKeyRepository(time.Minute)
 	if err != nil {
 		return err
@@ -35,8 +59,7 @@ func watermillDedup(ctx context.Context, x *run) error {
 		KeyFactory: func(m *message.Message) (string, error) { return m.Metadata.Get(headerID), nil },
 		Repository: seen,
 	}
-	router.AddMiddleware(dedup.Middleware)
-	router.AddConsumerHandler("pay", x.topic.name, subscriber, func(m *message.Message) error {
+	return consumeWatermill(ctx, x, func(m *message.Message) error {
 		x.meter.begin()
 		var p payment
 		if err := json.Unmarshal(m.Payload, &p); err != nil {
@@ -44,6 +67,14 @@ func watermillDedup(ctx context.Context, x *run) error {
 		}
 		x.meter.effect(p.Seq)
 		return nil
-	})
-	return router.Run(ctx) // closes the subscriber
+	}, dedup.Middleware)
+}
+
+// watermillNaivePostgres acknowledges a message after its transaction.
+func watermillNaivePostgres(ctx context.Context, x *run) error {
+	return consumeWatermill(
+		ctx,
+		x,
+		func(m *message.Message) error { return naiveTx(m.Context(), x, m.Payload) },
+	)
 }

@@ -48,9 +48,11 @@ func (p plan) timeLeft(elapsed time.Duration) bool { return p.limit == 0 || elap
 // runs tells whether a row runs in a round.
 func (p plan) runs(name string, round int) bool { return p.every || round == 0 || compared(name) }
 
-// compared tells whether a wanted ratio needs the row.
+// compared tells whether a wanted ratio needs the row in every round.
 func compared(name string) bool {
-	return slices.ContainsFunc(wanted, func(w ratio) bool { return w.row == name || w.base == name })
+	return slices.ContainsFunc(wanted, func(w ratio) bool {
+		return !w.once && (w.row == name || w.base == name)
+	})
 }
 
 // sizeWatch returns for how long the table of the outbox is watched: not at all, unless the size is

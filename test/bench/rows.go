@@ -27,7 +27,7 @@ type row struct {
 
 	sql     engine                                                 // of the tables; nil: Postgres
 	pay     func(ctx context.Context, tx pgx.Tx, p *payment) error // work of a transactional handler
-	franz   bool                                                   // the runner on franz-go; default: that on sarama
+	runner  newRunner                                              // nil: that on sarama
 	lanes   int                                                    // Idem's; 0: the default
 	takes   time.Duration                                          // time of a handler; 0: no time
 	fill    int                                                    // rows in the store before the run
@@ -50,7 +50,7 @@ const (
 
 // sizes has the numbers of deliveries of the topics. A row takes a topic that lasts for a few
 // seconds.
-type sizes struct{ bulk, fast, medium, slow, sleepy, latency, outbox, writes int }
+type sizes struct{ bulk, fast, medium, slow, dynamo, sleepy, latency, outbox, writes int }
 
 var (
 	fullSizes = sizes{
@@ -58,6 +58,7 @@ var (
 		fast:    240_000,
 		medium:  80_000,
 		slow:    24_000,
+		dynamo:  3000,
 		sleepy:  18_000,
 		latency: 1000,
 		outbox:  60_000,
@@ -68,6 +69,7 @@ var (
 		fast:    120_000,
 		medium:  40_000,
 		slow:    12_000,
+		dynamo:  1500,
 		sleepy:  9_000,
 		latency: 300,
 		outbox:  20_000,
@@ -121,6 +123,15 @@ func allRows(n sizes) []row {
 			core:    true,
 		},
 		{
+			name:    "franz-ontx",
+			about:   "the same, on franz-go",
+			spec:    of(n.medium),
+			consume: idemOnTx,
+			check:   inOrders,
+			pay:     payOwn,
+			runner:  onFranz,
+		},
+		{
 			name:    "idem-ontx-single",
 			about:   "OnTx, one transaction an event",
 			spec:    of(n.slow),
@@ -158,7 +169,7 @@ func allRows(n sizes) []row {
 			spec:    of(n.fast),
 			consume: idemOnBatchTx,
 			check:   inOrders,
-			franz:   true,
+			runner:  onFranz,
 		},
 		{
 			name:    "idem-duplicates",
@@ -193,6 +204,12 @@ func allRows(n sizes) []row {
 			core:    true,
 		},
 		{
+			name:    "franz-naive-redis",
+			about:   "GET, SETNX, SET an event, franz-go",
+			spec:    of(n.medium),
+			consume: franzNaiveRedis,
+		},
+		{
 			name:    "idem-redis-on",
 			about:   "On, Redis, 16 lanes",
 			spec:    of(n.fast),
@@ -206,7 +223,7 @@ func allRows(n sizes) []row {
 			spec:    of(n.fast),
 			consume: idemOnRedis,
 			lanes:   16,
-			franz:   true,
+			runner:  onFranz,
 		},
 		{
 			name:    "redis-limit",
@@ -233,7 +250,10 @@ func allRows(n sizes) []row {
 	}
 	rows = append(rows, decoderRows(rows)...)
 	rows = append(rows, sharedRows(n)...)
+	rows = append(rows, kafkaGoRows(n)...)
+	rows = append(rows, watermillRows(n)...)
 	rows = append(rows, sqlRows(n)...)
+	rows = append(rows, dynamoRows(n)...)
 	rows = append(rows, slowRows(n)...)
 	rows = append(rows, publishRows(n)...)
 	rows = append(rows, addRows(n)...)

@@ -34,6 +34,13 @@ func (l *lab) servers() ([]server, error) {
 		}
 		list = append(list, s)
 	}
+	if u, err := dynamoURL(); err == nil { // only some rows need it
+		s := server{name: "java", args: "dynamodbv2"}
+		if err := s.at(u.Host); err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
 	for _, broker := range l.brokers {
 		s := server{name: "java", args: "kafka.Kafka"}
 		if err := s.at(broker); err != nil {

@@ -33,6 +33,9 @@ type database struct {
 	db     *sql.DB // of the handlers
 	store  dedup.Store
 	insert string // an event ID, without effect if it exists
+	pay    string // an order
+	ready  string // a statement after the orders are written; empty: none
+	many   func(orders []int64) (text string, args []any)
 	close  func()
 }
 
@@ -69,6 +72,7 @@ func inMariaDB(ctx context.Context, l *lab) (*database, error) {
 	}
 	d := &database{
 		db: db, store: idemmysql.New(db), insert: "INSERT INTO naive_events (event_id) VALUES (?) ON DUPLICATE KEY UPDATE event_id = event_id",
+		pay: sqlPayOrder, many: payIn,
 		close: func() {
 			_ = db.Close()
 			remove()
@@ -127,6 +131,7 @@ func inSQLite(ctx context.Context, _ *lab) (*database, error) {
 	db.SetMaxOpenConns(1)
 	return &database{
 		db: db, store: store, insert: "INSERT INTO naive_events (event_id) VALUES (?) ON CONFLICT DO NOTHING",
+		pay: sqlPayOrder, many: payIn,
 		close: func() {
 			_ = db.Close()
 			_ = store.Close()
@@ -155,7 +160,20 @@ func (x *run) openDatabase(ctx context.Context, orders int) (err error) {
 			return err
 		}
 	}
-	return nil
+	if x.sql.ready == "" {
+		return nil
+	}
+	_, err = x.sql.db.ExecContext(ctx, x.sql.ready)
+	return err
+}
+
+// payIn pays orders with one placeholder for each.
+func payIn(orders []int64) (text string, args []any) {
+	for _, id := range orders {
+		args = append(args, id)
+	}
+	return "UPDATE orders SET status = 'paid', paid = paid + 1 WHERE id IN (?" +
+		strings.Repeat(", ?", len(orders)-1) + ")", args
 }
 
 // paid counts the orders, and those that were paid once.
@@ -189,7 +207,7 @@ func naiveSQL(ctx context.Context, x *run) error {
 			return err
 		}
 		if fresh > 0 {
-			if _, err := tx.ExecContext(ctx, sqlPayOrder, p.OrderID); err != nil {
+			if _, err := tx.ExecContext(ctx, x.sql.pay, p.OrderID); err != nil {
 				return err
 			}
 		}
@@ -207,7 +225,7 @@ func idemOnTxSQL(ctx context.Context, x *run) error {
 	r := idem.NewRouter(x.row.options...)
 	idem.OnTx(r, eventType, func(ctx context.Context, tx *sql.Tx, e idem.Event[payment]) error {
 		x.meter.begin()
-		if _, err := tx.ExecContext(ctx, sqlPayOrder, e.Data.OrderID); err != nil {
+		if _, err := tx.ExecContext(ctx, x.sql.pay, e.Data.OrderID); err != nil {
 			return err
 		}
 		x.meter.effect(e.Data.Seq) // of the run; the tables have the committed effects
@@ -221,12 +239,12 @@ func idemOnBatchTxSQL(ctx context.Context, x *run) error {
 	idem.OnBatchTx(r, eventType, func(ctx context.Context, tx *sql.Tx, events []idem.Event[payment]) error {
 		x.meter.begin()
 		x.meter.calls.Add(1)
-		orders := make([]any, len(events))
+		orders := make([]int64, len(events))
 		for i := range events {
 			orders[i] = events[i].Data.OrderID
 		}
-		text := "UPDATE orders SET status = 'paid', paid = paid + 1 WHERE id IN (?" + strings.Repeat(", ?", len(orders)-1) + ")"
-		if _, err := tx.ExecContext(ctx, text, orders...); err != nil {
+		text, args := x.sql.many(orders)
+		if _, err := tx.ExecContext(ctx, text, args...); err != nil {
 			return err
 		}
 		for i := range events {
@@ -237,17 +255,17 @@ func idemOnBatchTxSQL(ctx context.Context, x *run) error {
 	return consumeIdem(ctx, x, x.sql.store, r)
 }
 
-// sqlRows pay orders in MariaDB and in SQLite.
+// sqlRows pay orders in MariaDB, in SQLite, and in Postgres on database/sql.
 func sqlRows(n sizes) []row {
 	var rows []row
 	for _, in := range []struct {
 		name string
 		open engine
-	}{{"mariadb", inMariaDB}, {"sqlite", inSQLite}} {
+	}{{"mariadb", inMariaDB}, {"sqlite", inSQLite}, {"sql-postgres", inPostgres}} {
 		for _, r := range []row{
 			{name: "naive-", about: "one transaction an event, sarama", spec: spec{deliveries: n.slow}, consume: naiveSQL},
 			{name: "idem-ontx-", about: "OnTx, a statement an event", spec: spec{deliveries: n.medium}, consume: idemOnTxSQL},
-			{name: "idem-onbatchtx-", about: "OnBatchTx, one UPDATE ... IN a batch", spec: spec{deliveries: n.medium}, consume: idemOnBatchTxSQL},
+			{name: "idem-onbatchtx-", about: "OnBatchTx, one UPDATE a batch", spec: spec{deliveries: n.medium}, consume: idemOnBatchTxSQL},
 		} {
 			r.name, r.about = r.name+in.name, r.about+", "+in.name
 			r.spec.partitions, r.spec.seed, r.sql, r.check = 6, 1, in.open, inOrders
