@@ -5,6 +5,7 @@ go 1.26.8
 replace (
 	github.com/idem-go/idem => ../..
 	github.com/idem-go/idem/dedup/sqlstore => ../../dedup/sqlstore
+	github.com/idem-go/idem/outbox/sqloutbox => ../../outbox/sqloutbox
 )
 
 require (
@@ -12,6 +13,7 @@ require (
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/idem-go/idem v0.0.0-00010101000000-000000000000
 	github.com/idem-go/idem/dedup/sqlstore v0.0.0-00010101000000-000000000000
+	github.com/idem-go/idem/outbox/sqloutbox v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1

@@ -11,67 +11,50 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/outbox"
-	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// mailbox is what relayworkers work on: a database with an outbox, a topic. What transactions emitted is also in the table emitted, which
-// no relay knows of: what is there was committed, when is said by the time stamp of its transaction.
+// mailbox is what relayworkers work on: a database with an outbox, a topic.
 type mailbox struct {
 	t            testing.TB
 	kafka        *cluster
 	topic, group string
 	partitions   int32
-	url          string
-	pool         *pgxpool.Pool
-	out          *pgoutbox.Outbox
-	guard        *dedup.Guard
+	db           outboxDB
+	pg           *postgresBox // nil on other databases
 	entry        func(emission) outbox.Entry
 	flags        []string // of relays
 }
 
-func newMailbox(t testing.TB, brokers []string, url string, partitions int32, opts ...pgoutbox.Option) *mailbox {
+// emptyMailbox returns a mailbox without a database.
+func emptyMailbox(t testing.TB, brokers []string, partitions int32) *mailbox {
 	t.Helper()
-	b := &mailbox{t: t, kafka: newCluster(t, brokers), url: url, partitions: partitions, pool: openPool(t, url)}
+	b := &mailbox{t: t, kafka: newCluster(t, brokers), partitions: partitions}
 	b.topic, b.group = b.kafka.topic("outbox", partitions)
 	b.entry = func(e emission) outbox.Entry { return e.entry(b.topic) }
-	require.NoError(t, pgoutbox.Migrate(t.Context(), b.pool))
-	require.NoError(t, pgstore.Migrate(t.Context(), b.pool))
-	b.exec(`CREATE TABLE emitted (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, event_id text, tx int, n int, aggregate int)`)
-	b.out = pgoutbox.New(b.pool, opts...)
-	b.guard = dedup.NewGuard(pgstore.New(b.pool), dedup.GuardConfig{Lease: time.Minute})
-	t.Cleanup(b.guard.Close)
 	return b
 }
 
-// openPool returns connections for all the writers of a test.
-func openPool(t testing.TB, url string) *pgxpool.Pool {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
-	cfg.MaxConns = 40
-	pool, err := pgxpool.NewWithConfig(context.Background(), cfg) // the schema is dropped after it was closed
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return pool
-}
-
+// exec runs a statement in Postgres.
 func (b *mailbox) exec(sql string, args ...any) {
 	b.t.Helper()
-	_, err := b.pool.Exec(b.t.Context(), sql, args...)
+	_, err := b.pg.pool.Exec(b.t.Context(), sql, args...)
 	require.NoError(b.t, err, sql)
 }
 
-func (b *mailbox) count(query string, args ...any) (n int) {
+// count returns the number that a query of portable SQL selects.
+func (b *mailbox) count(query string) (n int) {
 	b.t.Helper()
-	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), query, args...).Scan(&n), query)
+	rows, err := b.db.query(b.t.Context(), query)
+	require.NoError(b.t, err, query)
+	require.True(b.t, rows.Next(), query)
+	require.NoError(b.t, rows.Scan(&n), query)
+	closeRows(b.t, rows)
 	return n
 }
 
@@ -109,8 +92,8 @@ func waitABit(t testing.TB) {
 // relay starts a relay as a process of its own.
 func (b *mailbox) relay(name string, flags ...string) *proc {
 	b.t.Helper()
-	args := append([]string{"-brokers", b.kafka.brokers[0], "-postgres", b.url}, b.flags...)
-	return start(b.t, name, programs.path(b.t, "relayworker"), nil, append(args, flags...)...)
+	args := slices.Concat([]string{"-brokers", b.kafka.brokers[0]}, b.db.relayFlags(), b.flags, flags)
+	return start(b.t, name, programs.path(b.t, "relayworker"), nil, args...)
 }
 
 // sentBy is how many rows this process has sent.
@@ -168,10 +151,10 @@ func id(e *outbox.Entry) string {
 	return outbox.ID(e.Parent, e)
 }
 
-// committed returns all that was committed, in the order of the commits.
+// committed returns all that was committed, of each aggregate in the order of the commits.
 func (b *mailbox) committed() []emission {
 	b.t.Helper()
-	rows, err := b.pool.Query(b.t.Context(), `SELECT tx, n, aggregate FROM emitted ORDER BY pg_xact_commit_timestamp(xmin), tx, n`)
+	rows, err := b.db.query(b.t.Context(), b.db.committed())
 	require.NoError(b.t, err)
 	var all []emission
 	for rows.Next() {
@@ -179,7 +162,7 @@ func (b *mailbox) committed() []emission {
 		require.NoError(b.t, rows.Scan(&e.tx, &e.n, &e.aggregate))
 		all = append(all, e)
 	}
-	require.NoError(b.t, rows.Err(), "track_commit_timestamp must be on")
+	closeRows(b.t, rows)
 	return all
 }
 
@@ -202,8 +185,12 @@ func (b *mailbox) records() (all []*kgo.Record) {
 	return all
 }
 
-// verdict is what requireSent saw.
-type verdict struct{ records, repeats int }
+// verdict is what judge saw.
+type verdict struct {
+	records, repeats int
+	missing          []emission // events without a record
+	disorder         []string   // events that came after a later one of their aggregate
+}
 
 // place is the place of an event among those of its aggregate, in the order of the commits, from 1.
 type place struct {
@@ -227,10 +214,19 @@ func (b *mailbox) places(events []emission) map[string]place {
 // aggregate they first appear in the order of the commits. Those that lost says so of may be missing; nil: none.
 func (b *mailbox) requireSent(events []emission, lost func(emission) bool) verdict {
 	b.t.Helper()
+	v := b.judge(events)
+	missing := slices.DeleteFunc(v.missing, func(e emission) bool { return lost != nil && lost(e) })
+	require.Empty(b.t, head(missing), "%d of %d events are missing", len(missing), len(events))
+	require.Empty(b.t, head(v.disorder), "%d events are not in the order of the commits", len(v.disorder))
+	return v
+}
+
+// judge is requireSent without a verdict on what is missing or out of order.
+func (b *mailbox) judge(events []emission) (v verdict) {
+	b.t.Helper()
 	places, seen, last := b.places(events), make(map[string]bool, len(events)), make(map[int]int)
 	partition := kgo.StickyKeyPartitioner(nil).ForTopic(b.topic) // murmur2, as in Kafka's own clients
 	records := b.records()
-	var disorder, missing []string
 	for _, r := range records {
 		name := header(r, outbox.HeaderID)
 		p, ok := places[name]
@@ -248,18 +244,17 @@ func (b *mailbox) requireSent(events []emission, lost func(emission) bool) verdi
 		}
 		seen[name] = true
 		if before := last[p.aggregate]; p.rank < before {
-			disorder = append(disorder, fmt.Sprintf("%s: %s is number %d, and came after number %d", p.key(), name, p.rank, before))
+			v.disorder = append(v.disorder, fmt.Sprintf("%s: %s is number %d, and came after number %d", p.key(), name, p.rank, before))
 		}
 		last[p.aggregate] = max(last[p.aggregate], p.rank)
 	}
 	for name, p := range places {
-		if !seen[name] && (lost == nil || !lost(p.emission)) {
-			missing = append(missing, fmt.Sprintf("%s of transaction %d", name, p.tx))
+		if !seen[name] {
+			v.missing = append(v.missing, p.emission)
 		}
 	}
-	require.Empty(b.t, head(missing), "%d of %d events are missing", len(missing), len(events))
-	require.Empty(b.t, head(disorder), "%d events are not in the order of the commits", len(disorder))
-	return verdict{records: len(records), repeats: len(records) - len(seen)}
+	v.records, v.repeats = len(records), len(records)-len(seen)
+	return v
 }
 
 // requireRecord compares a record with what was emitted.
@@ -288,7 +283,7 @@ func header(r *kgo.Record, key string) string {
 }
 
 // head is what fits a message.
-func head(s []string) []string { return s[:min(len(s), 5)] }
+func head[T any](s []T) []T { return s[:min(len(s), 5)] }
 
 // tail reads a topic as it grows, and knows when each event first came.
 type tail struct {

@@ -20,11 +20,9 @@ import (
 // send emits one event and returns for how long it was under way after the commit.
 func (b *mailbox) send(tl *tail, e emission, limit time.Duration) time.Duration {
 	b.t.Helper()
-	tx, err := b.pool.Begin(b.t.Context())
-	require.NoError(b.t, err)
-	tx = b.out.Queue(tx)
-	require.NoError(b.t, b.emit(b.t.Context(), tx, queued, []emission{e}))
-	require.NoError(b.t, tx.Commit(b.t.Context()))
+	require.NoError(b.t, b.db.transact(b.t.Context(), queued, e.parent(), func(emit func([]emission) error) error {
+		return emit([]emission{e})
+	}))
 	entry, at := b.entry(e), time.Now()
 	return tl.wait(id(&entry), limit).Sub(at)
 }
@@ -41,10 +39,10 @@ func TestOutboxGoesOnBesideAnOpenTransaction(t *testing.T) {
 	name := "chaos_" + strings.ToLower(rand.Text())
 	b.exec("CREATE DATABASE " + name)
 	t.Cleanup(func() {
-		_, err := b.pool.Exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)")
+		_, err := b.pg.pool.Exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)")
 		require.NoError(t, err)
 	})
-	u, err := url.Parse(b.url)
+	u, err := url.Parse(b.pg.url)
 	require.NoError(t, err)
 	u.Path, u.RawQuery = "/"+name, "sslmode=disable"
 	other, err := pgx.Connect(t.Context(), u.String())
@@ -55,9 +53,9 @@ func TestOutboxGoesOnBesideAnOpenTransaction(t *testing.T) {
 
 	_, err = other.Exec(t.Context(), `BEGIN; CREATE TABLE t (i int); INSERT INTO t VALUES (1)`)
 	require.NoError(t, err)
-	own, err := b.pool.Begin(t.Context())
+	own, err := b.pg.pool.Begin(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, b.emit(t.Context(), own, bare, []emission{{1, 1, 1}}))
+	require.NoError(t, b.pg.emit(t.Context(), own, bare, []emission{{1, 1, 1}}))
 	began, n, longest := time.Now(), 0, time.Duration(0)
 	for ; time.Since(began) < open; n++ {
 		longest = max(longest, b.send(tl, emission{2, n, 2 + n%5}, slack))
@@ -87,10 +85,10 @@ func TestOutboxListenerShot(t *testing.T) {
 	b := newMailbox(t, testenv.Kafka(t), testenv.Postgres(t), outboxPartitions, pgoutbox.Notify())
 	app := "listener-" + strings.ToLower(rand.Text()[:8])
 	relay := start(t, "relay", programs.path(t, "relayworker"), nil, "-brokers", b.kafka.brokers[0], "-wake", "-interval", interval.String(),
-		"-postgres", b.url+"&application_name="+app)
+		"-postgres", b.pg.url+"&application_name="+app)
 	tl := b.tail()
 	const listeners = `FROM pg_stat_activity WHERE application_name = $1 AND query ILIKE 'LISTEN%'`
-	listens := func() bool { relay.requireRunning(); return b.count(`SELECT count(*) `+listeners, app) == 1 }
+	listens := func() bool { relay.requireRunning(); return b.pg.count(t, `SELECT count(*) `+listeners, app) == 1 }
 	require.Eventually(t, listens, 20*time.Second, 20*time.Millisecond, "nobody listens: %s", relay.stderr.tail(10))
 	n := 0
 	next := func() emission { n++; return emission{1, n, rng.IntN(outboxAggregates)} }
@@ -101,7 +99,7 @@ func TestOutboxListenerShot(t *testing.T) {
 			woken = append(woken, b.send(tl, next(), interval+slack))
 			pause(t, rng, 50*time.Millisecond)
 		}
-		require.Positive(t, b.count(`SELECT count(pg_terminate_backend(pid)) `+listeners, app))
+		require.Positive(t, b.pg.count(t, `SELECT count(pg_terminate_backend(pid)) `+listeners, app))
 		for range 3 {
 			shot = append(shot, b.send(tl, next(), interval+slack))
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/outbox"
 )
 
@@ -20,47 +19,68 @@ const outboxPartitions = 6
 // 32 writers whose transactions take up to half a second, 1,000 aggregates, four relays that are killed while they work: whatever was committed
 // is in Kafka, of each aggregate in the order of the commits, and nothing else is (O-01, O-04, O-07, rule 22). A cursor over the
 // numbers of the same transactions misses some.
-func TestOutboxUnderFire(t *testing.T) {
-	needTime(t)
-	events, kills, spread := 20_000, 8, 400*time.Millisecond
-	if soak() {
-		events, kills, spread = 200_000, 60, 3*time.Second
-	}
-	rng, seed := newSeeded(t)
-	began := time.Now()
-	b := newMailbox(t, testenv.Kafka(t), testenv.Postgres(t), outboxPartitions)
-	cursor := b.cursor()
-	relays := newCrew(t, []string{"a", "b", "c", "d"}, func(name string) *proc { return b.relay(name) })
-	w := b.write(32, seed, &writers{size: 20, pause: 500 * time.Millisecond})
-	working := func() int {
-		w.requireStands(t)
-		return 1 // there is always more to come
-	}
-	hits := killing{
-		crew: relays, rng: rng, kills: kills, effects: sentBy, between: 300, spread: spread, left: working, release: func(int) {},
-	}.run()
-	killed := time.Since(began)
-	for w.events.Load() < int64(events) {
-		w.requireStands(t)
-		waitABit(t)
-	}
-	w.end(true)
-	written := time.Since(began)
-	all := b.committed()
-	require.Len(t, all, int(w.events.Load()))
-	b.waitEmpty(time.Minute, relays.all...)
-	took := time.Since(began)
-	relays.requireRunning()
-	relays.stop(20 * time.Second)
+func TestOutboxUnderFire(t *testing.T) { onEachOutbox(t, outboxUnderFire) }
 
-	lost := cursor.lost(all)
-	v := b.requireSent(all, nil)
+func outboxUnderFire(t *testing.T, b *mailbox) {
+	f := fire{events: 20_000, kills: 8, spread: 400 * time.Millisecond, writers: 32, pause: 500 * time.Millisecond}
+	if soak() {
+		f.events, f.kills, f.spread = 200_000, 60, 3*time.Second
+	}
+	cursor := b.cursor()
+	f.run(t, b)
+	lost := cursor.lost(f.all)
+	v := b.requireSent(f.all, nil)
 	require.Positive(t, lost, "a cursor lost nothing: these writers prove nothing (O-01)")
-	require.Positive(t, w.rolledBack.Load(), "no transaction was rolled back")
-	soaked(t, t.Name(), seed, len(all), hits, 0, 0, fmt.Sprintf(
+	require.Positive(t, f.w.rolledBack.Load(), "no transaction was rolled back")
+	soaked(t, t.Name(), f.seed, len(f.all), f.hits, 0, 0, fmt.Sprintf(
 		"0 missing, in the order of commits; %d transactions, %d of them rolled back, %d tried again; %d repeats; a cursor misses %d; "+
 			"kills until %s, writers until %s, sent at %s",
-		w.txs.Load(), w.rolledBack.Load(), w.triedAgain.Load(), v.repeats, lost, seconds(killed), seconds(written), seconds(took)))
+		f.w.txs.Load(), f.w.rolledBack.Load(), f.w.triedAgain.Load(), v.repeats, lost,
+		seconds(f.killed), seconds(f.written), seconds(f.took)))
+}
+
+// fire is four relays that are killed while writers write.
+type fire struct {
+	events, kills, writers int
+	pause                  time.Duration // of a writer, at most
+	spread                 time.Duration // between two kills, at most
+
+	seed                  uint64
+	w                     *writers
+	relays                *crew
+	hits                  int
+	all                   []emission // that were committed
+	killed, written, took time.Duration
+}
+
+// run ends when the outbox is empty.
+func (f *fire) run(t *testing.T, b *mailbox) {
+	t.Helper()
+	rng, seed := newSeeded(t)
+	f.seed = seed
+	began := time.Now()
+	f.relays = newCrew(t, []string{"a", "b", "c", "d"}, func(name string) *proc { return b.relay(name) })
+	f.w = b.write(f.writers, seed, &writers{size: 20, pause: f.pause})
+	working := func() int {
+		f.w.requireStands(t)
+		return 1 // there is always more to come
+	}
+	f.hits = killing{
+		crew: f.relays, rng: rng, kills: f.kills, effects: sentBy, between: 300, spread: f.spread, left: working, release: func(int) {},
+	}.run()
+	f.killed = time.Since(began)
+	for f.w.events.Load() < int64(f.events) {
+		f.w.requireStands(t)
+		waitABit(t)
+	}
+	f.w.end(true)
+	f.written = time.Since(began)
+	f.all = b.committed()
+	require.Len(t, f.all, int(f.w.events.Load()))
+	b.waitEmpty(time.Minute, f.relays.all...)
+	f.took = time.Since(began)
+	f.relays.requireRunning()
+	f.relays.stop(20 * time.Second)
 }
 
 func seconds(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
@@ -68,23 +88,25 @@ func seconds(d time.Duration) time.Duration { return d.Round(100 * time.Millisec
 // A relay that dies between publishing and marking, again and again: what it published comes twice, with the same IDs, so that a consumer with
 // a store has each effect once (O-07, O-14).
 func TestOutboxKilledBeforeItMarks_Idempotent(t *testing.T) {
+	onEachOutbox(t, outboxKilledBeforeItMarks)
+}
+
+func outboxKilledBeforeItMarks(t *testing.T, b *mailbox) {
 	t.Parallel() // it waits for leases most of the time
-	needTime(t)
 	events, deaths := 2_000, 4
 	if soak() {
 		events, deaths = 100_000, 100
 	}
 	rng, seed := newSeeded(t)
 	began := time.Now()
-	b := newMailbox(t, testenv.Kafka(t), testenv.Postgres(t), lanePartitions)
 	b.flags = []string{"-lease", "1s", "-batch", "50"}
 	b.entry = func(e emission) outbox.Entry { // as laneworkers take them
 		return outbox.Entry{Topic: b.topic, Key: e.key(), Type: "tx", ID: fmt.Sprintf("evt-%d-%d", e.tx, e.n),
 			Payload: fmt.Appendf(nil, `{"key":%d,"seq":%d}`, e.tx, e.n)}
 	}
-	b.exec(`CREATE TABLE effects (id bigserial PRIMARY KEY, key int, seq int, worker text, kind text)`)
+	effects := newEffects(t) // of a service with a database of its own
 	consumer := start(t, "consumer", programs.path(t, "laneworker"), nil, "-brokers", b.kafka.brokers[0], "-topic", b.topic, "-group", b.group,
-		"-postgres", b.url, "-instance-id", "consumer")
+		"-postgres", effects.url, "-instance-id", "consumer")
 	b.write(8, seed, &writers{size: 20, pause: 20 * time.Millisecond, goal: int64(events)}).end(false)
 	for range deaths {
 		p := b.relay("relay", "-exit-after", fmt.Sprint(1+rng.IntN(5)))
@@ -105,17 +127,18 @@ func TestOutboxKilledBeforeItMarks_Idempotent(t *testing.T) {
 	require.GreaterOrEqual(t, v.repeats, deaths, "each death left at least one row that had been published")
 	b.kafka.waitNoLag(b.group, b.topic, time.Minute)
 	consumer.stop(20 * time.Second)
-	require.Equal(t, len(all), b.count(`SELECT count(*) FROM effects`), "effects")
-	require.Equal(t, len(all), b.count(`SELECT count(DISTINCT (key, seq)) FROM effects`), "effects that happened twice")
+	require.Equal(t, len(all), effects.count(t, `SELECT count(*) FROM effects`), "effects")
+	require.Equal(t, len(all), effects.count(t, `SELECT count(DISTINCT (key, seq)) FROM effects`), "effects that happened twice")
 	require.Zero(t, b.kafka.deadLetters(b.group, b.topic), "dead letters")
 	soaked(t, t.Name(), seed, len(all), deaths, 0, 0, fmt.Sprintf("%d records came again, each effect once; %s", v.repeats, seconds(time.Since(began))))
 }
 
 // One of two relays is stopped for twice its lease again and again, before it publishes and before it marks: what it wakes with is an old
 // epoch, with which it marks nothing; nothing is lost, and the order holds (O-13).
-func TestOutboxRelayThatSlept(t *testing.T) {
+func TestOutboxRelayThatSlept(t *testing.T) { onEachOutbox(t, outboxRelayThatSlept) }
+
+func outboxRelayThatSlept(t *testing.T, b *mailbox) {
 	t.Parallel() // it waits for leases most of the time
-	needTime(t)
 	const lease = time.Second
 	sleeps := 3
 	if soak() {
@@ -123,7 +146,6 @@ func TestOutboxRelayThatSlept(t *testing.T) {
 	}
 	_, seed := newSeeded(t)
 	began := time.Now()
-	b := newMailbox(t, testenv.Kafka(t), testenv.Postgres(t), outboxPartitions)
 	b.flags = []string{"-lease", lease.String()}
 	awake, sleeper := b.relay("awake"), b.relay("sleeper", "-stop-every", "3")
 	w := b.write(8, seed, &writers{size: 10, pause: 100 * time.Millisecond})
@@ -156,11 +178,11 @@ func TestOutboxRelayThatSlept(t *testing.T) {
 }
 
 // A relay that slept after it had published, and whose shards somebody else holds when it wakes, leaves the rows as they are (O-13).
-func TestOutboxOldEpochMarksNothing(t *testing.T) {
+func TestOutboxOldEpochMarksNothing(t *testing.T) { onEachOutbox(t, outboxOldEpochMarksNothing) }
+
+func outboxOldEpochMarksNothing(t *testing.T, b *mailbox) {
 	t.Parallel() // it waits for leases most of the time
-	needTime(t)
 	_, seed := newSeeded(t)
-	b := newMailbox(t, testenv.Kafka(t), testenv.Postgres(t), outboxPartitions)
 	b.write(4, seed, &writers{size: 20, goal: 200}).end(false)
 	sleeper := b.relay("sleeper", "-lease", "1s", "-batch", "40", "-stop-after", "1")
 	require.Eventually(t, func() bool { return len(sleeper.stdout.lines("sleeps")) == 1 }, 20*time.Second, 10*time.Millisecond, sleeper.stderr.tail(20))
@@ -170,7 +192,7 @@ func TestOutboxOldEpochMarksNothing(t *testing.T) {
 	require.Equal(t, waiting, b.count(`SELECT count(*) FROM emitted`), "published and not marked")
 	held := 0
 	require.Eventually(t, func() bool {
-		leases, err := b.out.Hold(t.Context(), "another", time.Hour, true)
+		leases, err := b.db.relays().Hold(t.Context(), "another", time.Hour, true)
 		require.NoError(t, err)
 		held = len(leases)
 		return held == outbox.Shards
@@ -180,7 +202,7 @@ func TestOutboxOldEpochMarksNothing(t *testing.T) {
 		"it does not say what it published:\n%s", sleeper.stderr.tail(20))
 	require.Equal(t, waiting, b.waiting(), "marked with an old epoch")
 	require.Empty(t, sleeper.stdout.lines("lost=0"), "its epoch was taken")
-	require.NoError(t, b.out.Leave(t.Context(), "another"))
+	require.NoError(t, b.db.relays().Leave(t.Context(), "another"))
 	sleeper.kill()
 	last := b.relay("last", "-lease", "1s")
 	b.waitEmpty(20*time.Second, last)

@@ -12,11 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/outbox"
-	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
 // A dump that is made while writers write and a relay works is restored into a new cluster, whose transactions have lower numbers: whatever
@@ -52,7 +49,7 @@ func TestOutboxRestoredElsewhere(t *testing.T) {
 	more := &writers{size: 20, goal: 500, pause: 50 * time.Millisecond}
 	more.txs.Store(after)
 	b.write(4, seed+1, more).end(false)
-	require.EqualValues(t, more.events.Load(), b.count(`SELECT count(*) FROM idem_outbox WHERE seq > $1`, last), "numbers go on")
+	require.EqualValues(t, more.events.Load(), b.pg.count(t, `SELECT count(*) FROM idem_outbox WHERE seq > $1`, last), "numbers go on")
 	next := b.relay("new", "-lease", "1s")
 	b.waitEmpty(30*time.Second, next)
 	next.stop(20 * time.Second)
@@ -76,7 +73,7 @@ func TestOutboxRestoredElsewhere(t *testing.T) {
 // dump returns what pg_dump says of the schema, and its name.
 func (b *mailbox) dump(path string) (schema, dump string) {
 	b.t.Helper()
-	u, err := url.Parse(b.url)
+	u, err := url.Parse(b.pg.url)
 	require.NoError(b.t, err)
 	schema = u.Query().Get("search_path")
 	return schema, script(b.t, path, os.Environ(), "", "postgres", "pg_dump", "--schema="+schema)
@@ -87,11 +84,9 @@ func (b *mailbox) restored(in *services, schema, dump string) *mailbox {
 	b.t.Helper()
 	script(b.t, in.script, in.env, dump, "postgres", "psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-")
 	c := *b
-	c.url = in.postgres + "&search_path=" + schema
-	c.pool = openPool(b.t, c.url)
-	c.out = pgoutbox.New(c.pool)
-	c.guard = dedup.NewGuard(pgstore.New(c.pool), dedup.GuardConfig{Lease: time.Minute})
-	b.t.Cleanup(c.guard.Close)
+	c.pg = openPostgresBox(b.t, in.postgres+"&search_path="+schema)
+	c.pg.entry = b.pg.entry
+	c.db = c.pg
 	const next = `SELECT pg_current_xact_id()::text::bigint`
 	require.Less(b.t, c.count(next), b.count(next), "the new cluster counts its transactions from the beginning")
 	return &c
@@ -99,7 +94,7 @@ func (b *mailbox) restored(in *services, schema, dump string) *mailbox {
 
 func (b *mailbox) waitingIDs() map[string]bool {
 	b.t.Helper()
-	rows, err := b.pool.Query(b.t.Context(), `SELECT event_id FROM idem_outbox WHERE state = 0`)
+	rows, err := b.pg.pool.Query(b.t.Context(), `SELECT event_id FROM idem_outbox WHERE state = 0`)
 	require.NoError(b.t, err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(b.t, err)

@@ -10,12 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
-
-	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/outbox"
 )
 
 // outboxAggregates is how many there are, in all tests that do not say otherwise.
@@ -114,7 +109,7 @@ func (w *writers) transaction(ctx context.Context, rng *rand.Rand) error {
 		case err == nil:
 			w.events.Add(int64(len(events)))
 			return nil
-		case !runsAgain(err):
+		case !w.box.db.runsAgain(err):
 			return fmt.Errorf("transaction %d: %w", tx, err)
 		}
 		w.triedAgain.Add(1)
@@ -122,26 +117,18 @@ func (w *writers) transaction(ctx context.Context, rng *rand.Rand) error {
 	return fmt.Errorf("transaction %d does not come through", tx)
 }
 
-// runsAgain reports whether the server has rolled back because others were in the way: lock_not_available, deadlock_detected,
-// serialization_failure.
-func runsAgain(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "55P03" || pg.Code == "40P01" || pg.Code == "40001")
-}
-
 func (w *writers) try(ctx context.Context, how way, events []emission, pause time.Duration, rollBack bool) error {
-	b := w.box
-	emit := func(ctx context.Context, tx pgx.Tx) error {
-		half := len(events) / 2
-		if how == bare {
-			half = 0 // in one go, else two of them wait for each other crosswise
-		}
-		err := b.emit(ctx, tx, how, events[:half])
+	half := len(events) / 2
+	if how == bare {
+		half = 0 // in one go, else two of them wait for each other crosswise
+	}
+	return w.box.db.transact(ctx, how, events[0].parent(), func(emit func([]emission) error) error {
+		err := emit(events[:half])
 		if err == nil && how != bare {
 			<-time.After(pause)
 		}
 		if err == nil {
-			err = b.emit(ctx, tx, how, events[half:])
+			err = emit(events[half:])
 		}
 		if err == nil && how == bare {
 			<-time.After(pause)
@@ -150,49 +137,11 @@ func (w *writers) try(ctx context.Context, how way, events []emission, pause tim
 			err = errRollBack
 		}
 		return err
-	}
-	if how == gated {
-		_, _, err := dedup.DoTx(ctx, b.guard, events[0].parent(), time.Minute, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
-			return struct{}{}, emit(ctx, tx)
-		})
-		return err
-	}
-	tx, err := b.pool.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	if how == queued {
-		tx = b.out.Queue(tx)
-	}
-	if err := emit(ctx, tx); err != nil {
-		return errors.Join(err, tx.Rollback(ctx))
-	}
-	return tx.Commit(ctx)
+	})
 }
 
-// emit adds events to the outbox, and notes them.
-func (b *mailbox) emit(ctx context.Context, tx pgx.Tx, how way, events []emission) error {
-	if len(events) == 0 {
-		return nil
-	}
-	var ids []string
-	var txs, ns, aggregates []int
-	entries := make([]outbox.Entry, len(events))
-	for i, e := range events {
-		entries[i] = b.entry(e)
-		ids, txs, ns, aggregates = append(ids, id(&entries[i])), append(txs, e.tx), append(ns, e.n), append(aggregates, e.aggregate)
-		if how == gated && e.named() {
-			entries[i].Parent = dedup.Key{} // the context says it
-		}
-	}
-	_, err := tx.Exec(ctx, `INSERT INTO emitted (event_id, tx, n, aggregate)
-		SELECT i, t, n, a FROM unnest($1::text[], $2::int[], $3::int[], $4::int[]) WITH ORDINALITY AS u(i, t, n, a, at) ORDER BY at`,
-		ids, txs, ns, aggregates)
-	if err != nil {
-		return err
-	}
-	return b.out.Add(ctx, tx, entries...)
-}
+// recordRetention is how long the store keeps the records of gated transactions.
+const recordRetention = time.Minute
 
 // cursor is what an outbox must not be read with: it asks for what has a higher number than all it has seen (O-01). It reads the table
 // emitted, which the same transactions write.
@@ -223,17 +172,18 @@ func (c *cursor) run(ctx context.Context) error {
 	const limit = 100
 	for last := int64(0); ; {
 		stopped := ctx.Err() != nil
-		rows, err := c.box.pool.Query(context.WithoutCancel(ctx), `SELECT seq, event_id FROM emitted WHERE seq > $1 ORDER BY seq LIMIT $2`, last, limit)
+		query := fmt.Sprintf("SELECT seq, event_id FROM emitted WHERE seq > %d ORDER BY seq LIMIT %d", last, limit)
+		rows, err := c.box.db.query(context.WithoutCancel(ctx), query)
 		if err != nil {
 			return err
 		}
 		n, name := 0, ""
-		_, err = pgx.ForEachRow(rows, []any{&last, &name}, func() error {
-			c.seen[name] = true
-			n++
-			return nil
-		})
-		if err != nil {
+		for ; err == nil && rows.Next(); n++ {
+			if err = rows.Scan(&last, &name); err == nil {
+				c.seen[name] = true
+			}
+		}
+		if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
 			return err
 		}
 		if stopped && n < limit {

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command relayworker is a relay for the tests of package chaos: an outbox in Postgres, a Kafka,
-// and places where it dies or falls asleep. What it does it says on its standard output, a line
+// Command relayworker is a relay for the tests of package chaos: an outbox in Postgres or MariaDB, a
+// Kafka, and places where it dies or falls asleep. What it does it says on its standard output, a line
 // each.
 package main
 
@@ -16,12 +16,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/outbox"
-	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
 func main() {
@@ -32,7 +29,8 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	brokers, url := flag.String("brokers", "", ""), flag.String("postgres", "", "")
+	brokers := flag.String("brokers", "", "")
+	url, dsn := flag.String("postgres", "", ""), flag.String("mariadb", "", "instead of -postgres")
 	lease, interval := flag.Duration("lease", 2*time.Second, ""), flag.Duration("interval", 0, "")
 	batch, wake := flag.Int("batch", 0, ""), flag.Bool("wake", false, "")
 	var t trap
@@ -40,15 +38,17 @@ func run(ctx context.Context) error {
 	flag.Int64Var(&t.exit, "exit-after", 0, "the publication after which to die, before anything is marked")
 	flag.Int64Var(&t.once, "stop-after", 0, "the publication after which to fall asleep")
 	flag.Int64Var(&t.stop, "stop-every", 0, "after so many publications fall asleep, in turn before and after one of them")
+	flag.Int64Var(&t.refuse.every, "refuse-every", 0, "refuse every n-th message")
+	flag.BoolVar(&t.refuse.overtake, "overtake", false, "publish in order what is behind a refused message")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	pool, err := pgxpool.New(ctx, *url)
+	store, closeStore, err := open(ctx, *url, *dsn)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer closeStore()
 	p, err := consumer.OpenProducer(consumer.Config{Brokers: []string{*brokers}})
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func run(ctx context.Context) error {
 	defer p.Close()
 	t.Producer = p
 	r, err := outbox.NewRelay(outbox.RelayConfig{
-		Store: store{pgoutbox.New(pool)}, Producer: &t, Lease: *lease, Interval: *interval, Batch: *batch, Wake: *wake,
+		Store: store, Producer: &t, Lease: *lease, Interval: *interval, Batch: *batch, Wake: *wake,
 		Observers: []outbox.Observer{&rounds{}},
 	})
 	if err != nil {
@@ -71,19 +71,23 @@ type trap struct {
 	pace             time.Duration
 	exit, once, stop int64
 	calls            atomic.Int64
+	refuse           refusal
 }
 
 // ProduceEach implements [outbox.Producer].
 func (t *trap) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
-	return t.produce(ctx, msgs, t.Producer.ProduceEach)
+	return t.produce(ctx, msgs, false, t.Producer.ProduceEach)
 }
 
 // ProduceInOrder implements [outbox.OrderedProducer].
 func (t *trap) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []error {
-	return t.produce(ctx, msgs, t.Producer.ProduceInOrder)
+	return t.produce(ctx, msgs, true, t.Producer.ProduceInOrder)
 }
 
-func (t *trap) produce(ctx context.Context, msgs []*idem.Message, call func(context.Context, []*idem.Message) []error) []error {
+func (t *trap) produce(
+	ctx context.Context, msgs []*idem.Message, inOrder bool,
+	call func(context.Context, []*idem.Message) []error,
+) []error {
 	if t.pace > 0 {
 		select {
 		case <-time.After(t.pace):
@@ -95,7 +99,7 @@ func (t *trap) produce(ctx context.Context, msgs []*idem.Message, call func(cont
 	if sleeps && n/t.stop%2 == 1 {
 		t.sleep("before")
 	}
-	errs := call(ctx, msgs)
+	errs := t.refuse.pass(ctx, msgs, inOrder, call)
 	if n == t.once || sleeps && n/t.stop%2 == 0 {
 		t.sleep("after")
 	}
@@ -116,16 +120,6 @@ func (t *trap) sleep(when string) {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // cannot fail
 	<-woken
 	fmt.Println("woken")
-}
-
-// store says what became of what the relay wanted to settle.
-type store struct{ *pgoutbox.Outbox }
-
-// Settle implements [outbox.Store].
-func (s store) Settle(ctx context.Context, relay string, held []outbox.Lease, what outbox.Settlement) ([]int, error) {
-	lost, err := s.Outbox.Settle(ctx, relay, held, what)
-	fmt.Printf("settled sent=%d held=%d lost=%d error=%v\n", len(what.Sent), len(held), len(lost), err)
-	return lost, err
 }
 
 // rounds says what batches there were.
