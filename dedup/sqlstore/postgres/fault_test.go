@@ -1,17 +1,14 @@
 package postgres_test
 
 import (
-	"bytes"
 	"database/sql"
-	"io"
 	"net/url"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/sqlstore"
-	"github.com/idem-go/idem/internal/netproxy"
+	"github.com/idem-go/idem/dedup/sqlstore/internal/cuttest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -47,69 +44,25 @@ func TestHandlerThatEndsTheTransaction(t *testing.T) {
 	}
 }
 
-// A connection that is cut at COMMIT leaves the outcome unknown, whether or not COMMIT has arrived. The next claim has the answer.
-func TestConnectionCutAtCommit(t *testing.T) {
+// P-11: the outcome of a COMMIT whose connection was cut.
+func TestConnectionCutAtCommit_P11(t *testing.T) {
 	for name, driver := range drivers {
-		for when, arrives := range map[string]bool{"before it arrives": false, "before the answer": true} {
-			t.Run(name+"/"+when, func(t *testing.T) {
-				direct := newTables(t)
-				u, err := url.Parse(direct)
+		t.Run(name, func(t *testing.T) {
+			cuttest.AtCommit(t, func(t testing.TB) cuttest.Site {
+				u, err := url.Parse(newTables(t))
 				require.NoError(t, err)
-				var armed, cut atomic.Bool
-				proxy := netproxy.Start(t, u.Host, func() netproxy.Link {
-					return netproxy.Link{Up: func(dst io.Writer, src io.Reader) {
-						buf := make([]byte, 1<<16)
-						for {
-							n, err := src.Read(buf)
-							if err != nil {
-								return
-							}
-							hit := armed.Load() && bytes.Contains(bytes.ToLower(buf[:n]), []byte("commit"))
-							cut.Store(cut.Load() || hit)
-							if hit && !arrives {
-								return
-							}
-							if _, err := dst.Write(buf[:n]); err != nil {
-								return
-							}
-						}
-					}, Down: func(dst io.Writer, src io.Reader) {
-						buf := make([]byte, 1<<16)
-						for {
-							n, err := src.Read(buf)
-							if err != nil || cut.Load() {
-								return
-							}
-							if _, err := dst.Write(buf[:n]); err != nil {
-								return
-							}
-						}
-					}}
-				})
-				u.Host = proxy.Addr()
-				s := open(t, driver, u.String())
-				answers := make([]dedup.Answer, 1)
-				err = s.ClaimTx(t.Context(), time.Minute, requests("a"), answers, func(tx *sql.Tx) ([]dedup.Completion, error) {
-					armed.Store(true)
-					return nil, addEffect(t.Context(), tx, "a")
-				})
-				require.True(t, cut.Load())
-				require.ErrorIs(t, err, dedup.ErrUnknownCommit)
-				require.ErrorIs(t, err, dedup.ErrUnavailable)
-				after := open(t, driver, direct)
-				require.Eventually(t, func() bool {
-					err := after.ClaimTx(t.Context(), time.Minute, requests("a"), answers, func(tx *sql.Tx) ([]dedup.Completion, error) {
-						return nil, addEffect(t.Context(), tx, "a")
-					})
-					return err == nil && answers[0].Verdict != dedup.Busy
-				}, 20*time.Second, 10*time.Millisecond)
-				want := dedup.Fresh
-				if arrives {
-					want = dedup.Done
+				return cuttest.Site{
+					Addr: u.Host, Insert: addEffect,
+					Open: func(t testing.TB, addr string) *sqlstore.Store {
+						at := *u
+						at.Host = addr
+						return open(t, driver, at.String())
+					},
+					Count: func(t testing.TB, s *sqlstore.Store, id string) int {
+						return countEffects(t, s, id)
+					},
 				}
-				require.Equal(t, want.String(), answers[0].Verdict.String())
-				require.Equal(t, 1, countEffects(t, after, "a"))
 			})
-		}
+		})
 	}
 }
