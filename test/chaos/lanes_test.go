@@ -1,17 +1,14 @@
 package chaos
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -33,32 +30,24 @@ type line struct {
 	t            testing.TB
 	kafka        *cluster
 	topic, group string
-	url          string
-	pool         *pgxpool.Pool
+	effects      *effects
 	producer     *producer
 	load         []*delivery
 	portion      int
 }
 
-func newLine(t testing.TB, load []*delivery, portions int) *line {
+func newLine(t testing.TB, effects *effects, load []*delivery, portions int) *line {
 	t.Helper()
-	l := &line{t: t, kafka: newCluster(t, testenv.Kafka(t)), url: testenv.Postgres(t), load: load, portion: len(load)/portions + 1}
+	l := &line{t: t, kafka: newCluster(t, testenv.Kafka(t)), effects: effects, load: load, portion: len(load)/portions + 1}
 	l.topic, l.group = l.kafka.topic("lanes", lanePartitions)
-	var err error
-	l.pool, err = pgxpool.New(context.Background(), l.url)
-	require.NoError(t, err)
-	t.Cleanup(l.pool.Close)
-	require.NoError(t, pgstore.Migrate(t.Context(), l.pool))
-	_, err = l.pool.Exec(t.Context(), `CREATE TABLE effects (id bigserial PRIMARY KEY, key int, seq int, worker text, kind text)`)
-	require.NoError(t, err)
 	l.producer = newProducer(t, l.kafka.brokers, l.topic, sequenced)
 	l.producer.key = func(d *delivery) string { return strconv.Itoa(d.order % laneKeys) }
 	return l
 }
 
 func (l *line) worker(name string) *proc {
-	return start(l.t, name, programs.path(l.t, "laneworker"), nil, "-brokers", l.kafka.brokers[0], "-topic", l.topic, "-group", l.group,
-		"-postgres", l.url, "-instance-id", name)
+	return start(l.t, name, programs.path(l.t, "laneworker"), nil, append([]string{"-brokers", l.kafka.brokers[0],
+		"-topic", l.topic, "-group", l.group, "-instance-id", name}, l.effects.flags...)...)
 }
 
 func (l *line) release() {
@@ -68,10 +57,21 @@ func (l *line) release() {
 	l.load = l.load[n:]
 }
 
-func (l *line) count(query string, args ...any) (n int) {
+func (l *line) count(query string) int {
 	l.t.Helper()
-	require.NoError(l.t, l.pool.QueryRow(l.t.Context(), query, args...).Scan(&n), query)
-	return n
+	return l.effects.count(l.t, query)
+}
+
+// distinct returns the number of different events with effects, and all returns the number of
+// effects. which is a condition.
+func (l *line) distinct(which string) int {
+	l.t.Helper()
+	return l.count(`SELECT count(*) FROM (SELECT DISTINCT "key", seq FROM effects WHERE ` + which + `) d`)
+}
+
+func (l *line) all(which string) int {
+	l.t.Helper()
+	return l.count(`SELECT count(*) FROM effects WHERE ` + which)
 }
 
 // works waits until a worker has had some effects more. The others may have handled all that was released before the
@@ -79,7 +79,7 @@ func (l *line) count(query string, args ...any) (n int) {
 func (l *line) works(p *proc, more int) {
 	l.t.Helper()
 	effects := func() int {
-		return l.count(`SELECT count(*) FROM effects WHERE worker = $1`, fmt.Sprintf("%s/%d", p.name, p.cmd.Process.Pid))
+		return l.all(fmt.Sprintf("worker = '%s/%d'", p.name, p.cmd.Process.Pid))
 	}
 	goal := effects() + more
 	looks := time.Tick(500 * time.Millisecond)
@@ -112,7 +112,7 @@ func TestLanesUnderFire_Idempotent(t *testing.T) {
 	}
 	rng, seed := newSeeded(t)
 	began := time.Now()
-	l := newLine(t, copies(rng, events, 2, lanePartitions), 8*rounds)
+	l := newLine(t, inPgstore(t), copies(rng, events, 2, lanePartitions), 8*rounds)
 	crew := newCrew(t, []string{"a", "b", "c"}, l.worker)
 	l.kafka.waitMembers(l.group, 3)
 	l.release()
@@ -152,9 +152,9 @@ func TestLanesUnderFire_Idempotent(t *testing.T) {
 	crew.stop(20 * time.Second)
 
 	claimed := `kind IN ('on', 'batch')`
-	repeats := l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE ` + claimed)
-	require.Equal(t, events, l.count(`SELECT count(DISTINCT (key, seq)) FROM effects`), "lost")
-	require.Zero(t, l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE NOT `+claimed), "effects of transactions that happened twice")
+	repeats := l.all(claimed) - l.distinct(claimed)
+	require.Equal(t, events, l.distinct("true"), "lost")
+	require.Zero(t, l.all("NOT "+claimed)-l.distinct("NOT "+claimed), "effects of transactions that happened twice")
 	require.LessOrEqual(t, repeats, cut*32, "repeats of claimed handlers")
 	require.Zero(t, l.kafka.deadLetters(l.group, l.topic), "dead letters")
 	l.requireOrder()
@@ -168,7 +168,9 @@ func (l *line) requireOrder() {
 	l.t.Helper()
 	require.Zero(l.t, l.count(`
 		SELECT count(*) FROM (
-			SELECT seq, max(seq) OVER (PARTITION BY key ORDER BY first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-			FROM (SELECT key, seq, min(id) AS first FROM effects WHERE key / $1 % 2 = 0 GROUP BY key, seq) appeared
-		) o WHERE before > seq`, lanePartitions), "events that came before an earlier one of their key")
+			SELECT seq, max(seq) OVER (PARTITION BY "key" ORDER BY first_id
+				ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS latest
+			FROM (SELECT "key", seq, min(id) AS first_id FROM effects
+				WHERE `+fmt.Sprintf(`"key" %% %d < %d`, 2*lanePartitions, lanePartitions)+` GROUP BY "key", seq) appeared
+		) o WHERE latest > seq`), "events that came before an earlier one of their key")
 }

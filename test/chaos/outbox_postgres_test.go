@@ -14,7 +14,6 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
-	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
@@ -54,32 +53,6 @@ func openPostgresBox(t testing.TB, url string, opts ...pgoutbox.Option) *postgre
 	p.out = pgoutbox.New(p.pool, opts...)
 	p.guard = newGuard(t, pgstore.New(p.pool))
 	return p
-}
-
-// effectsDB is the Postgres of laneworkers.
-type effectsDB struct {
-	url  string
-	pool *pgxpool.Pool
-}
-
-// newEffects creates the tables of laneworkers.
-func newEffects(t testing.TB) *effectsDB {
-	t.Helper()
-	e := &effectsDB{url: testenv.Postgres(t)}
-	var err error
-	e.pool, err = pgxpool.New(context.Background(), e.url)
-	require.NoError(t, err)
-	t.Cleanup(e.pool.Close)
-	require.NoError(t, pgstore.Migrate(t.Context(), e.pool))
-	_, err = e.pool.Exec(t.Context(), `CREATE TABLE effects (id bigserial PRIMARY KEY, key int, seq int, worker text, kind text)`)
-	require.NoError(t, err)
-	return e
-}
-
-func (e *effectsDB) count(t testing.TB, query string, args ...any) (n int) {
-	t.Helper()
-	require.NoError(t, e.pool.QueryRow(t.Context(), query, args...).Scan(&n), query)
-	return n
 }
 
 // openPool returns connections for all the writers of a test.

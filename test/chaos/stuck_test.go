@@ -24,7 +24,7 @@ func TestStuckHandlerBoundsMemory(t *testing.T) {
 	}
 	const behind, beside = 1_000_000, 3_000
 	const most = 256 << 20 // bytes: of this, a Go program with its caches and sarama's buffers takes some 60 MB by itself
-	l := newLine(t, nil, 1)
+	l := newLine(t, inPgstore(t), nil, 1)
 	fill := func(partition int32, n int, typ func(i int) string) {
 		var failed atomic.Int64
 		var all sync.WaitGroup

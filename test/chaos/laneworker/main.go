@@ -1,5 +1,6 @@
 // Command laneworker is a worker for the tests of package chaos: ordered lanes with every kind of
-// handler, on one Postgres. Each run of a handler writes one row to the table effects.
+// handler, on one Postgres. With a store of package sqlstore, which may be on MariaDB, the worker has
+// the handlers that are KeyOrdered. Each run of a handler writes one row to the table effects.
 package main
 
 import (
@@ -19,7 +20,9 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup/sqlstore/postgres"
 )
 
 func main() {
@@ -38,31 +41,34 @@ type event struct {
 func run(ctx context.Context) (err error) {
 	brokers, topic, group := flag.String("brokers", "", ""), flag.String("topic", "", ""), flag.String("group", "", "")
 	url, instance, lanes := flag.String("postgres", "", ""), flag.String("instance-id", "", ""), flag.Int("lanes", 16, "")
+	dsn, sqlStore := flag.String("mariadb", "", "instead of -postgres"), flag.Bool("sqlstore", false, "in -postgres")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	cfg, err := pgxpool.ParseConfig(*url)
-	if err != nil {
-		return err
-	}
-	cfg.MaxConns = 8
-	pgstore.Configure(cfg)
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-
 	worker := fmt.Sprintf("%s/%d", *instance, os.Getpid())
+	var at place
+	switch {
+	case *dsn != "":
+		at, err = openSQL(onMariaDB, *dsn, worker)
+	case *sqlStore:
+		at, err = openSQL(onPostgres, *url+"&"+postgres.Parameters, worker)
+	default:
+		at, err = openPostgres(ctx, *url, worker)
+	}
+	if err != nil {
+		return err
+	}
+	defer at.end()
+
 	c, err := consumer.New(consumer.Config{
-		Brokers: []string{*brokers}, Group: *group, Topics: []string{*topic}, Store: pgstore.New(pool), InstanceID: *instance,
+		Brokers: []string{*brokers}, Group: *group, Topics: []string{*topic}, Store: at.store, InstanceID: *instance,
 		Lanes: *lanes, Lease: 5 * time.Second, Grace: 5 * time.Second, CreateDeadLetterTopics: &consumer.TopicSpec{},
 		Sarama: func(c *sarama.Config) {
 			c.Consumer.Group.Session.Timeout = 6 * time.Second
 			c.Consumer.Group.Heartbeat.Interval = time.Second
 		},
-	}, router(pool, worker))
+	}, at.router)
 	if err != nil {
 		return err
 	}
@@ -71,6 +77,28 @@ func run(ctx context.Context) (err error) {
 		return nil
 	}
 	return err
+}
+
+// place is an open database with a store, and the handlers that write there.
+type place struct {
+	store  dedup.Store
+	router *idem.Router
+	end    func()
+}
+
+// openPostgres has a store of package pgstore.
+func openPostgres(ctx context.Context, url, worker string) (place, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return place{}, err
+	}
+	cfg.MaxConns = 8
+	pgstore.Configure(cfg)
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return place{}, err
+	}
+	return place{pgstore.New(pool), router(pool, worker), pool.Close}, nil
 }
 
 const insert = `INSERT INTO effects (key, seq, worker, kind) VALUES ($1, $2, $3, $4)`
@@ -86,30 +114,41 @@ func failures(e event) int {
 	return 0
 }
 
+var errBoom = errors.New("boom")
+
+// keyOrdered returns a router for handlers that let nothing of the same key overtake.
+func keyOrdered(r *idem.Router) *idem.Router {
+	return r.With(idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.KeyOrdered(time.Second, 2*time.Second, 3*time.Second, 4*time.Second))
+}
+
 // ordered adds two handlers that fail now and then, and let nothing of the same key overtake.
 func ordered(r *idem.Router, pool *pgxpool.Pool, worker string) {
-	r = r.With(idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.KeyOrdered(time.Second, 2*time.Second, 3*time.Second, 4*time.Second))
-	boom := errors.New("boom")
+	r = keyOrdered(r)
 	idem.OnTx(r, "ordered-tx", func(ctx context.Context, tx pgx.Tx, e idem.Event[event]) error {
 		_, err := tx.Exec(ctx, insert, e.Data.Key, e.Data.Seq, worker, "ordered-tx")
 		if err == nil && e.Attempt <= failures(e.Data) {
-			err = boom
+			err = errBoom
 		}
 		return err
 	})
 	idem.On(r, "ordered-on", func(ctx context.Context, e idem.Event[event]) error {
 		if e.Attempt <= failures(e.Data) {
-			return boom
+			return errBoom
 		}
 		_, err := pool.Exec(ctx, insert, e.Data.Key, e.Data.Seq, worker, "ordered-on")
 		return err
 	})
 }
 
+// newRouter returns the router of all handlers.
+func newRouter() *idem.Router {
+	return idem.NewRouter(idem.Timeout(3*time.Second), idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit, InPlace: idem.Forever}))
+}
+
 // router has the four kinds of handlers, and one that hangs until it is stopped. A transaction's
 // holder that is stopped is rid of its locks after the time-out.
 func router(pool *pgxpool.Pool, worker string) *idem.Router {
-	r := idem.NewRouter(idem.Timeout(3*time.Second), idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit, InPlace: idem.Forever}))
+	r := newRouter()
 	idem.OnTx(r, "tx", func(ctx context.Context, tx pgx.Tx, e idem.Event[event]) error {
 		_, err := tx.Exec(ctx, insert, e.Data.Key, e.Data.Seq, worker, "tx")
 		return err
