@@ -159,10 +159,32 @@ func (w *work) dueQuery(part dedup.DeferredPartition, limit int) (text string, a
 		" FROM (SELECT * FROM deferred_queues" + index + " WHERE scope = " + a.add(part.Scope) +
 		" AND topic = " + a.add(part.Topic) + " AND " + w.d.name("partition") + " = " +
 		a.add(int64(part.Partition)) + " AND blocked = false ORDER BY due LIMIT " +
-		a.add(int64(limit)) + ") k LEFT JOIN deferred_events p ON p.scope = k.scope" +
-		" AND p.topic = k.topic AND p.queue = k.queue AND p.seq = k.head_seq AND k.due <= " +
+		a.add(int64(limit)) + ") k LEFT JOIN " + headJoin(w.d) + " AND k.due <= " +
 		a.add(w.d.Time(w.now)) + " ORDER BY k.due"
 	return text, a.list
+}
+
+// ofQueue is the condition for the events p of a queue k.
+const ofQueue = "p.scope = k.scope AND p.topic = k.topic AND p.queue = k.queue"
+
+// headJoin is the table p of the heads of queues k, with its condition. Without statistics of a
+// table that has grown, Postgres takes the two indexes of the events for equally good. Only the
+// order of the rows tells that the primary key is the better one.
+func headJoin(d *Dialect) string {
+	if !d.Lateral {
+		return "deferred_events p ON " + ofQueue + " AND p.seq = k.head_seq"
+	}
+	return "LATERAL (SELECT * FROM deferred_events p WHERE " + ofQueue +
+		" AND p.seq >= k.head_seq ORDER BY p.seq LIMIT 1) p ON p.seq = k.head_seq"
+}
+
+// lengthOf is an expression for the number of events of a queue k, see headJoin.
+func lengthOf(d *Dialect) string {
+	if !d.Lateral {
+		return "(SELECT count(*) FROM deferred_events p WHERE " + ofQueue + ")"
+	}
+	return "(SELECT count(*) FROM (SELECT p.seq FROM deferred_events p WHERE " + ofQueue +
+		" ORDER BY p.seq) p)"
 }
 
 // First implements [dedup.Deferrer].
@@ -231,8 +253,7 @@ func (w *work) queuesQuery(part dedup.DeferredPartition, after string, limit int
 	if w.d.Index != nil {
 		index = w.d.Index("deferred_queues_partition")
 	}
-	return "SELECT coalesce(k.name, k.queue), (SELECT count(*) FROM deferred_events p" +
-		" WHERE p.scope = k.scope AND p.topic = k.topic AND p.queue = k.queue), " +
+	return "SELECT coalesce(k.name, k.queue), " + lengthOf(w.d) + ", " +
 		w.d.Micros("k.due") + ", k.blocked FROM deferred_queues k" + index + " WHERE " +
 		strings.Join(conditions, " AND ") + " ORDER BY k.queue LIMIT " +
 		a.add(int64(max(0, limit))), a.list

@@ -11,6 +11,7 @@ import (
 	"github.com/idem-go/idem/dedup/sqlstore"
 	"github.com/idem-go/idem/dedup/sqlstore/internal/defertest"
 	"github.com/idem-go/idem/dedup/sqlstore/mysql"
+	"github.com/idem-go/idem/internal/sqlrecord"
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,6 +30,15 @@ func TestKeyOrder_Rule4(t *testing.T) {
 				"SELECT count(*), count(DISTINCT name) FROM effects").Scan(&all, &distinct))
 			return all, distinct
 		},
+	})
+}
+
+// rule 4
+func TestPlans_Rule4(t *testing.T) {
+	db, log := sqlrecord.Open(t, "mysql", newTables(t))
+	defertest.Plans(t, defertest.PlanSite{
+		DB: db, Log: log, Store: mysql.New(db), Problems: defertest.MariaDBProblems,
+		Analyze: "ANALYZE TABLE deferred_queues, deferred_events",
 	})
 }
 

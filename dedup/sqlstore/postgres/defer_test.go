@@ -5,6 +5,8 @@ import (
 
 	"github.com/idem-go/idem/dedup/sqlstore"
 	"github.com/idem-go/idem/dedup/sqlstore/internal/defertest"
+	"github.com/idem-go/idem/dedup/sqlstore/postgres"
+	"github.com/idem-go/idem/internal/sqlrecord"
 	"github.com/stretchr/testify/require"
 )
 
@@ -20,5 +22,21 @@ func TestKeyOrder_Rule4(t *testing.T) {
 				"SELECT count(*), count(DISTINCT name) FROM effects").Scan(&all, &distinct))
 			return all, distinct
 		},
+	})
+}
+
+// Rule 4. The calls that look for work hold without statistics. Until autovacuum has looked at a
+// table that has grown, the other calls may read the deferred events of a topic.
+func TestPlans_Rule4(t *testing.T) {
+	db, log := sqlrecord.Open(t, "pgx", newTables(t)+"&"+postgres.Parameters)
+	for _, table := range []string{"deferred_queues", "deferred_events"} {
+		_, err := db.ExecContext(t.Context(),
+			"ALTER TABLE "+table+" SET (autovacuum_enabled = off)")
+		require.NoError(t, err)
+	}
+	defertest.Plans(t, defertest.PlanSite{
+		DB: db, Log: log, Store: postgres.New(db), Problems: defertest.PostgresProblems,
+		Analyze: "ANALYZE deferred_queues, deferred_events",
+		Fresh:   []string{"due", "first", "queues", "queues after"},
 	})
 }

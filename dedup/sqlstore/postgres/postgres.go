@@ -5,6 +5,9 @@
 // with pgstore.Migrate, the text of pgstore.Schema, or the command idem migrate. A group may run on
 // both packages at once, as during a rolling deployment. The reapers of both packages delete expired
 // rows, one at a time: run either, or both.
+//
+// Until autovacuum has looked at a table that has grown, a change of deferred events may read all
+// deferred events of its topic. Looking for those that are due never does.
 package postgres
 
 import (
@@ -45,6 +48,7 @@ func dialect() *sqlstore.Dialect {
 		Replace:   replace,
 		Reap:      reapSettings,
 		InOrder:   orderSettings,
+		Lateral:   true,
 		Isolation: sql.LevelReadCommitted,
 		Begin:     begin, Mark: mark, Check: check, Classify: classify,
 	}

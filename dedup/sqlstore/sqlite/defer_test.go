@@ -11,6 +11,7 @@ import (
 	"github.com/idem-go/idem/dedup/sqlstore"
 	"github.com/idem-go/idem/dedup/sqlstore/internal/defertest"
 	"github.com/idem-go/idem/dedup/sqlstore/sqlite"
+	"github.com/idem-go/idem/internal/sqlrecord"
 	"github.com/stretchr/testify/require"
 )
 
@@ -32,6 +33,17 @@ func TestKeyOrder_Rule4(t *testing.T) {
 				"SELECT count(*), count(DISTINCT name) FROM effects").Scan(&all, &distinct))
 			return all, distinct
 		},
+	})
+}
+
+// rule 4
+func TestPlans_Rule4(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "idem.db")
+	openStore(t, path)
+	db, log := sqlrecord.Open(t, "sqlite", "file:"+path)
+	defertest.Plans(t, defertest.PlanSite{
+		DB: db, Log: log, Store: sqlstore.New(db, db, sqlite.Dialect()),
+		Problems: defertest.SQLiteProblems, Analyze: "ANALYZE",
 	})
 }
 
