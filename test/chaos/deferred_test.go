@@ -18,9 +18,9 @@ func TestDeferredEventsUnderFire_Idempotent(t *testing.T) {
 }
 
 func deferredUnderFire(t *testing.T, effects *effects) {
-	events, rounds := 6_000, 3
+	events, rounds := effects.load, 3
 	if soak() {
-		events, rounds = 60_000, 30
+		events, rounds = 10*effects.load, 30
 	}
 	rng, seed := newSeeded(t)
 	began := time.Now()

@@ -18,6 +18,7 @@ import (
 type effects struct {
 	db    *sql.DB
 	flags []string // of a laneworker
+	load  int      // the number of events of a short test
 }
 
 // effectsStores are the stores of laneworkers that defer events.
@@ -37,7 +38,7 @@ func inPgstore(t testing.TB) *effects {
 	require.NoError(t, pgstore.Migrate(t.Context(), pool))
 	e := openEffects(t, "pgx", url, `CREATE TABLE effects
 		(id bigserial PRIMARY KEY, key int, seq int, worker text, kind text)`)
-	e.flags = []string{"-postgres", url}
+	e.flags, e.load = []string{"-postgres", url}, 6_000
 	return e
 }
 
@@ -45,7 +46,7 @@ func inPgstore(t testing.TB) *effects {
 func inSQLStorePostgres(t testing.TB) *effects {
 	t.Helper()
 	e := inPgstore(t)
-	e.flags = append(e.flags, "-sqlstore")
+	e.flags, e.load = append(e.flags, "-sqlstore"), 2_000 // takes a statement for each step
 	return e
 }
 
@@ -57,7 +58,7 @@ func inSQLStoreMariaDB(t testing.TB) *effects {
 		(id bigint AUTO_INCREMENT PRIMARY KEY, "key" int, seq int, worker varchar(255),
 		kind varchar(255)) ENGINE = InnoDB`)
 	require.NoError(t, mystore.Migrate(t.Context(), e.db))
-	e.flags = []string{"-mariadb", dsn}
+	e.flags, e.load = []string{"-mariadb", dsn}, 2_000 // as on Postgres
 	return e
 }
 
