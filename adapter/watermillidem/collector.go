@@ -17,7 +17,8 @@ import (
 type CollectorConfig struct {
 	// Max is how many messages a batch has at most. Defaults to 256.
 	Max int
-	// Wait is how long the first message of a batch waits for others. Defaults to 5 ms.
+	// Wait is how long the first message of a batch waits for others. Zero: a message that comes alone
+	// is handled at once, and the messages that come during a batch are the next one.
 	Wait time.Duration
 }
 
@@ -44,7 +45,7 @@ type entry struct {
 
 // NewCollector starts a Collector. The error names a mistake in cfg.
 func NewCollector(p *idem.Processor, cfg CollectorConfig, opts ...Option) (*Collector, error) {
-	cfg.Max, cfg.Wait = cmp.Or(cfg.Max, 256), cmp.Or(cfg.Wait, 5*time.Millisecond)
+	cfg.Max = cmp.Or(cfg.Max, 256)
 	if p == nil {
 		return nil, errors.New("watermillidem: the processor is nil")
 	}
@@ -99,22 +100,43 @@ func (c *Collector) loop() {
 	}
 }
 
-// collect returns a batch: the first message, and those that come soon after.
+// collect returns a batch: the first message, those whose handlers wait, and those that come within
+// Wait.
 func (c *Collector) collect(first *entry) []*entry {
 	batch := []*entry{first}
-	timer := time.NewTimer(c.cfg.Wait)
-	defer timer.Stop()
+	var end <-chan time.Time
+	if c.cfg.Wait > 0 {
+		timer := time.NewTimer(c.cfg.Wait)
+		defer timer.Stop()
+		end = timer.C
+	}
 	for len(batch) < c.cfg.Max {
-		select {
-		case e := <-c.in:
-			batch = append(batch, e)
-		case <-timer.C:
-			return batch
-		case <-c.ctx.Done():
-			return batch
+		e := c.next(end)
+		if e == nil {
+			break
 		}
+		batch = append(batch, e)
 	}
 	return batch
+}
+
+// next returns the next message of a batch that is open until end. Nil: there is none.
+func (c *Collector) next(end <-chan time.Time) *entry {
+	select {
+	case e := <-c.in:
+		return e
+	default:
+	}
+	if end == nil {
+		return nil
+	}
+	select {
+	case e := <-c.in:
+		return e
+	case <-end:
+	case <-c.ctx.Done():
+	}
+	return nil
 }
 
 // settle answers every entry of a batch. Entries that wait for others are tried again; an entry with
