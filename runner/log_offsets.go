@@ -41,7 +41,7 @@ func MissingOffset(
 }
 
 // Answered returns the offsets of the partitions that have an answer, as [Offsets].Ends does: an
-// [*OffsetError] leaves out partitions, another error is returned.
+// [*OffsetError] leaves out partitions. Another error is returned.
 func Answered(found map[TopicPartition]int64, err error) (map[TopicPartition]int64, error) {
 	var one *OffsetError
 	if errors.As(err, &one) {

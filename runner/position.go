@@ -147,7 +147,8 @@ func (e positionEnds) Ask(questions []EndQuestion, stop <-chan struct{}) {
 	}
 }
 
-// newest asks until stop is closed.
+// newest asks until stop is closed. Partitions without an answer are left out, such as those without
+// a leader.
 func (e positionEnds) newest(
 	ctx context.Context, partitions map[string][]int32, stop <-chan struct{},
 ) (map[TopicPartition]int64, error) {
@@ -162,5 +163,5 @@ func (e positionEnds) newest(
 		case <-ctx.Done():
 		}
 	})
-	return e.offsets.Newest(ctx, partitions)
+	return Answered(e.offsets.Newest(ctx, partitions))
 }

@@ -2,6 +2,8 @@ package runner
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,6 +82,39 @@ func (partialLog) Newest(
 	context.Context, map[string][]int32,
 ) (map[TopicPartition]int64, error) {
 	return nil, nil
+}
+
+// headlessLog has no leader for one partition.
+type headlessLog struct {
+	*fakeLog
+	without TopicPartition
+}
+
+func (l headlessLog) Newest(
+	ctx context.Context, partitions map[string][]int32,
+) (map[TopicPartition]int64, error) {
+	found, err := l.fakeLog.Newest(ctx, partitions)
+	delete(found, l.without)
+	if err == nil && slices.Contains(partitions[l.without.Topic], l.without.Partition) {
+		err = &OffsetError{l.without, errors.New("no leader")}
+	}
+	return found, err
+}
+
+// TestPositionEnds_NoLeader_Rule8: a partition without a leader keeps no other partition from learning
+// its end. The end of that partition is asked for again.
+func TestPositionEnds_NoLeader_Rule8(t *testing.T) {
+	log := &fakeLog{newest: map[TopicPartition]int64{at("t", 0): 10, at("t", 1): 10}}
+	question := func(id int32) EndQuestion {
+		p := NewPosition(at("t", id), Place{Offset: 10, Committed: true})
+		return EndQuestion{TopicPartition: p.At(), Claim: p, Tail: newTail(), Next: 10}
+	}
+	led, headless := question(0), question(1)
+	positionEnds{headlessLog{log, at("t", 1)}}.Ask([]EndQuestion{led, headless}, nil)
+	require.True(t, led.Tail.caughtUp(10, time.Now()))
+	require.False(t, headless.Tail.caughtUp(10, time.Now()), "its end is not known")
+	positionEnds{log}.Ask([]EndQuestion{headless}, nil)
+	require.True(t, headless.Tail.caughtUp(10, time.Now()), "it has a leader again")
 }
 
 // TestPositionEnds: a partition is caught up when it was fetched up to the end of the log. The

@@ -3,6 +3,7 @@ package kafkagoidem
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
@@ -104,44 +105,57 @@ func (o offsets) AllEnds(
 	return o.ask(ctx, partitions, kafka.LastOffset, onlyCommitted)
 }
 
-// ask asks the leaders. A partition without an answer is left out, and the error is a
-// [*runner.OffsetError].
+// ask asks the leaders, for all partitions at once. A partition without an answer is left out, and
+// the error is a [*runner.OffsetError].
+//
+// Each partition has a request of its own. In a request for many, kafka-go connects to one leader
+// after the other, so a leader that is away would hold up the others.
 func (o offsets) ask(
-	ctx context.Context, partitions map[string][]int32, at int64, isolation int8,
+	ctx context.Context, partitions map[string][]int32, when int64, isolation int8,
 ) (map[partition]int64, error) {
-	if len(partitions) == 0 {
-		return nil, nil
-	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	req := &listoffsets.Request{ReplicaID: -1, IsolationLevel: isolation}
+	all, errs := make(map[partition]int64), make(map[partition]error)
+	var mu sync.Mutex
+	var asking sync.WaitGroup
 	for topic, ids := range partitions {
-		t := listoffsets.RequestTopic{Topic: topic}
 		for _, id := range ids {
-			t.Partitions = append(t.Partitions, listoffsets.RequestPartition{
-				Partition: id, CurrentLeaderEpoch: -1, Timestamp: at,
+			at := partition{Topic: topic, Partition: id}
+			asking.Go(func() {
+				offset, err := o.askOne(ctx, at, when, isolation)
+				mu.Lock()
+				defer mu.Unlock()
+				if errs[at] = err; err == nil {
+					all[at] = offset
+				}
 			})
 		}
-		req.Topics = append(req.Topics, t)
 	}
-	answer, err := o.cl.Transport.RoundTrip(ctx, o.addr, req)
+	asking.Wait()
+	return all, runner.MissingOffset(partitions, all, errs)
+}
+
+// askOne asks the leader of one partition.
+func (o offsets) askOne(
+	ctx context.Context, at partition, when int64, isolation int8,
+) (int64, error) {
+	answer, err := o.cl.Transport.RoundTrip(ctx, o.addr, &listoffsets.Request{
+		ReplicaID: -1, IsolationLevel: isolation,
+		Topics: []listoffsets.RequestTopic{{
+			Topic: at.Topic, Partitions: []listoffsets.RequestPartition{{
+				Partition: at.Partition, CurrentLeaderEpoch: -1, Timestamp: when,
+			}},
+		}},
+	})
 	if err != nil {
-		return nil, fmt.Errorf("offsets of partitions: %w", err)
+		return 0, err
 	}
 	found, ok := answer.(*listoffsets.Response)
-	if !ok {
-		return nil, runner.ErrNoAnswer
+	if !ok || len(found.Topics) != 1 || len(found.Topics[0].Partitions) != 1 {
+		return 0, runner.ErrNoAnswer
 	}
-	all, errs := make(map[partition]int64), make(map[partition]error)
-	for _, t := range found.Topics {
-		for _, p := range t.Partitions {
-			at := partition{Topic: t.Topic, Partition: p.Partition}
-			if errs[at] = errorOf(p.ErrorCode); errs[at] == nil {
-				all[at] = p.Offset
-			}
-		}
-	}
-	return all, runner.MissingOffset(partitions, all, errs)
+	one := found.Topics[0].Partitions[0]
+	return one.Offset, errorOf(one.ErrorCode)
 }
 
 // errorOf returns the error of a code of Kafka, or nil.

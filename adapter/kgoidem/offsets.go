@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem/runner"
@@ -99,7 +100,8 @@ func (o offsets) AllEnds(
 // newTopicWait is how long the leaders of a new topic are waited for.
 const newTopicWait = 3 * time.Second
 
-// all returns an offset for each partition, or an error.
+// all waits for the leaders of new topics. A partition without an answer is left out, and the error
+// is a [*runner.OffsetError].
 func (o offsets) all(
 	ctx context.Context, partitions map[string][]int32, at int64, isolation int8,
 ) (map[partition]int64, error) {
@@ -107,17 +109,14 @@ func (o offsets) all(
 	for {
 		offsets, err := o.ask(ctx, partitions, at, isolation)
 		if !isAny(err, kerr.UnknownTopicOrPartition, kerr.LeaderNotAvailable) ||
-			time.Now().After(deadline) {
+			time.Now().After(deadline) || runner.Pause(ctx, freshMetadata) != nil {
 			return offsets, err
-		}
-		if err := runner.Pause(ctx, freshMetadata); err != nil {
-			return nil, err
 		}
 	}
 }
 
-// ask asks the leaders. A partition without an answer is left out, and the error is a
-// [*runner.OffsetError].
+// ask asks the leaders, each with a request of its own. A partition without an answer is left out,
+// and the error is a [*runner.OffsetError].
 func (o offsets) ask(
 	ctx context.Context, partitions map[string][]int32, at int64, isolation int8,
 ) (map[partition]int64, error) {
@@ -136,12 +135,27 @@ func (o offsets) ask(
 		}
 		req.Topics = append(req.Topics, t)
 	}
-	answer, err := req.RequestWith(ctx, o.cl)
-	if err != nil {
-		return nil, fmt.Errorf("offsets of partitions: %w", err)
+	all, errs := make(map[partition]int64), make(map[partition]error)
+	for _, shard := range o.cl.RequestSharded(ctx, req) {
+		take(shard, all, errs)
 	}
-	all := make(map[partition]int64)
-	errs := make(map[partition]error)
+	return all, runner.MissingOffset(partitions, all, errs)
+}
+
+// take notes the offsets and the errors of one answer.
+func take(shard kgo.ResponseShard, all map[partition]int64, errs map[partition]error) {
+	if asked, ok := shard.Req.(*kmsg.ListOffsetsRequest); ok && shard.Err != nil {
+		for _, t := range asked.Topics {
+			for _, p := range t.Partitions {
+				errs[partition{Topic: t.Topic, Partition: p.Partition}] = shard.Err
+			}
+		}
+		return
+	}
+	answer, ok := shard.Resp.(*kmsg.ListOffsetsResponse)
+	if !ok {
+		return
+	}
 	for _, t := range answer.Topics {
 		for _, p := range t.Partitions {
 			at := partition{Topic: t.Topic, Partition: p.Partition}
@@ -150,5 +164,4 @@ func (o offsets) ask(
 			}
 		}
 	}
-	return all, runner.MissingOffset(partitions, all, errs)
 }

@@ -320,3 +320,49 @@ func TestDataLoss_K32(t *testing.T) {
 		})
 	}
 }
+
+// TestNoLeader_Rule8: a partition without a leader keeps no other partition from being caught up. It
+// is caught up when it has a leader again.
+func TestNoLeader_Rule8(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"),
+		kfake.GroupMinSessionTimeout(time.Second))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	cfg, store := configFor(cluster.ListenAddrs(), "orders"), newRecalling()
+	cfg.Store = store
+	produceEvents(t, cfg.Brokers, "orders", 0, 20)
+	var got tally
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 20 }, soon, poll)
+	caughtUp := func(id int32) bool { return store.of("orders", id).CaughtUp }
+	headless := cluster.Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.Metadata}, Topic: "orders", Partitions: []int32{1},
+		Err: kerr.LeaderNotAvailable, Count: -1,
+	})
+	both := map[string][]int32{"orders": {0, 1}}
+	require.Eventually(t, func() bool {
+		ends, err := m.offsets.Ends(t.Context(), both)
+		return err == nil && len(ends) == 1
+	}, soon, poll, "the client learns that a leader is missing")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	found, err := m.offsets.Newest(ctx, both)
+	var one *runner.OffsetError
+	require.ErrorAs(t, err, &one)
+	require.ErrorIs(t, err, kerr.LeaderNotAvailable)
+	require.Equal(t, partition{Topic: "orders", Partition: 1}, one.TopicPartition)
+	require.Len(t, found, 1)
+	require.Eventually(t, func() bool {
+		m.current.Load().session.on.RecordProgress()
+		return caughtUp(0)
+	}, soon, poll, "its leader is there")
+	require.False(t, caughtUp(1), "its end is not known")
+
+	headless.Remove()
+	require.Eventually(t, func() bool {
+		m.current.Load().session.on.RecordProgress()
+		return caughtUp(0) && caughtUp(1)
+	}, soon, poll)
+	require.NoError(t, m.end())
+	require.Equal(t, 20, got.total())
+}
