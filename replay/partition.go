@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/kafkalog"
 	"github.com/idem-go/idem/lane"
@@ -161,14 +159,6 @@ func (j *job) feed(ctx context.Context, p *part, l *lane.Partition) error {
 		}
 	}
 	return nil
-}
-
-// permanent reports whether no wait can help.
-func permanent(err error) bool {
-	return errors.Is(err, lane.ErrClosed) ||
-		errors.Is(err, sarama.ErrTopicAuthorizationFailed) ||
-		errors.Is(err, sarama.ErrSASLAuthenticationFailed) ||
-		errors.Is(err, sarama.ErrUnknownTopicOrPartition)
 }
 
 // lost describes records that were deleted during the run.

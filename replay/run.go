@@ -38,7 +38,9 @@ type Result struct {
 // Run reads exactly the records of the plan, and settles them. progress, if not nil, is called
 // about four times a second from one goroutine, and once more at the end; see [Bar.Update].
 //
-// Run first lets the stores check their settings and the scope, and waits for a store that is down.
+// Run first connects. It waits for brokers that cannot be reached, for [Config].BrokerWait, and logs
+// a warning at the begin of the wait. Then Run lets the stores check their settings and the scope,
+// and waits for a store that is down.
 // Run returns nil if all records are settled. Otherwise the result has the position to continue
 // from, and the error is one of these:
 //   - [idem.ErrStopping] with the cause of ctx. Running handlers have finished within the grace.
@@ -49,6 +51,7 @@ type Result struct {
 //   - [dedup.ErrOtherScope]: with SameScope, the store knows the topics under other scopes only.
 //   - [dedup.SetupError], or another error of a store that is not set up or unsafe.
 //   - [ErrOpenTransaction], or an error of the brokers that lasted for [Config].BrokerWait.
+//   - An error of the brokers about credentials, rights or topics.
 //   - [idem.ErrAbandoned]: a handler ignored its cancelled context.
 //   - [ErrRunning] and [ErrClosed].
 //
@@ -62,22 +65,18 @@ func (r *Replay) Run(ctx context.Context, plan Plan, progress func(Progress)) (R
 	if err := plan.check(r.scope, r.topics, r.cfg.SkipDeleted); err != nil {
 		return Result{}, fmt.Errorf("replay: %w", err)
 	}
-	client, err := r.connected()
-	if err != nil {
-		return Result{}, err
-	}
 	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(errors.Join(idem.ErrStopping, context.Cause(ctx))) })()
 
 	j := &job{
-		r: r, client: client, pace: newPace(r.cfg.Rate), stop: stop, began: began,
+		r: r, pace: newPace(r.cfg.Rate), stop: stop, began: began,
 		failures: r.failures,
 	}
 	for _, p := range plan.Partitions {
 		j.parts = append(j.parts, &part{PartitionPlan: p, next: p.First})
 	}
-	to, closeProducer, err := r.prepare(run, client, plan)
+	to, closeProducer, err := j.prepare(run, plan)
 	defer closeProducer()
 	r.failures.begin(to, stop)
 	r.tally.begin()
@@ -97,23 +96,18 @@ func (r *Replay) Run(ctx context.Context, plan Plan, progress func(Progress)) (R
 	return result, nil
 }
 
-// prepare checks stores and topics, and returns the producer of dead letters.
-func (r *Replay) prepare(
-	ctx context.Context, client sarama.Client, plan Plan,
-) (to idem.Producer, done func(), err error) {
-	done = func() {}
-	if err := r.start.Check(ctx); err != nil {
+// prepare connects, checks stores and topics, and returns the producer of dead letters.
+func (j *job) prepare(ctx context.Context, plan Plan) (to idem.Producer, done func(), err error) {
+	r, done := j.r, func() {}
+	err = r.await(ctx, func() (err error) {
+		j.client, err = r.connected()
+		return err
+	})
+	if err != nil {
 		return nil, done, err
 	}
-	if r.start.Registers() {
-		// Under a mistyped scope of the group, every event would run.
-		err := r.start.Register(ctx, dedup.Registration{
-			Group: r.neutral.Group, Topics: r.topics, NoOffsets: r.cfg.Scope.same,
-			NewScope: !r.cfg.Scope.same,
-		})
-		if err != nil {
-			return nil, done, err
-		}
+	if err := r.checkStores(ctx); err != nil {
+		return nil, done, err
 	}
 	if !r.publishes() {
 		return nil, done, nil
@@ -121,14 +115,32 @@ func (r *Replay) prepare(
 	if r.live.Producer != nil {
 		return r.live.Producer, done, nil
 	}
-	if err := r.requireDeadLetterTopics(client, plan); err != nil {
+	var p *consumer.Producer
+	err = r.await(ctx, func() (err error) {
+		if err := r.requireDeadLetterTopics(j.client, plan); err != nil {
+			return err
+		}
+		if p, err = consumer.OpenProducer(r.live); err != nil {
+			return fmt.Errorf("producer of dead letters: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, done, err
 	}
-	p, err := consumer.OpenProducer(r.live)
-	if err != nil {
-		return nil, done, fmt.Errorf("producer of dead letters: %w", err)
-	}
 	return p, func() { _ = p.Close() }, nil // a dead letter that was not sent is not settled
+}
+
+// checkStores lets the stores check their settings and the scope.
+func (r *Replay) checkStores(ctx context.Context) error {
+	if err := r.start.Check(ctx); err != nil || !r.start.Registers() {
+		return err
+	}
+	// Under a mistyped scope of the group, every event would run.
+	return r.start.Register(ctx, dedup.Registration{
+		Group: r.neutral.Group, Topics: r.topics, NoOffsets: r.cfg.Scope.same,
+		NewScope: !r.cfg.Scope.same,
+	})
 }
 
 // requireDeadLetterTopics finds missing topics before the first event fails.
