@@ -187,7 +187,7 @@ func (s *session) watch(ended, finished <-chan struct{}) {
 	case <-finished:
 		return
 	}
-	if !s.holds() {
+	if !s.begun() {
 		s.end(errRevoked)
 		return
 	}
@@ -215,7 +215,13 @@ func (s *session) watch(ended, finished <-chan struct{}) {
 	}
 }
 
-// holds reports whether the member has partitions in this generation.
-func (s *session) holds() bool { return len(s.gen.Assignments) > 0 }
+// begun reports whether a partition has begun in this generation. Without one nothing can be lost, and
+// there is no offset for a heartbeat: brokers answer a commit without offsets, but do not look at the
+// group.
+func (s *session) begun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.known) > 0
+}
 
 var _ runner.DirectCommitter = (*session)(nil)

@@ -3,6 +3,8 @@ package kafkagoidem
 import (
 	"context"
 	"net"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,4 +76,42 @@ func TestUnreachableLeader_Rule8(t *testing.T) {
 	ends, err := runner.Answered(found, err)
 	require.NoError(t, err)
 	require.Len(t, ends, len(reached))
+}
+
+// TestRebalanceBeforeBegin_K11: a generation ends before the offsets of its partitions are known. No
+// request without a topic is sent: brokers answer it without a look at the group, so it would
+// neither keep the member nor find that the member was removed.
+func TestRebalanceBeforeBegin_K11(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"),
+		kfake.GroupMinSessionTimeout(time.Second))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	var empty atomic.Int64
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if commit, ok := req.(*kmsg.OffsetCommitRequest); ok && len(commit.Topics) == 0 {
+			empty.Add(1)
+		}
+		return nil, nil, false
+	})
+	leaderless := cluster.Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: "orders", Err: kerr.NotLeaderForPartition, Count: -1,
+	})
+	cfg := configFor(cluster.ListenAddrs(), "orders")
+	cfg.Store = forever()
+	produceEvents(t, cfg.Brokers, "orders", 0, 20)
+	var got tally
+	waits := func(m *running) func() bool {
+		return func() bool { return strings.Contains(m.String(), "cannot consume") }
+	}
+	first := start(t, cfg, routed(got.handle))
+	require.Eventually(t, waits(first), soon, poll)
+	second := start(t, cfg, routed(got.handle))
+	require.Eventually(t, waits(second), soon, poll)
+	leaderless.Remove()
+	require.Eventually(t, func() bool { return got.events() == 20 && first.claims() == 1 }, soon, poll)
+	require.NoError(t, first.end())
+	require.NoError(t, second.end())
+	require.Zero(t, empty.Load(), "commits without a topic")
+	require.Equal(t, 20, got.total())
 }
