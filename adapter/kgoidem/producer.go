@@ -16,6 +16,12 @@ import (
 
 // Producer publishes on a franz-go client. A Producer is an [idem.Producer], and serves the relay of
 // an outbox. Create a Producer with [NewProducer]. Safe for concurrent use.
+//
+// A Producer is no outbox.OrderedProducer, unlike the producer of package consumer. franz-go forms
+// its record batches itself, so no call can promise that a record is in the log only behind all
+// earlier ones of its key. The relay keeps the order without that promise: it waits for the
+// acknowledgement of an event before it sends the next one of the aggregate. Outboxes with long
+// queues of single aggregates are published faster by the producer of package consumer.
 type Producer struct {
 	cl     *kgo.Client
 	budget *sendbudget.Budget
