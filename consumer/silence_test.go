@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/netproxy"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
@@ -108,109 +108,12 @@ func forget(cluster *kfake.Cluster, partition int32) {
 	})
 }
 
-// links are connections that a test can break: cut at once, or silent both ways, as a firewall that
-// drops packets does it.
-type links struct {
-	mu     sync.Mutex
-	open   map[*link]struct{}
-	silent chan struct{} // not nil: nothing passes until it is closed
-}
-
-type link struct {
-	net.Conn
-	of   *links
-	once sync.Once
-	dead chan struct{}
-}
-
-func (l *links) Dial(network, address string) (net.Conn, error) {
-	conn, err := net.DialTimeout(network, address, 5*time.Second)
-	if err != nil {
-		return nil, err
-	}
-	c := &link{Conn: conn, of: l, dead: make(chan struct{})}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open == nil {
-		l.open = make(map[*link]struct{})
-	}
-	l.open[c] = struct{}{}
-	return c, nil
-}
-
-func (c *link) wait() error {
-	c.of.mu.Lock()
-	silent := c.of.silent
-	c.of.mu.Unlock()
-	if silent == nil {
-		return nil
-	}
-	select {
-	case <-silent:
-		return nil
-	case <-c.dead:
-		return net.ErrClosed
-	}
-}
-
-func (c *link) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if werr := c.wait(); werr != nil {
-		return 0, werr
-	}
-	return n, err
-}
-
-func (c *link) Write(p []byte) (int, error) {
-	if err := c.wait(); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(p)
-}
-
-func (c *link) Close() error {
-	c.once.Do(func() {
-		close(c.dead)
-		c.of.mu.Lock()
-		delete(c.of.open, c)
-		c.of.mu.Unlock()
-	})
-	return c.Conn.Close()
-}
-
-// cut closes all connections.
-func (l *links) cut() {
-	l.mu.Lock()
-	var open []*link
-	for c := range l.open {
-		open = append(open, c)
-	}
-	l.mu.Unlock()
-	for _, c := range open {
-		_ = c.Conn.Close()
-	}
-}
-
-// silence lets nothing pass until the returned function is called.
-func (l *links) silence() (restore func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	silent := make(chan struct{})
-	l.silent = silent
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.silent = nil
-		close(silent)
-	}
-}
-
 // TestKafka_BrokenLinks_K15: after connections to the broker were cut, and after the network was
 // silent for longer than a session, all partitions are consumed again within 30 s, by the same
 // consumer, and nothing is handled twice.
 func TestKafka_BrokenLinks_K15(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 4)
-	net := new(links)
+	net := new(netproxy.Links)
 	cfg.Store, cfg.SilenceTimeout, cfg.Grace = forever(), 5*time.Second, 2*time.Second
 	cfg.Sarama = func(sc *sarama.Config) {
 		quick(sc)
@@ -228,10 +131,10 @@ func TestKafka_BrokenLinks_K15(t *testing.T) {
 	}
 	back("start")
 	for range 5 {
-		net.cut()
+		net.Cut()
 		back("cut")
 	}
-	restore := net.silence()
+	restore := net.Silence()
 	_ = pause(t.Context(), 8*time.Second)
 	restore()
 	back("silent")

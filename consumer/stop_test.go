@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/netproxy"
 	"github.com/idem-go/idem/runner"
 )
 
@@ -192,7 +193,7 @@ func TestKfake_StopWhileSilent_K03(t *testing.T) {
 		t.Run(fmt.Sprintf("cooperative=%v", cooperative), func(t *testing.T) {
 			cluster := oneBroker(t)
 			brokers := cluster.ListenAddrs()
-			net := new(links)
+			net := new(netproxy.Links)
 			cfg := Config{
 				Brokers: brokers, Group: "g", Topics: []string{"orders"}, Cooperative: cooperative, CommitInterval: time.Hour, Grace: 2 * time.Second,
 				Sarama: func(sc *sarama.Config) {
@@ -204,7 +205,7 @@ func TestKfake_StopWhileSilent_K03(t *testing.T) {
 			m := start(t, cfg, routed(got.handle))
 			produceEvents(t, brokers, "orders", 0, 10)
 			require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
-			defer net.silence()()
+			defer net.Silence()()
 			began := time.Now()
 			err := m.end()
 			require.ErrorIs(t, err, ErrNotCommitted)

@@ -192,11 +192,13 @@ func (m *member) stop() {
 	}()
 	if !closedWithin(closed, joinWait) {
 		m.links.cut()
+		var leaving sync.WaitGroup
+		leaving.Go(m.leaveDirectly) // beside kafka-go: brokers that are silent cost the wait once
 		if !closedWithin(closed, leaveWait) {
 			m.links.close()
 			<-closed
 		}
-		m.leaveDirectly()
+		leaving.Wait()
 	}
 	m.links.close()
 }

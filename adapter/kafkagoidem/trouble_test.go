@@ -2,8 +2,11 @@ package kafkagoidem
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +17,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/netproxy"
+	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
 )
 
@@ -114,4 +120,164 @@ func TestRebalanceBeforeBegin_K11(t *testing.T) {
 	require.NoError(t, second.end())
 	require.Zero(t, empty.Load(), "commits without a topic")
 	require.Equal(t, 20, got.total())
+}
+
+// onLinks returns a fake Kafka with a topic of one partition, and a Config with connections that can
+// be broken.
+func onLinks(t *testing.T) (brokers []string, topic string, cfg Config, links *netproxy.Links) {
+	t.Helper()
+	brokers, topic, cfg = onFake(t, 1)
+	links = new(netproxy.Links)
+	cfg.Dial, cfg.Grace = links.DialContext, time.Second
+	return brokers, topic, cfg, links
+}
+
+// TestOutage_K24: brokers refuse connections, at the start and later, and come back. Run waits.
+func TestOutage_K24(t *testing.T) {
+	t.Parallel()
+	brokers, topic, cfg, links := onLinks(t)
+	produceEvents(t, brokers, topic, 0, 10)
+	mend := links.Refuse(errTest)
+	var got tally
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return strings.Contains(m.String(), "cannot consume") }, soon, poll)
+	require.ErrorIs(t, m.Ready(), runner.ErrNotReady)
+	mend()
+	require.Eventually(t, func() bool { return got.events() == 10 && m.Ready() == nil }, soon, poll)
+	mend = links.Refuse(errTest)
+	produceEvents(t, brokers, topic, 10, 20)
+	require.Eventually(t, func() bool { return m.Ready() != nil }, soon, poll)
+	require.NoError(t, m.Live())
+	mend()
+	require.Eventually(t, func() bool { return got.events() == 20 && m.Ready() == nil }, soon, poll)
+	require.NoError(t, m.end())
+	require.Equal(t, 20, got.total())
+}
+
+// TestCut_K15: connections are cut again and again, and all events arrive once.
+func TestCut_K15(t *testing.T) {
+	t.Parallel()
+	brokers, topic, cfg, links := onLinks(t)
+	var got tally
+	m := start(t, cfg, routed(got.handle))
+	for n := 0; n < 30; n += 10 {
+		produceEvents(t, brokers, topic, n, n+10)
+		require.Eventually(t, func() bool { return got.events() == n+10 }, soon, poll)
+		links.Cut()
+	}
+	require.Eventually(t, func() bool { return m.Ready() == nil }, soon, poll)
+	require.NoError(t, m.end())
+	require.Equal(t, 30, got.total())
+}
+
+// TestSilence_K15: brokers accept connections and do not answer, for longer than a session. The
+// events arrive after that, in the same Run.
+func TestSilence_K15(t *testing.T) {
+	t.Parallel()
+	brokers, topic, cfg, links := onLinks(t)
+	cfg.SessionTimeout = 3 * time.Second
+	produceEvents(t, brokers, topic, 0, 10)
+	var got tally
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
+	restore := links.Silence()
+	produceEvents(t, brokers, topic, 10, 20)
+	require.NoError(t, runner.Pause(t.Context(), 5*time.Second))
+	require.Equal(t, 10, got.total())
+	restore()
+	require.Eventually(t, func() bool { return got.events() == 20 && m.Ready() == nil }, soon, poll)
+	require.NoError(t, m.end())
+	require.Equal(t, 20, got.total())
+}
+
+// TestStopWhileSilent_K38: a stop is bounded while brokers accept connections and do not answer, also
+// at the start.
+func TestStopWhileSilent_K38(t *testing.T) {
+	t.Parallel()
+	for _, starting := range []bool{false, true} {
+		t.Run(fmt.Sprintf("starting=%v", starting), func(t *testing.T) {
+			t.Parallel()
+			brokers, topic, cfg, links := onLinks(t)
+			cfg.CommitInterval = time.Hour
+			produceEvents(t, brokers, topic, 0, 10)
+			if starting {
+				defer links.Silence()()
+			}
+			var got tally
+			m := start(t, cfg, routed(got.handle))
+			if starting {
+				require.NoError(t, runner.Pause(t.Context(), time.Second))
+			} else {
+				require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
+				defer links.Silence()()
+			}
+			began := time.Now()
+			err := m.end()
+			require.Less(t, time.Since(began), cfg.Grace+20*time.Second, "the documented bound")
+			t.Logf("stopped after %s", time.Since(began))
+			if !starting {
+				require.ErrorIs(t, err, runner.ErrNotCommitted)
+			}
+		})
+	}
+}
+
+// stalls collects reports of stalls.
+type stalls struct {
+	mu   sync.Mutex
+	over []bool
+}
+
+func (s *stalls) ObservePartitionStall(_ context.Context, e observe.PartitionStallEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = append(s.over, e.Over)
+}
+
+func (s *stalls) seen() []bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.over)
+}
+
+// TestStall_K13: a handler hangs, and each policy acts.
+func TestStall_K13(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []runner.StallPolicy{runner.ReportStall, runner.LeaveGroup, runner.ExitOnStall} {
+		t.Run(policy.String(), func(t *testing.T) {
+			t.Parallel()
+			brokers, topic, cfg := onFake(t, 1)
+			seen := new(stalls)
+			cfg.StallTimeout, cfg.WhenStalled, cfg.Observers = time.Second, policy, []observe.Observer{seen}
+			produceEvents(t, brokers, topic, 0, 3)
+			var got tally
+			hold := make(chan struct{})
+			m := start(t, cfg, routed(func(ctx context.Context, m *idem.Message) error {
+				if got.add(eventID(m)) == 1 && eventID(m) == "1" {
+					select {
+					case <-hold:
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				}
+				return nil
+			}))
+			require.Eventually(t, func() bool { return len(seen.seen()) > 0 && !seen.seen()[0] }, soon, poll)
+			switch policy {
+			case runner.ReportStall:
+				require.ErrorIs(t, m.Ready(), runner.ErrNotReady)
+				require.NoError(t, m.Live())
+				close(hold)
+			case runner.ExitOnStall:
+				require.ErrorIs(t, m.wait(t, soon), runner.ErrStalled)
+				return
+			case runner.LeaveGroup: // the event runs again, and is not held
+			}
+			require.Eventually(t, func() bool { return got.events() == 3 }, soon, poll)
+			require.Eventually(t, func() bool { return m.Ready() == nil }, soon, poll)
+			require.NoError(t, m.end())
+			sum, _ := committed(t, brokers, cfg.Group, topic)
+			require.EqualValues(t, 3, sum)
+		})
+	}
 }

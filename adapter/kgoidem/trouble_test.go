@@ -2,7 +2,6 @@ package kgoidem
 
 import (
 	"context"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/netproxy"
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
 )
@@ -121,59 +121,23 @@ func membersOf(t *testing.T, brokers []string, cfg Config) func() int {
 	}
 }
 
-// link makes the connections of a client, and cuts them.
-type link struct {
-	mu    sync.Mutex
-	off   bool
-	conns []net.Conn
-}
-
-func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.off {
-		return nil, errTest
-	}
-	c, err := new(net.Dialer).DialContext(ctx, network, addr)
-	if err == nil {
-		l.conns = append(l.conns, c)
-	}
-	return c, err
-}
-
-func (l *link) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.off = true
-	for _, c := range l.conns {
-		_ = c.Close()
-	}
-	l.conns = nil
-}
-
-func (l *link) mend() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.off = false
-}
-
 // TestOutage_K24: the brokers go away and come back. Run waits, and a stop during the outage is
 // bounded.
 func TestOutage_K24(t *testing.T) {
 	brokers, topic, cfg := onFake(t, 1)
-	wire := new(link)
-	cfg.Options = append(cfg.Options, kgo.Dialer(wire.dial))
+	wire := new(netproxy.Links)
+	cfg.Options = append(cfg.Options, kgo.Dialer(wire.DialContext))
 	produceEvents(t, brokers, topic, 0, 10)
 	var got tally
 	m := start(t, cfg, routed(got.handle))
 	require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
-	wire.cut()
+	mend := wire.Refuse(errTest)
 	produceEvents(t, brokers, topic, 10, 20)
 	require.Eventually(t, func() bool { return m.Ready() != nil }, time.Minute, poll)
 	require.NoError(t, m.Live())
-	wire.mend()
+	mend()
 	require.Eventually(t, func() bool { return got.events() == 20 && m.Ready() == nil }, time.Minute, poll)
-	wire.cut()
+	wire.Refuse(errTest)
 	began := time.Now()
 	_ = m.end() // whether the last commit was confirmed depends on its time
 	require.Less(t, time.Since(began), 20*time.Second)

@@ -1,5 +1,6 @@
-// Package netproxy is a TCP proxy between a test and a real server, which can hold bytes back. The
-// package knows no protocol: each test brings the [Pipe] that understands its own.
+// Package netproxy breaks the network between a test and a server. [Proxy] is a TCP proxy that can
+// hold bytes back. [Links] breaks the connections of a client with a dialer of its own. The package
+// knows no protocol: each test brings the [Pipe] that understands its own.
 package netproxy
 
 import (
