@@ -135,20 +135,22 @@ func (d *deployment) send(n int) {
 	}
 }
 
-// proceed sends a portion of the load, and waits until each member has had effects since then.
+// proceed sends a portion of the load, and waits until each member has had effects since then. It
+// fails at once if a member has ended.
 func (d *deployment) proceed(c *crew) {
 	d.t.Helper()
 	const enough = 40
+	d.kafka.waitMembers(d.group, len(c.names)) // the others may handle what is sent before that
 	before := make(map[*proc]int)
 	for _, p := range c.now {
 		before[p] = d.effects(p)
 	}
 	d.send(d.portion)
-	for _, p := range c.now {
-		require.Eventually(d.t, func() bool {
-			p.requireRunning()
-			return d.effects(p) >= before[p]+enough
-		}, 20*time.Second, 5*time.Millisecond, "%s has no effects", p)
+	for p, had := range before {
+		waitFor(d.t, "effects of "+p.String(), had+enough, func() int {
+			c.requireRunning()
+			return d.effects(p)
+		}, p)
 	}
 }
 
