@@ -101,7 +101,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			[]string{"github.com/IBM/sarama", "github.com/xdg-go/scram"}, "the sarama runner",
 		},
 		"/replay": {
-			[]string{"/consumer", "/deadletter", "/observe", "/runner", "", "/dedup", "/lane", "/internal/kafkalog"},
+			[]string{"/consumer", "/deadletter", "/observe", "/runner", "", "/dedup", "/lane", "/kafkaauth", "/internal/kafkalog"},
 			[]string{"github.com/IBM/sarama"}, "a replay reads the group's topics and is no member of it",
 		},
 		"/consumer/internal/conns":      {nil, []string{"github.com/IBM/sarama"}, "it knows connections, not what goes over them"},
