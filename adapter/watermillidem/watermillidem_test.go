@@ -218,6 +218,43 @@ func TestCollector_Idempotent(t *testing.T) {
 	})
 }
 
+// A message that comes alone is handled at once, unless Wait says otherwise. Messages that come
+// within Wait share a call.
+func TestCollector_Wait(t *testing.T) {
+	for _, c := range []struct {
+		wait, took time.Duration
+		calls      int32
+	}{{0, 0, 2}, {20 * time.Millisecond, 20 * time.Millisecond, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			var calls atomic.Int32
+			p := processor(t, memstore.New(memstore.Volatile()), func(r *idem.Router) {
+				idem.OnBatch(r, "paid", func(context.Context, []idem.Event[payment]) error {
+					calls.Add(1)
+					return nil
+				})
+			})
+			collector, err := watermillidem.NewCollector(p, watermillidem.CollectorConfig{Wait: c.wait})
+			require.NoError(t, err)
+			began := time.Now()
+			errs, took := make([]error, 2), make([]time.Duration, 2)
+			var both sync.WaitGroup
+			for i := range errs {
+				both.Go(func() {
+					time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+					errs[i] = collector.Handle(msg(i))
+					took[i] = time.Since(began)
+				})
+			}
+			both.Wait()
+			require.NoError(t, errors.Join(errs...))
+			require.Equal(t, c.took, took[0])
+			require.Equal(t, c.calls, calls.Load())
+			require.NoError(t, collector.Close())
+			require.NoError(t, p.Close())
+		})
+	}
+}
+
 // Close ends a batch under way in order.
 func TestCollector_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
