@@ -167,23 +167,30 @@ func (b *mailbox) cursor() *cursor {
 	return c
 }
 
+// read reads the rows behind last, and moves last.
+func (c *cursor) read(ctx context.Context, last *int64, limit int) (n int, err error) {
+	query := fmt.Sprintf("SELECT seq, event_id FROM emitted WHERE seq > %d ORDER BY seq LIMIT %d", *last, limit)
+	rows, err := c.box.db.query(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for name := ""; rows.Next(); n++ {
+		if err := rows.Scan(last, &name); err != nil {
+			return n, err
+		}
+		c.seen[name] = true
+	}
+	return n, rows.Err()
+}
+
 // run reads until it was told to stop and finds no more.
 func (c *cursor) run(ctx context.Context) error {
 	const limit = 100
 	for last := int64(0); ; {
 		stopped := ctx.Err() != nil
-		query := fmt.Sprintf("SELECT seq, event_id FROM emitted WHERE seq > %d ORDER BY seq LIMIT %d", last, limit)
-		rows, err := c.box.db.query(context.WithoutCancel(ctx), query)
+		n, err := c.read(context.WithoutCancel(ctx), &last, limit)
 		if err != nil {
-			return err
-		}
-		n, name := 0, ""
-		for ; err == nil && rows.Next(); n++ {
-			if err = rows.Scan(&last, &name); err == nil {
-				c.seen[name] = true
-			}
-		}
-		if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
 			return err
 		}
 		if stopped && n < limit {

@@ -44,7 +44,7 @@ func Plans(t *testing.T, site PlanSite) {
 	s := site.Store
 	part := dedup.DeferredPartition{Scope: scope, Topic: topic}
 	fillQueues(t, s, part)
-	event := func(queue, id string) dedup.Deferred { return deferred(queue, id) }
+	event := deferred
 	next := 0 // of the short queues
 	queue := func() (name, id string) {
 		next++
