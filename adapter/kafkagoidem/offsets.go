@@ -1,8 +1,11 @@
 package kafkagoidem
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/segmentio/kafka-go"
@@ -105,57 +108,108 @@ func (o offsets) AllEnds(
 	return o.ask(ctx, partitions, kafka.LastOffset, onlyCommitted)
 }
 
-// ask asks the leaders, for all partitions at once. A partition without an answer is left out, and
-// the error is a [*runner.OffsetError].
+// ask asks the leaders beside each other. A partition without an answer is left out, and the error is
+// a [*runner.OffsetError].
 //
-// Each partition has a request of its own. In a request for many, kafka-go connects to one leader
+// Each leader has a request of its own. In a request for several, kafka-go connects to one leader
 // after the other, so a leader that is away would hold up the others.
 func (o offsets) ask(
 	ctx context.Context, partitions map[string][]int32, when int64, isolation int8,
 ) (map[partition]int64, error) {
+	if len(partitions) == 0 {
+		return nil, nil
+	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	all, errs := make(map[partition]int64), make(map[partition]error)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for topic, ids := range partitions {
-		for _, id := range ids {
-			at := partition{Topic: topic, Partition: id}
-			asking.Go(func() {
-				offset, err := o.askOne(ctx, at, when, isolation)
-				mu.Lock()
-				defer mu.Unlock()
-				if errs[at] = err; err == nil {
-					all[at] = offset
-				}
-			})
-		}
+	for _, led := range o.byLeader(ctx, partitions, errs) {
+		asking.Go(func() {
+			found, refused, err := o.askLeader(ctx, led, when, isolation)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, at := range led {
+				errs[at] = err
+			}
+			maps.Copy(errs, refused)
+			maps.Copy(all, found)
+		})
 	}
 	asking.Wait()
 	return all, runner.MissingOffset(partitions, all, errs)
 }
 
-// askOne asks the leader of one partition.
-func (o offsets) askOne(
-	ctx context.Context, at partition, when int64, isolation int8,
-) (int64, error) {
-	answer, err := o.cl.Transport.RoundTrip(ctx, o.addr, &listoffsets.Request{
-		ReplicaID: -1, IsolationLevel: isolation,
-		Topics: []listoffsets.RequestTopic{{
-			Topic: at.Topic, Partitions: []listoffsets.RequestPartition{{
-				Partition: at.Partition, CurrentLeaderEpoch: -1, Timestamp: when,
-			}},
-		}},
+// byLeader groups partitions by their leaders, as kafka-go has last learned them. errs gets an error
+// for each partition without a leader. Partitions that kafka-go does not know are one group.
+func (o offsets) byLeader(
+	ctx context.Context, partitions map[string][]int32, errs map[partition]error,
+) map[int][]partition {
+	leaders := make(map[partition]int)
+	known, err := o.cl.Metadata(ctx, &kafka.MetadataRequest{
+		Addr: o.addr, Topics: slices.Collect(maps.Keys(partitions)),
 	})
+	if err == nil {
+		for _, t := range known.Topics {
+			for _, p := range t.Partitions {
+				at := partition{Topic: t.Name, Partition: int32(p.ID)} //nolint:gosec // from an int32
+				leaders[at] = p.Leader.ID
+				if p.Leader.Host == "" {
+					errs[at] = cmp.Or(p.Error, error(kafka.LeaderNotAvailable))
+				}
+			}
+		}
+	}
+	const unknown = -1
+	groups := make(map[int][]partition)
+	for topic, ids := range partitions {
+		for _, id := range ids {
+			at := partition{Topic: topic, Partition: id}
+			leader, ok := leaders[at]
+			switch {
+			case errs[at] != nil:
+				continue
+			case !ok:
+				leader = unknown
+			}
+			groups[leader] = append(groups[leader], at)
+		}
+	}
+	return groups
+}
+
+// askLeader asks one leader for its partitions.
+func (o offsets) askLeader(
+	ctx context.Context, led []partition, when int64, isolation int8,
+) (found map[partition]int64, refused map[partition]error, err error) {
+	topics := make(map[string][]listoffsets.RequestPartition)
+	for _, at := range led {
+		topics[at.Topic] = append(topics[at.Topic], listoffsets.RequestPartition{
+			Partition: at.Partition, CurrentLeaderEpoch: -1, Timestamp: when,
+		})
+	}
+	req := &listoffsets.Request{ReplicaID: -1, IsolationLevel: isolation}
+	for topic, list := range topics {
+		req.Topics = append(req.Topics, listoffsets.RequestTopic{Topic: topic, Partitions: list})
+	}
+	answer, err := o.cl.Transport.RoundTrip(ctx, o.addr, req)
 	if err != nil {
-		return 0, err
+		return nil, nil, fmt.Errorf("offsets of partitions: %w", err)
 	}
-	found, ok := answer.(*listoffsets.Response)
-	if !ok || len(found.Topics) != 1 || len(found.Topics[0].Partitions) != 1 {
-		return 0, runner.ErrNoAnswer
+	all, ok := answer.(*listoffsets.Response)
+	if !ok {
+		return nil, nil, runner.ErrNoAnswer
 	}
-	one := found.Topics[0].Partitions[0]
-	return one.Offset, errorOf(one.ErrorCode)
+	found, refused = make(map[partition]int64), make(map[partition]error)
+	for _, t := range all.Topics {
+		for _, p := range t.Partitions {
+			at := partition{Topic: t.Topic, Partition: p.Partition}
+			if refused[at] = errorOf(p.ErrorCode); refused[at] == nil {
+				found[at] = p.Offset
+			}
+		}
+	}
+	return found, refused, nil
 }
 
 // errorOf returns the error of a code of Kafka, or nil.

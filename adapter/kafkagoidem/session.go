@@ -31,7 +31,7 @@ type session struct {
 	ctx context.Context
 	end context.CancelCauseFunc // the first cause counts
 
-	committing sync.Mutex // held during a commit: none overtakes another
+	committing turn // held during a commit: none overtakes another
 
 	mu    sync.Mutex
 	marks map[partition]int64 // not committed yet
@@ -39,7 +39,7 @@ type session struct {
 }
 
 func newSession(m *member, gen *kafka.Generation) *session {
-	s := &session{m: m, gen: gen, marks: make(map[partition]int64), known: make(map[partition]int64)}
+	s := &session{m: m, gen: gen, committing: make(turn, 1), marks: make(map[partition]int64), known: make(map[partition]int64)}
 	s.ctx, s.end = context.WithCancelCause(m.ctx)
 	return s
 }
@@ -71,9 +71,9 @@ func (s *session) begins(p partition, at runner.Place) {
 // Commit implements [runner.Session]. The connection of the generation may be broken while the
 // member is in the group; then the commit takes another one.
 func (s *session) Commit() {
-	s.m.r.group.LearnPositions() // for the next commit
-	s.committing.Lock()
-	defer s.committing.Unlock()
+	s.m.r.group.LearnPositions()                // for the next commit
+	_ = s.committing.take(context.Background()) // each commit is bounded
+	defer s.committing.leave()
 	s.mu.Lock()
 	marks := maps.Clone(s.marks)
 	s.mu.Unlock()
@@ -118,8 +118,10 @@ func byTopic(marks map[partition]int64) map[string]map[int]int64 {
 func (s *session) CommitDirectly(
 	ctx context.Context, offsets map[partition]int64,
 ) (map[partition]error, error) {
-	s.committing.Lock()
-	defer s.committing.Unlock()
+	if err := s.committing.take(ctx); err != nil {
+		return nil, err
+	}
+	defer s.committing.leave()
 	return s.send(ctx, offsets)
 }
 
@@ -161,8 +163,10 @@ func (s *session) send(
 func (s *session) heartbeat() error {
 	ctx, cancel := context.WithTimeout(context.Background(), pulseTime)
 	defer cancel()
-	s.committing.Lock()
-	defer s.committing.Unlock()
+	if err := s.committing.take(ctx); err != nil {
+		return err
+	}
+	defer s.committing.leave()
 	s.mu.Lock()
 	one := make(map[partition]int64)
 	for p, next := range s.known {
@@ -215,9 +219,9 @@ func (s *session) watch(ended, finished <-chan struct{}) {
 	}
 }
 
-// begun reports whether a partition has begun in this generation. Without one nothing can be lost, and
-// there is no offset for a heartbeat: brokers answer a commit without offsets, but do not look at the
-// group.
+// begun reports whether a partition has begun in this generation. Without one nothing can be lost,
+// and there is no offset for a heartbeat: brokers answer a commit without offsets, but do not look
+// at the group.
 func (s *session) begun() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,3 +229,18 @@ func (s *session) begun() bool {
 }
 
 var _ runner.DirectCommitter = (*session)(nil)
+
+// turn lets one caller at a time go on. Make it with room for one.
+type turn chan struct{}
+
+// take waits until ctx ends at the latest. Call leave after a nil error.
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (t turn) leave() { <-t }
