@@ -3,6 +3,8 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // OffsetError is the error of one partition. Other partitions may have an answer.
@@ -20,13 +22,13 @@ func (e *OffsetError) Unwrap() error { return e.Err }
 // ErrNoAnswer means that the answer of a broker lacks what was asked for.
 var ErrNoAnswer = errors.New("the answer lacks the topic")
 
-// MissingOffset returns an [*OffsetError] for one of the partitions that have no offset in found, or
-// nil. errs has the errors of partitions; a partition without one has [ErrNoAnswer].
+// MissingOffset returns an [*OffsetError] for the first partition that has no offset in found, in the
+// order of the topics' names, or nil. errs has the errors of partitions; a partition without one has [ErrNoAnswer].
 func MissingOffset(
 	partitions map[string][]int32, found map[TopicPartition]int64, errs map[TopicPartition]error,
 ) error {
-	for topic, ids := range partitions {
-		for _, id := range ids {
+	for _, topic := range slices.Sorted(maps.Keys(partitions)) {
+		for _, id := range partitions[topic] {
 			at := TopicPartition{topic, id}
 			if _, ok := found[at]; ok {
 				continue

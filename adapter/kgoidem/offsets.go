@@ -3,6 +3,7 @@ package kgoidem
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -101,18 +102,32 @@ func (o offsets) AllEnds(
 const newTopicWait = 3 * time.Second
 
 // all waits for the leaders of new topics. A partition without an answer is left out, and the error
-// is a [*runner.OffsetError].
+// is a [*runner.OffsetError]. Offsets that were found stay found while others are asked for again.
 func (o offsets) all(
 	ctx context.Context, partitions map[string][]int32, at int64, isolation int8,
 ) (map[partition]int64, error) {
-	deadline := time.Now().Add(newTopicWait)
+	deadline, found := time.Now().Add(newTopicWait), make(map[partition]int64)
 	for {
-		offsets, err := o.ask(ctx, partitions, at, isolation)
+		some, err := o.ask(ctx, missing(partitions, found), at, isolation)
+		maps.Copy(found, some)
 		if !isAny(err, kerr.UnknownTopicOrPartition, kerr.LeaderNotAvailable) ||
 			time.Now().After(deadline) || runner.Pause(ctx, freshMetadata) != nil {
-			return offsets, err
+			return found, err
 		}
 	}
+}
+
+// missing returns the partitions without an offset in found.
+func missing(partitions map[string][]int32, found map[partition]int64) map[string][]int32 {
+	rest := make(map[string][]int32, len(partitions))
+	for topic, ids := range partitions {
+		for _, id := range ids {
+			if _, ok := found[partition{Topic: topic, Partition: id}]; !ok {
+				rest[topic] = append(rest[topic], id)
+			}
+		}
+	}
+	return rest
 }
 
 // ask asks the leaders, each with a request of its own. A partition without an answer is left out,
