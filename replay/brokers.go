@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -15,9 +16,14 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// await repeats try while brokers are away, for [Config].BrokerWait, and until ctx ends.
-func (r *Replay) await(ctx context.Context, try func() error) error {
-	began, log := time.Now(), r.neutral.Logger
+// await repeats try while brokers are away, until ctx ends. All calls of a run together wait for
+// [Config].BrokerWait.
+func (j *job) await(ctx context.Context, try func() error) error {
+	began, log := time.Now(), j.r.neutral.Logger
+	until := began.Add(j.r.cfg.BrokerWait - j.waited)
+	defer func() { j.waited += time.Since(began) }()
+	waiting, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	var back runner.Backoff
 	for {
 		err := try()
@@ -29,16 +35,30 @@ func (r *Replay) await(ctx context.Context, try func() error) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !away(err), time.Since(began) >= r.cfg.BrokerWait:
+		case !away(err), time.Now().After(until):
 			return err
 		case back.Tries == 0:
-			log.Warn("brokers do not answer, waiting for them", "at_most", r.cfg.BrokerWait,
-				"error", r.neutral.Text(err))
+			log.Warn("brokers do not answer, waiting for them", "until", until,
+				"error", j.r.neutral.Text(err))
 		}
-		if err := back.Wait(ctx); err != nil {
+		switch {
+		case back.Wait(waiting) == nil:
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		default:
 			return err
 		}
 	}
+}
+
+// temporary are the answers of brokers that another answer may follow.
+var temporary = []error{
+	sarama.ErrOutOfBrokers, io.EOF,
+	sarama.ErrBrokerNotAvailable, sarama.ErrLeaderNotAvailable, sarama.ErrNotLeaderForPartition,
+	sarama.ErrReplicaNotAvailable, sarama.ErrNotController, sarama.ErrNetworkException,
+	sarama.ErrRequestTimedOut, sarama.ErrOffsetsLoadInProgress,
+	sarama.ErrConsumerCoordinatorNotAvailable, sarama.ErrNotCoordinatorForConsumer,
+	sarama.ErrUnstableOffsetCommit, sarama.ErrKafkaStorageError,
 }
 
 // away reports whether a wait can help: no broker was reached, or a broker cannot answer now.
@@ -48,16 +68,14 @@ func away(err error) bool {
 	}
 	for _, refused := range []error{
 		consumer.ErrUnauthorized, kafkaauth.ErrRefused, sarama.ErrClusterAuthorizationFailed,
-		sarama.ErrUnsupportedSASLMechanism, sarama.ErrIllegalSASLState,
 	} {
 		if errors.Is(err, refused) {
 			return false
 		}
 	}
 	var network net.Error
-	var code sarama.KError
-	return errors.Is(err, sarama.ErrOutOfBrokers) || errors.Is(err, io.EOF) ||
-		errors.As(err, &network) || errors.As(err, &code)
+	return errors.As(err, &network) ||
+		slices.ContainsFunc(temporary, func(one error) bool { return errors.Is(err, one) })
 }
 
 // permanent reports whether no wait can help.

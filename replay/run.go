@@ -38,9 +38,11 @@ type Result struct {
 // Run reads exactly the records of the plan, and settles them. progress, if not nil, is called
 // about four times a second from one goroutine, and once more at the end; see [Bar.Update].
 //
-// Run first connects. It waits for brokers that cannot be reached, for [Config].BrokerWait, and logs
-// a warning at the begin of the wait. Then Run lets the stores check their settings and the scope,
-// and waits for a store that is down.
+// Run first connects. Run waits for brokers that cannot be reached, for [Config].BrokerWait, and logs
+// a warning at the start of the wait. A broker without the configured SASL mechanism, and one with a
+// certificate that Run does not trust, count as unreachable. Then Run lets the stores check their
+// settings and the scope, and waits for a store that is down.
+//
 // Run returns nil if all records are settled. Otherwise the result has the position to continue
 // from, and the error is one of these:
 //   - [idem.ErrStopping] with the cause of ctx. Running handlers have finished within the grace.
@@ -51,7 +53,7 @@ type Result struct {
 //   - [dedup.ErrOtherScope]: with SameScope, the store knows the topics under other scopes only.
 //   - [dedup.SetupError], or another error of a store that is not set up or unsafe.
 //   - [ErrOpenTransaction], or an error of the brokers that lasted for [Config].BrokerWait.
-//   - An error of the brokers about credentials, rights or topics.
+//   - An error of the brokers about refused credentials, rights or topics.
 //   - [idem.ErrAbandoned]: a handler ignored its cancelled context.
 //   - [ErrRunning] and [ErrClosed].
 //
@@ -99,7 +101,7 @@ func (r *Replay) Run(ctx context.Context, plan Plan, progress func(Progress)) (R
 // prepare connects, checks stores and topics, and returns the producer of dead letters.
 func (j *job) prepare(ctx context.Context, plan Plan) (to idem.Producer, done func(), err error) {
 	r, done := j.r, func() {}
-	err = r.await(ctx, func() (err error) {
+	err = j.await(ctx, func() (err error) {
 		j.client, err = r.connected()
 		return err
 	})
@@ -116,7 +118,7 @@ func (j *job) prepare(ctx context.Context, plan Plan) (to idem.Producer, done fu
 		return r.live.Producer, done, nil
 	}
 	var p *consumer.Producer
-	err = r.await(ctx, func() (err error) {
+	err = j.await(ctx, func() (err error) {
 		if err := r.requireDeadLetterTopics(j.client, plan); err != nil {
 			return err
 		}
@@ -175,6 +177,7 @@ type job struct {
 	failures *failures
 	stop     func(error)
 	began    time.Time
+	waited   time.Duration // for brokers at the start
 	parts    []*part
 }
 
