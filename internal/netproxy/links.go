@@ -2,6 +2,7 @@ package netproxy
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"sync"
@@ -29,9 +30,12 @@ func (l *Links) DialContext(ctx context.Context, network, address string) (net.C
 	if err != nil {
 		return nil, err
 	}
-	c := &brittle{Conn: conn, of: l, dead: make(chan struct{})}
+	c := &brittle{Conn: conn, of: l, dead: make(chan struct{}), changed: make(chan struct{})}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.refuses != nil { // meanwhile
+		return nil, errors.Join(&net.OpError{Op: "dial", Net: network, Err: l.refuses}, conn.Close())
+	}
 	if l.open == nil {
 		l.open = make(map[*brittle]struct{})
 	}
@@ -53,7 +57,7 @@ func (l *Links) Cut() {
 	}
 	l.mu.Unlock()
 	for _, c := range open {
-		_ = c.Conn.Close() // the client may have closed it
+		_ = c.Close() // the client may have closed it
 	}
 }
 
@@ -93,80 +97,89 @@ type brittle struct {
 	dead chan struct{} // closed by Close
 
 	mu          sync.Mutex
-	read, write time.Time // deadlines
+	read, write time.Time     // deadlines
+	changed     chan struct{} // closed when a deadline changes
+	held        []byte        // bytes that came during a silence
 }
 
-// Read implements net.Conn.
+// Read implements net.Conn. One goroutine at a time may call it.
 func (c *brittle) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if err != nil {
-		return n, err
+	if len(c.held) == 0 {
+		n, err := c.Conn.Read(p)
+		if err != nil {
+			return n, err
+		}
+		c.held = append(c.held, p[:n]...)
 	}
-	c.mu.Lock()
-	deadline := c.read
-	c.mu.Unlock()
-	if err := c.wait(deadline); err != nil {
+	if err := c.wait(&c.read); err != nil {
 		return 0, err
 	}
+	n := copy(p, c.held)
+	c.held = c.held[n:]
 	return n, nil
 }
 
 // Write implements net.Conn.
 func (c *brittle) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	deadline := c.write
-	c.mu.Unlock()
-	if err := c.wait(deadline); err != nil {
+	if err := c.wait(&c.write); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)
 }
 
 // wait waits for the end of a silence, until the deadline.
-func (c *brittle) wait(deadline time.Time) error {
-	c.of.mu.Lock()
-	silent := c.of.silent
-	c.of.mu.Unlock()
-	if silent == nil {
-		return nil
+func (c *brittle) wait(deadline *time.Time) error {
+	for {
+		c.of.mu.Lock()
+		silent := c.of.silent
+		c.of.mu.Unlock()
+		if silent == nil {
+			return nil
+		}
+		c.mu.Lock()
+		until, changed := *deadline, c.changed
+		c.mu.Unlock()
+		var over <-chan time.Time
+		if !until.IsZero() {
+			over = time.After(time.Until(until))
+		}
+		select {
+		case <-silent:
+		case <-changed:
+		case <-over:
+			return os.ErrDeadlineExceeded
+		case <-c.dead:
+			return net.ErrClosed
+		}
 	}
-	var over <-chan time.Time
-	if !deadline.IsZero() {
-		timer := time.NewTimer(time.Until(deadline))
-		defer timer.Stop()
-		over = timer.C
+}
+
+// set changes deadlines, and wakes those that wait for them.
+func (c *brittle) set(t time.Time, deadlines ...*time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range deadlines {
+		*d = t
 	}
-	select {
-	case <-silent:
-		return nil
-	case <-over:
-		return os.ErrDeadlineExceeded
-	case <-c.dead:
-		return net.ErrClosed
-	}
+	close(c.changed)
+	c.changed = make(chan struct{})
 }
 
 // SetDeadline implements net.Conn.
 func (c *brittle) SetDeadline(t time.Time) error {
-	c.mu.Lock()
-	c.read, c.write = t, t
-	c.mu.Unlock()
+	c.set(t, &c.read, &c.write)
 	return c.Conn.SetDeadline(t)
 }
 
 // SetReadDeadline implements net.Conn.
 func (c *brittle) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	c.read = t
-	c.mu.Unlock()
+	c.set(t, &c.read)
 	return c.Conn.SetReadDeadline(t)
 }
 
 // SetWriteDeadline implements net.Conn.
 func (c *brittle) SetWriteDeadline(t time.Time) error {
-	c.mu.Lock()
-	c.write = t
-	c.mu.Unlock()
+	c.set(t, &c.write)
 	return c.Conn.SetWriteDeadline(t)
 }
 

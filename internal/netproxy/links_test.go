@@ -13,48 +13,43 @@ import (
 
 // TestLinks: connections pass bytes, are silent up to a deadline, are cut, and are refused.
 func TestLinks(t *testing.T) {
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := Start(t, listener.Addr().String(), nil)
-	go func() {
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = io.Copy(c, c) }()
-		}
-	}()
-	t.Cleanup(func() { _ = listener.Close() })
+	addr := echo(t)
 	l := new(Links)
-	c, err := l.Dial("tcp", p.Addr())
+	c, err := l.Dial("tcp", addr)
 	require.NoError(t, err)
-	echo := func() error {
+	send := func() error {
 		if _, err := c.Write([]byte("x")); err != nil {
 			return err
 		}
 		_, err := io.ReadFull(c, make([]byte, 1))
 		return err
 	}
-	require.NoError(t, echo())
+	require.NoError(t, send())
 
 	restore := l.Silence()
 	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Millisecond)))
-	require.ErrorIs(t, echo(), os.ErrDeadlineExceeded)
+	require.ErrorIs(t, send(), os.ErrDeadlineExceeded)
 	restore()
 	require.NoError(t, c.SetDeadline(time.Time{}))
-	require.NoError(t, echo())
+	require.NoError(t, send())
 
+	restore = l.Silence()
+	ended := make(chan error, 1)
+	go func() { ended <- send() }()
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Millisecond)))
+	require.ErrorIs(t, <-ended, os.ErrDeadlineExceeded)
+	require.NoError(t, c.SetDeadline(time.Time{}))
+	go func() { ended <- send() }()
 	l.Cut()
-	require.Error(t, echo())
-	_ = c.Close() // it is cut
+	require.ErrorIs(t, <-ended, net.ErrClosed)
+	restore()
 	away := errors.New("away")
 	restore = l.Refuse(away)
-	_, err = l.Dial("tcp", p.Addr())
+	_, err = l.Dial("tcp", addr)
 	require.ErrorIs(t, err, away)
 	restore()
-	c, err = l.DialContext(t.Context(), "tcp", p.Addr())
+	c, err = l.DialContext(t.Context(), "tcp", addr)
 	require.NoError(t, err)
-	require.NoError(t, echo())
+	require.NoError(t, send())
 	require.NoError(t, c.Close())
 }

@@ -51,8 +51,7 @@ func (l *Log) add(text string, args []driver.NamedValue) {
 
 // Open opens a database with a driver that is registered under name. The log gets each statement
 // that is not prepared by the caller. The driver must implement the optional interfaces of
-// connections for contexts, and a statement is recorded again if the driver wants it prepared.
-// Cleanup closes the database.
+// connections for contexts. Cleanup closes the database.
 func Open(t testing.TB, name, dsn string) (*sql.DB, *Log) {
 	t.Helper()
 	plain, err := sql.Open(name, dsn)
