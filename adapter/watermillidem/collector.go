@@ -17,8 +17,8 @@ import (
 type CollectorConfig struct {
 	// Max is how many messages a batch has at most. Defaults to 256.
 	Max int
-	// Wait is how long the first message of a batch waits for others. Zero: a message that comes alone
-	// is handled at once, and the messages that come during a batch are the next one.
+	// Wait is how long the first message of a batch waits for others. Zero: a message that comes
+	// alone is handled at once, and the messages that come during a batch are the next one.
 	Wait time.Duration
 }
 
@@ -122,13 +122,13 @@ func (c *Collector) collect(first *entry) []*entry {
 
 // next returns the next message of a batch that is open until end. Nil: there is none.
 func (c *Collector) next(end <-chan time.Time) *entry {
-	select {
-	case e := <-c.in:
-		return e
-	default:
-	}
 	if end == nil {
-		return nil
+		select {
+		case e := <-c.in:
+			return e
+		default:
+			return nil
+		}
 	}
 	select {
 	case e := <-c.in:

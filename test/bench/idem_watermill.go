@@ -35,7 +35,7 @@ func watermillRows(n sizes) []row {
 	}
 }
 
-// watermillOnTx collects the messages of all partitions. A batch is full with one of each.
+// watermillOnTx collects the messages of all partitions. A batch has at most one of each.
 func watermillOnTx(ctx context.Context, x *run) (err error) {
 	letters := noDeadLetters{newFirstError()}
 	p, err := idem.NewProcessor(onTxRouter(x), idem.Config{
