@@ -48,8 +48,8 @@ func (s shape) batch() bool { return s == onBatch || s == onBatchTx }
 type store struct {
 	name   string
 	shapes []shape
-	// full are the shapes that are tested with all payloads. A payload is decoded before the store
-	// and the handler see it, so the other shapes are tested with JSON only.
+	// full are the shapes that are tested with all payloads. A store sees only the identity of an
+	// event and never its value, so the other shapes are tested with JSON only.
 	full []shape
 	open func(t *testing.T) *opened // nil: no test has this store
 }
