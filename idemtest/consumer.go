@@ -1,0 +1,278 @@
+package idemtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
+)
+
+// Consumer is a consumer of topics in memory. Its methods belong to one goroutine, the one of the
+// test. They end the test with an error if the consumer does something that no broker allows.
+type Consumer struct {
+	t      testing.TB
+	router *idem.Router
+	set    settings
+	topics topics
+	seen   *journal
+	ids    map[spot]string // of delivered records
+	stuck  map[place]error // partitions with a record that waits
+	p      *idem.Processor
+	end    func()      // ends the member
+	assign func(place) // assigns a partition to the member
+
+	delivered map[string]bool // topics
+	poisons   int
+}
+
+// Run starts a consumer with the handlers of r. It ends with the test. A mistake in the handlers or
+// the options ends the test at once.
+func Run(t testing.TB, r *idem.Router, opts ...Option) *Consumer {
+	t.Helper()
+	c := &Consumer{
+		t: t, router: r, seen: newJournal(),
+		ids: make(map[spot]string), stuck: make(map[place]error), delivered: make(map[string]bool),
+	}
+	for _, o := range opts {
+		o(&c.set)
+	}
+	c.set.fill(t)
+	c.begin()
+	t.Cleanup(func() { c.end() })
+	return c
+}
+
+// fill sets the defaults.
+func (s *settings) fill(t testing.TB) {
+	if s.store == nil {
+		m := newMemory()
+		s.store, s.down = m, m.set
+	}
+	if s.group == "" {
+		s.group = "idemtest"
+	}
+	if s.within == 0 {
+		s.within = 10 * time.Second
+		if inBubble() {
+			s.within = time.Hour
+		}
+	}
+	if s.logger == nil {
+		s.logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+}
+
+// inBubble reports whether the goroutine is in a bubble of testing/synctest, whose clock begins at
+// the start of the year 2000.
+func inBubble() bool { return time.Now().Year() < 2020 }
+
+// begin starts a member of the group: a processor, and the goroutines that run deferred events.
+func (c *Consumer) begin() {
+	c.t.Helper()
+	cfg := idem.Config{
+		Store: c.set.store, Scope: c.set.group, Producer: &c.topics, Logger: c.set.logger,
+		BusyWait: 10 * time.Millisecond,
+	}
+	for _, change := range c.set.change {
+		change(&cfg)
+	}
+	cfg.Observers = append(slices.Clone(cfg.Observers), c.seen)
+	p, err := idem.NewProcessor(c.router, cfg)
+	if err != nil {
+		c.t.Fatalf("idemtest: the handlers or the options have mistakes:\n%v", err)
+	}
+	c.p = p
+	ctx, cancel := context.WithCancelCause(context.Background())
+	m := &member{c: c, ctx: ctx, runs: make(map[place]bool)}
+	for _, at := range c.topics.read(c.reads) {
+		m.assign(at)
+	}
+	c.end = sync.OnceFunc(func() {
+		cancel(idem.ErrStopping)
+		m.running.Wait()
+		if err := p.Close(); err != nil {
+			c.t.Errorf("idemtest: the processor did not end: %v", err)
+		}
+	})
+	c.assign = m.assign
+}
+
+// reads reports whether the consumer reads a topic: those of records that a test delivers, and the
+// group's own retry topics.
+func (c *Consumer) reads(topic string) bool {
+	if c.delivered[topic] {
+		return true
+	}
+	source, _, ok := deadletter.RetryTopicsOf(c.set.group).Source(topic)
+	return ok && c.delivered[source]
+}
+
+// Deliver writes records to their topics, and returns when each record of the topics is settled or
+// waits. An error of a handler does not end the test: see [Consumer.DeadLetters] and
+// [Consumer.Waiting].
+func (c *Consumer) Deliver(records ...Record) {
+	c.t.Helper()
+	c.topics.commit()
+	now := time.Now()
+	for _, r := range records {
+		m, err := r.message(now)
+		if err != nil {
+			c.t.Fatalf("idemtest: %v", err)
+		}
+		c.write(r.ID, m)
+	}
+	c.settle()
+}
+
+// write appends a record of an event.
+func (c *Consumer) write(id string, m *idem.Message) {
+	c.delivered[m.Topic] = true
+	c.topics.append(m)
+	c.ids[spotOf(m)] = id
+	c.assign(place{m.Topic, m.Partition})
+}
+
+// last returns the latest record of an event.
+func (c *Consumer) last(id string) *idem.Message {
+	c.t.Helper()
+	all := c.topics.all(func(topic string) bool { return c.delivered[topic] })
+	for _, m := range slices.Backward(all) {
+		if c.ids[spotOf(m)] == id {
+			return copyOf(m)
+		}
+	}
+	c.t.Fatalf("idemtest: no record with the ID %q was delivered", id)
+	return nil
+}
+
+// Duplicate delivers the latest records of the events again, each as a new record with another
+// offset, as a retrying producer does.
+func (c *Consumer) Duplicate(ids ...string) {
+	c.t.Helper()
+	c.topics.commit()
+	for _, id := range ids {
+		c.write(id, c.last(id))
+	}
+	c.settle()
+}
+
+// Conflict delivers a record with the identity of an event and another value.
+func (c *Consumer) Conflict(id string, value any) {
+	c.t.Helper()
+	c.topics.commit()
+	m, err := Record{Value: value}.message(time.Now())
+	if err != nil {
+		c.t.Fatalf("idemtest: %v", err)
+	}
+	other := c.last(id)
+	other.Value = m.Value
+	c.write(id, other)
+	c.settle()
+}
+
+// Poison delivers a record of a type whose value is no JSON. It returns the ID of the event.
+func (c *Consumer) Poison(typ string) (id string) {
+	c.t.Helper()
+	c.poisons++
+	id = fmt.Sprintf("poison-%d", c.poisons)
+	c.Deliver(Record{ID: id, Type: typ, Value: []byte("\xff{")})
+	return id
+}
+
+// Rebalance moves the partitions to another member of the group, as if the offsets of the last step
+// had not been committed: the records of the last step are delivered again.
+func (c *Consumer) Rebalance() {
+	c.t.Helper()
+	c.end()
+	c.topics.rewind()
+	c.begin()
+	c.settle()
+}
+
+// StoreDown runs a part of the test while no call of the store succeeds. Then the store answers again,
+// and the records that waited are settled. A store of the option [Store] needs the option [Down].
+func (c *Consumer) StoreDown(part func()) {
+	c.t.Helper()
+	if c.set.down == nil {
+		c.t.Fatal("idemtest: StoreDown cannot stop this store: pass the option idemtest.Down beside " +
+			"idemtest.Store")
+	}
+	func() {
+		c.set.down(true)
+		defer c.set.down(false)
+		part()
+	}()
+	c.settle()
+}
+
+// Advance lets time pass, and settles the records that have become due. In a bubble of
+// testing/synctest the time passes at once; elsewhere Advance sleeps.
+func (c *Consumer) Advance(d time.Duration) {
+	c.t.Helper()
+	c.topics.commit()
+	time.Sleep(d)
+	c.settle()
+}
+
+// settle passes open records to the processor until no partition makes progress.
+func (c *Consumer) settle() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.set.within,
+		fmt.Errorf("%w: a step of the test took more than %s", idem.ErrStopping, c.set.within))
+	defer cancel()
+	clear(c.stuck)
+	for progress := true; progress; {
+		progress = false
+		for _, at := range c.topics.read(c.reads) {
+			n, err := c.settlePart(ctx, at)
+			if c.stuck[at] = err; err == nil {
+				delete(c.stuck, at)
+			}
+			progress = progress || n > 0
+		}
+		if inBubble() {
+			synctest.Wait() // for the goroutines that run deferred events
+		}
+	}
+	if ctx.Err() != nil {
+		c.t.Fatalf("idemtest: %v (retries wait in real time: use testing/synctest)", context.Cause(ctx))
+	}
+}
+
+// settlePart passes the due records of a partition to the processor.
+func (c *Consumer) settlePart(ctx context.Context, at place) (settled int, err error) {
+	msgs := c.topics.open(at)
+	for i, m := range msgs {
+		if c.p.Due(m) > 0 {
+			msgs, err = msgs[:i], idem.ErrNotDue
+			break
+		}
+	}
+	if len(msgs) == 0 {
+		return 0, err
+	}
+	settled, failed := c.p.HandleBatch(ctx, msgs)
+	for _, m := range msgs[:settled] {
+		id, original := c.identity(m)
+		c.seen.settled(id, original)
+	}
+	c.topics.settle(at, settled)
+	return settled, errors.Join(failed, err)
+}
+
+// identity returns the ID of an event, and the record that observers see for m: for a copy in a retry
+// topic, the original record.
+func (c *Consumer) identity(m *idem.Message) (id string, original *idem.Message) {
+	if e, err := deadletter.ParseCopy(m); err == nil && e != nil {
+		return e.ID, e.Message
+	}
+	return c.ids[spotOf(m)], m
+}

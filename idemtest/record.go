@@ -1,0 +1,82 @@
+package idemtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem"
+)
+
+// The headers in which a record carries its identity. The default extractors of package idem read
+// them.
+const (
+	headerID   = "event-id"
+	headerType = "event-type"
+)
+
+// Record is a record that a test delivers.
+type Record struct {
+	// ID and Type are the identity of the event, in the headers that the default extractors read.
+	// An empty ID or Type has no header, for routers with other extractors.
+	ID, Type string
+	// Value is the value. Bytes and json.RawMessage are taken as they are, and nil is a tombstone.
+	// Everything else is encoded as JSON.
+	Value any
+	// Key is the Kafka key. Empty: a record without a key.
+	Key string
+	// Headers are further headers.
+	Headers []idem.Header
+	// Topic is the topic. The default is [DefaultTopic].
+	Topic string
+	// Partition is the partition. The default is 0.
+	Partition int32
+	// Time is the time of the record. The default is the present time.
+	Time time.Time
+}
+
+// DefaultTopic is the topic of records without one.
+const DefaultTopic = "events"
+
+// message makes a message without an offset. The error is that of the JSON encoder.
+func (r Record) message(now time.Time) (*idem.Message, error) {
+	m := &idem.Message{Topic: r.Topic, Partition: r.Partition, Time: r.Time}
+	if m.Topic == "" {
+		m.Topic = DefaultTopic
+	}
+	if m.Time.IsZero() {
+		m.Time = now
+	}
+	if r.Key != "" {
+		m.Key = []byte(r.Key)
+	}
+	for _, h := range []idem.Header{
+		{Key: headerID, Value: []byte(r.ID)}, {Key: headerType, Value: []byte(r.Type)},
+	} {
+		if len(h.Value) > 0 {
+			m.Headers = append(m.Headers, h)
+		}
+	}
+	m.Headers = append(m.Headers, r.Headers...)
+	switch v := r.Value.(type) {
+	case nil:
+	case []byte:
+		m.Value = v
+	case json.RawMessage:
+		m.Value = v
+	default:
+		value, err := json.Marshal(v)
+		if err != nil {
+			return nil, fmt.Errorf("value of record %q: %w", r.ID, err)
+		}
+		m.Value = value
+	}
+	return m, nil
+}
+
+// copyOf returns a copy of m for another offset. The copy shares no memory that a consumer writes.
+func copyOf(m *idem.Message) *idem.Message {
+	c := *m
+	c.Received = time.Time{}
+	return &c
+}
