@@ -264,7 +264,9 @@ func (c *Consumer) settlePart(ctx context.Context, at place) (settled int, err e
 		id, original := c.identity(m)
 		c.seen.settled(id, original)
 	}
-	c.topics.settle(at, settled)
+	if settled > 0 {
+		c.topics.settle(msgs[settled-1])
+	}
 	return settled, errors.Join(failed, err)
 }
 

@@ -77,11 +77,12 @@ func (k *topics) open(at place) []*idem.Message {
 	return slices.Clone(p.log[p.settled:])
 }
 
-// settle moves the end of the settled records by n.
-func (k *topics) settle(at place, n int) {
+// settle marks the records up to m as settled.
+func (k *topics) settle(m *idem.Message) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.parts[at].settled += n
+	p := k.parts[place{m.Topic, m.Partition}]
+	p.settled = max(p.settled, int(m.Offset)+1)
 }
 
 // commit commits the offsets of all settled records.

@@ -1,0 +1,172 @@
+package idemtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// ErrFault is the error of a call that fails by a schedule of [Torture].
+var ErrFault = errors.New("idemtest: the call fails by the schedule")
+
+// errDead is what a process gets after its death.
+var errDead = errors.New("idemtest: the process is dead")
+
+// Faults makes the outside calls of a handler fail, and ends its process before and after them. The
+// fakes of a test pass their effects to it. Safe for concurrent use.
+type Faults struct {
+	plan  schedule
+	began time.Time
+	over  chan struct{} // closed when the state was read: blocked code of dead processes goes on
+
+	mu     sync.Mutex
+	points []point // of the first worker
+	trace  []told
+	keys   map[string]bool   // of calls that had their effect
+	calls  map[effect][]call // that had their effect
+	ended  bool
+	first  *process
+}
+
+// effect names a call of the handler for one event. A batch handler has no event.
+type effect struct{ event, what string }
+
+// before ends the names of points in front of a call. The story tells them only if a fault happens
+// there.
+const before = ", before"
+
+// call is a call that had its effect.
+type call struct{ key string }
+
+func newFaults(plan schedule) *Faults {
+	return &Faults{
+		plan: plan, began: time.Now(), over: make(chan struct{}),
+		keys: make(map[string]bool), calls: make(map[effect][]call),
+	}
+}
+
+// Call is a call of the handler to something outside of the store's transaction, such as a mail
+// server or another database. effect is what the call changes. The process may die before or after
+// the effect, and the call may fail with [ErrFault] without the effect or in spite of it. what names
+// the call in the story, for example "send mail to ann".
+//
+// ctx is that of the handler.
+func (f *Faults) Call(ctx context.Context, what string, change func()) error {
+	return f.CallWithKey(ctx, what, "", change)
+}
+
+// CallWithKey is Call for a provider that knows idempotency keys: a second call with the same key
+// succeeds without a second effect.
+func (f *Faults) CallWithKey(ctx context.Context, what, key string, change func()) error {
+	p := f.process(ctx)
+	if err := p.reach("calls: "+what+before, true); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	if f.ended || p.isDead() {
+		f.mu.Unlock()
+		return errDead
+	}
+	if known := key != "" && f.keys[key]; !known {
+		f.keys[key] = key != ""
+		event, _ := dedup.ParentFrom(ctx)
+		at := effect{event.ID, what}
+		f.calls[at] = append(f.calls[at], call{key})
+		change()
+	} else {
+		f.tell(p.name + " calls: " + what + ": the provider knows the key")
+	}
+	f.mu.Unlock()
+	return p.reach("calls: "+what, true)
+}
+
+type processKey struct{}
+
+// process returns the process of a context; without one, the first.
+func (f *Faults) process(ctx context.Context) *process {
+	if p, ok := ctx.Value(processKey{}).(*process); ok {
+		return p
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.first
+}
+
+// note adds a line to the story.
+func (f *Faults) note(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tell(fmt.Sprintf(format, args...))
+}
+
+// tell adds a line to the story, with the time since the begin of the run. f.mu is locked.
+func (f *Faults) tell(line string) {
+	if !f.ended {
+		f.trace = append(f.trace, told{time.Since(f.began), line})
+	}
+}
+
+// told is a line of a story.
+type told struct {
+	after time.Duration
+	line  string
+}
+
+// next counts a point of the first worker and returns its fault.
+func (f *Faults) next(p *process, what string, outside bool) (number int, now fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return 0, ""
+	}
+	if !p.numbered {
+		if !strings.HasSuffix(what, before) {
+			f.tell(p.name + " " + what)
+		}
+		return 0, ""
+	}
+	f.points = append(f.points, point{what, outside})
+	number = len(f.points)
+	now = f.plan.at(number)
+	line := fmt.Sprintf("%s %s", p.name, what)
+	switch now {
+	case die:
+		line += "  <- the process dies"
+	case fail:
+		line += "  <- the call returns an error"
+	case copies:
+		line += "  <- another worker gets a copy of each record"
+	case others:
+		line += "  <- another worker handles the other partitions"
+	}
+	if now != "" || !strings.HasSuffix(what, before) {
+		f.tell(line)
+	}
+	return number, now
+}
+
+// end lets the blocked code of dead processes go on. Nothing that it does counts.
+func (f *Faults) end() {
+	f.mu.Lock()
+	f.ended = true
+	f.mu.Unlock()
+	close(f.over)
+}
+
+// repeated returns the calls without a common key that had their effect more than once.
+func (f *Faults) repeated() map[effect][]call {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make(map[effect][]call)
+	for what, list := range f.calls {
+		if len(list) > 1 {
+			all[what] = list
+		}
+	}
+	return all
+}

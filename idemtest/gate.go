@@ -1,0 +1,124 @@
+package idemtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// gate is the way of one process to the store.
+type gate struct {
+	dedup.Store
+	p *process
+}
+
+// enter is reached before and after each call. The error is that of a server that cannot be reached.
+func (g gate) enter(what string) error {
+	if err := g.p.reach(what, false); err != nil {
+		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func idsOf(reqs []dedup.Request) string {
+	ids := make([]string, len(reqs))
+	for i := range reqs {
+		ids[i] = reqs[i].Key.ID
+	}
+	return strings.Join(ids, ", ")
+}
+
+// Claim implements [dedup.Store].
+func (g gate) Claim(
+	ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+) error {
+	if err := g.enter("claims " + idsOf(reqs) + before); err != nil {
+		return err
+	}
+	if err := g.Store.Claim(ctx, t, lease, reqs, answers); err != nil {
+		return err
+	}
+	return g.enter("claims " + idsOf(reqs) + ": " + verdicts(answers))
+}
+
+func verdicts(answers []dedup.Answer) string {
+	texts := make([]string, len(answers))
+	for i := range answers {
+		texts[i] = answers[i].Verdict.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Renew implements [dedup.Store]. It is no point, since its time is not that of an event.
+func (g gate) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
+	if g.p.isDead() {
+		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, errDead)
+	}
+	return g.Store.Renew(ctx, lease, claims)
+}
+
+// Complete implements [dedup.Store].
+func (g gate) Complete(ctx context.Context, done []dedup.Completion) error {
+	if err := g.enter("records the completion" + before); err != nil {
+		return err
+	}
+	if err := g.Store.Complete(ctx, done); err != nil {
+		return err
+	}
+	return g.enter("records the completion")
+}
+
+// Release implements [dedup.Store].
+func (g gate) Release(ctx context.Context, claims []dedup.Release) error {
+	if err := g.enter("releases the claim" + before); err != nil {
+		return err
+	}
+	return g.Store.Release(ctx, claims)
+}
+
+// gateTx is the way to a store with transactions.
+type gateTx[Tx any] struct {
+	gate
+	store dedup.TxStore[Tx]
+}
+
+// ClaimTx implements [dedup.TxStore].
+func (g gateTx[Tx]) ClaimTx(
+	ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+	fn func(Tx) ([]dedup.Completion, error),
+) error {
+	if err := g.enter("begins the transaction of " + idsOf(reqs)); err != nil {
+		return err
+	}
+	err := g.store.ClaimTx(ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) {
+		undo := func() { rollBack(tx) }
+		g.p.undo.Store(&undo)
+		defer g.p.undo.Store(nil)
+		if err := g.enter("has claimed " + idsOf(reqs) + ": " + verdicts(answers)); err != nil {
+			return nil, err
+		}
+		done, err := fn(tx)
+		if err == nil {
+			err = g.enter("commits the transaction" + before)
+		}
+		return done, err
+	})
+	if err != nil {
+		return err
+	}
+	if err := g.enter("commits the transaction"); err != nil {
+		return errors.Join(dedup.ErrUnknownCommit, err)
+	}
+	return nil
+}
+
+// rollBack ends a transaction as a database does whose client has died.
+func rollBack(tx any) {
+	if t, ok := tx.(interface{ Rollback() error }); ok {
+		_ = t.Rollback() // the process gets no answer
+	}
+}
