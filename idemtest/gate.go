@@ -94,21 +94,25 @@ func (g gateTx[Tx]) ClaimTx(
 	if err := g.enter("begins the transaction of " + idsOf(reqs)); err != nil {
 		return err
 	}
+	ran := false
 	err := g.store.ClaimTx(ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) {
-		undo := func() { rollBack(tx) }
-		g.p.undo.Store(&undo)
-		defer g.p.undo.Store(nil)
-		if err := g.enter("has claimed " + idsOf(reqs) + ": " + verdicts(answers)); err != nil {
-			return nil, err
-		}
-		done, err := fn(tx)
-		if err == nil {
-			err = g.enter("commits the transaction" + before)
-		}
-		return done, err
+		ran = true
+		return g.handle(func() ([]dedup.Completion, error) {
+			if err := g.enter("has claimed " + idsOf(reqs) + ": " + verdicts(answers)); err != nil {
+				return nil, err
+			}
+			done, err := fn(tx)
+			if err == nil {
+				err = g.enter("commits the transaction" + before)
+			}
+			return done, err
+		})
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !ran:
+		return g.enter("has no claim of " + idsOf(reqs) + ": " + verdicts(answers))
 	}
 	if err := g.enter("commits the transaction"); err != nil {
 		return errors.Join(dedup.ErrUnknownCommit, err)
@@ -116,9 +120,22 @@ func (g gateTx[Tx]) ClaimTx(
 	return nil
 }
 
-// rollBack ends a transaction as a database does whose client has died.
-func rollBack(tx any) {
-	if t, ok := tx.(interface{ Rollback() error }); ok {
-		_ = t.Rollback() // the process gets no answer
+// handle runs fn, and leaves it at the death of the process. The store then closes the connection, and
+// the database rolls back.
+func (g gate) handle(fn func() ([]dedup.Completion, error)) ([]dedup.Completion, error) {
+	type result struct {
+		done []dedup.Completion
+		err  error
+	}
+	ended := make(chan result, 1)
+	g.p.running.Go(func() {
+		done, err := fn()
+		ended <- result{done, err}
+	})
+	select {
+	case r := <-ended:
+		return r.done, r.err
+	case <-g.p.died:
+		return nil, fmt.Errorf("%w: %w", dedup.ErrAbandoned, errDead)
 	}
 }

@@ -27,9 +27,10 @@ type process struct {
 	cancel context.CancelCauseFunc
 	p      *idem.Processor
 	kafka  *topics
-	undo   atomic.Pointer[func()] // rolls back the open transaction, as the database does
 	once   sync.Once
 	now    atomic.Pointer[place] // the partition that is being settled
+
+	running sync.WaitGroup // transactional handlers
 }
 
 // at returns the partition that is being settled.
@@ -70,9 +71,6 @@ func (p *process) reach(what string, outside bool) error {
 func (p *process) die() {
 	p.once.Do(func() {
 		p.dead.Store(true)
-		if undo := p.undo.Load(); undo != nil {
-			(*undo)()
-		}
 		p.cancel(errDead)
 		close(p.died)
 	})

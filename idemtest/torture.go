@@ -184,8 +184,9 @@ type outcomeOf struct {
 
 const (
 	tortureGroup = "idemtest"
-	copyRound    = 1000           // added to the partitions of copies
-	tortureLimit = 24 * time.Hour // of fake time, for all records of a run
+	copyRound    = 1000          // added to the partitions of copies
+	tortureLimit = 6 * time.Hour // of fake time, for all records of a run
+	storyLines   = 60
 )
 
 // play runs one schedule in a bubble.
@@ -261,6 +262,7 @@ func (o *torture) play(
 	}
 	running.Wait()
 	for _, p := range all {
+		p.running.Wait()
 		_ = p.p.Close() // a dead process cannot record its progress
 	}
 	return out
@@ -314,7 +316,11 @@ func advice(list []call) string {
 // each other are told once.
 func story(trace []told) string {
 	var b strings.Builder
-	for i := 0; i < len(trace); {
+	for i, lines := 0, 0; i < len(trace); lines++ {
+		if lines == storyLines {
+			fmt.Fprintf(&b, "... and %d more lines\n", len(trace)-i)
+			break
+		}
 		same := i + 1
 		for same < len(trace) && trace[same].line == trace[i].line {
 			same++
