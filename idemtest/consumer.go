@@ -218,7 +218,7 @@ func (c *Consumer) StoreDown(part func()) {
 func (c *Consumer) Advance(d time.Duration) {
 	c.t.Helper()
 	c.topics.commit()
-	time.Sleep(d)
+	pause(c.t.Context(), d)
 	c.settle()
 }
 

@@ -12,6 +12,18 @@
 // they are settled, or when they wait for something: a store that is down, a claim of another
 // worker, a later time. So a test needs no polling.
 //
+// # Faults
+//
+// [Torture] looks for a schedule of crashes, copies and failing calls under which a handler leaves
+// another world than in a run without faults, and tells the schedule as a story. The fakes of the
+// test pass their calls to [Faults]:
+//
+//	func TestPaidSurvives(t *testing.T) {
+//		idemtest.Torture(t, newShop, func(r *idem.Router, s *shop) {
+//			idem.On(r, "paid", s.paid)
+//		}, (*shop).state, idemtest.Records(idemtest.Record{ID: "p-1", Type: "paid", Value: paid{7}}))
+//	}
+//
 // # Time
 //
 // Retries wait, leases end, and records expire. Run such tests in a bubble of testing/synctest,

@@ -139,6 +139,8 @@ func (f *Faults) next(p *process, what string, outside bool) (number int, now fa
 		line += "  <- the process dies"
 	case fail:
 		line += "  <- the call returns an error"
+	case freeze:
+		line += "  <- the process stands still, and its partitions move to another worker"
 	case copies:
 		line += "  <- another worker gets a copy of each record"
 	case others:

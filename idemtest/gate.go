@@ -55,6 +55,9 @@ func verdicts(answers []dedup.Answer) string {
 
 // Renew implements [dedup.Store]. It is no point, since its time is not that of an event.
 func (g gate) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
+	if over := g.p.still.Load(); over != nil {
+		<-*over
+	}
 	if g.p.isDead() {
 		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, errDead)
 	}
@@ -124,16 +127,24 @@ func (g gateTx[Tx]) ClaimTx(
 // the database rolls back.
 func (g gate) handle(fn func() ([]dedup.Completion, error)) ([]dedup.Completion, error) {
 	type result struct {
-		done []dedup.Completion
-		err  error
+		done  []dedup.Completion
+		err   error
+		panic any
 	}
 	ended := make(chan result, 1)
 	g.p.running.Go(func() {
-		done, err := fn()
-		ended <- result{done, err}
+		r := result{err: errors.New("idemtest: the handler ended its goroutine")}
+		defer func() {
+			r.panic = recover()
+			ended <- r
+		}()
+		r.done, r.err = fn()
 	})
 	select {
 	case r := <-ended:
+		if r.panic != nil {
+			panic(r.panic) // on the goroutine of the store
+		}
 		return r.done, r.err
 	case <-g.p.died:
 		return nil, fmt.Errorf("%w: %w", dedup.ErrAbandoned, errDead)

@@ -20,6 +20,8 @@ type process struct {
 	numbered bool // its points count, and faults happen there
 	copies   func()
 	others   func()
+	move     func()                        // lets another process handle everything
+	still    atomic.Pointer[chan struct{}] // closed when the process goes on; nil: it does not stand still
 
 	dead   atomic.Bool
 	died   chan struct{}
@@ -59,6 +61,13 @@ func (p *process) reach(what string, outside bool) error {
 		if outside {
 			return ErrFault
 		}
+	case freeze:
+		over := make(chan struct{})
+		p.still.Store(&over)
+		p.move()
+		p.still.Store(nil)
+		close(over)
+		p.f.note("%s goes on", p.name)
 	case copies:
 		p.copies()
 	case others:
@@ -106,7 +115,7 @@ func (p *process) drain(chosen func(place) bool, limit time.Duration) error {
 		case time.Now().Add(wait).After(deadline):
 			return failed
 		default:
-			time.Sleep(wait)
+			pause(p.ctx, wait)
 		}
 	}
 }
@@ -149,3 +158,13 @@ func (p *process) Produce(ctx context.Context, msgs ...*idem.Message) error {
 }
 
 func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// pause waits until d has passed or ctx has ended.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

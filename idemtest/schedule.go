@@ -14,10 +14,13 @@ type fault string
 // The faults of a schedule.
 const (
 	die    fault = "die"    // the process ends, without any more code of its own
+	freeze fault = "freeze" // the process stands still beyond its lease, another takes over, it goes on
 	fail   fault = "fail"   // the call returns an error: before a point without its effect, else with it
 	copies fault = "copies" // a second worker gets a copy of each record
 	others fault = "others" // a second worker handles the other partitions
 )
+
+var allFaults = []fault{die, freeze, fail, copies, others}
 
 // step is a fault at the point with this number. The points of the first worker count from 1.
 type step struct {
@@ -53,9 +56,9 @@ func parseSchedule(text string) (schedule, error) {
 	for _, one := range strings.Fields(text) {
 		number, name, ok := strings.Cut(one, ":")
 		point, err := strconv.Atoi(number)
-		if !ok || err != nil || point < 1 || !slices.Contains([]fault{die, fail, copies, others}, fault(name)) {
-			return nil, fmt.Errorf("idemtest: %q is no step of a schedule: want a number, a colon, and one of "+
-				"die, fail, copies, others", one)
+		if !ok || err != nil || point < 1 || !slices.Contains(allFaults, fault(name)) {
+			return nil, fmt.Errorf("idemtest: %q is no step of a schedule: want a number, a colon, and one "+
+				"of %q", one, allFaults)
 		}
 		s = append(s, step{point, fault(name)})
 	}
@@ -69,11 +72,13 @@ type point struct {
 	call bool // of the handler to something outside
 }
 
-// singles returns the schedules with one fault, in the order of their points.
+// singles returns the schedules with one fault. Those with the shortest stories come first.
 func singles(points []point, partitions int) (all []schedule) {
-	for i, p := range points {
-		for _, f := range faultsAt(p, partitions) {
-			all = append(all, schedule{{i + 1, f}})
+	for _, f := range []fault{die, fail, others, copies, freeze} {
+		for i, p := range points {
+			if slices.Contains(faultsAt(p, partitions), f) {
+				all = append(all, schedule{{i + 1, f}})
+			}
 		}
 	}
 	return all
@@ -81,7 +86,7 @@ func singles(points []point, partitions int) (all []schedule) {
 
 // faultsAt returns the faults that may happen at a point.
 func faultsAt(p point, partitions int) []fault {
-	list := []fault{die, copies}
+	list := []fault{die, freeze, copies}
 	if partitions > 1 {
 		list = append(list, others)
 	}
@@ -97,7 +102,7 @@ func pair(points []point, partitions int, pick func(int) int) schedule {
 	first := pick(len(points))
 	second := first + 1 + pick(2*len(points)-first)
 	f := faultsAt(points[first], partitions)
-	g := []fault{die, copies, fail}
+	g := []fault{die, freeze, copies, fail}
 	return schedule{{first + 1, f[pick(len(f))]}, {second + 1, g[pick(len(g))]}}
 }
 

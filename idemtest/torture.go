@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 )
@@ -28,7 +29,6 @@ type torture struct {
 	pairs   int
 	seed    uint64
 	accept  []string
-	options []idem.Option
 }
 
 // Records are the records of each run. A run handles them in order; records with different keys are
@@ -75,7 +75,8 @@ func AcceptRepeats(what ...string) TortureOption {
 //
 // A run delivers the records, and each of them once more at the end. The faults are: the process
 // dies before or after each call of the store and each call to the outside, and another one takes
-// over; an outside call fails, with or without its effect; another worker gets a copy of each record
+// over; the process stands still beyond its lease while another one takes over, and goes on; an
+// outside call fails, with or without its effect; another worker gets a copy of each record
 // meanwhile, or handles the other partitions. First each fault happens alone at each point, then two
 // of them.
 //
@@ -89,27 +90,29 @@ func Torture[W any](
 	opts ...TortureOption,
 ) {
 	t.Helper()
-	o := &torture{pairs: 300, seed: rand.Uint64()}
-	for _, opt := range opts {
-		opt(o)
-	}
-	o.fill()
-	if text, broken := search(t, o, setup, handlers, state); broken {
+	if text, broken := Search(t, setup, handlers, state, opts...); broken {
 		t.Fatal(text)
 	} else {
 		t.Log(text)
 	}
 }
 
-// search runs the schedules until one breaks the handler, and tells the result.
-func search[W any](
-	t *testing.T, o *torture, setup func(testing.TB, *Faults) W, handlers func(*idem.Router, W), state func(W) any,
+// Search is [Torture] for a handler that may break: it returns what Torture prints, and whether a
+// schedule broke the handler. A handler that has mistakes without faults still fails the test.
+func Search[W any](
+	t *testing.T, setup func(testing.TB, *Faults) W, handlers func(*idem.Router, W), state func(W) any,
+	opts ...TortureOption,
 ) (text string, broken bool) {
 	t.Helper()
+	o := &torture{pairs: 300, seed: rand.Uint64()}
+	for _, opt := range opts {
+		opt(o)
+	}
+	o.fill()
 	run := func(s schedule) (out outcomeOf) {
 		synctest.Test(t, func(t *testing.T) {
-			w, f := *new(W), newFaults(s)
-			w = setup(t, f)
+			f := newFaults(s)
+			w := setup(t, f)
 			out = o.play(t, f, o.store(w), func(r *idem.Router) { handlers(r, w) }, func() any { return state(w) })
 		})
 		return out
@@ -180,12 +183,15 @@ type outcomeOf struct {
 	partitions int
 	trace      []told
 	repeated   map[effect][]call
+	dead       []string // the events that became dead letters, with their class
 }
 
 const (
 	tortureGroup = "idemtest"
-	copyRound    = 1000          // added to the partitions of copies
+	copyRound    = 1000 // added to the partitions of copies
+	deadLetters  = DefaultTopic + "." + tortureGroup + ".dlq"
 	tortureLimit = 6 * time.Hour // of fake time, for all records of a run
+	beyondLease  = 5 * time.Minute
 	storyLines   = 60
 )
 
@@ -218,23 +224,24 @@ func (o *torture) play(
 	}
 	first := start()
 	first.numbered, f.first = true, first
-	second := func(chosen func(place) bool) {
+	second := func(chosen func(place) bool, limit time.Duration) {
 		done := make(chan struct{})
 		p := start()
 		running.Go(func() {
 			defer close(done)
-			_ = p.drain(chosen, time.Second) // records that wait are settled later
+			_ = p.drain(chosen, limit) // records that wait are settled later
 		})
 		<-done
 	}
 	everywhere := func(place) bool { return true }
 	first.copies = func() {
 		deliver(1)
-		second(func(at place) bool { return at.partition >= copyRound })
+		second(func(at place) bool { return at.partition >= copyRound }, time.Second)
 	}
 	first.others = func() {
-		second(func(at place) bool { return at.partition < copyRound && at != first.at() })
+		second(func(at place) bool { return at.partition < copyRound && at != first.at() }, time.Second)
 	}
+	first.move = func() { second(everywhere, beyondLease) }
 	ended := make(chan error, 1)
 	running.Go(func() { ended <- first.drain(everywhere, tortureLimit) })
 	select {
@@ -256,6 +263,11 @@ func (o *torture) play(
 	out.points, out.trace = slices.Clone(f.points), slices.Clone(f.trace)
 	f.mu.Unlock()
 	out.partitions, out.repeated = len(partitions), f.repeated()
+	for _, m := range kafka.all(func(topic string) bool { return topic == deadLetters }) {
+		if e, err := deadletter.Parse(m); err == nil {
+			out.dead = append(out.dead, fmt.Sprintf("%s (%s)", e.ID, e.Class))
+		}
+	}
 	f.end()
 	for _, p := range all {
 		p.cancel(errDead)
@@ -276,11 +288,13 @@ func (o *torture) start(
 	t.Helper()
 	p := &process{f: f, name: fmt.Sprintf("worker %d", number), kafka: kafka, died: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancelCause(context.WithValue(context.Background(), processKey{}, p))
-	r := idem.NewRouter(o.options...)
+	r := idem.NewRouter()
 	handlers(r)
 	processor, err := idem.NewProcessor(r, idem.Config{
-		Store: open(p), Scope: tortureGroup, Producer: p, Logger: silent(),
-		BusyWait: 10 * time.Millisecond,
+		Store: open(p), Scope: tortureGroup, Producer: p,
+		DeadLetterTopic: func(string) string { return deadLetters },
+		Logger:          silent(),
+		BusyWait:        10 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatalf("idemtest: the handlers have mistakes:\n%v", err)
@@ -297,6 +311,9 @@ func report(s schedule, clean, broken outcomeOf) string {
 		fmt.Fprintf(&b, "the records were not settled: %v\n", broken.err)
 	}
 	fmt.Fprintf(&b, "state without faults: %+v\nstate now:            %+v\n", clean.state, broken.state)
+	if len(broken.dead) > 0 {
+		fmt.Fprintf(&b, "dead letters: %s\n", strings.Join(broken.dead, ", "))
+	}
 	for at, list := range broken.repeated {
 		fmt.Fprintf(&b, "%q for event %q had its effect %d times: %s\n", at.what, at.event, len(list), advice(list))
 	}

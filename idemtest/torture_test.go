@@ -20,9 +20,10 @@ type shop struct {
 	*Faults
 	mails   []string
 	balance int
+	booked  map[string]bool
 }
 
-func newShop(_ testing.TB, f *Faults) *shop { return &shop{Faults: f} }
+func newShop(_ testing.TB, f *Faults) *shop { return &shop{Faults: f, booked: make(map[string]bool)} }
 
 // state does not depend on the order of the mails: events of different keys have none.
 func (s *shop) state() any {
@@ -45,14 +46,9 @@ func tortured(
 	t *testing.T, handle func(context.Context, *shop, idem.Event[payment]) error, opts ...TortureOption,
 ) (text string, broken bool) {
 	t.Helper()
-	o := &torture{pairs: 300, seed: 1}
-	for _, opt := range append(opts, twoPayments()) {
-		opt(o)
-	}
-	o.fill()
-	text, broken = search(t, o, newShop, func(r *idem.Router, s *shop) {
+	text, broken = Search(t, newShop, func(r *idem.Router, s *shop) {
 		idem.On(r, "paid", func(ctx context.Context, e idem.Event[payment]) error { return handle(ctx, s, e) })
-	}, (*shop).state)
+	}, (*shop).state, append(opts, twoPayments(), Seed(1), Pairs(60))...)
 	t.Log(text)
 	return text, broken
 }
@@ -80,6 +76,34 @@ func TestTorture(t *testing.T) {
 		})
 		require.True(t, broken)
 		require.Contains(t, text, "differs from run to run")
+	})
+	// The insert of a row that exists changes no row. The broken handler does not look.
+	book := func(looks bool) func(context.Context, *shop, idem.Event[payment]) error {
+		return func(ctx context.Context, s *shop, e idem.Event[payment]) error {
+			return s.Call(ctx, "book", func() {
+				exists := s.booked[e.ID]
+				if s.booked[e.ID] = true; exists && looks {
+					return
+				}
+				s.balance += e.Data.Amount
+			})
+		}
+	}
+	t.Run("ignores the number of affected rows", func(t *testing.T) {
+		text, broken := tortured(t, book(false))
+		require.True(t, broken)
+		require.Contains(t, text, "state now:")
+	})
+	t.Run("looks at the number of affected rows", func(t *testing.T) {
+		_, broken := tortured(t, book(true))
+		require.False(t, broken)
+	})
+	t.Run("one schedule", func(t *testing.T) {
+		text, broken := tortured(t, noKey, Only("4:freeze"))
+		require.True(t, broken)
+		require.Contains(t, text, "worker 1 goes on")
+		_, broken = tortured(t, noKey, Only("1:die"))
+		require.False(t, broken)
 	})
 	t.Run("reads, then writes without a lock", func(t *testing.T) {
 		text, broken := tortured(t, func(ctx context.Context, s *shop, e idem.Event[payment]) error {

@@ -124,6 +124,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/internal/deadletters":         {[]string{"/deadletter", "", "/dedup", "/internal/kafkalog"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no store's own client"},
 		"/internal/events":              {[]string{"/deadletter", "", "/dedup", "/internal/deadletters"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no store's own client"},
 		"/internal/decision":            {[]string{"/dedup"}, nil, "a store's decisions are pure: they know no database"},
+		"/idemtest":                     {[]string{"", "/deadletter", "/dedup", "/dedup/memstore", "/observe"}, nil, "tests of handlers need no Kafka client and no server"},
 		"/internal/faketime":            {nil, nil, "it serves tests of every package"},
 		"/internal/redact":              {nil, nil, "whoever prints needs it"},
 		"/internal/groups":              {[]string{"/deadletter", ""}, []string{"github.com/IBM/sarama"}, "a page and a command ask how far a group is: neither flags nor a terminal, no store"},

@@ -20,14 +20,15 @@ type order struct {
 	Amount int `json:"amount"`
 }
 
-// ledger is a world in SQLite.
-type ledger struct {
+// bank is a world in SQLite.
+type bank struct {
 	*idemtest.Faults
 	store *sqlstore.Store
 	db    *sql.DB
+	mails int
 }
 
-func newLedger(t testing.TB, f *idemtest.Faults) *ledger {
+func newBank(t testing.TB, f *idemtest.Faults) *bank {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "idem.db")
 	s, err := sqlite.Open(context.Background(), path, sqlite.NoReaper())
@@ -37,30 +38,52 @@ func newLedger(t testing.TB, f *idemtest.Faults) *ledger {
 	t.Cleanup(func() { require.NoError(t, errors.Join(db.Close(), s.Close())) })
 	_, err = db.Exec("CREATE TABLE balances (name text PRIMARY KEY, amount integer NOT NULL)")
 	require.NoError(t, err)
-	return &ledger{Faults: f, store: s, db: db}
+	return &bank{Faults: f, store: s, db: db}
 }
 
-func (l *ledger) state() any {
+func (l *bank) state() any {
 	var sum int
 	err := l.db.QueryRow("SELECT coalesce(sum(amount), 0) FROM balances").Scan(&sum)
-	return map[string]any{"sum": sum, "err": err}
+	return map[string]any{"sum": sum, "err": err, "mails": l.mails}
 }
 
-func (l *ledger) add(ctx context.Context, tx *sql.Tx, e idem.Event[order]) error {
+func (l *bank) add(ctx context.Context, tx *sql.Tx, e idem.Event[order]) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO balances VALUES (?, ?)
 		ON CONFLICT (name) DO UPDATE SET amount = amount + excluded.amount`, e.Message.Key, e.Data.Amount)
 	return err
 }
 
-func TestTortureTx(t *testing.T) {
-	idemtest.Torture(t, newLedger, func(r *idem.Router, l *ledger) {
-		idem.OnTx(r, "paid", l.add)
-	}, (*ledger).state,
-		idemtest.TxStore(func(l *ledger) dedup.TxStore[*sql.Tx] { return l.store }),
+func orders() []idemtest.TortureOption {
+	return []idemtest.TortureOption{
+		idemtest.TxStore(func(l *bank) dedup.TxStore[*sql.Tx] { return l.store }),
 		idemtest.Records(
 			idemtest.Record{ID: "p-1", Type: "paid", Key: "ann", Value: order{1}},
 			idemtest.Record{ID: "p-2", Type: "paid", Key: "ann", Value: order{2}},
 			idemtest.Record{ID: "p-3", Type: "paid", Key: "bob", Value: order{4}},
-		), idemtest.Pairs(20))
+		),
+		idemtest.Pairs(20),
+	}
 }
 
+// A transactional handler survives every fault. One that sends mail inside the transaction does not:
+// the mail leaves, and the transaction is rolled back.
+func TestTortureTx(t *testing.T) {
+	t.Run("only the transaction", func(t *testing.T) {
+		idemtest.Torture(t, newBank, func(r *idem.Router, l *bank) {
+			idem.OnTx(r, "paid", l.add)
+		}, (*bank).state, orders()...)
+	})
+	t.Run("mail inside the transaction", func(t *testing.T) {
+		text, broken := idemtest.Search(t, newBank, func(r *idem.Router, l *bank) {
+			idem.OnTx(r, "paid", func(ctx context.Context, tx *sql.Tx, e idem.Event[order]) error {
+				if err := l.Call(ctx, "send mail", func() { l.mails++ }); err != nil {
+					return err
+				}
+				return l.add(ctx, tx, e)
+			})
+		}, (*bank).state, orders()...)
+		t.Log(text)
+		require.True(t, broken)
+		require.Contains(t, text, `"send mail" for event "p-1" had its effect 2 times`)
+	})
+}
