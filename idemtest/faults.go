@@ -61,15 +61,23 @@ func (f *Faults) Call(ctx context.Context, what string, change func()) error {
 }
 
 // CallWithKey is Call for a provider that knows idempotency keys: a second call with the same key
-// succeeds without a second effect.
+// succeeds without a second effect. change must not make another call of the Faults.
 func (f *Faults) CallWithKey(ctx context.Context, what, key string, change func()) error {
 	p := f.process(ctx)
 	if err := p.reach("calls: "+what+before, true); err != nil {
 		return err
 	}
+	if err := f.apply(ctx, p, what, key, change); err != nil {
+		return err
+	}
+	return p.reach("calls: "+what, true)
+}
+
+// apply makes a change, unless the process is dead or the provider knows the key.
+func (f *Faults) apply(ctx context.Context, p *process, what, key string, change func()) error {
 	f.mu.Lock()
+	defer f.mu.Unlock() // also if change panics
 	if f.ended || p.isDead() {
-		f.mu.Unlock()
 		return errDead
 	}
 	if known := key != "" && f.keys[key]; !known {
@@ -81,8 +89,7 @@ func (f *Faults) CallWithKey(ctx context.Context, what, key string, change func(
 	} else {
 		f.tell(p.name + " calls: " + what + ": the provider knows the key")
 	}
-	f.mu.Unlock()
-	return p.reach("calls: "+what, true)
+	return nil
 }
 
 type processKey struct{}
@@ -118,21 +125,20 @@ type told struct {
 }
 
 // next counts a point of the first worker and returns its fault.
-func (f *Faults) next(p *process, what string, outside bool) (number int, now fault) {
+func (f *Faults) next(p *process, what string, outside bool) (now fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
-		return 0, ""
+		return ""
 	}
 	if !p.numbered {
 		if !strings.HasSuffix(what, before) {
 			f.tell(p.name + " " + what)
 		}
-		return 0, ""
+		return ""
 	}
 	f.points = append(f.points, point{what, outside})
-	number = len(f.points)
-	now = f.plan.at(number)
+	now = f.plan.at(len(f.points))
 	line := fmt.Sprintf("%s %s", p.name, what)
 	switch now {
 	case die:
@@ -149,7 +155,7 @@ func (f *Faults) next(p *process, what string, outside bool) (number int, now fa
 	if now != "" || !strings.HasSuffix(what, before) {
 		f.tell(line)
 	}
-	return number, now
+	return now
 }
 
 // end lets the blocked code of dead processes go on. Nothing that it does counts.

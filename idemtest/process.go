@@ -51,8 +51,7 @@ func (p *process) reach(what string, outside bool) error {
 		<-p.f.over
 		return errDead
 	}
-	_, now := p.f.next(p, what, outside)
-	switch now {
+	switch p.f.next(p, what, outside) {
 	case die:
 		p.die()
 		<-p.f.over
