@@ -158,12 +158,11 @@ func (f *Faults) next(p *process, what string, outside bool) (now fault) {
 	return now
 }
 
-// end lets the blocked code of dead processes go on. Nothing that it does counts.
-func (f *Faults) end() {
+// stop ends the run. Nothing that happens later counts.
+func (f *Faults) stop() {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.ended = true
-	f.mu.Unlock()
-	close(f.over)
 }
 
 // repeated returns the calls without a common key that had their effect more than once.

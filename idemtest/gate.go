@@ -97,10 +97,10 @@ func (g gateTx[Tx]) ClaimTx(
 	if err := g.enter("begins the transaction of " + idsOf(reqs)); err != nil {
 		return err
 	}
-	ran := false
+	var left chan struct{} // closed when the code of the transaction has ended
 	err := g.store.ClaimTx(ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) {
-		ran = true
-		return g.handle(func() ([]dedup.Completion, error) {
+		left = make(chan struct{})
+		return g.handle(left, func() ([]dedup.Completion, error) {
 			if err := g.enter("has claimed " + idsOf(reqs) + ": " + verdicts(answers)); err != nil {
 				return nil, err
 			}
@@ -111,10 +111,15 @@ func (g gateTx[Tx]) ClaimTx(
 			return done, err
 		})
 	})
+	if left != nil && g.p.isDead() {
+		// ClaimTx must not return while its code still runs, and that code waits for the end of the run.
+		<-g.p.f.over
+		<-left
+	}
 	switch {
 	case err != nil:
 		return err
-	case !ran:
+	case left == nil:
 		return g.enter("has no claim of " + idsOf(reqs) + ": " + verdicts(answers))
 	}
 	if err := g.enter("commits the transaction"); err != nil {
@@ -124,22 +129,23 @@ func (g gateTx[Tx]) ClaimTx(
 }
 
 // handle runs fn, and leaves it at the death of the process. The store then closes the connection, and
-// the database rolls back.
-func (g gate) handle(fn func() ([]dedup.Completion, error)) ([]dedup.Completion, error) {
+// the database rolls back. The end of fn closes left.
+func (g gate) handle(left chan<- struct{}, fn func() ([]dedup.Completion, error)) ([]dedup.Completion, error) {
 	type result struct {
 		done  []dedup.Completion
 		err   error
 		panic any
 	}
 	ended := make(chan result, 1)
-	g.p.running.Go(func() {
+	go func() {
 		r := result{err: errors.New("idemtest: the handler ended its goroutine")}
+		defer close(left)
 		defer func() {
 			r.panic = recover()
 			ended <- r
 		}()
 		r.done, r.err = fn()
-	})
+	}()
 	select {
 	case r := <-ended:
 		if r.panic != nil {

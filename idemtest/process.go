@@ -31,8 +31,6 @@ type process struct {
 	kafka  *topics
 	once   sync.Once
 	now    atomic.Pointer[place] // the partition that is being settled
-
-	running sync.WaitGroup // transactional handlers
 }
 
 // at returns the partition that is being settled.

@@ -258,6 +258,7 @@ func (o *torture) play(
 		}
 		out.err = start().drain(everywhere, tortureLimit)
 	}
+	f.stop()
 	out.state = state()
 	f.mu.Lock()
 	out.points, out.trace = slices.Clone(f.points), slices.Clone(f.trace)
@@ -268,13 +269,12 @@ func (o *torture) play(
 			out.dead = append(out.dead, fmt.Sprintf("%s (%s)", e.ID, e.Class))
 		}
 	}
-	f.end()
+	close(f.over)
 	for _, p := range all {
 		p.cancel(errDead)
 	}
 	running.Wait()
 	for _, p := range all {
-		p.running.Wait()
 		_ = p.p.Close() // a dead process cannot record its progress
 	}
 	return out
