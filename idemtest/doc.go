@@ -24,6 +24,8 @@
 //		}, (*shop).state, idemtest.Records(idemtest.Record{ID: "p-1", Type: "paid", Value: paid{7}}))
 //	}
 //
+// [TortureDo] does the same for a function with dedup.Do or dedup.DoTx.
+//
 // # Time
 //
 // Retries wait, leases end, and records expire. Run such tests in a bubble of testing/synctest,

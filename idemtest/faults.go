@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,7 +56,8 @@ func newFaults(plan schedule) *Faults {
 // the effect, and the call may fail with [ErrFault] without the effect or in spite of it. what names
 // the call in the story, for example "send mail to ann".
 //
-// ctx is that of the handler.
+// ctx is that of the handler. A call before the first process exists, such as one of setup, is part of
+// the world: it has its effect, is no point, and never fails.
 func (f *Faults) Call(ctx context.Context, what string, change func()) error {
 	return f.CallWithKey(ctx, what, "", change)
 }
@@ -64,6 +66,15 @@ func (f *Faults) Call(ctx context.Context, what string, change func()) error {
 // succeeds without a second effect. change must not make another call of the Faults.
 func (f *Faults) CallWithKey(ctx context.Context, what, key string, change func()) error {
 	p := f.process(ctx)
+	if p == nil { // setup builds the world
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if known := key != "" && f.keys[key]; !known {
+			f.keys[key] = key != ""
+			change()
+		}
+		return nil
+	}
 	if err := p.reach("calls: "+what+before, true); err != nil {
 		return err
 	}
@@ -94,7 +105,14 @@ func (f *Faults) apply(ctx context.Context, p *process, what, key string, change
 
 type processKey struct{}
 
-// process returns the process of a context; without one, the first.
+// begin names the first process.
+func (f *Faults) begin(first *process) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.first = first
+}
+
+// process returns the process of a context; without one, the first. Nil: no process has begun.
 func (f *Faults) process(ctx context.Context) *process {
 	if p, ok := ctx.Value(processKey{}).(*process); ok {
 		return p
@@ -165,15 +183,16 @@ func (f *Faults) stop() {
 	f.ended = true
 }
 
-// repeated returns the calls without a common key that had their effect more than once.
-func (f *Faults) repeated() map[effect][]call {
+// result returns the points and the story of the run, and the calls without a common key that had
+// their effect more than once.
+func (f *Faults) result() (points []point, trace []told, repeated map[effect][]call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all := make(map[effect][]call)
+	repeated = make(map[effect][]call)
 	for what, list := range f.calls {
 		if len(list) > 1 {
-			all[what] = list
+			repeated[what] = list
 		}
 	}
-	return all
+	return slices.Clone(f.points), slices.Clone(f.trace), repeated
 }

@@ -1,0 +1,149 @@
+package idemtest
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	tortureLimit = 6 * time.Hour // of fake time, for the work of a process
+	beyondLease  = 5 * time.Minute
+	copyLimit    = time.Second
+)
+
+// job is the work of the processes of a run. Safe for concurrent use.
+type job interface {
+	// parts returns how many parts of the work different processes may do at the same time.
+	parts() int
+	// start gives a process its worker.
+	start(p *process) worker
+	// repeat adds all work once more.
+	repeat(round round)
+	// end adds to the outcome of a run.
+	end(out *outcomeOf)
+}
+
+// round tells why work is there.
+type round int32
+
+const (
+	copied   round = iota + 1 // a copy of the first work, for the fault of this name
+	repeated                  // the end of the run
+)
+
+// share names the work that a process is to do.
+type share uint8
+
+const (
+	everything share = iota
+	onlyCopies       // of the round copied
+	otherParts       // the parts that the first process is not at
+)
+
+// worker does the work of one process.
+type worker interface {
+	// work does a share, waiting as needed, for at most limit. After the death of the process it
+	// returns errDead, or blocks until the end of the run.
+	work(what share, limit time.Duration) error
+	close()
+}
+
+// outcomeOf is the end of a run.
+type outcomeOf struct {
+	state    any
+	err      error
+	points   []point
+	parts    int
+	trace    []told
+	repeated map[effect][]call
+	dead     []string // the events that became dead letters, with their class
+	answers  []any    // of calls
+	unknown  bool     // an answer was that the outcome is unknown
+}
+
+// cast is the processes of a run. Safe for concurrent use.
+type cast struct {
+	f       *Faults
+	job     job
+	running sync.WaitGroup
+
+	mu  sync.Mutex
+	all []*process
+}
+
+// start starts the next process.
+func (c *cast) start() *process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := newProcess(c.f, len(c.all)+1)
+	p.worker = c.job.start(p)
+	c.all = append(c.all, p)
+	return p
+}
+
+// second lets another process do a share, and waits for it.
+func (c *cast) second(what share, limit time.Duration) {
+	done := make(chan struct{})
+	p := c.start()
+	c.running.Go(func() {
+		defer close(done)
+		_ = p.worker.work(what, limit) // work that waits is done later
+	})
+	<-done
+}
+
+// end ends all processes.
+func (c *cast) end() {
+	close(c.f.over)
+	c.mu.Lock()
+	all := slices.Clone(c.all)
+	c.mu.Unlock()
+	for _, p := range all {
+		p.cancel(errDead)
+	}
+	c.running.Wait()
+	for _, p := range all {
+		p.worker.close()
+	}
+}
+
+// play runs one schedule in a bubble.
+func play(f *Faults, work job, state func() any) (out outcomeOf) {
+	c := &cast{f: f, job: work}
+	first := c.start()
+	f.begin(first)
+	first.copies = func() {
+		work.repeat(copied)
+		c.second(onlyCopies, copyLimit)
+	}
+	first.others = func() { c.second(otherParts, copyLimit) }
+	first.move = func() { c.second(everything, beyondLease) }
+	ended := make(chan error, 1)
+	c.running.Go(func() { ended <- first.worker.work(everything, tortureLimit) })
+	select {
+	case out.err = <-ended:
+		if errors.Is(out.err, errDead) {
+			out.err = nil
+		}
+	case <-first.died:
+	}
+	for again := range 2 {
+		if out.err != nil {
+			break
+		}
+		if again == 1 {
+			f.note("-- everything comes once more")
+			work.repeat(repeated)
+		}
+		out.err = c.start().worker.work(everything, tortureLimit)
+	}
+	f.stop()
+	out.state = state()
+	out.points, out.trace, out.repeated = f.result()
+	out.parts = work.parts()
+	work.end(&out)
+	c.end()
+	return out
+}
