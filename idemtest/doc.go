@@ -24,7 +24,8 @@
 //		}, (*shop).state, idemtest.Records(idemtest.Record{ID: "p-1", Type: "paid", Value: paid{7}}))
 //	}
 //
-// [TortureDo] does the same for a function with dedup.Do or dedup.DoTx.
+// [TortureDo] does the same for a function with dedup.Do or dedup.DoTx, and [TortureHTTP] for HTTP
+// handlers behind the middleware of package httpidem.
 //
 // # Time
 //

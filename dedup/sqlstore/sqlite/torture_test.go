@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -85,5 +86,31 @@ func TestTortureTx(t *testing.T) {
 		t.Log(text)
 		require.True(t, broken)
 		require.Contains(t, text, `"send mail" for event "p-1" had its effect 2 times`)
+	})
+}
+
+func transfer(ctx context.Context, g *dedup.Guard, l *bank) (order, bool, error) {
+	return dedup.DoTx(ctx, g, dedup.Key{Scope: "bank", Type: "transfer", ID: "t-1"}, time.Minute,
+		func(ctx context.Context, tx *sql.Tx) (order, error) {
+			_, err := tx.ExecContext(ctx, "INSERT INTO balances VALUES ('ann', 5)")
+			return order{5}, err
+		})
+}
+
+// A function with DoTx leaves no outcome unknown.
+func TestTortureDoTx(t *testing.T) {
+	store := idemtest.TxStore(func(l *bank) dedup.TxStore[*sql.Tx] { return l.store })
+	t.Run("only the transaction", func(t *testing.T) {
+		idemtest.TortureDo(t, newBank, transfer, (*bank).state, store, idemtest.Pairs(5))
+	})
+	t.Run("mail inside the transaction", func(t *testing.T) {
+		text, broken := idemtest.SearchDo(t, newBank, func(ctx context.Context, g *dedup.Guard, l *bank) (order, bool, error) {
+			return dedup.DoTx(ctx, g, dedup.Key{Scope: "bank", Type: "transfer", ID: "t-1"}, time.Minute,
+				func(ctx context.Context, _ *sql.Tx) (order, error) {
+					return order{5}, l.Call(ctx, "send mail", func() { l.mails++ })
+				})
+		}, (*bank).state, store, idemtest.Pairs(5))
+		require.True(t, broken)
+		require.Contains(t, text, `"send mail" for event "t-1" had its effect 2 times`)
 	})
 }

@@ -1,0 +1,91 @@
+package idemtest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// TortureHTTP is [Torture] for HTTP handlers behind the middleware of package httpidem.
+//
+// server makes the handler of one process: the middleware with this store, around the handler under
+// test. stop ends it; that is Close of the middleware. request returns the request, with the same
+// content and the same Idempotency-Key each time. The request reaches the handler without a network.
+//
+// If the process dies or the handler panics, the client gets no answer. The client sends the request
+// again after that, and after the statuses 408, 425, 429 and 5xx, and after 409 with Retry-After: ten
+// seconds later and for ten minutes at most. All others are answers. At the end the client sends the
+// request once more, and gets the kept answer.
+//
+// The state of each run must be that of the run without faults, and so must status and body of each
+// answer. Let the body have no time. ReplayWith200 of the middleware changes the status of an answer.
+//
+// The option [TxStore] names the store for httpidem.NewTx. [Records] and [Guard] have no effect.
+func TortureHTTP[W any](
+	t *testing.T, setup func(testing.TB, *Faults) W,
+	server func(s dedup.Store, world W) (h http.Handler, stop func()),
+	request func() *http.Request, state func(W) any, opts ...TortureOption,
+) {
+	t.Helper()
+	text, broken := SearchHTTP(t, setup, server, request, state, opts...)
+	verdict(t, text, broken)
+}
+
+// SearchHTTP is [TortureHTTP] for a handler that may break, as [Search] is for handlers of events.
+func SearchHTTP[W any](
+	t *testing.T, setup func(testing.TB, *Faults) W,
+	server func(s dedup.Store, world W) (h http.Handler, stop func()),
+	request func() *http.Request, state func(W) any, opts ...TortureOption,
+) (text string, broken bool) {
+	t.Helper()
+	s := newSearch("TortureHTTP", opts, argument{"setup", setup}, argument{"server", server},
+		argument{"request", request}, argument{"state", state})
+	return look(t, s, setup, func(_ *testing.T, w W, open opener) job {
+		return newCallsJob(func(p *process) client {
+			h, stop := server(open(p), w)
+			return client{stop: stop, call: func() reply { return send(h, request().WithContext(p.ctx)) }}
+		})
+	}, state)
+}
+
+// httpAnswer is what a client keeps of an answer.
+type httpAnswer struct {
+	Status int
+	Body   string
+}
+
+// send sends a request. A panic of the handler cuts the connection, as in a server.
+func send(h http.Handler, r *http.Request) (got reply) {
+	w := httptest.NewRecorder()
+	defer func() {
+		if reason := recover(); reason != nil {
+			got = reply{again: fmt.Errorf("the connection is cut, since the handler panicked: %v", reason)}
+		}
+	}()
+	h.ServeHTTP(w, r)
+	return replyOfHTTP(w.Code, w.Header(), w.Body.String())
+}
+
+// replyOfHTTP decides what an answer means for a client.
+func replyOfHTTP(status int, header http.Header, body string) reply {
+	var problem struct{ Code string } // RFC 9457, with the member of package httpidem
+	if json.Unmarshal([]byte(body), &problem) != nil {
+		problem.Code = ""
+	}
+	conflict := status == http.StatusConflict
+	switch {
+	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly,
+		status == http.StatusTooManyRequests, conflict && header.Get("Retry-After") != "":
+		return reply{again: fmt.Errorf("%d %s", status, cmp.Or(problem.Code, strings.TrimSpace(body)))}
+	}
+	return reply{
+		answer: httpAnswer{status, body}, text: fmt.Sprintf("%d %q", status, body),
+		unknown: conflict && problem.Code == "unknown_outcome",
+	}
+}
