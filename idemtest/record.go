@@ -3,6 +3,7 @@ package idemtest
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem"
@@ -79,4 +80,21 @@ func copyOf(m *idem.Message) *idem.Message {
 	c := *m
 	c.Received = time.Time{}
 	return &c
+}
+
+// reordered returns the records with their keys in reverse order. Records of one key stay in order.
+func reordered(records []Record) []Record {
+	var groups [][]Record
+	at := make(map[string]int) // index of the group of a key
+	for _, r := range records {
+		i, known := at[r.Key]
+		if !known || r.Key == "" {
+			i = len(groups)
+			groups = append(groups, nil)
+			at[r.Key] = i
+		}
+		groups[i] = append(groups[i], r)
+	}
+	slices.Reverse(groups)
+	return slices.Concat(groups...)
 }
