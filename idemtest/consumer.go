@@ -132,12 +132,12 @@ func (c *Consumer) Deliver(records ...Record) {
 	c.settle()
 }
 
-// Reorder is [Consumer.Deliver] in another order that Kafka allows: records of different keys change
-// places, and records of one key stay in order. So the keys come in reverse order, each with all its
-// records. A record without a key is alone. Topics and partitions stay those of the records.
+// Reorder is [Consumer.Deliver] in another order that Kafka allows: records of different keys
+// change places, and records of one key stay in order. So the keys come in reverse order, each with
+// all its records. A record without a key is alone. Topics and partitions stay those of the records.
 //
-// A producer that retries without idempotence may write records of one key in another order, too. Use
-// Deliver for that.
+// A producer that retries without idempotence may write records of one key in another order, too.
+// Use Deliver for that.
 func (c *Consumer) Reorder(records ...Record) {
 	c.t.Helper()
 	c.Deliver(reordered(records)...)

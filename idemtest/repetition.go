@@ -66,12 +66,13 @@ func (r *repetition) function(argument string, fn any) string {
 		return name
 	}
 	file, line := f.FileLine(f.Entry())
-	r.unnamed = append(r.unnamed, fmt.Sprintf("%s is the function at %s:%d", argument, filepath.Base(file), line))
+	r.unnamed = append(r.unnamed,
+		fmt.Sprintf("%s is the function at %s:%d", argument, filepath.Base(file), line))
 	return argument
 }
 
-// localName returns the name of a function without its package. Closures, bound methods and instances
-// of generic functions have no such name.
+// localName returns the name of a function without its package. Closures, bound methods and
+// instances of generic functions have no such name.
 func localName(full string) (name string, named bool) {
 	base := full[strings.LastIndexByte(full, '/')+1:]
 	_, name, _ = strings.Cut(base, ".")

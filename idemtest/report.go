@@ -24,7 +24,8 @@ func report(s schedule, clean, broken outcomeOf, again repetition) string {
 	}
 	fmt.Fprintf(&b, "state without faults: %+v\nstate now:            %+v\n", clean.state, broken.state)
 	if len(clean.answers) > 0 {
-		fmt.Fprintf(&b, "answer without faults: %+v\nanswers now:           %s\n", clean.answers[0], list(broken.answers))
+		fmt.Fprintf(&b, "answer without faults: %+v\nanswers now:           %s\n",
+			clean.answers[0], list(broken.answers))
 	}
 	if len(broken.dead) > 0 {
 		fmt.Fprintf(&b, "dead letters: %s\n", strings.Join(broken.dead, ", "))
@@ -54,7 +55,8 @@ func advice(list []call) string {
 	if slices.ContainsFunc(list, func(c call) bool { return c.key != "" }) {
 		return "its idempotency key differs from run to run; make it from the event or the caller's key"
 	}
-	return "it has no idempotency key; pass one made from the event or the caller's key, or accept it with AcceptRepeats"
+	return "it has no idempotency key; pass one made from the event or the caller's key, or accept it " +
+		"with AcceptRepeats"
 }
 
 // story tells the lines of a trace, with the time since the begin of the run. Equal lines that follow

@@ -120,13 +120,16 @@ func (s *search) breaks(clean, out outcomeOf) bool {
 
 // sameAnswers reports whether each answer of a run is the first one of the clean run.
 func sameAnswers(clean, out outcomeOf) bool {
-	return !slices.ContainsFunc(out.answers, func(a any) bool { return !reflect.DeepEqual(a, clean.answers[0]) })
+	return !slices.ContainsFunc(out.answers, func(a any) bool {
+		return !reflect.DeepEqual(a, clean.answers[0])
+	})
 }
 
 // accepts reports whether all repeated calls are accepted, and there is one.
 func (s *search) accepts(repeated map[effect][]call) bool {
 	for at, list := range repeated {
-		if !slices.Contains(s.accept, at.what) || slices.ContainsFunc(list, func(c call) bool { return c.key != "" }) {
+		keyed := slices.ContainsFunc(list, func(c call) bool { return c.key != "" })
+		if keyed || !slices.Contains(s.accept, at.what) {
 			return false
 		}
 	}

@@ -41,7 +41,8 @@ func Search[W any](
 	opts ...TortureOption,
 ) (text string, broken bool) {
 	t.Helper()
-	s := newSearch("Torture", opts, argument{"setup", setup}, argument{"handlers", handlers}, argument{"state", state})
+	s := newSearch("Torture", opts,
+		argument{"setup", setup}, argument{"handlers", handlers}, argument{"state", state})
 	return look(t, s, setup, func(t *testing.T, w W, open opener) job {
 		return newRecordsJob(t, s.records, open, func(r *idem.Router) { handlers(r, w) })
 	}, state)

@@ -11,18 +11,18 @@ import (
 
 // TortureDo is [Torture] for functions that run by [dedup.Do] or [dedup.DoTx].
 //
-// call makes one call with the guard of its process, and returns what Do returned. After an error the
-// caller calls again, ten seconds later and for ten minutes at most. Errors that no later call changes
-// are answers: ErrConflict, ErrGivenUp, ErrNoResult and ErrResult of package dedup, and
+// call makes one call with the guard of its process, and returns what Do returned. After an error
+// the caller calls again, ten seconds later and for ten minutes at most. Errors that no later call
+// changes are answers: ErrConflict, ErrGivenUp, ErrNoResult and ErrResult of package dedup, and
 // ErrUnknownOutcome unless the guard has Rerun. If the process dies, the caller gets nothing, and
 // calls another process. At the end the caller calls once more, and gets the kept result.
 //
-// The state of each run must be that of the run without faults, and each answer its first answer, as
-// reflect.DeepEqual compares them. Let call return those parts of the result that a caller uses, and
-// no time.
+// The state of each run must be that of the run without faults, and each answer its first answer,
+// as reflect.DeepEqual compares them. Let call return those parts of the result that a caller uses,
+// and no time.
 //
-// The option [Guard] configures the guards, and [TxStore] names the store for DoTx. [Records] has no
-// effect.
+// The option [Guard] configures the guards, and [TxStore] names the store for DoTx. [Records] has
+// no effect.
 func TortureDo[W, R any](
 	t *testing.T, setup func(testing.TB, *Faults) W,
 	call func(ctx context.Context, g *dedup.Guard, world W) (r R, replayed bool, err error),
@@ -40,7 +40,8 @@ func SearchDo[W, R any](
 	state func(W) any, opts ...TortureOption,
 ) (text string, broken bool) {
 	t.Helper()
-	s := newSearch("TortureDo", opts, argument{"setup", setup}, argument{"call", call}, argument{"state", state})
+	s := newSearch("TortureDo", opts,
+		argument{"setup", setup}, argument{"call", call}, argument{"state", state})
 	return look(t, s, setup, func(_ *testing.T, w W, open opener) job {
 		return newCallsJob(func(p *process) client {
 			g := dedup.NewGuard(open(p), s.guard)

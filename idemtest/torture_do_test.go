@@ -15,7 +15,9 @@ import (
 type charge struct{ Number int }
 
 // charged is a call of Do whose effect is a mail.
-func charged(id func() string, key func(context.Context) string) func(context.Context, *dedup.Guard, *shop) (charge, bool, error) {
+func charged(
+	id func() string, key func(context.Context) string,
+) func(context.Context, *dedup.Guard, *shop) (charge, bool, error) {
 	return func(ctx context.Context, g *dedup.Guard, s *shop) (charge, bool, error) {
 		return dedup.Do(ctx, g, dedup.Key{Scope: "shop", Type: "charge", ID: id()},
 			func(ctx context.Context) (charge, error) {

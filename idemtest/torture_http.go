@@ -16,15 +16,17 @@ import (
 //
 // server makes the handler of one process: the middleware with this store, around the handler under
 // test. stop ends it; that is Close of the middleware. request returns the request, with the same
-// content and the same Idempotency-Key each time. The request reaches the handler without a network.
+// content and the same Idempotency-Key each time. The request reaches the handler without a
+// network.
 //
-// If the process dies or the handler panics, the client gets no answer. The client sends the request
-// again after that, and after the statuses 408, 425, 429 and 5xx, and after 409 with Retry-After: ten
-// seconds later and for ten minutes at most. All others are answers. At the end the client sends the
-// request once more, and gets the kept answer.
+// If the process dies or the handler panics, the client gets no answer. The client sends the
+// request again after that, and after the statuses 408, 425, 429 and 5xx, and after 409 with
+// Retry-After: ten seconds later and for ten minutes at most. All others are answers. At the end
+// the client sends the request once more, and gets the kept answer.
 //
 // The state of each run must be that of the run without faults, and so must status and body of each
-// answer. Let the body have no time. ReplayWith200 of the middleware changes the status of an answer.
+// answer. Let the body have no time. ReplayWith200 of the middleware changes the status of an
+// answer.
 //
 // The option [TxStore] names the store for httpidem.NewTx. [Records] and [Guard] have no effect.
 func TortureHTTP[W any](
@@ -49,7 +51,9 @@ func SearchHTTP[W any](
 	return look(t, s, setup, func(_ *testing.T, w W, open opener) job {
 		return newCallsJob(func(p *process) client {
 			h, stop := server(open(p), w)
-			return client{stop: stop, call: func() reply { return send(h, request().WithContext(p.ctx)) }}
+			return client{stop: stop, call: func() reply {
+				return send(h, request().WithContext(p.ctx))
+			}}
 		})
 	}, state)
 }
@@ -65,7 +69,9 @@ func send(h http.Handler, r *http.Request) (got reply) {
 	w := httptest.NewRecorder()
 	defer func() {
 		if reason := recover(); reason != nil {
-			got = reply{again: fmt.Errorf("the connection is cut, since the handler panicked: %v", reason)}
+			got = reply{
+				again: fmt.Errorf("the connection is cut, since the handler panicked: %v", reason),
+			}
 		}
 	}()
 	h.ServeHTTP(w, r)
@@ -82,7 +88,8 @@ func replyOfHTTP(status int, header http.Header, body string) reply {
 	switch {
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly,
 		status == http.StatusTooManyRequests, conflict && header.Get("Retry-After") != "":
-		return reply{again: fmt.Errorf("%d %s", status, cmp.Or(problem.Code, strings.TrimSpace(body)))}
+		text := cmp.Or(problem.Code, strings.TrimSpace(body))
+		return reply{again: fmt.Errorf("%d %s", status, text)}
 	}
 	return reply{
 		answer: httpAnswer{status, body}, text: fmt.Sprintf("%d %q", status, body),
