@@ -17,6 +17,10 @@ const unreleased = "v0.0.0-00010101000000-000000000000"
 func TestDocsFetchOnlyModulesThatResolve(t *testing.T) {
 	needs := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(module) + `\S* ` + regexp.QuoteMeta(unreleased))
 	blocks := regexp.MustCompile("(?s)```.*?```|`[^`\n]+`")
+	inPage := map[string][]string{}
+	for _, page := range files(t, ".md") {
+		inPage[page] = blocks.FindAllString(string(read(t, page)), -1)
+	}
 	unresolved := 0
 	for _, f := range files(t, "go.mod") {
 		if !needs.Match(read(t, f)) || path.Dir(f) == "." {
@@ -24,8 +28,8 @@ func TestDocsFetchOnlyModulesThatResolve(t *testing.T) {
 		}
 		unresolved++
 		fetch := "go get " + module + "/" + path.Dir(f)
-		for _, page := range files(t, ".md") {
-			for _, block := range blocks.FindAllString(string(read(t, page)), -1) {
+		for page, found := range inPage {
+			for _, block := range found {
 				if strings.Contains(block, fetch) {
 					assert.Contains(t, block, "-replace "+module+"=", "%s: %s cannot resolve %s %s", page, fetch, module, unreleased)
 				}

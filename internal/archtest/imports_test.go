@@ -40,8 +40,15 @@ func list(t *testing.T, modules ...string) map[string]pkg {
 	return pkgs
 }
 
+// listed has what go list said of a module, by directory. The tests of this package run one after
+// the other.
+var listed = map[string]map[string]pkg{}
+
 func listModule(t *testing.T, dir string) map[string]pkg {
 	t.Helper()
+	if pkgs := listed[dir]; pkgs != nil {
+		return pkgs
+	}
 	cmd := exec.Command("go", "list", "-json", "-deps", "./...")
 	cmd.Dir = filepath.Join(root, dir)
 	out, err := cmd.Output()
@@ -50,6 +57,7 @@ func listModule(t *testing.T, dir string) map[string]pkg {
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p pkg
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			listed[dir] = pkgs
 			return pkgs
 		} else if err != nil {
 			require.NoError(t, err)
