@@ -98,6 +98,7 @@ var minimal = []string{"Read topic orders", "Read group g", "Write topic orders.
 // consumer warns, names the command, and works on its source (rule 46). A consumer with the right
 // reads it.
 func TestAccess_MinimalRights(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		topics, rights []string
 		warning        string
@@ -182,6 +183,7 @@ func TestAccess_CannotCreate(t *testing.T) {
 
 // TestAccess_MissingTopicsNameTheirCommands: those of a consumer with all rights.
 func TestAccess_MissingTopicsNameTheirCommands(t *testing.T) {
+	t.Parallel()
 	brokers := fakeBrokers(t, 3, "orders")
 	at := "kafka-topics --bootstrap-server " + brokers[0] + " --create --topic "
 	cfg := Config{Brokers: brokers, Group: "g", Topics: []string{"orders"}}
@@ -197,6 +199,7 @@ func TestAccess_MissingTopicsNameTheirCommands(t *testing.T) {
 // TestAccess_WithdrawnLater: a right that is withdrawn while the consumer runs is waited for, with
 // the command in the log. Its other topics go on, no event is lost, and none becomes a dead letter.
 func TestAccess_WithdrawnLater(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, "orders", "refunds", "orders.g.dlq", "refunds.g.dlq", "orders.g.retry", "refunds.g.retry")
 	g.grant(true, append(minimal, "Read topic refunds", "Write topic refunds.g.dlq", "Read topic orders.g.retry", "Read topic refunds.g.retry")...)
 	var got tally

@@ -72,6 +72,7 @@ func hostileRecord(rnd *rand.Rand, topic string, i int) *sarama.ProducerMessage 
 // broker, the consumer and the broker again. ParseDeadLetter gives back what the consumer got, byte
 // for byte; so it does from the copy that Redrive makes.
 func TestKafka_DeadLettersAreReadBack_T09(t *testing.T) {
+	t.Parallel()
 	n := 500
 	if os.Getenv("IDEM_SOAK") != "" {
 		n = 10_000
@@ -135,6 +136,7 @@ func requireSameMessage(t *testing.T, want, got *idem.Message) {
 // TestKafka_AsLargeAsCanBe_T04: a record of 1 MiB minus 100 bytes, all told, is more than fits with
 // the headers of a dead letter; one with room for them is copied. Both dead letters can be read.
 func TestKafka_AsLargeAsCanBe_T04(t *testing.T) {
+	t.Parallel()
 	const limit, recordBatchV2 = 1 << 20, 2
 	brokers, topic, cfg := onKafka(t, 1)
 	for _, less := range []int{100, 4096} {

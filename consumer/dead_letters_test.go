@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ func headers(pairs ...string) (hs []sarama.RecordHeader) {
 // TestKafka_BadInputs_T01: what can never be handled goes to the dead-letter topic byte for byte
 // with its reason, and the partition moves on.
 func TestKafka_BadInputs_T01(t *testing.T) {
+	t.Parallel()
 	longID := strings.Repeat("x", 1<<20-4096)
 	inputs := []struct {
 		class   idem.Class
@@ -89,6 +91,7 @@ func TestKafka_BadInputs_T01(t *testing.T) {
 // TestKafka_TooLargeForALetter_T04: a record that fills the limit does not fit with the headers of
 // a dead letter. A pointer to it does.
 func TestKafka_TooLargeForADeadLetter_T04(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)
 	value := bytes.Repeat([]byte("x"), 1<<20-200)
 	produce(t, brokers, &sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder("k"), Value: sarama.ByteEncoder(value)})
@@ -108,7 +111,11 @@ func TestKafka_TooLargeForADeadLetter_T04(t *testing.T) {
 // TestKafka_LettersByteForByte_T09 sends random records through the dead-letter topic: key, value,
 // headers and time stay exactly as they were, nil and empty apart.
 func TestKafka_DeadLettersByteForByte_T09(t *testing.T) {
-	const n = 2000
+	t.Parallel()
+	n := 500
+	if os.Getenv("IDEM_SOAK") != "" {
+		n = 2000
+	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -166,6 +173,7 @@ func randomRecord(rnd *rand.Rand, topic string) *sarama.ProducerMessage {
 // committed offset is the one after the last event although the log goes on with records of Kafka
 // itself.
 func TestKafka_AbortedTransactions_K30_K31(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)
 	sc := testenv.KafkaConfig()
 	sc.Producer.Transaction.ID = "tx-" + topic
@@ -211,6 +219,7 @@ func TestKafka_AbortedTransactions_K30_K31(t *testing.T) {
 
 // TestKafka_CompactedLog_K31: a log with holes is read to its end.
 func TestKafka_CompactedLog_K31(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits for the log cleaner")
 	}

@@ -229,8 +229,10 @@ func beginTransaction(t *testing.T, brokers []string, topic string, partition in
 // TestKafka_Transactions_Rule8: partitions that end with a marker, or with aborted records, are
 // caught up when all that is visible is handled, and one with an open transaction is not.
 func TestKafka_Transactions_Rule8(t *testing.T) {
+	t.Parallel()
 	for name, isolation := range map[string]sarama.IsolationLevel{"read committed": sarama.ReadCommitted, "read uncommitted": sarama.ReadUncommitted} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			brokers, topic, cfg := onKafka(t, 6)
 			store := newTold()
 			cfg.Store = store
@@ -293,6 +295,7 @@ func TestKafka_Transactions_Rule8(t *testing.T) {
 // transaction. Kafka deletes the whole log after its retention. Nothing that anybody could consume
 // is missing, so the next session reports no gap.
 func TestKafka_MarkerDeleted_K17(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)
 	store := newTold()
 	cfg.Store = store

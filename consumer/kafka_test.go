@@ -34,6 +34,7 @@ func onKafka(t *testing.T, partitions int32) (brokers []string, topic string, cf
 
 // TestKafka_GracefulStop_K03: after a stop in order nothing is delivered again.
 func TestKafka_GracefulStop_K03(t *testing.T) {
+	t.Parallel()
 	for _, cooperative := range []bool{false, true} {
 		brokers, topic, cfg := onKafka(t, 4)
 		cfg.Cooperative, cfg.CommitInterval, cfg.Store = cooperative, time.Hour, forever()
@@ -58,6 +59,7 @@ func TestKafka_GracefulStop_K03(t *testing.T) {
 // TestKafka_StopUnderLoad_K03: a stop while handlers run commits all of them and begins nothing
 // more.
 func TestKafka_StopUnderLoad_K03(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 4)
 	cfg.Store = forever()
 	again := new(duplicates)
@@ -93,8 +95,10 @@ func (g *gaps) ObserveGap(_ context.Context, e observe.GapEvent) {
 // TestKafka_Gap_K17 deletes records that were not consumed: 1,000 written, 100 consumed, the log
 // cut at 500.
 func TestKafka_Gap_K17(t *testing.T) {
+	t.Parallel()
 	for policy, first := range map[GapPolicy]int64{FailOnGap: -1, EarliestOnGap: 500, LatestOnGap: 1000} {
 		t.Run(policy.String(), func(t *testing.T) {
+			t.Parallel()
 			brokers, topic, cfg := onKafka(t, 1)
 			seen := new(gaps)
 			cfg.OnGap, cfg.Observers = policy, []observe.Observer{seen}
@@ -140,6 +144,7 @@ func TestKafka_Gap_K17(t *testing.T) {
 
 // TestKafka_BeyondTheEnd_K28: the topic was deleted and created again.
 func TestKafka_BeyondTheEnd_K28(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)
 	cfg.OnGap = EarliestOnGap
 	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
@@ -169,6 +174,7 @@ func TestKafka_BeyondTheEnd_K28(t *testing.T) {
 // TestKafka_GapWhileRunning_K16: the log is cut beyond the position of a running consumer. It stops
 // with the gap named, and does not spin.
 func TestKafka_GapWhileRunning_K16(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)
 	for i := 0; i < 5000; i += 100 { // small batches: a fetch returns a whole one, whatever its limit
 		produceEvents(t, brokers, topic, i, i+100)
@@ -254,6 +260,7 @@ func TestKafka_SameInstanceTwice_K25(t *testing.T) {
 // TestKafka_StaticRestart_K25: a restart with the same InstanceID moves no partition of the other
 // member.
 func TestKafka_StaticRestart_K25(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 4)
 	cfg.Store = forever()
 	var got tally
@@ -291,6 +298,7 @@ func claimsOf(m *member) int { return len(sourceClaims(m)) }
 // TestKafka_CooperativeJoin_K10: a third member joins while handlers are long. Partitions that stay
 // are not disturbed, those that go finish what runs, and nothing is lost or done twice.
 func TestKafka_CooperativeJoin_K10(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 6)
 	cfg.Cooperative, cfg.Store, cfg.Grace = true, forever(), 10*time.Second
 	again := new(duplicates)
@@ -382,6 +390,7 @@ func TestKafka_HungHandler_K07(t *testing.T) {
 // TestKafka_PanicAndGoexit_K23: the worker lives, the partition moves on, and each event ends as
 // one dead letter.
 func TestKafka_PanicAndGoexit_K23(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)
 	produceEvents(t, brokers, topic, 0, 10)
 	var got tally

@@ -16,9 +16,11 @@ import (
 // TestKfake runs the way that examples and users' tests run: sarama against a Kafka inside the
 // process, with every kind of membership.
 func TestKfake(t *testing.T) {
+	t.Parallel()
 	for _, cooperative := range []bool{false, true} {
 		for _, static := range []bool{false, true} {
 			t.Run(fmt.Sprintf("cooperative=%v,static=%v", cooperative, static), func(t *testing.T) {
+				t.Parallel()
 				brokers := fakeBrokers(t, 6, "orders")
 				cfg := Config{
 					Brokers: brokers, Group: "g", Topics: []string{"orders"}, Cooperative: cooperative, Store: forever(),

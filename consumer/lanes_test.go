@@ -60,6 +60,7 @@ func (b *byKey) handle(ctx context.Context, m *idem.Message) error {
 // other keys beside each other; and what is committed is what was handled, also after a stop in the
 // middle.
 func TestKafka_Lanes_Rule25(t *testing.T) {
+	t.Parallel()
 	const events, keys, lanes = 1200, 40, 16
 	brokers, topic, cfg := onKafka(t, 1)
 	cfg.Lanes, cfg.Store = lanes, forever()

@@ -44,6 +44,7 @@ func TestRegister_AtStart(t *testing.T) {
 
 // TestKafka_Register runs what operators do, on the real broker and the real store.
 func TestKafka_Register(t *testing.T) {
+	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)

@@ -178,6 +178,7 @@ func TestKafka_RetryTopics_T05(t *testing.T) {
 // TestKafka_RetryTopicsMissing: a topic for later attempts must exist, since a copy that cannot be
 // written holds up its partition. One for replays need not, which is said once.
 func TestKafka_RetryTopicsMissing(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 2)
 	cfg.CreateDeadLetterTopics = nil
 	admin := testenv.KafkaAdmin(t, brokers)
@@ -210,6 +211,7 @@ func TestKafka_RetryTopicsMissing(t *testing.T) {
 // TestKafka_RetryTopicsFromTheBeginning_K29: a group that begins at the newest record skips none of
 // its own copies, those in partitions of other members included.
 func TestKafka_RetryTopicsFromTheBeginning_K29(t *testing.T) {
+	t.Parallel()
 	for _, cooperative := range []bool{false, true} {
 		brokers, topic, cfg := onKafka(t, 4)
 		cfg.Start, cfg.Cooperative = Newest, cooperative
@@ -293,6 +295,7 @@ func TestKafka_LaterAttempts_Rule3(t *testing.T) {
 // T-02: the handlers of the release before had a delay that those of this one do not have. The
 // copies it left are handled.
 func TestKfake_FormerTier_T02(t *testing.T) {
+	t.Parallel()
 	tier := deadletter.RetryTopic("orders", "g", time.Second)
 	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq", tier, "orders.other.retry.1s", "others.g.retry.1s")
 	for i := range 3 {
@@ -311,6 +314,7 @@ func TestKfake_FormerTier_T02(t *testing.T) {
 // dead letters of its source topic go, on a broker that makes no topic by itself; the copies behind
 // it are handled.
 func TestKafka_NotACopy_G03(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)
 	cfg.Store = forever()
 	var got tally

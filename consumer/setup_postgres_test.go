@@ -40,6 +40,7 @@ func (w *written) String() string {
 // Tables that are dropped under a consumer: its events wait, the log names the command, and when
 // the tables are there again the events are handled. None is lost, none becomes a dead letter.
 func TestTablesDropped(t *testing.T) {
+	t.Parallel()
 	for name, option := range map[string]func(*idem.Router, func(string)){
 		"On": func(r *idem.Router, note func(string)) {
 			idem.On(r, "order.created", func(_ context.Context, e idem.Event[OrderCreated]) error { note(e.ID); return nil })
@@ -49,6 +50,7 @@ func TestTablesDropped(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			url := testenv.Postgres(t)
 			pool, err := pgxpool.New(t.Context(), url)
 			require.NoError(t, err)

@@ -112,6 +112,7 @@ func forget(cluster *kfake.Cluster, partition int32) {
 // silent for longer than a session, all partitions are consumed again within 30 s, by the same
 // consumer, and nothing is handled twice.
 func TestKafka_BrokenLinks_K15(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 4)
 	net := new(netproxy.Links)
 	cfg.Store, cfg.SilenceTimeout, cfg.Grace = forever(), 5*time.Second, 2*time.Second
@@ -157,6 +158,7 @@ func (e *topicEvents) ObserveTopic(_ context.Context, event observe.TopicEvent) 
 // TestKafka_TopicDeleted_K27: one of two topics is deleted. The other one goes on, the loss is told
 // once, and when the topic is there again it is consumed from its beginning.
 func TestKafka_TopicDeleted_K27(t *testing.T) {
+	t.Parallel()
 	for _, cooperative := range []bool{false, true} {
 		brokers, topic, cfg := onKafka(t, 2)
 		admin := testenv.KafkaAdmin(t, brokers)

@@ -88,6 +88,7 @@ func liveness(t *testing.T, m *member) int {
 // TestKafka_LeaveGroupAlone_K13: without another member the partition comes back, and the event
 // that hung is met again. Those of other partitions are delivered once.
 func TestKafka_LeaveGroupAlone_K13(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 3)
 	cfg.Store, cfg.StallTimeout, cfg.WhenStalled, cfg.Lease = forever(), 2*time.Second, LeaveGroup, 2*time.Second
 	again := new(duplicates)
@@ -207,6 +208,7 @@ func TestHandler_NoStall_K13_Rule9(t *testing.T) {
 // TestKafka_PoisonedPartition_K22: an event fails for ever in its place. Its partition waits, and
 // that ends no session: the others go on, and nobody rebalances.
 func TestKafka_PoisonedPartition_K22(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 4)
 	cfg.StallTimeout = time.Second
 	var got, tries tally
