@@ -37,8 +37,12 @@ func (z *zeros) Read(p []byte) (int, error) {
 	if z.stall != nil && z.left > 1 {
 		n = min(n, z.left-1)
 	}
-	for i := range p[:n] {
-		p[i] = z.fill
+	if z.fill == 0 {
+		clear(p[:n]) // at once: the race detector slows down a loop over bytes
+	} else {
+		for i := range p[:n] {
+			p[i] = z.fill
+		}
 	}
 	z.left -= n
 	if z.read != nil {
