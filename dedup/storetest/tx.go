@@ -25,7 +25,9 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 			if c.needs != "" && lacks(c.needs) {
 				t.Skipf("TxHarness.Missing has %q", c.needs)
 			}
-			t.Parallel()
+			if !c.alone {
+				t.Parallel()
+			}
 			c.run(&txKit[Tx]{T: t, h: h, s: h.New(t), ctx: t.Context()})
 		})
 	}

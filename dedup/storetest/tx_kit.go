@@ -76,6 +76,7 @@ const runLimit = 20 * time.Second
 type txTest[Tx any] struct {
 	name  string
 	needs Ability
+	alone bool // has a bound on its time that other tests could spoil
 	run   func(k *txKit[Tx])
 }
 
