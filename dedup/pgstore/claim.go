@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,8 +116,9 @@ func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.C
 			return fmt.Errorf("pgstore: renew: %w", err)
 		}
 	}
-	return s.held(ctx, "renew", rows, func(q *statements) string { return q.renew }, nil,
+	lost, err := s.held(ctx, "renew", rows, func(q *statements) string { return q.renew }, nil,
 		microseconds(lease))
+	return cmp.Or(err, dedup.Lost(lost))
 }
 
 // Complete implements [dedup.Store]. The record of a lost claim stays as it is, with or without a
@@ -131,8 +133,7 @@ func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 		dead.add(i, &done[i])
 	}
 	if dead.none() {
-		return s.held(ctx, "complete", rows, func(q *statements) string { return q.complete }, nil,
-			ends.args()...)
+		return s.complete(ctx, rows, nil, ends)
 	}
 	if err := s.dict.numberOrigins(ctx, dead.topic, dead.part); err != nil {
 		return err
@@ -145,9 +146,25 @@ func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 	if err != nil {
 		return err
 	}
-	return s.held(ctx, "complete", rows, func(q *statements) string { return q.complete },
-		func(q *statements, b *pgx.Batch) { b.Queue(q.originKeys, dead.args(args)...) },
-		ends.args()...)
+	return s.complete(ctx, rows,
+		func(q *statements, b *pgx.Batch) { b.Queue(q.originKeys, dead.args(args)...) }, ends)
+}
+
+// complete ends claims. Claims that were not held may be those of an earlier call that has lost its
+// answer. These are looked up in a statement of their own.
+func (s *Store) complete(ctx context.Context, claims *claimRows,
+	then func(*statements, *pgx.Batch), ends *endRows) error {
+	lost, err := s.held(ctx, "complete", claims,
+		func(q *statements) string { return q.complete }, then, ends.args()...)
+	if err != nil || len(lost) == 0 {
+		return err
+	}
+	unknown, err := s.held(ctx, "complete", claims.at(lost),
+		func(q *statements) string { return q.completed }, nil)
+	for i, n := range unknown {
+		unknown[i] = lost[n]
+	}
+	return cmp.Or(err, dedup.Lost(unknown))
 }
 
 // Release implements [dedup.Store].
@@ -169,22 +186,24 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 		failed[i], uncertain[i], undone[i] = c.Outcome == dedup.Failed, c.Outcome == dedup.Unknown,
 			c.Outcome == dedup.Undone
 	}
-	return s.held(ctx, "release", rows, func(q *statements) string { return q.release }, nil,
+	lost, err := s.held(ctx, "release", rows, func(q *statements) string { return q.release }, nil,
 		retentions, failed, uncertain, undone)
+	return cmp.Or(err, dedup.Lost(lost))
 }
 
-// held runs a verb on claims. The statement answers with the indices of the claims that were
-// held. The arguments are the tokens, more, and the keys. A non-nil then queues a statement
+// held runs a verb on claims, and returns the indices of those that were not held. The statement
+// answers with the indices of the others. The arguments are the tokens, more, and the keys. A non-nil then queues a statement
 // without rows.
 func (s *Store) held(ctx context.Context, verb string, claims *claimRows,
-	text func(*statements) string, then func(*statements, *pgx.Batch), more ...any) error {
+	text func(*statements) string, then func(*statements, *pgx.Batch),
+	more ...any) (lost []int, err error) {
 	n := len(claims.token)
 	if n == 0 {
-		return nil
+		return nil, nil
 	}
 	keys, err := s.dict.keyArgs(ctx, &claims.keyRows)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	args := slices.Concat([]any{claims.token}, more, keys)
 	served := make([]bool, n)
@@ -213,15 +232,14 @@ func (s *Store) held(ctx context.Context, verb string, claims *claimRows,
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var lost []int
 	for i, ok := range served {
 		if !ok {
 			lost = append(lost, i)
 		}
 	}
-	return dedup.Lost(lost)
+	return lost, nil
 }
 
 // claimRows are the columns of claims that are held.
@@ -232,6 +250,16 @@ type claimRows struct {
 
 func newClaimRows(n int) *claimRows {
 	return &claimRows{keyRows: newKeyRows(n), token: make([]pgtype.UUID, 0, n)}
+}
+
+// at returns the rows with the given indices.
+func (r *claimRows) at(some []int) *claimRows {
+	part := newClaimRows(len(some))
+	for _, i := range some {
+		part.keyRows.add(&dedup.Key{Tenant: r.tenant[i], Scope: r.scope[i], Type: r.typ[i], ID: r.id[i]})
+		part.token = append(part.token, r.token[i])
+	}
+	return part
 }
 
 func (r *claimRows) add(c *dedup.Claim) error {

@@ -80,6 +80,29 @@ func oneOf(t *testing.T, pool *pgxpool.Pool, k dedup.Key) string {
 	return "id = left(encode(sha256(convert_to('" + k.ID + "', 'UTF8')), 'hex'), 32)::uuid"
 }
 
+// P-04: a repeat locks no row of the earlier call, so repeats that run at once cannot wait for each
+// other.
+func TestRepeatedCompletionLocksNothing_P04(t *testing.T) {
+	inLayouts(t, 4, func(t *testing.T, s *pgstore.Store, pool *pgxpool.Pool) {
+		done := withDead(claimsOf(t, s, 6))
+		require.NoError(t, s.Complete(t.Context(), done))
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+		_, err = tx.Exec(t.Context(), "SELECT FROM "+keysTable(t, pool)+" FOR UPDATE")
+		require.NoError(t, err)
+		require.NoError(t, s.Complete(t.Context(), done))
+	})
+}
+
+// withDead makes every third completion that of a dead letter.
+func withDead(all []dedup.Completion) []dedup.Completion {
+	for i := 0; i < len(all); i += 3 {
+		all[i].Dead, all[i].First = "broken", dedup.Origin{Topic: "dead", Offset: int64(i)}
+	}
+	return all
+}
+
 // Repeats of one call may run at once, in any order. Each of them succeeds, and none waits in a circle.
 func TestCompleteRepeatsAtOnce_P04(t *testing.T) {
 	t.Run("readable", func(t *testing.T) { completeAtOnce(t, newStore) })
@@ -90,7 +113,7 @@ func completeAtOnce(t *testing.T, open func(testing.TB, ...configure) (*pgstore.
 	t.Parallel()
 	deadlocks := &errorCounter{code: "40P01"}
 	s, pool := open(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = deadlocks })
-	all := claimsOf(t, s, 300)
+	all := withDead(claimsOf(t, s, 300))
 	require.NoError(t, s.Complete(t.Context(), all[:50]))
 	var wg sync.WaitGroup
 	errs := make([]error, 8)
@@ -109,6 +132,6 @@ func completeAtOnce(t *testing.T, open func(testing.TB, ...configure) (*pgstore.
 	require.Zero(t, deadlocks.n.Load(), "deadlocks, hidden by repetition")
 	var ended int
 	require.NoError(t, pool.QueryRow(t.Context(),
-		"SELECT count(*) FROM "+keysTable(t, pool)+" WHERE status = 'done'").Scan(&ended))
+		"SELECT count(*) FROM "+keysTable(t, pool)+" WHERE status IN ('done', 'dead')").Scan(&ended))
 	require.Equal(t, len(all), ended)
 }

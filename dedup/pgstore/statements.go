@@ -14,7 +14,8 @@ type statements struct {
 	lookEvents, insertEvents, existingEvents           [2]string // by form
 	seeKeys, seeEvents                                 [2]string // with running claims, by form
 	takeTurn, insertInTurn                             string    // for one event
-	renew, complete, release, finishEvents, takeBack   string
+	renew, complete, completed, release                string
+	finishEvents, takeBack                             string
 	reopenEvent, reopenKey, reopenedEvent, reopenedKey string
 	countStart, clearStarts, version, keyColumns       string
 	noteConflict, conflicts                            string
@@ -67,13 +68,13 @@ func newStatements(schema string, l layout) *statements {
 		existingEvents: forms("existing", "events"),
 		seeKeys:        forms("see", "keys"), seeEvents: forms("see", "events"),
 		takeTurn: file("take_turn"), insertInTurn: forms("take", "events")[alike],
-		renew: file("renew"), complete: file("complete"), release: file("release"),
-		finishEvents: file("finish_events"),
-		takeBack:     file("take_back"),
+		renew: file("renew"), complete: file("complete"), completed: file("completed"),
+		release: file("release"), finishEvents: file("finish_events"),
+		takeBack: file("take_back"),
 		originEvents: file("origin", "{table}", "{events}", "{status}", "{k.status}",
 			"{held}", ""),
 		originKeys: file("origin", "{table}", "{keys}", "{status}", "k.status",
-			"{held}", "AND k.token = r.token"),
+			"{held}", "AND k.token = r.token AND k.xmin = pg_current_xact_id_if_assigned()::xid"),
 		reopenEvent:   file("reopen", "{table}", "{events}", "{clear}", ""),
 		reopenKey:     file("reopen", "{table}", "{keys}", "{clear}", forget),
 		reopenedEvent: file("reopened", "{table}", "{events_read}", "{other}", "{keys_read}"),

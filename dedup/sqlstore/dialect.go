@@ -41,8 +41,8 @@ type Dialect struct {
 	// ByKey stands behind the name of a table whose rows are found by their keys, and makes the query
 	// use the primary key. Empty: the database does so by itself.
 	ByKey string
-	// Lateral means that LATERAL is known. The first rows of a queue are then read in the order of the
-	// primary key, whatever the statistics of the tables.
+	// Lateral means that LATERAL is known. Records are then looked up key by key, and the first rows of
+	// a queue are read in the order of the primary key, whatever the statistics of the tables.
 	Lateral bool
 	// Reap is a statement with settings for a transaction of the reaper. Empty: none.
 	Reap string

@@ -222,9 +222,8 @@ func (t *table) read(ctx context.Context, q Querier, d *Dialect, keys []dedup.Ke
 	found := make(map[dedup.Key]*decision.Record)
 	for len(keys) > 0 {
 		n := min(len(keys), rowsPerStatement)
-		where, args := d.chosen(keys[:n])
-		err := t.query(ctx, q, d, d.ByKey+" WHERE "+where+" ORDER BY "+strings.Join(keyColumns, ", ")+tail,
-			args, func(r *decision.Record) { found[r.Key] = r })
+		from, args := t.byKeys(d, keys[:n], tail)
+		err := t.each(ctx, q, d, from, args, func(r *decision.Record) { found[r.Key] = r })
 		if err != nil {
 			return nil, err
 		}
@@ -233,10 +232,42 @@ func (t *table) read(ctx context.Context, q Querier, d *Dialect, keys []dedup.Ke
 	return found, nil
 }
 
+// byKeys returns the FROM clause for the rows of keys, in their order. A list of IDs is no good
+// condition for a planner that counts rows: while the statistics are those of a small table, reading
+// all events of a type and comparing each with the list looks cheap. So each key has a subquery of
+// its own where the database can do that.
+func (t *table) byKeys(d *Dialect, keys []dedup.Key, tail string) (from string, args []any) {
+	if !d.Lateral {
+		from, args = d.chosen(keys)
+		return t.name + " " + d.ByKey + " WHERE " + from + " ORDER BY " +
+			strings.Join(keyColumns, ", ") + tail, args
+	}
+	values, cast := make([]string, len(keys)), "::text"
+	for i := 0; i < len(keys); {
+		k := keys[i]
+		args = append(args, k.Tenant, k.Scope, k.Type)
+		n := len(args)
+		for ; i < len(keys) && sameKind(keys[i], k); i++ {
+			args = append(args, keys[i].ID)
+			all := []string{d.Param(n - 2), d.Param(n - 1), d.Param(n), d.Param(len(args))}
+			values[i] = "(" + strings.Join(all, cast+", ") + cast + ")"
+			cast = "" // the first row decides
+		}
+	}
+	return "(VALUES " + strings.Join(values, ", ") + ") v (a, b, c, d) CROSS JOIN LATERAL " +
+		"(SELECT * FROM " + t.name + " WHERE tenant = v.a AND scope = v.b AND event_type = v.c " +
+		"AND event_id = v.d LIMIT 1" + tail + ") k", args
+}
+
 // query reads all rows that match.
 func (t *table) query(ctx context.Context, q Querier, d *Dialect, where string, args []any,
 	yield func(*decision.Record)) error {
-	return each(ctx, q, "SELECT "+t.reading(d)+" FROM "+t.name+" "+where, args,
+	return t.each(ctx, q, d, t.name+" "+where, args, yield)
+}
+
+func (t *table) each(ctx context.Context, q Querier, d *Dialect, from string, args []any,
+	yield func(*decision.Record)) error {
+	return each(ctx, q, "SELECT "+t.reading(d)+" FROM "+from, args,
 		func(rows *sql.Rows) error {
 			r, err := t.scan(rows)
 			if err == nil {

@@ -77,10 +77,12 @@ func replace(key, columns []string) string {
 const statementSlack = 3 * time.Second
 
 // begin sets the time-outs of the transaction. The list is evaluated from left to right, so the
-// first two columns are those of the session.
+// first columns are those of the session. Keys are looked up in the index, whatever the statistics: a
+// plan that was made for an empty table would read a large one.
 func begin(ctx context.Context, q sqlstore.Querier, wait, idle time.Duration) (
 	func(context.Context) error, error) {
 	const text = `SELECT current_setting('lock_timeout'), current_setting('statement_timeout'),
+		current_setting('enable_seqscan'), set_config('enable_seqscan', 'off', true),
 		set_config('lock_timeout', $1::text, true),
 		set_config('statement_timeout', $2::text, true),
 		CASE WHEN $3::text <> ''
@@ -89,16 +91,17 @@ func begin(ctx context.Context, q sqlstore.Querier, wait, idle time.Duration) (
 	if idle > 0 {
 		stand = milliseconds(idle)
 	}
-	var lock, statement string
+	var lock, statement, scans string
 	err := scan(ctx, q, text, []any{milliseconds(wait), milliseconds(wait + statementSlack), stand},
-		&lock, &statement, new(any), new(any), new(any))
+		&lock, &statement, &scans, new(any), new(any), new(any), new(any))
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error {
 		const text = `SELECT set_config('lock_timeout', $1::text, true),
-			set_config('statement_timeout', $2::text, true)`
-		_, err := q.ExecContext(ctx, text, lock, statement)
+			set_config('statement_timeout', $2::text, true),
+			set_config('enable_seqscan', $3::text, true)`
+		_, err := q.ExecContext(ctx, text, lock, statement, scans)
 		return err
 	}, nil
 }
