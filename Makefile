@@ -17,22 +17,26 @@ export GOWORK := off
 SERVICES := test/services/services.sh
 
 # Two packages at a time: they share one Kafka, one Postgres and one Redis, and tests with deadlines need a share of the
-# machine. Tests that crash a service live in a module of their own, since modules are tested one after the other.
+# machine. Tests of the modules that mostly wait run one after another beside those of the others. Tests that crash a
+# service live in test/chaos, which runs alone.
 TEST_PACKAGES ?= 2
 TEST_TIMEOUT ?= 20m
 # For one's own flags: make test TESTFLAGS='-run TestClaim -v'
 TESTFLAGS ?=
 
-# $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails, and prints the time of each.
-define each-module
-	failed=(); \
-	for module in $(MODULES); do \
+# $(call in-modules,MODULES,COMMAND): runs COMMAND in modules, adds to `failed`, and prints the time of each.
+define in-modules
+	for module in $(1); do \
 		printf '== %s\n' "$$module"; \
 		TIMEFORMAT="== $$module: %0R s, of them %0U + %0S s on a CPU"; \
-		time (cd "$$module" && $(1)) || failed+=("$$module"); \
-	done; \
-	if (( $${#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${failed[*]}"; exit 1; fi
+		time (cd "$$module" && $(2)) || failed+=("$$module"); \
+	done
 endef
+
+none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${failed[*]}"; exit 1; fi
+
+# $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
+each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
 .PHONY: help demo demo-ops browser-deps screenshots test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules up down example-orderstatus demo-chain
 
@@ -54,8 +58,18 @@ demo-chain: ## Run three examples as one chain on real services, kill each proce
 test: ## All tests of every module, with -race, against real services (started and stopped if they are not up)
 	@IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory test-modules
 
+WAITING := $(addprefix ./,adapter/kafkagoidem adapter/kgoidem dedup/dynamostore test/auth test/watermill)
+ALONE := ./test/chaos
+TEST = go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) $(TESTFLAGS) ./...
+
 test-modules:
-	@$(call each-module,go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) $(TESTFLAGS) ./...)
+	@failed=(); beside=$$(mktemp); \
+	(failed=(); $(call in-modules,$(WAITING),$(TEST)); $(none-failed)) >"$$beside" 2>&1 & \
+	$(call in-modules,$(filter-out $(WAITING) $(ALONE),$(MODULES)),$(TEST)); \
+	wait $$! || failed+=('the modules below'); \
+	printf '== beside these:\n'; cat "$$beside"; rm "$$beside"; \
+	$(call in-modules,$(ALONE),$(TEST)); \
+	$(none-failed)
 
 # What test/browser needs beside chromium, which the system's packages have. The lock file says which version, and its checksum.
 browser-deps: test/browser/node_modules/.package-lock.json ## Install axe-core for the browser tests (once; needs npm)
