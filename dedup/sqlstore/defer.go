@@ -140,7 +140,7 @@ func (w *work) postpone(ctx context.Context, part dedup.DeferredPartition, at *d
 		", retry = " + a.add(int64(e.Position.Retry)) + ", blocked = " + a.add(e.Blocked) +
 		", data = " + a.add(notNil(e.Data)) + ", due = " + a.add(w.d.Time(due)) +
 		", updated_at = " + a.add(w.d.Time(w.now)) +
-		" WHERE " + a.queue(part, notNil(at.queue)) + " AND seq = " + a.add(at.seq)
+		" WHERE " + a.place(part, at)
 	_, err := w.q.ExecContext(ctx, text, a.list...)
 	return err
 }
@@ -168,21 +168,21 @@ func (s *Store) Remove(ctx context.Context, part dedup.DeferredPartition, queue 
 		if empty = q == nil; err != nil || empty {
 			return err
 		}
-		var gone []int64
+		var gone []*deferredPlace
 		err = w.placesOf(ctx, part, keys, func(p *deferredPlace) {
 			if slices.ContainsFunc(positions[p.key], func(at dedup.Position) bool {
 				return p.removes(key, at)
 			}) {
-				gone = append(gone, p.seq)
+				gone = append(gone, p)
 			}
 		})
 		if err != nil || len(gone) == 0 {
 			return err
 		}
-		if err := w.removeEvents(ctx, part, key, gone); err != nil {
+		if err := w.removeEvents(ctx, part, gone); err != nil {
 			return err
 		}
-		if !slices.Contains(gone, q.head) {
+		if !slices.ContainsFunc(gone, func(p *deferredPlace) bool { return p.seq == q.head }) {
 			return nil
 		}
 		empty, err = w.nextHead(ctx, part, q)
@@ -191,13 +191,13 @@ func (s *Store) Remove(ctx context.Context, part dedup.DeferredPartition, queue 
 	return err == nil && empty, err
 }
 
-// removeEvents deletes events of a queue by their numbers, one after the other. For a list of
-// numbers, MySQL may read the whole table and wait for locked rows of other queues.
-func (w *work) removeEvents(ctx context.Context, part dedup.DeferredPartition, key []byte,
-	gone []int64) error {
-	for _, seq := range gone {
+// removeEvents deletes events, one after the other. For a list of numbers, MySQL may read the whole
+// table and wait for locked rows of other queues.
+func (w *work) removeEvents(ctx context.Context, part dedup.DeferredPartition,
+	gone []*deferredPlace) error {
+	for _, p := range gone {
 		a := &arguments{d: w.d}
-		text := "DELETE FROM deferred_events WHERE " + a.queue(part, key) + " AND seq = " + a.add(seq)
+		text := "DELETE FROM deferred_events WHERE " + a.place(part, p)
 		if _, err := w.q.ExecContext(ctx, text, a.list...); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -107,12 +108,10 @@ func (w *work) lockQueues(ctx context.Context, part dedup.DeferredPartition,
 	keys [][]byte) (map[string]*deferredQueue, error) {
 	found := make(map[string]*deferredQueue, len(keys))
 	for some := range slices.Chunk(keys, rowsPerStatement) {
-		a := &arguments{d: w.d}
+		from, args := w.queuesByKey(part, some)
 		text := "SELECT queue, " + w.d.name("partition") + ", next_seq, head_seq, " +
-			w.d.Micros("due") + ", blocked FROM deferred_queues" + w.d.ByKey +
-			" WHERE scope = " + a.add(part.Scope) + " AND topic = " + a.add(part.Topic) +
-			" AND queue IN " + in(a, some) + " ORDER BY queue" + w.d.Lock
-		err := each(ctx, w.q, text, a.list, func(rows *sql.Rows) error {
+			w.d.Micros("due") + ", blocked FROM " + from
+		err := each(ctx, w.q, text, args, func(rows *sql.Rows) error {
 			q := &deferredQueue{}
 			var due int64
 			err := rows.Scan(&q.key, &q.partition, &q.next, &q.head, &due, &q.blocked)
@@ -125,6 +124,23 @@ func (w *work) lockQueues(ctx context.Context, part dedup.DeferredPartition,
 		}
 	}
 	return found, w.readClock(ctx)
+}
+
+// queuesByKey returns the FROM clause that locks queues in the order of their keys.
+func (w *work) queuesByKey(part dedup.DeferredPartition, keys [][]byte) (from string, args []any) {
+	a := &arguments{d: w.d}
+	where := "scope = " + a.add(part.Scope) + " AND topic = " + a.add(part.Topic)
+	if !w.d.Lateral {
+		return "deferred_queues" + w.d.ByKey + " WHERE " + where + " AND queue IN " + in(a, keys) +
+			" ORDER BY queue" + w.d.Lock, a.list
+	}
+	values := make([]string, len(keys))
+	for i, key := range keys {
+		values[i] = "(" + a.add(key) + "::bytea)"
+	}
+	return "(VALUES " + strings.Join(values, ", ") + ") v (key) CROSS JOIN LATERAL " +
+			"(SELECT * FROM deferred_queues WHERE " + where + " AND queue = v.key LIMIT 1" + w.d.Lock + ") k",
+		a.list
 }
 
 // addQueues inserts queues, which ascend by their keys. If another transaction has inserted one

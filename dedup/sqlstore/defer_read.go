@@ -19,6 +19,17 @@ func (a *arguments) queue(part dedup.DeferredPartition, key []byte) string {
 		" AND queue = " + a.add(key)
 }
 
+// place is the condition for one event. Postgres is given all columns of both unique keys: with the
+// statistics of a small table, a part of one looks as good as the whole other one.
+func (a *arguments) place(part dedup.DeferredPartition, p *deferredPlace) string {
+	where := a.queue(part, notNil(p.queue)) + " AND seq = " + a.add(p.seq)
+	if !a.d.Lateral {
+		return where
+	}
+	return where + " AND tenant = " + a.add(p.key.Tenant) + " AND event_type = " +
+		a.add(p.key.Type) + " AND event_id = " + a.add(p.key.ID)
+}
+
 // deferredPlace is the place of a deferred event.
 type deferredPlace struct {
 	key      dedup.Key
@@ -40,14 +51,26 @@ func (p *deferredPlace) removes(queue []byte, at dedup.Position) bool {
 		p.position.Retry <= at.Retry
 }
 
+// deferredEvents returns a derived table p with the events of a topic.
+func (w *work) deferredEvents(topic string, keys []dedup.Key) (from string, args []any) {
+	if !w.d.Lateral {
+		where, args := w.d.chosen(keys)
+		args = append(args, topic)
+		return "(SELECT * FROM deferred_events WHERE " + where + " AND topic = " +
+			w.d.Param(len(args)) + ") p", args
+	}
+	from, args = w.d.keyByKey(keys)
+	args = append(args, topic)
+	return "(SELECT p.* FROM " + from + " CROSS JOIN LATERAL (SELECT * FROM deferred_events WHERE " +
+		ofKey + " AND topic = " + w.d.Param(len(args)) + " LIMIT 1) p) p", args
+}
+
 // placesOf reads the places of events of a topic, without a lock.
 func (w *work) placesOf(ctx context.Context, part dedup.DeferredPartition, keys []dedup.Key,
 	yield func(*deferredPlace)) error {
 	for some := range slices.Chunk(ascending(keys), rowsPerStatement) {
-		where, args := w.d.chosen(some)
-		args = append(args, part.Topic)
-		text := "SELECT tenant, event_type, event_id, queue, seq, generation, retry" +
-			" FROM deferred_events WHERE " + where + " AND topic = " + w.d.Param(len(args))
+		from, args := w.deferredEvents(part.Topic, some)
+		text := "SELECT tenant, event_type, event_id, queue, seq, generation, retry FROM " + from
 		err := each(ctx, w.q, text, args, func(rows *sql.Rows) error {
 			p := &deferredPlace{key: dedup.Key{Scope: part.Scope}}
 			err := rows.Scan(&p.key.Tenant, &p.key.Type, &p.key.ID, &p.queue, &p.seq,
@@ -311,11 +334,9 @@ func (s *Store) deferredOf(ctx context.Context, verb, scope, topic string, keys 
 			return err
 		}
 		for some := range slices.Chunk(ascending(keys), rowsPerStatement) {
-			where, args := w.d.chosen(some)
-			args = append(args, topic)
+			from, args := w.deferredEvents(topic, some)
 			text := "SELECT k." + w.d.name("partition") + ", coalesce(k.name, k.queue), " +
-				eventColumns(w.d) + " FROM (SELECT * FROM deferred_events WHERE " + where +
-				" AND topic = " + w.d.Param(len(args)) + ") p JOIN deferred_queues k" +
+				eventColumns(w.d) + " FROM " + from + " JOIN deferred_queues k" +
 				" ON k.scope = p.scope AND k.topic = p.topic AND k.queue = p.queue"
 			err := each(ctx, w.q, text, args, func(rows *sql.Rows) error {
 				var r deferredRow

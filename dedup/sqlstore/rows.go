@@ -232,31 +232,16 @@ func (t *table) read(ctx context.Context, q Querier, d *Dialect, keys []dedup.Ke
 	return found, nil
 }
 
-// byKeys returns the FROM clause for the rows of keys, in their order. A list of IDs is no good
-// condition for a planner that counts rows: while the statistics are those of a small table, reading
-// all events of a type and comparing each with the list looks cheap. So each key has a subquery of
-// its own where the database can do that.
+// byKeys returns the FROM clause for the rows of keys, in their order.
 func (t *table) byKeys(d *Dialect, keys []dedup.Key, tail string) (from string, args []any) {
 	if !d.Lateral {
 		from, args = d.chosen(keys)
 		return t.name + " " + d.ByKey + " WHERE " + from + " ORDER BY " +
 			strings.Join(keyColumns, ", ") + tail, args
 	}
-	values, cast := make([]string, len(keys)), "::text"
-	for i := 0; i < len(keys); {
-		k := keys[i]
-		args = append(args, k.Tenant, k.Scope, k.Type)
-		n := len(args)
-		for ; i < len(keys) && sameKind(keys[i], k); i++ {
-			args = append(args, keys[i].ID)
-			all := []string{d.Param(n - 2), d.Param(n - 1), d.Param(n), d.Param(len(args))}
-			values[i] = "(" + strings.Join(all, cast+", ") + cast + ")"
-			cast = "" // the first row decides
-		}
-	}
-	return "(VALUES " + strings.Join(values, ", ") + ") v (a, b, c, d) CROSS JOIN LATERAL " +
-		"(SELECT * FROM " + t.name + " WHERE tenant = v.a AND scope = v.b AND event_type = v.c " +
-		"AND event_id = v.d LIMIT 1" + tail + ") k", args
+	from, args = d.keyByKey(keys)
+	return from + " CROSS JOIN LATERAL (SELECT * FROM " + t.name + " WHERE " + ofKey + " LIMIT 1" +
+		tail + ") k", args
 }
 
 // query reads all rows that match.
@@ -294,6 +279,28 @@ func (d *Dialect) chosen(keys []dedup.Key) (where string, args []any) {
 		parts = append(parts, part+d.params(n+1, i-first)+")")
 	}
 	return "(" + strings.Join(parts, " OR ") + ")", args
+}
+
+// ofKey is the condition for the row of a key of keyByKey.
+const ofKey = "tenant = v.a AND scope = v.b AND event_type = v.c AND event_id = v.d"
+
+// keyByKey returns a list of keys for a subquery that is LATERAL, in their order. chosen is no good
+// condition for a planner that counts rows: while the statistics are those of a small table, reading
+// all events of a type and comparing each with the list looks cheap.
+func (d *Dialect) keyByKey(keys []dedup.Key) (from string, args []any) {
+	values, cast := make([]string, len(keys)), "::text"
+	for i := 0; i < len(keys); {
+		k := keys[i]
+		args = append(args, k.Tenant, k.Scope, k.Type)
+		n := len(args)
+		for ; i < len(keys) && sameKind(keys[i], k); i++ {
+			args = append(args, keys[i].ID)
+			all := []string{d.Param(n - 2), d.Param(n - 1), d.Param(n), d.Param(len(args))}
+			values[i] = "(" + strings.Join(all, cast+", ") + cast + ")"
+			cast = "" // the first row decides
+		}
+	}
+	return "(VALUES " + strings.Join(values, ", ") + ") v (a, b, c, d)", args
 }
 
 func sameKind(a, b dedup.Key) bool {

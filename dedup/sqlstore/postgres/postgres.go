@@ -5,9 +5,6 @@
 // with pgstore.Migrate, the text of pgstore.Schema, or the command idem migrate. A group may run on
 // both packages at once, as during a rolling deployment. The reapers of both packages delete expired
 // rows, one at a time: run either, or both.
-//
-// Until autovacuum has looked at a table that has grown, a change of deferred events may read all
-// deferred events of its topic. Looking for those that are due never does.
 package postgres
 
 import (
