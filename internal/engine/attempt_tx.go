@@ -9,8 +9,8 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// refuseBeforeTx ends an event that must not run, because a copy came too early or the event could
-// not be read. done is false if the event may run.
+// refuseBeforeTx ends an event that must not run: a copy that came too early, or an unreadable
+// event. done is false if the event may run.
 func (g *eventGroup) refuseBeforeTx() (done bool, err error) {
 	t, p := g.tasks[0], g.batch.p
 	t.answer = dedup.Answer{}
@@ -34,14 +34,14 @@ func (g *eventGroup) refuseBeforeTx() (done bool, err error) {
 }
 
 // countStart counts the start of the only event of the group while the crash guard watches the
-// partition. An event with too many starts and no end is given up. done is true then, and after an
-// error of the store.
+// partition. An event with too many starts and no end is given up. done is true for such an event,
+// and after an error of the store.
 func (tg *txGroup) countStart(ctx context.Context, free func()) (done bool, err error) {
 	t, p := tg.group.tasks[0], tg.group.batch.p
 	watched, crashed, err := p.countStart(ctx, t)
 	if err != nil {
 		t.pending = attemptResult{outage: err}
-		return true, nil //nolint:nilerr // it is waited for
+		return true, nil //nolint:nilerr // the caller waits for the store
 	}
 	tg.watched = watched
 	if crashed == nil {
@@ -52,7 +52,8 @@ func (tg *txGroup) countStart(ctx context.Context, free func()) (done bool, err 
 		ctx, t,
 		outcome{meaning: unknown, class: idemtype.ClassCrashLoop, err: crashed, refused: true},
 	)
-	if s.settled { // not before: an event that kills processes must not run again because the dead letter could not be sent
+	// Without a dead letter the starts stay: an event that kills processes must not run again.
+	if s.settled {
 		p.clearStarts(ctx, t)
 	}
 	t.settled, t.pending = s.settled, s
@@ -106,9 +107,8 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 func (p *Processor) finishTx(
 	ctx context.Context, t *task, o outcome, ran bool,
 ) (attemptResult, error) {
-	if errors.Is(
-		o.err, dedup.ErrTxEnded,
-	) { // after a COMMIT the next claim finds the event done (P-13)
+	// After a COMMIT by the handler, the next claim finds the event done (P-13).
+	if errors.Is(o.err, dedup.ErrTxEnded) {
 		p.log.ErrorContext(ctx,
 			"handler ended its transaction, or tried to: work that it kept for the end is not written",
 			append(taskAttrs(t), "error", p.errorText(o.err))...)

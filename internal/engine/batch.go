@@ -11,12 +11,12 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// batch is the work of one call of [Processor.Settle]. A batch settles the messages in order,
-// in groups of neighbouring events. The events of a group share one round trip for their claims,
-// and a transaction if their handlers are transactional.
+// batch is the work of one call of [Processor.Settle]. A batch settles the messages in order, in
+// groups of neighbouring events. The events of a group share one round trip for their claims.
+// Events of transactional handlers share a transaction too.
 //
 // A group settles fresh events and duplicates. Any other event, such as a busy or failed one,
-// leaves the group and is settled by itself, in place.
+// leaves the group and is settled by itself.
 type batch struct {
 	p        *Processor
 	ctx      context.Context
@@ -26,11 +26,11 @@ type batch struct {
 	notified int // the last value that progress got
 	budget   *waitBudget
 	progress func(settled int)
-	// whether the events behind a settled one must not run; may be nil
+	// reports whether the events behind a settled one must not run; may be nil
 	stopAfter func(*task) bool
 	halted    bool
 	outages   int
-	contended int // groups in a row that met a lock before their handlers
+	contended int // consecutive groups that met a lock before their handlers
 	// version of deferredPartitions when events were last deferred
 	deferredVersion uint64
 	// the last task of each Kafka key in the group that is being formed
@@ -50,7 +50,7 @@ func (p *Processor) newBatch(
 	return b
 }
 
-// settle runs until all messages are settled. An error is the reason why the next message is not.
+// settle settles all messages. An error is the reason why the next message is not settled.
 func (b *batch) settle() error {
 	defer b.notifySettled(true)
 	for b.next < len(b.tasks) && !b.halted {
@@ -74,7 +74,7 @@ func (b *batch) settleNext() error {
 	}
 	t := b.resolve(b.next)
 	if t.destination == destReread {
-		b.deferredVersion = ^uint64(0) // the events behind it were not looked at
+		b.deferredVersion = ^uint64(0) // the events behind this one were not looked at
 		return b.p.reread(b.ctx, t)
 	}
 	if t.destination != destHandler {
@@ -113,7 +113,7 @@ func (b *batch) settleGroup() error {
 // settleAlone settles the only event of a group, including the waits and retries.
 func (b *batch) settleAlone(g *eventGroup) error {
 	t := g.tasks[0]
-	if !t.blockedSince.IsZero() { // the time behind earlier events is not its own
+	if !t.blockedSince.IsZero() { // exclude the time behind earlier events
 		t.excludeWait(time.Since(t.lastFailure))
 	}
 	err := g.settleSingle()
@@ -143,8 +143,8 @@ func (b *batch) advance() {
 	}
 }
 
-// settleKnown reports whether the task is settled. It settles a message that needs a notification
-// only.
+// settleKnown reports whether the task is settled. A message that needs no more than a notification
+// is settled here.
 func (b *batch) settleKnown(t *task) bool {
 	switch {
 	case t.settled:
@@ -192,8 +192,8 @@ func (b *batch) settleUnhandled(t *task) (err error) {
 }
 
 // notifySettled reports the deliveries that were settled since the last call, in the order of the
-// batch. With rest, at the end of a batch, it includes settled deliveries behind one that is not
-// settled. Those come again and count again, as duplicates.
+// batch. rest is true at the end of a batch. The report then includes settled deliveries behind an
+// unsettled one. Such deliveries come again and count again, as duplicates.
 func (b *batch) notifySettled(rest bool) {
 	if len(b.p.obs.settled) == 0 {
 		return
@@ -234,7 +234,7 @@ func (b *batch) notifySettled(rest bool) {
 	flush()
 }
 
-// place is where the delivery was fetched from.
+// place returns the partition from which the delivery was fetched.
 func (t *task) place() (topic string, partition int32) {
 	if c := t.copied; c != nil && c.topic != "" {
 		return c.topic, c.partition
@@ -242,8 +242,8 @@ func (t *task) place() (topic string, partition int32) {
 	return t.message.Topic, t.message.Partition
 }
 
-// deferWaiting defers the events of the whole batch whose Kafka keys wait in the store. Other keys
-// need not wait for them, and one call of the store defers many.
+// deferWaiting defers all events of the batch whose Kafka keys have queues in the store. Other keys
+// then need not wait for them. One call of the store defers many events.
 func (b *batch) deferWaiting() error {
 	version := b.p.deferredPartitions.version.Load()
 	if !b.p.ordered || b.deferredVersion == version {

@@ -12,12 +12,12 @@ import (
 
 // This file is the circuit breaker of a handler. All lanes of a processor share it.
 
-// breakerLook is the longest pause before a waiting event looks at the breaker again, so that
-// events go on soon after a success elsewhere.
+// breakerLook is the longest pause before a waiting event looks at the breaker again. So events go
+// on soon after a success in another lane.
 const breakerLook = time.Second
 
 // breakerEnd returns the meaning of an outcome for the dependency of the handler. An outage of the
-// store is none of the dependency.
+// store is no outage of the dependency.
 func breakerEnd(o outcome) throttle.RunEnd {
 	switch {
 	case o.meaning == succeeded:
@@ -29,7 +29,7 @@ func breakerEnd(o outcome) throttle.RunEnd {
 }
 
 // awaitBreaker waits until the breaker of the handler lets the event run. The event holds no claim
-// meanwhile, and the time does not count as time of the event.
+// meanwhile. The wait does not count as time of the event.
 func (p *Processor) awaitBreaker(ctx context.Context, t *task) error {
 	b := t.route
 	for began := time.Now(); ; {
@@ -39,8 +39,12 @@ func (p *Processor) awaitBreaker(ctx context.Context, t *task) error {
 			t.trial = trial
 			return nil
 		}
-		err := t.budget.wait(ctx, min(wait, breakerLook)+jitter(breakerLook/10),
-			fmt.Errorf("%w: the circuit breaker of handler %q is open", dedup.ErrUnavailable, b.Name))
+		err := t.budget.wait(
+			ctx, min(wait, breakerLook)+jitter(breakerLook/10),
+			fmt.Errorf(
+				"%w: the circuit breaker of handler %q is open", dedup.ErrUnavailable, b.Name,
+			),
+		)
 		t.excludeWait(time.Since(began))
 		if err != nil {
 			return err
@@ -67,9 +71,9 @@ func (p *Processor) noteRun(ctx context.Context, b *bound, o *outcomes, tasks []
 // paused reports whether the breaker of the handler waits for a dependency.
 func (b *bound) paused() bool { return b.breaker.State() != throttle.BreakerClosed }
 
-// excludePause excludes the pauses of the breaker from the outage that the event has met. So an
-// outage of the dependency gives no event up, however long it lasts. The time in which other events
-// succeed counts, since the event may be the cause then.
+// excludePause excludes the pauses of the breaker from the outage that the event has met. So no
+// event is given up for an outage of the dependency, however long. Time in which other events
+// succeed counts, because this event may be the cause then.
 func (t *task) excludePause(now time.Time) {
 	paused := t.route.breaker.Paused(now)
 	if !t.downSince.IsZero() {
@@ -94,7 +98,9 @@ func (r *reporter) notifyBreaker(
 		e.State = observe.BreakerOpen
 		attrs = append(attrs, "error", r.errorText(err))
 		if c.For == 0 {
-			r.log.WarnContext(ctx, "circuit breaker opens: the events of the handler wait", attrs...)
+			r.log.WarnContext(
+				ctx, "circuit breaker opens: the events of the handler wait", attrs...,
+			)
 		} else {
 			r.log.InfoContext(ctx, "circuit breaker opens again", attrs...)
 		}
@@ -123,7 +129,7 @@ func (p *Processor) openBreakers() (open []*bound) {
 	return open
 }
 
-// closeBreakers reports the end of the pauses that last until the processor is closed, once.
+// closeBreakers reports, once, that the pauses of open breakers end with the processor.
 func (p *Processor) closeBreakers() {
 	if !p.breakersClosed.CompareAndSwap(false, true) {
 		return

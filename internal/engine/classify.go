@@ -20,19 +20,19 @@ const (
 	transient           // failed, may be tried again
 	notApplied          // failed, surely without effect
 	unknown             // panic or time-out: the effect may have happened
-	permanent           // will never work
-	unavailable         // not the event's fault
-	stopped             // cut short by a drain or a revoke: not an attempt
-	abandoned           // cut short and still running: left behind
-	claimLost           // the lease ended while it ran
+	permanent           // failed, and every further run would fail too
+	unavailable         // a dependency is down: the event is not the cause
+	stopped             // interrupted by a drain or a revocation: not an attempt
+	abandoned           // interrupted, and the handler still runs
+	claimLost           // the lease ended during the run
 )
 
 // outcome is the end of a run.
 type outcome struct {
 	meaning   meaning
-	class     idemtype.Class // of the dead letter, should it come to that
+	class     idemtype.Class // class of the dead letter, if the event becomes one
 	err       error          // nil only if succeeded
-	after     time.Duration  // not before; from RetryAfter
+	after     time.Duration  // shortest wait before the next run, from RetryAfter
 	unbegun   bool           // a reading failed: the handler was not called and had no effect
 	marked    bool           // the handler marked the error as [Unavailable]; the store answers
 	refused   bool           // the run was refused, and the tries in place are over
@@ -80,10 +80,13 @@ func classify(cause, err error) outcome {
 	return o
 }
 
-// namedIn returns the BatchError that err is, if all it names are among n events.
+// namedIn returns the BatchError in err. The result is nil without a BatchError, and if an index
+// lies outside the n events of the call.
 func namedIn(err error, n int) idemtype.BatchError {
 	for err != nil {
-		if b, ok := err.(idemtype.BatchError); ok { //nolint:errorlint // not in one of several branches: the others say something too
+		// A BatchError in one branch of a joined error does not count: the other branches matter
+		// too.
+		if b, ok := err.(idemtype.BatchError); ok { //nolint:errorlint // as above
 			named := idemtype.BatchError{}
 			for i, err := range b {
 				switch {
@@ -95,7 +98,8 @@ func namedIn(err error, n int) idemtype.BatchError {
 			}
 			return named
 		}
-		if _, marked := err.(*mark.Error); marked { //nolint:errorlint // said of all of them
+		// A mark around a BatchError holds for all events of the call.
+		if _, marked := err.(*mark.Error); marked { //nolint:errorlint // this error only
 			return nil
 		}
 		err = errors.Unwrap(err)

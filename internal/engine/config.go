@@ -57,7 +57,9 @@ func (c Config) validate() (problems []error) {
 		)
 	}
 	if c.Replay != nil && c.Shadow {
-		problems = append(problems, errors.New("Config.Replay and Config.Shadow exclude each other"))
+		problems = append(
+			problems, errors.New("Config.Replay and Config.Shadow exclude each other"),
+		)
 	}
 	if c.Lease < time.Second {
 		problems = append(

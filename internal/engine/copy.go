@@ -13,12 +13,12 @@ type copied struct {
 	deadletter.Event
 	topic     string // topic of the copy; empty for a deferred event
 	partition int32
-	delay     time.Duration // of the topic
+	delay     time.Duration // delay of the topic
 	received  time.Time
 }
 
-// wait returns how long a copy must still wait. The clock of the copy's writer may be wrong, so the
-// wait ends when the delay of the topic has passed since the copy was received.
+// wait returns how long a copy must still wait. The clock of the copy's writer may be wrong. So the
+// wait ends at the latest when the delay of the topic has passed since the receipt of the copy.
 func (c *copied) wait() time.Duration {
 	if c.Due.IsZero() {
 		return 0
@@ -52,7 +52,7 @@ func (c *copies) open(m *idemtype.Message) (*idemtype.Message, *copied, error) {
 	}, nil
 }
 
-// due returns how long m must not be handled yet. due sets a zero Received of a copy.
+// due returns how long m must still wait. due sets a zero Received of a copy.
 func (c *copies) due(m *idemtype.Message) time.Duration {
 	_, delay, ok := c.topics.Source(m.Topic)
 	if !ok || delay == 0 {

@@ -28,5 +28,5 @@ type Processor struct {
 	ordered            bool     // a handler is KeyOrdered
 	keyOrdered         []string // event types of the handlers that were registered as KeyOrdered
 	own                *ownProgress
-	breakersClosed     atomic.Bool // their end is reported
+	breakersClosed     atomic.Bool // the end of the open breakers was reported
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// crashGuard remembers which partitions came lately.
+// crashGuard knows the newly assigned partitions, and how many of their events are still watched.
 type crashGuard struct {
 	mu   sync.Mutex
 	left map[guardKey]int
@@ -17,7 +17,7 @@ type guardKey struct {
 	partition int32
 }
 
-// guardedEvents is how many events of a partition must succeed before it is trusted again.
+// guardedEvents is the number of successes after which a partition is not watched any longer.
 const guardedEvents = 16
 
 func (p *crashGuard) begin(topic string, partition int32) {
@@ -26,7 +26,7 @@ func (p *crashGuard) begin(topic string, partition int32) {
 	delete(p.left, guardKey{topic, partition})
 }
 
-// count returns how many events are to be watched still, after taking off n.
+// count subtracts n successes and returns the number of events that are still to be watched.
 func (p *crashGuard) count(m *idemtype.Message, n int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// publishDeadLetter publishes until the broker has acknowledged the dead letter (T-01), or until
-// ctx or the wait budget of the call ends.
+// publishDeadLetter publishes until the broker has acknowledged the dead letter (T-01). The
+// attempts end with ctx and with the wait budget of the call.
 func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, f failure) error {
 	m := f.Message
 	if p.cfg.Producer == nil {
@@ -60,8 +60,8 @@ func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, f
 	return nil
 }
 
-// publish calls send until there is no error, the message is too large, or ctx or the wait budget
-// of the call ends.
+// publish calls send until the call succeeds or the message is too large. The calls end with ctx
+// and with the wait budget.
 func (p *Processor) publish(
 	ctx context.Context, budget *waitBudget, what string, send func(context.Context) error,
 ) error {
@@ -71,7 +71,7 @@ func (p *Processor) publish(
 	})
 }
 
-// produce publishes one message. A stop does not cancel a begun dead letter at once.
+// produce publishes one message. A stop does not cancel a publication that has begun.
 func (p *Processor) produce(ctx context.Context, l *idemtype.Message) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), produceTimeout)
 	defer cancel()
@@ -82,8 +82,8 @@ func (p *Processor) produce(ctx context.Context, l *idemtype.Message) error {
 const produceTimeout = 10 * time.Second
 
 // deadLetterTask publishes the dead letter of a message that never gets a claim. The dead letter
-// has the key of the event, if that is known. The dead letter of a copy has no key but the copy's
-// position, because the store waits for that copy; a replay goes to that position.
+// has the key of the event, if that is known. The dead letter of a copy has the copy's position
+// instead, because the store waits for that copy. A replay goes to that position.
 func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
 	f := p.failure(t, outcome{class: t.class, err: t.err})
 	if c := t.copied; c != nil {
@@ -99,7 +99,7 @@ func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
 }
 
 // hints returns the ID and the type of an event without a valid identity, as far as they were
-// found. Without a handler the usual places are searched. Either may be empty.
+// found. Without a handler the usual places are searched. Either result may be empty.
 func (t *task) hints() (id, typ string) {
 	id, typ = t.id, t.typ
 	if t.route != nil {
@@ -152,7 +152,7 @@ func (p *Processor) deadLetterConflict(
 	return s, err
 }
 
-// DeadLetterTopic returns the dead-letter topic for a topic.
+// DeadLetterTopicOf returns the dead-letter topic for a topic.
 func (p *Processor) DeadLetterTopicOf(topic string) string {
 	if source, _, ok := p.copies.topics.Source(topic); ok {
 		topic = source
@@ -160,15 +160,15 @@ func (p *Processor) DeadLetterTopicOf(topic string) string {
 	return p.cfg.DeadLetterTopic(topic)
 }
 
-// failure returns the event with the last error.
+// failure returns the event and its last error, for a dead letter or a later attempt.
 func (p *Processor) failure(t *task, o outcome) failure {
 	now := time.Now()
 	if t.firstFailure.IsZero() {
 		t.firstFailure, t.lastFailure = now, now
 	}
 	f := failure{err: o.err, Event: deadletter.Event{
-		Key: t.request.Key, Group: p.cfg.Group, Message: t.message, Class: o.class, Error: p.errorText(o.err),
-		Attempts: t.attempt, FirstFailure: t.firstFailure, LastFailure: t.lastFailure,
+		Key: t.request.Key, Group: p.cfg.Group, Message: t.message, Class: o.class,
+		Error: p.errorText(o.err), Attempts: t.attempt, FirstFailure: t.firstFailure, LastFailure: t.lastFailure,
 		Position: dedup.Position{Generation: t.request.Position.Generation},
 	}}
 	if t.noID != idemtype.DeadLetterNoID { // the store knows no such event

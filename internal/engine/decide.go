@@ -7,14 +7,14 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// moment is the situation of an event at a decision, beside the history.
+// moment has the facts of a decision beside the history of the event.
 type moment struct {
 	now       time.Time
 	draw      float64       // from [0, 1), for the jitter of the back-off
 	claimed   bool          // a run under a claim; the effect cannot be rolled back
 	unnamed   bool          // the error of a call of several events does not name this one
-	retry     uint64        // the delayed retry that this is; zero: the original record
-	from      time.Duration // delay of the retry topic that the record came from; zero: another topic
+	retry     uint64        // number of this delayed retry; zero: the original record
+	from      time.Duration // delay of the record's retry topic; zero: another topic
 	notBefore time.Time     // an earlier attempt asked to run no sooner
 }
 
@@ -22,14 +22,15 @@ type moment struct {
 type actionKind uint8
 
 const (
-	actComplete     actionKind = iota // record it as done, settle it
-	actRetry                          // release the claim, pause, claim again
-	actWait                           // release the claim, wait until the outage is over, claim again
-	actDelayedRetry                   // publish or defer the next attempt, record it as rescheduled, settle it
-	actDeadLetter                     // publish the dead letter, record it as dead, settle it
-	actReclaim                        // the claim is lost: claim again and follow the new answer
-	actIsolate                        // release the claim, run the event once more without others in the call
-	actGiveBack                       // release the claim, return an error
+	actComplete actionKind = iota // record it as done, settle it
+	actRetry                      // release the claim, pause, claim again
+	actWait                       // release the claim, wait for the dependency, claim again
+	// publish or defer the next attempt, record the event as rescheduled, settle it
+	actDelayedRetry
+	actDeadLetter // publish the dead letter, record it as dead, settle it
+	actReclaim    // the claim is lost: claim again and follow the new answer
+	actIsolate    // release the claim, run once more in a call of its own
+	actGiveBack   // release the claim, return an error
 )
 
 // action is the next step of an event, for finish.
@@ -38,7 +39,9 @@ type action struct {
 	delay     time.Duration // pause of a retry in place; delay of a delayed retry
 	notBefore time.Time     // earliest time of a delayed retry, if the error asked for one
 	counted   bool          // a delayed retry after a run that counts as an attempt
-	release   dedup.Outcome // of the claim; for a dead letter and a delayed retry: if it cannot be published
+	// outcome for the release of the claim; after a dead letter or a delayed retry only if that
+	// could not be published
+	release dedup.Outcome
 }
 
 // decide chooses the next step of an event. A transactional run leaves no doubt about the effect,
@@ -85,8 +88,9 @@ func decideAttempt(o outcome, p *Policy, h *attempts, at moment) action {
 	return retryOrDelay(o, p, h, at)
 }
 
-// inDoubt reports whether the effect may have happened. At most once, only nil and NotApplied leave
-// no doubt (rule 5). An abandoned handler still runs; the next claim gets the verdict Uncertain.
+// inDoubt reports whether the effect may have happened. For a handler at most once, only nil and
+// NotApplied leave no doubt (rule 5). An abandoned handler still runs, so the next claim gets the
+// verdict Uncertain.
 func (o *outcome) inDoubt() bool {
 	switch o.meaning {
 	case transient, unknown, stopped:
@@ -109,7 +113,7 @@ func retryOrDelay(o outcome, p *Policy, h *attempts, at moment) action {
 		return delayOrDeadLetter(o, p, at)
 	}
 	delay := max(o.after, backoff(p.Retry, h.attempt, at.draw))
-	// A delay of nearly Forever must not be added to.
+	// No sum: adding to a delay of nearly Forever would overflow.
 	if p.Retry.InPlace != idemtype.Forever && delay > p.Retry.InPlace-at.now.Sub(h.blockedSince) {
 		return delayOrDeadLetter(o, p, at)
 	}
@@ -133,8 +137,8 @@ func delayOrDeadLetter(o outcome, p *Policy, at moment) action {
 }
 
 // nextDelay returns the index of the next delay, or len(p.Delays) after the last one. An event that
-// must wait for longer than the longest delay gets that delay again, without counting an attempt
-// (rule 42).
+// must wait for longer than the longest delay gets that delay again. No attempt counts then (rule
+// 42).
 func nextDelay(after time.Duration, p *Policy, at moment) (next int, counted bool) {
 	if p.Mode == KeyOrdered { // the store keeps any delay
 		return int(at.retry), true
@@ -150,8 +154,8 @@ func nextDelay(after time.Duration, p *Policy, at moment) (next int, counted boo
 			return i, true
 		}
 	}
-	if after <= p.Delays[len(p.Delays)-1] &&
-		!at.notBefore.After(at.now) { // the event has run with every delay
+	// The event has run with every delay.
+	if after <= p.Delays[len(p.Delays)-1] && !at.notBefore.After(at.now) {
 		return next, true
 	}
 	return len(p.Delays) - 1, false
@@ -159,8 +163,8 @@ func nextDelay(after time.Duration, p *Policy, at moment) (next int, counted boo
 
 func deadLetterAction(p *Policy) action { return action{kind: actDeadLetter, release: p.failed()} }
 
-// note returns the history after an outcome. answers reports whether the store answers a ping; it
-// counts only for an outage.
+// note returns the history after an outcome. answers is true if the store answers a ping, and
+// matters only for an outage.
 func (h attempts) note(o outcome, p idemtype.RetryPolicy, now time.Time, answers bool) attempts {
 	switch {
 	case o.meaning != unavailable:
@@ -185,11 +189,10 @@ func (h attempts) note(o outcome, p idemtype.RetryPolicy, now time.Time, answers
 	return h
 }
 
-// maxOutages limits how often in a row the store may be unavailable to one event although the store
-// answers a ping (rule 18).
+// maxOutages limits the consecutive outages of one event while the store answers pings (rule 18).
 const maxOutages = 5
 
-// blamed reports whether an outage counts as a failure of the event. A few pings find an event that
+// blamed reports whether an outage counts as a failure of the event. maxOutages finds an event that
 // breaks the database (rule 18). An error that the handler marks as unavailable counts after
 // RetryPolicy.Outage.
 func (h *attempts) blamed(o outcome, p idemtype.RetryPolicy, now time.Time) bool {
@@ -215,9 +218,9 @@ type attempts struct {
 	failures     int
 	firstFailure time.Time
 	lastFailure  time.Time
-	// start of the time for retries in place; waits that the event did not cause move it on
+	// start of the time for retries in place, moved on by waits that the event did not cause
 	blockedSince time.Time
-	// times in a row that the store was unavailable to the event but answered a probe
+	// consecutive outages for the event while the store answered a ping
 	outages    int
 	downSince  time.Time // start of an outage that only the handler reports; zero without one
 	rereads    int       // failed readings of this delivery

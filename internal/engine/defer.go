@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// This file defers events of KeyOrdered handlers: events wait in a table of the store behind a
+// This file defers events of KeyOrdered handlers. Such events wait in a table of the store behind a
 // failed event of their Kafka key. Only the owner of a partition changes its queues. If two workers
 // take themselves for the owner, the claim of each event keeps the two apart (rule 4).
 
@@ -64,9 +64,9 @@ func (p *Processor) deferBehind(
 	return nil
 }
 
-// joinQueues appends events to their queues. An event without a queue, which may have ended
-// meanwhile, is left out. An event that is deferred already stays unchanged. A copy of it with
-// another content becomes a dead letter, because either content may count in the end.
+// joinQueues appends events to their queues. A queue may have ended meanwhile: its events are left
+// out. An event that is deferred already stays unchanged. A copy of such an event with another
+// content becomes a dead letter, because either content may count in the end.
 func (p *Processor) joinQueues(ctx context.Context, part *deferredPartition, tasks []*task) error {
 	others, err := p.joinAlike(ctx, part, tasks)
 	for _, t := range others {
@@ -82,7 +82,7 @@ func (p *Processor) joinQueues(ctx context.Context, part *deferredPartition, tas
 	return err
 }
 
-// joinAlike is joinQueues without the copies with another content, which it returns.
+// joinAlike does the work of joinQueues, and returns the copies with another content unsettled.
 func (p *Processor) joinAlike(
 	ctx context.Context, part *deferredPartition, tasks []*task,
 ) (others []*task, err error) {
@@ -106,7 +106,9 @@ func (p *Processor) joinAlike(
 	for _, t := range waiting {
 		first, some := known[t.request.Key]
 		switch {
-		case some && t.request.Position.Generation == 0 && dedup.Differ(first.content, t.request.Fingerprint) && !first.origin.Same(t.request.Origin):
+		case some && t.request.Position.Generation == 0 &&
+			dedup.Differ(first.content, t.request.Fingerprint) &&
+			!first.origin.Same(t.request.Origin):
 			others = append(others, t)
 			continue
 		case !some:
@@ -169,16 +171,17 @@ func (p *Processor) deferredOf(
 	for _, e := range found {
 		d := deferredContent{origin: e.Origin}
 		if m, _, err := fromDeferred(e); err == nil {
-			_ = guard(
-				func() (err error) { d.content, err = routes[e.Key].fingerprintOf(decoded.Known(nil), m); return err },
-			)
+			_ = guard(func() (err error) {
+				d.content, err = routes[e.Key].fingerprintOf(decoded.Known(nil), m)
+				return err
+			})
 		}
 		known[e.Key] = d
 	}
 	return known, err
 }
 
-// deferAll writes events to the table until the store answers.
+// deferAll writes events to the table, with repetitions until the store answers.
 func (p *Processor) deferAll(
 	ctx context.Context, budget *waitBudget, access *storeAccess, part *deferredPartition,
 	events []dedup.Deferred,

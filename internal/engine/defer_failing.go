@@ -13,7 +13,7 @@ import (
 // This file defers failing events of KeyOrdered handlers for their next attempt.
 
 // deferEvent puts a failing event at the head of a queue. An event that came from a queue goes back
-// to the head.
+// to its head.
 func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Event) error {
 	wait := max(t.action.delay, time.Until(next.NotBefore))
 	e, err := newDeferred(t, p.orderKeyOf(t), next, wait)
@@ -21,7 +21,8 @@ func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Eve
 		return err
 	}
 	if t.deferred != nil {
-		e.Key, e.Queue = t.deferred.head.Key, t.deferred.head.Queue // unchanged, even if this release computes others
+		// Key and queue stay unchanged, even if this release computes others.
+		e.Key, e.Queue = t.deferred.head.Key, t.deferred.head.Queue
 		return p.postpone(ctx, t, e)
 	}
 	part := p.deferredPartitionOf(t)
@@ -82,7 +83,8 @@ func (p *Processor) deferredAsNext(
 			ok, err = part.deferrer.Postpone(ctx, at, e)
 			return err
 		})
-		if err != nil || !ok { // false: it is there already after an error, or was taken away
+		// ok is false after a success whose answer was lost, and for an event that was removed.
+		if err != nil || !ok {
 			return false, err
 		}
 	}
@@ -93,13 +95,13 @@ func (p *Processor) deferredAsNext(
 	return true, nil
 }
 
-// deadLetterOtherContent publishes a dead letter of a deferred copy whose content differs from that
-// of the event that replaces it.
+// deadLetterOtherContent checks a deferred copy that the event replaces. A copy with another
+// content becomes a dead letter.
 func (p *Processor) deadLetterOtherContent(
 	ctx context.Context, t *task, copied dedup.Deferred,
 ) error {
-	if copied.Position.Generation != 0 ||
-		copied.Origin.Same(t.request.Origin) { // a replayed event may have been repaired
+	// A replayed event may have been repaired.
+	if copied.Position.Generation != 0 || copied.Origin.Same(t.request.Origin) {
 		return nil
 	}
 	m, content, ok := contentOf(t.route, copied)

@@ -10,8 +10,8 @@ import (
 // mayJoin returns the events that may be deferred, in their order.
 //
 // A deferred event is never too old (rule 8), so its age is judged here. An event that is too old
-// is claimed instead, and the policy of the handler decides. An event that is done is settled here,
-// because the store may have deleted the record when the queue goes on. All others may be deferred.
+// is claimed instead, and the policy of the handler decides. An event that is done is settled here:
+// when the queue goes on, the store may have deleted the record. All others may be deferred.
 func (p *Processor) mayJoin(
 	ctx context.Context, part *deferredPartition, tasks []*task,
 ) ([]*task, error) {
@@ -32,7 +32,7 @@ func (p *Processor) mayJoin(
 			if err != nil {
 				return nil, err
 			}
-			if deferred { // it was deferred in time, and comes again
+			if deferred { // the event was deferred in time, and comes again
 				joins = append(joins, t)
 			}
 		default:
@@ -42,8 +42,8 @@ func (p *Processor) mayJoin(
 	return joins, nil
 }
 
-// lookAt asks the store for the state of events, either of transactional handlers or of the others,
-// in one call.
+// lookAt asks the store for the state of events, in one call. tx chooses the events of
+// transactional handlers, or those of the others.
 func (p *Processor) lookAt(
 	ctx context.Context, tx bool, tasks []*task, answers map[*task]dedup.Answer,
 ) error {
@@ -56,7 +56,7 @@ func (p *Processor) lookAt(
 	if len(asked) == 0 {
 		return nil
 	}
-	access := asked[0].access // the events of one partition have one
+	access := asked[0].access // the events of one partition share a store
 	look := access.look(tx)
 	if look == nil {
 		return nil

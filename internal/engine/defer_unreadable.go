@@ -10,8 +10,8 @@ import (
 	"github.com/idem-go/idem/internal/mark"
 )
 
-// noHandler returns the reason why a deferred event has no handler. The result is nil if a function
-// of the user is unavailable now; that function is called again when the event runs.
+// noHandler returns the reason why a deferred event has no handler. An unavailable function of the
+// user is no such reason, because the function is called again when the event runs.
 func (p *Processor) noHandler(deferred *dedup.Deferred) error {
 	m, _, err := fromDeferred(*deferred)
 	if err != nil {
@@ -29,7 +29,7 @@ func (p *Processor) noHandler(deferred *dedup.Deferred) error {
 }
 
 // giveUpUnreadable publishes the dead letter of an unreadable event of a transactional handler. If
-// the store knows the event as dead or done, that answer is followed instead.
+// the store knows the event as dead or done, that answer has precedence.
 func (p *Processor) giveUpUnreadable(
 	ctx context.Context, t *task, o outcome,
 ) (attemptResult, error) {

@@ -16,7 +16,7 @@ type deferredPartitions struct {
 	byID    map[deferredKey]*deferredPartition
 }
 
-// deferredKey identifies a deferred partition: handlers of one scope may have stores of their own.
+// deferredKey identifies a deferred partition. Handlers of one scope may have stores of their own.
 type deferredKey struct {
 	dedup.DeferredPartition
 	access *storeAccess
@@ -28,15 +28,17 @@ type deferredPartition struct {
 	id       dedup.DeferredPartition
 	deferrer dedup.Deferrer
 
-	tableMu sync.Mutex // held during a change of the table, so that no event joins a queue that ends
+	// held during a change of the table, so that no event joins a queue that ends
+	tableMu sync.Mutex
 
 	mu     sync.Mutex
 	loaded bool
-	queues map[string]struct{} // by Kafka key; may have a queue that the table has not, never the reverse
+	// by Kafka key; may have a queue that is not in the table, never the reverse
+	queues map[string]struct{}
 	wake   chan struct{}
 }
 
-// begin forgets the queues of a partition, which another worker may have changed.
+// begin forgets the queues of a partition, because another worker may have changed them.
 func (d *deferredPartitions) begin(topic string, partition int32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/idem-go/idem/internal/safetext"
 )
 
-// deferredRecord is a deferred event's message and history, as the table keeps it.
+// deferredRecord is the message and the history of a deferred event, as stored in the table.
 type deferredRecord struct {
 	V           int      `json:"v"`
 	Topic       string   `json:"topic"`
@@ -50,12 +50,12 @@ func (m millis) time() time.Time {
 	return time.UnixMilli(*m.ms).UTC()
 }
 
-// MarshalJSON and UnmarshalJSON make it a number.
+// MarshalJSON writes a number, or null for the zero time.
 func (m millis) MarshalJSON() ([]byte, error) { return json.Marshal(m.ms) }
 
 func (m *millis) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &m.ms) }
 
-// recordVersion is written with each record; another one is not read (rule 35).
+// recordVersion is written with each record. Records of another version are not read (rule 35).
 const recordVersion = 1
 
 func newDeferred(
@@ -63,8 +63,10 @@ func newDeferred(
 ) (dedup.Deferred, error) {
 	m := t.message
 	r := deferredRecord{
-		V: recordVersion, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: toMillis(m.Time), Key: m.Key, Value: m.Value,
-		Attempts: e.Attempts, First: toMillis(e.FirstFailure), Last: toMillis(e.LastFailure), Class: e.Class, Error: safetext.Cut(e.Error, maxErrorText),
+		V: recordVersion, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset,
+		Time: toMillis(m.Time), Key: m.Key, Value: m.Value,
+		Attempts: e.Attempts, First: toMillis(e.FirstFailure), Last: toMillis(e.LastFailure),
+		Class: e.Class, Error: safetext.Cut(e.Error, maxErrorText),
 		NotBefore: toMillis(e.NotBefore),
 	}
 	for _, header := range m.Headers {
@@ -76,7 +78,8 @@ func newDeferred(
 		return dedup.Deferred{}, fmt.Errorf("defer event %s: %w", t.request.Key, err)
 	}
 	return dedup.Deferred{
-		Key: t.request.Key, Queue: queue, Position: e.Position, Wait: wait, Origin: t.request.Origin, Data: data,
+		Key: t.request.Key, Queue: queue, Position: e.Position, Wait: wait,
+		Origin: t.request.Origin, Data: data,
 	}, nil
 }
 
@@ -99,7 +102,8 @@ func fromDeferred(e dedup.Deferred) (*idemtype.Message, *copied, error) {
 		m.Headers = append(m.Headers, idemtype.Header{Key: string(name), Value: r.Headers[i]})
 	}
 	return m, &copied{Event: deadletter.Event{
-		Key: e.Key, Class: r.Class, Error: r.Error, Attempts: r.Attempts, FirstFailure: r.First.time(), LastFailure: r.Last.time(), Position: e.Position,
+		Key: e.Key, Class: r.Class, Error: r.Error, Attempts: r.Attempts,
+		FirstFailure: r.First.time(), LastFailure: r.Last.time(), Position: e.Position,
 	}}, nil
 }
 
@@ -111,7 +115,10 @@ func contentOf(
 	var err error
 	m, _, err = fromDeferred(e)
 	if err == nil {
-		err = guard(func() (err error) { content, err = route.fingerprintOf(decoded.Known(nil), m); return err })
+		err = guard(func() (err error) {
+			content, err = route.fingerprintOf(decoded.Known(nil), m)
+			return err
+		})
 	}
 	return m, content, err == nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// This file makes delayed retries: the place of the next attempt of a failing event, and the order
-// of steps that lets at most one copy of each attempt run (rule 3).
+// This file makes delayed retries of failing events. It chooses the place of the next attempt. The
+// order of its steps lets at most one copy of each attempt run (rule 3).
 
 // RetryDelays returns the delays of all handlers with retry topics, ascending.
 func (p *Processor) RetryDelays() []time.Duration {
@@ -40,9 +40,9 @@ func (p *Processor) next(t *task, o outcome) deadletter.Event {
 	return e
 }
 
-// publishCopy brings the event to the place of the next attempt, before the store records that. If
-// the record fails, the store still accepts the copy, and the record follows. An error that matches
-// [idemtype.ErrTooLarge] means that no topic accepts the copy.
+// publishCopy brings the event to the place of the next attempt. The store records that afterwards.
+// If the record fails, the store still accepts the copy, and the record follows. An error that
+// matches [idemtype.ErrTooLarge] means that no topic accepts the copy.
 func (p *Processor) publishCopy(ctx context.Context, t *task, o outcome) error {
 	e := p.next(t, o)
 	if t.route.Mode == KeyOrdered {

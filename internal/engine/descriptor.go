@@ -38,13 +38,14 @@ func (p *Processor) RecordProgress(ctx context.Context, progress []dedup.Progres
 	return errors.Join(errs...)
 }
 
-// storeScope is where handlers remember.
+// storeScope is a scope in a store.
 type storeScope struct {
 	access *storeAccess
 	scope  string
 }
 
-// places returns each once: by store as they were registered, then by scope.
+// places returns the scopes of all handlers, each once. The stores are in the order of their first
+// handlers, and the scopes of a store are sorted.
 func (p *Processor) places() (all []storeScope) {
 	for b := range p.handlers {
 		at := p.placeOf(b)
@@ -65,7 +66,7 @@ func (p *Processor) placeOf(b *bound) storeScope {
 	return storeScope{b.access, cmp.Or(b.Handler.Scope, p.cfg.Scope)}
 }
 
-// handlers are all routes.
+// handlers yields all handlers.
 func (p *Processor) handlers(yield func(*bound) bool) {
 	for _, g := range p.routes.groups {
 		for _, b := range g.byType {
@@ -76,8 +77,8 @@ func (p *Processor) handlers(yield func(*bound) bool) {
 	}
 }
 
-// descriptors returns one text for each type. Handlers of one type with different extractors
-// share a text, sorted.
+// descriptors returns one text for each type. Handlers of one type with different extractors share
+// a text, sorted.
 func (p *Processor) descriptors(at storeScope) map[string]string {
 	words := make(map[string][]string)
 	for b := range p.handlers {
@@ -93,8 +94,8 @@ func (p *Processor) descriptors(at storeScope) map[string]string {
 	return all
 }
 
-// descriptor describes the extractors of type, ID and tenant. Stores keep the text: a changed word
-// would make every event new. mixed is true if other handlers of the type find identities of
+// descriptor describes the extractors of type, ID and tenant. Stores keep the text, and a changed
+// word would make every event new. mixed is true if other handlers of the type find identities of
 // another form.
 func (s *Settings) descriptor(mixed bool) string {
 	id := " id="

@@ -9,7 +9,8 @@
 // Two functions run groups: runClaimed and runInTx. They share everything before the claim and
 // after a result: group, verdict, classify, decide, finish. Between the two, a transaction is one
 // call of ClaimTx: the store claims, calls the handlers and commits. So a transactional group
-// settles its events at the commit, returns no single claim, and is taken apart after a failure.
+// settles its events at the commit and returns no single claim. After a failure the group is taken
+// apart.
 //
 // One loop over both would need a store contract with begin and commit. A sketch of that loop was a
 // third shorter and half a microsecond faster per event. Every TxStore, also those of users, would
@@ -17,7 +18,7 @@
 //
 // # Decisions
 //
-// classify, verdict and decide are pure functions with one table test each. They decide the meaning
-// of an error, of an answer of the store, and the next step of an event. Only finish carries a step
-// out.
+// classify, verdict and decide are pure functions with one table test each. classify decides the
+// meaning of an error, verdict that of an answer of the store, and decide the next step of an
+// event. Only finish carries a step out.
 package engine

@@ -7,8 +7,8 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// panicked returns the error for a handler that panicked, or that ended its goroutine (value is
-// nil).
+// panicked returns the error for a panic of a handler. A nil value means that the handler ended its
+// goroutine.
 func panicked(value any) error {
 	stack := debug.Stack()
 	return &idemtype.PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]}
@@ -48,7 +48,8 @@ func (e *userError) Is(target error) bool {
 
 func (e *userError) As(target any) bool { return errors.As(e.err, target) }
 
-// userErr is err as the engine takes it from a function of the user's.
+// userErr wraps an error of a user's function that matches ErrAbandoned. Any other error is
+// returned unchanged.
 func userErr(err error) error {
 	if errors.Is(err, idemtype.ErrAbandoned) {
 		return &userError{err}

@@ -18,7 +18,9 @@ func (p *Processor) runNotFound(
 			claimed: true, route: &bound{Handler: &Handler{Settings: DefaultSettings()}},
 		},
 	}
-	t.route.Call = func(ctx context.Context, _ any, _ []Input) error { return p.routes.notFound(ctx, m) }
+	t.route.Call = func(ctx context.Context, _ any, _ []Input) error {
+		return p.routes.notFound(ctx, m)
+	}
 	for waits := 0; ; {
 		t.attempt = t.failures + 1
 		hard, release := p.stopContext(ctx, true)

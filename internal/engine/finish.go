@@ -13,8 +13,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// judge adds the outcome to the history of the event and decides the next step. unnamed is true for
-// the error of a call of several events that does not name this one.
+// judge adds the outcome to the history of the event and decides the next step. unnamed is true if
+// a call of several events failed with an error that does not name this event.
 func (p *Processor) judge(ctx context.Context, t *task, o outcome, unnamed bool) {
 	answers := o.meaning == unavailable && !o.refused && t.access.reachable(ctx) &&
 		readerAnswers(ctx, o)
@@ -26,9 +26,9 @@ func (p *Processor) judge(ctx context.Context, t *task, o outcome, unnamed bool)
 	t.action = decide(o, &t.route.Policy, &t.attempts, at)
 }
 
-// finish carries out the action of a task. ctx ends when the worker stops. hard is the context of
-// work that has begun; it ends after the grace period. The order is publish, record, settle, so
-// that a crash loses no event (rule 6). No claim is held during a pause.
+// finish carries out the action of a task. ctx ends when the worker stops. The context hard of work
+// that has begun ends after the grace period. The order is publish, record, settle, so that a crash
+// loses no event (rule 6). No claim is held during a pause.
 func (p *Processor) finish(
 	ctx, hard context.Context, t *task, o outcome, rec recorder,
 ) (attemptResult, error) {
@@ -45,7 +45,7 @@ func (p *Processor) finish(
 	case actDelayedRetry:
 		return p.reschedule(hard, t, o, rec)
 	case actRetry:
-		if t.claim.Key.ID == "" { // no claim: else the store counts the failures
+		if t.claim.Key.ID == "" { // for a claim the store counts the failures
 			t.failures++
 		}
 		p.notifyRetry(ctx, t, o)
@@ -59,8 +59,8 @@ func (p *Processor) finish(
 		if t.held == nil || t.held.Lost(t.heldAt) {
 			p.notifyLost(ctx, t)
 		}
-		// Release even a claim that has ended. If no other worker has claimed the event since, its
-		// next claim is no takeover.
+		// Release even a claim that has ended. If no other worker has claimed the event since, the
+		// next claim of the event is no takeover.
 		rec.release(ctx, t, t.action.release)
 		return attemptResult{sleep: jitter(50 * time.Millisecond)}, nil
 	case actIsolate:
@@ -85,8 +85,8 @@ func (p *Processor) giveUp(
 	return attemptResult{settled: settled}, err
 }
 
-// reschedule publishes or defers the next attempt and records that. An event with a copy that is
-// too large is dead-lettered.
+// reschedule publishes or defers the next attempt and records that. If the copy is too large, the
+// event is dead-lettered.
 func (p *Processor) reschedule(
 	hard context.Context, t *task, o outcome, rec recorder,
 ) (attemptResult, error) {
@@ -105,9 +105,8 @@ func (p *Processor) reschedule(
 
 func (p *Processor) reason(o outcome) string {
 	class := string(o.class) + ": "
-	return safetext.Cut(
-		class+strings.TrimPrefix(p.errorText(o.err), class), dedup.MaxReason,
-	) // the text of a permanent error begins with its class
+	// The text of a permanent error begins with its class.
+	return safetext.Cut(class+strings.TrimPrefix(p.errorText(o.err), class), dedup.MaxReason)
 }
 
 // interrupted returns the error for an event with an interrupted run.
@@ -118,7 +117,7 @@ func interrupted(ctx context.Context, t *task, o outcome) error {
 	return fmt.Errorf("event %s: %w", t.request.Key, o.err)
 }
 
-// finishRefused ends an event that is not to run, or leaves it to a delayed retry.
+// finishRefused ends an event that must not run, or schedules a delayed retry.
 func (p *Processor) finishRefused(ctx context.Context, t *task, o outcome) (attemptResult, error) {
 	p.judge(ctx, t, o, false)
 	return p.finish(ctx, ctx, t, o, inOwnTx{p})

@@ -7,7 +7,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file settles the former key of an event with a changed identity, with Tenant for example.
+// This file settles the former key of an event whose identity has changed, with Tenant for example.
 // A copy of such an event has the former key, and the store waits for the copy under that key.
 
 // settleFormer settles the former key of an event that is settled under the present key.
