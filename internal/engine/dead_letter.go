@@ -168,7 +168,8 @@ func (p *Processor) failure(t *task, o outcome) failure {
 	}
 	f := failure{err: o.err, Event: deadletter.Event{
 		Key: t.request.Key, Group: p.cfg.Group, Message: t.message, Class: o.class,
-		Error: p.errorText(o.err), Attempts: t.attempt, FirstFailure: t.firstFailure, LastFailure: t.lastFailure,
+		Error: p.errorText(o.err), Attempts: t.attempt,
+		FirstFailure: t.firstFailure, LastFailure: t.lastFailure,
 		Position: dedup.Position{Generation: t.request.Position.Generation},
 	}}
 	if t.noID != idemtype.DeadLetterNoID { // the store knows no such event

@@ -14,7 +14,7 @@ import (
 // eventGroup is a sequence of events of a batch that are claimed and run together.
 type eventGroup struct {
 	batch    *batch
-	ctx      context.Context // context of the batch, or the one that observers derived from it
+	ctx      context.Context // context of the batch, or one that observers derived from it
 	failure  error           // reason why the group settled no event, for observers
 	access   *storeAccess
 	tx       TxStore // nil for claimed handlers
@@ -129,8 +129,8 @@ func (t *task) maxGroup() int {
 	}
 }
 
-// sort orders the tasks by event key (P-04) and removes copies, which are settled with the first
-// task of their key. The group ends before a copy that differs in content, position or handler.
+// sort orders the tasks by event key (P-04) and removes copies. A copy is settled with the first
+// task of its key. The group ends before a copy that differs in content, position or handler.
 func (g *eventGroup) sort() {
 	g.sorted = append(make([]*task, 0, len(g.tasks)), g.tasks...)
 	if len(g.sorted) < 2 {
@@ -178,8 +178,7 @@ func (g *eventGroup) cut(n int) {
 }
 
 // requests returns new slices for the requests and the answers of the store, in the order of keys.
-// They are not reused, because an abandoned call of the store may still access those of an earlier
-// attempt.
+// No slice is reused, because an abandoned call of the store may still access it.
 func (g *eventGroup) requests() ([]dedup.Request, []dedup.Answer) {
 	reqs := make([]dedup.Request, len(g.sorted))
 	for i, t := range g.sorted {
@@ -216,7 +215,7 @@ func (g *eventGroup) calls(fresh []*task) []handlerCall {
 	return calls
 }
 
-// observed does the work of an attempt and reports the begin and end to observers.
+// observed does the work of an attempt and reports its begin and its end to observers.
 func (g *eventGroup) observed(work func() error) (err error) {
 	p := g.batch.p
 	if len(p.obs.claimGroup) == 0 {
@@ -276,7 +275,7 @@ func (l taskList) Message(i int) *idemtype.Message { return l[i].message }
 func (l taskList) Key(i int) dedup.Key { return l[i].request.Key }
 
 // payRetries pays the retry budget for the delayed copies of a group. The group ends before the
-// first copy that must wait; that one pays by itself.
+// first copy that must wait. That copy pays by itself.
 func (g *eventGroup) payRetries() {
 	if len(g.tasks) == 1 {
 		return
@@ -329,7 +328,7 @@ func (p *Processor) allowed(ctx context.Context, t *task, attempt func() error) 
 		if err := p.awaitBreaker(ctx, t); err != nil {
 			return err
 		}
-		defer func() { t.trial.End() }() // also if an observer panics, as below
+		defer func() { t.trial.End() }() // also if an observer panics
 	}
 	if t.permit, err = t.route.limits.Acquire(ctx, t.budget); err != nil {
 		return err
@@ -346,7 +345,7 @@ func (g *eventGroup) runOnce() error {
 	return g.runClaimed()
 }
 
-// errLapsed is the reason for a wait after a lease that was over before anything began under it.
+// errLapsed is the reason for a wait after a lease that ended before its handler began.
 var errLapsed = fmt.Errorf("%w: a lease was over before its handler began", dedup.ErrUnavailable)
 
 // refusedOutcome returns the outcome of an event that must not run although the claim is granted.
@@ -362,8 +361,8 @@ func (t *task) refusedOutcome() outcome {
 	return o
 }
 
-// begunRuns returns the known number of begun runs of a refused event. A run that was cut short
-// counts, and so does a failed reading.
+// begunRuns returns the known number of begun runs of a refused event. An interrupted run counts,
+// and so does a failed reading.
 func (t *task) begunRuns(a dedup.Answer, o outcome) int {
 	known := max(int(a.Failures), t.earlier, t.failures)
 	switch {

@@ -37,7 +37,7 @@ func (g *eventGroup) runClaimed() error {
 }
 
 // acquirePermit waits for the right to run a batch handler. The wait comes before the claim, so
-// that no claims are held meanwhile. A handler with limits shares the groups with no other handler.
+// that no claims are held meanwhile. A handler with limits shares its groups with no other handler.
 func (g *eventGroup) acquirePermit() (throttle.Permit, error) {
 	if first := g.tasks[0].route; first.Batch && !g.single {
 		return first.limits.Acquire(g.ctx, g.batch.budget)
@@ -96,9 +96,8 @@ func (t *task) noteAnswer(token dedup.Token, a dedup.Answer) {
 func (t *task) isDuplicate() bool { return t.decision.step == stepSkip && t.decision.joins }
 
 // cutAtException ends the group before the first event that is neither fresh nor a duplicate. The
-// claims behind that event are released before the batch waits for the event. Without the release,
-// two workers with the same events in different orders would wait for each other without end (rule
-// 9).
+// claims behind that event are released before the batch waits for the event. Else two workers with
+// the same events in different orders would wait for each other forever (rule 9).
 func (g *eventGroup) cutAtException() {
 	first := len(g.tasks)
 	for i, t := range g.tasks {
@@ -174,7 +173,7 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 			return stopCause(g.ctx)
 		}
 		own, ok := g.permitOf(c)
-		if !ok { // no permit: wait for it later, without holding claims
+		if !ok { // wait for a permit later, without claims
 			g.releaseCalls(calls[i:])
 			c.tasks[0].isolated = true
 			return nil
@@ -188,8 +187,7 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 	return nil
 }
 
-// lapsed ends a group after the end of a lease before a call. The event waits before it is claimed
-// again.
+// lapsed ends a group whose lease ended before a call. The event waits before its next claim.
 func (g *eventGroup) lapsed(c *handlerCall) error {
 	t := c.tasks[0]
 	t.permit.End(false)
@@ -205,16 +203,15 @@ func (g *eventGroup) lapsed(c *handlerCall) error {
 	return nil
 }
 
-// permitOf returns a permit for a call of a handler of single events. ok is false without a free
-// permit.
+// permitOf returns a permit for a call of a handler of single events. ok is false if none is free.
 func (g *eventGroup) permitOf(c *handlerCall) (throttle.Permit, bool) {
 	switch {
 	case g.single:
 		return throttle.Permit{}, true // the group holds the permit
-	case c.route.paused(): // another lane has opened it meanwhile
+	case c.route.paused(): // another lane has opened the breaker meanwhile
 		return throttle.Permit{}, false
 	case c.route.Batch:
-		return throttle.Permit{}, true // as above
+		return throttle.Permit{}, true // the group holds the permit
 	}
 	return c.route.limits.Try()
 }
@@ -242,7 +239,7 @@ func (g *eventGroup) releaseCalls(calls []handlerCall) {
 }
 
 // call makes one handler call and completes the events. completed is false if an event failed or a
-// claim was lost. The claims of the calls behind it are released then.
+// claim was lost. The claims of the calls behind this one are released then.
 func (g *eventGroup) call(
 	hard context.Context, c *handlerCall, behind []handlerCall,
 ) (completed bool, err error) {
@@ -290,9 +287,9 @@ func (g *eventGroup) completeAll(hard context.Context, good []*task) (lost bool,
 	return len(gone) > 0, nil
 }
 
-// settleFailed acts on failed events while their claims are held. Each of them is isolated from
-// then on. The claims are released in one call, because each call costs a time-out while the store
-// is down.
+// settleFailed acts on failed events while their claims are held. Each of these events is isolated
+// from then on. The claims are released in one call, because each call costs a time-out while the
+// store is down.
 func (g *eventGroup) settleFailed(
 	hard context.Context, c *handlerCall, o outcomes, bad []*task,
 ) error {
@@ -305,7 +302,7 @@ func (g *eventGroup) settleFailed(
 		t.isolated = true
 		rec := underClaim{p: p, stopRenewal: t.stopRenewal, collect: &back}
 		published := t.action.kind == actDeadLetter || t.action.kind == actDelayedRetry
-		// The producer has failed already. Do not try it for each event.
+		// The producer has failed already: do not try again for each event.
 		if published && len(errs) > 0 {
 			rec.release(hard, t, t.action.release)
 			continue

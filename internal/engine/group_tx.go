@@ -25,15 +25,15 @@ type txGroup struct {
 	took    []time.Duration
 
 	began    time.Time
-	watched  bool    // its start is counted
-	lookOnly bool    // only look: an event of a newly assigned partition may kill the process
-	unread   outcome // of a fresh event that cannot be decoded
+	watched  bool    // the start of the only event is counted
+	lookOnly bool    // only look: an event of a new partition may kill the process
+	unread   outcome // outcome of a fresh event that cannot be decoded
 	ran      bool
 	current  atomic.Int32 // index into calls
 	deadline atomic.Int64 // of the current call; Unix nanoseconds
 	failed   int          // index of the call that failed, or -1
 	err      error        // result of that call, unchanged
-	outcome  outcome      // of that call
+	outcome  outcome      // outcome of that call
 }
 
 // runInTx claims the events of the group, runs those that are fresh, and commits, in one
@@ -54,9 +54,8 @@ func (g *eventGroup) runInTx() error {
 	tg.reqs, tg.answers = g.requests()
 	hard, release := p.stopContext(ctx, false)
 	defer release()
-	free, err := g.access.slot(
-		hard, g.batch.budget,
-	) // before a start is counted: waiting for it is no crash
+	// Wait before a start is counted: an end of the process meanwhile is no crash of the event.
+	free, err := g.access.slot(hard, g.batch.budget)
 	if err != nil {
 		g.tasks[0].permit.End(false)
 		return err
@@ -74,7 +73,7 @@ func (g *eventGroup) runInTx() error {
 	looked := errors.Is(err, errLookOnly)
 	if looked {
 		err = nil
-	} else if err == nil { // again: a store may answer Busy when it commits
+	} else if err == nil { // again: a store may answer Busy at the commit
 		tg.keepAnswers()
 	}
 	tg.observe(ctx, looked, err)
@@ -103,7 +102,7 @@ func (tg *txGroup) observe(ctx context.Context, looked bool, err error) {
 		)
 	}
 	for i, t := range tg.group.sorted {
-		if !looked || t.isDuplicate() { // the others have only been looked at
+		if !looked || t.isDuplicate() { // the other events were only looked at
 			p.observeClaim(ctx, t, tg.answers[i].Verdict, tg.began, err)
 		}
 	}
@@ -113,7 +112,7 @@ func (tg *txGroup) observe(ctx context.Context, looked bool, err error) {
 var errLookOnly = errors.New("only looked")
 
 // guarded reports whether the store counts starts and an event belongs to a newly assigned
-// partition. Such events run one by one (rule 18). Known ones are still settled together.
+// partition. Such events run one by one (rule 18). Known events are still settled together.
 func (g *eventGroup) guarded() bool {
 	if g.access.counter == nil {
 		return false
@@ -131,8 +130,8 @@ func (g *eventGroup) guarded() bool {
 	return false
 }
 
-// settleKnown settles the known events. The first of the others run by themselves, unless only an
-// event that cannot be decoded has ended the transaction.
+// settleKnown settles the known events. The first of the others run by themselves. After an event
+// that cannot be decoded, the others still share a group.
 func (tg *txGroup) settleKnown() {
 	b := tg.group.batch
 	watched := guardedEvents
@@ -183,8 +182,8 @@ func (tg *txGroup) runFresh(ctx context.Context, abort context.CancelCauseFunc, 
 	return tg.run(ctx, abort, tx, fresh)
 }
 
-// decode decodes the fresh events. It returns false if an event cannot be decoded. Such an event is
-// isolated; alone it is settled after the rollback.
+// decode decodes the fresh events. The result is false if an event cannot be decoded. Such an event
+// is isolated. The only event of a group is settled after the rollback.
 func (tg *txGroup) decode(fresh []*task) bool {
 	tg.unread = outcome{}
 	for _, t := range fresh {
@@ -195,11 +194,12 @@ func (tg *txGroup) decode(fresh []*task) bool {
 	return !tg.unread.refused
 }
 
-// run makes the calls in a goroutine of its own, as [Processor.run] does for one.
+// run makes the calls in a goroutine of its own, as [Processor.run] does for one call.
 func (tg *txGroup) run(
 	hard context.Context, abort context.CancelCauseFunc, tx any, fresh []*task,
 ) error {
-	tg.failed, tg.err, tg.outcome = -1, nil, outcome{} // of the run before, if the store runs it again
+	// The store may repeat the run: forget the results of the run before.
+	tg.failed, tg.err, tg.outcome = -1, nil, outcome{}
 	tg.calls = tg.group.calls(fresh)
 	if len(tg.calls) == 0 {
 		return nil
@@ -252,7 +252,7 @@ func (tg *txGroup) run(
 }
 
 // behindDeferred reports whether an event waits for a later attempt in the table. The events behind
-// it must not run before their queue is known (rule 4).
+// such an event must not run before their queue is known (rule 4).
 func (tg *txGroup) behindDeferred() bool {
 	for i, t := range tg.group.sorted {
 		if tg.answers[i].Verdict == dedup.Rescheduled && t.route.Mode == KeyOrdered {
@@ -262,7 +262,8 @@ func (tg *txGroup) behindDeferred() bool {
 	return false
 }
 
-// keepAnswers keeps the answers: the store takes them back when the transaction is.
+// keepAnswers copies the answers to the tasks, because the store takes them back with a transaction
+// that is rolled back.
 func (tg *txGroup) keepAnswers() {
 	for i, t := range tg.group.sorted {
 		t.answer = tg.answers[i]
@@ -289,11 +290,11 @@ func (tg *txGroup) begin(i int) {
 }
 
 // wait returns the outcome of the calls. A call beyond its time-out has its context cancelled. If
-// the handler ignores that, the transaction is aborted after txSlack, which ends hard, and overdue
-// abandons the handler.
+// the handler ignores that, the transaction is aborted after txSlack. The abort ends hard, and
+// overdue abandons the handler.
 //
-// A handler that returns nil after its time-out ends the group too: the next call finds the
-// cancelled context, and its events are the ones that are isolated. No attempt counts.
+// A handler that returns nil after its time-out ends the group too. The next call finds the
+// cancelled context, and the events of that call are isolated. No attempt counts.
 func (tg *txGroup) wait(
 	ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error,
 ) outcome {
@@ -324,10 +325,10 @@ func (tg *txGroup) wait(
 	return p.overdue(ctx, hard, tg.currentTask(), done, noClaims)
 }
 
-// timeLeft is how much time the current call has.
+// timeLeft returns the time that the current call still has.
 func (tg *txGroup) timeLeft() time.Duration { return time.Until(time.Unix(0, tg.deadline.Load())) }
 
-// currentTask is the first event of the current call.
+// currentTask returns the first event of the current call.
 func (tg *txGroup) currentTask() *task { return tg.calls[tg.current.Load()].tasks[0] }
 
 // work makes the calls until one fails. It sends nil or a *callError.
@@ -464,8 +465,8 @@ func (tg *txGroup) committed() {
 	b.advance()
 }
 
-// maxContended limits how often in a row a group that met a lock before the first handler is tried
-// again. Claims in the order of keys cannot deadlock, and every try waits for at most 20 ms.
+// maxContended limits the consecutive groups that are tried again after a lock before the first
+// handler. Claims in the order of keys cannot deadlock, and every try waits for at most 20 ms.
 const maxContended = 3
 
 // firsts returns an event of each handler.
@@ -479,7 +480,7 @@ func (tg *txGroup) firsts() (firsts []*task) {
 }
 
 // rolledBack decides about the events of a rolled-back transaction. No effect has happened, and no
-// attempt counts. An event that may be the cause runs by itself; that run counts.
+// attempt counts. An event that may be the cause runs by itself, and that run counts.
 func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) error {
 	b := tg.group.batch
 	switch {
@@ -493,7 +494,8 @@ func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) 
 		tg.startOver()
 		tg.isolate(tg.group.tasks)
 	case !tg.ran,
-		tg.failed < 0 && errors.Is(err, dedup.ErrUnavailable): // or the commit has an unknown outcome (P-11)
+		// The commit may have an unknown outcome (P-11).
+		tg.failed < 0 && errors.Is(err, dedup.ErrUnavailable):
 		if tg.ran {
 			tg.shrink()
 		}
@@ -531,8 +533,8 @@ func (tg *txGroup) isolate(tasks []*task) {
 	}
 }
 
-// blame isolates the events that failed. If a call of many events names no event, the group is
-// tried again with the smaller size.
+// blame isolates the events that failed. If the error of a call of many events names no event, the
+// group is tried again with the smaller size.
 func (tg *txGroup) blame() {
 	c := tg.calls[tg.failed]
 	if named := namedIn(tg.err, len(c.tasks)); named != nil {
@@ -548,8 +550,8 @@ func (tg *txGroup) blame() {
 	}
 }
 
-// endedByHandler handles a transaction that a handler has ended by SQL. Its effects are committed
-// or gone, and only the store knows. So each event asks again by itself, and this handler never
+// endedByHandler handles a transaction that a handler has ended by SQL. The effects are committed
+// or gone, and only the store knows. So each event is claimed again by itself. This handler never
 // shares a transaction again (P-13, rule 12).
 func (tg *txGroup) endedByHandler(err error) {
 	tg.isolate(tg.group.tasks)
@@ -559,8 +561,8 @@ func (tg *txGroup) endedByHandler(err error) {
 	}
 	for _, t := range firsts {
 		rt := t.route
-		if rt.txLimit.TurnOff() ||
-			errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
+		// ErrUnavailable: the claims could not be taken back either.
+		if rt.txLimit.TurnOff() || errors.Is(err, dedup.ErrUnavailable) {
 			tg.group.batch.p.log.ErrorContext(
 				tg.group.ctx,
 				"handler ended the transaction it was given: its events get one each from now on",

@@ -32,10 +32,10 @@ type Handler struct {
 	Call         Invocation
 }
 
-// Invocation runs a handler on decoded messages: on one message, unless the handler takes batches.
+// Invocation runs a handler on one decoded message. A batch handler runs on many.
 type Invocation func(ctx context.Context, tx any, in []Input) error
 
-// Input is one event of a call: a copy, so that an abandoned handler shares no state.
+// Input is a copy of one event of a call, so that an abandoned handler shares no state.
 type Input struct {
 	Key       dedup.Key
 	Name      string // of the handler
@@ -44,7 +44,7 @@ type Input struct {
 	Attempt   int
 	Uncertain bool
 	Message   *idemtype.Message
-	Payload   any // as the handler's decode returned it
+	Payload   any // result of Handler.Decode
 }
 
 // TxStore is a dedup.TxStore without the type parameter.
@@ -53,6 +53,6 @@ type TxStore interface {
 		ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 		fn func(tx any) ([]dedup.Completion, error),
 	) error
-	CanRunTx() bool // without a claim
+	CanRunTx() bool // reports whether RunTx works; such a run has no claim
 	RunTx(ctx context.Context, limit time.Duration, fn func(tx any) error) error
 }

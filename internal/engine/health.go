@@ -23,12 +23,12 @@ type health struct {
 	since  time.Time // begin of the outage
 	back   time.Time // last return
 	logged time.Time // last log line about a missing set-up
-	absent bool      // the last error tells of an outage, not of a missing set-up or an odd answer
+	absent bool      // the last error was an outage, not a missing set-up or an odd answer
 	probed time.Time // the last probe beside events that run without the store
 }
 
-// setupEvery is the interval of log lines about a store that is not set up, which only a person can
-// change.
+// setupEvery is the interval of log lines about a store that is not set up. Only a person can
+// change that.
 const setupEvery = time.Minute
 
 // down notes the failure of a call that began at the given time. A call that began before the last
@@ -63,7 +63,7 @@ func (h *health) down(ctx context.Context, began time.Time, err error) {
 }
 
 // up notes the success of a call that began at the given time. A call that began before the outage
-// has no effect, because a server that stops may still finish some of its work.
+// has no effect: a server that stops may still finish some of its work.
 func (h *health) up(ctx context.Context, began time.Time) {
 	if !h.isDown.Load() {
 		return
@@ -99,8 +99,9 @@ func (h *health) notify(ctx context.Context, e observe.StoreEvent) {
 	}
 }
 
-// insist asks until there is no error, the error is final, or the wait budget or ctx ends. A final
-// error is returned unchanged. An error that matches [idemtype.ErrBusy] is no outage.
+// insist repeats ask until the call succeeds or its error is final. ctx and the wait budget end the
+// repetitions. A final error is returned unchanged. An error that matches [idemtype.ErrBusy] is no
+// outage.
 func (h *health) insist(
 	ctx context.Context, budget *waitBudget, what string, ask func() (final bool, err error),
 ) error {
@@ -120,7 +121,7 @@ func (h *health) insist(
 	}
 }
 
-// pause waits before a failed call is repeated. The returned error is the reason not to repeat it.
+// pause waits before a failed call is repeated. An error is the reason not to repeat the call.
 func (h *health) pause(
 	ctx context.Context, budget *waitBudget, what string, try int, began time.Time, err error,
 ) error {

@@ -9,10 +9,10 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// inflight has the events that this process handles now. Without it, copies of one event in two
-// lanes would meet in the database, each with a connection. A handler that needs another connection
-// would then wait for those of the copies: a deadlock that no server sees (rule 26). So a lane
-// joins the events first, and waits for another lane while it holds neither a claim nor a
+// inflight has the events that this process handles now. Without that set, copies of one event in
+// two lanes would meet in the database, each with a connection. A handler that needs another
+// connection would then wait for those of the copies. No server sees such a deadlock (rule 26). So
+// a lane joins the events first. A lane that waits for another lane holds neither a claim nor a
 // connection.
 type inflight struct {
 	mu sync.Mutex
@@ -51,8 +51,8 @@ func (f *inflight) leave(n int, key func(i int) dedup.Key) {
 	}
 }
 
-// finished returns a channel that is closed when the event is finished, or nil if no lane handles
-// it.
+// finished returns a channel that is closed when the event is finished. The channel is nil if no
+// lane handles the event.
 func (f *inflight) finished(k dedup.Key) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -31,7 +31,7 @@ func (p *Processor) stopContext(
 		timer = time.AfterFunc(max(p.cfg.Grace-abandonAfter, 0), func() { cancel(cause) })
 	})
 	return hard, func() {
-		if !stop() { // it has begun: wait until timer is set
+		if !stop() { // the function has begun: wait until timer is set
 			<-armed
 			if timer != nil {
 				timer.Stop()
@@ -41,12 +41,12 @@ func (p *Processor) stopContext(
 	}
 }
 
-// run calls the handler in a goroutine of its own, because runtime.Goexit would end ours, and
-// because a handler that hangs must not block the revocation of a partition (K-07, K-23).
+// run calls the handler in a goroutine of its own. A runtime.Goexit of the handler then ends only
+// that goroutine. A handler that hangs must not block the revocation of a partition (K-07, K-23).
 //
-// run returns when the handler returns. If the handler goes on after the end of hard, it is
-// abandoned and counted until it returns. t is one event of the call, for reports. claims returns
-// the completions for a success.
+// run returns when the handler returns. A handler that goes on after the end of hard is abandoned,
+// and counted until its return. t is one event of the call, for reports. claims returns the
+// completions for a success.
 func (p *Processor) run(
 	hard context.Context, t *task, in []Input, tx any, claims func() []dedup.Completion,
 ) outcome {
@@ -68,9 +68,9 @@ func (p *Processor) run(
 }
 
 // overdue waits for a handler after the end of ctx, and reports a stall once per lease. After the
-// end of hard it waits for abandonAfter, then abandons the handler. A time-out ends ctx alone, so a
-// claimed handler may run on: a second run beside the first helps no user. For a handler in a
-// transaction, hard ends txSlack after the time-out.
+// end of hard, overdue waits for abandonAfter, then abandons the handler. A time-out ends ctx
+// alone, so a claimed handler may run on. A second run beside the first would help no user. For a
+// handler in a transaction, hard ends txSlack after the time-out.
 func (p *Processor) overdue(
 	ctx, hard context.Context, t *task, done <-chan error, claims func() []dedup.Completion,
 ) outcome {
@@ -91,9 +91,8 @@ func (p *Processor) overdue(
 			left.Reset(abandonAfter)
 		case <-left.C:
 			p.abandon(t, done, claims())
-			if cause := context.Cause(hard); errors.Is(
-				cause, dedup.ErrClaimLost,
-			) { // another worker has the event by now
+			// After the loss of the claim, another worker has the event.
+			if cause := context.Cause(hard); errors.Is(cause, dedup.ErrClaimLost) {
 				return outcome{meaning: claimLost, err: cause}
 			}
 			return outcome{
@@ -147,11 +146,11 @@ func lateSuccesses(err error, claims []dedup.Completion) []dedup.Completion {
 	return good
 }
 
-// lateFor limits the time to record a late success. [Processor.Close] cuts it short.
+// lateFor limits the time to record a late success. [Processor.Close] ends that time early.
 const lateFor = 10 * time.Second
 
 // completeLate records late successes and returns the number of recorded ones. The claims of the
-// others were lost, unless err is the reason for no answer.
+// others were lost. After an error the store gave no answer.
 func (p *Processor) completeLate(
 	access *storeAccess, done []dedup.Completion,
 ) (recorded int, err error) {
@@ -230,7 +229,7 @@ func (p *Processor) callMany(ctx context.Context, c *handlerCall, tx any) outcom
 
 func (t *task) input() Input {
 	data := t.data
-	if t.dataUsed { // an earlier run may have changed it
+	if t.dataUsed { // an earlier run may have changed the data
 		data = t.again()
 	}
 	t.dataUsed = true
@@ -244,7 +243,7 @@ func (t *task) input() Input {
 	}
 }
 
-// again decodes the value once more. If that fails now, the earlier result is used.
+// again decodes the value once more. After an error the earlier result is used.
 func (t *task) again() any {
 	data := t.data
 	_ = guard(func() error {
@@ -293,7 +292,7 @@ func (o *outcomes) of(t *task) outcome {
 	if o.named == nil {
 		return o.all
 	}
-	return o.named[t] // succeeded if it is not there
+	return o.named[t] // zero, succeeded, for an event that is not named
 }
 
 // split separates the events that succeeded from the others.

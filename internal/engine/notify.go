@@ -12,7 +12,7 @@ import (
 )
 
 // This file reports events to the log and to observers. The log has changes of state. Observers
-// also get what happens to every event, as the log does at level DEBUG.
+// also get a report of every event, as the log does at level DEBUG.
 
 // taskAttrs returns the log attributes of an event.
 func taskAttrs(t *task) []any {
@@ -70,7 +70,8 @@ func (r *reporter) notifyDuplicate(ctx context.Context, t *task, a dedup.Answer)
 		return
 	}
 	e := observe.DuplicateEvent{
-		Group: r.group, Message: t.message, Key: t.request.Key, Verdict: a.Verdict, SameRecord: a.First.Same(t.message.Origin()), Shadow: r.shadow,
+		Group: r.group, Message: t.message, Key: t.request.Key, Verdict: a.Verdict,
+		SameRecord: a.First.Same(t.message.Origin()), Shadow: r.shadow,
 	}
 	if !a.First.Time.IsZero() && !t.message.Time.IsZero() {
 		e.Age = t.message.Time.Sub(a.First.Time)
@@ -99,7 +100,8 @@ func (r *reporter) notifyRescheduled(ctx context.Context, t *task, o outcome, to
 		append(taskAttrs(t), "in", t.action.delay, "to", topic, "error", r.errorText(o.err))...)
 	for _, h := range r.obs.retry {
 		h.ObserveRetry(ctx, observe.RetryEvent{
-			Group: r.group, Message: t.message, Key: t.request.Key, Attempt: t.attempt, Delay: t.action.delay, Topic: topic, Later: true, Err: o.err,
+			Group: r.group, Message: t.message, Key: t.request.Key, Attempt: t.attempt,
+			Delay: t.action.delay, Topic: topic, Later: true, Err: o.err,
 		})
 	}
 }
@@ -178,7 +180,8 @@ func (r *reporter) notifyKnown(ctx context.Context, t *task, a dedup.Answer) {
 func (r *reporter) notifyConflict(ctx context.Context, t *task, a dedup.Answer, deadLetter bool) {
 	for _, o := range r.obs.conflict {
 		o.ObserveConflict(ctx, observe.ConflictEvent{
-			Group: r.group, Message: t.message, Key: t.request.Key, First: a.First, Known: a.Known, DeadLetter: deadLetter, Shadow: r.shadow,
+			Group: r.group, Message: t.message, Key: t.request.Key, First: a.First,
+			Known: a.Known, DeadLetter: deadLetter, Shadow: r.shadow,
 		})
 	}
 	r.noteConflict(ctx, t)
@@ -221,5 +224,6 @@ func (r *reporter) noteConflict(ctx context.Context, t *task) {
 	}
 }
 
-// conflictNoteTime is how long the store has to note a conflict. The delivery waits for it.
+// conflictNoteTime limits the call of the store that notes a conflict. The delivery waits for that
+// call.
 const conflictNoteTime = time.Second

@@ -9,13 +9,13 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file records the progress of loops on other clients than package consumer. A store that
-// deletes expired events by consumed time (rule 8) deletes no event of a scope before it knows the
-// progress of the scope.
+// This file records the progress of loops on other clients than package consumer. Some stores
+// delete expired events by consumed time (rule 8). Such a store deletes no event of a scope before
+// the progress of the scope is known.
 //
-// HandleBatch gets messages, not committed offsets. It records the last settled message of a
-// partition below which all messages since the assignment are settled. A message that is not
-// settled stops the progress of the partition until it comes again and is settled.
+// HandleBatch gets messages, not committed offsets. The progress of a partition is the last settled
+// message below which all messages since the assignment are settled. An unsettled message stops the
+// progress until the message comes again and is settled.
 
 // NoteProgress notes the progress of a partition, for callers of Settle.
 func (p *Processor) NoteProgress(ctx context.Context, progress dedup.Progress) {
@@ -37,7 +37,7 @@ func (p *Processor) NoteProgress(ctx context.Context, progress dedup.Progress) {
 	}
 }
 
-// writeProgress records the changes, unless a recent call did. One call writes for all.
+// writeProgress records the changes, unless a recent call did. One caller writes for all.
 func (p *Processor) writeProgress(ctx context.Context, now bool) {
 	g := p.own
 	changed, unseen := g.take(now)
@@ -81,10 +81,9 @@ func (p *Processor) recordUnseen(ctx context.Context, all []dedup.Progress) erro
 			return err
 		}
 		unknown := slices.DeleteFunc(slices.Clone(all), func(a dedup.Progress) bool {
-			return slices.ContainsFunc(
-				known,
-				func(k dedup.Progress) bool { return k.Topic == a.Topic && k.Partition == a.Partition },
-			)
+			return slices.ContainsFunc(known, func(k dedup.Progress) bool {
+				return k.Topic == a.Topic && k.Partition == a.Partition
+			})
 		})
 		if err := store.RecordProgress(ctx, place.scope, unknown); err != nil {
 			return err

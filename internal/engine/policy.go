@@ -19,7 +19,7 @@ type Policy struct {
 	Conflict  idemtype.ConflictPolicy
 	TooOld    idemtype.TooOldPolicy
 	NoID      idemtype.NoIDPolicy
-	// of a store that is down
+	// decides while the store is down
 	Unavailable idemtype.UnavailablePolicy
 }
 
@@ -33,8 +33,8 @@ const (
 	KeyOrdered                  // those of the Kafka key wait in the store, the others go on
 )
 
-// failed returns the outcome for the release of a claim after a failure if the next step cannot be
-// published.
+// failed returns the outcome for the release of a claim after a failed run. That outcome counts if
+// the next step cannot be published.
 func (p *Policy) failed() dedup.Outcome {
 	if p.atMostOnce() {
 		return dedup.Unknown
@@ -84,9 +84,9 @@ func (p *Policy) validate() (problems []error) {
 	return problems
 }
 
-// withoutID returns what becomes of a record whose ID the extractor did not return. awaited is true
-// for a copy that the store waits for: only a run under its position ends the wait. An error with a
-// mark is no answer, and an ID that is there and wrong is a fault of the producer.
+// withoutID returns the policy for a record whose ID the extractor did not return. awaited is true
+// for a copy that the store waits for. Only a run under the position of that copy ends the wait. An
+// error with a mark is no answer. An ID that is there and wrong is a fault of the producer.
 func (p *Policy) withoutID(class idemtype.Class, err error, awaited bool) idemtype.NoIDPolicy {
 	if class != idemtype.ClassNoID || awaited || mark.Label(err) != "" ||
 		!errors.Is(err, idemtype.ErrNotFound) {

@@ -147,5 +147,5 @@ func (p *Processor) Assigned(topic string, partition int32) {
 	p.own.reset(topic, partition)
 }
 
-// Due returns how long m must not be handled yet.
+// DueIn returns how long m must still wait.
 func (p *Processor) DueIn(m *idemtype.Message) time.Duration { return p.copies.due(m) }

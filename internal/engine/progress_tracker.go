@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// progressEvery is how often progress is recorded at most.
+	// progressEvery is the shortest interval between two records of the progress.
 	progressEvery = 10 * time.Second
-	// progressLimit limits one record, and so the time that it adds to a call of HandleBatch.
+	// progressLimit limits the time of one record. A call of HandleBatch waits for that record.
 	progressLimit = time.Second
-	// maxUnsettled limits the unsettled offsets of a partition that are remembered one by one.
+	// maxUnsettled limits the unsettled offsets of a partition that are kept one by one.
 	maxUnsettled = 4096
 )
 
-// ownProgress has the progress of all partitions. Nil if no store records progress.
+// ownProgress has the progress of all partitions. The pointer is nil if no store records progress.
 type ownProgress struct {
 	mu      sync.Mutex
 	parts   map[partitionID]*consumed
-	used    bool      // a loop of one's own is at work
+	used    bool      // a loop of the user calls the processor
 	next    time.Time // earliest time of the next record
 	writing bool
 	failed  bool // the failure was logged
@@ -36,17 +36,17 @@ type partitionID struct {
 
 // consumed is the progress of one partition.
 type consumed struct {
-	active   []int64 // of each call under way, the lowest offset that it was given
-	left     []int64 // offsets that were given and are not settled, ascending
-	more     span    // where further ones of these are, if they were too many
-	top      point   // the highest that was settled
+	active   []int64 // the lowest offset of each call under way
+	left     []int64 // unsettled offsets of ended calls, ascending
+	more     span    // range of further such offsets, beyond maxUnsettled
+	top      point   // the settled message with the highest offset
 	soon     point   // settled before top; reported when all offsets below are settled
 	reported dedup.Progress
-	wrote    int64 // Next as it was recorded last
+	wrote    int64 // the last recorded Next
 	begun    bool  // a message has come
 	change   bool  // reported must be written
 
-	assigned bool // and no message has come, nor is it on record
+	assigned bool // assigned, without a message and without a record in the store
 }
 
 // point is a settled message.
@@ -91,7 +91,8 @@ func stretches(msgs []*idemtype.Message, yield func(from, to int, low, high int6
 		}
 		first, to := msgs[from], from+1
 		low, high := first.Offset, first.Offset
-		for ; to < len(msgs) && msgs[to] != nil && msgs[to].Partition == first.Partition && msgs[to].Topic == first.Topic; to++ {
+		for ; to < len(msgs) && msgs[to] != nil &&
+			msgs[to].Partition == first.Partition && msgs[to].Topic == first.Topic; to++ {
 			low, high = min(low, msgs[to].Offset), max(high, msgs[to].Offset)
 		}
 		yield(from, to, low, high)
@@ -99,9 +100,9 @@ func stretches(msgs []*idemtype.Message, yield func(from, to int, low, high int6
 	}
 }
 
-// begin notes the messages of a call. first is true for a new partition, whose progress must be
-// recorded before a handler runs. The store then deletes no event until a message of the partition
-// is settled.
+// begin notes the messages of a call. first is true for a new partition. The progress of such a
+// partition must be recorded before a handler runs. The store then deletes no event until a message
+// of the partition is settled.
 func (g *ownProgress) begin(msgs []*idemtype.Message) (first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,7 +131,7 @@ func (g *ownProgress) end(msgs []*idemtype.Message, settled int) (due bool) {
 		if i := slices.Index(c.active, low); i >= 0 {
 			c.active = slices.Delete(c.active, i, i+1)
 		}
-		if c.more.known && low <= c.more.from && high >= c.more.to { // all of them were given again
+		if c.more.known && low <= c.more.from && high >= c.more.to { // the whole range came again
 			c.more = span{}
 		}
 		good := min(max(settled, from), to)
@@ -170,7 +171,7 @@ func (c *consumed) leave(offset int64) {
 	}
 }
 
-// open is the lowest offset that was given and is not settled.
+// open returns the lowest offset that was given to a call and is not settled.
 func (c *consumed) open() int64 {
 	low := int64(math.MaxInt64)
 	for _, offset := range c.active {
@@ -185,9 +186,8 @@ func (c *consumed) open() int64 {
 	return low
 }
 
-// advance reports the last offset below which all messages are settled. With many concurrent calls
-// an offset below the highest settled one is nearly always open, so an earlier highest one is
-// reported.
+// advance reports the last offset below which all messages are settled. With many concurrent calls,
+// an offset below top is nearly always open. So an earlier top is kept as soon, and reported.
 func (c *consumed) advance() {
 	open := c.open()
 	switch {
@@ -215,18 +215,19 @@ func (c *consumed) report(next int64, at time.Time) {
 	c.reported.Next, c.reported.Time, c.reported.CaughtUp, c.change = next, at, false, true
 }
 
-// setBack handles a settled message that comes again, because its loop was set back. The progress
-// in the store goes back too.
+// setBack handles a settled message that comes again because its loop was set back. The progress in
+// the store goes back too.
 func (c *consumed) setBack(to int64) {
 	c.top, c.soon = point{}, point{}
 	if to < c.wrote {
 		c.report(to, time.Time{})
 		return
 	}
-	c.reported.Next, c.reported.Time, c.change = c.wrote, time.Time{}, false // as it is on record
+	c.reported.Next, c.reported.Time, c.change = c.wrote, time.Time{}, false // as recorded
 }
 
-// reset forgets a partition that has come (again): where it goes on is not known yet.
+// reset forgets the progress of a partition that was assigned, perhaps again. The next offset of
+// such a partition is not known yet.
 func (g *ownProgress) reset(topic string, partition int32) {
 	if g == nil {
 		return
@@ -271,12 +272,12 @@ func (g *ownProgress) wrote(changed, unseen []dedup.Progress, err error) (news b
 	g.failed = err != nil
 	for _, said := range changed {
 		switch c := g.of(said.Topic, said.Partition); {
-		case !c.begun: // it was assigned anew
+		case !c.begun: // the partition was assigned anew
 		case err != nil:
 			c.change = true
 		default:
 			c.wrote = said.Next
-			c.change = c.change || c.reported.Next < said.Next // it was set back meanwhile
+			c.change = c.change || c.reported.Next < said.Next // the loop was set back meanwhile
 		}
 	}
 	for _, said := range unseen {

@@ -17,7 +17,7 @@ type readers struct {
 	all map[any]*health
 }
 
-// of returns the health of a decoder. Decoders that cannot be compared share one for each name.
+// of returns the health of a decoder. Decoders that cannot be compared share a health by name.
 func (r *readers) of(d idemtype.Decoder, report *reporter) *health {
 	var key any = d
 	if !reflect.TypeOf(d).Comparable() {
@@ -70,11 +70,11 @@ func (t *task) readerLeft() {
 	}
 }
 
-// pingWait limits the question whether the service of a decoder answers.
+// pingWait limits one ping of the service of a decoder.
 const pingWait = 2 * time.Second
 
-// readerAnswers reports whether the service of the decoder that failed answers. While it does not,
-// no event is the cause.
+// readerAnswers reports whether the service of the failed decoder answers. While that service is
+// down, no event is the cause.
 func readerAnswers(ctx context.Context, o outcome) bool {
 	var of *decoded.Error
 	if !o.unbegun || !errors.As(o.err, &of) {
