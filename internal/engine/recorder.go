@@ -51,8 +51,8 @@ func (i inOwnTx) record(ctx context.Context, t *task, c dedup.Completion) (bool,
 
 func (inOwnTx) release(context.Context, *task, dedup.Outcome) {}
 
-// unrecorded is the recorder of events without a record in the store: those of NotFound, and
-// duplicates in shadow mode.
+// unrecorded is the recorder of events without a record in the store: those of NotFound,
+// unprotected runs, and duplicates in shadow mode.
 type unrecorded struct{}
 
 func (unrecorded) record(
@@ -63,9 +63,9 @@ func (unrecorded) record(
 
 func (unrecorded) release(context.Context, *task, dedup.Outcome) {}
 
-// recordTx records the end of an event that was published elsewhere, until the store answers. If
-// the store knows another end, that end stands: an event that was handled meanwhile is not dead,
-// and blocks no queue (rule 4).
+// recordTx records the end of an event whose copy or dead letter was published. The call is
+// repeated until the store answers. If the store knows another end, that end stands. An event that
+// was handled meanwhile is not dead, and blocks no queue (rule 4).
 func (p *Processor) recordTx(
 	ctx context.Context, t *task, c dedup.Completion,
 ) (settled bool, err error) {
@@ -101,7 +101,7 @@ func (p *Processor) recordTx(
 	return true, nil
 }
 
-// complete records the end of one event. lost is true, and reported, if the claim was lost.
+// complete records the end of one event. A lost claim is reported.
 func (p *Processor) complete(
 	hard context.Context, t *task, c dedup.Completion,
 ) (lost bool, err error) {

@@ -9,8 +9,7 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// replayed returns a handler as it runs in a replay beside the live group. scope is the default of
-// its scope.
+// replayed returns a handler for a replay beside the live group. scope is the default scope.
 func replayed(h *Handler, r idemtype.Replay, scope string) *Handler {
 	own := *h
 	own.Mode, own.Delays, own.Unavailable = Blocking, nil, idemtype.UnavailablePolicy{}
@@ -24,7 +23,7 @@ func replayed(h *Handler, r idemtype.Replay, scope string) *Handler {
 	return &own
 }
 
-// checkScope refuses a scope that became too long by a suffix. Otherwise every event would become a
+// checkScope refuses a scope that its suffix makes too long. Otherwise every event would become a
 // dead letter.
 func checkScope(h *Handler) error {
 	if err := (dedup.Key{Scope: h.Scope, ID: "-"}).Validate(); err != nil {

@@ -25,7 +25,8 @@ type reporter struct {
 
 func newReporter(cfg *Config) *reporter {
 	return &reporter{
-		group: cfg.Group, shadow: cfg.Shadow, lease: cfg.Lease, log: cfg.Logger, text: cfg.ErrorText,
+		group: cfg.Group, shadow: cfg.Shadow, lease: cfg.Lease, log: cfg.Logger,
+		text: cfg.ErrorText,
 	}
 }
 
@@ -55,7 +56,7 @@ func messageAttrs(m *idemtype.Message, k dedup.Key) []any {
 	return attrs
 }
 
-// observers are the hooks of a processor, sorted once.
+// observers has the observers of a processor, by interface.
 type observers struct {
 	handled    []observe.HandledObserver
 	duplicate  []observe.DuplicateObserver
@@ -82,7 +83,7 @@ func pick[O any](list []O, o observe.Observer) []O {
 	return list
 }
 
-// add sorts o in and reports whether it implements anything.
+// add adds o under each interface that o implements, and reports whether there is one.
 func (s *observers) add(o observe.Observer) bool {
 	before := s.count()
 	s.handled = pick(s.handled, o)
@@ -126,8 +127,8 @@ const (
 	unhandledTypes  = 1000
 )
 
-// first reports whether typ was never logged. After a thousand types no more are logged, so that a
-// producer cannot fill the memory.
+// first reports whether typ was never logged. After a thousand types no other type is logged, so
+// that a producer cannot fill the memory.
 func (u *unhandled) first(typ string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -12,16 +12,16 @@ import (
 
 // This file waits for events that cannot be read now. The functions that find type, ID, tenant and
 // fingerprint, and the decoder, return errors. A mark on such an error means the same as on an
-// error of a handler, and the event waits in place without a claim. After an error without a mark,
-// the message becomes a dead letter at once.
+// error of a handler. The event then waits in place, without a claim. After an error without a
+// mark, the message becomes a dead letter at once.
 //
 // A dead letter of an event without an identity leaves no record in the store (rule 6). An event
-// that only the decoder refuses has a key and a content: it is dead-lettered under its claim, once,
-// and copies of it are duplicates. A corrected copy differs in content and becomes a dead letter of
-// its own.
+// that only the decoder refuses has a key and a content. Such an event is dead-lettered once, under
+// its claim, and its copies are duplicates. A corrected copy differs in content and becomes a dead
+// letter of its own.
 
-// reread waits as the error of the last reading demands, and resolves the event again. Or reread
-// leaves the event to an attempt or to the dead letters.
+// reread waits as the error of the last reading demands, and resolves the event again. An event
+// that is not read again goes to an attempt or to the dead letters.
 func (p *Processor) reread(ctx context.Context, t *task) error {
 	if due := t.due(); due > 0 {
 		return t.budget.wait(ctx, due, idemtype.ErrNotDue)
@@ -36,7 +36,8 @@ func (p *Processor) reread(ctx context.Context, t *task) error {
 	began := time.Now()
 	p.resolve(ctx, t)
 	t.excludeWait(time.Since(began))
-	if waited != nil && t.destination != destReread { // it answers, or the event is given up
+	// The decoder answers, or the event is given up.
+	if waited != nil && t.destination != destReread {
 		waited.up(ctx, began)
 	}
 	return t.unhandledError()

@@ -35,10 +35,11 @@ func (p *Processor) resolve(ctx context.Context, t *task) {
 	var b *bound
 	err := guard(func() (err error) { b, t.typ, err = p.routes.find(ctx, m); return err })
 	moved := t.copied != nil && t.copied.topic != ""
-	awaited := moved || t.copied != nil && b != nil // the store waits for it
+	awaited := moved || t.copied != nil && b != nil // the store waits for this delivery
 	tombstone := m.Value == nil && (b == nil || !b.Tombstones)
 	switch {
-	case tombstone && !awaited && (err == nil || errors.Is(err, idemtype.ErrNotFound) && mark.Label(err) == ""):
+	case tombstone && !awaited &&
+		(err == nil || errors.Is(err, idemtype.ErrNotFound) && mark.Label(err) == ""):
 		t.destination = destUnhandled
 	case err != nil:
 		t.unread(classOfSource(err, idemtype.ClassNoType), fmt.Errorf("event type: %w", err))
@@ -56,10 +57,14 @@ func (p *Processor) resolve(ctx context.Context, t *task) {
 		t.destination = destUnhandled
 	default:
 		p.unhandled.note(false)
-		t.destination, t.route, t.access, t.tx, t.claimed = destHandler, b, b.access, b.tx, b.tx == nil
+		t.destination, t.route, t.access, t.tx, t.claimed =
+			destHandler, b, b.access, b.tx, b.tx == nil
 		t.shadow = p.cfg.Shadow
 		class := idemtype.ClassUndecodable
-		if err := guard(func() (err error) { class, err = p.identify(ctx, t); return err }); err != nil {
+		if err := guard(func() (err error) {
+			class, err = p.identify(ctx, t)
+			return err
+		}); err != nil {
 			t.unread(class, err)
 			return
 		}
@@ -76,7 +81,7 @@ func (t *task) read(ctx context.Context) {
 	switch {
 	case t.due() > 0:
 		t.destination = destReread
-	case time.Until(t.earliest()) > 0 && !t.shadow: // the attempt reschedules it
+	case time.Until(t.earliest()) > 0 && !t.shadow: // the attempt reschedules the event
 		t.isolated = true
 	case t.message.Value == nil && !t.route.Tombstones:
 		t.giveUp(
@@ -97,13 +102,13 @@ func (t *task) read(ctx context.Context) {
 	}
 }
 
-// decodesEarly reports whether the value is decoded before the claim. Normally it is decoded after
-// the store has granted the claim, so that duplicates cost no decoding.
+// decodesEarly reports whether the value is decoded before the claim. Normally the value is decoded
+// after the store has granted the claim, so that duplicates cost no decoding.
 //
-// Exceptions: shadow mode runs duplicates too. The claim of a handler at most once must directly
-// precede the run. A function of the user may ask other services, for which no transaction should
-// stay open, unless the user calls the function pure. After a failure of the decoder, and before a
-// Decoder asks another service, the event is read without a claim.
+// There are four exceptions. Shadow mode runs duplicates too. The claim of a handler at most once
+// must directly precede the run. A function of the user that is not declared pure may ask other
+// services, and no transaction should stay open meanwhile. After a failure of the decoder, and
+// before a Decoder asks another service, the event is read without a claim.
 func (t *task) decodesEarly() bool {
 	return t.shadow || t.claimed && t.route.atMostOnce() || !t.claimed && t.route.ImpureDecode ||
 		t.lookUp || t.rereads > 0 || t.readerDown > 0
@@ -135,7 +140,7 @@ func (p *Processor) identify(ctx context.Context, t *task) (idemtype.Class, erro
 	if err := key.Validate(); err != nil {
 		return idemtype.ClassNoID, err
 	}
-	// The age of a deferred event was judged before it was deferred. The event may wait for any
+	// The age of a deferred event was judged before the deferral. Such an event may wait for any
 	// time.
 	anyAge := rt.TooOld == idemtype.RunTooOld || t.deferred != nil
 	t.request = dedup.Request{Key: key, Origin: m.Origin(), Retention: rt.Retention, AnyAge: anyAge}
@@ -146,8 +151,8 @@ func (p *Processor) identify(ctx context.Context, t *task) (idemtype.Class, erro
 	return "", nil
 }
 
-// keyOf returns the key of the event: without an ID if the policy of the handler takes such a
-// record.
+// keyOf returns the key of the event. The key has no ID if the record has none and the policy of
+// the handler takes such a record.
 func (p *Processor) keyOf(
 	ctx context.Context, t *task,
 ) (dedup.Key, idemtype.Class, error) {
@@ -170,7 +175,8 @@ func (p *Processor) keyOf(
 	}
 	if rt.Tenant.Find != nil && t.noID != idemtype.SkipNoID {
 		if key.Tenant, err = rt.Tenant.Find(ctx, m); err != nil {
-			return dedup.Key{}, classOfSource(err, idemtype.ClassNoID), fmt.Errorf("tenant: %w", err)
+			return dedup.Key{}, classOfSource(err, idemtype.ClassNoID),
+				fmt.Errorf("tenant: %w", err)
 		}
 	}
 	return key, "", nil
@@ -189,7 +195,7 @@ func classOfSource(err error, otherwise idemtype.Class) idemtype.Class {
 	return otherwise
 }
 
-// unread notes why an event cannot be read.
+// unread notes the reason why an event cannot be read.
 func (t *task) unread(class idemtype.Class, err error) {
 	if errors.Is(err, decoded.ErrLookUp) { // read again at once, unless the context has ended
 		t.destination, t.class, t.err, t.lookUp = destReread, "", nil, true
@@ -204,7 +210,8 @@ func (t *task) unread(class idemtype.Class, err error) {
 }
 
 // giveUp lets the event be dead-lettered. The attempt records that if the store waits for the
-// event, or if only the decoder has failed: the key and the content are known then.
+// event. The attempt does so too if only the decoder has failed, because the key and the content
+// are known then.
 func (t *task) giveUp(class idemtype.Class, err error) {
 	t.identifyAsDeferred()
 	if !t.shadow && t.request.Key.ID != "" &&
@@ -220,8 +227,8 @@ func (t *task) refuseInAttempt(o outcome) {
 	t.destination, t.isolated, t.refusal = destHandler, true, o
 }
 
-// identifyAsDeferred gives an unreadable deferred event its former key and position, so that its
-// record ends and the queue is blocked, as for any other dead event.
+// identifyAsDeferred gives an unreadable deferred event its former key and position. So the record
+// of the event ends and the queue is blocked, as for any other dead event.
 func (t *task) identifyAsDeferred() {
 	if t.deferred == nil || t.route == nil || t.request.Key.ID != "" {
 		return
@@ -289,8 +296,8 @@ func (p *Processor) orderKeyOf(t *task) string {
 	return p.OrderKey(t.message)
 }
 
-// readingContext returns the context in which the event is read, with a new memo if a function
-// calls a Decoder.
+// readingContext returns the context in which the event is read. The context has a new memo if a
+// function calls a Decoder.
 func (p *Processor) readingContext(ctx context.Context, t *task) context.Context {
 	if !p.decodes {
 		return ctx
@@ -300,8 +307,8 @@ func (p *Processor) readingContext(ctx context.Context, t *task) context.Context
 }
 
 // decodeFresh decodes an event whose claim is granted. After an error the outcome is marked as
-// refused. If the error is a passing one, or if the Decoder must ask another service, the event is
-// read again, without a claim.
+// refused. After a passing error the event is read again, without a claim. The same holds if the
+// Decoder must ask another service.
 func (t *task) decodeFresh() outcome {
 	if t.data != nil {
 		return outcome{}

@@ -9,7 +9,7 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// withDefaults returns p with its defaults in the place of zeros.
+// withDefaults replaces the zeros of p by the defaults.
 func withDefaults(p idemtype.RetryPolicy) idemtype.RetryPolicy {
 	p.MaxAttempts = cmp.Or(p.MaxAttempts, 5)
 	p.MinBackoff = cmp.Or(p.MinBackoff, 100*time.Millisecond)
@@ -38,7 +38,7 @@ func backoff(p idemtype.RetryPolicy, failures int, draw float64) time.Duration {
 	return time.Duration(draw*float64(ceiling(p.MinBackoff, p.MaxBackoff, failures))) + 1
 }
 
-// ceiling doubles from low to high.
+// ceiling returns low for n = 1, and doubles with each further n up to high.
 func ceiling(low, high time.Duration, n int) time.Duration {
 	if shift := max(n-1, 0); shift < 30 && low<<shift < high {
 		return low << shift

@@ -36,15 +36,15 @@ type bound struct {
 	deferredLimit throttle.AdaptiveLimit // for deferred events, which fail more often
 	ahead         throttle.ClaimAhead
 	budget        throttle.RetryBudget
-	form          identity.Form // of its identities
-	mixed         bool          // another handler of its type finds identities of another form
+	form          identity.Form // form of the identities
+	mixed         bool          // another handler of the type finds identities of another form
 
 	conflicts conflictLog
 	noIDs     logLimit
-	spare     *spare // of a handler that may run while the store is down; else nil
+	spare     *spare // nil if the handler must not run while the store is down
 }
 
-// add returns the handler that has the place already, if there is one.
+// add adds a handler. If another handler has the place already, add returns that one.
 func (r *routes) add(b *bound) (first *Handler) {
 	for i := range r.groups {
 		if g := &r.groups[i]; g.source == b.source() {
@@ -63,8 +63,8 @@ func (r *routes) add(b *bound) (first *Handler) {
 
 func (b *bound) source() *TypeSource { return b.Settings.Source }
 
-// ungrouped reports whether a handler shares groups with no other handler. It has limits, or it
-// runs at most once and the claims must not wait for other handlers.
+// ungrouped reports whether a handler shares groups with no other handler. Such a handler has
+// limits, or runs batches at most once. The claims of the latter must not wait for other handlers.
 func (b *bound) ungrouped() bool {
 	return b.limits != nil || b.tx == nil && b.Batch && b.atMostOnce()
 }
@@ -86,7 +86,8 @@ func (r *routes) find(
 		case errors.Is(findErr, decoded.ErrLookUp),
 			!errors.Is(findErr, idemtype.ErrNotFound) && mark.Label(findErr) != "":
 			return nil, "", findErr
-		case err == nil || errors.Is(err, idemtype.ErrNotFound) && !errors.Is(err, identity.ErrNotJSON):
+		case err == nil ||
+			errors.Is(err, idemtype.ErrNotFound) && !errors.Is(err, identity.ErrNotJSON):
 			err = findErr
 		}
 	}
@@ -99,14 +100,14 @@ func (r *routes) find(
 // conflictLog limits the log lines and the notes in the store about conflicts of one handler.
 type conflictLog struct {
 	logLimit
-	nextNote time.Time // in the store
+	nextNote time.Time // earliest time of the next note in the store
 }
 
 // logLimit limits the log lines of one kind about one handler.
 type logLimit struct {
 	mu      sync.Mutex
-	next    time.Time // of the log
-	skipped int       // since the last line
+	next    time.Time // earliest time of the next line
+	skipped int       // lines left out since the last one
 }
 
 // logEvery is the shortest interval between two log lines of one kind about one handler.

@@ -10,11 +10,11 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// queuesAtOnce is how many queues of a partition are run at a time.
+// queuesAtOnce limits the queues of a partition that run at a time.
 const queuesAtOnce = 8
 
-// deferredEvery is the interval of looks at the table without a known due event, because a person
-// may have replayed or skipped one.
+// deferredEvery is the interval of looks at the table while no due event is known. A person may
+// have replayed or skipped an event.
 const deferredEvery = 5 * time.Second
 
 // RunsDeferred reports whether events may wait in a store.
@@ -36,8 +36,8 @@ func (p *Processor) deferrers() map[deferredKey]bool {
 	return found
 }
 
-// RunDeferred runs the due events of a partition, in the order of Kafka keys, until ctx ends (rule
-// 4).
+// RunDeferred runs the due events of a partition until ctx ends. Events of a Kafka key run in order
+// (rule 4).
 func (p *Processor) RunDeferred(ctx context.Context, topic string, partition int32) error {
 	if _, _, ok := p.copies.topics.Source(topic); ok { // events wait with their source topic
 		return nil
@@ -75,12 +75,12 @@ type deferredRunner struct {
 	running sync.WaitGroup
 
 	mu        sync.Mutex
-	restUntil map[string]time.Time // queues that are being run (zero), or are left alone until then
+	restUntil map[string]time.Time // end of the pause of a queue; zero while the queue runs
 	abandoned error
 }
 
-// anyDeferred reports whether an event waits in a partition without KeyOrdered handlers. It asks at
-// each assignment, because members with the earlier release may have deferred more.
+// anyDeferred reports whether an event waits in a partition without KeyOrdered handlers. The store
+// is asked at each assignment, because members with the earlier release may have deferred more.
 func (r *deferredRunner) anyDeferred(ctx context.Context) (some bool) {
 	err := r.access.insist(
 		ctx,
@@ -122,7 +122,7 @@ func (r *deferredRunner) run(ctx context.Context) error {
 			wait = outageWait(outages)
 		default:
 			outages = 0
-			// Due queues without a slot wait for a running one, which signals.
+			// Due queues without a slot wait until a running queue signals its end.
 			if next > 0 || next == 0 && moved && len(r.slots) < queuesAtOnce {
 				wait = min(wait, max(next, 10*time.Millisecond))
 			}
@@ -138,16 +138,16 @@ func (r *deferredRunner) run(ctx context.Context) error {
 }
 
 const (
-	// dueAtOnce limits the queues of one look. It is larger than the number of running queues,
-	// which stay due until their end.
+	// dueAtOnce limits the queues of one look. The limit exceeds the number of running queues,
+	// because these stay due until their end.
 	dueAtOnce = 8 * queuesAtOnce
 	// stuckWait is the pause of a queue without a handler for the head. Only another release can
-	// have one.
+	// have such a handler.
 	stuckWait = 30 * time.Second
 )
 
-// round runs due queues. A queue without a handler for the head gives up its turn, so that it
-// blocks no other queue. moved is true if other queues may be the longest due now.
+// round runs due queues. A queue without a handler for the head gives up its turn, and so blocks no
+// other queue. moved is true if other queues may be the longest due now.
 func (r *deferredRunner) round(
 	ctx context.Context, heads []dedup.Deferred,
 ) (moved bool, err error) {
@@ -185,7 +185,9 @@ func (r *deferredRunner) postponeQueues(
 	began := time.Now()
 	err := within(
 		ctx, txSlack,
-		func(ctx context.Context) error { return r.part.deferrer.Delay(ctx, r.part.id, wait, queues...) },
+		func(ctx context.Context) error {
+			return r.part.deferrer.Delay(ctx, r.part.id, wait, queues...)
+		},
 	)
 	if err != nil && ctx.Err() == nil {
 		r.access.down(ctx, began, err)
@@ -210,7 +212,7 @@ func (r *deferredRunner) due(
 	return heads, next, err
 }
 
-// forget removes paused queues that are not due any longer. heads has all due queues.
+// forget removes paused queues that are not due any longer. heads are those of all due queues.
 func (r *deferredRunner) forget(heads []dedup.Deferred) {
 	due := make(map[string]bool, len(heads))
 	for i := range heads {
@@ -265,11 +267,11 @@ func (r *deferredRunner) begin(ctx context.Context, head dedup.Deferred) (begun 
 	return true
 }
 
-// takeAhead is how many of those behind a head are taken together: they have not failed, as a rule.
+// takeAhead limits the events behind a head that run together. As a rule, these have not failed.
 const takeAhead = 64
 
-// runQueue runs the events of a queue until one must wait. The head runs by itself, because it has
-// failed before.
+// runQueue runs the events of a queue until one must wait. The head has failed before, so it runs
+// by itself.
 func (r *deferredRunner) runQueue(ctx context.Context, head dedup.Deferred) error {
 	for events := []dedup.Deferred{head}; len(events) > 0; {
 		goesOn, err := r.runEvents(ctx, events)
@@ -344,8 +346,8 @@ func (r *deferredRunner) runEvents(
 	return true, nil
 }
 
-// staysInQueue reports whether a settled event keeps the place in the queue, as do the events
-// behind it.
+// staysInQueue reports whether a settled event keeps its place in the queue. The events behind a
+// staying event stay too.
 func (r *deferredRunner) staysInQueue(t *task) bool {
 	if t.destination != destHandler {
 		return false
@@ -355,14 +357,14 @@ func (r *deferredRunner) staysInQueue(t *task) bool {
 		t.ending == endDead && !t.route.ContinueAfterDead
 }
 
-// overtaken reports whether a later attempt has overtaken a deferred event: another worker that
-// takes itself for the owner has postponed the event. The events behind it wait, so the queue is
-// read again before more of it runs.
+// overtaken reports whether a later attempt has overtaken a deferred event. Another worker that
+// takes itself for the owner has postponed such an event. The events behind wait, so the queue is
+// read again before it goes on.
 func (r *deferredRunner) overtaken(t *task) bool {
 	return t.destination == destHandler && t.ending == endRescheduled
 }
 
-// block leaves a dead event at the head of the queue, for a person. A postponed event is in its
+// block leaves a dead event at the head of the queue, for a person. A postponed event is at its
 // place already.
 func (r *deferredRunner) block(ctx context.Context, t *task) error {
 	if t.ending != endDead {

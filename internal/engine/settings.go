@@ -130,8 +130,8 @@ func checkDelays(s *Settings) error {
 const (
 	minDelay  = time.Millisecond
 	maxDelays = 16
-	// maxReschedules limits the delayed retries of an event, because those after RetryAfter count
-	// as no attempt (T-08).
+	// maxReschedules limits the delayed retries of an event. Retries after RetryAfter count as no
+	// attempt (T-08).
 	maxReschedules = 1000
 )
 

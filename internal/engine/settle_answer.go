@@ -15,9 +15,9 @@ func (p *Processor) settleAnswer(
 	ctx context.Context, t *task, a dedup.Answer, dec decision,
 ) (attemptResult, error) {
 	t.permit.End(false)
-	if dec.queue { // an earlier owner of the partition may have deferred it just now
+	if dec.queue { // an earlier owner of the partition may have deferred the event just now
 		if err := p.deferredPartitionOf(t).refresh(ctx, p.orderKeyOf(t)); err != nil {
-			return attemptResult{outage: err}, nil //nolint:nilerr // it is waited for
+			return attemptResult{outage: err}, nil //nolint:nilerr // the caller waits for the store
 		}
 	}
 	if dec.ending != endNone {
@@ -46,8 +46,8 @@ func (p *Processor) settleAnswer(
 		a.Verdict)}, nil
 }
 
-// waitBusy waits while another worker holds the claim. It holds no claim itself (rule 9). The event
-// is not settled, because the other worker may still fail.
+// waitBusy waits while another worker holds the claim. The waiting lane holds no claim (rule 9).
+// The event is not settled, because the other worker may still fail.
 func (p *Processor) waitBusy(ctx context.Context, t *task, a dedup.Answer) error {
 	now := time.Now()
 	if t.busySince.IsZero() {
@@ -63,8 +63,8 @@ func (p *Processor) waitBusy(ctx context.Context, t *task, a dedup.Answer) error
 			})
 		}
 	}
-	// The end of the lease is known. The other worker may finish earlier, so ask at least about
-	// once a second.
+	// The end of the lease is known. The other worker may finish earlier, so the pause is about a
+	// second at most.
 	pause := min(max(a.Wait, 50*time.Millisecond), time.Second)
 	err := t.budget.wait(ctx, pause-pause/4+jitter(pause/2), idemtype.ErrBusy)
 	t.excludeWait(time.Since(now))

@@ -6,9 +6,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file is shadow mode: the store records events as usual, and every event runs. An existing
-// consumer runs in shadow mode until the store knows the events in its topics, and until it would
-// skip only the expected ones.
+// This file is shadow mode. The store records events as usual, and every event runs. An existing
+// consumer starts in shadow mode. The mode ends when the store knows the events in the topics, and
+// would skip only the expected ones.
 
 // runIgnored runs an event that would have been skipped, without a claim. The retry policy applies
 // to its failures.
@@ -18,7 +18,7 @@ func (p *Processor) runIgnored(
 	if ctx.Err() != nil {
 		return attemptResult{}, stopCause(ctx)
 	}
-	if !t.skipCounted { // once, however often it fails
+	if !t.skipCounted { // once, however often the event fails
 		t.skipCounted = true
 		p.notifyKnown(ctx, t, a)
 	}

@@ -71,13 +71,21 @@ func (s *spare) take(ctx context.Context, r *reporter, b *bound, since time.Time
 		s.events++
 		if !s.running {
 			s.running = true
-			r.log.ErrorContext(ctx, b.access.name+" unavailable: events run without protection against duplicates",
-				"handler", b.Name, "type", b.Type, "at_most", b.Unavailable.MaxEvents, "for", b.Unavailable.RunFor)
+			r.log.ErrorContext(
+				ctx,
+				b.access.name+" unavailable: events run without protection against duplicates",
+				"handler", b.Name, "type", b.Type,
+				"at_most", b.Unavailable.MaxEvents, "for", b.Unavailable.RunFor,
+			)
 		}
 	case s.running && !s.spent:
 		s.spent = true
-		r.log.ErrorContext(ctx, b.access.name+" unavailable: the bound of WhenUnavailable is reached, events wait for the store",
-			"handler", b.Name, "type", b.Type, "events", s.events)
+		r.log.ErrorContext(
+			ctx,
+			b.access.name+
+				" unavailable: the bound of WhenUnavailable is reached, events wait for the store",
+			"handler", b.Name, "type", b.Type, "events", s.events,
+		)
 	}
 	return ok
 }
@@ -89,8 +97,10 @@ func (s *spare) back(ctx context.Context, r *reporter, b *bound) {
 	if !s.running {
 		return
 	}
-	r.log.WarnContext(ctx, b.access.name+" is back: events ran without protection against duplicates",
-		"handler", b.Name, "type", b.Type, "events", s.events)
+	r.log.WarnContext(
+		ctx, b.access.name+" is back: events ran without protection against duplicates",
+		"handler", b.Name, "type", b.Type, "events", s.events,
+	)
 	s.running, s.spent, s.events = false, false, 0
 }
 
@@ -104,7 +114,7 @@ func (h *health) outage() (since time.Time, ok bool) {
 	return h.since, h.isDown.Load() && h.absent
 }
 
-// probe reports whether the caller should ask the store, which one caller in probeEvery does.
+// probe reports whether the caller should ask the store. One caller does so in each probeEvery.
 func (h *health) probe() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,8 +133,9 @@ func (h *health) noteProbe() {
 	h.probed = time.Now()
 }
 
-// runsWithoutStore reports whether the event runs without the store now, and takes it off the
-// allowance. A copy that the store waits for, and an event that only its record can end, wait.
+// runsWithoutStore reports whether the event runs without the store now. Such an event counts
+// against the allowance. A copy that the store waits for must wait, and so must an event that only
+// its record can end.
 func (b *batch) runsWithoutStore(t *task) bool {
 	since, down := t.access.outage()
 	switch {
@@ -138,7 +149,7 @@ func (b *batch) runsWithoutStore(t *task) bool {
 }
 
 // settleWithoutStore runs an event without the store. An event that cannot be decoded is left to
-// the usual way.
+// the usual path.
 func (b *batch) settleWithoutStore(t *task) error {
 	if t.data == nil {
 		if err := t.decode(b.p.readingContext(b.ctx, t)); err != nil {
@@ -154,9 +165,9 @@ func (b *batch) settleWithoutStore(t *task) error {
 	return nil
 }
 
-// leave returns the function that ends the claim of the group, if its first event may run without
-// the store. The claim is not given back, because the store does not answer: it ends with its
-// lease.
+// leave returns a function that reports whether to stop asking for the claims of the group. The
+// result is nil unless the first event may run without the store. The store does not answer, so no
+// claim is released: a granted one ends with its lease.
 func (g *eventGroup) leave() func(since time.Time, err error) bool {
 	t := g.tasks[0]
 	if t.route.spare == nil || t.awaited() || t.refusal.err != nil {

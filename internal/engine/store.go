@@ -25,7 +25,7 @@ type storeAccess struct {
 	slots    chan struct{} // one value per open transaction; nil: no limit
 	lease    time.Duration
 	timeout  time.Duration // of a claim, Config.StoreTimeout
-	slow     atomic.Int32  // the timeout is doubled that often
+	slow     atomic.Int32  // how often the timeout is doubled
 	given    *unanswered   // abandoned calls of all stores
 	health
 }
@@ -80,14 +80,16 @@ func (s *storeAccess) called(
 	}
 }
 
-// errLate means that a claim was granted and that the lease had ended before the answer came.
+// errLate means that a claim was granted, and that its lease had ended before the answer came.
 var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease; "+
 	"a longer Config.Lease helps if that goes on", dedup.ErrUnavailable)
 
 // claimAll asks until the store answers. After an error there is no answer: no handler runs and no
 // offset is marked. The token stays the same, so that the store recognizes a claim whose
-// reply was lost. answered, which may be nil, is called after every answer. leave, which may
-// be nil, is asked after an error whether to return errWithoutStore.
+// reply was lost.
+//
+// answered is called after every answer, and may be nil. leave is called after an error, and may be
+// nil. If leave returns true, claimAll returns errWithoutStore.
 func (s *storeAccess) claimAll(
 	ctx context.Context, budget *waitBudget, token dedup.Token, reqs []dedup.Request,
 	answers []dedup.Answer, answered func(since time.Time, err error),
@@ -126,9 +128,9 @@ func (s *storeAccess) claimAll(
 func isHeld(a dedup.Answer) bool { return a.Verdict.Held() }
 
 // releaseGhosts releases claims that the store may have granted without an answer, before other
-// workers get the events. Otherwise the events would wait for the lease, and under
-// DeadLetterUncertain an event that never ran would be given up (rule 32). If the store is down for
-// longer than a stop allows, such a claim lasts until the lease ends.
+// workers get the events. Otherwise the events would wait for the lease. Under DeadLetterUncertain,
+// an event that never ran would be given up (rule 32). If the store is down for longer than a stop
+// allows, such a claim lasts until the lease ends.
 func (s *storeAccess) releaseGhosts(
 	ctx context.Context, token dedup.Token, reqs []dedup.Request,
 ) {
@@ -142,8 +144,8 @@ func (s *storeAccess) releaseGhosts(
 	s.release(ctx, releases)
 }
 
-// release gives claims back, also for a moment after a stop. After a failure the claims last until
-// their leases end.
+// release releases claims. The calls go on for a moment after a stop. After a failure the claims
+// last until their leases end.
 func (s *storeAccess) release(ctx context.Context, releases []dedup.Release) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(abandonAfter, s.lease))
 	defer cancel()
@@ -155,9 +157,9 @@ func (s *storeAccess) release(ctx context.Context, releases []dedup.Release) {
 	})
 }
 
-// completeAll records the end of events until the store answers, because an effect that happened
-// must be remembered. completeAll returns the indices of claims that were lost. It gives up when
-// hard ends, or after the longer of a lease and the wait budget of the call.
+// completeAll records the end of events. The call is repeated until the store answers, because an
+// effect that happened must be remembered. lost has the indices of lost claims. completeAll gives
+// up when hard ends, or after the longer of a lease and the wait budget of the call.
 func (s *storeAccess) completeAll(
 	hard context.Context, of *waitBudget, done []dedup.Completion,
 ) (lost []int, err error) {
@@ -170,7 +172,7 @@ func (s *storeAccess) completeAll(
 			s.up(hard, began)
 			return nil, nil
 		}
-		var gone *dedup.LostError // below the return, because it is an allocation
+		var gone *dedup.LostError // below the return: the variable is an allocation
 		if errors.As(err, &gone) {
 			return gone.Claims, nil
 		}
@@ -181,8 +183,8 @@ func (s *storeAccess) completeAll(
 	}
 }
 
-// complete asks once. The end of one event shares the call with those of other lanes. Such a call
-// takes a lease at most.
+// complete calls the store once. The completion of a single event shares its call with completions
+// of other lanes. Such a call takes a lease at most.
 func (s *storeAccess) complete(
 	ctx context.Context, limit time.Duration, done []dedup.Completion,
 ) error {
@@ -238,16 +240,17 @@ const maxUnanswered = 2
 var errUnanswered = fmt.Errorf("%w: no answer in time", dedup.ErrUnavailable)
 
 // asker asks for one claim, under one token, until the store answers. Some clients of databases
-// ignore the end of a context. A call that does not return in time goes on in its goroutine, and
-// the asker asks again on another connection.
+// ignore the end of a context. A call that does not return in time goes on in its goroutine. The
+// asker then asks again on another connection.
 type asker struct {
 	access *storeAccess
 	token  dedup.Token
 	reqs   []dedup.Request
 
 	mu        sync.Mutex
-	abandoned int           // calls that were given up and have not returned
-	dropped   chan struct{} // not nil: the claim is not wanted any longer; closed when no call is left
+	abandoned int // calls that were given up and have not returned
+	// not nil if the claim is not wanted any longer; closed when no call is left
+	dropped chan struct{}
 }
 
 // ask asks once.
@@ -262,16 +265,15 @@ func (a *asker) ask(ctx context.Context, answers []dedup.Answer) error {
 	began, limit := time.Now(), min(a.access.timeout<<slow, max(a.access.timeout, a.access.lease))
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	got := make([]dedup.Answer, len(answers)) // its own: a call that was given up may still write
+	got := make([]dedup.Answer, len(answers)) // not shared: an abandoned call may still write
 	err := a.call(
 		bounded,
 		func() error { return a.access.renewer.Claim(bounded, a.token, a.reqs, got) },
 	)
 	switch {
 	case err != nil && ctx.Err() == nil && bounded.Err() != nil && limit < a.access.lease:
-		a.access.slow.CompareAndSwap(
-			slow, slow+1,
-		) // a store that is slow is not to be asked in vain for ever
+		// A slow store must not be asked in vain forever.
+		a.access.slow.CompareAndSwap(slow, slow+1)
 	case err == nil && time.Since(began) < a.access.timeout/2:
 		a.access.slow.Store(0)
 	}
@@ -290,7 +292,7 @@ type claimResult struct {
 	panicked any
 }
 
-// call runs fn and returns when it does, or when ctx ends. A panic of fn goes on in the caller.
+// call runs fn and returns when fn returns or ctx ends. A panic of fn goes on in the caller.
 func (a *asker) call(ctx context.Context, fn func() error) error {
 	done := make(chan claimResult, 1)
 	var over, left bool // guarded by a.mu

@@ -26,7 +26,7 @@ type task struct {
 	busy
 
 	deferred *deferredEvent // the queue in the store, if the event was deferred
-	// first task of the same event in the group; the settlement settles this task too
+	// first task of the same event in the group; its settlement settles this task too
 	leader    *task
 	isolated  bool            // shares no group with other events
 	pending   attemptResult   // step of the last attempt, carried out before the next one
@@ -53,14 +53,14 @@ type reading struct {
 	id          string
 	data        any  // nil if not decoded
 	undecodable bool // the decoder has failed
-	lookUp      bool // a Decoder must ask another service, which it may only without a claim
+	lookUp      bool // a Decoder must ask another service, while no claim is held
 	memo        *decoded.Memo
-	reader      *health // of the decoder that the event waits for
+	reader      *health // health of the decoder that the event waits for
 	request     dedup.Request
 	class       idemtype.Class // class of the dead letter, together with err
 	err         error
-	refusal     outcome             // a permanent failure of the reading, recorded like a failed run
-	noID        idemtype.NoIDPolicy // of a record without an ID; zero also with an ID
+	refusal     outcome             // permanent failure of the reading, recorded as a failed run
+	noID        idemtype.NoIDPolicy // policy for a record without an ID; zero also with an ID
 }
 
 // claimState is the claim of an event, with the answer that granted it.
@@ -103,7 +103,7 @@ type attemptResult struct {
 	outage  error         // before the next attempt, wait until this outage is over
 }
 
-// destination is the further way of a message. It is decided without the store.
+// destination is the further path of a message, chosen without the store.
 type destination uint8
 
 const (
@@ -122,7 +122,8 @@ func (t *task) passive() bool { return t.settled || t.destination == destUnhandl
 
 func (t *task) facts(a dedup.Answer) facts {
 	return facts{
-		now: time.Now(), notBefore: t.earliest(), shadow: t.shadow, tx: t.tx != nil, deferred: t.deferred != nil,
+		now: time.Now(), notBefore: t.earliest(), shadow: t.shadow, tx: t.tx != nil,
+		deferred: t.deferred != nil,
 		own:      t.message.Topic != "" && a.First.Same(t.message.Origin()),
 		compared: t.request.Fingerprint != dedup.Fingerprint{},
 		refusal:  t.refusal,
@@ -135,7 +136,7 @@ func (t *task) awaited() bool {
 	return t.deferred != nil || c != nil && (c.Key.ID != "" || c.Position != dedup.Position{})
 }
 
-// earliest is when a copy may be run, beyond the delay of the topic.
+// earliest returns the time before which a copy must not run, beside the delay of the topic.
 func (t *task) earliest() time.Time {
 	if t.copied == nil {
 		return time.Time{}
@@ -143,7 +144,7 @@ func (t *task) earliest() time.Time {
 	return t.copied.NotBefore
 }
 
-// due is how long a copy must not be handled yet.
+// due returns how long a copy must still wait.
 func (t *task) due() time.Duration {
 	if t.copied == nil {
 		return 0
@@ -157,7 +158,7 @@ func (t *task) remember(c *copied) {
 		return
 	}
 	t.request.Position = c.Position
-	if c.Position.Retry > 0 { // else it was reopened, and begins anew
+	if c.Position.Retry > 0 { // a reopened event begins anew
 		t.earlier, t.failures = c.Attempts, c.Attempts
 		t.firstFailure, t.lastFailure = c.FirstFailure, c.LastFailure
 	}
@@ -180,15 +181,15 @@ type failure struct {
 	err error
 }
 
-// excludeWait excludes a wait for others from the time of retries in place, so that an outage costs
-// no event an attempt.
+// excludeWait excludes a wait for others from the time of retries in place. So an outage costs no
+// event an attempt.
 func (t *task) excludeWait(waited time.Duration) {
 	if !t.blockedSince.IsZero() {
 		t.blockedSince = t.blockedSince.Add(waited)
 	}
 }
 
-// deferredEvent is where an event waits that was taken from there.
+// deferredEvent is the place of a deferred event in its queue.
 type deferredEvent struct {
 	part *deferredPartition
 	head dedup.Deferred
@@ -221,7 +222,7 @@ func (t *task) formerKey() (dedup.Key, bool) {
 		c.Key.Validate() == nil
 }
 
-// afford waits until the event may be run again.
+// afford waits until the retry budget allows another run of the event.
 func (t *task) afford(ctx context.Context) error {
 	wait := t.route.budget.Spend()
 	if wait <= 0 {
@@ -229,7 +230,7 @@ func (t *task) afford(ctx context.Context) error {
 	}
 	tooMany := fmt.Errorf("%w: too many retries of %q", dedup.ErrUnavailable, t.route.Type)
 	if t.budget.left != idemtype.Forever && wait > t.budget.left {
-		if t.request.Position.Retry > 0 { // it will ask again
+		if t.request.Position.Retry > 0 { // the copy will ask again
 			t.route.budget.Refund()
 		}
 		return &idemtype.WaitError{Err: tooMany, After: wait}
@@ -239,7 +240,7 @@ func (t *task) afford(ctx context.Context) error {
 	return t.budget.wait(ctx, wait, tooMany)
 }
 
-// limit is how many events may share a transaction with this one.
+// limit returns the limit of the events that share a transaction with this one.
 func (t *task) limit() *throttle.AdaptiveLimit {
 	if t.deferred != nil {
 		return &t.route.deferredLimit

@@ -23,7 +23,7 @@ func inTxTime(
 	defer func() { slow.Stop() }()
 	err := call(ctx, cancel, func(fn func()) error {
 		slow.Stop()
-		if cause := context.Cause(ctx); cause != nil { // the store calls although its time is over
+		if cause := context.Cause(ctx); cause != nil { // the time of the store is over
 			return cause
 		}
 		fn()
@@ -40,7 +40,8 @@ func inTxTime(
 // the cause. After a commit with an unknown outcome the event is claimed again (P-11).
 func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 	switch {
-	case o.meaning == abandoned && hard.Err() == nil: // no stop: the handler ignored the timeout, and the connection was cut
+	// No stop: the handler ignored the time-out, and the connection was cut.
+	case o.meaning == abandoned && hard.Err() == nil:
 		return outcome{meaning: unknown, class: idemtype.ClassTimeout, err: err}
 	case o.meaning == abandoned:
 		return o
@@ -59,7 +60,7 @@ func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 	return o
 }
 
-// errSlow is the cause when a store does not answer a claim or a commit.
+// errSlow means that a store did not answer a claim or a commit in time.
 var errSlow = fmt.Errorf("%w: no answer from a transaction", dedup.ErrUnavailable)
 
 // claimTx asks the store for this event alone.

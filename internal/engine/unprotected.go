@@ -11,19 +11,20 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// This file runs handlers without the store, where the user has chosen that: no claim, no record.
-// The effect happens at each delivery.
+// This file runs handlers without the store, if the user has chosen that. Such a run has no claim
+// and no record, so the effect happens at each delivery.
 
-// recordKey returns key with the place of the record in the place of the ID. Without an ID, all
-// records of a type would share one idempotency key at an outside API, and one parent of their
-// emitted events. The key is never claimed, because copies of an event differ in their places.
+// recordKey returns key with the place of the record as the ID. Without an ID, all records of a
+// type would share one idempotency key at an outside API. Their emitted events would share one
+// parent. The key is never claimed, because copies of an event differ in their places.
 func recordKey(key dedup.Key, m *idemtype.Message) dedup.Key {
 	key.ID = dedup.Hash("record", m.Topic, strconv.Itoa(int(m.Partition)),
 		strconv.FormatInt(m.Offset, 10))
 	return key
 }
 
-// readWithoutID chooses the way of a record without an ID, and decodes its value if it runs.
+// readWithoutID chooses the path of a record without an ID. The value of a record that runs is
+// decoded.
 func (t *task) readWithoutID(ctx context.Context) {
 	if t.noID == idemtype.SkipNoID {
 		t.destination = destNoID
@@ -94,7 +95,7 @@ func (p *Processor) runBare(ctx, hard context.Context, t *task) (attemptResult, 
 	if ctx.Err() != nil {
 		return attemptResult{}, stopCause(ctx)
 	}
-	t.handled, t.claim, t.kind = false, dedup.Claim{}, observe.SettledHandled // by us
+	t.handled, t.claim, t.kind = false, dedup.Claim{}, observe.SettledHandled // after a success
 	t.attempt = t.failures + 1
 	var o outcome
 	if t.tx == nil {
@@ -128,7 +129,9 @@ func (p *Processor) bareTx(hard context.Context, t *task) (o outcome, blocked bo
 			return t.tx.RunTx(ctx, t.route.Timeout, func(tx any) error {
 				if err := run(func() {
 					ran = true
-					late := time.AfterFunc(t.route.Timeout+txSlack, func() { abort(idemtype.ErrHandlerTimeout) })
+					late := time.AfterFunc(t.route.Timeout+txSlack, func() {
+						abort(idemtype.ErrHandlerTimeout)
+					})
 					defer late.Stop()
 					o = p.timedRun(ctx, t, tx)
 				}); err != nil {

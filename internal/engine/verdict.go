@@ -14,24 +14,26 @@ import (
 type verdictStep uint8
 
 const (
-	stepUnanswered     verdictStep = iota // no answer, or one of a later release (rule 35): wait, ask again
-	stepRun                               // the claim is granted: run the handler
-	stepRunIgnored                        // shadow mode: run the handler without a claim
-	stepRefuse                            // the claim is granted and the event must not run: decide by the outcome
-	stepSkip                              // settle the delivery as a duplicate
-	stepBusy                              // another holder is at it: wait, ask again
-	stepAskAgain                          // ask again without the fingerprint
-	stepDeadLetterCopy                    // publish a dead letter of this copy; the record in the store stays
-	stepStop                              // return err
+	// no answer, or one of a later release (rule 35): wait, ask again
+	stepUnanswered verdictStep = iota
+	stepRun                    // the claim is granted: run the handler
+	stepRunIgnored             // shadow mode: run the handler without a claim
+	// the claim is granted and the event must not run: decide by the outcome
+	stepRefuse
+	stepSkip           // settle the delivery as a duplicate
+	stepBusy           // another worker holds the claim: wait, ask again
+	stepAskAgain       // ask again without the fingerprint
+	stepDeadLetterCopy // publish a dead letter of this copy; the record in the store stays
+	stepStop           // return err
 )
 
 // decision is the result of verdict.
 type decision struct {
 	step    verdictStep
-	outcome outcome        // of a refusal
-	class   idemtype.Class // of the dead letter of a copy
+	outcome outcome        // outcome of a refusal
+	class   idemtype.Class // class of the dead letter of a copy
 	err     error
-	ending  ending // of the event, for the queue
+	ending  ending // end of the event, for the queue
 	queue   bool   // the queue of the Kafka key must be known first (rule 4)
 	joins   bool   // the event stays in its group; else the group ends before the event
 }
@@ -43,9 +45,9 @@ type facts struct {
 	shadow    bool      // shadow mode
 	tx        bool      // a transactional handler
 	deferred  bool      // the delivery comes from the store, not from Kafka
-	own       bool      // the store's record was made by this very record of Kafka
+	own       bool      // the store's record comes from this very Kafka record
 	compared  bool      // the request had a fingerprint
-	refusal   outcome   // of the reading
+	refusal   outcome   // failure of the reading, or zero
 }
 
 // verdict decides about an answer of the store.
@@ -91,7 +93,7 @@ func copyDeadLetter(class idemtype.Class, err error, e ending) decision {
 
 // granted decides about an event with a granted claim.
 func granted(a dedup.Answer, p *Policy, h *attempts, f facts) decision {
-	if f.tx && a.Verdict == dedup.Uncertain { // a transaction leaves no doubt: not an answer
+	if f.tx && a.Verdict == dedup.Uncertain { // a transaction leaves no doubt: no valid answer
 		return decision{}
 	}
 	if o := refuse(a, p, h, f); o.refused {
@@ -101,8 +103,8 @@ func granted(a dedup.Answer, p *Policy, h *attempts, f facts) decision {
 	return decision{step: stepRun, joins: a.Takeovers == 0}
 }
 
-// refuse looks for an event that must not run although the claim is granted. Its outcome is marked
-// as refused.
+// refuse returns the outcome of an event that must not run although the claim is granted. Such an
+// outcome is marked as refused.
 func refuse(a dedup.Answer, p *Policy, h *attempts, f facts) outcome {
 	wait := f.notBefore.Sub(f.now)
 	switch {
@@ -115,7 +117,8 @@ func refuse(a dedup.Answer, p *Policy, h *attempts, f facts) outcome {
 			refused: true, meaning: transient, class: idemtype.ClassRetryAfter, err: err,
 			after: wait,
 		}
-	case h.earlier == 0 && int(a.Failures) >= p.Retry.MaxAttempts: // the dead letter could not be sent
+	// The dead letter could not be sent.
+	case h.earlier == 0 && int(a.Failures) >= p.Retry.MaxAttempts:
 		return outcome{
 			refused: true, meaning: transient, class: idemtype.ClassFailed,
 			err: fmt.Errorf("failed %d times before", a.Failures),
@@ -148,9 +151,8 @@ func ofDead(a dedup.Answer, f facts) decision {
 
 func discarded(a dedup.Answer) bool { return strings.HasPrefix(a.Reason, dedup.ReasonDiscarded) }
 
-// ofConflict decides about a copy with another content. The copy is skipped only if the event is
-// done. In any other state either content may count in the end, so the copy must not be lost (rule
-// 6).
+// ofConflict decides about a copy with another content. Only a copy of a done event is skipped. In
+// any other state either content may count in the end, so the copy must not be lost (rule 6).
 func ofConflict(a dedup.Answer, p *Policy, f facts) decision {
 	switch {
 	case f.compared && f.own: // a record never changes, so the way of comparing has changed

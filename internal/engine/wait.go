@@ -26,8 +26,8 @@ func (budget *waitBudget) callTimer(timeout time.Duration) *time.Timer {
 	return budget.timer
 }
 
-// wait sleeps for d. The error is a WaitError with the reason if the budget is used up, and the
-// cause of ctx if ctx ended.
+// wait sleeps for d. If the budget is used up, the error is a WaitError with the reason. If ctx
+// ended, the error is the cause of ctx.
 func (budget *waitBudget) wait(ctx context.Context, d time.Duration, reason error) error {
 	if budget.left != idemtype.Forever {
 		if budget.left <= 0 && ctx.Err() == nil {
@@ -73,7 +73,7 @@ func (budget *waitBudget) await(ctx context.Context, signal <-chan struct{}, rea
 	}
 }
 
-// acquireSlot waits for a place in slots in the same way.
+// acquireSlot waits for a place in slots within the budget. The errors are those of await.
 func (budget *waitBudget) acquireSlot(
 	ctx context.Context, slots chan<- struct{}, reason error,
 ) error {
@@ -94,7 +94,8 @@ func (budget *waitBudget) acquireSlot(
 	}
 }
 
-// expired fires when the wait budget is spent. stop takes the time off that was used.
+// expired returns a channel that fires when the wait budget is spent. stop subtracts the used time
+// from the budget.
 func (budget *waitBudget) expired() (out <-chan time.Time, stop func()) {
 	if budget.left == idemtype.Forever {
 		return nil, func() {}
@@ -138,8 +139,8 @@ func (budget *waitBudget) Pause(ctx context.Context, d time.Duration, reason str
 	return sleep(ctx, d)
 }
 
-// stopCause returns the reason why ctx ended. The result matches ErrPartitionLost or ErrStopping,
-// so that no error of a handler looks like a stop.
+// stopCause returns the reason for the end of ctx. The result matches ErrPartitionLost or
+// ErrStopping, so that no error of a handler looks like a stop.
 func stopCause(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, idemtype.ErrPartitionLost) || errors.Is(cause, idemtype.ErrStopping) {
@@ -156,8 +157,8 @@ func stopCauseOf(ctx context.Context) error {
 	return stopCause(ctx)
 }
 
-// abandonAfter is the time between the cancellation of a handler's context by a stop and its
-// abandonment.
+// abandonAfter is the time between the cancellation of a handler's context by a stop and the
+// abandonment of that handler.
 const abandonAfter = 2 * time.Second
 
 // txSlack is the time that a transaction may take beside the handler: to begin, to wait for a copy,

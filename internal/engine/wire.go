@@ -32,7 +32,9 @@ func (p *Processor) wire(registered *Table) (problems []error) {
 		if p.cfg.Replay != nil {
 			rt = replayed(rt, *p.cfg.Replay, p.cfg.Scope)
 		}
-		fail := func(err error) { problems = append(problems, fmt.Errorf("%s: %q: %w", rt.Site, rt.Type, err)) }
+		fail := func(err error) {
+			problems = append(problems, fmt.Errorf("%s: %q: %w", rt.Site, rt.Type, err))
+		}
 		for _, err := range rt.Problems {
 			fail(err)
 		}
@@ -171,7 +173,7 @@ func checkRunNoID(b *bound) error {
 }
 
 // checkUnavailable refuses handlers that cannot run while the store is down, or that promise more
-// than they could keep then. It prepares the others.
+// than they could keep then. The other handlers with WhenUnavailable get a spare.
 func checkUnavailable(b *bound) error {
 	switch {
 	case b.Unavailable == idemtype.UnavailablePolicy{}:
@@ -190,8 +192,8 @@ func checkUnavailable(b *bound) error {
 	return nil
 }
 
-// logForms notes which handlers of one type find identities of different forms, so that the
-// identities never meet.
+// logForms marks handlers of one type that find identities of different forms. Such identities then
+// never meet.
 func (p *Processor) logForms() {
 	type kin struct {
 		storeScope
