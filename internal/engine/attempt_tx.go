@@ -85,7 +85,7 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 			t.permit.End(false)
 		}
 		s, err = p.finishTx(ctx, t, txOutcome(hard, o, tg.ran, err), tg.ran)
-	case t.answer.Verdict == dedup.Fresh: // it ran
+	case t.answer.Verdict == dedup.Fresh: // the handler ran
 		g.access.up(ctx, tg.began)
 		p.noteEnd(t.message)
 		t.limit().Grow(1, t.route.MaxBatch)

@@ -22,12 +22,12 @@ type moment struct {
 type actionKind uint8
 
 const (
-	actComplete actionKind = iota // record it as done, settle it
+	actComplete actionKind = iota // record the event as done, settle it
 	actRetry                      // release the claim, pause, claim again
 	actWait                       // release the claim, wait for the dependency, claim again
 	// publish or defer the next attempt, record the event as rescheduled, settle it
 	actDelayedRetry
-	actDeadLetter // publish the dead letter, record it as dead, settle it
+	actDeadLetter // publish the dead letter, record the event as dead, settle it
 	actReclaim    // the claim is lost: claim again and follow the new answer
 	actIsolate    // release the claim, run once more in a call of its own
 	actGiveBack   // release the claim, return an error
@@ -137,8 +137,8 @@ func delayOrDeadLetter(o outcome, p *Policy, at moment) action {
 }
 
 // nextDelay returns the index of the next delay, or len(p.Delays) after the last one. An event that
-// must wait for longer than the longest delay gets that delay again. No attempt counts then (rule
-// 42).
+// must wait for longer than the longest delay gets that delay again. No attempt counts then
+// (rule 42).
 func nextDelay(after time.Duration, p *Policy, at moment) (next int, counted bool) {
 	if p.Mode == KeyOrdered { // the store keeps any delay
 		return int(at.retry), true

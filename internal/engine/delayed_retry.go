@@ -10,8 +10,8 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// This file makes delayed retries of failing events. It chooses the place of the next attempt. The
-// order of its steps lets at most one copy of each attempt run (rule 3).
+// This file makes delayed retries of failing events. publishCopy chooses the place of the next
+// attempt. The order of the steps lets at most one copy of each attempt run (rule 3).
 
 // RetryDelays returns the delays of all handlers with retry topics, ascending.
 func (p *Processor) RetryDelays() []time.Duration {

@@ -116,7 +116,7 @@ func (g *eventGroup) inOrder(t *task) bool {
 	return true
 }
 
-// maxGroup returns how many events a group may have now if this event is in it.
+// maxGroup returns the present limit of events for a group with this event.
 func (t *task) maxGroup() int {
 	b := t.route
 	switch {

@@ -331,7 +331,7 @@ func (tg *txGroup) timeLeft() time.Duration { return time.Until(time.Unix(0, tg.
 // currentTask returns the first event of the current call.
 func (tg *txGroup) currentTask() *task { return tg.calls[tg.current.Load()].tasks[0] }
 
-// work makes the calls until one fails. It sends nil or a *callError.
+// work makes the calls until one fails. The result that is sent to done is nil or a *callError.
 func (tg *txGroup) work(ctx context.Context, tx any, inputs [][]Input, done chan<- error) {
 	i, finished, p := 0, false, tg.group.batch.p
 	var watched observedCall

@@ -16,7 +16,7 @@ import (
 // connection.
 type inflight struct {
 	mu sync.Mutex
-	// The channel exists if another lane waits. It is closed when the event is finished.
+	// The channel exists if another lane waits, and is closed when the event is finished.
 	keys map[dedup.Key]chan struct{}
 }
 

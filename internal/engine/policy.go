@@ -55,7 +55,7 @@ var uncertainRules = [...]uncertainRule{
 	idemtype.DeadLetterUncertain: {atMostOnce: true},
 }
 
-// atMostOnce reports whether the handler never runs again after a run that may have had its effect.
+// atMostOnce reports whether the handler never runs again after a run that may have had an effect.
 func (p *Policy) atMostOnce() bool { return uncertainRules[p.Uncertain].atMostOnce }
 
 // validate returns the unknown values among the policies.

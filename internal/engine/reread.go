@@ -17,8 +17,8 @@ import (
 //
 // A dead letter of an event without an identity leaves no record in the store (rule 6). An event
 // that only the decoder refuses has a key and a content. Such an event is dead-lettered once, under
-// its claim, and its copies are duplicates. A corrected copy differs in content and becomes a dead
-// letter of its own.
+// its claim, and its copies are duplicates. A corrected copy differs in content and becomes a
+// dead letter of its own.
 
 // reread waits as the error of the last reading demands, and resolves the event again. An event
 // that is not read again goes to an attempt or to the dead letters.
