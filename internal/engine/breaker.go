@@ -82,7 +82,6 @@ func (t *task) excludePause(now time.Time) {
 	t.paused = paused
 }
 
-// notifyBreaker reports a change of a breaker.
 func (r *reporter) notifyBreaker(
 	ctx context.Context, b *bound, c throttle.Change, err error,
 ) {

@@ -84,7 +84,6 @@ func (p *Processor) lookAt(
 	return nil
 }
 
-// isDeferred reports whether an event is deferred already.
 func (p *Processor) isDeferred(
 	ctx context.Context, part *deferredPartition, t *task,
 ) (deferred bool, err error) {

@@ -66,7 +66,6 @@ func (p *Processor) placeOf(b *bound) storeScope {
 	return storeScope{b.access, cmp.Or(b.Handler.Scope, p.cfg.Scope)}
 }
 
-// handlers yields all handlers.
 func (p *Processor) handlers(yield func(*bound) bool) {
 	for _, g := range p.routes.groups {
 		for _, b := range g.byType {

@@ -338,7 +338,6 @@ type observedCall struct {
 	contexts []context.Context
 }
 
-// observeCall reports the begin of a call.
 func (r *reporter) observeCall(ctx context.Context, b *bound, in []Input) observedCall {
 	w := observedCall{ctx: ctx, r: r}
 	if len(r.obs.call) == 0 || len(in) == 0 {

@@ -135,7 +135,6 @@ const (
 	maxReschedules = 1000
 )
 
-// fingerprintOf returns the fingerprint by which copies of m are compared.
 func (s *Settings) fingerprintOf(
 	ctx context.Context, m *idemtype.Message,
 ) (dedup.Fingerprint, error) {

@@ -49,5 +49,4 @@ func (p *Processor) clearStarts(ctx context.Context, t *task) {
 
 func (p *Processor) guarded(m *idemtype.Message) bool { return p.crashGuard.count(m, 0) > 0 }
 
-// noteEnd notes a success.
 func (p *Processor) noteEnd(m *idemtype.Message) { p.crashGuard.count(m, 1) }

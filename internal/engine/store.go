@@ -42,7 +42,6 @@ func newStoreAccess(store dedup.Store, cfg *Config, r *reporter, given *unanswer
 	return s
 }
 
-// typeName returns the type of the store.
 func (s *storeAccess) typeName() string { return strings.TrimPrefix(s.name, "store ") }
 
 // slot waits for the right to begin a transaction, with no connection or claim held (rule 25). If
@@ -286,7 +285,6 @@ func (a *asker) ask(ctx context.Context, answers []dedup.Answer) error {
 	return err
 }
 
-// claimResult is the result of a call.
 type claimResult struct {
 	err      error
 	panicked any

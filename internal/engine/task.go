@@ -203,7 +203,6 @@ func (t *task) waitOut(ctx context.Context, try int, reason error) error {
 	return err
 }
 
-// stopRenewal ends the renewal of the event's lease.
 func (t *task) stopRenewal() {
 	if t.held != nil {
 		t.held.Stop(t.heldAt)
