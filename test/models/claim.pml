@@ -1,6 +1,6 @@
 /*
- * Claim, lease and completion of one event by handlers of On. Workers of one consumer group meet the
- * event in two records: copies in two partitions. Any worker may hold any record that is not
+ * Claim, lease and completion of one event by handlers of On. Workers of one consumer group meet
+ * the event in two records: copies in two partitions. Any worker may hold any record that is not
  * committed, so rebalances and workers that lost their partition need no steps of their own.
  *
  * step            stands for
@@ -51,14 +51,14 @@ byte first = 9;    /* the record with the dead letter */
 
 /* The workers. */
 byte tok[WORKERS];     /* 0: no claim */
-bool lapsed[WORKERS];  /* the lease has ended by the worker's clock, which is not behind the store's */
+bool lapsed[WORKERS];  /* the lease has ended by the worker's clock, not later than the store's */
 bool running[WORKERS]; /* between the check of the lease and the end of the completion */
 bool acted[WORKERS];   /* this run had its effect */
 bool renewing[WORKERS];/* an answer to a renewal is under way */
 
 /* The world. */
 bool committed[COPIES];
-bool letter[COPIES];   /* the dead-letter topic has acknowledged this record */
+bool deadLetter[COPIES];   /* the dead-letter topic has acknowledged this record */
 byte effects;
 byte charged;          /* at a provider that compares idempotency keys */
 byte keys;             /* that the provider has seen, as bits */
@@ -66,9 +66,9 @@ bool window;           /* a crash or a lost lease in the declared window */
 mtype late = none;     /* a request that arrives late */
 byte lateToken;
 
-/* Faults that are left, of all kinds together: a worker dies, and another process begins in its place;
- * a worker stands still for longer than its lease; the store acts and its answer is lost; a request
- * arrives once more, or after the death of its sender; a run fails without an effect. */
+/* Faults that are left, of all kinds together: a worker dies, and another process begins in its
+ * place; a worker stands still for longer than its lease; the store acts and its answer is lost; a
+ * request arrives once more, or after the death of its sender; a run fails without an effect. */
 byte faults = FAULTS;
 #define FAULT faults > 0
 
@@ -218,7 +218,8 @@ Ask:
 		fi }
 	:: atomic { FAULT -> faults--; claim(tok[me], answer); answer = none;
 		if :: goto Ask :: goto GiveUp fi }
-	:: atomic { FAULT && late == none -> faults--; late = lateClaim; lateToken = tok[me]; goto Ask }
+	:: atomic { FAULT && late == none -> faults--; late = lateClaim; lateToken = tok[me];
+		goto Ask }
 	CRASH(lateClaim)
 	fi;
 
@@ -251,7 +252,7 @@ Alive:
 		:: refused -> goto DeadLetter
 		:: else -> running[me] = true; acted[me] = false;
 #ifdef BROKEN_COMMIT_FIRST
-			promise(event_lost, (state == done && effects > 0) || letter[p]);
+			promise(event_lost, (state == done && effects > 0) || deadLetter[p]);
 			committed[p] = true;
 #endif
 			goto Handler
@@ -283,20 +284,23 @@ Handler:
 		lapsed[me] = false;
 #endif
 		goto Handler }
-	:: atomic { FAULT && late == none -> faults--; late = lateRenew; lateToken = tok[me]; goto Handler }
+	:: atomic { FAULT && late == none -> faults--; late = lateRenew; lateToken = tok[me];
+		goto Handler }
 	:: atomic { FAULT && !lapsed[me] -> faults--; running[me] = false;
 		if
 		:: failures + 1 < ATTEMPTS -> release(tok[me], failed); goto Claim
 		:: else -> goto DeadLetter
 		fi }
-	:: atomic { lapsed[me] -> release(tok[me], unknown); goto Claim } /* the handler saw its context end */
+	:: atomic { lapsed[me] -> /* the handler saw its context end */
+		release(tok[me], unknown); goto Claim }
 	:: atomic { FAULT -> faults--; goto Abandon }
 	CRASH(none)
 	fi;
 
 Abandon: /* the run goes on, and its claim is released as unknown */
 	if
-	:: atomic { window = true; lapsed[me] = true; renewing[me] = false; release(tok[me], unknown); goto Handler }
+	:: atomic { window = true; lapsed[me] = true; renewing[me] = false;
+		release(tok[me], unknown); goto Handler }
 	CRASH(none)
 	fi;
 
@@ -322,9 +326,10 @@ DeadLetter:
 	:: atomic { complete(tok[me], dead, p, served);
 		if :: served -> served = false; goto Copy :: else -> goto Claim fi }
 #else
-	:: atomic { letter[p] = true; goto Dead }
+	:: atomic { deadLetter[p] = true; goto Dead }
 #endif
-	:: atomic { FAULT -> faults--; release(tok[me], failed); forget(); goto Idle } /* not acknowledged */
+	:: atomic { FAULT -> faults--; /* not acknowledged */
+		release(tok[me], failed); forget(); goto Idle }
 	CRASH(none)
 	fi;
 
@@ -341,14 +346,14 @@ Dead:
 
 Copy: /* of an event that was given up: a copy is never dropped */
 	if
-	:: atomic { letter[p] = true; forget(); goto Commit }
+	:: atomic { deadLetter[p] = true; forget(); goto Commit }
 	CRASH(none)
 	fi;
 
 Commit:
 	if
 	:: atomic {
-		promise(event_lost, (state == done && effects > 0) || letter[p]);
+		promise(event_lost, (state == done && effects > 0) || deadLetter[p]);
 		committed[p] = true; goto Idle }
 	CRASH(none)
 	fi;
@@ -356,8 +361,8 @@ End:
 	skip
 }
 
-/* The lease of worker w ends, for its own clock and perhaps for that of the store. If not, a renewal
- * acted and its answer was lost. */
+/* The lease of worker w ends, for its own clock and perhaps for that of the store. If not, a
+ * renewal acted and its answer was lost. */
 #define LAPSE(w) \
 	:: atomic { FAULT && state == claimed && tok[w] == token && !lapsed[w] -> faults--; \
 		lapsed[w] = true; window = window || running[w]; \

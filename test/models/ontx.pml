@@ -1,6 +1,6 @@
 /*
- * One event by handlers of OnTx: claim, effect and completion are one transaction of the database of
- * the effects. Workers meet the event in two records, as in claim.pml.
+ * One event by handlers of OnTx: claim, effect and completion are one transaction of the database
+ * of the effects. Workers meet the event in two records, as in claim.pml.
  *
  * step            stands for
  * Begin           txGroup.claim, TxStore.ClaimTx: the insert of the row of the key takes its lock
@@ -42,7 +42,7 @@ bool hasDone;          /* and the completion */
 bool sentLate;         /* COMMIT of a client that is gone is still on its way */
 
 bool committed[COPIES];
-bool letter[COPIES];
+bool deadLetter[COPIES];
 byte failures[WORKERS];
 byte faults = FAULTS;
 #define FAULT faults > 0
@@ -97,7 +97,8 @@ Begin: /* while another transaction holds the key, the answer is Busy: ask again
 #endif
 		goto Handler }
 	:: atomic { lock == NOBODY && row == done -> goto Commit }
-	:: atomic { lock == NOBODY && row == dead -> if :: first == p -> goto Commit :: else -> goto Copy fi }
+	:: atomic { lock == NOBODY && row == dead ->
+		if :: first == p -> goto Commit :: else -> goto Copy fi }
 	CRASH
 	fi;
 
@@ -135,7 +136,8 @@ CommitTx:
 #endif
 		}
 	CUT
-	:: atomic { FAULT && lock == me -> faults--; lock = GONE; sentLate = true; failures[me] = 0; goto Idle }
+	:: atomic { FAULT && lock == me -> faults--; /* a crash with COMMIT on its way */
+		lock = GONE; sentLate = true; failures[me] = 0; goto Idle }
 	CRASH
 	fi;
 
@@ -157,7 +159,7 @@ Failed:
 
 DeadLetter:
 	if
-	:: atomic { letter[p] = true; goto Dead }
+	:: atomic { deadLetter[p] = true; goto Dead }
 	CRASH
 	fi;
 
@@ -172,14 +174,14 @@ Dead: /* another end that the store knows stands */
 
 Copy:
 	if
-	:: atomic { letter[p] = true; goto Commit }
+	:: atomic { deadLetter[p] = true; goto Commit }
 	CRASH
 	fi;
 
 Commit:
 	if
 	:: atomic { failures[me] = 0;
-		promise(event_lost, (row == done && effects > 0) || letter[p]);
+		promise(event_lost, (row == done && effects > 0) || deadLetter[p]);
 		committed[p] = true; goto Idle }
 	CRASH
 	fi;

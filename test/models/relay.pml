@@ -2,16 +2,19 @@
  * One shard of an outbox, with the rows of one aggregate, and relays that publish the shard.
  *
  * step            stands for
- * Writer          Add and COMMIT behind the lock of the aggregate (outbox/pgoutbox/insert.go, rule 22)
- * Hold            shardKeeper: Store.Hold, sql/renew.sql, give.sql, take.sql, held.sql; shardLeases.answered
+ * Writer          Add and COMMIT behind the lock of an aggregate (pgoutbox/insert.go, rule 22)
+ * Hold            shareKeeper.hold, renew: Store.Hold (sql/renew.sql, give.sql, take.sql,
+ *                 held.sql); shardLeases.answered
  * Fetch           publisher.fetch, sql/fetch.sql: the lowest waiting rows, without a gap (O-01)
- * Publish         publisher.publish: publishInOrder (one record batch), then waves, one row after the
- *                 acknowledgement of the one before (O-08, O-09); batch.publishable, park, block
+ * Publish         publisher.publish, batch.publishable: whether the lease is held
+ * Send            publisher.publishInOrder: one record batch
+ * Wave, SendOne   publisher.publishWave: each row after the acknowledgement of the one before
+ *                 (O-08, O-09); batch.fail, park, block
  * Settle          publisher.settle, Outbox.Settle: sql/settle_sent.sql, settle_parked.sql,
  *                 settle_blocked.sql, each behind the relay and the epoch of the shard (O-13)
  * Leave           Store.Leave
- * World           the end of a lease, records that arrive after a failure, and a person who retries or
- *                 skips a parked row (outbox/pgoutbox/parked.go)
+ * World           the end of a lease, records that arrive after a failure, and a person who
+ *                 retries or skips a parked row (pgoutbox/parked.go)
  *
  * Each variant with the name BROKEN_... has one fault, and spin must find it.
  */
@@ -50,6 +53,7 @@ byte faults = FAULTS;
 #define ENDED(n) (row[n] == settled || row[n] == skipped)
 #define ALL_ENDED (ENDED(0) && ENDED(1) && ENDED(ROWS - 1))
 #define BIT(i) (1 << (i))
+#define BEHIND_PARKED(i) ((i > 0 && row[i - 1] == parked) || (i > 1 && row[i - 2] == parked))
 
 /* The promises: the name of the one that fails is in the error of spin. */
 bool row_lost, out_of_order, settled_without_the_shard, never_published;
@@ -108,7 +112,7 @@ inline settle()
 			:: i == refusedRow && row[i] == waiting -> row[i] = parked
 			:: (behind & BIT(i)) && row[i] == waiting ->
 				if
-				:: (i > 0 && row[i - 1] == parked) || (i > 1 && row[i - 2] == parked) -> row[i] = blocked
+				:: BEHIND_PARKED(i) -> row[i] = blocked
 				:: else -> skip
 				fi
 			:: else -> skip
@@ -134,7 +138,8 @@ Hold:
 #ifdef BROKEN_SHARED_SHARD
 	:: atomic { mine[me] == 0 && owner != NOBODY -> mine[me] = epoch; goto Fetch }
 #endif
-	:: atomic { FAULT && (owner == NOBODY || (owner != me && !alive)) -> faults--; /* the answer is lost */
+	:: atomic { FAULT && (owner == NOBODY || (owner != me && !alive)) -> faults--;
+		/* the answer is lost */
 		owner = me; epoch++; alive = true; goto Hold }
 	:: atomic { FAULT && owner == me -> faults--; /* gives up what is above its share */
 		owner = NOBODY; mine[me] = 0; goto Hold }
@@ -149,7 +154,7 @@ Fetch:
 		do
 		:: i < ROWS && row[i] == waiting ->
 			if /* Blocked: an earlier row is parked */
-			:: (i > 0 && row[i - 1] == parked) || (i > 1 && row[i - 2] == parked) -> behind = behind | BIT(i)
+			:: BEHIND_PARKED(i) -> behind = behind | BIT(i)
 			:: else -> batch = batch | BIT(i)
 			fi;
 			i++
@@ -170,7 +175,8 @@ Fetch:
 
 Idle: /* until a row waits, or the shard is to be held again */
 	if
-	:: atomic { row[0] == waiting || row[1] == waiting || row[ROWS - 1] == waiting -> clear(); goto Hold }
+	:: atomic { row[0] == waiting || row[1] == waiting || row[ROWS - 1] == waiting ->
+		clear(); goto Hold }
 	:: atomic { owner != me || !alive -> clear(); goto Hold }
 	:: atomic { ALL_ENDED -> clear(); goto Leave }
 	CRASH
@@ -291,7 +297,9 @@ proctype World()
 	:: atomic { timeout ->
 		j = 0;
 		do
-		:: j < ROWS -> promise(never_published, row[j] == skipped || (row[j] == settled && published[j])); j++
+		:: j < ROWS ->
+			promise(never_published, row[j] == skipped || (row[j] == settled && published[j]));
+			j++
 		:: else -> break
 		od;
 		break }
