@@ -62,6 +62,7 @@ bool deadLetter[COPIES];   /* the dead-letter topic has acknowledged this record
 byte effects;
 byte charged;          /* at a provider that compares idempotency keys */
 byte keys;             /* that the provider has seen, as bits */
+bool started;          /* by worker 0 with record 0: other beginnings are the same with other names */
 bool window;           /* a crash or a lost lease in the declared window */
 mtype late = none;     /* a request that arrives late */
 byte lateToken;
@@ -189,8 +190,8 @@ proctype Worker(byte me)
 
 Idle:
 	if
-	:: atomic { !committed[0] -> p = 0 }
-	:: atomic { !committed[1] -> p = 1 }
+	:: atomic { !committed[0] && (started || me == 0) -> p = 0; started = true }
+	:: atomic { !committed[1] && started -> p = 1 }
 	:: committed[0] && committed[1] -> goto End
 	fi;
 
