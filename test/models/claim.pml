@@ -62,7 +62,7 @@ bool deadLetter[COPIES];   /* the dead-letter topic has acknowledged this record
 byte effects;
 byte charged;          /* at a provider that compares idempotency keys */
 byte keys;             /* that the provider has seen, as bits */
-bool started;          /* by worker 0 with record 0: other beginnings are the same with other names */
+bool started;          /* by worker 0 with record 0: others begin the same, with other names */
 bool window;           /* a crash or a lost lease in the declared window */
 mtype late = none;     /* a request that arrives late */
 byte lateToken;
