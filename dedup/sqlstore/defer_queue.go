@@ -139,8 +139,8 @@ func (w *work) queuesByKey(part dedup.DeferredPartition, keys [][]byte) (from st
 		values[i] = "(" + a.add(key) + "::bytea)"
 	}
 	return "(VALUES " + strings.Join(values, ", ") + ") v (key) CROSS JOIN LATERAL " +
-			"(SELECT * FROM deferred_queues WHERE " + where + " AND queue = v.key LIMIT 1" + w.d.Lock + ") k",
-		a.list
+		"(SELECT * FROM deferred_queues WHERE " + where + " AND queue = v.key LIMIT 1" +
+		w.d.Lock + ") k", a.list
 }
 
 // addQueues inserts queues, which ascend by their keys. If another transaction has inserted one

@@ -54,9 +54,9 @@ func (p *deferredPlace) removes(queue []byte, at dedup.Position) bool {
 // deferredEvents returns a derived table p with the events of a topic.
 func (w *work) deferredEvents(topic string, keys []dedup.Key) (from string, args []any) {
 	if !w.d.Lateral {
-		where, args := w.d.chosen(keys)
+		from, args = w.d.chosen(keys)
 		args = append(args, topic)
-		return "(SELECT * FROM deferred_events WHERE " + where + " AND topic = " +
+		return "(SELECT * FROM deferred_events WHERE " + from + " AND topic = " +
 			w.d.Param(len(args)) + ") p", args
 	}
 	from, args = w.d.keyByKey(keys)

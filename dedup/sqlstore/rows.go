@@ -223,7 +223,7 @@ func (t *table) read(ctx context.Context, q Querier, d *Dialect, keys []dedup.Ke
 	for len(keys) > 0 {
 		n := min(len(keys), rowsPerStatement)
 		from, args := t.byKeys(d, keys[:n], tail)
-		err := t.each(ctx, q, d, from, args, func(r *decision.Record) { found[r.Key] = r })
+		err := t.query(ctx, q, d, from, args, func(r *decision.Record) { found[r.Key] = r })
 		if err != nil {
 			return nil, err
 		}
@@ -244,13 +244,8 @@ func (t *table) byKeys(d *Dialect, keys []dedup.Key, tail string) (from string, 
 		tail + ") k", args
 }
 
-// query reads all rows that match.
-func (t *table) query(ctx context.Context, q Querier, d *Dialect, where string, args []any,
-	yield func(*decision.Record)) error {
-	return t.each(ctx, q, d, t.name+" "+where, args, yield)
-}
-
-func (t *table) each(ctx context.Context, q Querier, d *Dialect, from string, args []any,
+// query reads the rows of a FROM clause.
+func (t *table) query(ctx context.Context, q Querier, d *Dialect, from string, args []any,
 	yield func(*decision.Record)) error {
 	return each(ctx, q, "SELECT "+t.reading(d)+" FROM "+from, args,
 		func(rows *sql.Rows) error {

@@ -73,7 +73,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		return nil, err
 	}
 	for _, t := range tables {
-		err := t.query(ctx, s.reader, s.d, "WHERE 1 = 0", nil, nil)
+		err := t.query(ctx, s.reader, s.d, t.name+" WHERE 1 = 0", nil, nil)
 		if err != nil {
 			return nil, s.failed(ctx, "check", err)
 		}
