@@ -27,8 +27,10 @@ const (
 // token it fetches the next one. If that fails, the old token is used until shortly before its end.
 // A token without a known end is kept for five minutes.
 //
-// One fetch runs at a time, for at most 10 s; other callers wait for it, or use the old token.
-// After a failure the next fetch waits for one second, or for ten if the old token is still good.
+// One fetch runs at a time, for at most 10 s, or 5 s while the old token is still good. Other
+// callers wait for it: a broker ends a session with its token, and refuses to authenticate a
+// connection twice within a second (KIP-368). After a failure the next fetch waits for one second,
+// or for ten if the old token is still good.
 func Cached(source TokenSource) TokenSource {
 	c := &cache{source: source, fetching: make(chan struct{}, 1)}
 	return c.get
@@ -52,18 +54,13 @@ func (c *cache) get(ctx context.Context) (Token, error) {
 	if state == final {
 		return token, err
 	}
-	if state == early {
-		select {
-		case c.fetching <- struct{}{}:
-		default:
-			return token, nil // another caller fetches the next one
+	select {
+	case c.fetching <- struct{}{}:
+	case <-ctx.Done():
+		if state == early {
+			return token, nil
 		}
-	} else {
-		select {
-		case c.fetching <- struct{}{}:
-		case <-ctx.Done():
-			return Token{}, fmt.Errorf("waiting for an access token: %w", context.Cause(ctx))
-		}
+		return Token{}, fmt.Errorf("waiting for an access token: %w", context.Cause(ctx))
 	}
 	defer func() { <-c.fetching }()
 	if token, state, err = c.known(); state == final { // another caller was faster

@@ -141,7 +141,7 @@ func TestCached_OneFetchAtATime(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		ask(20, "1", 0) // the others do not wait
+		ask(20, "2", 2*time.Second) // no caller gets a token that ends soon
 		require.Equal(t, "2", <-done)
 		require.EqualValues(t, 2, s.calls.Load())
 		require.EqualValues(t, 1, s.most.Load())
@@ -175,6 +175,17 @@ func TestCached_CallersGiveUp(t *testing.T) {
 		_, err = source(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, "3", value(t, source), "the impatience of a caller is no failure of the source")
+
+		time.Sleep(50 * time.Minute) // time for the next token
+		s.takes = time.Hour
+		go func() { _, err := source(t.Context()); first <- err }()
+		synctest.Wait()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		token, err := source(ctx)
+		require.NoError(t, err)
+		require.Equal(t, "3", token.Value, "the old token is good")
+		require.NoError(t, <-first)
 	})
 }
 
