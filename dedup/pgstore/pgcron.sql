@@ -30,7 +30,7 @@ DECLARE
     place    timestamptz;
     settings text := format($$SELECT set_config('search_path', %L, true), set_config('lock_timeout', '5s', true),
                             set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-                            set_config('enable_sort', 'off', true)$$, quote_ident(store));
+                            set_config('enable_sort', 'off', true), set_config('jit', 'off', true)$$, quote_ident(store));
 BEGIN
     EXECUTE settings;
     INSERT INTO idem_leases AS l (name, token, lease_until)

@@ -241,6 +241,24 @@ func many(t testing.TB, pool *pgxpool.Pool, scope string, n int) {
 	require.NoError(t, err)
 }
 
+// TestReaper_Jit: the estimated cost of a scan that is off would make Postgres compile the statement.
+func TestReaper_Jit(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t, param("jit", "on"))
+	many(t, pool, "g", 10)
+	record(t, s, "g", dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
+	_, err := pool.Exec(t.Context(), `CREATE TABLE noted AS SELECT current_setting('jit') AS jit;
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO noted VALUES (current_setting('jit')); RETURN NULL; END $$;
+		CREATE TRIGGER note AFTER DELETE ON processed_events FOR EACH STATEMENT EXECUTE FUNCTION note()`)
+	require.NoError(t, err)
+	reap(t, s, soonest())
+	require.EqualValues(t, 10, reap(t, s, soonest()).Events)
+	var noted string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT string_agg(DISTINCT jit, ' ' ORDER BY jit) FROM noted").Scan(&noted))
+	require.Equal(t, "off on", noted, "of the reaper, and of the session")
+}
+
 // TestReaper_Batches_P08: small transactions, which never wait for a row that somebody works on, under time-outs of the
 // session that are meant for others (P-27).
 func TestReaper_Batches_P08(t *testing.T) {

@@ -57,6 +57,7 @@ type options struct {
 	svg                string
 	cpuprofile         string
 	sizeTakes          time.Duration
+	churnEvents        int
 }
 
 func start(ctx context.Context, args []string) error {
@@ -69,7 +70,7 @@ func start(ctx context.Context, args []string) error {
 		&o.names,
 		"rows",
 		"",
-		"only these rows, by `name`, separated by commas; \"latency\", \"store\", \"outbox\", \"delay\", \"memory\" and \"size\" are names too",
+		"only these rows, by `name`, separated by commas; \"latency\", \"store\", \"outbox\", \"delay\", \"memory\", \"size\" and \"churn\" are names too",
 	)
 	flags.IntVar(
 		&o.rounds,
@@ -91,6 +92,12 @@ func start(ctx context.Context, args []string) error {
 		"size",
 		0,
 		"for how long the outbox is watched; default 10m with the row \"size\", or not at all",
+	)
+	flags.IntVar(
+		&o.churnEvents,
+		"churn",
+		10_000_000,
+		"how many events the row \"churn\" remembers for a week, and then for a second one",
 	)
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -146,11 +153,12 @@ const (
 	nameDelay   = "delay"
 	nameSize    = "size"
 	nameMemory  = "memory"
+	nameChurn   = "churn"
 )
 
 func (b *bench) named(all []row) error {
 	for _, name := range strings.Split(b.names, ",") {
-		found := slices.Contains([]string{nameLatency, nameDelay, nameMemory, nameSize}, name)
+		found := slices.Contains([]string{nameLatency, nameDelay, nameMemory, nameSize, nameChurn}, name)
 		for _, r := range all {
 			if r.name == name || name == nameStore && r.fill > 0 ||
 				name == nameOutbox && r.aggregates > 0 {
@@ -209,7 +217,7 @@ func (b *bench) runAll(ctx context.Context) error {
 	return errors.Join(append(failed, rep.write())...)
 }
 
-// special measures latency, delay, memory and size, which have no rate.
+// special measures latency, delay, memory, size and churn, which have no rate.
 func (b *bench) special(ctx context.Context, rep *report) error {
 	var failed []error
 	if b.wants(nameLatency) {
@@ -237,6 +245,12 @@ func (b *bench) special(ctx context.Context, rep *report) error {
 		res, err := b.size(ctx, watch)
 		failed = append(failed, err)
 		rep.size = &res
+	}
+	if b.names != "" && b.wants(nameChurn) {
+		logf("churn")
+		res, err := b.churn(ctx, b.churnEvents)
+		failed = append(failed, err)
+		rep.churn = res
 	}
 	return errors.Join(failed...)
 }

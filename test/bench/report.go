@@ -19,6 +19,7 @@ type report struct {
 	delays  []delayResult
 	memory  []memoryResult
 	size    *sizeResult
+	churn   []churnResult
 }
 
 // entry is a row of the list.
@@ -173,6 +174,7 @@ func (r *report) markdown(list []entry) string {
 	delayTable(&b, r.delays)
 	memoryTable(&b, r.memory)
 	sizeTable(&b, r.size)
+	churnTable(&b, r.churn)
 	if l := r.latency; l != nil {
 		fmt.Fprintf(
 			&b,

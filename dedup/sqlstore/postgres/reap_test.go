@@ -26,6 +26,20 @@ func TestReaper(t *testing.T) {
 	}
 }
 
+// The estimated cost of a scan that is off would make Postgres compile the statement.
+func TestReaper_Jit(t *testing.T) {
+	tx, err := siteOf(open(t, "pgx", newTables(t))).db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }()
+	_, err = tx.ExecContext(t.Context(), "SET LOCAL jit = on")
+	require.NoError(t, err)
+	_, err = tx.ExecContext(t.Context(), postgres.Dialect().Reap)
+	require.NoError(t, err)
+	var jit string
+	require.NoError(t, tx.QueryRowContext(t.Context(), "SHOW jit").Scan(&jit))
+	require.Equal(t, "off", jit)
+}
+
 // The reapers of both packages share a lease, horizons and progress: one moves the horizon, and the other one deletes.
 func TestReapsBesidePgstore(t *testing.T) {
 	url := newTables(t)
