@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -179,4 +180,18 @@ func ExampleEvent_IdempotencyKey() {
 	// 36
 	// true
 	// false
+}
+
+// A worker that was paused may write late, after another worker has taken its event over. The fence
+// is a number of this event only, so it stands in a row of this event.
+func ExampleEvent_Fence() {
+	router := idem.NewRouter()
+	var warehouse *sql.DB // another database than that of the store
+	idem.On(router, "order.packed", func(ctx context.Context, e idem.Event[OrderCreated]) error {
+		_, err := warehouse.ExecContext(ctx, `
+			INSERT INTO labels (event_id, email, fence) VALUES ($1, $2, $3)
+			ON CONFLICT (event_id) DO UPDATE SET email = excluded.email, fence = excluded.fence
+			WHERE labels.fence < excluded.fence`, e.ID, e.Data.Email, e.Fence())
+		return err
+	})
 }

@@ -155,10 +155,15 @@ func (h *GroupHandler) Err() error { return h.g.Err() }
 // NoteError takes an error from sarama's ConsumerGroup.Errors, so that observers and the log get
 // failing commits: sarama returns no error from a commit. A [Consumer] does this itself.
 func (h *GroupHandler) NoteError(err error) {
-	// of fetches only
-	if !isAny(err, sarama.ErrOffsetOutOfRange, sarama.ErrConsumerRetriesExhausted) {
+	if !isAny(err, fetchErrors...) {
 		h.g.NoteError(err)
 	}
+}
+
+// fetchErrors come from fetches only, never from commits.
+var fetchErrors = []error{
+	sarama.ErrOffsetOutOfRange, sarama.ErrConsumerRetriesExhausted,
+	sarama.ErrDecompressedBatchTooLarge,
 }
 
 // UseClient lets the handler ask the brokers for the ends of logs, which sarama does not pass to a

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -512,4 +513,73 @@ func TestDuplicatesRunNothing(t *testing.T) {
 	require.Equal(t, 1, calls)
 	require.NoError(t, s.ClaimTx(t.Context(), time.Minute, reqs, answers, never(t)))
 	require.False(t, slices.ContainsFunc(answers, func(a dedup.Answer) bool { return a.Verdict != dedup.Done }))
+}
+
+// P-03: a handler that locks the row that decides sees what another transaction has committed meanwhile, although the
+// session's default is SERIALIZABLE.
+func TestRowLockGuardsReadThenWrite_P03(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t, param("default_transaction_isolation", "serializable"))
+	_, err := pool.Exec(t.Context(), "CREATE TABLE stock AS SELECT 1 AS id, 10 AS amount")
+	require.NoError(t, err)
+	other, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = other.Exec(t.Context(), "UPDATE stock SET amount = 3")
+	require.NoError(t, err)
+	_, err = claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
+		committed := make(chan error, 1)
+		go func() {
+			waitForLock(t, pool, tx.Conn().PgConn().PID())
+			committed <- other.Commit(t.Context())
+		}()
+		var amount int
+		err := tx.QueryRow(t.Context(), "SELECT amount FROM stock WHERE id = 1 FOR UPDATE").Scan(&amount)
+		require.NoError(t, err)
+		require.NoError(t, <-committed)
+		require.Equal(t, 3, amount)
+		return nil, nil
+	})
+	require.NoError(t, err)
+}
+
+// waitForLock waits until a session waits for a lock.
+func waitForLock(t testing.TB, pool *pgxpool.Pool, pid uint32) {
+	t.Helper()
+	assert.Eventually(t, func() bool {
+		var waits bool
+		err := pool.QueryRow(t.Context(), "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $1", pid).Scan(&waits)
+		return err == nil && waits
+	}, 20*time.Second, 10*time.Millisecond)
+}
+
+// Rule 24: a claim that has waited for another session's row grants its lease from the end of that wait, not from the
+// beginning of its transaction.
+func TestLeaseBeginsAfterTheWait_Rule24(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	const lease, waits = 4 * time.Second, 1500 * time.Millisecond
+	claim := func(id string) (dedup.Answer, error) {
+		var a [1]dedup.Answer
+		r := request(id)
+		return a[0], s.Claim(t.Context(), dedup.NewToken(), lease, []dedup.Request{r}, a[:])
+	}
+	_, err := claim("e")
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "UPDATE idempotency_keys SET lease_until = clock_timestamp() - interval '1 s'")
+	require.NoError(t, err)
+	other, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = other.Exec(t.Context(), "SELECT FROM idempotency_keys FOR UPDATE")
+	require.NoError(t, err)
+	released := make(chan error, 1)
+	time.AfterFunc(waits, func() { released <- other.Rollback(context.WithoutCancel(t.Context())) })
+	began := time.Now()
+	_, err = claim("e")
+	require.NoError(t, err)
+	require.NoError(t, <-released)
+	t.Logf("the claim took %s", time.Since(began))
+	var left float64
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT extract(epoch FROM lease_until - clock_timestamp())::float8 FROM idempotency_keys").Scan(&left))
+	require.Greater(t, time.Since(began), waits)
+	require.Greater(t, left, (lease - waits).Seconds()+0.5)
 }
