@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS processed_events (
     result           bytea,                                -- replayed to duplicates
     CONSTRAINT processed_events_pkey PRIMARY KEY (tenant, scope, event_type, event_id),
     CONSTRAINT processed_events_status CHECK (status IN ('done', 'dead', 'moved'))
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.02); -- instead of 0.2: a fifth of the rows would be dead
 
 -- Claims on events whose effects are outside the database.
 CREATE TABLE IF NOT EXISTS idempotency_keys (

@@ -66,8 +66,8 @@ type churnResult struct {
 
 // churn fills the tables of both layouts.
 func (b *bench) churn(ctx context.Context, events int) (all []churnResult, err error) {
-	for _, compact := range []bool{false, true} {
-		for _, random := range []bool{false, true} {
+	for _, random := range []bool{false, true} {
+		for _, compact := range []bool{false, true} {
 			x := &run{lab: b.lab, row: &row{compact: compact, spec: spec{random: random}}}
 			res, err := x.twoWeeks(ctx, events)
 			if err != nil {
@@ -120,7 +120,7 @@ func (x *run) twoWeeks(ctx context.Context, events int) (res churnResult, err er
 	insert := fill(fmt.Sprintf(churnInsert[x.row.compact], id))
 	store := pgstore.New(x.pool, x.layout()...)
 	reaper := pgstore.NewReaper(store, pgstore.ReaperConfig{Grace: churnTick, Pause: -1, Batch: 10_000})
-	began, deleted := time.Now(), int64(0)
+	began, deleted, vacuumed := time.Now(), int64(0), int64(0)
 	for hour := range 2 * churnWeek {
 		from := hour * cal.hourly
 		if _, err := x.pool.Exec(ctx, insert, scope, topic, cal.begins, cal.between.Microseconds(), from, from+cal.hourly-1); err != nil {
@@ -141,11 +141,12 @@ func (x *run) twoWeeks(ctx context.Context, events int) (res churnResult, err er
 			}
 			deleted += reaped.Events
 		}
-		ran, err := x.vacuumWhenDue(ctx)
+		ran, err := x.vacuumWhenDue(ctx, deleted-vacuumed)
 		if err != nil {
 			return res, err
 		}
-		if ran && hour >= churnWeek {
+		if ran {
+			vacuumed = deleted
 			res.vacuums++
 		}
 		if (hour+1)%24 == 0 {
@@ -154,19 +155,20 @@ func (x *run) twoWeeks(ctx context.Context, events int) (res churnResult, err er
 				return res, err
 			}
 			res.days = append(res.days, size)
-			logf("  %s, day %d: %.0f bytes per event, %d deleted (%.0fs)", res.name, len(res.days), size.all(), deleted, time.Since(began).Seconds())
+			logf("  %s, day %d: %.0f bytes per event (rows %.0f, key %.0f), %d deleted (%.0fs)",
+				res.name, len(res.days), size.all(), size.rows, size.key, deleted, time.Since(began).Seconds())
 		}
 	}
 	res.took = time.Since(began)
 	return res, x.checkChurn(ctx, int64(2*res.events)-deleted)
 }
 
-// vacuumWhenDue does the work of autovacuum by its rule: autovacuum itself looks once a minute,
-// which are hours of the calendar.
-func (x *run) vacuumWhenDue(ctx context.Context) (ran bool, err error) {
-	err = x.pool.QueryRow(ctx, `SELECT n_dead_tup > 50 + greatest(reltuples, 0) * coalesce((SELECT option_value::float8
-			FROM pg_options_to_table(c.reloptions) WHERE option_name = 'autovacuum_vacuum_scale_factor'), 0.2)
-		FROM pg_stat_user_tables JOIN pg_class c ON c.oid = relid WHERE relid = $1::regclass`, x.events()).Scan(&ran)
+// vacuumWhenDue does the work of autovacuum by its rule, for so many dead rows: autovacuum itself
+// looks once a minute, which are hours of the calendar.
+func (x *run) vacuumWhenDue(ctx context.Context, dead int64) (ran bool, err error) {
+	err = x.pool.QueryRow(ctx, `SELECT $2 > 50 + greatest(reltuples, 0) * coalesce((SELECT option_value::float8
+			FROM pg_options_to_table(reloptions) WHERE option_name = 'autovacuum_vacuum_scale_factor'), 0.2)
+		FROM pg_class WHERE oid = $1::regclass`, x.events(), float64(dead)).Scan(&ran)
 	if err != nil || !ran {
 		return false, err
 	}

@@ -39,7 +39,12 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
-require github.com/segmentio/kafka-go v0.4.51 // indirect
+require (
+	github.com/dunglas/httpsfv v1.1.2 // indirect
+	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
+	github.com/hashicorp/go-retryablehttp v0.7.8 // indirect
+	github.com/segmentio/kafka-go v0.4.51 // indirect
+)
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
