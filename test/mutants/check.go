@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// check returns the reasons why a row cannot be used. root is the root of the repository.
+func (m *mutant) check(root string) error {
+	_, err := m.mutated(root)
+	return errors.Join(err, m.checkWords(), m.tests.check(root))
+}
+
+func (m *mutant) checkWords() error {
+	switch {
+	case m.name == "" || m.promise == "":
+		return errors.New("name and promise must be set")
+	case m.old == m.with:
+		return errors.New("the new text is the old one")
+	}
+	return nil
+}
+
+// mutated returns the file with the fault.
+func (m *mutant) mutated(root string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(root, m.file))
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(b), m.old); n != 1 {
+		return "", fmt.Errorf("%s: the old text occurs %d times, not once", m.file, n)
+	}
+	return strings.Replace(string(b), m.old, m.with, 1), nil
+}
+
+// check reports whether the pattern matches a test of the package.
+func (o *owner) check(root string) error {
+	names, err := testNames(filepath.Join(root, o.pkg))
+	if err != nil {
+		return err
+	}
+	for alternative := range strings.SplitSeq(o.run, "|") {
+		first, _, _ := strings.Cut(alternative, "/")
+		pattern, err := regexp.Compile(first)
+		if err != nil {
+			return err
+		}
+		if !anyMatches(pattern, names) {
+			return fmt.Errorf("%s: no test matches %s", o.pkg, alternative)
+		}
+	}
+	return nil
+}
+
+func anyMatches(pattern *regexp.Regexp, names []string) bool {
+	for _, name := range names {
+		if pattern.MatchString(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// testNames returns the tests of a folder. It parses the files and compiles nothing.
+func testNames(folder string) (names []string, err error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && isTest(f.Name.Name) {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	return names, nil
+}
+
+func isTest(name string) bool {
+	return strings.HasPrefix(name, "Test") && name != "TestMain" ||
+		strings.HasPrefix(name, "Fuzz") || strings.HasPrefix(name, "Example")
+}
