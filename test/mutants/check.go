@@ -46,8 +46,8 @@ func (o *owner) check(root string) error {
 	if err != nil {
 		return err
 	}
-	for alternative := range strings.SplitSeq(o.run, "|") {
-		first, _, _ := strings.Cut(alternative, "/")
+	for _, alternative := range splitOutside(o.run, '|') {
+		first := splitOutside(alternative, '/')[0] // of the names of subtests
 		pattern, err := regexp.Compile(first)
 		if err != nil {
 			return err
@@ -57,6 +57,22 @@ func (o *owner) check(root string) error {
 		}
 	}
 	return nil
+}
+
+// splitOutside splits a pattern at sep, except within brackets, as go test does.
+func splitOutside(pattern string, sep rune) (parts []string) {
+	depth, from := 0, 0
+	for i, c := range pattern {
+		switch {
+		case c == '(' || c == '[':
+			depth++
+		case c == ')' || c == ']':
+			depth--
+		case c == sep && depth == 0:
+			parts, from = append(parts, pattern[from:i]), i+1
+		}
+	}
+	return append(parts, pattern[from:])
 }
 
 func anyMatches(pattern *regexp.Regexp, names []string) bool {

@@ -117,7 +117,7 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "unnamed-failure-blames-all", file: engine + "decide.go",
-			old: "if at.unnamed && failed && o.meaning != notApplied && !p.atMostOnce() {", with: "if false {",
+			old: "if at.unnamed && failed && o.meaning", with: "if at.unnamed && !failed && o.meaning",
 			promise: "A failed call that names no event is taken apart before an event is given up (rule 2).",
 			tests:   tables("^TestDecide_Table$"),
 		},

@@ -5,22 +5,26 @@ func served(pkg, run string, needs ...string) owner {
 	return owner{pkg: pkg, run: run, needs: needs}
 }
 
+// calls matches the fast subtests of the conformance tests of stores.
+const calls = "^(claim|lease|renew|complete|dead|release|position|moved|horizon)"
+
 // postgresMutants are faults of pgstore: statements and Go.
 func postgresMutants() []mutant {
 	const sql = "dedup/pgstore/sql/"
+	const claims = "^TestConformance$/^prepared$/" + calls
 	pg := func(run string) owner { return served("dedup/pgstore", run, "postgres") }
 	return []mutant{
 		{
 			name: "pg-complete-any-token", file: sql + "complete.sql",
 			old: "WHERE ({k.key}) = ({h.key}) AND k.token = h.token\n", with: "WHERE ({k.key}) = ({h.key})\n",
 			promise: "Only the token of the claim completes it (R-07).",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-complete-released", file: sql + "complete.sql",
 			old: "k.status = 'released' AND k.uncertain AND h.status = 'done'", with: "k.status = 'released' AND h.status = 'done'",
 			promise: "A late success counts only after a release as Unknown (rule 13).",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-complete-unsorted", file: sql + "complete.sql",
@@ -32,43 +36,57 @@ func postgresMutants() []mutant {
 			name: "pg-renew-any-token", file: sql + "renew.sql",
 			old: "WHERE k.token = r.token AND k.status = 'claimed'", with: "WHERE k.status = 'claimed'",
 			promise: "A stale worker renews no claim of another worker (R-05).",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-release-any-token", file: sql + "release.sql",
 			old: "WHERE k.token = r.token AND k.status IN ('claimed', 'released')", with: "WHERE k.status IN ('claimed', 'released')",
 			promise: "A stale worker releases no claim of another worker (R-06).",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-release-forgets-doubt", file: sql + "release.sql",
 			old: "uncertain = k.uncertain OR h.uncertain,", with: "uncertain = h.uncertain,",
 			promise: "A doubt stays until the event is done.",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
+		},
+		{
+			name: "pg-lease-is-shorter", file: sql + "existing_keys.sql",
+			old: "lease_until = clock_timestamp() + $12::bigint *", with: "lease_until = clock_timestamp() + $12::bigint / 2 *",
+			promise: "A lease has its full length for both sides.",
+			tests:   pg(claims),
+		},
+		{
+			name: "pg-new-lease-is-shorter", file: sql + "insert_keys.sql",
+			old: "       clock_timestamp() + $15::bigint *", with: "       clock_timestamp() + $15::bigint / 2 *",
+			promise: "A lease has its full length for both sides.",
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-lease-by-transaction-time", file: sql + "existing_keys.sql",
-			old: "lease_until = clock_timestamp() + $12", with: "lease_until = now() - interval '1 second' + $12",
-			promise: "A lease has its full length.",
-			tests:   pg("^TestConformance$"),
+			old: "lease_until = clock_timestamp() + $12", with: "lease_until = now() + $12",
+			promise: "A lease begins when it is granted.",
+			tests:   pg(claims),
+			harmless: "The transaction begins after the request was sent, and the worker counts the lease from " +
+				"before the request.",
 		},
 		{
-			name: "pg-busy-by-transaction-time", file: sql + "answer_keys.sql",
-			old: "k.lease_until > clock_timestamp() THEN 'busy'", with: "k.lease_until >= now() - interval '10 seconds' THEN 'busy'",
+			name: "pg-busy-too-long", file: sql + "answer_keys.sql",
+			old: "k.lease_until > clock_timestamp() THEN 'busy'", with: "k.lease_until > clock_timestamp() - interval '1 minute' THEN 'busy'",
 			promise: "A claim ends with its lease by the server's clock.",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-busy-is-granted", file: sql + "answer_keys.sql",
 			old: "               WHEN k.status = 'claimed' AND k.lease_until > clock_timestamp() THEN 'busy'\n", with: "",
 			promise: "A claim with a live lease is Busy for others.",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-conflict-compares-two-kinds", file: sql + "answer_keys.sql",
 			old: "\n                    AND octet_length(k.fingerprint) = octet_length(r.fingerprint) THEN", with: " THEN",
 			promise: "A checksum and a keyed hash are not compared.",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-later-release-is-read", file: sql + "answer_keys.sql",
@@ -80,31 +98,31 @@ func postgresMutants() []mutant {
 			name: "pg-grant-of-a-changed-row", file: sql + "existing_keys.sql",
 			old: "WHERE s.answer = 'grant' AND k.xmin = s.version\n       OR", with: "WHERE s.answer = 'grant'\n       OR",
 			promise: "A row that changed after the answer is not granted.",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-fence-stands", file: sql + "existing_keys.sql",
 			old: "fence = k.fence + (l.answer = 'grant')::int,", with: "fence = k.fence,",
 			promise: "The fence rises with each claim.",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-takeover-without-doubt", file: sql + "existing_keys.sql",
 			old: "uncertain = k.uncertain OR (l.answer = 'grant' AND k.status = 'claimed'),", with: "uncertain = k.uncertain,",
 			promise: "A claim that ended by its lease makes the next one Uncertain.",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-takeover-not-counted", file: sql + "existing_keys.sql",
 			old: "takeovers = k.takeovers + (l.answer = 'grant' AND k.status = 'claimed')::int,", with: "takeovers = k.takeovers,",
 			promise: "The take-overs of a crash loop are counted (rule 18).",
-			tests:   pg("^TestConformance$"),
+			tests:   pg(claims),
 		},
 		{
 			name: "pg-insert-overwrites", file: sql + "insert_events.sql",
 			old: "ON CONFLICT (tenant, scope, event_type, event_id) DO NOTHING", with: "ON CONFLICT (tenant, scope, event_type, event_id) DO UPDATE SET updated_at = clock_timestamp()",
 			promise: "An event that is on record is not inserted again (P-01).",
-			tests:   pg("^TestTxConformance$|^TestOnce"),
+			tests:   pg("^TestTxConformance$/^prepared$|^TestOnce"),
 		},
 		{
 			name: "pg-insert-unsorted", file: sql + "insert_keys.sql",
@@ -116,13 +134,13 @@ func postgresMutants() []mutant {
 			name: "pg-too-old-later-copy", file: sql + "too_old.sql",
 			old: "AND {generation} = 0 AND {retry} = 0", with: "AND {generation} = 0",
 			promise: "A copy for a later attempt is never too old (rule 8).",
-			tests:   pg("^TestConformance$|^TestTxConformance$|^TestHorizon_"),
+			tests:   pg(claims + "|^TestTxConformance$/^prepared$|^TestHorizon_"),
 		},
 		{
 			name: "pg-too-old-is-never-answered", file: sql + "existing_events.sql",
 			old: "WHERE r.old AND NOT EXISTS (", with: "WHERE false AND r.old AND NOT EXISTS (",
 			promise: "An event that the store may have forgotten is TooOld, never Fresh (rule 8).",
-			tests:   pg("^TestTxConformance$|^TestHorizon_"),
+			tests:   pg("^TestTxConformance$/^prepared$|^TestHorizon_"),
 		},
 		{
 			name: "pg-horizon-goes-back", file: sql + "horizon_store.sql",
@@ -182,7 +200,7 @@ func postgresMutants() []mutant {
 			name: "pg-completion-of-another-event", file: "dedup/pgstore/tx_commit.go",
 			old: "case !ok || r.answers[i].Verdict != dedup.Fresh:", with: "case !ok:",
 			promise: "A transaction completes only events that it has claimed.",
-			tests:   pg("^TestCompletionMustBeHeld$|^TestTxConformance$"),
+			tests:   pg("^TestCompletionMustBeHeld$|^TestTxConformance$/^prepared$"),
 		},
 		{
 			name: "pg-take-back-of-others", file: sql + "take_back.sql",
@@ -200,22 +218,25 @@ func postgresMutants() []mutant {
 			name: "pg-deferred-queue-overtaken", file: sql + "defer_due.sql",
 			old: "AND NOT blocked\n", with: "\n",
 			promise: "A queue behind a dead event stays until a person decides (rule 4).",
-			tests:   pg("^TestDeferrerConformance_Rule4$"),
+			tests:   pg("^TestDeferrerConformance_Rule4$/^prepared$"),
 		},
 		{
 			name: "pg-deferred-out-of-order", file: sql + "defer_due.sql",
 			old: "    ORDER BY p.seq\n    LIMIT 1\n", with: "    ORDER BY p.seq DESC\n    LIMIT 1\n",
 			promise: "Deferred events of a key run in order (rule 4).",
-			tests:   pg("^TestDeferrerConformance_Rule4$"),
+			tests:   pg("^TestDeferrerConformance_Rule4$/^prepared$"),
 		},
 		{
 			name: "pg-forget-of-a-live-claim", file: sql + "forget.sql",
 			old: "status = 'claimed' AND lease_until > clock_timestamp() AS live", with: "false AS live",
 			promise: "A person forgets no key with a running claim.",
-			tests:   pg("^TestOperatorConformance$"),
+			tests:   pg("^TestOperatorConformance$/^prepared$"),
 		},
 	}
 }
+
+// conformance are the same for the stores with one configuration.
+const conformance = "^TestConformance$/" + calls
 
 // redisMutants are faults of redisstore: scripts and Go.
 func redisMutants() []mutant {
@@ -226,7 +247,7 @@ func redisMutants() []mutant {
 			name: "redis-any-token-holds", file: dir + "record.lua",
 			old: "return r.state == PENDING and r.token == token", with: "return r.state == PENDING",
 			promise: "Only the token of the claim renews, releases and completes it (R-05 to R-07).",
-			tests:   redis("^TestConformance$"),
+			tests:   redis(conformance),
 		},
 		{
 			name: "redis-lease-of-persisted-record", file: dir + "record.lua",
@@ -238,13 +259,13 @@ func redisMutants() []mutant {
 			name: "redis-lease-includes-the-retention", file: dir + "record.lua",
 			old: "return ttl - (r.total - r.lease)", with: "return ttl",
 			promise: "A claim ends with its lease, not with its record.",
-			tests:   redis("^TestConformance$"),
+			tests:   redis(conformance),
 		},
 		{
 			name: "redis-takeover-without-doubt", file: dir + "claim.lua",
 			old: "rec.uncertain, rec.takeovers = true, rec.takeovers + 1", with: "rec.takeovers = rec.takeovers + 1",
 			promise: "A claim that ended by its lease makes the next one Uncertain.",
-			tests:   redis("^TestConformance$"),
+			tests:   redis(conformance),
 		},
 		{
 			name: "redis-late-claim-of-the-old", file: dir + "claim.lua",
@@ -262,19 +283,19 @@ func redisMutants() []mutant {
 			name: "redis-late-result-overwrites", file: dir + "complete.lua",
 			old: "if state == DONE and not result and not (rec and rec.state == DONE) then", with: "if state == DONE and not (rec and rec.state == DONE) then",
 			promise: "A lost claim with a result leaves the record as it is.",
-			tests:   redis("^TestConformance$|^TestLateCompletion"),
+			tests:   redis(conformance + "|^TestLateCompletion"),
 		},
 		{
 			name: "redis-late-without-doubt", file: dir + "complete.lua",
 			old: "and rec.uncertain and not rec.reopened", with: "and not rec.reopened",
 			promise: "A late success counts only after a release as Unknown (rule 13).",
-			tests:   redis("^TestConformance$|^TestLateCompletion"),
+			tests:   redis(conformance + "|^TestLateCompletion"),
 		},
 		{
 			name: "redis-lost-completion-is-held", file: dir + "end.go",
 			old: "b.lost[i] = !repeated && !late && (old.state != pending || old.token != c.Token)", with: "b.lost[i] = false",
 			promise: "The holder learns that its claim was lost.",
-			tests:   redis("^TestConformance$|^TestLateCompletion"),
+			tests:   redis(conformance + "|^TestLateCompletion"),
 		},
 		{
 			name: "redis-earlier-completion-is-overwritten", file: dir + "end.go",
@@ -292,7 +313,7 @@ func redisMutants() []mutant {
 			name: "redis-failures-are-not-counted", file: dir + "release.lua",
 			old: "if outcome == 1 then", with: "if outcome == 9 then",
 			promise: "Failures are counted over restarts.",
-			tests:   redis("^TestConformance$"),
+			tests:   redis(conformance),
 		},
 		{
 			name: "redis-reply-of-another-record", file: dir + "claim.go",
@@ -314,7 +335,7 @@ func sqlMutants() []mutant {
 			name: "sql-refused-claim-is-written", file: dir + "claim.go",
 			old: "\t\tif !answers[i].Verdict.Held() {\n\t\t\tcontinue\n\t\t}\n", with: "",
 			promise: "A claim that is not granted leaves the record as it is.",
-			tests:   lite("^TestConformance$|^TestTxConformance$"),
+			tests:   lite(conformance + "|^TestTxConformance$"),
 		},
 		{
 			name: "sql-too-old-is-fresh", file: dir + "claim.go",
@@ -326,25 +347,25 @@ func sqlMutants() []mutant {
 			name: "sql-shorter-retention-wins", file: dir + "held.go",
 			old: "served, changed = r.Complete(c, now)\n\t\t\tr.Expires = later(r.Expires, old)", with: "served, changed = r.Complete(c, now)\n\t\t\t_ = old",
 			promise: "The longest retention that a call has asked for counts.",
-			tests:   lite("^TestConformance$"),
+			tests:   lite(conformance),
 		},
 		{
 			name: "sql-lost-claims-are-held", file: dir + "held.go",
 			old: "\t\t\tif !served {\n\t\t\t\tlost = append(lost, i)\n\t\t\t}\n", with: "\t\t\t_ = served\n",
 			promise: "A verb names the claims that were lost.",
-			tests:   lite("^TestConformance$"),
+			tests:   lite(conformance),
 		},
 		{
 			name: "sql-token-is-not-read", file: dir + "rows.go",
 			old: "if token.Valid {", with: "if token.Valid && r.State != decision.Open {",
 			promise: "A repeated release finds its own record (R-01).",
-			tests:   lite("^TestConformance$"),
+			tests:   lite(conformance),
 		},
 		{
 			name: "sql-later-release-is-read", file: dir + "rows.go",
 			old: "!ok || version != 1 {", with: "!ok || version < 1 {",
 			promise: "A record of a later release is no answer (rule 35).",
-			tests:   lite("^TestMigrateFromVersion1_Rule35$|^TestConformance$"),
+			tests:   lite("^TestMigrateFromVersion1_Rule35$|" + conformance),
 		},
 		{
 			name: "sql-commit-error-is-known", file: dir + "tx_run.go",
@@ -392,7 +413,7 @@ func sqlMutants() []mutant {
 			name: "mysql-without-locks", file: dir + "mysql/mysql.go",
 			old: "Lock:  \" FOR UPDATE\", LockFree:", with: "Lock:  \"\", LockFree:",
 			promise: "Two callers of a key are answered one after the other.",
-			tests:   maria("^TestConformance$|^TestTxConformance$"),
+			tests:   maria(conformance + "|^TestTxConformance$"),
 		},
 		{
 			name: "mysql-deadlock-is-final", file: dir + "mysql/mysql.go",
@@ -404,7 +425,7 @@ func sqlMutants() []mutant {
 			name: "mysql-time-by-the-session", file: dir + "mysql/mysql.go",
 			old: "UTC_TIMESTAMP(6)", with: "(UTC_TIMESTAMP(6) - INTERVAL 1 HOUR)",
 			promise: "All workers use the server's clock in UTC.",
-			tests:   maria("^TestConformance$|^TestReaper$"),
+			tests:   maria(conformance + "|^TestReaper$"),
 		},
 		{
 			name: "sqlite-commit-is-not-durable", file: dir + "sqlite/sqlite.go",
@@ -416,7 +437,7 @@ func sqlMutants() []mutant {
 			name: "sqlpg-without-locks", file: dir + "postgres/postgres.go",
 			old: "Lock:      \" FOR UPDATE\",", with: "Lock:      \"\",",
 			promise: "Two callers of a key are answered one after the other.",
-			tests:   pg("^TestConformance$|^TestTxConformance$"),
+			tests:   pg(conformance + "|^TestTxConformance$"),
 		},
 	}
 }
@@ -430,7 +451,7 @@ func dynamoMutants() []mutant {
 			name: "dynamo-any-token-holds", file: dir + "write.go",
 			old: "condition := fmt.Sprintf(\"%s AND %s = %s\", state, c.name(aToken),\n\t\tc.value(\"token\", binary(t[:])))", with: "condition := fmt.Sprintf(\"%s AND attribute_exists(%s)\", state, c.name(aToken))",
 			promise: "Only the token of the claim renews, releases and completes it (R-05 to R-07).",
-			tests:   dynamo("^TestConformance$"),
+			tests:   dynamo(conformance),
 		},
 		{
 			name: "dynamo-changed-item-is-replaced", file: dir + "change.go",
@@ -442,25 +463,25 @@ func dynamoMutants() []mutant {
 			name: "dynamo-expired-claim-is-replaced", file: dir + "write.go",
 			old: "condition = fmt.Sprintf(\"attribute_not_exists(%s) OR (%s < %s AND %s <> %s)\", c.name(aKey),", with: "condition = fmt.Sprintf(\"attribute_not_exists(%s) OR (%s < %s OR %s <> %s)\", c.name(aKey),",
 			promise: "A new item replaces only one that has expired and is no claim.",
-			tests:   dynamo("^TestConformance$"),
+			tests:   dynamo(conformance),
 		},
 		{
 			name: "dynamo-late-after-reopen", file: dir + "write.go",
 			old: "AND attribute_exists(%s) AND \"+\n\t\t\t\"attribute_not_exists(%s) AND %s)\", state, c.name(aState),", with: "AND (attribute_exists(%s) OR \"+\n\t\t\t\"attribute_not_exists(%s)) AND %s)\", state, c.name(aState),",
 			promise: "A late success counts only after a release as Unknown (rule 13).",
-			tests:   dynamo("^TestConformance$"),
+			tests:   dynamo(conformance),
 		},
 		{
 			name: "dynamo-repeated-answer", file: dir + "end.go",
 			old: "return current != nil && current.Token == held.Token && said(current), nil", with: "return current != nil && said(current), nil",
 			promise: "A verb is held only for the token of the claim.",
-			tests:   dynamo("^TestConformance$"),
+			tests:   dynamo(conformance),
 		},
 		{
 			name: "dynamo-lease-from-the-first-look", file: dir + "watch.go",
 			old: "if s.token != r.Token || s.rev != r.rev {", with: "if s.token != r.Token {",
 			promise: "A renewed claim gets its whole lease again.",
-			tests:   dynamo("^TestWatchTellsStates$|^TestLeasesAtRandom$|^TestConformance$"),
+			tests:   dynamo("^TestWatchTellsStates$|^TestLeasesAtRandom$|" + conformance),
 		},
 		{
 			name: "dynamo-claim-without-stamp", file: dir + "claim.go",
@@ -472,7 +493,7 @@ func dynamoMutants() []mutant {
 			name: "dynamo-undone-forgets-in-doubt", file: dir + "end.go",
 			old: "\tc.only = fmt.Sprintf(\"attribute_not_exists(%s)\", c.name(aDoubt))\n", with: "",
 			promise: "Undone keeps the fingerprint of an earlier uncertain run.",
-			tests:   dynamo("^TestConformance$"),
+			tests:   dynamo(conformance),
 		},
 	}
 }
