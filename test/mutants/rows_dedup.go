@@ -119,19 +119,19 @@ func guardMutants() []mutant {
 			old:     "\tif p.Generation != q.Generation {\n\t\treturn p.Generation < q.Generation\n\t}\n\treturn p.Retry < q.Retry",
 			with:    "\tif p.Retry != q.Retry {\n\t\treturn p.Retry < q.Retry\n\t}\n\treturn p.Generation < q.Generation",
 			promise: "A replay supersedes all attempts of the generation before.",
-			tests:   ownedBy("internal/decision", "^TestClaim$"),
+			tests:   dedup("^TestPosition_Before$"),
 		},
 		{
 			name: "key-order-ignores-tenant", file: "dedup/key.go",
 			old: "\t\tstrings.Compare(k.Tenant, o.Tenant),\n", with: "",
 			promise: "Requests ascend in one order, so that two batches never deadlock (P-04).",
-			tests:   ownedBy("dedup/memstore", "^TestConformance$/^keys"),
+			tests:   dedup("^TestKey_Compare$"),
 		},
 		{
 			name: "key-without-escape", file: "dedup/key.go",
 			old: "case c == '%', c == ':', c == '{', c == '}', c < 0x20, c == 0x7f:", with: "case c == ':', c == '{', c == '}', c < 0x20, c == 0x7f:",
 			promise: "Different keys have different texts.",
-			tests:   ownedBy("dedup/memstore", "^TestConformance$/^keys"),
+			tests:   dedup("^TestKey_TextsDiffer$"),
 		},
 		{
 			name: "uuid-with-scope", file: "dedup/key.go",
@@ -250,7 +250,7 @@ func decisionMutants() []mutant {
 			name: "record-undone-forgets-in-doubt", file: "internal/decision/end.go",
 			old: "if c.Outcome == dedup.Undone && !r.Doubt {", with: "if c.Outcome == dedup.Undone {",
 			promise: "Undone keeps the fingerprint of an earlier uncertain run.",
-			tests:   tests("^TestRelease$"),
+			tests:   tests("^TestRelease_UndoneInDoubt$"),
 		},
 		{
 			name: "record-reopened-with-old-failures", file: "internal/decision/end.go",
@@ -276,13 +276,13 @@ func memoryMutants() []mutant {
 			old:     "\tif r != nil && !r.Expires.After(now) {\n\t\ts.remove(r)",
 			with:    "\tif r != nil && !r.Expires.After(now) {\n\t\ts.drop(r)",
 			promise: "An event that the store has forgotten is TooOld (rule 8).",
-			tests:   tests("^TestTooOld|^TestConformance$"),
+			tests:   tests("^TestTooOldBeforeTheSweep_Rule8$"),
 		},
 		{
 			name: "memstore-expiry-not-moved", file: "dedup/memstore/memstore.go",
 			old: "\t\tr.Renew(lease, now)\n\t\ts.expiry.fix(r)\n", with: "\t\tr.Renew(lease, now)\n",
 			promise: "Records are forgotten in the order of their expiry.",
-			tests:   tests("^Test"),
+			tests:   tests("^TestRenewedClaimHidesNoExpiredRecord$"),
 		},
 		{
 			name: "memstore-lost-claims-are-held", file: "dedup/memstore/memstore.go",

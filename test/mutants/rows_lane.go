@@ -26,7 +26,7 @@ func laneMutants() []mutant {
 			name: "lane-foreign-sequence", file: "lane/tracker.go",
 			old: "seq < t.first || seq >= t.begun {", with: "seq >= t.begun {",
 			promise: "A repeated completion finishes no other event in the same place of the ring.",
-			tests:   lane("^TestTracker_ForeignSequence$"),
+			tests:   lane("^TestTracker_RepeatedSequence_K01$"),
 		},
 		{
 			name: "lane-ring-overrun", file: "lane/tracker.go",
@@ -89,7 +89,7 @@ func runnerMutants() []mutant {
 			name: "runner-assure-trusts-old-confirmation", file: "runner/commit_marks.go",
 			old: "safe := m.confirmed[p] >= next", with: "_, safe := m.confirmed[p]",
 			promise: "A stop waits until a broker has confirmed the last offset (K-03).",
-			tests:   runner("^TestConsume_Confirmed_K03$"),
+			tests:   runner("^TestMarks_ConfirmsTheLastMark_K03$"),
 		},
 		{
 			name: "runner-refused-commit-confirmed", file: "runner/commit_marks.go",
