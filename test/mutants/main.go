@@ -110,6 +110,7 @@ func baseline(ctx context.Context, r *runner, rows []mutant) error {
 		if err != nil {
 			return err
 		}
+		fmt.Printf("%-12s %6.1f s  %s -run %s\n", "baseline", res.took.Seconds(), o.pkg, o.run)
 		if res.verdict != survivor {
 			return fmt.Errorf("%s -run %s: the tests are %s without a fault:\n%s",
 				o.pkg, o.run, res.verdict, res.output)

@@ -225,7 +225,7 @@ func engineMutants() []mutant {
 			name: "tx-rescheduled-head-overtaken", file: engine + "group_tx.go",
 			old: "if tg.answers[i].Verdict == dedup.Rescheduled && t.route.Mode", with: "if tg.answers[i].Verdict == dedup.TooOld && t.route.Mode",
 			promise: "No event overtakes one of its key that waits for a later attempt (rule 4).",
-			tests:   root("^TestDefer|^TestBatchTx"),
+			tests:   root("^TestDefer_DeferredByTheOwnerBeforeInATransaction_Rule4$"),
 		},
 		{
 			name: "tx-second-run-keeps-first-failure", file: engine + "group_tx.go",

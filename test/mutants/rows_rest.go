@@ -45,7 +45,7 @@ func httpMutants() []mutant {
 			old:     "\terr := c.entry.Complete(ctx, a.result(q.m.keeps, q.m.cfg.MaxResponse))\n\tc.log(\"answer could not be stored: the outcome of its key is unknown to later requests\", err)\n\tc.rec.send()\n",
 			with:    "\tc.rec.send()\n\terr := c.entry.Complete(ctx, a.result(q.m.keeps, q.m.cfg.MaxResponse))\n\tc.log(\"answer could not be stored: the outcome of its key is unknown to later requests\", err)\n",
 			promise: "The answer is stored before it is sent (H-23).",
-			tests:   http("^Test"),
+			tests:   http("^TestStoreAway|^TestLateClaim|^TestSuiteMemory$|^TestRecorder_"),
 		},
 		{
 			name: "http-panic-runs-again", file: "httpidem/claimed.go",
@@ -57,7 +57,7 @@ func httpMutants() []mutant {
 			name: "http-lost-claim-runs-on", file: "httpidem/claimed.go",
 			old: "\t\tfunc() { lost(context.Cause(c.entry.Context())) })", with: "\t\tfunc() { _ = lost })",
 			promise: "The loss of a claim cancels the handler.",
-			tests:   http("^Test"),
+			tests:   http("^TestLease|^TestClose|^TestHandler|^TestSuiteMemory$"),
 		},
 		{
 			name: "http-paused-before-the-handler", file: "httpidem/claimed.go",

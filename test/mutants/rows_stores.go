@@ -209,10 +209,10 @@ func postgresMutants() []mutant {
 			tests:   pg("^TestTakingBackLeavesOthersAlone_Rule12$"),
 		},
 		{
-			name: "pg-late-completion-is-not-durable", file: sql + "begin_tx.sql",
+			name: "pg-commit-is-not-durable", file: sql + "begin_tx.sql",
 			old: "CASE WHEN $4::boolean THEN set_config('synchronous_commit', 'on', true) END,", with: "CASE WHEN $4::boolean THEN set_config('synchronous_commit', 'off', true) END,",
-			promise: "A commit waits for the disk, whatever the session has set (P-18).",
-			tests:   pg("^Test"),
+			promise: "With Durable a commit waits for the disk, whatever the session has set (P-18).",
+			tests:   pg("^TestCheckWarns_P18$"),
 		},
 		{
 			name: "pg-deferred-queue-overtaken", file: sql + "defer_due.sql",
@@ -431,7 +431,7 @@ func sqlMutants() []mutant {
 			name: "sqlite-commit-is-not-durable", file: dir + "sqlite/sqlite.go",
 			old: "\"synchronous(FULL)\"", with: "\"synchronous(OFF)\"",
 			promise: "A commit waits for the disk.",
-			tests:   lite("^Test"),
+			tests:   lite("^TestCommitsWaitForTheDisk$"),
 		},
 		{
 			name: "sqlpg-without-locks", file: dir + "postgres/postgres.go",
@@ -457,7 +457,7 @@ func dynamoMutants() []mutant {
 			name: "dynamo-changed-item-is-replaced", file: dir + "change.go",
 			old: "return fmt.Sprintf(\"%s = %s AND %s = %s\", c.name(aRev), c.value(\"rev\", unsigned(r.rev)),\n\t\tc.name(aToken), c.value(\"token\", binary(r.Token[:])))", with: "return fmt.Sprintf(\"%s = %s\", c.name(aToken), c.value(\"token\", binary(r.Token[:])))",
 			promise: "A claim that was renewed meanwhile is not taken over.",
-			tests:   dynamo("^Test"),
+			tests:   dynamo("^TestLeasesAtRandom$|^TestWatch|^TestLostTakeover$"),
 		},
 		{
 			name: "dynamo-expired-claim-is-replaced", file: dir + "write.go",
@@ -486,8 +486,8 @@ func dynamoMutants() []mutant {
 		{
 			name: "dynamo-claim-without-stamp", file: dir + "claim.go",
 			old: "\tnext.lease = q.lease\n\tnext.stamp()\n", with: "\tnext.lease = q.lease\n",
-			promise: "Two states of an item never look the same.",
-			tests:   dynamo("^Test"),
+			promise: "An item is kept for its lease and its retention (rule 33).",
+			tests:   dynamo(conformance),
 		},
 		{
 			name: "dynamo-undone-forgets-in-doubt", file: dir + "end.go",
