@@ -12,10 +12,20 @@ import (
 	"strings"
 )
 
-// check returns the reasons why a row cannot be used. root is the root of the repository.
-func (m *mutant) check(root string) error {
-	_, err := m.mutated(root)
-	return errors.Join(err, m.checkWords(), m.tests.check(root))
+// A checker finds rows that cannot be used.
+type checker struct {
+	root  string              // of the repository
+	names map[string][]string // of the tests, by folder
+}
+
+func newChecker(root string) *checker {
+	return &checker{root: root, names: make(map[string][]string)}
+}
+
+// mutant returns the reasons why m cannot be used.
+func (c *checker) mutant(m *mutant) error {
+	_, err := m.mutated(c.root)
+	return errors.Join(err, m.checkWords(), c.owner(&m.tests))
 }
 
 func (m *mutant) checkWords() error {
@@ -40,11 +50,15 @@ func (m *mutant) mutated(root string) (string, error) {
 	return strings.Replace(string(b), m.old, m.with, 1), nil
 }
 
-// check reports whether the pattern matches a test of the package.
-func (o *owner) check(root string) error {
-	names, err := testNames(filepath.Join(root, o.pkg))
-	if err != nil {
-		return err
+// owner returns an error if a part of the pattern matches no test of the package.
+func (c *checker) owner(o *owner) error {
+	names, known := c.names[o.pkg]
+	if !known {
+		var err error
+		if names, err = testNames(filepath.Join(c.root, o.pkg)); err != nil {
+			return err
+		}
+		c.names[o.pkg] = names
 	}
 	for _, alternative := range splitOutside(o.run, '|') {
 		first := splitOutside(alternative, '/')[0] // of the names of subtests

@@ -55,8 +55,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	c := newChecker(root)
 	for i := range rows {
-		if err := rows[i].check(root); err != nil {
+		if err := c.mutant(&rows[i]); err != nil {
 			return fmt.Errorf("row %s: %w", rows[i].name, err)
 		}
 	}

@@ -12,11 +12,11 @@ import (
 func TestRows(t *testing.T) {
 	root, err := findRoot()
 	require.NoError(t, err)
-	names := make(map[string]bool)
+	names, c := make(map[string]bool), newChecker(root)
 	for _, m := range mutants() {
 		assert.False(t, names[m.name], "%s: the name is used twice", m.name)
 		names[m.name] = true
-		assert.NoError(t, m.check(root), m.name)
+		assert.NoError(t, c.mutant(&m), m.name)
 	}
 	assert.GreaterOrEqual(t, len(names), 60)
 }
@@ -46,7 +46,8 @@ func TestCheck(t *testing.T) {
 		name: "n", file: "test/mutants/doc.go", old: "package main", with: "package other",
 		promise: "p", tests: owner{pkg: "test/mutants", run: "^TestCheck$"},
 	}
-	require.NoError(t, good.check(root))
+	c := newChecker(root)
+	require.NoError(t, c.mutant(&good))
 	for name, spoil := range map[string]func(*mutant){
 		"missing text":   func(m *mutant) { m.old = "package missing" },
 		"ambiguous text": func(m *mutant) { m.old = "the" },
@@ -58,7 +59,7 @@ func TestCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := good
 			spoil(&m)
-			assert.Error(t, m.check(root))
+			assert.Error(t, c.mutant(&m))
 		})
 	}
 }

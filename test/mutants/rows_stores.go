@@ -11,20 +11,20 @@ const calls = "^(claim|lease|renew|complete|dead|release|position|moved|horizon)
 // postgresMutants are faults of pgstore: statements and Go.
 func postgresMutants() []mutant {
 	const sql = "dedup/pgstore/sql/"
-	const claims = "^TestConformance$/^prepared$/" + calls
+	const claims = "^TestConformance$/^prepared$/^"
 	pg := func(run string) owner { return served("dedup/pgstore", run, "postgres") }
 	return []mutant{
 		{
 			name: "pg-complete-any-token", file: sql + "complete.sql",
 			old: "WHERE ({k.key}) = ({h.key}) AND k.token = h.token\n", with: "WHERE ({k.key}) = ({h.key})\n",
 			promise: "Only the token of the claim completes it (R-07).",
-			tests:   pg(claims),
+			tests:   pg(claims + "complete"),
 		},
 		{
 			name: "pg-complete-released", file: sql + "complete.sql",
 			old: "k.status = 'released' AND k.uncertain AND h.status = 'done'", with: "k.status = 'released' AND h.status = 'done'",
 			promise: "A late success counts only after a release as Unknown (rule 13).",
-			tests:   pg(claims),
+			tests:   pg(claims + "complete"),
 		},
 		{
 			name: "pg-complete-unsorted", file: sql + "complete.sql",
@@ -36,37 +36,37 @@ func postgresMutants() []mutant {
 			name: "pg-renew-any-token", file: sql + "renew.sql",
 			old: "WHERE k.token = r.token AND k.status = 'claimed'", with: "WHERE k.status = 'claimed'",
 			promise: "A stale worker renews no claim of another worker (R-05).",
-			tests:   pg(claims),
+			tests:   pg(claims + "renew"),
 		},
 		{
 			name: "pg-release-any-token", file: sql + "release.sql",
 			old: "WHERE k.token = r.token AND k.status IN ('claimed', 'released')", with: "WHERE k.status IN ('claimed', 'released')",
 			promise: "A stale worker releases no claim of another worker (R-06).",
-			tests:   pg(claims),
+			tests:   pg(claims + "release"),
 		},
 		{
 			name: "pg-release-forgets-doubt", file: sql + "release.sql",
 			old: "uncertain = k.uncertain OR h.uncertain,", with: "uncertain = h.uncertain,",
 			promise: "A doubt stays until the event is done.",
-			tests:   pg(claims),
+			tests:   pg(claims + "release"),
 		},
 		{
 			name: "pg-lease-is-shorter", file: sql + "existing_keys.sql",
 			old: "lease_until = clock_timestamp() + $12::bigint *", with: "lease_until = clock_timestamp() + $12::bigint / 2 *",
 			promise: "A lease has its full length for both sides.",
-			tests:   pg(claims),
+			tests:   pg(claims + "lease"),
 		},
 		{
 			name: "pg-new-lease-is-shorter", file: sql + "insert_keys.sql",
 			old: "       clock_timestamp() + $15::bigint *", with: "       clock_timestamp() + $15::bigint / 2 *",
 			promise: "A lease has its full length for both sides.",
-			tests:   pg(claims),
+			tests:   pg(claims + "(claim|lease)"),
 		},
 		{
 			name: "pg-lease-by-transaction-time", file: sql + "existing_keys.sql",
 			old: "lease_until = clock_timestamp() + $12", with: "lease_until = now() + $12",
 			promise: "A lease begins when it is granted.",
-			tests:   pg(claims),
+			tests:   pg(claims + "lease"),
 			harmless: "The transaction begins after the request was sent, and the worker counts the lease from " +
 				"before the request.",
 		},
@@ -74,19 +74,19 @@ func postgresMutants() []mutant {
 			name: "pg-busy-too-long", file: sql + "answer_keys.sql",
 			old: "k.lease_until > clock_timestamp() THEN 'busy'", with: "k.lease_until > clock_timestamp() - interval '1 minute' THEN 'busy'",
 			promise: "A claim ends with its lease by the server's clock.",
-			tests:   pg(claims),
+			tests:   pg(claims + "lease"),
 		},
 		{
 			name: "pg-busy-is-granted", file: sql + "answer_keys.sql",
 			old: "               WHEN k.status = 'claimed' AND k.lease_until > clock_timestamp() THEN 'busy'\n", with: "",
 			promise: "A claim with a live lease is Busy for others.",
-			tests:   pg(claims),
+			tests:   pg(claims + "claim"),
 		},
 		{
 			name: "pg-conflict-compares-two-kinds", file: sql + "answer_keys.sql",
 			old: "\n                    AND octet_length(k.fingerprint) = octet_length(r.fingerprint) THEN", with: " THEN",
 			promise: "A checksum and a keyed hash are not compared.",
-			tests:   pg(claims),
+			tests:   pg(claims + "claim"),
 		},
 		{
 			name: "pg-later-release-is-read", file: sql + "answer_keys.sql",
@@ -98,25 +98,25 @@ func postgresMutants() []mutant {
 			name: "pg-grant-of-a-changed-row", file: sql + "existing_keys.sql",
 			old: "WHERE s.answer = 'grant' AND k.xmin = s.version\n       OR", with: "WHERE s.answer = 'grant'\n       OR",
 			promise: "A row that changed after the answer is not granted.",
-			tests:   pg(claims),
+			tests:   pg(claims + "(claim|lease|calls)"),
 		},
 		{
 			name: "pg-fence-stands", file: sql + "existing_keys.sql",
 			old: "fence = k.fence + (l.answer = 'grant')::int,", with: "fence = k.fence,",
 			promise: "The fence rises with each claim.",
-			tests:   pg(claims),
+			tests:   pg(claims + "(lease|release)"),
 		},
 		{
 			name: "pg-takeover-without-doubt", file: sql + "existing_keys.sql",
 			old: "uncertain = k.uncertain OR (l.answer = 'grant' AND k.status = 'claimed'),", with: "uncertain = k.uncertain,",
 			promise: "A claim that ended by its lease makes the next one Uncertain.",
-			tests:   pg(claims),
+			tests:   pg(claims + "lease"),
 		},
 		{
 			name: "pg-takeover-not-counted", file: sql + "existing_keys.sql",
 			old: "takeovers = k.takeovers + (l.answer = 'grant' AND k.status = 'claimed')::int,", with: "takeovers = k.takeovers,",
 			promise: "The take-overs of a crash loop are counted (rule 18).",
-			tests:   pg(claims),
+			tests:   pg(claims + "lease"),
 		},
 		{
 			name: "pg-insert-overwrites", file: sql + "insert_events.sql",
@@ -134,7 +134,7 @@ func postgresMutants() []mutant {
 			name: "pg-too-old-later-copy", file: sql + "too_old.sql",
 			old: "AND {generation} = 0 AND {retry} = 0", with: "AND {generation} = 0",
 			promise: "A copy for a later attempt is never too old (rule 8).",
-			tests:   pg(claims + "|^TestTxConformance$/^prepared$|^TestHorizon_"),
+			tests:   pg("^TestTxConformance$/^prepared$|^TestHorizon_"),
 		},
 		{
 			name: "pg-too-old-is-never-answered", file: sql + "existing_events.sql",
@@ -157,7 +157,7 @@ func postgresMutants() []mutant {
 		{
 			name: "pg-reaper-deletes-dead-letters", file: sql + "reaper_delete.sql",
 			old: "e.status = 'dead' OR e.generation > 0", with: "e.generation > 0",
-			promise: "The record of a dead letter lives as long as the letter.",
+			promise: "The record of a dead letter lives as long as the dead letter.",
 			tests:   pg("^TestReaper_Dead_Rule8$"),
 		},
 		{
@@ -247,7 +247,7 @@ func redisMutants() []mutant {
 			name: "redis-any-token-holds", file: dir + "record.lua",
 			old: "return r.state == PENDING and r.token == token", with: "return r.state == PENDING",
 			promise: "Only the token of the claim renews, releases and completes it (R-05 to R-07).",
-			tests:   redis(conformance),
+			tests:   redis("^TestConformance$/^(renew|complete|release)"),
 		},
 		{
 			name: "redis-lease-of-persisted-record", file: dir + "record.lua",
@@ -259,13 +259,13 @@ func redisMutants() []mutant {
 			name: "redis-lease-includes-the-retention", file: dir + "record.lua",
 			old: "return ttl - (r.total - r.lease)", with: "return ttl",
 			promise: "A claim ends with its lease, not with its record.",
-			tests:   redis(conformance),
+			tests:   redis("^TestConformance$/^(lease|claim)"),
 		},
 		{
 			name: "redis-takeover-without-doubt", file: dir + "claim.lua",
 			old: "rec.uncertain, rec.takeovers = true, rec.takeovers + 1", with: "rec.takeovers = rec.takeovers + 1",
 			promise: "A claim that ended by its lease makes the next one Uncertain.",
-			tests:   redis(conformance),
+			tests:   redis("^TestConformance$/^lease"),
 		},
 		{
 			name: "redis-late-claim-of-the-old", file: dir + "claim.lua",
@@ -313,7 +313,7 @@ func redisMutants() []mutant {
 			name: "redis-failures-are-not-counted", file: dir + "release.lua",
 			old: "if outcome == 1 then", with: "if outcome == 9 then",
 			promise: "Failures are counted over restarts.",
-			tests:   redis(conformance),
+			tests:   redis("^TestConformance$/^release"),
 		},
 		{
 			name: "redis-reply-of-another-record", file: dir + "claim.go",
@@ -347,19 +347,19 @@ func sqlMutants() []mutant {
 			name: "sql-shorter-retention-wins", file: dir + "held.go",
 			old: "served, changed = r.Complete(c, now)\n\t\t\tr.Expires = later(r.Expires, old)", with: "served, changed = r.Complete(c, now)\n\t\t\t_ = old",
 			promise: "The longest retention that a call has asked for counts.",
-			tests:   lite(conformance),
+			tests:   lite("^TestConformance$/^complete"),
 		},
 		{
 			name: "sql-lost-claims-are-held", file: dir + "held.go",
 			old: "\t\t\tif !served {\n\t\t\t\tlost = append(lost, i)\n\t\t\t}\n", with: "\t\t\t_ = served\n",
 			promise: "A verb names the claims that were lost.",
-			tests:   lite(conformance),
+			tests:   lite("^TestConformance$/^(complete|release|renew)"),
 		},
 		{
 			name: "sql-token-is-not-read", file: dir + "rows.go",
 			old: "if token.Valid {", with: "if token.Valid && r.State != decision.Open {",
 			promise: "A repeated release finds its own record (R-01).",
-			tests:   lite(conformance),
+			tests:   lite("^TestConformance$/^release"),
 		},
 		{
 			name: "sql-later-release-is-read", file: dir + "rows.go",
@@ -451,7 +451,7 @@ func dynamoMutants() []mutant {
 			name: "dynamo-any-token-holds", file: dir + "write.go",
 			old: "condition := fmt.Sprintf(\"%s AND %s = %s\", state, c.name(aToken),\n\t\tc.value(\"token\", binary(t[:])))", with: "condition := fmt.Sprintf(\"%s AND attribute_exists(%s)\", state, c.name(aToken))",
 			promise: "Only the token of the claim renews, releases and completes it (R-05 to R-07).",
-			tests:   dynamo(conformance),
+			tests:   dynamo("^TestConformance$/^(renew|complete|release)"),
 		},
 		{
 			name: "dynamo-changed-item-is-replaced", file: dir + "change.go",
@@ -463,19 +463,19 @@ func dynamoMutants() []mutant {
 			name: "dynamo-expired-claim-is-replaced", file: dir + "write.go",
 			old: "condition = fmt.Sprintf(\"attribute_not_exists(%s) OR (%s < %s AND %s <> %s)\", c.name(aKey),", with: "condition = fmt.Sprintf(\"attribute_not_exists(%s) OR (%s < %s OR %s <> %s)\", c.name(aKey),",
 			promise: "A new item replaces only one that has expired and is no claim.",
-			tests:   dynamo(conformance),
+			tests:   dynamo("^TestConformance$/^lease"),
 		},
 		{
 			name: "dynamo-late-after-reopen", file: dir + "write.go",
 			old: "AND attribute_exists(%s) AND \"+\n\t\t\t\"attribute_not_exists(%s) AND %s)\", state, c.name(aState),", with: "AND (attribute_exists(%s) OR \"+\n\t\t\t\"attribute_not_exists(%s)) AND %s)\", state, c.name(aState),",
 			promise: "A late success counts only after a release as Unknown (rule 13).",
-			tests:   dynamo(conformance),
+			tests:   dynamo("^TestConformance$/^complete"),
 		},
 		{
 			name: "dynamo-repeated-answer", file: dir + "end.go",
 			old: "return current != nil && current.Token == held.Token && said(current), nil", with: "return current != nil && said(current), nil",
 			promise: "A verb is held only for the token of the claim.",
-			tests:   dynamo(conformance),
+			tests:   dynamo("^TestConformance$/^(complete|release)"),
 		},
 		{
 			name: "dynamo-lease-from-the-first-look", file: dir + "watch.go",
@@ -487,13 +487,13 @@ func dynamoMutants() []mutant {
 			name: "dynamo-claim-without-stamp", file: dir + "claim.go",
 			old: "\tnext.lease = q.lease\n\tnext.stamp()\n", with: "\tnext.lease = q.lease\n",
 			promise: "An item is kept for its lease and its retention (rule 33).",
-			tests:   dynamo(conformance),
+			tests:   dynamo("^TestConformance$/^(claim|lease)"),
 		},
 		{
 			name: "dynamo-undone-forgets-in-doubt", file: dir + "end.go",
 			old: "\tc.only = fmt.Sprintf(\"attribute_not_exists(%s)\", c.name(aDoubt))\n", with: "",
 			promise: "Undone keeps the fingerprint of an earlier uncertain run.",
-			tests:   dynamo(conformance),
+			tests:   dynamo("^TestConformance$/^release"),
 		},
 	}
 }
