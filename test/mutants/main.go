@@ -102,11 +102,11 @@ func baseline(ctx context.Context, r *runner, rows []mutant) error {
 	began := time.Now()
 	for i := range rows {
 		o := &rows[i].tests
-		if c := (choice{o.pkg, o.run}); seen[c] {
+		c := choice{o.pkg, o.run}
+		if seen[c] {
 			continue
-		} else {
-			seen[c] = true
 		}
+		seen[c] = true
 		res, err := r.test(ctx, o)
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ func TestRows(t *testing.T) {
 	for _, m := range mutants() {
 		assert.False(t, names[m.name], "%s: the name is used twice", m.name)
 		names[m.name] = true
-		assert.NoError(t, c.mutant(&m), m.name)
+		require.NoError(t, c.mutant(&m), m.name)
 	}
 	assert.GreaterOrEqual(t, len(names), 60)
 }

@@ -38,14 +38,14 @@ func httpMutants() []mutant {
 			name: "http-fails-open", file: "httpidem/claimed.go",
 			old: "case errors.Is(err, dedup.ErrUnavailable) && m.cfg.FailOpen:", with: "case errors.Is(err, dedup.ErrUnavailable):",
 			promise: "Without its store a request is answered 503, unless FailOpen is set.",
-			tests:   http("^TestSuiteMemory$|^TestStore|^TestOutageIsLogged"),
+			tests:   http("^TestStoreAwayAtTheEnd_H18$|^TestOutageIsLoggedOnce$"),
 		},
 		{
 			name: "http-answer-before-its-record", file: "httpidem/claimed.go",
 			old:     "\terr := c.entry.Complete(ctx, a.result(q.m.keeps, q.m.cfg.MaxResponse))\n\tc.log(\"answer could not be stored: the outcome of its key is unknown to later requests\", err)\n\tc.rec.send()\n",
 			with:    "\tc.rec.send()\n\terr := c.entry.Complete(ctx, a.result(q.m.keeps, q.m.cfg.MaxResponse))\n\tc.log(\"answer could not be stored: the outcome of its key is unknown to later requests\", err)\n",
 			promise: "The answer is stored before it is sent (H-23).",
-			tests:   http("^TestStoreAway|^TestLateClaim|^TestSuiteMemory$|^TestRecorder_"),
+			tests:   http("^TestAnswerIsStoredBeforeItIsSent_H23$"),
 		},
 		{
 			name: "http-panic-runs-again", file: "httpidem/claimed.go",
@@ -57,7 +57,7 @@ func httpMutants() []mutant {
 			name: "http-lost-claim-runs-on", file: "httpidem/claimed.go",
 			old: "\t\tfunc() { lost(context.Cause(c.entry.Context())) })", with: "\t\tfunc() { _ = lost })",
 			promise: "The loss of a claim cancels the handler.",
-			tests:   http("^TestLease|^TestClose|^TestHandler|^TestSuiteMemory$"),
+			tests:   http("^TestClose|^TestHandlerThatDoesNotEnd$|^TestSuiteMemory$"),
 		},
 		{
 			name: "http-paused-before-the-handler", file: "httpidem/claimed.go",

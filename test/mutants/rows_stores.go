@@ -5,9 +5,6 @@ func served(pkg, run string, needs ...string) owner {
 	return owner{pkg: pkg, run: run, needs: needs}
 }
 
-// calls matches the fast subtests of the conformance tests of stores.
-const calls = "^(claim|lease|renew|complete|dead|release|position|moved|horizon)"
-
 // postgresMutants are faults of pgstore: statements and Go.
 func postgresMutants() []mutant {
 	const sql = "dedup/pgstore/sql/"
@@ -122,7 +119,7 @@ func postgresMutants() []mutant {
 			name: "pg-insert-overwrites", file: sql + "insert_events.sql",
 			old: "ON CONFLICT (tenant, scope, event_type, event_id) DO NOTHING", with: "ON CONFLICT (tenant, scope, event_type, event_id) DO UPDATE SET updated_at = clock_timestamp()",
 			promise: "An event that is on record is not inserted again (P-01).",
-			tests:   pg("^TestTxConformance$/^prepared$|^TestOnce"),
+			tests:   pg("^TestOnce$|^TestOnceRace_P01$"),
 		},
 		{
 			name: "pg-insert-unsorted", file: sql + "insert_keys.sql",
@@ -136,25 +133,25 @@ func postgresMutants() []mutant {
 			name: "pg-too-old-later-copy", file: sql + "too_old.sql",
 			old: "AND {generation} = 0 AND {retry} = 0", with: "AND {generation} = 0",
 			promise: "A copy for a later attempt is never too old (rule 8).",
-			tests:   pg("^TestTxConformance$/^prepared$|^TestHorizon_"),
+			tests:   pg("^TestTxConformance$/^prepared$/horizon"),
 		},
 		{
 			name: "pg-too-old-is-never-answered", file: sql + "existing_events.sql",
 			old: "WHERE r.old AND NOT EXISTS (", with: "WHERE false AND r.old AND NOT EXISTS (",
 			promise: "An event that the store may have forgotten is TooOld, never Fresh (rule 8).",
-			tests:   pg("^TestTxConformance$/^prepared$|^TestHorizon_"),
+			tests:   pg("^TestTxConformance$/^prepared$/horizon"),
 		},
 		{
 			name: "pg-horizon-goes-back", file: sql + "horizon_store.sql",
 			old: "SET before = greatest(h.before, excluded.before),", with: "SET before = excluded.before,",
 			promise: "The horizon of a scope never goes back (rule 8).",
-			tests:   pg("^TestReaper_|^TestHorizon_"),
+			tests:   pg("^TestHorizon_Rewind_Rule8$"),
 		},
 		{
 			name: "pg-reaper-ahead-of-the-horizon", file: sql + "reaper_delete.sql",
 			old: "          AND e.created_at <= $5::timestamptz AND (e.origin_time IS NULL OR e.origin_time < $5::timestamptz)\n", with: "",
 			promise: "No row is deleted that the horizon does not cover (rule 8).",
-			tests:   pg("^TestReaper_|^TestHorizon_"),
+			tests:   pg("^TestHorizon_Rewind_Rule8$"),
 		},
 		{
 			name: "pg-reaper-deletes-dead-letters", file: sql + "reaper_delete.sql",
@@ -166,13 +163,13 @@ func postgresMutants() []mutant {
 			name: "pg-two-reapers", file: sql + "reaper_lease.sql",
 			old: "WHERE l.token = excluded.token OR l.lease_until < clock_timestamp()\n", with: "",
 			promise: "One reaper works at a time.",
-			tests:   pg("^TestReaper_"),
+			tests:   pg("^TestReaper_AtOnce_Rule58$"),
 		},
 		{
 			name: "pg-horizon-by-the-fastest-partition", file: sql + "horizon_scopes.sql",
 			old: "ORDER BY scope, consumed_until NULLS FIRST, topic, partition", with: "ORDER BY scope, consumed_until DESC NULLS LAST, topic, partition",
 			promise: "The partition furthest behind decides what is forgotten (rule 8).",
-			tests:   pg("^TestReaper_|^TestHorizon_"),
+			tests:   pg("^TestReaper_Lag_Rule8$"),
 		},
 		{
 			name: "pg-commit-error-is-success", file: "dedup/pgstore/tx_commit.go",
@@ -202,7 +199,7 @@ func postgresMutants() []mutant {
 			name: "pg-completion-of-another-event", file: "dedup/pgstore/tx_commit.go",
 			old: "case !ok || r.answers[i].Verdict != dedup.Fresh:", with: "case !ok:",
 			promise: "A transaction completes only events that it has claimed.",
-			tests:   pg("^TestCompletionMustBeHeld$|^TestTxConformance$/^prepared$"),
+			tests:   pg("^TestCompletionMustBeHeld$"),
 		},
 		{
 			name: "pg-take-back-of-others", file: sql + "take_back.sql",
@@ -220,25 +217,22 @@ func postgresMutants() []mutant {
 			name: "pg-deferred-queue-overtaken", file: sql + "defer_due.sql",
 			old: "AND NOT blocked\n", with: "\n",
 			promise: "A queue behind a dead event stays until a person decides (rule 4).",
-			tests:   pg("^TestDeferrerConformance_Rule4$/^prepared$"),
+			tests:   pg("^TestDeferrerConformance_Rule4$/^prepared$/person"),
 		},
 		{
 			name: "pg-deferred-out-of-order", file: sql + "defer_due.sql",
 			old: "    ORDER BY p.seq\n    LIMIT 1\n", with: "    ORDER BY p.seq DESC\n    LIMIT 1\n",
 			promise: "Deferred events of a key run in order (rule 4).",
-			tests:   pg("^TestDeferrerConformance_Rule4$/^prepared$"),
+			tests:   pg("^TestDeferrerConformance_Rule4$/^prepared$/(order|person)"),
 		},
 		{
 			name: "pg-forget-of-a-live-claim", file: sql + "forget.sql",
 			old: "status = 'claimed' AND lease_until > clock_timestamp() AS live", with: "false AS live",
 			promise: "A person forgets no key with a running claim.",
-			tests:   pg("^TestOperatorConformance$/^prepared$"),
+			tests:   pg("^TestOperatorConformance$/^prepared$/[Ff]orget"),
 		},
 	}
 }
-
-// conformance are the same for the stores with one configuration.
-const conformance = "^TestConformance$/" + calls
 
 // redisMutants are faults of redisstore: scripts and Go.
 func redisMutants() []mutant {
@@ -285,19 +279,19 @@ func redisMutants() []mutant {
 			name: "redis-late-result-overwrites", file: dir + "complete.lua",
 			old: "if state == DONE and not result and not (rec and rec.state == DONE) then", with: "if state == DONE and not (rec and rec.state == DONE) then",
 			promise: "A lost claim with a result leaves the record as it is.",
-			tests:   redis(conformance + "|^TestLateCompletion"),
+			tests:   redis("^TestLateCompletion|^TestConformance$/^complete"),
 		},
 		{
 			name: "redis-late-without-doubt", file: dir + "complete.lua",
 			old: "and rec.uncertain and not rec.reopened", with: "and not rec.reopened",
 			promise: "A late success counts only after a release as Unknown (rule 13).",
-			tests:   redis(conformance + "|^TestLateCompletion"),
+			tests:   redis("^TestLateCompletion|^TestConformance$/^complete"),
 		},
 		{
 			name: "redis-lost-completion-is-held", file: dir + "end.go",
 			old: "b.lost[i] = !repeated && !late && (old.state != pending || old.token != c.Token)", with: "b.lost[i] = false",
 			promise: "The holder learns that its claim was lost.",
-			tests:   redis(conformance + "|^TestLateCompletion"),
+			tests:   redis("^TestLateCompletion|^TestConformance$/^complete"),
 		},
 		{
 			name: "redis-earlier-completion-is-overwritten", file: dir + "end.go",
@@ -337,19 +331,13 @@ func sqlMutants() []mutant {
 			name: "sql-refused-claim-is-written", file: dir + "claim.go",
 			old: "\t\tif !answers[i].Verdict.Held() {\n\t\t\tcontinue\n\t\t}\n", with: "",
 			promise: "A claim that is not granted leaves the record as it is.",
-			tests:   lite(conformance + "|^TestTxConformance$"),
+			tests:   lite("^TestTxConformance$/one_effect"),
 		},
 		{
 			name: "sql-too-old-is-fresh", file: dir + "claim.go",
 			old: "\t\t\tif decision.TooOld(q, w.horizons[q.Key.Scope]) {", with: "\t\t\tif false {",
 			promise: "An event that the store may have forgotten is TooOld (rule 8).",
 			tests:   lite("^TestReaper$"),
-		},
-		{
-			name: "sql-shorter-retention-wins", file: dir + "held.go",
-			old: "served, changed = r.Complete(c, now)\n\t\t\tr.Expires = later(r.Expires, old)", with: "served, changed = r.Complete(c, now)\n\t\t\t_ = old",
-			promise: "The longest retention that a call has asked for counts.",
-			tests:   lite("^TestConformance$/^complete"),
 		},
 		{
 			name: "sql-lost-claims-are-held", file: dir + "held.go",
@@ -367,7 +355,7 @@ func sqlMutants() []mutant {
 			name: "sql-later-release-is-read", file: dir + "rows.go",
 			old: "!ok || version != 1 {", with: "!ok || version < 1 {",
 			promise: "A record of a later release is no answer (rule 35).",
-			tests:   lite("^TestMigrateFromVersion1_Rule35$|" + conformance),
+			tests:   lite("^TestMigrateFromVersion1_Rule35$"),
 		},
 		{
 			name: "sql-commit-error-is-known", file: dir + "tx_run.go",
@@ -385,19 +373,19 @@ func sqlMutants() []mutant {
 			name: "sql-completion-of-another-event", file: dir + "tx_run.go",
 			old: "\t\tcase at < 0:\n", with: "\t\tcase at < 0 && i > 0:\n\t\t\tcontinue\n\t\tcase at < 0:\n",
 			promise: "A transaction completes only events that it has claimed.",
-			tests:   lite("^TestTxConformance$"),
+			tests:   lite("^TestTxConformance$/completion"),
 		},
 		{
 			name: "sql-take-back-of-others", file: dir + "tx_run.go",
 			old: "rec.State == decision.Done && rec.Fence == old.Fence &&\n\t\t\t\trec.Changed.Equal(old.Changed) {", with: "rec.State == decision.Done && old != nil {",
 			promise: "Only claims of the ended transaction are taken back (rule 12).",
-			tests:   lite("^TestTxConformance$"),
+			tests:   lite("^TestTakingBackLeavesOthersAlone_Rule12$"),
 		},
 		{
 			name: "sql-start-is-not-counted", file: dir + "starts.go",
 			old: "\tn++\n\twrite := startsRelation.add", with: "\tn = 1\n\twrite := startsRelation.add",
 			promise: "The starts of an event are counted over crashes (rule 18).",
-			tests:   lite("^TestTxConformance$"),
+			tests:   maria("^TestTxConformance$/starts"),
 		},
 		{
 			name: "sql-horizon-by-the-fastest-partition", file: dir + "horizon.go",
@@ -415,19 +403,19 @@ func sqlMutants() []mutant {
 			name: "mysql-without-locks", file: dir + "mysql/mysql.go",
 			old: "Lock:  \" FOR UPDATE\", LockFree:", with: "Lock:  \"\", LockFree:",
 			promise: "Two callers of a key are answered one after the other.",
-			tests:   maria(conformance + "|^TestTxConformance$"),
+			tests:   maria("^TestConformance$/^(claim|lease)|^TestTxConformance$/at_once"),
 		},
 		{
 			name: "mysql-deadlock-is-final", file: dir + "mysql/mysql.go",
 			old: "case 1213:\n\t\treturn sqlstore.Again", with: "case 1213:\n\t\treturn sqlstore.Refused",
 			promise: "A deadlock is tried again and blames no event.",
-			tests:   maria("^TestDeadlock|^TestTxConformance$"),
+			tests:   maria("^TestDeadlock"),
 		},
 		{
 			name: "mysql-time-by-the-session", file: dir + "mysql/mysql.go",
 			old: "UTC_TIMESTAMP(6)", with: "(UTC_TIMESTAMP(6) - INTERVAL 1 HOUR)",
 			promise: "All workers use the server's clock in UTC.",
-			tests:   maria(conformance + "|^TestReaper$"),
+			tests:   maria("^TestReaper$"),
 		},
 		{
 			name: "sqlite-commit-is-not-durable", file: dir + "sqlite/sqlite.go",
@@ -439,7 +427,7 @@ func sqlMutants() []mutant {
 			name: "sqlpg-without-locks", file: dir + "postgres/postgres.go",
 			old: "Lock:      \" FOR UPDATE\",", with: "Lock:      \"\",",
 			promise: "Two callers of a key are answered one after the other.",
-			tests:   pg(conformance + "|^TestTxConformance$"),
+			tests:   pg("^TestConformance$/^(claim|lease)|^TestTxConformance$/at_once"),
 		},
 	}
 }
@@ -483,7 +471,7 @@ func dynamoMutants() []mutant {
 			name: "dynamo-lease-from-the-first-look", file: dir + "watch.go",
 			old: "if s.token != r.Token || s.rev != r.rev {", with: "if s.token != r.Token {",
 			promise: "A renewed claim gets its whole lease again.",
-			tests:   dynamo("^TestWatchTellsStates$|^TestLeasesAtRandom$|" + conformance),
+			tests:   dynamo("^TestWatchTellsStates$|^TestLeasesAtRandom$"),
 		},
 		{
 			name: "dynamo-claim-without-stamp", file: dir + "claim.go",

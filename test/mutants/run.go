@@ -125,6 +125,9 @@ func judge(out []byte) (res result) {
 			}
 		}
 	}
+	if bytes.Contains(text, []byte("panic: test timed out")) {
+		res.failed = append([]string{"(time-out)"}, res.failed...)
+	}
 	switch {
 	case broken || !failed && !passed: // a compile error refutes nothing
 		res.verdict = invalid
