@@ -155,7 +155,7 @@ func plant(ctx context.Context, r *runner, rows []mutant, verbose bool) error {
 	return nil
 }
 
-// first returns the deepest of the tests that failed first, fit for a line.
+// first returns the test that failed first, fit for a line.
 func first(failed []string) string {
 	if len(failed) == 0 {
 		return ""

@@ -29,12 +29,16 @@ func TestJudge(t *testing.T) {
 	}{
 		"a test fails":  {`{"Action":"fail","Test":"TestA"}` + "\n" + `{"Action":"fail"}`, refuted},
 		"all pass":      {`{"Action":"pass","Test":"TestA"}` + "\n" + `{"Action":"pass"}`, survivor},
-		"a panic":       {`{"Action":"output","Output":"panic: boom"}` + "\n" + `{"Action":"fail"}`, refuted},
+		"a panic":       {`{"Action":"run","Test":"TestA"}` + "\n" + `{"Action":"fail"}`, refuted},
 		"no test":       {`{"Action":"pass"}`, invalid},
 		"all skipped":   {`{"Action":"skip","Test":"TestA"}` + "\n" + `{"Action":"pass"}`, invalid},
 		"compile error": {`{"Action":"build-fail"}` + "\n" + `{"Action":"fail","FailedBuild":"x"}`, invalid},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, judge([]byte(c.out)).verdict) })
+		t.Run(name, func(t *testing.T) {
+			res := judge([]byte(c.out))
+			assert.Equal(t, c.want, res.verdict)
+			assert.Equal(t, c.want == refuted, len(res.failed) > 0, "the test is named")
+		})
 	}
 }
 

@@ -199,15 +199,15 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "abandoned-limit", file: engine + "batch.go",
-			old: "n >= maxAbandoned {", with: "n > 100*maxAbandoned {",
+			old: "n >= maxAbandoned {", with: "n > maxAbandoned {",
 			promise: "With 64 hanging handlers no handler starts (rule 48).",
-			tests:   root("^TestStop"),
+			tests:   root("^TestStop_TooManyAbandonedHandlers$"),
 		},
 		{
 			name: "crash-guard-forgets-new-partitions", file: engine + "crash_guard.go",
 			old: "delete(p.left, guardKey{topic, partition})", with: "_ = guardKey{topic, partition}",
 			promise: "The first events of a new assignment are watched again (rule 18).",
-			tests:   root("^Test"),
+			tests:   root("^TestTx_StartsAreCountedOnlyAfterAnAssignment$"),
 		},
 		{
 			name: "tx-contended-is-failure", file: engine + "group_tx.go",

@@ -447,7 +447,7 @@ func dynamoMutants() []mutant {
 			name: "dynamo-changed-item-is-replaced", file: dir + "change.go",
 			old: "return fmt.Sprintf(\"%s = %s AND %s = %s\", c.name(aRev), c.value(\"rev\", unsigned(r.rev)),\n\t\tc.name(aToken), c.value(\"token\", binary(r.Token[:])))", with: "return fmt.Sprintf(\"%s = %s\", c.name(aToken), c.value(\"token\", binary(r.Token[:])))",
 			promise: "A claim that was renewed meanwhile is not taken over.",
-			tests:   dynamo("^TestLeasesAtRandom$|^TestWatch|^TestLostTakeover$"),
+			tests:   dynamo("^TestTakeoverMeetsARenewal_R18$"),
 		},
 		{
 			name: "dynamo-expired-claim-is-replaced", file: dir + "write.go",

@@ -105,6 +105,7 @@ type event struct {
 func judge(out []byte) (res result) {
 	var passed, failed, broken bool
 	var text []byte
+	var running []string // tests that have begun and not ended: one of them panicked
 	for line := range bytes.Lines(out) {
 		var e event
 		if json.Unmarshal(line, &e) != nil {
@@ -112,7 +113,12 @@ func judge(out []byte) (res result) {
 			continue
 		}
 		text = append(text, e.Output...)
+		if e.Action == "pass" || e.Action == "fail" || e.Action == "skip" {
+			running = slices.DeleteFunc(running, func(name string) bool { return name == e.Test })
+		}
 		switch e.Action {
+		case "run":
+			running = append(running, e.Test)
 		case "build-fail":
 			broken = true
 		case "pass":
@@ -125,8 +131,12 @@ func judge(out []byte) (res result) {
 			}
 		}
 	}
-	if bytes.Contains(text, []byte("panic: test timed out")) {
-		res.failed = append([]string{"(time-out)"}, res.failed...)
+	switch {
+	case len(running) == 0:
+	case bytes.Contains(text, []byte("panic: test timed out")):
+		res.failed = []string{running[len(running)-1] + " (time-out)"}
+	case len(res.failed) == 0:
+		res.failed = []string{running[len(running)-1] + " (panic)"}
 	}
 	switch {
 	case broken || !failed && !passed: // a compile error refutes nothing
