@@ -142,12 +142,6 @@ func postgresMutants() []mutant {
 			tests:   pg("^TestTxConformance$/^prepared$/horizon"),
 		},
 		{
-			name: "pg-horizon-goes-back", file: sql + "horizon_store.sql",
-			old: "SET before = greatest(h.before, excluded.before),", with: "SET before = excluded.before,",
-			promise: "The horizon of a scope never goes back (rule 8).",
-			tests:   pg("^TestHorizon_Rewind_Rule8$"),
-		},
-		{
 			name: "pg-reaper-ahead-of-the-horizon", file: sql + "reaper_delete.sql",
 			old: "          AND e.created_at <= $5::timestamptz AND (e.origin_time IS NULL OR e.origin_time < $5::timestamptz)\n", with: "",
 			promise: "No row is deleted that the horizon does not cover (rule 8).",
@@ -188,24 +182,6 @@ func postgresMutants() []mutant {
 			old: "func (t *handlerTx) Commit(context.Context) error   { return ErrTxOwned }", with: "func (t *handlerTx) Commit(ctx context.Context) error { return t.Tx.Commit(ctx) }",
 			promise: "A handler cannot end its transaction (P-13).",
 			tests:   pg("^TestHandlerCannotEndTheTransaction_P13$"),
-		},
-		{
-			name: "pg-tx-outlives-its-handler", file: "dedup/pgstore/handlertx.go",
-			old: "func (t *handlerTx) close() { t.closed.Store(true) }", with: "func (t *handlerTx) close() { _ = t.closed.Load() }",
-			promise: "After the handler every call of its transaction fails.",
-			tests:   pg("^TestTxIsClosedAfterTheHandler$"),
-		},
-		{
-			name: "pg-completion-of-another-event", file: "dedup/pgstore/tx_commit.go",
-			old: "case !ok || r.answers[i].Verdict != dedup.Fresh:", with: "case !ok:",
-			promise: "A transaction completes only events that it has claimed.",
-			tests:   pg("^TestCompletionMustBeHeld$"),
-		},
-		{
-			name: "pg-take-back-of-others", file: sql + "take_back.sql",
-			old: "WHERE k.xmin = $1::text::xid AND {k.status} = 'done'", with: "WHERE {k.status} = 'done'",
-			promise: "Only claims of the ended transaction are taken back (rule 12).",
-			tests:   pg("^TestTakingBackLeavesOthersAlone_Rule12$"),
 		},
 		{
 			name: "pg-commit-is-not-durable", file: sql + "begin_tx.sql",
@@ -287,36 +263,6 @@ func redisMutants() []mutant {
 			promise: "A late success counts only after a release as Unknown (rule 13).",
 			tests:   redis("^TestLateCompletion|^TestConformance$/^complete"),
 		},
-		{
-			name: "redis-lost-completion-is-held", file: dir + "end.go",
-			old: "b.lost[i] = !repeated && !late && (old.state != pending || old.token != c.Token)", with: "b.lost[i] = false",
-			promise: "The holder learns that its claim was lost.",
-			tests:   redis("^TestLateCompletion|^TestConformance$/^complete"),
-		},
-		{
-			name: "redis-earlier-completion-is-overwritten", file: dir + "end.go",
-			old: "case old.state == done && !repeated:", with: "case false:",
-			promise: "A late completion leaves an earlier one in place.",
-			tests:   redis("^TestLateCompletionLeavesAnEarlierOne$"),
-		},
-		{
-			name: "redis-foreign-record-is-read", file: dir + "forget.lua",
-			old: "if rec.check ~= ARGV[2] then", with: "if false then",
-			promise: "A record of another key with the same name is no answer (R-15).",
-			tests:   redis("^TestRecordOfAnotherKeyIsRefused$|^TestOperator$"),
-		},
-		{
-			name: "redis-failures-are-not-counted", file: dir + "release.lua",
-			old: "if outcome == 1 then", with: "if outcome == 9 then",
-			promise: "Failures are counted over restarts.",
-			tests:   redis("^TestConformance$/^release"),
-		},
-		{
-			name: "redis-reply-of-another-record", file: dir + "claim.go",
-			old: "case p.code == \"held\" && r.state == pending && r.token == t:", with: "case p.code == \"held\":",
-			promise: "A reply that does not fit the record is no answer.",
-			tests:   redis("^TestRepliesThatDoNotFitAreRefused$"),
-		},
 	}
 }
 
@@ -324,8 +270,6 @@ func redisMutants() []mutant {
 func sqlMutants() []mutant {
 	const dir = "dedup/sqlstore/"
 	lite := func(run string) owner { return ownedBy("dedup/sqlstore/sqlite", run) }
-	maria := func(run string) owner { return served("dedup/sqlstore/mysql", run, "mariadb") }
-	pg := func(run string) owner { return served("dedup/sqlstore/postgres", run, "postgres") }
 	return []mutant{
 		{
 			name: "sql-refused-claim-is-written", file: dir + "claim.go",
@@ -346,24 +290,6 @@ func sqlMutants() []mutant {
 			tests:   lite("^TestConformance$/^(complete|release|renew)"),
 		},
 		{
-			name: "sql-token-is-not-read", file: dir + "rows.go",
-			old: "if token.Valid {", with: "if token.Valid && r.State != decision.Open {",
-			promise: "A repeated release finds its own record (R-01).",
-			tests:   lite("^TestConformance$/^release"),
-		},
-		{
-			name: "sql-later-release-is-read", file: dir + "rows.go",
-			old: "!ok || version != 1 {", with: "!ok || version < 1 {",
-			promise: "A record of a later release is no answer (rule 35).",
-			tests:   lite("^TestMigrateFromVersion1_Rule35$"),
-		},
-		{
-			name: "sql-commit-error-is-known", file: dir + "tx_run.go",
-			old: "\treturn fmt.Errorf(\"%s: commit: %w: %w: %w\", name, dedup.ErrUnavailable,\n\t\tdedup.ErrUnknownCommit, err)", with: "\treturn fmt.Errorf(\"%s: commit: %w: %w\", name, dedup.ErrUnavailable, err)",
-			promise: "A connection lost at COMMIT leaves the outcome unknown (P-11).",
-			tests:   maria("^TestConnectionCutAtCommit_P11$"),
-		},
-		{
 			name: "sql-ended-transaction-is-fine", file: dir + "tx_run.go",
 			old: "\tif err := r.left(end); err != nil {\n\t\tr.spoil = true\n\t\treturn err\n\t}\n", with: "",
 			promise: "A handler that ends its transaction is not recorded as done (P-13).",
@@ -382,12 +308,6 @@ func sqlMutants() []mutant {
 			tests:   lite("^TestTakingBackLeavesOthersAlone_Rule12$"),
 		},
 		{
-			name: "sql-start-is-not-counted", file: dir + "starts.go",
-			old: "\tn++\n\twrite := startsRelation.add", with: "\tn = 1\n\twrite := startsRelation.add",
-			promise: "The starts of an event are counted over crashes (rule 18).",
-			tests:   maria("^TestTxConformance$/starts"),
-		},
-		{
 			name: "sql-horizon-by-the-fastest-partition", file: dir + "horizon.go",
 			old: "if old, there := scopes[p.scope]; !there || further(p, old) {", with: "if old, there := scopes[p.scope]; !there || further(old, p) {",
 			promise: "The partition furthest behind decides what is forgotten (rule 8).",
@@ -400,34 +320,10 @@ func sqlMutants() []mutant {
 			tests:   ownedBy("dedup/sqlstore", "^TestNextHorizon$"),
 		},
 		{
-			name: "mysql-without-locks", file: dir + "mysql/mysql.go",
-			old: "Lock:  \" FOR UPDATE\", LockFree:", with: "Lock:  \"\", LockFree:",
-			promise: "Two callers of a key are answered one after the other.",
-			tests:   maria("^TestConformance$/^(claim|lease)|^TestTxConformance$/at_once"),
-		},
-		{
-			name: "mysql-deadlock-is-final", file: dir + "mysql/mysql.go",
-			old: "case 1213:\n\t\treturn sqlstore.Again", with: "case 1213:\n\t\treturn sqlstore.Refused",
-			promise: "A deadlock is tried again and blames no event.",
-			tests:   maria("^TestDeadlock"),
-		},
-		{
-			name: "mysql-time-by-the-session", file: dir + "mysql/mysql.go",
-			old: "UTC_TIMESTAMP(6)", with: "(UTC_TIMESTAMP(6) - INTERVAL 1 HOUR)",
-			promise: "All workers use the server's clock in UTC.",
-			tests:   maria("^TestReaper$"),
-		},
-		{
 			name: "sqlite-commit-is-not-durable", file: dir + "sqlite/sqlite.go",
 			old: "\"synchronous(FULL)\"", with: "\"synchronous(OFF)\"",
 			promise: "A commit waits for the disk.",
 			tests:   lite("^TestCommitsWaitForTheDisk$"),
-		},
-		{
-			name: "sqlpg-without-locks", file: dir + "postgres/postgres.go",
-			old: "Lock:      \" FOR UPDATE\",", with: "Lock:      \"\",",
-			promise: "Two callers of a key are answered one after the other.",
-			tests:   pg("^TestConformance$/^(claim|lease)|^TestTxConformance$/at_once"),
 		},
 	}
 }
