@@ -38,7 +38,7 @@ none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${fa
 # $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
 each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
-.PHONY: help demo demo-ops browser-deps screenshots test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules up down example-orderstatus demo-chain
+.PHONY: help demo demo-ops browser-deps screenshots test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,12 @@ soak-modules:
 	go -C test/chaos $(SOAK) ./... || failed=1; \
 	go -C examples $(SOAK) ./... || failed=1; \
 	exit $$failed
+
+# For one's own flags: make mutants MUTANTFLAGS='-only lane-watermark-off-by-one'; -list names the rows.
+MUTANTFLAGS ?=
+
+mutants: ## Plant faults in the safety-critical code, one at a time: a test must fail for each (half an hour)
+	@$(SERVICES) run go run ./test/mutants $(MUTANTFLAGS)
 
 race: ## Unit tests of every module with the race detector, no services needed
 	@$(call each-module,go test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)

@@ -423,6 +423,7 @@ func TestBatchTx_UnknownCommit_P11(t *testing.T) {
 			_, err := p.HandleBatch(t.Context(), series(8))
 			require.NoError(t, err)
 			s.allOnce(t, 8)
+			require.Greater(t, s.sizes[1], 1, "the store is asked for a group again")
 		})
 	}
 }

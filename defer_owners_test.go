@@ -284,3 +284,29 @@ func TestDefer_QueueEndsBeforeItIsJoined(t *testing.T) {
 		require.Equal(t, []string{"done a1", "done a2", "done a3"}, done(b))
 	})
 }
+
+// Rule 4, in a transaction: the group with the events behind a deferred one is rolled back before
+// their handlers run. The queue is read first.
+func TestDefer_DeferredByTheOwnerBeforeInATransaction_Rule4(t *testing.T) {
+	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
+		b.onGroup(func(_ context.Context, _ *groupTx, e idem.Event[payload]) error {
+			if e.ID == "a1" {
+				return errBoom
+			}
+			return nil
+		}, once, idem.KeyOrdered(time.Hour))
+		before := b.start()
+		next := b.start()
+		next.Assigned("orders", 1)
+		require.NoError(t, next.Handle(t.Context(), inQueue("b", "b1", 0)))
+		require.NoError(t, before.Handle(t.Context(), inQueue("a", "a1", 1)))
+		s.state[dedup.Key{Scope: "g", Type: "paid", ID: "a1"}] = dedup.Answer{Verdict: dedup.Rescheduled}
+		n, err := next.HandleBatch(t.Context(), []*idem.Message{
+			inQueue("a", "a1", 1), inQueue("a", "a2", 2), inQueue("b", "b2", 3),
+		})
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+		require.Equal(t, []string{"b1", "b2"}, s.effects, "a2 waits behind a1")
+		require.NoError(t, before.Close())
+	})
+}

@@ -202,3 +202,19 @@ func TestCached_RefusesBadTokens(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 }
+
+// The pause after a failure with a good token is longer than the rest of its life. It ends with the
+// token.
+func TestCached_PauseEndsWithTheToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{life: 20 * time.Second}
+		source := Cached(s.token)
+		require.Equal(t, "1", value(t, source))
+		time.Sleep(17 * time.Second)
+		s.fails = errTest
+		require.Equal(t, "1", value(t, source), "good for another second")
+		s.fails = nil
+		time.Sleep(time.Second)
+		require.Equal(t, "3", value(t, source))
+	})
+}

@@ -89,3 +89,19 @@ func TestTracker_ForeignSequence(t *testing.T) {
 	_, ok := tr.Watermark()
 	require.False(t, ok)
 }
+
+// TestTracker_RepeatedSequence_K01: a place of the ring is used again. A repeated sequence number of
+// its former delivery does not finish the present one.
+func TestTracker_RepeatedSequence_K01(t *testing.T) {
+	tr := newTracker(2)
+	a, _ := tr.Begin(10)
+	b, _ := tr.Begin(11)
+	require.True(t, tr.Finish(a))
+	c, ok := tr.Begin(12) // in the place of a
+	require.True(t, ok)
+	require.False(t, tr.Finish(a))
+	require.True(t, tr.Finish(b))
+	next, _ := tr.Watermark()
+	require.EqualValues(t, 12, next, "12 is not finished")
+	require.True(t, tr.Finish(c))
+}

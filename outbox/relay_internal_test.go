@@ -1,7 +1,9 @@
 package outbox
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +66,31 @@ func TestShare_NotRenewed_O13(t *testing.T) {
 		require.Equal(t, one(1, 2, 5), s.held())
 		time.Sleep(3 * time.Second)
 		require.Empty(t, s.held())
+	})
+}
+
+// slowHold is a store whose answer to Hold takes a while.
+type slowHold struct {
+	Store
+	takes time.Duration
+}
+
+func (s slowHold) Hold(context.Context, string, time.Duration, bool) ([]Lease, error) {
+	time.Sleep(s.takes)
+	return []Lease{{Shard: 1, Epoch: 1}}, nil
+}
+
+// A lease counts from before its request, however long the answer took.
+func TestShare_CountsFromTheRequest_O13(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		cfg := &RelayConfig{Store: slowHold{takes: 2 * time.Second}, Lease: 12 * time.Second, Logger: log}
+		s := newShareKeeper(cfg, "relay", newHealth(log))
+		require.NoError(t, s.hold(t.Context(), true))
+		time.Sleep(8*time.Second - time.Nanosecond)
+		require.Len(t, s.held(), 1)
+		time.Sleep(time.Nanosecond)
+		require.Empty(t, s.held(), "a sixth before the end")
 	})
 }
 

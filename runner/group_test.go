@@ -295,3 +295,26 @@ func TestConsume_Confirmed_K03(t *testing.T) {
 		})
 	}
 }
+
+// TestMarks_ConfirmsTheLastMark_K03: a confirmed offset confirms no later one of its partition, and
+// an offset that a broker refused is sent again.
+func TestMarks_ConfirmsTheLastMark_K03(t *testing.T) {
+	g := newGroup(t, Config{}, func(context.Context, *idem.Message) error { return nil })
+	defer func() { require.NoError(t, g.Close()) }()
+	sess := &confirmingSession{fakeSession: newFakeSession(t.Context())}
+	m := newMarks(g, sess)
+	p, q := at("t", 0), at("t", 1)
+	m.set(p, 5)
+	m.set(q, 3)
+	require.NoError(t, m.commitDirectly(t.Context(), q, 3))
+	m.set(p, 7)
+	require.NoError(t, m.commitDirectly(t.Context(), p, 7))
+	require.NoError(t, m.commitDirectly(t.Context(), p, 7))
+	require.Equal(t, []map[TopicPartition]int64{{p: 5, q: 3}, {p: 7}}, sess.direct)
+
+	m.set(q, 4)
+	sess.refused = []error{errTest}
+	require.ErrorIs(t, m.commitDirectly(t.Context(), q, 4), errTest)
+	require.NoError(t, m.commitDirectly(t.Context(), q, 4))
+	require.Equal(t, []map[TopicPartition]int64{{q: 4}, {q: 4}}, sess.direct[2:])
+}

@@ -249,6 +249,8 @@ func releaseFailed(k *kit) {
 	k.release(release(c, dedup.Unstarted))
 	a, _ = k.get(dedup.Fresh, long, request("fails"))
 	require.EqualValues(k, 4, a.Failures, "an unstarted run is no failure")
+	busy := k.meets(dedup.Busy, request("fails"))
+	require.Greater(k, busy.Wait, long/2, "the lease after a release has its whole length")
 }
 
 func releaseUnknown(k *kit) {

@@ -42,7 +42,8 @@ func leaseTakeover(k *kit) {
 	require.EqualValues(k, 1, a.Takeovers)
 	require.Zero(k, a.Failures, "a lease that ended is a take-over, not a failure")
 	sameOrigin(k, r.Origin, a.First)
-	k.meets(dedup.Busy, r) // Uncertain is held
+	busy := k.meets(dedup.Busy, r) // Uncertain is held
+	require.Greater(k, busy.Wait, long/2, "the lease of a take-over has its whole length")
 	k.complete(completion(c))
 	k.meets(dedup.Done, r)
 }

@@ -144,6 +144,17 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestRelease_UndoneInDoubt: an earlier run may have had its effect, with the first payload (H-11).
+func TestRelease_UndoneInDoubt(t *testing.T) {
+	sum := dedup.Checksum([]byte("1"))
+	r := claimedWith(sum)
+	r.Doubt = true
+	served, changed := r.Release(
+		&dedup.Release{Claim: dedup.Claim{Token: mine}, Outcome: dedup.Undone}, now)
+	assert.True(t, served && changed)
+	assert.Equal(t, sum, r.Fingerprint)
+}
+
 func TestReopenAndDiscard(t *testing.T) {
 	r := Record{State: Done}
 	assert.False(t, r.Reopen(now), "only a dead record is reopened")

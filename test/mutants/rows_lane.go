@@ -1,0 +1,131 @@
+package main
+
+// laneMutants are faults of the lanes and their watermark.
+func laneMutants() []mutant {
+	lane := func(run string) owner { return ownedBy("lane", run) }
+	return []mutant{
+		{
+			name: "lane-watermark-off-by-one", file: "lane/tracker.go",
+			old: "t.next, t.at, t.moved, moved = d.offset+1, d.at, true, true", with: "t.next, t.at, t.moved, moved = d.offset, d.at, true, true",
+			promise: "The watermark is the offset after the finished prefix.",
+			tests:   lane("^TestTracker_AnyOrder_K01$"),
+		},
+		{
+			name: "lane-watermark-skips-unfinished", file: "lane/tracker.go",
+			old: "if !d.finished {\n\t\t\tbreak", with: "if !d.finished && t.first == seq {\n\t\t\tbreak",
+			promise: "The watermark never passes an unfinished event (K-01).",
+			tests:   lane("^TestTracker_AnyOrder_K01$"),
+		},
+		{
+			name: "lane-sealed-moves", file: "lane/tracker.go",
+			old: "if t.sealed || seq < t.first || seq >= t.begun {", with: "if seq < t.first || seq >= t.begun {",
+			promise: "A late completion moves no offset of an ended assignment (K-39).",
+			tests:   lane("^TestTracker_Sealed_K39$"),
+		},
+		{
+			name: "lane-foreign-sequence", file: "lane/tracker.go",
+			old: "seq < t.first || seq >= t.begun {", with: "seq >= t.begun {",
+			promise: "A repeated completion finishes no other event in the same place of the ring.",
+			tests:   lane("^TestTracker_RepeatedSequence_K01$"),
+		},
+		{
+			name: "lane-ring-overrun", file: "lane/tracker.go",
+			old: "t.begun-t.first >= uint64(len(t.ring))", with: "t.begun-t.first > uint64(len(t.ring))",
+			promise: "A delivery never takes the place of an unfinished one.",
+			tests:   lane("^TestTracker_"),
+		},
+		{
+			name: "lane-two-lanes-one-key", file: "lane/queue.go",
+			old: "if l.inFlight == 0 && !l.ready {", with: "if !l.ready {",
+			promise: "Events of one key run in order, one at a time (rule 25).",
+			tests:   lane("^TestPartition_Schedules_"),
+		},
+		{
+			name: "lane-closed-queue-hands-out", file: "lane/queue.go",
+			old: "\tif q.closed {\n\t\treturn mine\n\t}\n", with: "\tif q.closed && len(q.ready) == 0 {\n\t\treturn mine\n\t}\n",
+			promise: "A closed partition begins no queued event (K-09, rule 13).",
+			tests:   lane("^TestPartition_Close_Rule13$|^TestLanes_Close_"),
+		},
+		{
+			name: "lane-give-back-out-of-order", file: "lane/queue.go",
+			old: "for i := len(rest) - 1; i > 0; i-- {", with: "for i := 1; i < len(rest); i++ {",
+			promise: "Events that a lane gives back keep the order of their key.",
+			tests:   lane("^TestPartition_Schedules_|^TestLanes_|^TestQueue_"),
+		},
+	}
+}
+
+// runnerMutants are faults of the parts that all Kafka clients share: offsets and their commit.
+func runnerMutants() []mutant {
+	runner := func(run string) owner { return ownedBy("runner", run) }
+	consumer := func(run string) owner { return ownedBy("consumer", run) }
+	return []mutant{
+		{
+			name: "runner-lost-partition-is-marked", file: "runner/session.go",
+			old: "if a.lost() == nil && s.mark(a) {", with: "if s.mark(a) {",
+			promise: "A lost partition marks no offset (K-11).",
+			tests:   runner("^TestConsume_K03_K11$"),
+		},
+		{
+			name: "runner-end-marks-lost", file: "runner/session.go",
+			old: "\tif lost == nil {\n\t\ts.mark(a)\n\t}", with: "\ts.mark(a)",
+			promise: "The end of a lost partition marks no offset (K-11).",
+			tests:   consumer("^TestHandler_Lost_K11$"),
+		},
+		{
+			name: "runner-end-without-commit", file: "runner/session.go",
+			old: "\t\ts.commitAtEnd(a, marked)\n", with: "",
+			promise: "A partition is given back behind a commit (K-03).",
+			tests:   consumer("^TestHandler_CommitsAtTheEnd_K03$|^TestHandler_CooperativeRevoke_K10$"),
+		},
+		{
+			name: "runner-mark-before-close", file: "runner/session.go",
+			old:     "\tfailed := a.lane.Err() // before Close, which ends in order\n\tleft := a.lane.Close(ctx, s.closing(a, lost))",
+			with:    "\tfailed := a.lane.Err() // before Close, which ends in order\n\tvar left error\n\tdefer func() { left = a.lane.Close(ctx, s.closing(a, lost)) }()",
+			promise: "A partition is drained before its last offset is marked.",
+			tests:   runner("^TestConsume_"),
+		},
+		{
+			name: "runner-assure-trusts-old-confirmation", file: "runner/commit_marks.go",
+			old: "safe := m.confirmed[p] >= next", with: "_, safe := m.confirmed[p]",
+			promise: "A stop waits until a broker has confirmed the last offset (K-03).",
+			tests:   runner("^TestMarks_ConfirmsTheLastMark_K03$"),
+		},
+		{
+			name: "runner-refused-commit-confirmed", file: "runner/commit_marks.go",
+			old: "if refused[q] == nil {", with: "if refused != nil {",
+			promise: "An offset that a broker refused is not confirmed.",
+			tests:   runner("^TestConsume_Confirmed_K03$"),
+		},
+		{
+			name: "runner-backoff-unbounded", file: "runner/backoff.go",
+			old: "limit := min(minBackoff<<min(b.Tries, 10), most)", with: "limit := minBackoff << min(b.Tries, 10)",
+			promise: "A pause between sessions is at most 10 s (K-18).",
+			tests:   runner("^TestBackoff_Lengths_K18_K42$"),
+		},
+		{
+			name: "runner-position-goes-back", file: "runner/position.go",
+			old: "if next <= p.next {\n\t\treturn false\n\t}", with: "if next == p.next {\n\t\treturn false\n\t}",
+			promise: "The position of a partition never goes back.",
+			tests:   runner("^TestPosition_Advance$"),
+		},
+		{
+			name: "runner-look-over-visible-record", file: "runner/position.go",
+			old: "if p.visible > offset {", with: "if p.visible > offset+1 {",
+			promise: "Markers are committed only if no record lies before them (K-17).",
+			tests:   runner("^TestPosition_Look_K17$"),
+		},
+		{
+			name: "runner-lost-offsets-of-a-new-topic", file: "runner/lost_offsets.go",
+			old: "if p.Next > end {", with: "if false && p.Next > end {",
+			promise: "A topic that was made anew begins at Config.Start, not beyond its end.",
+			tests:   runner("^TestLostOffsets_K19$"),
+		},
+		{
+			name: "runner-resume-at-the-furthest", file: "runner/lost_offsets.go",
+			old: "(!ok || p.Next < was.Next)", with: "(!ok || p.Next > was.Next)",
+			promise: "With several stores a partition resumes at the lowest recorded position.",
+			tests:   runner("^TestLostOffsets_K19$"),
+		},
+	}
+}

@@ -1,0 +1,335 @@
+package main
+
+// httpMutants are faults of httpidem.
+func httpMutants() []mutant {
+	http := func(run string) owner { return ownedBy("httpidem", run) }
+	return []mutant{
+		{
+			name: "http-fingerprint-without-body", file: "httpidem/fingerprint.go",
+			old: "\tframe(len(p.Body))\n\tmac.Write(p.Body)\n", with: "\tframe(len(p.Body))\n",
+			promise: "A key with another body is refused (H-03).",
+			tests:   http("^TestFingerprint_Mutations_H03$"),
+		},
+		{
+			name: "http-fingerprint-without-method", file: "httpidem/fingerprint.go",
+			old: "\ttext(p.Method)\n", with: "",
+			promise: "A key with another method is refused (H-03).",
+			tests:   http("^TestFingerprint_Mutations_H03$"),
+		},
+		{
+			name: "http-fingerprint-without-lengths", file: "httpidem/fingerprint.go",
+			old: "\t\tframe(len(s))\n", with: "",
+			promise: "No byte moves between the parts of a request (H-03).",
+			tests:   http("^TestFingerprint_Mutations_H03$"),
+		},
+		{
+			name: "http-fingerprint-without-tenant", file: "httpidem/fingerprint.go",
+			old: "\ttext(tenant)\n", with: "",
+			promise: "Tenants with equal requests have different fingerprints (H-12).",
+			tests:   http("^TestFingerprint_"),
+		},
+		{
+			name: "http-uncertain-runs", file: "httpidem/claimed.go",
+			old: "case a.Verdict == dedup.Uncertain && !m.cfg.Rerun:", with: "case a.Verdict == dedup.Uncertain && m.cfg.Rerun:",
+			promise: "A request that was cut short is not run again, unless Rerun is set.",
+			tests:   http("^TestSuiteMemory$"),
+		},
+		{
+			name: "http-fails-open", file: "httpidem/claimed.go",
+			old: "case errors.Is(err, dedup.ErrUnavailable) && m.cfg.FailOpen:", with: "case errors.Is(err, dedup.ErrUnavailable):",
+			promise: "Without its store a request is answered 503, unless FailOpen is set.",
+			tests:   http("^TestStoreAwayAtTheEnd_H18$|^TestOutageIsLoggedOnce$"),
+		},
+		{
+			name: "http-answer-before-its-record", file: "httpidem/claimed.go",
+			old:     "\terr := c.entry.Complete(ctx, a.result(q.m.keeps, q.m.cfg.MaxResponse))\n\tc.log(\"answer could not be stored: the outcome of its key is unknown to later requests\", err)\n\tc.rec.send()\n",
+			with:    "\tc.rec.send()\n\terr := c.entry.Complete(ctx, a.result(q.m.keeps, q.m.cfg.MaxResponse))\n\tc.log(\"answer could not be stored: the outcome of its key is unknown to later requests\", err)\n",
+			promise: "The answer is stored before it is sent (H-23).",
+			tests:   http("^TestAnswerIsStoredBeforeItIsSent_H23$"),
+		},
+		{
+			name: "http-panic-runs-again", file: "httpidem/claimed.go",
+			old: "\t\terr = c.entry.Complete(ctx, q.panicked().result(q.m.keeps, q.m.cfg.MaxResponse))", with: "\t\terr = c.entry.Release(ctx, dedup.Failed)",
+			promise: "A handler that panicked is not run again (H-09).",
+			tests:   http("^TestSuiteMemory$"),
+		},
+		{
+			name: "http-lost-claim-runs-on", file: "httpidem/claimed.go",
+			old: "\t\tfunc() { lost(context.Cause(c.entry.Context())) })", with: "\t\tfunc() { _ = lost })",
+			promise: "The loss of a claim cancels the handler.",
+			tests:   http("^TestClose|^TestHandlerThatDoesNotEnd$|^TestSuiteMemory$"),
+		},
+		{
+			name: "http-paused-before-the-handler", file: "httpidem/claimed.go",
+			old: "\t\tif err := entry.Begin(q.r.Context()); err != nil {\n\t\t\tq.unavailable(w, err)\n\t\t\treturn\n\t\t}\n", with: "",
+			promise: "No handler begins under an ended lease (K-12).",
+			tests:   http("^TestLease_PausedBeforeTheHandler$"),
+		},
+		{
+			name: "http-replay-with-another-status", file: "httpidem/respond.go",
+			old: "if q.m.cfg.ReplayWith200 && a.status < 300 {", with: "if a.status < 300 {",
+			promise: "A replay has the status of the first answer (H-16).",
+			tests:   http("^TestSuiteMemory$|^TestReplayWith200$"),
+		},
+		{
+			name: "http-replay-is-not-marked", file: "httpidem/respond.go",
+			old: "\tw.Header().Set(q.m.cfg.ReplayedHeader, \"true\")\n", with: "",
+			promise: "A replay is marked by its header.",
+			tests:   http("^TestSuiteMemory$"),
+		},
+		{
+			name: "http-in-flight-without-retry-after", file: "httpidem/respond.go",
+			old: "\tdefault:\n\t\tq.retryLater(w)\n", with: "\tdefault:\n",
+			promise: "A request whose key is in flight gets 409 with Retry-After.",
+			tests:   http("^TestSuiteMemory$"),
+		},
+		{
+			name: "http-replays-cookies", file: "httpidem/replay_headers.go",
+			old: "\t\t\"Set-Cookie\", \"Set-Cookie2\", \"Authentication-Info\",\n", with: "",
+			promise: "A replay carries no cookie, whatever the Config names (H-13).",
+			tests:   http("^TestAnswer_|^TestDefaultReplayHeaders_H13$"),
+		},
+	}
+}
+
+// outboxMutants are faults of the relay and of pgoutbox.
+func outboxMutants() []mutant {
+	relay := func(run string) owner { return ownedBy("outbox", run) }
+	pg := func(run string) owner { return served("outbox/pgoutbox", run, "postgres") }
+	const sql = "outbox/pgoutbox/sql/"
+	return []mutant{
+		{
+			name: "relay-settles-what-failed", file: "outbox/relay_round.go",
+			old: "\t\tb.fail(row, ok)\n\t\tb.broker++", with: "\t\tb.sent(i)\n\t\tb.fail(row, ok)\n\t\tb.broker++",
+			promise: "A row is settled only after its acknowledgement (O-08).",
+			tests:   relay("^TestRelay_MarksOnlyAcked_O08$"),
+		},
+		{
+			name: "relay-missing-results-are-sent", file: "outbox/relay_round.go",
+			old: "errs = append(errs, errNoResult)", with: "errs = append(errs, nil)",
+			promise: "A row without a result of the producer is not settled (O-08).",
+			tests:   relay("^TestRelay_MissingResults_O08$"),
+		},
+		{
+			name: "relay-overtakes-a-failure", file: "outbox/relay_batch.go",
+			old: "\tb.stuck[aggregateOf(row)] = true\n\tb.seen.Failed++", with: "\tb.seen.Failed++",
+			promise: "No row is published before a failed one of its aggregate (O-09).",
+			tests:   relay("^TestRelay_FailureBeyondTheBound_O09$"),
+		},
+		{
+			name: "relay-order-of-fetch", file: "outbox/relay_batch.go",
+			old: "\tslices.SortFunc(rows, func(a, b Row) int { return int(min(max(a.Seq-b.Seq, -1), 1)) })\n", with: "",
+			promise: "Rows are published in the order of commits.",
+			tests:   relay("^TestRelay_"),
+		},
+		{
+			name: "relay-old-epoch-publishes", file: "outbox/relay_batch.go",
+			old: "if lease, ok := held[row.Shard]; !ok || lease != b.leases[row.Shard] {", with: "if _, ok := held[row.Shard]; !ok {",
+			promise: "Rows fetched under an earlier epoch are not published (O-13).",
+			tests:   relay("^TestRelay_EpochChanged_O13$"),
+		},
+		{
+			name: "relay-publishes-without-a-lease", file: "outbox/relay_batch.go",
+			old: "if lease, ok := held[row.Shard]; !ok || lease != b.leases[row.Shard] {", with: "if lease, ok := held[row.Shard]; ok && lease != b.leases[row.Shard] {",
+			promise: "A relay publishes only rows of shards that it holds (O-13).",
+			tests:   relay("^TestRelay_StandsStill_O13$|^TestRelay_CannotRenew_O13$"),
+		},
+		{
+			name: "relay-halt-goes-on", file: "outbox/relay_batch.go",
+			old: "\t\tif row.Blocked {\n\t\t\tb.stuck[id] = true", with: "\t\tif row.Blocked {\n\t\t\tb.stuck[id] = false",
+			promise: "With Halt no row behind a parked one is published (O-10).",
+			tests:   relay("^TestRelay_"),
+		},
+		{
+			name: "relay-park-goes-on-in-the-round", file: "outbox/relay_batch.go",
+			old: "b.stuck[id], b.parked[id] = true, true", with: "b.parked[id] = true",
+			promise: "No row follows a parked one in its round (O-10).",
+			tests:   relay("^TestRelay_"),
+		},
+		{
+			name: "relay-parks-for-the-broker", file: "outbox/relay_failures.go",
+			old: "\tif !broker {\n\t\tif e.row", with: "\tif true {\n\t\tif e.row",
+			promise: "An outage of the broker parks no row (O-15).",
+			tests:   relay("^TestFailures_Count$|^TestRelay_BrokerAway_O15$"),
+		},
+		{
+			name: "relay-never-parks", file: "outbox/relay_round.go",
+			old: "if ok && blamed >= r.cfg.MaxAttempts {", with: "if ok && blamed > r.cfg.MaxAttempts {",
+			promise: "A row is parked after MaxAttempts (O-10).",
+			tests:   relay("^TestRelay_NoTopicBackOff_O10$|^TestRelay_PoisonIsParked_O10$"),
+		},
+		{
+			name: "relay-forgets-unsettled-rows", file: "outbox/relay_round.go",
+			old: "\tlost, err := r.cfg.Store.Settle(call, r.share.relay, leases, s.what)\n", with: "\tr.pending = nil\n\tlost, err := r.cfg.Store.Settle(call, r.share.relay, leases, s.what)\n",
+			promise: "An outage of the database makes no duplicates (O-07).",
+			tests:   relay("^TestRelay_SettleFails_NoDuplicates_O07$"),
+		},
+		{
+			name: "relay-lease-from-the-answer", file: "outbox/relay_share.go",
+			old:     "\tbegan := time.Now()\n\tleases, err := s.store.Hold(call, s.relay, s.lease, shared)\n",
+			with:    "\tleases, err := s.store.Hold(call, s.relay, s.lease, shared)\n\tbegan := time.Now()\n",
+			promise: "A lease counts from before its request (O-13).",
+			tests:   relay("^TestShare_CountsFromTheRequest_O13$"),
+		},
+		{
+			name: "relay-lease-by-one-clock", file: "outbox/relay_leases.go",
+			old: "return !mono.Before(d.mono) || !wall.Before(d.wall)", with: "return !mono.Before(d.mono)",
+			promise: "A lease is over by the clock that is further on (rule 49).",
+			tests:   relay("^TestDeadline_EarlierClock_Rule49$"),
+		},
+		{
+			name: "relay-lease-without-margin", file: "outbox/relay_leases.go",
+			old: "newDeadline(began.Add(left - s.lease/6))", with: "newDeadline(began.Add(left))",
+			promise: "A lease ends a sixth early for the relay.",
+			tests:   relay("^TestShare_|^TestRelay_StandsStill_O13$"),
+		},
+		{
+			name: "relay-unrenewed-lease-is-whole", file: "outbox/relay_leases.go",
+			old: "\t\tif l.Left != 0 {\n", with: "\t\tif l.Left < 0 {\n",
+			promise: "A lease that could not be renewed ends as before (O-13).",
+			tests:   relay("^TestShare_"),
+		},
+		{
+			name: "relay-two-of-an-aggregate-at-once", file: "outbox/relay_waves.go",
+			old: "\t\t\tdepth[id]++\n", with: "",
+			promise: "A wave has one row of an aggregate (O-09).",
+			tests:   relay("^TestWaves_OneOfEachAggregate$"),
+		},
+		{
+			name: "pgoutbox-settles-for-any-epoch", file: sql + "settle_sent.sql",
+			old: "ON h.shard = s.shard AND h.epoch = s.epoch\n", with: "ON h.shard = s.shard\n",
+			promise: "Only the holder of the current epoch settles (O-13).",
+			tests:   pg("^TestConformance$/^queue$"),
+		},
+		{
+			name: "pgoutbox-settles-for-any-relay", file: sql + "settle_sent.sql",
+			old: "    WHERE s.relay = $3),\n", with: "    WHERE s.relay = $3 OR true),\n",
+			promise: "Only the holder of a shard settles its rows (O-13).",
+			tests:   pg("^TestConformance$/^queue$"),
+		},
+		{
+			name: "pgoutbox-epoch-stands", file: sql + "take.sql",
+			old: "epoch = s.epoch + 1,", with: "epoch = s.epoch,",
+			promise: "A shard that is taken over has a new epoch (O-13).",
+			tests:   pg("^TestConformance$/^queue$"),
+		},
+		{
+			name: "pgoutbox-takes-a-live-shard", file: sql + "take.sql",
+			old: "(relay <> $1 AND lease_until <= clock_timestamp())", with: "(relay <> $1)",
+			promise: "A shard is taken only after its lease (O-04).",
+			tests:   pg("^TestConformance$/^queue$"),
+		},
+		{
+			name: "pgoutbox-renews-others", file: sql + "renew.sql",
+			old: "SELECT shard FROM {shards} WHERE relay = $1 ORDER BY shard FOR NO KEY", with: "SELECT shard FROM {shards} WHERE relay = $1 OR relay IS NOT NULL ORDER BY shard FOR NO KEY",
+			promise: "A relay renews only its own shards (O-13).",
+			tests:   pg("^TestConformance$/^queue$"),
+		},
+		{
+			name: "pgoutbox-fetch-out-of-order", file: sql + "fetch.sql",
+			old: "        ORDER BY o.seq NULLS FIRST -- see idem_outbox_waiting\n", with: "        ORDER BY o.seq DESC\n",
+			promise: "Rows are fetched without a gap, the oldest first.",
+			tests:   pg("^TestConformance$/^queue$"),
+		},
+		{
+			name: "pgoutbox-blocked-is-not-seen", file: sql + "fetch.sql",
+			old: "             AND p.seq < c.seq) AS blocked", with: "             AND p.seq > c.seq) AS blocked",
+			promise: "A row behind a parked one is blocked with Halt (O-10).",
+			tests:   pg("^TestConformance$/^queue$"),
+		},
+		{
+			name: "pgoutbox-blocks-released-rows", file: sql + "settle_blocked.sql",
+			old: "      AND p.seq < o.seq)", with: "      AND p.seq < o.seq) OR o.seq = ANY ($4::bigint[])",
+			promise: "A row that a person has released is not blocked.",
+			tests:   pg("^TestConformance$/^queue$"),
+		},
+		{
+			name: "pgoutbox-rows-lose-their-order", file: sql + "insert.sql",
+			old: "ORDER BY r.n", with: "ORDER BY r.n DESC",
+			promise: "The numbers of the rows of a transaction follow its calls (rule 22).",
+			tests:   pg("^TestConformance$/^queue$|^TestNumbersFollowCommits$"),
+		},
+	}
+}
+
+// identityMutants are faults of the parts that find IDs, types and fingerprints.
+func identityMutants() []mutant {
+	root := func(run string) owner { return ownedBy(".", run) }
+	const dir = "internal/identity/"
+	return []mutant{
+		{
+			name: "identity-disagreement-is-ignored", file: dir + "standard.go",
+			old: "case !bytes.Equal(v, found):", with: "case false:",
+			promise: "An event with two IDs that disagree is dead-lettered.",
+			tests:   root("^TestIdentity|^TestTypesFromSeveralSources|^TestBadInput$"),
+		},
+		{
+			name: "identity-without-source", file: dir + "standard.go",
+			old: "\t\tif err != nil || !ce {\n", with: "\t\tif err != nil || ce {\n",
+			promise: "Equal IDs of two CloudEvents sources are two events.",
+			tests:   root("^TestIdentity"),
+		},
+		{
+			name: "identity-joined-without-word", file: dir + "standard.go",
+			old: "\t\treturn wordJoined + joined, nil\n", with: "\t\treturn joined, nil\n",
+			promise: "A joined ID never equals a plain one.",
+			tests:   root("^TestIdentity"),
+		},
+		{
+			name: "identity-first-of-hides-errors", file: dir + "composite.go",
+			old: "err == nil || !errors.Is(err, idemtype.ErrNotFound) {", with: "err == nil {",
+			promise: "An invalid ID is refused, although another source has one (rule 7).",
+			tests:   root("^TestIdentity|^TestExtractor|^TestReread"),
+		},
+		{
+			name: "identity-part-is-missing", file: dir + "composite.go",
+			old: "\t\tif err != nil {\n\t\t\treturn nil, err\n\t\t}\n\t\tfound[i] =", with: "\t\tif err != nil && i == 0 {\n\t\t\treturn nil, err\n\t\t}\n\t\tfound[i] =",
+			promise: "A joined ID needs all of its parts.",
+			tests:   root("^TestIdentity|^TestExtractor|^TestMessage"),
+		},
+	}
+}
+
+// authMutants are faults of the cache of tokens.
+func authMutants() []mutant {
+	tests := func(run string) owner { return ownedBy("kafkaauth", run) }
+	const file = "kafkaauth/cache.go"
+	return []mutant{
+		{
+			name: "token-used-beyond-its-end", file: file,
+			old: "good := c.token.Value != \"\" && now.Before(c.end)", with: "good := c.token.Value != \"\"",
+			promise: "No token is used after its end.",
+			tests:   tests("^TestCached_"),
+		},
+		{
+			name: "token-expired-is-kept", file: file,
+			old: "if err == nil && !token.Expires.IsZero() && !token.Expires.After(now) {", with: "if false {",
+			promise: "A new token that is expired already is refused.",
+			tests:   tests("^TestCached_RefusesBadTokens$"),
+		},
+		{
+			name: "token-many-fetches", file: file,
+			old: "\tif token, state, err = c.known(); state == final { // another caller was faster\n\t\treturn token, err\n\t}\n", with: "",
+			promise: "Callers that waited use the token of the one that fetched.",
+			tests:   tests("^TestCached_OneFetchAtATime$"),
+		},
+		{
+			name: "token-caller-spoils-the-cache", file: file,
+			old: "case ctx.Err() == nil: // else", with: "case true: // else",
+			promise: "A caller that gives up is no failure of the source.",
+			tests:   tests("^TestCached_CallersGiveUp$"),
+		},
+		{
+			name: "token-pause-outlives-the-token", file: file,
+			old: "\t\tif good && c.retry.After(c.end) {\n\t\t\tc.retry = c.end\n\t\t}\n", with: "",
+			promise: "After the end of the old token the source is asked at once.",
+			tests:   tests("^TestCached_PauseEndsWithTheToken$"),
+		},
+		{
+			name: "token-good-one-is-thrown-away", file: file,
+			old: "\tif good && now.Before(c.end) {\n\t\treturn c.token, nil\n\t}\n", with: "",
+			promise: "A failed fetch leaves the old token in use while it is good.",
+			tests:   tests("^TestCached_"),
+		},
+	}
+}

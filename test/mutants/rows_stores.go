@@ -1,0 +1,385 @@
+package main
+
+// served names the tests of a package that need services.
+func served(pkg, run string, needs ...string) owner {
+	return owner{pkg: pkg, run: run, needs: needs}
+}
+
+// postgresMutants are faults of pgstore: statements and Go.
+func postgresMutants() []mutant {
+	const sql = "dedup/pgstore/sql/"
+	const claims = "^TestConformance$/^prepared$/^"
+	pg := func(run string) owner { return served("dedup/pgstore", run, "postgres") }
+	return []mutant{
+		{
+			name: "pg-complete-any-token", file: sql + "complete.sql",
+			old: "WHERE ({k.key}) = ({h.key}) AND k.token = h.token\n", with: "WHERE ({k.key}) = ({h.key})\n",
+			promise: "Only the token of the claim completes it (R-07).",
+			tests:   pg(claims + "complete"),
+		},
+		{
+			name: "pg-complete-released", file: sql + "complete.sql",
+			old: "k.status = 'released' AND k.uncertain AND h.status = 'done'", with: "k.status = 'released' AND h.status = 'done'",
+			promise: "A late success counts only after a release as Unknown (rule 13).",
+			tests:   pg(claims + "complete"),
+		},
+		{
+			name: "pg-complete-unsorted", file: sql + "complete.sql",
+			old: "      ORDER BY {order}) h", with: "      ) h",
+			promise: "Completions lock rows in the order of their keys (P-04).",
+			tests:   pg("^TestCompletionsAreSorted_P04$"),
+		},
+		{
+			name: "pg-renew-any-token", file: sql + "renew.sql",
+			old: "WHERE k.token = r.token AND k.status = 'claimed'", with: "WHERE k.status = 'claimed'",
+			promise: "A stale worker renews no claim of another worker (R-05).",
+			tests:   pg(claims + "renew"),
+		},
+		{
+			name: "pg-release-any-token", file: sql + "release.sql",
+			old: "WHERE k.token = r.token AND k.status IN ('claimed', 'released')", with: "WHERE k.status IN ('claimed', 'released')",
+			promise: "A stale worker releases no claim of another worker (R-06).",
+			tests:   pg(claims + "release"),
+		},
+		{
+			name: "pg-release-forgets-doubt", file: sql + "release.sql",
+			old: "uncertain = k.uncertain OR h.uncertain,", with: "uncertain = h.uncertain,",
+			promise: "A doubt stays until the event is done.",
+			tests:   pg(claims + "release"),
+		},
+		{
+			name: "pg-lease-is-shorter", file: sql + "existing_keys.sql",
+			old: "lease_until = clock_timestamp() + $12::bigint *", with: "lease_until = clock_timestamp() + $12::bigint / 2 *",
+			promise: "A lease has its full length for both sides.",
+			tests:   pg(claims + "lease"),
+		},
+		{
+			name: "pg-new-lease-is-shorter", file: sql + "insert_keys.sql",
+			old: "       clock_timestamp() + $15::bigint *", with: "       clock_timestamp() + $15::bigint / 2 *",
+			promise: "A lease has its full length for both sides.",
+			tests:   pg(claims + "(claim|lease)"),
+		},
+		{
+			name: "pg-lease-by-transaction-time", file: sql + "existing_keys.sql",
+			old: "lease_until = clock_timestamp() + $12", with: "lease_until = now() + $12",
+			promise: "A lease begins when it is granted.",
+			tests:   pg(claims + "lease"),
+			harmless: "The transaction begins after the request was sent, and the worker counts the lease from " +
+				"before the request.",
+		},
+		{
+			name: "pg-busy-too-long", file: sql + "answer_keys.sql",
+			old: "k.lease_until > clock_timestamp() THEN 'busy'", with: "k.lease_until > clock_timestamp() - interval '1 minute' THEN 'busy'",
+			promise: "A claim ends with its lease by the server's clock.",
+			tests:   pg(claims + "lease"),
+		},
+		{
+			name: "pg-busy-is-granted", file: sql + "answer_keys.sql",
+			old: "               WHEN k.status = 'claimed' AND k.lease_until > clock_timestamp() THEN 'busy'\n", with: "",
+			promise: "A claim with a live lease is Busy for others.",
+			tests:   pg(claims + "claim"),
+		},
+		{
+			name: "pg-conflict-compares-two-kinds", file: sql + "answer_keys.sql",
+			old: "\n                    AND octet_length(k.fingerprint) = octet_length(r.fingerprint) THEN", with: " THEN",
+			promise: "A checksum and a keyed hash are not compared.",
+			tests:   pg(claims + "claim"),
+		},
+		{
+			name: "pg-later-release-is-read", file: sql + "answer_keys.sql",
+			old: "CASE WHEN k.record_version <> 1 THEN 'unknown'", with: "CASE WHEN k.record_version < 1 THEN 'unknown'",
+			promise: "A record of a later release is no answer (rule 35).",
+			tests:   pg("^TestUnknownRecordIsNoAnswer_Rule35$|^TestCompactRecordsOfLaterReleases_Rule35$"),
+		},
+		{
+			name: "pg-grant-of-a-changed-row", file: sql + "existing_keys.sql",
+			old: "WHERE s.answer = 'grant' AND k.xmin = s.version\n       OR", with: "WHERE s.answer = 'grant'\n       OR",
+			promise: "A row that changed after the answer is not granted.",
+			tests:   pg("^TestClaimOfAChangedRow_R09$"),
+		},
+		{
+			name: "pg-fence-stands", file: sql + "existing_keys.sql",
+			old: "fence = k.fence + (l.answer = 'grant')::int,", with: "fence = k.fence,",
+			promise: "The fence rises with each claim.",
+			tests:   pg(claims + "(lease|release)"),
+		},
+		{
+			name: "pg-takeover-without-doubt", file: sql + "existing_keys.sql",
+			old: "uncertain = k.uncertain OR (l.answer = 'grant' AND k.status = 'claimed'),", with: "uncertain = k.uncertain,",
+			promise: "A claim that ended by its lease makes the next one Uncertain.",
+			tests:   pg(claims + "lease"),
+		},
+		{
+			name: "pg-takeover-not-counted", file: sql + "existing_keys.sql",
+			old: "takeovers = k.takeovers + (l.answer = 'grant' AND k.status = 'claimed')::int,", with: "takeovers = k.takeovers,",
+			promise: "The take-overs of a crash loop are counted (rule 18).",
+			tests:   pg(claims + "lease"),
+		},
+		{
+			name: "pg-insert-overwrites", file: sql + "insert_events.sql",
+			old: "ON CONFLICT (tenant, scope, event_type, event_id) DO NOTHING", with: "ON CONFLICT (tenant, scope, event_type, event_id) DO UPDATE SET updated_at = clock_timestamp()",
+			promise: "An event that is on record is not inserted again (P-01).",
+			tests:   pg("^TestOnce$|^TestOnceRace_P01$"),
+		},
+		{
+			name: "pg-insert-unsorted", file: sql + "insert_keys.sql",
+			old: "ORDER BY {tenant} COLLATE \"C\", {scope} COLLATE \"C\", {event_type} COLLATE \"C\", r.event_id COLLATE \"C\"\n", with: "",
+			promise: "Claims lock rows in the order of their keys (P-04).",
+			tests:   pg("^TestOverlappingBatchesDoNotDeadlock_P04$|^TestInserts"),
+			harmless: "dedup.CheckRequests refuses requests that do not ascend, and unnest keeps their order. The clause " +
+				"keeps the order if another plan is chosen.",
+		},
+		{
+			name: "pg-too-old-later-copy", file: sql + "too_old.sql",
+			old: "AND {generation} = 0 AND {retry} = 0", with: "AND {generation} = 0",
+			promise: "A copy for a later attempt is never too old (rule 8).",
+			tests:   pg("^TestTxConformance$/^prepared$/horizon"),
+		},
+		{
+			name: "pg-too-old-is-never-answered", file: sql + "existing_events.sql",
+			old: "WHERE r.old AND NOT EXISTS (", with: "WHERE false AND r.old AND NOT EXISTS (",
+			promise: "An event that the store may have forgotten is TooOld, never Fresh (rule 8).",
+			tests:   pg("^TestTxConformance$/^prepared$/horizon"),
+		},
+		{
+			name: "pg-reaper-ahead-of-the-horizon", file: sql + "reaper_delete.sql",
+			old: "          AND e.created_at <= $5::timestamptz AND (e.origin_time IS NULL OR e.origin_time < $5::timestamptz)\n", with: "",
+			promise: "No row is deleted that the horizon does not cover (rule 8).",
+			tests:   pg("^TestHorizon_Rewind_Rule8$"),
+		},
+		{
+			name: "pg-reaper-deletes-dead-letters", file: sql + "reaper_delete.sql",
+			old: "e.status = 'dead' OR e.generation > 0", with: "e.generation > 0",
+			promise: "The record of a dead letter lives as long as the dead letter.",
+			tests:   pg("^TestReaper_Dead_Rule8$"),
+		},
+		{
+			name: "pg-two-reapers", file: sql + "reaper_lease.sql",
+			old: "WHERE l.token = excluded.token OR l.lease_until < clock_timestamp()\n", with: "",
+			promise: "One reaper works at a time.",
+			tests:   pg("^TestReaper_AtOnce_Rule58$"),
+		},
+		{
+			name: "pg-horizon-by-the-fastest-partition", file: sql + "horizon_scopes.sql",
+			old: "ORDER BY scope, consumed_until NULLS FIRST, topic, partition", with: "ORDER BY scope, consumed_until DESC NULLS LAST, topic, partition",
+			promise: "The partition furthest behind decides what is forgotten (rule 8).",
+			tests:   pg("^TestReaper_Lag_Rule8$"),
+		},
+		{
+			name: "pg-commit-error-is-success", file: "dedup/pgstore/tx_commit.go",
+			old: "\treturn commitError(err)\n", with: "\treturn nil\n",
+			promise: "A commit that failed is no success (P-11).",
+			tests:   pg("^TestConnectionLostAtCommit_P11$|^TestDeferredConstraintFailsAtCommit$"),
+		},
+		{
+			name: "pg-aborted-transaction-is-committed", file: "dedup/pgstore/handlertx.go",
+			old: "\tdefault: // the server would answer COMMIT with ROLLBACK (P-12)\n\t\treturn fmt.Errorf(\"pgstore: %w\", dedup.ErrTxAborted)", with: "\tdefault:\n\t\treturn nil",
+			promise: "A swallowed error of a statement is a failure of the event (P-12).",
+			tests:   pg("^TestSwallowedErrorIsAFailure_P12$|^TestCheckTx_Rule12$"),
+		},
+		{
+			name: "pg-handler-commits", file: "dedup/pgstore/handlertx.go",
+			old: "func (t *handlerTx) Commit(context.Context) error   { return ErrTxOwned }", with: "func (t *handlerTx) Commit(ctx context.Context) error { return t.Tx.Commit(ctx) }",
+			promise: "A handler cannot end its transaction (P-13).",
+			tests:   pg("^TestHandlerCannotEndTheTransaction_P13$"),
+		},
+		{
+			name: "pg-commit-is-not-durable", file: sql + "begin_tx.sql",
+			old: "CASE WHEN $4::boolean THEN set_config('synchronous_commit', 'on', true) END,", with: "CASE WHEN $4::boolean THEN set_config('synchronous_commit', 'off', true) END,",
+			promise: "With Durable a commit waits for the disk, whatever the session has set (P-18).",
+			tests:   pg("^TestCheckWarns_P18$"),
+		},
+		{
+			name: "pg-deferred-queue-overtaken", file: sql + "defer_due.sql",
+			old: "AND NOT blocked\n", with: "\n",
+			promise: "A queue behind a dead event stays until a person decides (rule 4).",
+			tests:   pg("^TestDeferrerConformance_Rule4$/^prepared$/person"),
+		},
+		{
+			name: "pg-deferred-out-of-order", file: sql + "defer_due.sql",
+			old: "    ORDER BY p.seq\n    LIMIT 1\n", with: "    ORDER BY p.seq DESC\n    LIMIT 1\n",
+			promise: "Deferred events of a key run in order (rule 4).",
+			tests:   pg("^TestDeferrerConformance_Rule4$/^prepared$/(order|person)"),
+		},
+		{
+			name: "pg-forget-of-a-live-claim", file: sql + "forget.sql",
+			old: "status = 'claimed' AND lease_until > clock_timestamp() AS live", with: "false AS live",
+			promise: "A person forgets no key with a running claim.",
+			tests:   pg("^TestOperatorConformance$/^prepared$/[Ff]orget"),
+		},
+	}
+}
+
+// redisMutants are faults of redisstore: scripts and Go.
+func redisMutants() []mutant {
+	redis := func(run string) owner { return served("dedup/redisstore", run, "redis") }
+	const dir = "dedup/redisstore/"
+	return []mutant{
+		{
+			name: "redis-any-token-holds", file: dir + "record.lua",
+			old: "return r.state == PENDING and r.token == token", with: "return r.state == PENDING",
+			promise: "Only the token of the claim renews, releases and completes it (R-05 to R-07).",
+			tests:   redis("^TestConformance$/^(renew|complete|release)"),
+		},
+		{
+			name: "redis-lease-of-persisted-record", file: dir + "record.lua",
+			old: "if ttl < 0 or ttl > r.total then", with: "if ttl < -2 then",
+			promise: "A foreign TTL neither ends a lease nor makes it endless.",
+			tests:   redis("^TestForeignTTLDoesNotEndALease$"),
+		},
+		{
+			name: "redis-lease-includes-the-retention", file: dir + "record.lua",
+			old: "return ttl - (r.total - r.lease)", with: "return ttl",
+			promise: "A claim ends with its lease, not with its record.",
+			tests:   redis("^TestConformance$/^(lease|claim)"),
+		},
+		{
+			name: "redis-takeover-without-doubt", file: dir + "claim.lua",
+			old: "rec.uncertain, rec.takeovers = true, rec.takeovers + 1", with: "rec.takeovers = rec.takeovers + 1",
+			promise: "A claim that ended by its lease makes the next one Uncertain.",
+			tests:   redis("^TestConformance$/^lease"),
+		},
+		{
+			name: "redis-late-claim-of-the-old", file: dir + "claim.lua",
+			old: "if ARGV[3] == '2' then", with: "if ARGV[3] == '3' then",
+			promise: "An event that the store may have forgotten is TooOld (rule 8).",
+			tests:   redis("^TestTooOldInTheScript$"),
+		},
+		{
+			name: "redis-record-without-expiry", file: dir + "record.lua",
+			old: "redis.call('SET', key, value, 'PX', ttl)\n  return value", with: "redis.call('SET', key, value)\n  return value",
+			promise: "Every record expires.",
+			tests:   redis("^TestEveryRecordExpires$"),
+		},
+		{
+			name: "redis-late-result-overwrites", file: dir + "complete.lua",
+			old: "if state == DONE and not result and not (rec and rec.state == DONE) then", with: "if state == DONE and not (rec and rec.state == DONE) then",
+			promise: "A lost claim with a result leaves the record as it is.",
+			tests:   redis("^TestLateCompletion|^TestConformance$/^complete"),
+		},
+		{
+			name: "redis-late-without-doubt", file: dir + "complete.lua",
+			old: "and rec.uncertain and not rec.reopened", with: "and not rec.reopened",
+			promise: "A late success counts only after a release as Unknown (rule 13).",
+			tests:   redis("^TestLateCompletion|^TestConformance$/^complete"),
+		},
+	}
+}
+
+// sqlMutants are faults of sqlstore and its dialects.
+func sqlMutants() []mutant {
+	const dir = "dedup/sqlstore/"
+	lite := func(run string) owner { return ownedBy("dedup/sqlstore/sqlite", run) }
+	return []mutant{
+		{
+			name: "sql-refused-claim-is-written", file: dir + "claim.go",
+			old: "\t\tif !answers[i].Verdict.Held() {\n\t\t\tcontinue\n\t\t}\n", with: "",
+			promise: "A claim that is not granted leaves the record as it is.",
+			tests:   lite("^TestTxConformance$/one_effect"),
+		},
+		{
+			name: "sql-too-old-is-fresh", file: dir + "claim.go",
+			old: "\t\t\tif decision.TooOld(q, w.horizons[q.Key.Scope]) {", with: "\t\t\tif false {",
+			promise: "An event that the store may have forgotten is TooOld (rule 8).",
+			tests:   lite("^TestReaper$"),
+		},
+		{
+			name: "sql-lost-claims-are-held", file: dir + "held.go",
+			old: "\t\t\tif !served {\n\t\t\t\tlost = append(lost, i)\n\t\t\t}\n", with: "\t\t\t_ = served\n",
+			promise: "A verb names the claims that were lost.",
+			tests:   lite("^TestConformance$/^(complete|release|renew)"),
+		},
+		{
+			name: "sql-ended-transaction-is-fine", file: dir + "tx_run.go",
+			old: "\tif err := r.left(end); err != nil {\n\t\tr.spoil = true\n\t\treturn err\n\t}\n", with: "",
+			promise: "A handler that ends its transaction is not recorded as done (P-13).",
+			tests:   lite("^TestHandlerThatEndsTheTransaction$"),
+		},
+		{
+			name: "sql-completion-of-another-event", file: dir + "tx_run.go",
+			old: "\t\tcase at < 0:\n", with: "\t\tcase at < 0 && i > 0:\n\t\t\tcontinue\n\t\tcase at < 0:\n",
+			promise: "A transaction completes only events that it has claimed.",
+			tests:   lite("^TestTxConformance$/completion"),
+		},
+		{
+			name: "sql-take-back-of-others", file: dir + "tx_run.go",
+			old: "rec.State == decision.Done && rec.Fence == old.Fence &&\n\t\t\t\trec.Changed.Equal(old.Changed) {", with: "rec.State == decision.Done && old != nil {",
+			promise: "Only claims of the ended transaction are taken back (rule 12).",
+			tests:   lite("^TestTakingBackLeavesOthersAlone_Rule12$"),
+		},
+		{
+			name: "sql-horizon-by-the-fastest-partition", file: dir + "horizon.go",
+			old: "if old, there := scopes[p.scope]; !there || further(p, old) {", with: "if old, there := scopes[p.scope]; !there || further(old, p) {",
+			promise: "The partition furthest behind decides what is forgotten (rule 8).",
+			tests:   ownedBy("dedup/sqlstore", "^TestAges$"),
+		},
+		{
+			name: "sql-horizon-goes-back", file: dir + "horizon.go",
+			old: "next.before = later(next.before, e.made)", with: "next.before = e.made",
+			promise: "The horizon of a scope never goes back (rule 8).",
+			tests:   ownedBy("dedup/sqlstore", "^TestNextHorizon$"),
+		},
+		{
+			name: "sqlite-commit-is-not-durable", file: dir + "sqlite/sqlite.go",
+			old: "\"synchronous(FULL)\"", with: "\"synchronous(OFF)\"",
+			promise: "A commit waits for the disk.",
+			tests:   lite("^TestCommitsWaitForTheDisk$"),
+		},
+	}
+}
+
+// dynamoMutants are faults of dynamostore.
+func dynamoMutants() []mutant {
+	const dir = "dedup/dynamostore/"
+	dynamo := func(run string) owner { return served("dedup/dynamostore", run, "dynamodb") }
+	return []mutant{
+		{
+			name: "dynamo-any-token-holds", file: dir + "write.go",
+			old: "condition := fmt.Sprintf(\"%s AND %s = %s\", state, c.name(aToken),\n\t\tc.value(\"token\", binary(t[:])))", with: "condition := fmt.Sprintf(\"%s AND attribute_exists(%s)\", state, c.name(aToken))",
+			promise: "Only the token of the claim renews, releases and completes it (R-05 to R-07).",
+			tests:   dynamo("^TestConformance$/^(renew|complete|release)"),
+		},
+		{
+			name: "dynamo-changed-item-is-replaced", file: dir + "change.go",
+			old: "return fmt.Sprintf(\"%s = %s AND %s = %s\", c.name(aRev), c.value(\"rev\", unsigned(r.rev)),\n\t\tc.name(aToken), c.value(\"token\", binary(r.Token[:])))", with: "return fmt.Sprintf(\"%s = %s\", c.name(aToken), c.value(\"token\", binary(r.Token[:])))",
+			promise: "A claim that was renewed meanwhile is not taken over.",
+			tests:   dynamo("^TestTakeoverMeetsARenewal_R18$"),
+		},
+		{
+			name: "dynamo-expired-claim-is-replaced", file: dir + "write.go",
+			old: "condition = fmt.Sprintf(\"attribute_not_exists(%s) OR (%s < %s AND %s <> %s)\", c.name(aKey),", with: "condition = fmt.Sprintf(\"attribute_not_exists(%s) OR (%s < %s OR %s <> %s)\", c.name(aKey),",
+			promise: "A new item replaces only one that has expired and is no claim.",
+			tests:   dynamo("^TestConformance$/^lease"),
+		},
+		{
+			name: "dynamo-late-after-reopen", file: dir + "write.go",
+			old: "AND attribute_exists(%s) AND \"+\n\t\t\t\"attribute_not_exists(%s) AND %s)\", state, c.name(aState),", with: "AND (attribute_exists(%s) OR \"+\n\t\t\t\"attribute_not_exists(%s)) AND %s)\", state, c.name(aState),",
+			promise: "A late success counts only after a release as Unknown (rule 13).",
+			tests:   dynamo("^TestConformance$/^complete"),
+		},
+		{
+			name: "dynamo-repeated-answer", file: dir + "end.go",
+			old: "return current != nil && current.Token == held.Token && said(current), nil", with: "return current != nil && said(current), nil",
+			promise: "A verb is held only for the token of the claim.",
+			tests:   dynamo("^TestConformance$/^(complete|release)"),
+		},
+		{
+			name: "dynamo-lease-from-the-first-look", file: dir + "watch.go",
+			old: "if s.token != r.Token || s.rev != r.rev {", with: "if s.token != r.Token {",
+			promise: "A renewed claim gets its whole lease again.",
+			tests:   dynamo("^TestWatchTellsStates$|^TestLeasesAtRandom$"),
+		},
+		{
+			name: "dynamo-claim-without-stamp", file: dir + "claim.go",
+			old: "\tnext.lease = q.lease\n\tnext.stamp()\n", with: "\tnext.lease = q.lease\n",
+			promise: "An item is kept for its lease and its retention (rule 33).",
+			tests:   dynamo("^TestConformance$/^(claim|lease)"),
+		},
+		{
+			name: "dynamo-undone-forgets-in-doubt", file: dir + "end.go",
+			old: "\tc.only = fmt.Sprintf(\"attribute_not_exists(%s)\", c.name(aDoubt))\n", with: "",
+			promise: "Undone keeps the fingerprint of an earlier uncertain run.",
+			tests:   dynamo("^TestConformance$/^release"),
+		},
+	}
+}
