@@ -12,6 +12,12 @@ func postgresMutants() []mutant {
 	pg := func(run string) owner { return served("dedup/pgstore", run, "postgres") }
 	return []mutant{
 		{
+			name: "pg-take-back-of-others", file: sql + "take_back.sql",
+			old: "WHERE k.xmin = $1::text::xid AND", with: "WHERE $1::text <> '' AND",
+			promise: "Only claims of the ended transaction are taken back (rule 12).",
+			tests:   pg("^TestTakingBackLeavesOthersAlone_Rule12$"),
+		},
+		{
 			name: "pg-complete-any-token", file: sql + "complete.sql",
 			old: "WHERE ({k.key}) = ({h.key}) AND k.token = h.token\n", with: "WHERE ({k.key}) = ({h.key})\n",
 			promise: "Only the token of the claim completes it (R-07).",
