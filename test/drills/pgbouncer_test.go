@@ -36,6 +36,10 @@ import (
 const startup = "client_connection_check_interval,tcp_keepalives_idle,tcp_keepalives_interval," +
 	"tcp_keepalives_count,tcp_user_timeout"
 
+// sessions are the sizes of the pools of PgBouncer. In transaction mode there are fewer sessions
+// than clients.
+var sessions = map[string]string{"session": "60", "transaction": "12"}
+
 // bouncer is a PgBouncer in front of a Postgres.
 type bouncer struct {
 	*process
@@ -53,6 +57,8 @@ func startBouncer(t testing.TB, p *postgres, mode, ignore string) *bouncer {
 	minor, err := strconv.Atoi(string(version[1]))
 	require.NoError(t, err)
 	b.prepared = minor >= 21
+	// A parameter of pgstore.Configure that PgBouncer ignores. So the role has it, as documented.
+	p.exec(t, "postgres", "ALTER ROLE idem SET client_connection_check_interval = 2000")
 	dir := directory(t)
 	host, port, err := net.SplitHostPort(p.addr)
 	require.NoError(t, err)
@@ -65,8 +71,8 @@ func startBouncer(t testing.TB, p *postgres, mode, ignore string) *bouncer {
 		"[databases]", fmt.Sprintf("* = host=%s port=%s", host, port),
 		"[pgbouncer]", "listen_addr=" + ownHost, "listen_port=" + ownPort, "unix_socket_dir=",
 		"auth_type=trust", "auth_file=" + users, "pool_mode=" + mode,
-		// Fewer sessions of the server than clients have, and new ones all the time.
-		"default_pool_size=12", "max_client_conn=200", "server_lifetime=1", "server_round_robin=1",
+		// New sessions of the server all the time. In session mode each client needs its own.
+		"default_pool_size=" + sessions[mode], "max_client_conn=200", "server_lifetime=1", "server_round_robin=1",
 		"ignore_startup_parameters=" + ignore,
 	}
 	if b.prepared {
