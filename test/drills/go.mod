@@ -5,13 +5,13 @@ go 1.26.8
 replace (
 	github.com/idem-go/idem => ../..
 	github.com/idem-go/idem/dedup/sqlstore => ../../dedup/sqlstore
-	github.com/idem-go/idem/outbox/sqloutbox => ../../outbox/sqloutbox
 )
 
 require (
 	github.com/idem-go/idem v0.0.0-00010101000000-000000000000
 	github.com/idem-go/idem/dedup/sqlstore v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 )
 
@@ -32,7 +32,6 @@ require (
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/pierrec/lz4/v4 v4.1.33 // indirect
 	github.com/rcrowley/go-metrics v0.0.0-20250401214520-65e299d6c5c9 // indirect
-	github.com/redis/go-redis/v9 v9.23.0 // indirect
 	go.opentelemetry.io/otel v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
