@@ -51,10 +51,11 @@ func missing(t testing.TB, reason string) {
 
 // result is the outcome of a drill.
 type result struct {
-	sent    int // events
-	effects int // all of them, also the second one of an event
-	lost    int // events without an effect
-	doubled int // events with more than one effect
+	sent    int    // events
+	effects int    // all of them, also the second one of an event
+	lost    int    // events without an effect
+	doubled int    // events with more than one effect
+	name    string // added to the name of the test
 	notes   string
 	began   time.Time
 }
@@ -62,8 +63,12 @@ type result struct {
 // print writes the line of a drill to the log of the test, and to standard output for `make drill`.
 func (r result) print(t testing.TB) {
 	t.Helper()
+	name := strings.TrimPrefix(t.Name(), "Test")
+	if r.name != "" {
+		name += "/" + r.name
+	}
 	line := fmt.Sprintf("drill: %s sent=%d effects=%d lost=%d doubled=%d took=%.1fs",
-		strings.TrimPrefix(t.Name(), "Test"), r.sent, r.effects, r.lost, r.doubled, time.Since(r.began).Seconds())
+		name, r.sent, r.effects, r.lost, r.doubled, time.Since(r.began).Seconds())
 	if r.notes != "" {
 		line += " (" + r.notes + ")"
 	}

@@ -85,7 +85,7 @@ func startBouncer(t testing.TB, p *postgres, mode, ignore string) *bouncer {
 
 func (b *bouncer) serve(t testing.TB) {
 	t.Helper()
-	b.process = start(t, b.config+".log", nil, b.path, b.config)
+	b.process = start(t, b.config+".log", b.path, b.config)
 	require.Eventually(t, func() bool {
 		conn, err := net.DialTimeout("tcp", b.addr, time.Second)
 		if err == nil {

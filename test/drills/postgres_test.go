@@ -65,7 +65,7 @@ func (p *postgres) serve(t testing.TB, settings ...string) {
 	}, settings) {
 		args = append(args, "-c", s)
 	}
-	p.process = start(t, p.dir+".log", nil, filepath.Join(p.bin, "postgres"), args...)
+	p.process = start(t, p.dir+".log", filepath.Join(p.bin, "postgres"), args...)
 	t.Cleanup(p.crash) // kill would leave shared memory behind
 	require.Eventually(t, func() bool {
 		conn, err := pgx.Connect(t.Context(), p.url("postgres"))

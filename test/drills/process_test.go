@@ -20,14 +20,19 @@ type process struct {
 }
 
 // start starts a program whose output goes to a file. Cleanup kills the program.
-func start(t testing.TB, log string, env []string, name string, args ...string) *process {
+func start(t testing.TB, log string, name string, args ...string) *process {
+	t.Helper()
+	return launch(t, log, attributes(), name, args...)
+}
+
+// launch is start with the attributes of the process.
+func launch(t testing.TB, log string, attr *syscall.SysProcAttr, name string, args ...string) *process {
 	t.Helper()
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	require.NoError(t, err)
 	defer out.Close()
 	p := &process{cmd: exec.Command(name, args...), done: make(chan struct{}), log: log} //nolint:noctx // killed in Cleanup
-	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = out, out, attributes()
-	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = out, out, attr
 	p.cmd.Dir = "/"
 	require.NoError(t, p.cmd.Start())
 	go func() {
@@ -59,11 +64,17 @@ func (p *process) kill() {
 // attributes make the server end with the tests. As root, servers run as another user, because
 // Postgres and PgBouncer refuse root.
 func attributes() *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Setpgid: true}
-	endWithTests(attr)
+	attr := ownAttributes()
 	if uid, gid, ok := unprivileged(); ok {
 		attr.Credential = &syscall.Credential{Uid: uid, Gid: gid}
 	}
+	return attr
+}
+
+// ownAttributes are those of a server that may run as root.
+func ownAttributes() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setpgid: true}
+	endWithTests(attr)
 	return attr
 }
 

@@ -34,7 +34,7 @@ func startRedis(t testing.TB, args ...string) *redisServer {
 	host, port, err := net.SplitHostPort(s.addr)
 	require.NoError(t, err)
 	dir := directory(t)
-	s.process = start(t, filepath.Join(dir, "log"), nil, path, slices.Concat([]string{
+	s.process = start(t, filepath.Join(dir, "log"), path, slices.Concat([]string{
 		"--bind", host, "--port", port, "--dir", dir, "--save", "", "--appendonly", "yes",
 		"--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0", "--repl-timeout", "60",
 	}, args)...)
