@@ -23,7 +23,7 @@ type link struct {
 
 func newLink(t testing.TB, to string) *link {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed in Cleanup
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	k := &link{addr: l.Addr().String(), to: to, cut: make(chan struct{})}
 	var all sync.WaitGroup

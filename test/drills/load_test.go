@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
@@ -73,7 +72,8 @@ func (l *load) work(ctx context.Context, t testing.TB, w int, pause time.Duratio
 		limited, cancel := context.WithTimeout(ctx, settleLimit)
 		err := settle(limited, l.workers[w], l.messages(k, int32(w)))
 		cancel()
-		if !assert.NoError(t, err, "worker %d, batch %d", w, k) {
+		if err != nil {
+			t.Errorf("worker %d, batch %d: %v", w, k, err)
 			return
 		}
 		l.settledAt.LoadOrStore(k, time.Now())

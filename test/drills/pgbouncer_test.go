@@ -325,7 +325,7 @@ func idemCommand(t testing.TB) string {
 			return
 		}
 		built.path = filepath.Join(dir, "idem")
-		out, err := exec.Command("go", "-C", "../..", "build", "-o", built.path, "./cmd/idem").CombinedOutput() //nolint:noctx // go build ends
+		out, err := exec.Command("go", "-C", "../..", "build", "-o", built.path, "./cmd/idem").CombinedOutput()
 		if err != nil {
 			built.err = fmt.Errorf("go build: %w: %s", err, out)
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
@@ -50,8 +49,7 @@ func TestNoEventSettlesWithoutTheSynchronousStandby_P18(t *testing.T) {
 	}
 	for range workers {
 		err := <-settled
-		t.Log(err)
-		assert.Error(t, err, "an event is settled that the standby does not know")
+		require.Error(t, err, "an event is settled that the standby does not know")
 	}
 	t.Log(primary.tail())
 }

@@ -123,7 +123,7 @@ func (p *postgres) awaitSynchronous(t testing.TB) {
 		if err != nil {
 			return false
 		}
-		defer conn.Close(t.Context()) //nolint:errcheck // of a test
+		defer conn.Close(t.Context())
 		var n int
 		err = conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'").Scan(&n)
 		return err == nil && n == 1

@@ -95,7 +95,7 @@ func (p *postgres) exec(t testing.TB, database, sql string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), p.url(database))
 	require.NoError(t, err)
-	defer conn.Close(t.Context()) //nolint:errcheck // of a test
+	defer conn.Close(t.Context())
 	_, err = conn.Exec(t.Context(), sql)
 	require.NoError(t, err, sql)
 }
@@ -120,7 +120,7 @@ func effectsIn(t testing.TB, url string) map[string]int {
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
 	require.NoError(t, err)
-	defer conn.Close(ctx) //nolint:errcheck // of a test
+	defer conn.Close(ctx)
 	rows, err := conn.Query(ctx, "SELECT id, count(*) FROM effects GROUP BY id")
 	require.NoError(t, err)
 	effects := make(map[string]int)

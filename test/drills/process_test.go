@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -31,7 +30,7 @@ func launch(t testing.TB, log string, attr *syscall.SysProcAttr, name string, ar
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	require.NoError(t, err)
 	defer out.Close()
-	p := &process{cmd: exec.Command(name, args...), done: make(chan struct{}), log: log} //nolint:noctx // killed in Cleanup
+	p := &process{cmd: exec.Command(name, args...), done: make(chan struct{}), log: log}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = out, out, attr
 	p.cmd.Dir = "/"
 	require.NoError(t, p.cmd.Start())
@@ -44,16 +43,6 @@ func launch(t testing.TB, log string, attr *syscall.SysProcAttr, name string, ar
 }
 
 func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
-
-// wait waits until the process has ended.
-func (p *process) wait(t testing.TB) {
-	t.Helper()
-	select {
-	case <-p.done:
-	case <-time.After(30 * time.Second):
-		require.Fail(t, "the process does not end", p.log)
-	}
-}
 
 // kill ends the process at once, and waits for the end.
 func (p *process) kill() {
