@@ -2,7 +2,7 @@ package drills
 
 import (
 	"context"
-	"os"
+
 	"testing"
 	"time"
 
@@ -18,16 +18,17 @@ import (
 // would be committed, and the promoted standby would not have its effect. The standby goes away
 // while a handler runs, so that its COMMIT waits.
 func TestNoEventSettlesWithoutTheSynchronousStandby_P18(t *testing.T) {
-	if os.Getenv("IDEM_DRILL_OPEN") == "" {
-		t.Skip("not yet: pgx cancels a COMMIT that takes ten seconds, and Postgres then commits without the standby")
-	}
+	needLong(t)
 	primary := startPostgres(t)
 	primary.prepare(t, "drill")
 	_, k := primary.follow(t)
 	primary.exec(t, "postgres", "ALTER SYSTEM SET synchronous_standby_names = 'heir'")
 	primary.exec(t, "postgres", "SELECT pg_reload_conf()")
 	primary.awaitSynchronous(t)
-	pool, err := pgxpool.New(t.Context(), primary.url("drill"))
+	cfg, err := pgxpool.ParseConfig(primary.url("drill"))
+	require.NoError(t, err)
+	pgstore.Configure(cfg)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	var workers []*idem.Processor
