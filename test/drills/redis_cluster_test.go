@@ -49,12 +49,26 @@ func TestRedisClusterFailover_R12_R14(t *testing.T) {
 	l.again(t, workers[0])
 	r := tally(l.sent(""), effects.copyOf())
 	r.began = l.began
+	back := l.back(died)
 	age, span := l.reach(effects.copyOf(), died)
-	r.notes = fmt.Sprintf("the replica took over after %d ms; forgotten: the records of %d ms, from %d ms before the death of the node on",
-		away.Milliseconds(), span.Milliseconds(), age.Milliseconds())
+	r.notes = fmt.Sprintf("the replica took over after %d ms, and events were settled again after %d ms; forgotten: the records of %d ms, from %d ms before the death of the node on",
+		away.Milliseconds(), back.Milliseconds(), span.Milliseconds(), age.Milliseconds())
 	r.print(t)
 	require.Zero(t, r.lost)
 	require.Less(t, age, 2*time.Second, "older records are on the replica")
+	require.Less(t, back, 20*time.Second, "the client of the cluster goes on asking the dead node")
+}
+
+// back returns how long after a moment the first batch was settled that was not settled before.
+func (l *load) back(moment time.Time) (after time.Duration) {
+	for k := range l.end.Load() {
+		at, ok := l.settledAt.Load(k)
+		settled, _ := at.(time.Time)
+		if ok && settled.After(moment) {
+			return settled.Sub(moment)
+		}
+	}
+	return 0
 }
 
 func roleOf(t testing.TB, s *redisServer) string {
