@@ -38,7 +38,7 @@ none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${fa
 # $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
 each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
-.PHONY: help demo demo-ops browser-deps screenshots test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants up down example-orderstatus demo-chain
+.PHONY: help demo demo-ops browser-deps screenshots test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,7 +58,7 @@ demo-chain: ## Run three examples as one chain on real services, kill each proce
 test: ## All tests of every module, with -race, against real services (started and stopped if they are not up)
 	@IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory test-modules
 
-WAITING := $(addprefix ./,adapter/kafkagoidem adapter/kgoidem dedup/dynamostore test/auth test/watermill)
+WAITING := $(addprefix ./,adapter/kafkagoidem adapter/kgoidem dedup/dynamostore test/auth test/drills test/watermill)
 ALONE := ./test/chaos
 TEST = go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) $(TESTFLAGS) ./...
 
@@ -88,7 +88,7 @@ test-short: ## Unit tests of every module, no services needed
 # by IDEM_SEED, and by IDEM_CHAOS_SEED in test/chaos.
 soak: ## The long forms of all tests, against real services, with seeds, sizes, kills, cuts and what came out (hours)
 	@IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory soak-modules 2>&1 | \
-		tee soak.log | grep --line-buffered -E 'soak: |SEED=|^ *--- FAIL|^(ok|FAIL|panic)'
+		tee soak.log | grep --line-buffered -E 'soak: |drill: |SEED=|^ *--- FAIL|^(ok|FAIL|panic)'
 
 SOAK := test -race -count=1 -timeout 240m -p 1 -v
 
@@ -97,6 +97,7 @@ soak-modules:
 	go $(SOAK) . ./consumer/... ./runner ./lane ./dedup/... ./httpidem/... ./cmd/idem || failed=1; \
 	go -C test/chaos $(SOAK) ./... || failed=1; \
 	go -C examples $(SOAK) ./... || failed=1; \
+	IDEM_REQUIRE_DRILLS=1 go -C test/drills $(SOAK) ./... || failed=1; \
 	exit $$failed
 
 # For one's own flags: make mutants MUTANTFLAGS='-only lane-watermark-off-by-one'; -list names the rows.
@@ -104,6 +105,11 @@ MUTANTFLAGS ?=
 
 mutants: ## Plant faults in the safety-critical code, one at a time: a test must fail for each (half an hour)
 	@$(SERVICES) run go run ./test/mutants $(MUTANTFLAGS)
+
+# The drills start servers of their own: Postgres, Redis, PgBouncer and Kafka must be installed (make up, apt-get install pgbouncer).
+drill: ## Fail servers over while workers handle events, and print what was lost and doubled (minutes); the rest is in drill.log
+	@IDEM_SOAK=1 IDEM_REQUIRE_DRILLS=1 go -C test/drills test -race -count=1 -timeout 60m -v ./... 2>&1 | \
+		tee drill.log | grep --line-buffered -E 'drill: |^ *--- FAIL|^(ok|FAIL|panic)'
 
 race: ## Unit tests of every module with the race detector, no services needed
 	@$(call each-module,go test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)

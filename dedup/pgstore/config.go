@@ -17,6 +17,9 @@ import (
 //     (Postgres 14 or later, on Linux, macOS and BSD)
 //   - application_name "idem"
 //
+// Configure also keeps pgx from cancelling a COMMIT that takes too long. A cancelled COMMIT counts
+// although the synchronous standbys lack it. For this, Configure adds to BeforeConnect.
+//
 // A pooler may refuse unknown start-up parameters. Then do not call Configure, and set the
 // parameters for the role.
 func Configure(cfg *pgxpool.Config) {
@@ -37,6 +40,7 @@ func Configure(cfg *pgxpool.Config) {
 			params[name] = v
 		}
 	}
+	guardCommits(cfg)
 }
 
 // Open returns a store with a pool of its own, configured by [Configure]. [Store.Close] closes

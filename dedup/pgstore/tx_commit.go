@@ -36,7 +36,8 @@ func (r *txRun) commit(done []dedup.Completion) error {
 	if err != nil {
 		return r.db.failed(ctx, "complete", err)
 	}
-	if err = r.tx.Commit(ctx); err == nil {
+	err = withoutCancel(r.conn.Conn(), func() error { return r.tx.Commit(ctx) })
+	if err == nil {
 		return nil
 	}
 	switch code := sqlState(err); {

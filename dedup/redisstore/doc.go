@@ -110,9 +110,11 @@
 //     Leases can still be renewed, and an operator can still inspect and forget events. With any
 //     other policy Redis deletes records without an error: [Store.Check] refuses it.
 //   - Failover: replication is asynchronous. A new master may lack the last claims and
-//     completions, and their events are handled again. The setting min-replicas-to-write makes
-//     the window smaller. WAIT, which this store does not use, would not close the window. The
-//     same holds for a restored snapshot: its claims come back as Uncertain.
+//     completions, and their events are handled again. The setting min-replicas-to-write bounds
+//     the window by min-replicas-max-lag. This store does not send WAIT. A hook of the client may
+//     add WAIT to each pipeline, and fail the call if too few replicas answer. That closes the
+//     window only if the new master is a replica that answered. The same holds for a restored
+//     snapshot: its claims come back as Uncertain.
 //   - Restart: with appendonly yes and appendfsync everysec, the last second may be lost; with
 //     always, no write. Without appendonly, all writes since the last snapshot are lost
 //     ([Store.Check] warns).

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -24,9 +25,29 @@ func exec[C redis.Cmder](ctx context.Context, client redis.UniversalClient, cmds
 		return err
 	}
 	_, err := pipe.Exec(ctx)
+	if err == nil {
+		return nil
+	}
+	if slices.ContainsFunc(all, unanswered) {
+		reload(ctx, client)
+	}
 	var answered redis.Error
-	if err != nil && !errors.As(err, &answered) {
+	if !errors.As(err, &answered) {
 		return err
 	}
 	return nil
+}
+
+// unanswered reports whether a command has failed without an answer of a server.
+func unanswered(cmd redis.Cmder) bool {
+	var answered redis.Error
+	return cmd.Err() != nil && !errors.As(cmd.Err(), &answered)
+}
+
+// reload lets the client of a cluster look for the new masters, in the background. By itself
+// go-redis does so once a minute if a master does not answer, and leases end meanwhile.
+func reload(ctx context.Context, client redis.UniversalClient) {
+	if c, ok := client.(interface{ ReloadState(context.Context) }); ok {
+		c.ReloadState(ctx)
+	}
 }

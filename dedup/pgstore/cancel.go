@@ -1,0 +1,69 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A commit waits for the synchronous standbys. pgx gives up after a time-out and asks the server to
+// cancel. Then the server ends its wait and shows the commit to everyone, although no standby has
+// it. Workers would see a handled event, and a promoted standby would not know the event. So the
+// store sends no cancel request during COMMIT. The server goes on waiting, and the event is Busy
+// until a standby is back (P-18).
+
+// guardKey is the key of a connection's cancelGuard in its custom data.
+const guardKey = "github.com/idem-go/idem/dedup/pgstore.cancelGuard"
+
+var errCommitting = errors.New("pgstore: a commit is not cancelled")
+
+// cancelGuard belongs to one connection.
+type cancelGuard struct{ committing atomic.Bool }
+
+// guardCommits gives each connection of a pool a cancelGuard. pgx sends a cancel request on a
+// connection of its own, which it dials with the settings of the connection to cancel.
+func guardCommits(cfg *pgxpool.Config) {
+	before := cfg.BeforeConnect
+	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
+		if before != nil {
+			if err := before(ctx, c); err != nil {
+				return err
+			}
+		}
+		g, dial, after := new(cancelGuard), c.DialFunc, c.AfterConnect
+		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if g.committing.Load() {
+				return nil, errCommitting
+			}
+			return dial(ctx, network, addr)
+		}
+		c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+			conn.CustomData()[guardKey] = g
+			if after != nil {
+				return after(ctx, conn)
+			}
+			return nil
+		}
+		return nil
+	}
+}
+
+// withoutCancel runs commit, and sends no cancel request if commit runs out of time. A pool that
+// Configure has not seen sends one.
+func withoutCancel(conn *pgx.Conn, commit func() error) error {
+	g, ok := conn.PgConn().CustomData()[guardKey].(*cancelGuard)
+	if !ok {
+		return commit()
+	}
+	g.committing.Store(true)
+	err := commit()
+	if !conn.IsClosed() { // pgx sends the request from another goroutine, later
+		g.committing.Store(false)
+	}
+	return err
+}
