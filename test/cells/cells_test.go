@@ -1,0 +1,175 @@
+package cells
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// all reports whether every cell runs.
+func all() bool { return os.Getenv("IDEM_CELLS") == "all" }
+
+// portion is the share of the cells that run by default: one of so many.
+const portion = 24
+
+// named returns the pattern in IDEM_CELLS, if it is one: only cells with such names run.
+func named(t testing.TB) *regexp.Regexp {
+	t.Helper()
+	if text := os.Getenv("IDEM_CELLS"); text != "" && !all() {
+		pattern, err := regexp.Compile(text)
+		require.NoError(t, err)
+		return pattern
+	}
+	return nil
+}
+
+// selected returns the cells of this run. By default they are those of a seed, one of each portion,
+// and none that restarts a server, since other tests use the servers too.
+func selected(seed uint64, only *regexp.Regexp) (some []combination) {
+	for _, c := range cells() {
+		switch {
+		case only != nil && !only.MatchString(c.String()):
+		case only != nil || all() || c.fault != restart && hashOf(fmt.Sprint(seed, c))%portion == 0:
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+func seedOf(t testing.TB) uint64 {
+	t.Helper()
+	if text := os.Getenv("IDEM_CELLS_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+		return seed
+	}
+	return uint64(time.Now().Unix() / (24 * 3600))
+}
+
+// board runs cells, and keeps what came of them.
+type board struct {
+	t       *testing.T
+	control control
+	url     string
+	bases   map[store]*base
+
+	mu   sync.Mutex
+	came map[combination]outcome
+}
+
+// TestCells runs the cells, and writes docs/proof.md if all of them ran.
+func TestCells(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs servers and some time")
+	}
+	seed := seedOf(t)
+	some := selected(seed, named(t))
+	t.Logf("IDEM_CELLS_SEED=%d: %d of %d cells", seed, len(some), len(cells()))
+	b := &board{t: t, bases: make(map[store]*base), came: make(map[combination]outcome)}
+	for _, s := range stores {
+		b.bases[s] = openBase(t, s)
+	}
+	server := httptest.NewServer(&b.control)
+	defer server.Close()
+	b.url = server.URL
+
+	began := time.Now()
+	var calm []combination
+	restarts := make(map[string][]combination)
+	for _, c := range some {
+		if c.fault == restart {
+			restarts[servers[c.store]] = append(restarts[servers[c.store]], c)
+		} else {
+			calm = append(calm, c)
+		}
+	}
+	b.all(calm, parallel(), nil)
+	for _, name := range slices.Sorted(maps.Keys(restarts)) {
+		for batch := range slices.Chunk(restarts[name], 2*parallel()) {
+			b.all(batch, len(batch), gather(t, name, len(batch)))
+		}
+	}
+	t.Logf("%d cells in %s", len(b.came), time.Since(began).Round(time.Second))
+}
+
+// parallel is how many cells run at a time: they wait for leases most of the time.
+func parallel() int {
+	if n, err := strconv.Atoi(os.Getenv("IDEM_CELLS_PARALLEL")); err == nil {
+		return n
+	}
+	return 6 * runtime.GOMAXPROCS(0)
+}
+
+// all runs cells, some at a time.
+func (b *board) all(some []combination, atOnce int, server *gathering) {
+	if server != nil {
+		go server.restart()
+		defer func() { <-server.done }()
+	}
+	turns := make(chan struct{}, atOnce)
+	b.t.Run("cells", func(t *testing.T) {
+		var running sync.WaitGroup
+		for _, c := range some {
+			turns <- struct{}{}
+			running.Go(func() {
+				defer func() { <-turns }()
+				t.Run(c.String(), func(t *testing.T) { b.one(t, c, server) })
+			})
+		}
+		running.Wait()
+	})
+}
+
+func (b *board) one(t *testing.T, c combination, server *gathering) {
+	base := b.bases[c.store]
+	if c.store == onSQLite {
+		base = openFile(t)
+	}
+	r := &run{
+		combination: c, t: t, url: b.url, base: base,
+		topic:   fmt.Sprintf("cell-%x", hashOf(c.String())),
+		reached: make(chan string, 2), goOn: make(chan struct{}), asked: make(chan string, 100),
+		effects: make(map[string]int), answers: make(map[string]answer),
+	}
+	if c.kind.records() {
+		partitions := int32(1)
+		if c.fault == copied {
+			partitions = 2
+		}
+		r.group = newGroup(t, r.topic, partitions)
+	}
+	if c.fault == cutBefore || c.fault == cutAfter || c.step == beforeAnswer {
+		r.wire = newWire(t, c.store, base.addrs)
+	}
+	b.control.add(r)
+	if server != nil {
+		r.restarted = server.seat()
+		defer r.restarted(false)
+	}
+	o := r.run()
+	assert.Empty(t, o.fits(expect(c)), "came: %s, expected: %s", o, expect(c))
+	if c.fault == stop && !r.lockedFile() {
+		assert.True(t, o.replaced, "no other worker finished while the first one stood still")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.came[c] = o
+}
+
+func hashOf(text string) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, text)
+	return h.Sum64()
+}
