@@ -6,10 +6,12 @@ import (
 	"maps"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,12 +38,14 @@ func named(t testing.TB) *regexp.Regexp {
 }
 
 // selected returns the cells of this run. By default they are those of a seed, one of each portion,
-// and none that restarts a server, since other tests use the servers too.
+// and none that restarts a server, since other tests use the servers too: IDEM_CELLS_RESTART says
+// that no other test does.
 func selected(seed uint64, only *regexp.Regexp) (some []combination) {
 	for _, c := range cells() {
 		switch {
 		case only != nil && !only.MatchString(c.String()):
-		case only != nil || all() || c.fault != restart && hashOf(fmt.Sprint(seed, c))%portion == 0:
+		case c.fault == restart && os.Getenv("IDEM_CELLS_RESTART") == "":
+		case only != nil || all() || hashOf(fmt.Sprint(seed, c))%portion == 0:
 			some = append(some, c)
 		}
 	}
@@ -66,7 +70,7 @@ type board struct {
 	bases   map[store]*base
 
 	mu   sync.Mutex
-	came map[combination]outcome
+	came map[combination]string
 }
 
 // TestCells runs the cells, and writes docs/proof.md if all of them ran.
@@ -75,9 +79,10 @@ func TestCells(t *testing.T) {
 		t.Skip("needs servers and some time")
 	}
 	seed := seedOf(t)
+	require.False(t, all() && os.Getenv("IDEM_CELLS_RESTART") == "", "servers are restarted: use `make cells`")
 	some := selected(seed, named(t))
 	t.Logf("IDEM_CELLS_SEED=%d: %d of %d cells", seed, len(some), len(cells()))
-	b := &board{t: t, bases: make(map[store]*base), came: make(map[combination]outcome)}
+	b := &board{t: t, bases: make(map[store]*base), came: make(map[combination]string)}
 	for _, s := range stores {
 		b.bases[s] = openBase(t, s)
 	}
@@ -101,7 +106,25 @@ func TestCells(t *testing.T) {
 			b.all(batch, len(batch), gather(t, name, len(batch)))
 		}
 	}
-	t.Logf("%d cells in %s", len(b.came), time.Since(began).Round(time.Second))
+	took := time.Since(began)
+	t.Logf("%d cells in %s", len(b.came), took.Round(time.Second))
+	if all() {
+		text := render(page{
+			date: began.UTC().Format(time.DateOnly), seconds: int(took.Seconds()), commit: commit(t), came: b.came,
+			machine: fmt.Sprintf("%d CPUs, %s/%s, %s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version()),
+		})
+		require.NoError(t, os.WriteFile(proof, []byte(text), 0o644)) //nolint:gosec // a page of the docs
+	}
+}
+
+// commit returns the commit that is tested.
+func commit(t testing.TB) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // parallel is how many cells run at a time: they wait for leases most of the time.
@@ -154,6 +177,12 @@ func (b *board) one(t *testing.T, c combination, server *gathering) {
 		r.wire = newWire(t, c.store, base.addrs)
 	}
 	b.control.add(r)
+	came := "no outcome" + unexpected
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.came[c] = came
+	}()
 	if server != nil {
 		r.restarted = server.seat()
 		defer r.restarted(false)
@@ -163,9 +192,10 @@ func (b *board) one(t *testing.T, c combination, server *gathering) {
 	if c.fault == stop && !r.lockedFile() {
 		assert.True(t, o.replaced, "no other worker finished while the first one stood still")
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.came[c] = o
+	came = o.String()
+	if t.Failed() {
+		came += unexpected
+	}
 }
 
 func hashOf(text string) uint64 {

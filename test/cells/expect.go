@@ -11,6 +11,7 @@ const (
 	result   answer = "result"          // that of the one run
 	unknown  answer = "unknown outcome" // dedup.ErrUnknownOutcome, or its problem of HTTP
 	panicked answer = "panic told"      // the stored answer to a request whose handler panicked
+	failed   answer = "failure told"    // the stored answer of a handler whose context ended
 )
 
 // want is what a cell may come to. No effect is lost: a least number of zero stands only beside an
@@ -97,7 +98,10 @@ func expectCall(c combination) want {
 			return want{effects, 1, []answer{unknown}}
 		}
 	case restart: // longer than a lease
-		if claimed {
+		switch {
+		case claimed && c.kind == viaHTTP:
+			return want{effects, 1, []answer{result, unknown, failed}}
+		case claimed:
 			return want{effects, 1, []answer{result, unknown}}
 		}
 	case cutBefore, cutAfter, rebalance, copied:

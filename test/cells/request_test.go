@@ -86,5 +86,5 @@ func (v *server) send(ctx context.Context) (answer, error) {
 	if err != nil {
 		return noAnswer, err
 	}
-	return answerOfResponse(resp.StatusCode, body), fmt.Errorf("%s: %s", resp.Status, body)
+	return answerOfResponse(resp.StatusCode, resp.Header.Get("Idempotent-Replayed") == "true", body), fmt.Errorf("%s: %s", resp.Status, body)
 }

@@ -96,13 +96,13 @@ func (p place) open(ctx context.Context, w *worker) (*opened, error) {
 		}
 		return withDB(&sqlGate{postgres.New(db), w}, w, "INSERT INTO effects VALUES ($1)", db.Close), nil
 	case sqlMaria:
-		db, err := openDB("mysql", p.url())
+		db, err := openDB("mysql", p.url()+"?wait_timeout=6") // of sessions without a living process
 		if err != nil {
 			return nil, err
 		}
 		return withDB(&sqlGate{mysql.New(db), w}, w, "INSERT INTO effects VALUES (?)", db.Close), nil
 	case onSQLite:
-		s, err := sqlite.Open(ctx, p.URL)
+		s, err := sqlite.Open(ctx, p.URL, sqlite.NoReaper()) // a stopped reaper would lock the file
 		if err != nil {
 			return nil, err
 		}

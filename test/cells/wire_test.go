@@ -123,7 +123,9 @@ func (l *link) up(server io.Writer, client io.Reader) {
 func (l *link) actsBy(part []byte) bool {
 	switch l.w.store {
 	case onRedis, onCluster: // and no greeting of a new connection
-		return bytes.Contains(bytes.ToLower(part[:min(len(part), 64)]), []byte("eval"))
+		text := bytes.ToLower(part)
+		return !bytes.Contains(text, []byte("hello")) && !bytes.Contains(text, []byte("setinfo")) &&
+			!bytes.Contains(text, []byte("cluster"))
 	case sqlMaria:
 		return l.commitsBy(part)
 	default:
@@ -132,20 +134,29 @@ func (l *link) actsBy(part []byte) bool {
 }
 
 // commitsBy follows the transactions of a connection to MariaDB: a packet has a head of four bytes,
-// a command and its text.
-func (l *link) commitsBy(part []byte) bool {
-	const query, execute = 0x03, 0x17
-	if len(part) < 5 {
-		return false
+// a command and its text. A part has one packet or several.
+func (l *link) commitsBy(part []byte) (commits bool) {
+	for len(part) > 4 {
+		n := int(part[0]) | int(part[1])<<8 | int(part[2])<<16
+		end := min(len(part), 4+n)
+		if n > 0 && l.commitsByCommand(part[4], bytes.ToUpper(part[5:max(5, min(end, 69))])) {
+			commits = true
+		}
+		part = part[end:]
 	}
-	text := bytes.ToUpper(part[5:min(len(part), 64)])
+	return commits
+}
+
+func (l *link) commitsByCommand(command byte, text []byte) bool {
+	const query, execute = 0x03, 0x17
+	is := func(word string) bool { return command == query && bytes.HasPrefix(text, []byte(word)) }
 	switch {
-	case part[4] == query && (bytes.HasPrefix(text, []byte("START TRANSACTION")) || bytes.HasPrefix(text, []byte("BEGIN"))):
+	case is("START TRANSACTION") || is("BEGIN"):
 		l.inTx = true
-	case part[4] == query && (bytes.HasPrefix(text, []byte("COMMIT")) || bytes.HasPrefix(text, []byte("ROLLBACK"))):
+	case is("COMMIT") || is("ROLLBACK"):
 		l.inTx = false
-		return bytes.HasPrefix(text, []byte("COMMIT"))
-	case part[4] == execute || part[4] == query && !bytes.HasPrefix(text, []byte("SET")):
+		return is("COMMIT")
+	case command == execute || command == query && !is("SET"):
 		return !l.inTx
 	}
 	return false
@@ -200,7 +211,7 @@ func (l *link) downPostgres(client io.Writer, server io.Reader) {
 			}
 			tagged = false
 		}
-		if m[0] == 'Z' || in.Buffered() == 0 && !(l.asked.Load() && l.trapped()) {
+		if m[0] == 'Z' || in.Buffered() == 0 && !(tagged && l.trapped()) {
 			if _, err := client.Write(answer); err != nil {
 				return
 			}

@@ -64,8 +64,11 @@ func work(text string) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
 	s, err := w.Place.open(ctx, w)
-	if err != nil {
-		return err
+	for end := time.Now().Add(finalLimit / 2); err != nil; s, err = w.Place.open(ctx, w) {
+		if time.Now().After(end) { // a file may be locked: a supervisor starts the program again
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 	defer s.close()
 	if w.Kind.records() {
@@ -262,8 +265,10 @@ func answerOf(err error) answer {
 }
 
 // answerOfResponse is the same for the answer of the middleware.
-func answerOfResponse(status int, body []byte) answer {
+func answerOfResponse(status int, replayed bool, body []byte) answer {
 	switch {
+	case replayed && status >= http.StatusInternalServerError && !bytes.Contains(body, []byte("handler_panicked")):
+		return failed
 	case status == http.StatusCreated:
 		return result
 	case bytes.Contains(body, []byte("unknown_outcome")):

@@ -1,0 +1,189 @@
+package cells
+
+import (
+	"fmt"
+	"strings"
+)
+
+// page has what docs/proof.md says about one run of all cells.
+type page struct {
+	date, machine, commit string
+	seconds               int
+	came                  map[combination]string // the outcome as text
+}
+
+// unexpected marks an outcome that is not the expected one.
+const unexpected = " UNEXPECTED"
+
+// expected counts the cells that came as expected.
+func (p page) expected() (n int) {
+	for _, text := range p.came {
+		if !strings.HasSuffix(text, unexpected) {
+			n++
+		}
+	}
+	return n
+}
+
+// row is a line of a table: the steps of a fault with the same expectation and the same outcomes.
+type row struct {
+	fault  fault
+	steps  []step
+	want   string
+	fields []string // by store
+}
+
+// rows returns the lines of the table of a kind.
+func rows(k kind, came map[combination]string) (all []row) {
+	for _, f := range faults {
+		from := len(all)
+	next:
+		for _, s := range steps {
+			byWant := make(map[string][]store)
+			var order []string
+			for _, at := range stores {
+				c := combination{k, s, at, f}
+				if reason(c) == "" {
+					w := expect(c).String()
+					if byWant[w] == nil {
+						order = append(order, w)
+					}
+					byWant[w] = append(byWant[w], at)
+				}
+			}
+			for _, w := range order {
+				r := row{fault: f, steps: []step{s}, want: w}
+				for _, at := range stores {
+					field := "-"
+					if c := (combination{k, s, at, f}); reason(c) == "" && expect(c).String() == w {
+						field = came[c]
+					}
+					r.fields = append(r.fields, field)
+				}
+				for i := from; i < len(all); i++ {
+					if all[i].want == w && strings.Join(all[i].fields, "|") == strings.Join(r.fields, "|") {
+						all[i].steps = append(all[i].steps, s)
+						continue next
+					}
+				}
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+const intro = `# The crash matrix
+
+For readers of [the guarantees](guarantees.md) who want to see them tested. A cell is a kind of
+handler, a step, a store and a fault. ` + "`make cells`" + ` runs every cell with worker processes on
+real servers, and writes this page. A test compares the cells of this page with the table in
+` + "`test/cells`" + `, and runs a share of the cells at each change.
+
+A cell has one event, or one key. The fault strikes once, at its step. Afterwards a second worker,
+or the first one if it lives, finishes the work. Kafka is kfake, a broker inside the test. The
+expected number is that of the effects; each entry is what came:
+
+* **1**: one effect. The offset is committed, or the caller has the result.
+* **1 + repeat with the same key**: the window of ` + "`On`" + ` between effect and completion.
+* **0** or **1** with **unknown outcome**: the caller is told that nobody knows, in place of a repeat.
+* **panic told**, **failure told**: the caller gets the stored answer of the one run.
+* **-**: no cell, [for a reason](#combinations-that-are-no-cells).
+
+| fault | what happens |
+|---|---|
+| kill -9 | The process ends at the step. "End without answer": the server acted, the process did not learn it |
+| panic | The handler panics once |
+| hang | The handler ignores its context until an operator ends the process |
+| SIGSTOP beyond the lease | The process stands still until another one has finished, and then goes on |
+| cut before the server acts | The request is not delivered; in a handler, all connections end |
+| cut after the server acted | The answer to the claim, or to the end, is lost |
+| server restarted | A crash of the server (SIGKILL) and a start on its data |
+| rebalance | The member is expelled, and another member gets the partition |
+| copy elsewhere | Another worker gets a copy of the event, or a call with the key, at the same moment |
+
+"The end" is the completion of a claim, or COMMIT of a transaction.
+`
+
+// render returns the page.
+func render(p page) string {
+	var b strings.Builder
+	b.WriteString(intro)
+	fmt.Fprintf(&b, "\n%d cells ran, and %d came as expected. Run on %s in %d s: %s, commit %s.\n"+
+		"All cells ran; the share of a change has the day as its seed (`IDEM_CELLS_SEED`).\n",
+		len(p.came), p.expected(), p.date, p.seconds, p.machine, p.commit)
+	for _, k := range kinds {
+		fmt.Fprintf(&b, "\n## %s\n\n| fault | step | expected |", k)
+		for _, s := range stores {
+			fmt.Fprintf(&b, " %s |", s)
+		}
+		fmt.Fprintf(&b, "\n|---|---|---|%s\n", strings.Repeat("---|", len(stores)))
+		for _, r := range rows(k, p.came) {
+			var names []string
+			for _, s := range r.steps {
+				names = append(names, string(s))
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.fault, strings.Join(names, "; "), r.want,
+				strings.Join(r.fields, " | "))
+		}
+	}
+	b.WriteString(renderReasons())
+	return b.String()
+}
+
+// renderReasons counts the combinations that are no cells.
+func renderReasons() string {
+	counts := make(map[string]int)
+	var order []string
+	for _, c := range product() {
+		if r := reason(c); r != "" {
+			if counts[r] == 0 {
+				order = append(order, r)
+			}
+			counts[r]++
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## Combinations that are no cells\n\n%d of %d combinations are no cells. The first reason counts.\n",
+		len(product())-len(cells()), len(product()))
+	b.WriteString("\n| reason | combinations |\n|---|---|\n")
+	for _, r := range order {
+		fmt.Fprintf(&b, "| %s | %d |\n", r, counts[r])
+	}
+	return b.String()
+}
+
+// parse returns the outcomes that a page lists, by cell.
+func parse(text string) (map[combination]string, error) {
+	came := make(map[combination]string)
+	var k kind
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if title, ok := strings.CutPrefix(line, "## "); ok {
+			k = kind(title)
+		}
+		fields := strings.Split(strings.Trim(line, "|"), "|")
+		if len(fields) != 3+len(stores) || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| fault") {
+			continue
+		}
+		for i := range fields {
+			fields[i] = strings.TrimSpace(fields[i])
+		}
+		for s := range strings.SplitSeq(fields[1], "; ") {
+			for i, at := range stores {
+				if fields[3+i] == "-" {
+					continue
+				}
+				c := combination{k, step(s), at, fault(fields[0])}
+				if _, twice := came[c]; twice {
+					return nil, fmt.Errorf("%s is listed twice", c)
+				}
+				if w := expect(c).String(); w != fields[2] {
+					return nil, fmt.Errorf("%s: the page expects %q, the table %q", c, fields[2], w)
+				}
+				came[c] = fields[3+i]
+			}
+		}
+	}
+	return came, nil
+}
