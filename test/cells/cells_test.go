@@ -23,9 +23,6 @@ import (
 // all reports whether every cell runs.
 func all() bool { return os.Getenv("IDEM_CELLS") == "all" }
 
-// portion is the share of the cells that run by default: one of so many.
-const portion = 24
-
 // named returns the pattern in IDEM_CELLS, if it is one: only cells with such names run.
 func named(t testing.TB) *regexp.Regexp {
 	t.Helper()
@@ -37,19 +34,38 @@ func named(t testing.TB) *regexp.Regexp {
 	return nil
 }
 
-// selected returns the cells of this run. By default they are those of a seed, one of each portion,
-// and none that restarts a server, since other tests use the servers too: IDEM_CELLS_RESTART says
-// that no other test does.
+// selected returns the cells of this run. By default a seed chooses one cell for each fault with each
+// kind, and for each fault with each store. No cell restarts a server then, since other tests use
+// the servers too: IDEM_CELLS_RESTART says that no other test does.
 func selected(seed uint64, only *regexp.Regexp) (some []combination) {
+	type pair struct {
+		fault fault
+		other string
+	}
+	chosen := make(map[pair]combination)
+	lowest := make(map[pair]uint64)
 	for _, c := range cells() {
-		switch {
-		case only != nil && !only.MatchString(c.String()):
-		case c.fault == restart && os.Getenv("IDEM_CELLS_RESTART") == "":
-		case only != nil || all() || hashOf(fmt.Sprint(seed, c))%portion == 0:
+		if c.fault == restart && os.Getenv("IDEM_CELLS_RESTART") == "" {
+			continue
+		}
+		if only != nil && only.MatchString(c.String()) || all() {
 			some = append(some, c)
 		}
+		h := hashOf(fmt.Sprint(seed, c))
+		for _, p := range []pair{{c.fault, string(c.kind)}, {c.fault, string(c.store)}} {
+			if _, known := lowest[p]; !known || h < lowest[p] {
+				lowest[p], chosen[p] = h, c
+			}
+		}
 	}
-	return some
+	if only != nil || all() {
+		return some
+	}
+	share := make(map[combination]bool) // each once
+	for _, c := range chosen {
+		share[c] = true
+	}
+	return slices.Collect(maps.Keys(share))
 }
 
 func seedOf(t testing.TB) uint64 {

@@ -4,6 +4,7 @@
 // table expects.
 //
 // By default the test runs a share of the cells, which a printed seed selects. The seed is the day,
-// or IDEM_CELLS_SEED. With IDEM_CELLS=all the test runs every cell and writes docs/proof.md; it
-// restarts the servers then, so these must serve no other test (make cells).
+// or IDEM_CELLS_SEED. IDEM_CELLS may be a pattern: cells with such names run, such as
+// "^OnTx/pgstore/kill". With IDEM_CELLS=all every cell runs, and the test writes docs/proof.md. Cells
+// that restart a server need IDEM_CELLS_RESTART, and servers that no other test uses (make cells).
 package cells

@@ -94,8 +94,11 @@ func expectCall(c combination) want {
 		}
 		return want{effects, effects, []answer{unknown}}
 	case stop:
-		if claimed {
-			return want{effects, 1, []answer{unknown}}
+		switch {
+		case c.step == beforeEffect: // as for records
+			return want{0, 1, []answer{unknown}}
+		case claimed: // no handler begins under an ended lease
+			return want{effects, effects, []answer{unknown}}
 		}
 	case restart: // longer than a lease
 		switch {

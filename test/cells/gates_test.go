@@ -2,11 +2,10 @@ package cells
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"database/sql"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/dynamostore"
@@ -67,7 +66,7 @@ func (w *worker) complete(complete func() error) error {
 }
 
 // claimTx has the steps of a transaction.
-func claimTx[Tx any](w *worker, s dedup.TxStore[Tx], ctx context.Context, limit time.Duration,
+func claimTx[Tx any](ctx context.Context, w *worker, s dedup.TxStore[Tx], limit time.Duration,
 	reqs []dedup.Request, answers []dedup.Answer, fn func(Tx) ([]dedup.Completion, error)) error {
 	w.asks()
 	w.at(beforeClaim)
@@ -101,7 +100,7 @@ func (g *pgGate) Complete(ctx context.Context, done []dedup.Completion) error {
 
 func (g *pgGate) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(pgx.Tx) ([]dedup.Completion, error)) error {
-	return claimTx[pgx.Tx](g.w, g.Store, ctx, limit, reqs, answers, fn)
+	return claimTx[pgx.Tx](ctx, g.w, g.Store, limit, reqs, answers, fn)
 }
 
 func (g *sqlGate) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
@@ -114,7 +113,7 @@ func (g *sqlGate) Complete(ctx context.Context, done []dedup.Completion) error {
 
 func (g *sqlGate) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(*sql.Tx) ([]dedup.Completion, error)) error {
-	return claimTx[*sql.Tx](g.w, g.Store, ctx, limit, reqs, answers, fn)
+	return claimTx[*sql.Tx](ctx, g.w, g.Store, limit, reqs, answers, fn)
 }
 
 func (g *redisGate) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {

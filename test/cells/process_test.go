@@ -30,7 +30,7 @@ func begin(t testing.TB, s spec) *process {
 	t.Helper()
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
-	p := &process{t: t, name: s.Name, ended: make(chan struct{}), cmd: exec.Command(os.Args[0])} //nolint:noctx // ends in Cleanup
+	p := &process{t: t, name: s.Name, ended: make(chan struct{}), cmd: exec.Command(os.Args[0])}
 	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
 	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
 	_, err = p.cmd.StdinPipe() // its end tells the worker that the test is gone

@@ -2,6 +2,7 @@ package cells
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -33,15 +34,25 @@ type row struct {
 	fields []string // by store
 }
 
-// rows returns the lines of the table of a kind.
-func rows(k kind, came map[combination]string) (all []row) {
+// columns returns the stores that have cells of a kind.
+func columns(k kind) (some []store) {
+	for _, s := range stores {
+		if slices.ContainsFunc(cells(), func(c combination) bool { return c.kind == k && c.store == s }) {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+// rows returns the lines of the table of a kind, with a field for each of its columns.
+func rows(k kind, in []store, came map[combination]string) (all []row) {
 	for _, f := range faults {
 		from := len(all)
 	next:
 		for _, s := range steps {
 			byWant := make(map[string][]store)
 			var order []string
-			for _, at := range stores {
+			for _, at := range in {
 				c := combination{k, s, at, f}
 				if reason(c) == "" {
 					w := expect(c).String()
@@ -53,7 +64,7 @@ func rows(k kind, came map[combination]string) (all []row) {
 			}
 			for _, w := range order {
 				r := row{fault: f, steps: []step{s}, want: w}
-				for _, at := range stores {
+				for _, at := range in {
 					field := "-"
 					if c := (combination{k, s, at, f}); reason(c) == "" && expect(c).String() == w {
 						field = came[c]
@@ -85,7 +96,8 @@ or the first one if it lives, finishes the work. Kafka is kfake, a broker inside
 expected number is that of the effects; each entry is what came:
 
 * **1**: one effect. The offset is committed, or the caller has the result.
-* **1 + repeat with the same key**: the window of ` + "`On`" + ` between effect and completion.
+* **1 + repeat**: the window of ` + "`On`" + ` between effect and completion. The second effect has the
+  same idempotency key.
 * **0** or **1** with **unknown outcome**: the caller is told that nobody knows, in place of a repeat.
 * **panic told**, **failure told**: the caller gets the stored answer of the one run.
 * **-**: no cell, [for a reason](#combinations-that-are-no-cells).
@@ -113,12 +125,13 @@ func render(p page) string {
 		"All cells ran; the share of a change has the day as its seed (`IDEM_CELLS_SEED`).\n",
 		len(p.came), p.expected(), p.date, p.seconds, p.machine, p.commit)
 	for _, k := range kinds {
-		fmt.Fprintf(&b, "\n## %s\n\n| fault | step | expected |", k)
-		for _, s := range stores {
+		in := columns(k)
+		fmt.Fprintf(&b, "\n## %s\n\n%s", k, head)
+		for _, s := range in {
 			fmt.Fprintf(&b, " %s |", s)
 		}
-		fmt.Fprintf(&b, "\n|---|---|---|%s\n", strings.Repeat("---|", len(stores)))
-		for _, r := range rows(k, p.came) {
+		fmt.Fprintf(&b, "\n|---|---|---|%s\n", strings.Repeat("---|", len(in)))
+		for _, r := range rows(k, in, p.came) {
 			var names []string
 			for _, s := range r.steps {
 				names = append(names, string(s))
@@ -153,37 +166,57 @@ func renderReasons() string {
 	return b.String()
 }
 
+// head begins the first line of each table of cells.
+const head = "| fault | step | expected |"
+
 // parse returns the outcomes that a page lists, by cell.
 func parse(text string) (map[combination]string, error) {
 	came := make(map[combination]string)
 	var k kind
+	var in []store // nil outside the tables of cells
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
-		if title, ok := strings.CutPrefix(line, "## "); ok {
-			k = kind(title)
-		}
 		fields := strings.Split(strings.Trim(line, "|"), "|")
-		if len(fields) != 3+len(stores) || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| fault") {
-			continue
-		}
 		for i := range fields {
 			fields[i] = strings.TrimSpace(fields[i])
 		}
-		for s := range strings.SplitSeq(fields[1], "; ") {
-			for i, at := range stores {
-				if fields[3+i] == "-" {
-					continue
-				}
-				c := combination{k, step(s), at, fault(fields[0])}
-				if _, twice := came[c]; twice {
-					return nil, fmt.Errorf("%s is listed twice", c)
-				}
-				if w := expect(c).String(); w != fields[2] {
-					return nil, fmt.Errorf("%s: the page expects %q, the table %q", c, fields[2], w)
-				}
-				came[c] = fields[3+i]
+		switch {
+		case strings.HasPrefix(line, "## "):
+			k = kind(line[len("## "):])
+		case strings.HasPrefix(line, head):
+			for _, name := range fields[3:] {
+				in = append(in, store(name))
+			}
+		case line == "":
+			in = nil
+		case in == nil || strings.HasPrefix(line, "|---"):
+		case len(fields) != 3+len(in):
+			return nil, fmt.Errorf("%s: a line of %d fields", k, len(fields))
+		default:
+			if err := parseLine(k, in, fields, came); err != nil {
+				return nil, err
 			}
 		}
 	}
 	return came, nil
+}
+
+// parseLine adds the cells of one line.
+func parseLine(k kind, in []store, fields []string, came map[combination]string) error {
+	for s := range strings.SplitSeq(fields[1], "; ") {
+		for i, at := range in {
+			if fields[3+i] == "-" {
+				continue
+			}
+			c := combination{k, step(s), at, fault(fields[0])}
+			if _, twice := came[c]; twice {
+				return fmt.Errorf("%s is listed twice", c)
+			}
+			if w := expect(c).String(); w != fields[2] {
+				return fmt.Errorf("%s: the page expects %q, the table %q", c, fields[2], w)
+			}
+			came[c] = fields[3+i]
+		}
+	}
+	return nil
 }

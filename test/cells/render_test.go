@@ -39,7 +39,7 @@ func TestRender(t *testing.T) {
 	for _, c := range cells() {
 		p.came[c] = "1"
 	}
-	p.came[cells()[3]] = "1 + repeat with the same key"
+	p.came[cells()[3]] = "1 + repeat"
 	text := render(p)
 	requireProof(t, text)
 	came, err := parse(text)

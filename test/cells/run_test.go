@@ -25,7 +25,7 @@ type outcome struct {
 func (o outcome) String() string {
 	text := fmt.Sprint(o.effects)
 	if o.effects > 1 && o.sameKey {
-		text = "1 + repeat with the same key"
+		text = "1 + repeat"
 	}
 	if o.answer != noAnswer && o.answer != result {
 		text += ", " + string(o.answer)

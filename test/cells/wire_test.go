@@ -211,7 +211,7 @@ func (l *link) downPostgres(client io.Writer, server io.Reader) {
 			}
 			tagged = false
 		}
-		if m[0] == 'Z' || in.Buffered() == 0 && !(tagged && l.trapped()) {
+		if m[0] == 'Z' || in.Buffered() == 0 && (!tagged || !l.trapped()) {
 			if _, err := client.Write(answer); err != nil {
 				return
 			}
@@ -233,7 +233,8 @@ func message(r *bufio.Reader) ([]byte, error) {
 	if n < 0 || n > 1<<24 {
 		return nil, fmt.Errorf("a message of %d bytes", n)
 	}
-	m := append(head, make([]byte, n)...)
+	m := make([]byte, 5+n)
+	copy(m, head)
 	_, err := io.ReadFull(r, m[5:])
 	return m, err
 }
