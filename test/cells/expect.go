@@ -60,8 +60,9 @@ func mostOfRecord(c combination) int {
 		if c.step.inWindow() {
 			return 2
 		}
-	case restart: // longer than a lease
-		if c.step.inWindow() {
+	case restart:
+		// The outage may last as long as a lease: the context of the handler ends during its effect.
+		if c.step == afterClaim || c.step == beforeEffect || c.step.inWindow() {
 			return 2
 		}
 	case stop:
@@ -69,7 +70,12 @@ func mostOfRecord(c combination) int {
 		if c.step.inWindow() || c.step == beforeEffect {
 			return 2
 		}
-	case cutBefore, cutAfter, rebalance, copied:
+	case rebalance:
+		// The context of the handler may end during its effect.
+		if c.step == beforeEffect {
+			return 2
+		}
+	case cutBefore, cutAfter, copied:
 	}
 	return 1
 }

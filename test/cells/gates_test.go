@@ -50,17 +50,19 @@ func (w *worker) claim(answers []dedup.Answer, claim func() error) error {
 		return err
 	}
 	if len(answers) > 0 && answers[0].Verdict.Held() {
+		w.did(claimed, answers[0].Fence)
 		w.at(afterClaim)
 	}
 	return nil
 }
 
-func (w *worker) complete(complete func() error) error {
+func (w *worker) complete(done []dedup.Completion, complete func() error) error {
 	w.at(beforeEnd)
 	w.at(beforeAnswer)
 	if err := complete(); err != nil {
 		return err
 	}
+	w.did(completed, done[0].Fence)
 	w.at(afterEnd)
 	return nil
 }
@@ -95,7 +97,7 @@ func (g *pgGate) Claim(ctx context.Context, t dedup.Token, lease time.Duration, 
 }
 
 func (g *pgGate) Complete(ctx context.Context, done []dedup.Completion) error {
-	return g.w.complete(func() error { return g.Store.Complete(ctx, done) })
+	return g.w.complete(done, func() error { return g.Store.Complete(ctx, done) })
 }
 
 func (g *pgGate) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
@@ -108,7 +110,7 @@ func (g *sqlGate) Claim(ctx context.Context, t dedup.Token, lease time.Duration,
 }
 
 func (g *sqlGate) Complete(ctx context.Context, done []dedup.Completion) error {
-	return g.w.complete(func() error { return g.Store.Complete(ctx, done) })
+	return g.w.complete(done, func() error { return g.Store.Complete(ctx, done) })
 }
 
 func (g *sqlGate) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
@@ -121,7 +123,7 @@ func (g *redisGate) Claim(ctx context.Context, t dedup.Token, lease time.Duratio
 }
 
 func (g *redisGate) Complete(ctx context.Context, done []dedup.Completion) error {
-	return g.w.complete(func() error { return g.Store.Complete(ctx, done) })
+	return g.w.complete(done, func() error { return g.Store.Complete(ctx, done) })
 }
 
 func (g *dynamoGate) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
@@ -129,7 +131,7 @@ func (g *dynamoGate) Claim(ctx context.Context, t dedup.Token, lease time.Durati
 }
 
 func (g *dynamoGate) Complete(ctx context.Context, done []dedup.Completion) error {
-	return g.w.complete(func() error { return g.Store.Complete(ctx, done) })
+	return g.w.complete(done, func() error { return g.Store.Complete(ctx, done) })
 }
 
 func (g *memoryGate) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
@@ -137,5 +139,5 @@ func (g *memoryGate) Claim(ctx context.Context, t dedup.Token, lease time.Durati
 }
 
 func (g *memoryGate) Complete(ctx context.Context, done []dedup.Completion) error {
-	return g.w.complete(func() error { return g.Store.Complete(ctx, done) })
+	return g.w.complete(done, func() error { return g.Store.Complete(ctx, done) })
 }

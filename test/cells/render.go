@@ -115,6 +115,10 @@ expected number is that of the effects; each entry is what came:
 | copy elsewhere | Another worker gets a copy of the event, or a call with the key, at the same moment |
 
 "The end" is the completion of a claim, or COMMIT of a transaction.
+
+The history of each claimed cell is checked too. A fence only grows, and belongs to one worker. Each
+effect and each completion has a claim that its worker was granted before. One claim is completed,
+and none is granted after that.
 `
 
 // render returns the page.

@@ -38,7 +38,7 @@ func serve(s *opened, w *worker) (*server, error) {
 		v.m, effect, err = s.newHTTPTx(cfg, w)
 	} else {
 		v.m, err = httpidem.New(cfg)
-		effect = func(ctx context.Context) error { return w.effect(ctx, httpidem.ForwardKey(ctx)) }
+		effect = func(ctx context.Context) error { return w.effect(ctx, httpidem.ForwardKey(ctx), 0) }
 	}
 	if err != nil {
 		return nil, err

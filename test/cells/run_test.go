@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,8 +19,9 @@ type outcome struct {
 	effects  int
 	sameKey  bool // all effects had one idempotency key
 	answer   answer
-	letters  int64 // dead letters
-	replaced bool  // another worker finished while the first one stood still
+	letters  int64    // dead letters
+	broken   []string // rules of claims
+	replaced bool     // another worker finished while the first one stood still
 }
 
 func (o outcome) String() string {
@@ -44,6 +46,8 @@ func (o outcome) fits(w want) string {
 		return fmt.Sprintf("the answer is %q", o.answer)
 	case o.answer == result && o.effects != 1:
 		return fmt.Sprintf("the answer is a result, with %d effects", o.effects)
+	case len(o.broken) > 0:
+		return strings.Join(o.broken, "; ")
 	case o.letters != 0:
 		return fmt.Sprintf("%d dead letters", o.letters)
 	}
@@ -70,6 +74,7 @@ type run struct {
 	first   string // the worker at the step
 	effects map[string]int
 	answers map[string]answer
+	history []entry
 }
 
 const stepLimit = 30 * time.Second
@@ -111,11 +116,23 @@ func (c *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		cell.mu.Lock()
 		cell.effects[r.FormValue("key")]++
 		cell.mu.Unlock()
+		cell.note(effected, r)
+	case "did":
+		cell.note(deed(r.FormValue("deed")), r)
 	case "answer":
 		cell.mu.Lock()
 		cell.answers[name] = answer(r.FormValue("answer"))
 		cell.mu.Unlock()
 	}
+}
+
+// note adds to the history.
+func (c *run) note(d deed, r *http.Request) {
+	fence, _ := strconv.ParseUint(r.FormValue("fence"), 10, 64) // zero: not known
+	at, _ := strconv.ParseInt(r.FormValue("at"), 10, 64)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history = append(c.history, entry{time.Unix(0, at), r.FormValue("worker"), d, fence})
 }
 
 // stand holds the first worker at its step until the test lets it go on.
@@ -245,6 +262,9 @@ func (c *run) run() outcome {
 		o.letters = c.group.deadLetters()
 	}
 	o.effects, o.sameKey = c.count()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o.broken = broken(c.history)
 	return o
 }
 

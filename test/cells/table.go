@@ -67,7 +67,7 @@ var steps = []step{
 
 func (s step) inHandler() bool { return s == beforeEffect || s == afterEffect }
 
-// effectHappened reports whether the effect lies before the step, and the end was not recorded.
+// inWindow reports whether the effect lies before the step, and the end was not recorded.
 func (s step) inWindow() bool { return s == afterEffect || s == beforeEnd }
 
 // fault is the event that disturbs the work.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -127,6 +128,16 @@ func (w *worker) at(s step) {
 	}
 }
 
+// did adds to the history of the cell, with the time of now.
+func (w *worker) did(d deed, fence uint64) {
+	_ = w.tell(context.Background(), "did", append([]string{"deed", string(d)}, stamp(fence)...)...) // the test has ended
+}
+
+// stamp has the fence of a deed and its time.
+func stamp(fence uint64) []string {
+	return []string{"fence", strconv.FormatUint(fence, 10), "at", strconv.FormatInt(time.Now().UnixNano(), 10)}
+}
+
 // asks tells that the worker is about to claim.
 func (w *worker) asks() {
 	if w.Fault == copied || w.Fault == rebalance {
@@ -135,9 +146,9 @@ func (w *worker) asks() {
 }
 
 // effect is the outside of a handler without a transaction: it is counted with its idempotency key.
-func (w *worker) effect(ctx context.Context, key string) error {
+func (w *worker) effect(ctx context.Context, key string, fence uint64) error {
 	w.at(beforeEffect)
-	if err := w.tell(ctx, "effect", "key", key); err != nil {
+	if err := w.tell(ctx, "effect", append([]string{"key", key}, stamp(fence)...)...); err != nil {
 		return err
 	}
 	w.at(afterEffect)
@@ -166,12 +177,12 @@ func (w *worker) consume(ctx context.Context, s *opened) error {
 	switch w.Kind {
 	case on:
 		idem.On(r, eventType, func(ctx context.Context, e idem.Event[event]) error {
-			return w.effect(ctx, e.IdempotencyKey())
+			return w.effect(ctx, e.IdempotencyKey(), e.Fence())
 		})
 	case onBatch:
 		idem.OnBatch(r, eventType, func(ctx context.Context, events []idem.Event[event]) error {
 			for _, e := range events {
-				if err := w.effect(ctx, e.IdempotencyKey()); err != nil {
+				if err := w.effect(ctx, e.IdempotencyKey(), e.Fence()); err != nil {
 					return err
 				}
 			}
@@ -209,7 +220,7 @@ func (w *worker) call(ctx context.Context, s *opened) error {
 		if w.Kind == do {
 			once = func(ctx context.Context) (answer, error) {
 				_, _, err := dedup.Do(ctx, g, key, func(ctx context.Context) (string, error) {
-					return "ok", w.effect(ctx, key.UUID())
+					return "ok", w.effect(ctx, key.UUID(), 0)
 				})
 				return answerOf(err), err
 			}
