@@ -198,19 +198,17 @@ func (c *run) run() outcome {
 		first.wait(25 * time.Second)
 		ensure()
 	case stop:
-		c.letGo()
 		if c.step == beforeAnswer {
-			<-c.wire.sprung
-			first.signal(syscall.SIGSTOP)
+			c.letGo()
+			c.sprung()
 		}
+		first.signal(syscall.SIGSTOP)
 		first.waitStopped()
 		c.expel(name)
 		second := ensure()
 		o.replaced = c.finished(second, other, c.standsStill())
 		first.signal(syscall.SIGCONT)
-		if c.step == beforeAnswer {
-			c.openWire(false)
-		}
+		c.letGoOrOpen()
 	case cutBefore:
 		if c.step == beforeClaim || c.step == beforeEnd {
 			c.wire.set(cutAsk)
