@@ -31,7 +31,10 @@ type entry struct {
 //   - An effect happens under a claim that its worker was granted before.
 //   - A completion is taken under such a claim, from one claim only.
 //   - No claim is granted after the completion.
-func broken(history []entry) (rules []string) {
+//
+// With late, a holder that lost its claim may complete after the next one: redisstore takes a
+// completion without a result from any holder, and a repetition after a lost answer succeeds.
+func broken(history []entry, late bool) (rules []string) {
 	h := slices.Clone(history)
 	slices.SortStableFunc(h, func(a, b entry) int { return cmp.Compare(a.at.UnixNano(), b.at.UnixNano()) })
 	holders := make(map[uint64]string)
@@ -55,10 +58,10 @@ func broken(history []entry) (rules []string) {
 				breaks(e, "no claim was granted")
 			}
 			if e.deed == completed {
-				if done != 0 && done != e.fence {
+				if done != 0 && done != e.fence && (!late || e.fence > done) {
 					breaks(e, fmt.Sprintf("the claim with fence %d is completed", done))
 				}
-				done = e.fence
+				done = max(done, e.fence)
 			}
 		}
 	}

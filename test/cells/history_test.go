@@ -35,10 +35,13 @@ func TestHistory(t *testing.T) {
 			"is done"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rules := broken(c.history)
+			rules := broken(c.history, false)
 			if c.rule == "" {
 				require.Empty(t, rules)
 				return
+			}
+			if name == "two completed claims" {
+				require.Empty(t, broken(c.history, true))
 			}
 			require.NotEmpty(t, rules)
 			require.Contains(t, strings.Join(rules, "; "), c.rule)

@@ -8,9 +8,8 @@ import (
 
 // page has what docs/proof.md says about one run of all cells.
 type page struct {
-	date, machine, commit string
-	seconds               int
-	came                  map[combination]string // the outcome as text
+	ran  string                 // when, where and how long, in one line
+	came map[combination]string // the outcome as text
 }
 
 // unexpected marks an outcome that is not the expected one.
@@ -125,9 +124,8 @@ and none is granted after that.
 func render(p page) string {
 	var b strings.Builder
 	b.WriteString(intro)
-	fmt.Fprintf(&b, "\n%d cells ran, and %d came as expected. Run on %s in %d s: %s, commit %s.\n"+
-		"All cells ran; the share of a change has the day as its seed (`IDEM_CELLS_SEED`).\n",
-		len(p.came), p.expected(), p.date, p.seconds, p.machine, p.commit)
+	fmt.Fprintf(&b, "\n%d cells ran, and %d came as expected.\n%s\n"+
+		"The share of a change has the day as its seed (`IDEM_CELLS_SEED`).\n", len(p.came), p.expected(), p.ran)
 	for _, k := range kinds {
 		in := columns(k)
 		fmt.Fprintf(&b, "\n## %s\n\n%s", k, head)
@@ -169,6 +167,18 @@ func renderReasons() string {
 	}
 	return b.String()
 }
+
+// ranOf returns the line that tells when the cells of a page ran.
+func ranOf(text string) string {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, ranPrefix) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+const ranPrefix = "Run on "
 
 // head begins the first line of each table of cells.
 const head = "| fault | step | expected |"

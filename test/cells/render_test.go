@@ -35,7 +35,7 @@ func requireProof(t *testing.T, text string) {
 // A rendered page is parsed to what it was rendered from. A page without a cell, or with another
 // expectation, is refused.
 func TestRender(t *testing.T) {
-	p := page{date: "2026-01-01", machine: "m", commit: "c", seconds: 1, came: make(map[combination]string)}
+	p := page{ran: ranPrefix + "a day.", came: make(map[combination]string)}
 	for _, c := range cells() {
 		p.came[c] = "1"
 	}
@@ -45,6 +45,7 @@ func TestRender(t *testing.T) {
 	came, err := parse(text)
 	require.NoError(t, err)
 	require.Equal(t, p.came, came)
+	require.Equal(t, p.ran, ranOf(text))
 
 	_, err = parse(strings.Replace(text, "| 1-2 |", "| 1 |", 1))
 	require.Error(t, err)

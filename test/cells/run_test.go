@@ -262,7 +262,7 @@ func (c *run) run() outcome {
 	o.effects, o.sameKey = c.count()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o.broken = broken(c.history)
+	o.broken = broken(c.history, c.store == onRedis || c.store == onCluster)
 	return o
 }
 
