@@ -106,7 +106,7 @@ func TestCells(t *testing.T) {
 	defer server.Close()
 	b.url = server.URL
 
-	began := time.Now()
+	began, tested := time.Now(), commit(t)
 	var calm []combination
 	restarts := make(map[string][]combination)
 	for _, c := range some {
@@ -125,7 +125,7 @@ func TestCells(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("%d cells in %s", len(b.came), took.Round(time.Second))
 	ran := fmt.Sprintf("%s%s in %d s: %d CPUs, %s/%s, %s, commit %s.", ranPrefix, began.UTC().Format(time.DateOnly),
-		int(took.Seconds()), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), commit(t))
+		int(took.Seconds()), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), tested)
 	if all() {
 		write(t, page{ran, b.came})
 	} else if os.Getenv("IDEM_CELLS_UPDATE") != "" {
@@ -134,7 +134,7 @@ func TestCells(t *testing.T) {
 		came, err := parse(string(text))
 		require.NoError(t, err)
 		maps.Copy(came, b.came)
-		write(t, page{fmt.Sprintf("%s %d cells ran again at commit %s.", ranOf(string(text)), len(b.came), commit(t)), came})
+		write(t, page{fmt.Sprintf("%s %d cells ran again at commit %s.", ranOf(string(text)), len(b.came), tested), came})
 	}
 }
 
