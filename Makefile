@@ -38,7 +38,7 @@ none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${fa
 # $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
 each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
-.PHONY: help demo demo-ops browser-deps screenshots test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
+.PHONY: help demo demo-ops browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,10 @@ test/browser/node_modules/.package-lock.json: test/browser/package-lock.json
 
 screenshots: browser-deps ## Take the pictures of docs/ops.md anew: docs/images/ops-*.png (needs chromium)
 	@IDEM_REQUIRE_SERVICES=1 IDEM_REQUIRE_BROWSER=1 $(SERVICES) run go -C test/browser test -tags screenshots -count=1 -timeout 10m -run TestScreenshots .
+
+# On servers of its own, which it restarts: nothing else may use them meanwhile.
+cells: ## Run every cell of the crash matrix, and write docs/proof.md (minutes)
+	@IDEM_CELLS=all IDEM_CELLS_RESTART=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run go -C test/cells test -count=1 -timeout 30m .
 
 test-short: ## Unit tests of every module, no services needed
 	@$(call each-module,go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)

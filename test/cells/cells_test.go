@@ -1,0 +1,231 @@
+package cells
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// all reports whether every cell runs.
+func all() bool { return os.Getenv("IDEM_CELLS") == "all" }
+
+// named returns the pattern in IDEM_CELLS, if it is one: only cells with such names run.
+func named(t testing.TB) *regexp.Regexp {
+	t.Helper()
+	if text := os.Getenv("IDEM_CELLS"); text != "" && !all() {
+		pattern, err := regexp.Compile(text)
+		require.NoError(t, err)
+		return pattern
+	}
+	return nil
+}
+
+// selected returns the cells of this run. By default a seed chooses one cell for each fault with each
+// kind, and for each fault with each store. No cell restarts a server then, since other tests use
+// the servers too: IDEM_CELLS_RESTART says that no other test does.
+func selected(seed uint64, only *regexp.Regexp) (some []combination) {
+	type pair struct {
+		fault fault
+		other string
+	}
+	chosen := make(map[pair]combination)
+	lowest := make(map[pair]uint64)
+	for _, c := range cells() {
+		if c.fault == restart && os.Getenv("IDEM_CELLS_RESTART") == "" {
+			continue
+		}
+		if only != nil && only.MatchString(c.String()) || all() {
+			some = append(some, c)
+		}
+		h := hashOf(fmt.Sprint(seed, c))
+		for _, p := range []pair{{c.fault, string(c.kind)}, {c.fault, string(c.store)}} {
+			if _, known := lowest[p]; !known || h < lowest[p] {
+				lowest[p], chosen[p] = h, c
+			}
+		}
+	}
+	if only != nil || all() {
+		return some
+	}
+	share := make(map[combination]bool) // each once
+	for _, c := range chosen {
+		share[c] = true
+	}
+	return slices.Collect(maps.Keys(share))
+}
+
+func seedOf(t testing.TB) uint64 {
+	t.Helper()
+	if text := os.Getenv("IDEM_CELLS_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+		return seed
+	}
+	return uint64(time.Now().Unix() / (24 * 3600))
+}
+
+// board runs cells, and keeps what came of them.
+type board struct {
+	t       *testing.T
+	control control
+	url     string
+	bases   map[store]*base
+
+	mu   sync.Mutex
+	came map[combination]string
+}
+
+// TestCells runs the cells, and writes docs/proof.md if all of them ran.
+func TestCells(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs servers and some time")
+	}
+	seed := seedOf(t)
+	require.False(t, all() && os.Getenv("IDEM_CELLS_RESTART") == "", "servers are restarted: use `make cells`")
+	some := selected(seed, named(t))
+	t.Logf("IDEM_CELLS_SEED=%d: %d of %d cells", seed, len(some), len(cells()))
+	b := &board{t: t, bases: make(map[store]*base), came: make(map[combination]string)}
+	for _, s := range stores {
+		b.bases[s] = openBase(t, s)
+	}
+	server := httptest.NewServer(&b.control)
+	defer server.Close()
+	b.url = server.URL
+
+	began, tested := time.Now(), commit(t)
+	var calm []combination
+	restarts := make(map[string][]combination)
+	for _, c := range some {
+		if c.fault == restart {
+			restarts[servers[c.store]] = append(restarts[servers[c.store]], c)
+		} else {
+			calm = append(calm, c)
+		}
+	}
+	b.all(calm, parallel(), nil)
+	for _, name := range slices.Sorted(maps.Keys(restarts)) {
+		for batch := range slices.Chunk(restarts[name], 2*parallel()) {
+			b.all(batch, len(batch), gather(t, name, len(batch)))
+		}
+	}
+	took := time.Since(began)
+	t.Logf("%d cells in %s", len(b.came), took.Round(time.Second))
+	ran := fmt.Sprintf("%s%s in %d s: %d CPUs, %s/%s, %s, commit %s.", ranPrefix, began.UTC().Format(time.DateOnly),
+		int(took.Seconds()), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), tested)
+	if all() {
+		write(t, page{ran, b.came})
+	} else if os.Getenv("IDEM_CELLS_UPDATE") != "" {
+		text, err := os.ReadFile(proof)
+		require.NoError(t, err)
+		came, err := parse(string(text))
+		require.NoError(t, err)
+		maps.Copy(came, b.came)
+		write(t, page{fmt.Sprintf("%s %d cells ran again at commit %s.", ranOf(string(text)), len(b.came), tested), came})
+	}
+}
+
+func write(t testing.TB, p page) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(proof, []byte(render(p)), 0o644)) //nolint:gosec // a page of the docs
+}
+
+// commit returns the commit that is tested.
+func commit(t testing.TB) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// parallel is how many cells run at a time: they wait for leases most of the time.
+func parallel() int {
+	if n, err := strconv.Atoi(os.Getenv("IDEM_CELLS_PARALLEL")); err == nil {
+		return n
+	}
+	return 6 * runtime.GOMAXPROCS(0)
+}
+
+// all runs cells, some at a time.
+func (b *board) all(some []combination, atOnce int, server *gathering) {
+	if server != nil {
+		go server.restart()
+		defer func() { <-server.done }()
+	}
+	turns := make(chan struct{}, atOnce)
+	b.t.Run("cells", func(t *testing.T) {
+		var running sync.WaitGroup
+		for _, c := range some {
+			turns <- struct{}{}
+			running.Go(func() {
+				defer func() { <-turns }()
+				t.Run(c.String(), func(t *testing.T) { b.one(t, c, server) })
+			})
+		}
+		running.Wait()
+	})
+}
+
+func (b *board) one(t *testing.T, c combination, server *gathering) {
+	base := b.bases[c.store]
+	if c.store == onSQLite {
+		base = openFile(t)
+	}
+	r := &run{
+		combination: c, t: t, url: b.url, base: base,
+		topic:   fmt.Sprintf("cell-%x", hashOf(c.String())),
+		reached: make(chan string, 2), goOn: make(chan struct{}), asked: make(chan string, 100),
+		effects: make(map[string]int), answers: make(map[string]answer),
+	}
+	if c.kind.records() {
+		partitions := int32(1)
+		if c.fault == copied {
+			partitions = 2
+		}
+		r.group = newGroup(t, r.topic, partitions)
+	}
+	if c.fault == cutBefore || c.fault == cutAfter || c.step == beforeAnswer {
+		r.wire = newWire(t, c.store, base.addrs)
+	}
+	b.control.add(r)
+	came := "no outcome" + unexpected
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.came[c] = came
+	}()
+	if server != nil {
+		r.restarted = server.seat()
+		defer r.restarted(false)
+	}
+	o := r.run()
+	assert.Empty(t, o.fits(expect(c)), "came: %s, expected: %s", o, expect(c))
+	if c.fault == stop && !r.lockedFile() {
+		assert.True(t, o.replaced, "no other worker finished while the first one stood still")
+	}
+	came = o.String()
+	if t.Failed() {
+		came += unexpected
+	}
+}
+
+func hashOf(text string) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, text)
+	return h.Sum64()
+}

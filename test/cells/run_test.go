@@ -1,0 +1,421 @@
+package cells
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// outcome is what came of a cell.
+type outcome struct {
+	effects  int
+	sameKey  bool // all effects had one idempotency key
+	answer   answer
+	letters  int64    // dead letters
+	broken   []string // rules of claims
+	replaced bool     // another worker finished while the first one stood still
+}
+
+func (o outcome) String() string {
+	text := fmt.Sprint(o.effects)
+	if o.effects > 1 && o.sameKey {
+		text = "1 + repeat"
+	}
+	if o.answer != noAnswer && o.answer != result {
+		text += ", " + string(o.answer)
+	}
+	return text
+}
+
+// fits returns why an outcome is not the expected one, or the empty string.
+func (o outcome) fits(w want) string {
+	switch {
+	case o.effects < w.least || o.effects > w.most:
+		return fmt.Sprintf("%d effects", o.effects)
+	case !o.sameKey:
+		return "the effects have different idempotency keys"
+	case !slices.Contains(w.answers, o.answer):
+		return fmt.Sprintf("the answer is %q", o.answer)
+	case o.answer == result && o.effects != 1:
+		return fmt.Sprintf("the answer is a result, with %d effects", o.effects)
+	case len(o.broken) > 0:
+		return strings.Join(o.broken, "; ")
+	case o.letters != 0:
+		return fmt.Sprintf("%d dead letters", o.letters)
+	}
+	return ""
+}
+
+// run is one cell while it runs.
+type run struct {
+	combination
+	t     testing.TB
+	topic string
+	url   string // of the control server
+	base  *base
+	wire  *wire  // nil: the workers have direct connections
+	group *group // nil: a call
+
+	reached chan string   // the name of a worker at the step of the fault
+	goOn    chan struct{} // closed when that worker may go on
+	asked   chan string   // workers that claim
+
+	restarted func(stands bool) // see gathering.seat
+
+	mu      sync.Mutex
+	first   string // the worker at the step
+	effects map[string]int
+	answers map[string]answer
+	history []entry
+}
+
+const stepLimit = 30 * time.Second
+
+// control serves the workers of all cells.
+type control struct {
+	mu   sync.Mutex
+	runs map[string]*run
+}
+
+func (c *control) add(r *run) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.runs == nil {
+		c.runs = make(map[string]*run)
+	}
+	c.runs[r.topic] = r
+}
+
+func (c *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	topic, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	c.mu.Lock()
+	cell := c.runs[topic]
+	c.mu.Unlock()
+	if cell == nil {
+		http.NotFound(w, r)
+		return
+	}
+	name := r.FormValue("worker")
+	switch what {
+	case "reached":
+		cell.stand(name, r)
+	case "asks":
+		select {
+		case cell.asked <- name:
+		default: // nobody waits for more
+		}
+	case "effect":
+		cell.mu.Lock()
+		cell.effects[r.FormValue("key")]++
+		cell.mu.Unlock()
+		cell.note(effected, r)
+	case "did":
+		cell.note(deed(r.FormValue("deed")), r)
+	case "answer":
+		cell.mu.Lock()
+		cell.answers[name] = answer(r.FormValue("answer"))
+		cell.mu.Unlock()
+	}
+}
+
+// note adds to the history.
+func (c *run) note(d deed, r *http.Request) {
+	fence, _ := strconv.ParseUint(r.FormValue("fence"), 10, 64) // zero: not known
+	at, _ := strconv.ParseInt(r.FormValue("at"), 10, 64)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history = append(c.history, entry{time.Unix(0, at), r.FormValue("worker"), d, fence})
+}
+
+// stand holds the first worker at its step until the test lets it go on.
+func (c *run) stand(name string, r *http.Request) {
+	c.mu.Lock()
+	if c.first == "" {
+		c.first = name
+	}
+	first := c.first == name
+	c.mu.Unlock()
+	if !first {
+		return
+	}
+	c.reached <- name
+	select {
+	case <-c.goOn:
+	case <-r.Context().Done():
+	}
+}
+
+// run runs the cell, and returns what came of it.
+func (c *run) run() outcome {
+	workers := map[string]*process{"first": c.begin("first", true)}
+	if c.fault == copied || c.fault == rebalance {
+		workers["second"] = c.begin("second", true)
+	}
+	if c.group != nil {
+		c.group.waitMembers(len(workers))
+		c.group.produce()
+	}
+	name := c.await(workers)
+	first := workers[name]
+	other := map[string]string{"first": "second", "second": "first"}[name]
+	ensure := func() *process {
+		if workers[other] == nil {
+			workers[other] = c.begin(other, false)
+		}
+		return workers[other]
+	}
+	var o outcome
+	switch c.fault {
+	case kill:
+		c.letGo()
+		if c.step == beforeAnswer {
+			<-c.wire.sprung
+			first.signal(syscall.SIGKILL)
+			c.openWire(true)
+		}
+		first.wait(10 * time.Second)
+		c.expel(name)
+		ensure()
+	case panics:
+		c.letGo()
+	case hang:
+		c.letGo()
+		if c.group == nil {
+			time.Sleep(lease + lease/2) // the claim outlives a lease
+			first.signal(syscall.SIGKILL)
+		} else {
+			time.Sleep(200 * time.Millisecond)
+			first.signal(syscall.SIGTERM)
+		}
+		first.wait(25 * time.Second)
+		ensure()
+	case stop:
+		if c.step == beforeAnswer {
+			c.letGo()
+			c.sprung()
+		}
+		first.signal(syscall.SIGSTOP)
+		first.waitStopped()
+		c.expel(name)
+		second := ensure()
+		o.replaced = c.finished(second, other, c.standsStill())
+		first.signal(syscall.SIGCONT)
+		c.letGoOrOpen()
+	case cutBefore:
+		if c.step == beforeClaim || c.step == beforeEnd {
+			c.wire.set(cutAsk)
+			c.letGo()
+			c.sprung()
+		} else {
+			c.wire.cutAll()
+			c.letGo()
+		}
+	case cutAfter:
+		c.letGo()
+		c.sprung()
+		c.openWire(true)
+	case restart:
+		if c.step == beforeAnswer {
+			c.letGo()
+			c.sprung()
+		}
+		c.restarted(true)
+		if c.step == beforeAnswer {
+			c.openWire(true)
+		} else {
+			c.letGo()
+		}
+	case rebalance:
+		if c.step == beforeAnswer {
+			c.letGo()
+			c.sprung()
+		}
+		c.expel(name)
+		c.othersAsk(other)
+		c.letGoOrOpen()
+	case copied:
+		if c.step == beforeAnswer {
+			c.letGo()
+			c.sprung()
+		}
+		c.othersAsk(other)
+		c.letGoOrOpen()
+	}
+	if c.group == nil {
+		if c.fault != stop && c.fault != copied {
+			first.wait(finalLimit + 5*time.Second)
+		}
+		c.endCalls(first, ensure())
+		o.answer = c.answerOf(other)
+	} else {
+		c.endGroup(workers)
+		o.letters = c.group.deadLetters()
+	}
+	o.effects, o.sameKey = c.count()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o.broken = broken(c.history, c.store == onRedis || c.store == onCluster)
+	return o
+}
+
+// begin starts a worker of the cell.
+func (c *run) begin(name string, armed bool) *process {
+	c.t.Helper()
+	s := spec{
+		Kind: c.kind, Store: c.store, Step: c.step, Fault: c.fault, Armed: armed, Name: name,
+		Control: c.url + "/" + c.topic, Topic: c.topic, Place: c.base.place,
+	}
+	if c.wire != nil {
+		s.Place.Through = c.wire.through
+	}
+	if c.group != nil {
+		s.Brokers = c.group.broker
+	}
+	return begin(c.t, s)
+}
+
+// await waits until a worker stands at the step. Before the answer of the end, the wire is set first.
+func (c *run) await(workers map[string]*process) string {
+	c.t.Helper()
+	select {
+	case name := <-c.reached:
+		switch {
+		case c.step == beforeAnswer:
+			c.wire.set(holdFinal)
+		case c.fault == cutAfter && c.kind.inTx():
+			c.wire.set(holdFirst)
+		case c.fault == cutAfter:
+			c.wire.set(holdFinal)
+		}
+		return name
+	case <-workers["first"].ended:
+		require.Fail(c.t, "the first worker ended before the step", "%v", workers["first"].err)
+	case <-time.After(stepLimit):
+		require.Fail(c.t, "no worker reaches the step")
+	}
+	return ""
+}
+
+func (c *run) letGo() { close(c.goOn) }
+
+// letGoOrOpen ends the wait of the worker, at the step or for an answer.
+func (c *run) letGoOrOpen() {
+	if c.step == beforeAnswer {
+		c.openWire(false)
+	} else {
+		c.letGo()
+	}
+}
+
+func (c *run) openWire(drop bool) {
+	c.wire.drop.Store(drop)
+	close(c.wire.open)
+}
+
+// sprung waits until the wire has cut or held what it was set for.
+func (c *run) sprung() {
+	c.t.Helper()
+	select {
+	case <-c.wire.sprung:
+	case <-time.After(stepLimit):
+		require.Fail(c.t, "nothing to cut or to hold on the wire")
+	}
+}
+
+func (c *run) expel(name string) {
+	if c.group != nil {
+		c.group.expel(name)
+	}
+}
+
+// othersAsk waits until the other worker has asked the store, or has had the time to.
+func (c *run) othersAsk(other string) {
+	limit := time.After(1500 * time.Millisecond)
+	for {
+		select {
+		case name := <-c.asked:
+			if name == other {
+				time.Sleep(100 * time.Millisecond)
+				return
+			}
+		case <-limit:
+			return
+		}
+	}
+}
+
+// standsStill is how long the first worker stands still. A database ends the session of a stopped
+// transaction some seconds after the limit of the handler. The lock of a file stays until its
+// process goes on.
+func (c *run) standsStill() time.Duration {
+	if c.lockedFile() {
+		return lease + lease/2
+	}
+	return 20 * time.Second
+}
+
+// lockedFile reports whether the stopped worker keeps the others out.
+func (c *run) lockedFile() bool {
+	return c.store == onSQLite && c.kind.inTx() && c.step != beforeClaim && c.step != afterEnd
+}
+
+// finished waits until a worker has finished the work, for a time, and reports whether it has.
+func (c *run) finished(p *process, name string, limit time.Duration) bool {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
+		if c.group != nil && c.group.settled() || c.group == nil && c.answerOf(name) != noAnswer {
+			return true
+		}
+		if !p.running() {
+			break
+		}
+	}
+	return c.group == nil && c.answerOf(name) != noAnswer
+}
+
+func (c *run) answerOf(name string) answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answers[name]
+}
+
+// endCalls waits for the calls of both workers.
+func (c *run) endCalls(first, second *process) {
+	c.t.Helper()
+	first.wait(finalLimit + 5*time.Second)
+	second.wait(finalLimit + 5*time.Second)
+	require.NoError(c.t, second.err, "the second worker")
+}
+
+// endGroup waits until all records are settled, and stops the workers.
+func (c *run) endGroup(workers map[string]*process) {
+	c.t.Helper()
+	require.Eventually(c.t, c.group.settled, finalLimit, 30*time.Millisecond, "a record is not settled")
+	for _, p := range workers {
+		p.signal(syscall.SIGTERM)
+	}
+	for _, p := range workers {
+		p.wait(25 * time.Second)
+	}
+}
+
+// count returns the effects, and whether they have one key.
+func (c *run) count() (effects int, sameKey bool) {
+	if c.kind.inTx() {
+		return c.base.count(c.t, c.topic), true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, n := range c.effects {
+		effects += n
+		sameKey = key != ""
+	}
+	return effects, effects == 0 || len(c.effects) == 1 && sameKey
+}

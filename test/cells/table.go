@@ -1,0 +1,161 @@
+package cells
+
+import "strings"
+
+// kind is how the work of an event or a call runs.
+type kind string
+
+// The kinds. The first four handle records of a consumer group, the others are calls with a key.
+const (
+	on        kind = "On"
+	onBatch   kind = "OnBatch"
+	onTx      kind = "OnTx"
+	onBatchTx kind = "OnBatchTx"
+	do        kind = "Do"
+	doTx      kind = "DoTx"
+	viaHTTP   kind = "HTTP"
+	viaHTTPTx kind = "HTTPTx"
+)
+
+var kinds = []kind{on, onBatch, onTx, onBatchTx, do, doTx, viaHTTP, viaHTTPTx}
+
+// inTx reports whether claim, effect and completion share one transaction.
+func (k kind) inTx() bool { return strings.HasSuffix(string(k), "Tx") }
+
+// records reports whether the work handles records of Kafka.
+func (k kind) records() bool { return strings.HasPrefix(string(k), "On") }
+
+// store is a store with its server.
+type store string
+
+// The stores.
+const (
+	pg        store = "pgstore"
+	sqlPG     store = "sqlstore, Postgres"
+	sqlMaria  store = "sqlstore, MariaDB"
+	onSQLite  store = "sqlstore, SQLite"
+	onRedis   store = "redisstore"
+	onCluster store = "redisstore, cluster"
+	onDynamo  store = "dynamostore"
+	inMemory  store = "memstore"
+)
+
+var stores = []store{pg, sqlPG, sqlMaria, onSQLite, onRedis, onCluster, onDynamo, inMemory}
+
+func (s store) hasTx() bool { return s == pg || s == sqlPG || s == sqlMaria || s == onSQLite }
+
+// hasServer reports whether a connection leads to the store.
+func (s store) hasServer() bool { return s != onSQLite && s != inMemory }
+
+// step is the place of a fault in the work.
+type step string
+
+// The steps, in the order of the work. In a transaction the end is COMMIT, else the completion.
+const (
+	beforeClaim  step = "before the claim"
+	afterClaim   step = "after the claim"
+	beforeEffect step = "before the effect"
+	afterEffect  step = "after the effect"
+	beforeEnd    step = "before the end"
+	beforeAnswer step = "end without answer"
+	afterEnd     step = "after the end"
+)
+
+var steps = []step{
+	beforeClaim, afterClaim, beforeEffect, afterEffect, beforeEnd, beforeAnswer, afterEnd,
+}
+
+func (s step) inHandler() bool { return s == beforeEffect || s == afterEffect }
+
+// inWindow reports whether the effect lies before the step, and the end was not recorded.
+func (s step) inWindow() bool { return s == afterEffect || s == beforeEnd }
+
+// fault is the event that disturbs the work.
+type fault string
+
+// The faults.
+const (
+	kill      fault = "kill -9"
+	panics    fault = "panic"
+	hang      fault = "hang"
+	stop      fault = "SIGSTOP beyond the lease"
+	cutBefore fault = "cut before the server acts"
+	cutAfter  fault = "cut after the server acted"
+	restart   fault = "server restarted"
+	rebalance fault = "rebalance"
+	copied    fault = "copy elsewhere"
+)
+
+var faults = []fault{kill, panics, hang, stop, cutBefore, cutAfter, restart, rebalance, copied}
+
+// combination is one point of the full product.
+type combination struct {
+	kind  kind
+	step  step
+	store store
+	fault fault
+}
+
+func (c combination) String() string {
+	return string(c.kind) + "/" + string(c.store) + "/" + string(c.fault) + "/" + string(c.step)
+}
+
+// product returns every combination, in the order of the tables.
+func product() (all []combination) {
+	for _, k := range kinds {
+		for _, f := range faults {
+			for _, s := range steps {
+				for _, at := range stores {
+					all = append(all, combination{k, s, at, f})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// cells returns the combinations that are run.
+func cells() (all []combination) {
+	for _, c := range product() {
+		if reason(c) == "" {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// The reasons why a combination is no cell.
+const (
+	noTx         = "the store has no transactions"
+	inProcess    = "the store lives in the process: nothing of it is left for a second process"
+	noConnection = "no connection leads to the store, and no server answers"
+	noData       = "DynamoDB Local keeps its data in memory: a restart removes the table"
+	noGroup      = "a call belongs to no consumer group"
+	onlyHandlers = "the fault is one of the handler's code"
+	nothingToCut = "no request follows, or its answer is awaited: that is the cut after the server acted"
+	noRequest    = "the server acts on requests only: the claim and the end"
+)
+
+// reason returns why c is no cell, or the empty string for a cell. The first reason counts.
+func reason(c combination) string {
+	switch {
+	case c.kind.inTx() && !c.store.hasTx():
+		return noTx
+	case c.store == inMemory && (c.fault != panics || !c.kind.records()):
+		return inProcess
+	case !c.store.hasServer() && (c.step == beforeAnswer || c.fault == cutBefore ||
+		c.fault == cutAfter || c.fault == restart):
+		return noConnection
+	case c.store == onDynamo && c.fault == restart:
+		return noData
+	case c.fault == rebalance && !c.kind.records():
+		return noGroup
+	case (c.fault == panics || c.fault == hang) && !c.step.inHandler():
+		return onlyHandlers
+	case c.fault == cutBefore && (c.step == beforeAnswer || c.step == afterEnd):
+		return nothingToCut
+	case c.fault == cutAfter && c.step != afterClaim && c.step != beforeAnswer:
+		return noRequest
+	}
+	return ""
+}

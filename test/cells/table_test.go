@@ -1,0 +1,55 @@
+package cells
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every combination is a cell or has a reason, and each kind, step, store and fault has cells.
+func TestTable(t *testing.T) {
+	all := cells()
+	require.GreaterOrEqual(t, len(all), 420)
+	seen := make(map[combination]bool)
+	parts := make(map[string]bool)
+	for _, c := range all {
+		require.False(t, seen[c], c)
+		seen[c] = true
+		for _, part := range []string{string(c.kind), string(c.step), string(c.store), string(c.fault)} {
+			parts[part] = true
+		}
+	}
+	require.Len(t, parts, len(kinds)+len(steps)+len(stores)+len(faults))
+	for _, c := range product() {
+		require.NotEqual(t, seen[c], reason(c) != "", c)
+	}
+	require.Len(t, product(), len(kinds)*len(steps)*len(stores)*len(faults))
+}
+
+// A transaction never repeats an effect, and a call never does without Rerun. An effect is missing
+// only if the caller is told so.
+func TestExpect(t *testing.T) {
+	for _, c := range cells() {
+		w := expect(c)
+		require.NotEmpty(t, w.answers, c)
+		require.LessOrEqual(t, w.least, w.most, c)
+		if c.kind.inTx() {
+			require.Equal(t, 1, w.least, c)
+			require.Equal(t, 1, w.most, c)
+		}
+		if !c.kind.records() {
+			require.LessOrEqual(t, w.most, 1, c)
+		}
+		if w.least == 0 {
+			require.NotContains(t, w.answers, noAnswer, c)
+			require.False(t, len(w.answers) == 1 && w.answers[0] == result, c)
+		}
+		if w.most == 2 {
+			require.True(t, c.step.inWindow() || c.step == beforeEffect || c.fault == restart && c.step == afterClaim, c)
+		}
+	}
+	require.Equal(t, want{1, 2, []answer{noAnswer}}, expect(combination{on, afterEffect, pg, kill}))
+	require.Equal(t, want{0, 0, []answer{unknown}}, expect(combination{do, afterClaim, pg, kill}))
+	require.Equal(t, "1-2", want{1, 2, []answer{noAnswer}}.String())
+	require.Equal(t, "0-1, result or unknown outcome", want{0, 1, []answer{result, unknown}}.String())
+}

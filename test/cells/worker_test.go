@@ -1,0 +1,298 @@
+package cells
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup"
+)
+
+// workerEnv, if set, makes the test binary a worker. The value is a spec in JSON.
+const workerEnv = "IDEM_CELLS_WORKER"
+
+// spec is what one worker does.
+type spec struct {
+	Kind  kind
+	Store store
+	Step  step // of the fault
+	Fault fault
+	Armed bool // the fault happens in this worker
+
+	Name    string // first or second
+	Control string // the address of the test, for the cell
+	Brokers string
+	Topic   string // the group, the scope and the ID of the event have this name too
+	Place   place
+}
+
+// leases are short, and long enough for a machine with much else to do.
+const (
+	lease      = 2 * time.Second
+	callLimit  = time.Second // of a handler, which a database adds some seconds to
+	finalLimit = 40 * time.Second
+)
+
+// worker is one process.
+type worker struct {
+	spec
+	fired atomic.Bool
+	log   *slog.Logger
+}
+
+func work(text string) error {
+	w := &worker{log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	if err := json.Unmarshal([]byte(text), &w.spec); err != nil {
+		return err
+	}
+	slog.SetDefault(w.log)
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	s, err := w.Place.open(ctx, w)
+	for end := time.Now().Add(finalLimit / 2); err != nil; s, err = w.Place.open(ctx, w) {
+		if time.Now().After(end) { // a file may be locked: a supervisor starts the program again
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	defer s.close()
+	if w.Kind.records() {
+		return w.consume(ctx, s)
+	}
+	return w.call(ctx, s)
+}
+
+// tell posts to the test, and returns when the test has answered.
+func (w *worker) tell(ctx context.Context, what string, values ...string) error {
+	form := url.Values{"worker": {w.Name}}
+	for i := 0; i < len(values); i += 2 {
+		form.Set(values[i], values[i+1])
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.Control+"/"+what, strings.NewReader(form.Encode()))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the test answers %s", resp.Status)
+	}
+	return nil
+}
+
+// at is called at each step. Once, at the step of the fault, the worker tells the test, waits until
+// the test lets it go on, and has the fault that is its own part.
+func (w *worker) at(s step) {
+	if !w.Armed || w.Step != s || !w.fired.CompareAndSwap(false, true) {
+		return
+	}
+	if err := w.tell(context.Background(), "reached"); err != nil {
+		w.log.Error("tell the step", "error", err)
+		return
+	}
+	if s == beforeAnswer {
+		return // the test holds the answer back, and has the fault
+	}
+	switch w.Fault {
+	case kill:
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // the signal may take a moment
+	case panics:
+		panic("the fault of the cell")
+	case hang:
+		select {} // whatever the context says
+	case stop, // by the test
+		cutBefore, cutAfter, restart, rebalance, copied:
+	}
+}
+
+// did adds to the history of the cell, with the time of now.
+func (w *worker) did(d deed, fence uint64) {
+	_ = w.tell(context.Background(), "did", append([]string{"deed", string(d)}, stamp(fence)...)...) // the test has ended
+}
+
+// stamp has the fence of a deed and its time.
+func stamp(fence uint64) []string {
+	return []string{"fence", strconv.FormatUint(fence, 10), "at", strconv.FormatInt(time.Now().UnixNano(), 10)}
+}
+
+// asks tells that the worker is about to claim.
+func (w *worker) asks() {
+	if w.Fault == copied || w.Fault == rebalance {
+		_ = w.tell(context.Background(), "asks") // the test has ended
+	}
+}
+
+// effect is the outside of a handler without a transaction: it is counted with its idempotency key.
+func (w *worker) effect(ctx context.Context, key string, fence uint64) error {
+	w.at(beforeEffect)
+	if err := w.tell(ctx, "effect", append([]string{"key", key}, stamp(fence)...)...); err != nil {
+		return err
+	}
+	w.at(afterEffect)
+	return nil
+}
+
+// effectTx is a row in the database of the store.
+func (w *worker) effectTx(insert func() error) error {
+	w.at(beforeEffect)
+	if err := insert(); err != nil {
+		return err
+	}
+	w.at(afterEffect)
+	return nil
+}
+
+const eventType = "e"
+
+type event struct {
+	ID string `json:"event_id"`
+}
+
+// consume is a member of the group until SIGTERM.
+func (w *worker) consume(ctx context.Context, s *opened) error {
+	r := idem.NewRouter(idem.Type(idem.Fixed(eventType)), idem.Timeout(w.limit()))
+	switch w.Kind {
+	case on:
+		idem.On(r, eventType, func(ctx context.Context, e idem.Event[event]) error {
+			return w.effect(ctx, e.IdempotencyKey(), e.Fence())
+		})
+	case onBatch:
+		idem.OnBatch(r, eventType, func(ctx context.Context, events []idem.Event[event]) error {
+			for _, e := range events {
+				if err := w.effect(ctx, e.IdempotencyKey(), e.Fence()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	default:
+		s.handleTx(r, w)
+	}
+	c, err := consumer.New(consumer.Config{
+		Brokers: []string{w.Brokers}, Group: w.Topic, Topics: []string{w.Topic}, ClientID: w.Name,
+		Store: s.store, Lease: lease, Grace: 3 * time.Second, CommitInterval: 100 * time.Millisecond,
+		CreateDeadLetterTopics: &consumer.TopicSpec{}, Logger: w.log,
+		Sarama: func(c *sarama.Config) {
+			c.Consumer.MaxWaitTime = 100 * time.Millisecond
+			c.Consumer.Group.Heartbeat.Interval = 200 * time.Millisecond
+		},
+	}, r)
+	if err != nil {
+		return err
+	}
+	if err := c.Run(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// call calls with one key until the answer is final, and tells the answer.
+func (w *worker) call(ctx context.Context, s *opened) error {
+	var once func(context.Context) (answer, error)
+	switch w.Kind {
+	case do, doTx:
+		g := dedup.NewGuard(s.store, dedup.GuardConfig{Lease: lease, Poll: 100 * time.Millisecond})
+		defer g.Close()
+		key := dedup.Key{Scope: w.Topic, Type: eventType, ID: w.Topic}
+		if w.Kind == do {
+			once = func(ctx context.Context) (answer, error) {
+				_, _, err := dedup.Do(ctx, g, key, func(ctx context.Context) (string, error) {
+					return "ok", w.effect(ctx, key.UUID(), 0)
+				})
+				return answerOf(err), err
+			}
+		} else {
+			once = func(ctx context.Context) (answer, error) {
+				err := s.doTx(ctx, g, key, w)
+				return answerOf(err), err
+			}
+		}
+	default:
+		server, err := serve(s, w)
+		if err != nil {
+			return err
+		}
+		defer server.close()
+		once = server.send
+	}
+	ctx, cancel := context.WithTimeout(ctx, finalLimit)
+	defer cancel()
+	for {
+		a, err := w.caught(ctx, once)
+		if a != noAnswer {
+			return w.tell(ctx, "answer", "answer", string(a))
+		}
+		w.log.Info("again", "error", err)
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("no final answer: %w", err)
+		}
+	}
+}
+
+// caught turns a panic of the call into an answer, as a program with a recover does.
+func (w *worker) caught(ctx context.Context, once func(context.Context) (answer, error)) (a answer, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			a = panicked
+		}
+	}()
+	return once(ctx)
+}
+
+// answerOf returns the final answer that an error is, or noAnswer: call again.
+func answerOf(err error) answer {
+	switch {
+	case err == nil:
+		return result
+	case errors.Is(err, dedup.ErrUnknownOutcome):
+		return unknown
+	}
+	return noAnswer
+}
+
+// answerOfResponse is the same for the answer of the middleware.
+func answerOfResponse(status int, replayed bool, body []byte) answer {
+	switch {
+	case replayed && status >= http.StatusInternalServerError && !bytes.Contains(body, []byte("handler_panicked")):
+		return failed
+	case status == http.StatusCreated:
+		return result
+	case bytes.Contains(body, []byte("unknown_outcome")):
+		return unknown
+	case bytes.Contains(body, []byte("handler_panicked")):
+		return panicked
+	}
+	return noAnswer
+}
+
+// limit is the time-out of a handler. The database ends the session of a transaction some seconds
+// after that, so it is short there.
+func (w *worker) limit() time.Duration {
+	if w.Kind.inTx() {
+		return callLimit
+	}
+	return 5 * lease
+}
