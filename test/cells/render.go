@@ -97,7 +97,7 @@ expected number is that of the effects; each entry is what came:
 * **1**: one effect. The offset is committed, or the caller has the result.
 * **1 + repeat**: the window of ` + "`On`" + ` between effect and completion. The second effect has the
   same idempotency key.
-* **0** or **1** with **unknown outcome**: the caller is told that nobody knows, in place of a repeat.
+* **0** or **1** with **unknown outcome**: the caller learns that the outcome is unknown, in place of a repeat.
 * **panic told**, **failure told**: the caller gets the stored answer of the one run.
 * **-**: no cell, [for a reason](#combinations-that-are-no-cells).
 

@@ -110,7 +110,7 @@ func (c *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "asks":
 		select {
 		case cell.asked <- name:
-		default: // nobody waits for more
+		default: // one answer is enough
 		}
 	case "effect":
 		cell.mu.Lock()
