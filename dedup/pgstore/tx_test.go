@@ -581,5 +581,5 @@ func TestLeaseBeginsAfterTheWait_Rule24(t *testing.T) {
 	var left float64
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT extract(epoch FROM lease_until - clock_timestamp())::float8 FROM idempotency_keys").Scan(&left))
 	require.Greater(t, time.Since(began), waits)
-	require.Greater(t, left, (lease - waits).Seconds()+0.5)
+	require.Greater(t, left, (lease-waits).Seconds()+0.5)
 }
