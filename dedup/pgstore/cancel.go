@@ -15,7 +15,7 @@ import (
 // cancel. Then the server ends its wait and shows the commit to everyone, although no standby has
 // it. Workers would see a handled event, and a promoted standby would not know the event. So the
 // store sends no cancel request during COMMIT. The server goes on waiting, and the event is Busy
-// until a standby is back (P-18).
+// until a standby is back (P-18), or until the primary restarts.
 
 // guardKey is the key of a connection's cancelGuard in its custom data.
 const guardKey = "github.com/idem-go/idem/dedup/pgstore.cancelGuard"

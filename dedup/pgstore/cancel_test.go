@@ -2,12 +2,15 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -48,6 +51,60 @@ func TestACommitIsNotCancelled_P18(t *testing.T) {
 				return
 			}
 			require.Never(t, func() bool { return count() > 0 }, 2*time.Second, 100*time.Millisecond)
+		})
+	}
+}
+
+// P-18: no transaction of the store cancels its COMMIT. A deferred trigger makes each COMMIT slow here,
+// as a standby that is away would.
+func TestSlowCommits_P18(t *testing.T) {
+	for name, c := range map[string]struct {
+		table string
+		sleep time.Duration
+		limit time.Duration // of the call
+		call  func(ctx context.Context, s *Store, r dedup.Request) error
+	}{
+		"claim": {
+			table: "idempotency_keys", sleep: 2 * time.Second, limit: 500 * time.Millisecond,
+			call: func(ctx context.Context, s *Store, r dedup.Request) error {
+				return s.Claim(ctx, dedup.NewToken(), time.Minute, []dedup.Request{r}, make([]dedup.Answer, 1))
+			},
+		},
+		"transaction of a handler": {
+			table: "processed_events", sleep: endTimeout + 2*time.Second, limit: time.Minute,
+			call: func(ctx context.Context, s *Store, r dedup.Request) error {
+				return s.ClaimTx(ctx, time.Minute, []dedup.Request{r}, make([]dedup.Answer, 1),
+					func(pgx.Tx) ([]dedup.Completion, error) { return nil, nil })
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, err := pgxpool.ParseConfig(testenv.Postgres(t))
+			require.NoError(t, err)
+			Configure(cfg)
+			// It would end a trigger, but not the wait for a standby.
+			cfg.ConnConfig.RuntimeParams["client_connection_check_interval"] = "0"
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			require.NoError(t, Migrate(t.Context(), pool))
+			_, err = pool.Exec(t.Context(), fmt.Sprintf(`
+				CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(%f); RETURN NULL; END $$;
+				CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON %s DEFERRABLE INITIALLY DEFERRED
+					FOR EACH ROW EXECUTE FUNCTION slow()`, c.sleep.Seconds(), c.table))
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), c.limit)
+			defer cancel()
+			r := dedup.Request{Key: dedup.Key{Scope: "g", Type: "x", ID: "e"}, Retention: time.Hour}
+			began := time.Now()
+			require.ErrorIs(t, c.call(ctx, New(pool), r), dedup.ErrUnavailable)
+			require.Less(t, time.Since(began), c.sleep, "the caller does not wait")
+			require.Eventually(t, func() bool {
+				var n int
+				err := pool.QueryRow(t.Context(), "SELECT count(*) FROM "+c.table).Scan(&n)
+				return err == nil && n == 1
+			}, 10*time.Second, 50*time.Millisecond, "the commit goes on")
 		})
 	}
 }

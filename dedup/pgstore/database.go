@@ -202,23 +202,30 @@ func (d *database) ownTxOnce(ctx context.Context, q *statements,
 	b.Queue(q.beginClaims, milliseconds(lockWait), milliseconds(endTimeout), d.durable)
 	queue(q, &b)
 	b.Queue("commit")
-	results := conn.SendBatch(ctx, &b)
-	err = func() error {
-		for range 2 { // begin and its settings
-			if _, err := results.Exec(); err != nil {
-				return err
-			}
-		}
-		if err := read(results); err != nil {
+	// The server may send the first answer together with that of COMMIT. The settings bound the
+	// statements before COMMIT.
+	return withoutCancel(conn.Conn(), func() error {
+		results := conn.SendBatch(ctx, &b)
+		err := committed(results, read)
+		return cmp.Or(err, results.Close()) // Close repeats an error that Exec or read has returned
+	})
+}
+
+// committed reads the results of a transaction of the store's own.
+func committed(results pgx.BatchResults, read func(pgx.BatchResults) error) error {
+	for range 2 { // begin and its settings
+		if _, err := results.Exec(); err != nil {
 			return err
 		}
-		tag, err := results.Exec()
-		if err == nil && tag.String() != "COMMIT" {
-			err = fmt.Errorf("commit answered %q", tag)
-		}
+	}
+	if err := read(results); err != nil {
 		return err
-	}()
-	return cmp.Or(err, results.Close()) // Close repeats an error that Exec or read has returned
+	}
+	tag, err := results.Exec()
+	if err == nil && tag.String() != "COMMIT" {
+		err = fmt.Errorf("commit answered %q", tag)
+	}
+	return err
 }
 
 // execs reads the results of n statements without rows.
@@ -289,7 +296,7 @@ func (d *database) choreOnce(ctx context.Context, q *statements,
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	return tx.Commit(end)
+	return withoutCancel(conn.Conn(), func() error { return tx.Commit(end) })
 }
 
 // pause waits before another try: longer after each try, by a random time.
