@@ -26,6 +26,24 @@ func numbers[T int | int64](all []T) string {
 	return b.String()
 }
 
+// table is a derived table with one column, seq. all must not be empty.
+func table(all []int64) string {
+	var b strings.Builder
+	b.WriteByte('(')
+	for i, n := range all {
+		if i > 0 {
+			b.WriteString(" UNION ALL ")
+		}
+		b.WriteString("SELECT ")
+		b.WriteString(strconv.FormatInt(n, 10))
+		if i == 0 {
+			b.WriteString(" AS seq")
+		}
+	}
+	b.WriteByte(')')
+	return b.String()
+}
+
 // binary returns a literal of bytes.
 func binary(s string) string { return "x'" + hex.EncodeToString([]byte(s)) + "'" }
 

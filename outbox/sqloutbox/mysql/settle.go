@@ -57,14 +57,13 @@ func settle(
 	if err != nil {
 		return nil, err
 	}
-	ended := "DELETE o FROM idem_outbox o FORCE INDEX (PRIMARY) WHERE o.seq IN "
+	ended := deleteText
 	if s.Keep {
-		ended = "UPDATE idem_outbox FORCE INDEX (PRIMARY) " +
-			"SET state = 1, ended_at = UTC_TIMESTAMP(6) WHERE seq IN "
+		ended = keepText
 	}
 	sent := rows.with(s.Sent, 0, 2, 3)
 	if err := inChunks(sent, func(chunk []int64) error {
-		_, err := exec(ctx, tx, ended+numbers(chunk))
+		_, err := exec(ctx, tx, ended(chunk))
 		return err
 	}); err != nil {
 		return nil, err
@@ -85,6 +84,19 @@ func settle(
 	return lost, inChunks(rows.with(s.Blocked, 0), func(chunk []int64) error {
 		return block(ctx, tx, chunk)
 	})
+}
+
+// deleteText deletes rows. With a list of numbers, MariaDB reads all rows of a small table, and waits
+// for each row that a writer has not committed. So each row is looked up by its number.
+func deleteText(seqs []int64) string {
+	return "DELETE o FROM " + table(seqs) +
+		" AS n STRAIGHT_JOIN idem_outbox o FORCE INDEX (PRIMARY) ON o.seq = n.seq"
+}
+
+// keepText marks rows as sent.
+func keepText(seqs []int64) string {
+	return "UPDATE idem_outbox FORCE INDEX (PRIMARY) " +
+		"SET state = 1, ended_at = UTC_TIMESTAMP(6) WHERE seq IN " + numbers(seqs)
 }
 
 // fence returns the shards that relay holds in the epochs of held, and the others.
