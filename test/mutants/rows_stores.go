@@ -69,9 +69,7 @@ func postgresMutants() []mutant {
 			name: "pg-lease-by-transaction-time", file: sql + "existing_keys.sql",
 			old: "lease_until = clock_timestamp() + $12", with: "lease_until = now() + $12",
 			promise: "A lease begins when it is granted.",
-			tests:   pg(claims + "lease"),
-			harmless: "The transaction begins after the request was sent, and the worker counts the lease from " +
-				"before the request.",
+			tests:   pg("^TestLeaseBeginsAfterTheWait_Rule24$"),
 		},
 		{
 			name: "pg-busy-too-long", file: sql + "answer_keys.sql",
