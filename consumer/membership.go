@@ -242,20 +242,19 @@ func (m *membership) drainErrors(group sarama.ConsumerGroup) {
 // for all partitions.
 func (m *membership) noteDetail(err error) {
 	var partition *sarama.ConsumerError
-	if errors.As(err, &partition) && errors.Is(err, sarama.ErrDecompressedBatchTooLarge) {
+	switch {
+	case !errors.As(err, &partition):
+		m.life.Retry.Detail(err)
+	case errors.Is(err, sarama.ErrDecompressedBatchTooLarge):
 		m.life.Retry.Detail(fmt.Errorf("%w; %s", partition.Err, tooLargeAdvice),
 			"leader_of", partition.Topic+"/"+strconv.Itoa(int(partition.Partition)))
-		return
-	}
-	if errors.As(err, &partition) {
+	default:
 		m.life.Retry.Detail(partition.Err, "topic", partition.Topic, "partition", partition.Partition)
-		return
 	}
-	m.life.Retry.Detail(err)
 }
 
 // tooLargeAdvice follows the error of a batch above the limit. sarama reads the answer of a broker as
 // a whole, so it cannot tell the partition of the batch.
 const tooLargeAdvice = "a partition with the same leader has such a batch, and all of them wait: " +
 	"raise sarama.MaxDecompressedBatchSize at the start of main, or stop the group and reset its " +
-	"offset of that partition to the end of the batch"
+	"offset of that partition to the end of the batch, whose events are then not handled"
