@@ -76,11 +76,14 @@ func TestMeterSeesWhatIsMissingAndWhatIsDoubled(t *testing.T) {
 
 func TestWhatIsTooSlowIsFound(t *testing.T) {
 	at := func(rate float64) []sample { return []sample{{rate: rate, all: rate}} }
+	i := slices.IndexFunc(wanted, func(r ratio) bool { return r.row == "idem-ontx" })
+	require.Positive(t, wanted[i].floor)
+	floor := 1000 * wanted[i].floor
 	fine := results{"idem-ontx": at(5000), "naive-postgres": at(1000), "slow-lanes": at(4800)}
 	require.Empty(t, fine.missed())
-	fine["idem-ontx"] = at(3001)
+	fine["idem-ontx"] = at(floor + 1)
 	require.Empty(t, fine.missed(), "above the floor")
-	fine["idem-ontx"], fine["slow-lanes"] = at(2999), at(2000)
+	fine["idem-ontx"], fine["slow-lanes"] = at(floor-1), at(2000)
 	missed := fine.missed()
 	require.Len(t, missed, 2)
 	require.Equal(t, "idem-ontx", missed[0].row)
