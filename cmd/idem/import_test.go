@@ -191,10 +191,13 @@ func commit(t testing.TB, brokers []string, group, topic string, offsets ...int6
 	require.NoError(t, manager.Close())
 }
 
+// unlimited keeps records of any age.
+var unlimited = map[string]string{"retention.ms": "-1"}
+
 // What lies below the committed offsets counts as handled, and nothing above them.
 func TestImportTopicToCommitted(t *testing.T) {
 	brokers := testenv.Kafka(t)
-	topic := testenv.CreateTopic(t, brokers, 3)
+	topic := testenv.CreateTopic(t, brokers, 3, unlimited)
 	group := "g-" + topic
 	day := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	write(t, brokers, topic, 0, day,
@@ -212,7 +215,7 @@ func TestImportTopicToCommitted(t *testing.T) {
 	var c imported
 	r := commandWith(t, known, "", append(base, "--dry-run")...)
 	r.json(t, &c)
-	require.Equal(t, int64(4), c.Added)
+	require.Equal(t, int64(4), c.Added, "%s: %s", c.From, r.stderr)
 	require.Zero(t, s.Len())
 	r = commandWith(t, known, "", base...)
 	r.failed(t, exitFound, "6 offsets of 3 partitions", "1 partitions without a committed offset", "not confirmed")
@@ -244,7 +247,7 @@ func TestImportTopicToCommitted(t *testing.T) {
 // A range of time, and IDs where the flags say.
 func TestImportTopicToTime(t *testing.T) {
 	brokers := testenv.Kafka(t)
-	topic := testenv.CreateTopic(t, brokers, 1)
+	topic := testenv.CreateTopic(t, brokers, 1, unlimited)
 	day := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	var records []*sarama.ProducerMessage
 	for i := range 10 {
@@ -308,4 +311,16 @@ func TestImportTopicOfTransactions(t *testing.T) {
 	r.json(t, &c)
 	require.Equal(t, int64(2), c.Added)
 	require.Equal(t, 2, s.Len())
+}
+
+func TestImportTopic_Deleted(t *testing.T) {
+	brokers := testenv.Kafka(t)
+	topic := testenv.CreateTopic(t, brokers, 2)
+	write(t, brokers, topic, 0, time.Now(), record(`{"event_id": "a", "type": "order"}`), record(`{"event_id": "b", "type": "order"}`))
+	require.NoError(t, testenv.KafkaAdmin(t, brokers).DeleteRecords(topic, map[int32]int64{0: 1}))
+	_, known := memory()
+	r := commandWith(t, known, "", "import", "--scope", "billing", "--store", inMemory, "--brokers", strings.Join(brokers, ","),
+		"-y", "--from-topic", topic, "--to-time", "2100-01-01")
+	r.ok(t)
+	require.Contains(t, r.stdout+r.stderr, "in 1 partitions Kafka has deleted older records")
 }

@@ -37,6 +37,7 @@ func (im *importer) openTopic(ctx context.Context) (func(context.Context) error,
 	if err != nil {
 		return nil, err
 	}
+	deleted := deletedNotes(spans)
 	if err := im.cutBegin(client, spans); err != nil {
 		return nil, err
 	}
@@ -44,6 +45,7 @@ func (im *importer) openTopic(ctx context.Context) (func(context.Context) error,
 	if err != nil {
 		return nil, err
 	}
+	notes = append(notes, deleted...)
 	var offsets int64
 	for i := range spans {
 		spans[i].End = max(spans[i].Begin, spans[i].End)
@@ -61,6 +63,22 @@ func (im *importer) openTopic(ctx context.Context) (func(context.Context) error,
 		"\n  ",
 	)
 	return func(ctx context.Context) error { return im.readTopic(ctx, client, spans) }, nil
+}
+
+// deletedNotes tells of records that the retention of the topic has removed.
+func deletedNotes(spans []kafkalog.Span) []string {
+	n := 0
+	for _, s := range spans {
+		if s.Begin > 0 {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return []string{
+		fmt.Sprintf("in %d partitions Kafka has deleted older records: their events are not imported", n),
+	}
 }
 
 func (im *importer) cutBegin(client sarama.Client, spans []kafkalog.Span) error {

@@ -54,11 +54,16 @@ func CreateTopic(
 			entries[k] = &v
 		}
 	}
-	admin := KafkaAdmin(t, brokers)
+	client, err := sarama.NewClient(brokers, KafkaConfig())
+	require.NoError(t, err, "brokers %v", brokers)
+	admin, err := sarama.NewClusterAdminFromClient(client)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = admin.Close() }) // and the client
 	detail := &sarama.TopicDetail{
 		NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: entries,
 	}
 	require.NoError(t, admin.CreateTopic(name, detail, false))
+	WaitTopic(t, client, name, partitions)
 	t.Cleanup(func() { // before the admin is closed
 		topics, err := admin.ListTopics()
 		if err != nil {
@@ -72,4 +77,24 @@ func CreateTopic(
 		}
 	})
 	return name
+}
+
+// WaitTopic waits until a new topic can be used. A busy broker knows a topic, and has its log, some
+// time after it has acknowledged its creation.
+func WaitTopic(t testing.TB, client sarama.Client, topic string, partitions int32) {
+	t.Helper()
+	usable := func() bool {
+		if client.RefreshMetadata(topic) != nil {
+			return false
+		}
+		for p := range partitions {
+			if _, err := client.GetOffset(topic, p, sarama.OffsetNewest); err != nil {
+				return false
+			}
+		}
+		return true
+	}
+	if !usable() {
+		require.Eventually(t, usable, 30*time.Second, 20*time.Millisecond, "topic %s cannot be used", topic)
+	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/testenv"
 )
 
 // cluster is Kafka as an operator sees it: topics and offsets.
@@ -43,13 +45,7 @@ func (c *cluster) topic(prefix string, partitions int32) (topic, group string) {
 		_ = c.admin.DeleteTopic(topic + "." + group + ".dlq")
 		_ = c.admin.DeleteConsumerGroup(group)
 	})
-	require.Eventually(c.t, func() bool {
-		if c.client.RefreshMetadata(topic) != nil {
-			return false
-		}
-		found, err := c.client.Partitions(topic)
-		return err == nil && len(found) == int(partitions)
-	}, 10*time.Second, 20*time.Millisecond, "topic %s does not appear", topic)
+	testenv.WaitTopic(c.t, c.client, topic, partitions)
 	return topic, group
 }
 
