@@ -48,9 +48,12 @@ func (a *app) writeService(dir string, s scaffold.Service) error {
 		}
 		s.Replace = clone
 	}
+	if err := s.Check(); err != nil {
+		return usage("%v", err)
+	}
 	files, err := scaffold.Write(dir, s)
 	if err != nil {
-		return usage("%v", err)
+		return err
 	}
 	fmt.Fprintf(a.stdout, "wrote %s\n\nnext:\n", strings.Join(files, ", "))
 	if dir != "." {

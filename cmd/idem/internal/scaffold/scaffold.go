@@ -53,8 +53,8 @@ var (
 	release    = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[a-z]+\.\d+)?$`) // no pseudo-version
 )
 
-// check returns the mistakes in s.
-func (s Service) check() error {
+// Check returns the first mistake in s.
+func (s Service) Check() error {
 	switch {
 	case !modulePath.MatchString(s.Module):
 		return fmt.Errorf("%q is no module path: give one such as example.com/payments", s.Module)
@@ -94,7 +94,7 @@ func (s Service) values() values {
 
 // Write writes s into dir, which must be empty or absent, and returns the names of the files.
 func Write(dir string, s Service) (files []string, err error) {
-	if err := s.check(); err != nil {
+	if err := s.Check(); err != nil {
 		return nil, err
 	}
 	content, err := render(s)
