@@ -129,8 +129,12 @@ func runService(t *testing.T, dir, database string) {
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	require.NoError(t, cmd.Start())
-	stopped := make(chan error, 1)
-	go func() { stopped <- cmd.Wait() }()
+	var exit error
+	stopped := make(chan struct{})
+	go func() {
+		exit = cmd.Wait()
+		close(stopped)
+	}()
 	defer func() { // the test failed before it stopped the service
 		_ = cmd.Process.Kill()
 		<-stopped
@@ -151,9 +155,8 @@ func runService(t *testing.T, dir, database string) {
 	require.Contains(t, probe(ctx, address, "/readyz"), `"ready":true`)
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	err = <-stopped
-	stopped <- nil
-	require.NoError(t, err, "%s", &log)
+	<-stopped
+	require.NoError(t, exit, "%s", &log)
 }
 
 func probe(ctx context.Context, address, path string) string {
