@@ -1,0 +1,177 @@
+package scaffold
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+func service(store string) Service {
+	return Service{Module: "example.com/shop/payments", Topic: "paid", Store: store, Version: "v0.1.0"}
+}
+
+func TestWrite_Refused(t *testing.T) {
+	full := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(full, "main.go"), nil, 0o600))
+	for name, c := range map[string]struct {
+		dir    string
+		change func(*Service)
+		wanted string
+	}{
+		"module":      {t.TempDir(), func(s *Service) { s.Module = "Pay ments" }, "no module path"},
+		"topic":       {t.TempDir(), func(s *Service) { s.Topic = "a b" }, "no name of a topic"},
+		"store":       {t.TempDir(), func(s *Service) { s.Store = "mongo" }, "use sqlite or postgres"},
+		"development": {t.TempDir(), func(s *Service) { s.Version = "(devel)" }, "--replace"},
+		"pseudo":      {t.TempDir(), func(s *Service) { s.Version = "v0.0.0-20261127001234-0123456789ab" }, "--replace"},
+		"files":       {full, func(*Service) {}, "give an empty directory"},
+	} {
+		s := service(SQLite)
+		c.change(&s)
+		before, err := os.ReadDir(c.dir)
+		require.NoError(t, err)
+		_, err = Write(c.dir, s)
+		require.ErrorContains(t, err, c.wanted, name)
+		after, err := os.ReadDir(c.dir)
+		require.NoError(t, err)
+		require.Len(t, after, len(before), "%s: nothing is written", name)
+	}
+}
+
+func TestWrite_Release(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	files, err := Write(dir, service(Postgres))
+	require.NoError(t, err)
+	require.Contains(t, files, ".gitignore")
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	require.NoError(t, err)
+	require.Contains(t, string(mod), "require github.com/idem-go/idem v0.1.0\n")
+	require.NotContains(t, string(mod), "replace")
+	for _, name := range files {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "{{", name)
+		require.NotContains(t, string(text), "<no value>", name)
+	}
+}
+
+// The service builds, passes its own test, and handles a payment once that came twice.
+func TestService_SQLite(t *testing.T) {
+	dir := buildService(t, SQLite, nil)
+	file := filepath.Join(t.TempDir(), "balances.db")
+	runService(t, dir, file)
+}
+
+func TestService_Postgres(t *testing.T) {
+	url := testenv.Postgres(t)
+	dir := buildService(t, Postgres, []string{"DATABASE=" + url})
+	runService(t, dir, url)
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	var cents int
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT cents FROM balances WHERE account = 'ann'").Scan(&cents))
+	require.Equal(t, 250, cents)
+}
+
+func buildService(t *testing.T, store string, env []string) (dir string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("builds a program: not with -short")
+	}
+	clone, err := filepath.Abs("../../../..")
+	require.NoError(t, err)
+	dir = filepath.Join(t.TempDir(), "service")
+	s := service(store)
+	s.Version, s.Replace = "", clone
+	_, err = Write(dir, s)
+	require.NoError(t, err)
+	for _, args := range [][]string{
+		{"mod", "tidy"}, {"vet", "./..."}, {"test", "-count=1", "./..."}, {"build", "-o", "payments", "."},
+	} {
+		cmd := exec.Command("go", args...)
+		cmd.Dir = dir
+		cmd.Env = append(append(os.Environ(), "GOWORK=off", "GOFLAGS="), env...)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "go %v: %s", args, out)
+	}
+	return dir
+}
+
+// runService delivers a payment twice and a payment without an amount, and looks at the offsets, the
+// dead letters and the probes. Kafka is in the process.
+func runService(t *testing.T, dir, database string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "paid"))
+	require.NoError(t, err)
+	defer cluster.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("paid.payments.dlq"), kgo.UnknownTopicRetries(-1))
+	require.NoError(t, err)
+	defer client.Close()
+	address := testenv.FreeAddr(t)
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "payments"))
+	cmd.Env = append(os.Environ(), "KAFKA_BROKERS="+cluster.ListenAddrs()[0], "DATABASE="+database, "ADDRESS="+address)
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	require.NoError(t, cmd.Start())
+	var exit error
+	stopped := make(chan struct{})
+	go func() {
+		exit = cmd.Wait()
+		close(stopped)
+	}()
+	defer func() { // the test failed before it stopped the service
+		_ = cmd.Process.Kill()
+		<-stopped
+	}()
+
+	for _, value := range []string{
+		`{"event_id":"1","type":"payment.completed","account":"ann","cents":250}`,
+		`{"event_id":"1","type":"payment.completed","account":"ann","cents":250}`,
+		`{"event_id":"2","type":"payment.completed","account":"ann"}`,
+	} {
+		r := &kgo.Record{Topic: "paid", Key: []byte("ann"), Value: []byte(value)}
+		require.NoError(t, client.ProduceSync(ctx, r).FirstErr())
+	}
+	dead := client.PollRecords(ctx, 1)
+	require.NoError(t, dead.Err0())
+	require.Contains(t, string(dead.Records()[0].Value), `"event_id":"2"`, "the copy of 1 is no dead letter")
+	require.JSONEq(t, `{"live":true}`, probe(ctx, address, "/livez"))
+	require.Contains(t, probe(ctx, address, "/readyz"), `"ready":true`)
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	<-stopped
+	require.NoError(t, exit, "%s", &log)
+}
+
+func probe(ctx context.Context, address, path string) string {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		return err.Error()
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
