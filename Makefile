@@ -16,10 +16,11 @@ export GOWORK := off
 
 SERVICES := test/services/services.sh
 
-# Two packages at a time: they share one Kafka, one Postgres and one Redis, and tests with deadlines need a share of the
-# machine. Tests of the modules that mostly wait run one after another beside those of the others. Tests that crash a
-# service live in test/chaos, which runs alone.
+# Two packages of a module at a time, and four tests of a package: they share one Kafka, one Postgres and one Redis, most
+# tests wait more than they work, and tests with deadlines need a share of the machine. Modules whose tests mostly wait run
+# one after another beside the others.
 TEST_PACKAGES ?= 2
+TEST_PARALLEL ?= 4
 TEST_TIMEOUT ?= 20m
 # For one's own flags: make test TESTFLAGS='-run TestClaim -v'
 TESTFLAGS ?=
@@ -58,17 +59,21 @@ demo-chain: ## Run three examples as one chain on real services, kill each proce
 test: ## All tests of every module, with -race, against real services (started and stopped if they are not up)
 	@IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory test-modules
 
+CHAOS := ./test/chaos
 WAITING := $(addprefix ./,adapter/kafkagoidem adapter/kgoidem dedup/dynamostore test/auth test/drills test/watermill)
-ALONE := ./test/chaos
-TEST = go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) $(TESTFLAGS) ./...
+OTHERS := $(filter-out $(WAITING) $(CHAOS),$(MODULES))
+# The tests of test/chaos that measure time run alone.
+MEASURING := ^(TestOutages|TestDeferredKeysLeaveTheOthersTheirRate)$$
+TEST = go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) $(TESTFLAGS)
 
 test-modules:
 	@failed=(); beside=$$(mktemp); \
-	(failed=(); $(call in-modules,$(WAITING),$(TEST)); $(none-failed)) >"$$beside" 2>&1 & \
-	$(call in-modules,$(filter-out $(WAITING) $(ALONE),$(MODULES)),$(TEST)); \
+	(failed=(); $(call in-modules,$(WAITING),$(TEST) ./...); \
+		$(call in-modules,$(CHAOS),$(TEST) -skip '$(MEASURING)' ./...); $(none-failed)) >"$$beside" 2>&1 & \
+	$(call in-modules,$(OTHERS),$(TEST) ./...); \
 	wait $$! || failed+=('the modules below'); \
 	printf '== beside these:\n'; cat "$$beside"; rm "$$beside"; \
-	$(call in-modules,$(ALONE),$(TEST)); \
+	$(call in-modules,$(CHAOS),$(TEST) -run '$(MEASURING)' ./...); \
 	$(none-failed)
 
 # What test/browser needs beside chromium, which the system's packages have. The lock file says which version, and its checksum.
