@@ -1,9 +1,11 @@
-"""Links of the pages to files outside of docs/ go to the repository, if the file exists."""
+"""Links of pages to files outside of docs/ go to the repository, if the file exists. Adds the style."""
 
 import logging
 import posixpath
 import re
 from pathlib import Path
+
+from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
 # A warning of this logger fails a strict build.
@@ -11,6 +13,12 @@ log = logging.getLogger("mkdocs.hooks.links")
 
 FENCE = re.compile(r"(?m)^ *(```+)[^`]*?^ *\1 *$", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s#:]+)(#[^)\s]+)?\)")
+
+
+def on_files(files, config):
+    style = Path(__file__).with_name("site.css")
+    files.append(File.generated(config, "assets/site.css", abs_src_path=str(style)))
+    return files
 
 
 def on_page_markdown(markdown, page, config, files):
