@@ -24,7 +24,7 @@ type snippet struct {
 
 func (s snippet) String() string { return fmt.Sprintf("%s:%d", s.page, s.line) }
 
-var fenced = regexp.MustCompile("(?ms)^( *)```(\\w+)\n(.*?)^ *```$")
+var fenced = regexp.MustCompile("(?m)^( *)```(\\w+)\n((?s:.*?)\n) *```$")
 
 // snippets returns all blocks of a language, of all pages, without the indentation of a list.
 func snippets(t *testing.T, language string) (all []snippet) {
@@ -53,7 +53,9 @@ func TestGoSnippetsOfPages(t *testing.T) {
 			compiles(t, s)
 			continue
 		}
-		assert.NoError(t, parses(s.text), "%s\n%s", s, s.text)
+		if err := parses(s.text); err != nil {
+			t.Errorf("%s: %v\n%s", s, err, s.text)
+		}
 	}
 	require.GreaterOrEqual(t, programs, 2, "programs in pages")
 }
@@ -76,7 +78,7 @@ func compiles(t *testing.T, s snippet) {
 // An ellipsis in a page stands for code of the reader.
 var (
 	ellipses    = regexp.MustCompile(`(?m)^\s*\.\.\.(?:\s*//.*)?$|([({]) ?\.\.\. ?([)}])`)
-	declaration = regexp.MustCompile(`(?m)^(?:func|type|var|const) (?:.*[({,]\n(?s:.*?)^[})]$|.*$)`)
+	declaration = regexp.MustCompile(`(?m)^(?:func|type|var|const) (?:.*[({,](?:\n.*)*?\n[})]|.*)$`)
 )
 
 // parses returns an error if a piece of code is none of these: declarations and statements, or
@@ -107,10 +109,10 @@ func TestParses(t *testing.T) {
 		"x, err := f()\n...\ng(func() error {...})",
 		"var m = f(1)\n\nfunc g() int { return m }",
 	} {
-		assert.NoError(t, parses(good), good)
+		require.NoError(t, parses(good), good)
 	}
 	for _, bad := range []string{"a := ", "func f( {\n}\n", "if x {\n", "f(a b)", "Auth: f,\nName \"x\","} {
-		assert.Error(t, parses(bad), bad)
+		require.Error(t, parses(bad), bad)
 	}
 }
 
