@@ -54,11 +54,11 @@ func produce(t *testing.T, client *kgo.Client, key string) {
 	}
 }
 
-// waitForCommits waits until the program's group has committed every record.
-func waitForCommits(t *testing.T, admin *kadm.Client) {
+// waitForCommits waits until a group has committed every record of a topic.
+func waitForCommits(t *testing.T, admin *kadm.Client, group, topic string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		ok, err := kafkagroup.Committed(t.Context(), admin, "orders", "payments")
+		ok, err := kafkagroup.Committed(t.Context(), admin, group, topic)
 		return err == nil && ok // an error: the group does not exist yet
 	}, 30*time.Second, 20*time.Millisecond)
 }
