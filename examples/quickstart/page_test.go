@@ -59,7 +59,7 @@ func makeModule(t *testing.T, dir string, page []byte) {
 		sums = append(sums, sum...)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600))
-	pgx := regexp.MustCompile(`github.com/jackc/pgx/v5 (v\S+)`).FindSubmatch(readPage(t, "go.mod"))
+	pgx := regexp.MustCompile(`github\.com/jackc/pgx/v5 (v\S+)`).FindSubmatch(readPage(t, "go.mod"))
 	require.NotNil(t, pgx)
 	runShell(t, dir, nil, "go mod edit -require github.com/jackc/pgx/v5@"+string(pgx[1]))
 }
