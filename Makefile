@@ -39,7 +39,7 @@ none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${fa
 # $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
 each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
-.PHONY: help demo demo-ops browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
+.PHONY: help docs demo demo-ops browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -136,6 +136,16 @@ fmt: ## gofmt every file
 tidy: ## go mod tidy in every module
 	@$(call each-module,go mod tidy)
 	@cd tools && go mod tidy
+
+# Versions and checksums are in tools/docs/requirements.txt. The first time needs PyPI. With --quiet, mkdocs would not count
+# warnings, and dead links would pass.
+docs: .bin/docs/installed ## Build docs/ as a site, .site/index.html; a dead link or anchor fails (needs Python 3 with venv)
+	@NO_MKDOCS_2_WARNING=1 .bin/docs/bin/mkdocs build --config-file tools/docs/mkdocs.yml 2>&1 | { grep -v '^INFO ' || true; }
+
+.bin/docs/installed: tools/docs/requirements.txt
+	@python3 -m venv --clear .bin/docs
+	@.bin/docs/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
 
 # For one's own flags: make bench BENCHFLAGS='-rows naive-postgres,idem-ontx -rounds 1'; -list names the rows.
 BENCHFLAGS ?=

@@ -24,7 +24,7 @@ type Sold struct {
 	Count int    `json:"count"`
 }
 
-// runStock is the second program of the README.
+// runStock has the batch handler of docs/overview.md.
 func runStock(ctx context.Context, brokers []string, store dedup.Store) error {
 	router := idem.NewRouter()
 	idem.OnBatchTx(router, "stock.sold", func(ctx context.Context, tx pgx.Tx, events []idem.Event[Sold]) error {
@@ -54,7 +54,7 @@ func total(events []idem.Event[Sold]) (items []string, counts []int) {
 	return items, counts
 }
 
-// The second program of the README: many events of one row in a statement, each twice.
+// The batch handler of docs/overview.md: many events of one row in a statement, each twice.
 func TestBatchStock_Idempotent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

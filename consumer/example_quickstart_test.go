@@ -34,7 +34,7 @@ type mailer interface {
 	Send(ctx context.Context, to, idempotencyKey string) error
 }
 
-// run is the program of the README (examples/quickstart) with a store in Postgres.
+// run is the shop of docs/overview.md, with a store in Postgres.
 func run(ctx context.Context, brokers []string, url string, mail mailer) error {
 	store, err := pgstore.Open(ctx, url) // or redisstore, dynamostore; memstore for tests
 	if err != nil {
@@ -71,7 +71,7 @@ func whyNotPending(ctx context.Context, tx pgx.Tx, p PaymentCompleted) error {
 	return err
 }
 
-// The program of the README with a store in Postgres, on a Kafka in the process and a real Postgres.
+// The shop of docs/overview.md, on a Kafka in the process and a real Postgres.
 func TestQuickstart_Idempotent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

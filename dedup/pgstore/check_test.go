@@ -176,6 +176,29 @@ func TestMigrateFindsTheStore(t *testing.T) {
 	require.False(t, there)
 }
 
+// A team that moves over may have a table of its own with the name of one of ours. It stays as it is.
+func TestMigrateRefusesTablesOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	for _, own := range []string{
+		"CREATE TABLE processed_events (id text PRIMARY KEY)",
+		"CREATE TABLE idempotency_keys (key text PRIMARY KEY, expires_at timestamptz)",
+	} {
+		pool := newPool(t, testenv.Postgres(t))
+		_, err := pool.Exec(t.Context(), own)
+		require.NoError(t, err)
+		err = pgstore.Migrate(t.Context(), pool)
+		var setup *dedup.SetupError
+		require.ErrorAs(t, err, &setup, own)
+		require.Contains(t, setup.Problem, strings.Fields(own)[2])
+		require.Contains(t, setup.Fix, "pgstore.InSchema")
+		name := "beside_" + strings.ToLower(dedup.NewToken().String())
+		t.Cleanup(func() { _, _ = pool.Exec(context.WithoutCancel(t.Context()), "DROP SCHEMA "+name+" CASCADE") })
+		require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.InSchema(name)))
+		_, err = pgstore.New(pool, pgstore.InSchema(name)).Check(t.Context())
+		require.NoError(t, err)
+	}
+}
+
 // The tables may be in a schema of their own, made by Migrate, whatever the search path and temporary tables say
 // (G-05).
 func TestInSchema_G05(t *testing.T) {

@@ -51,7 +51,8 @@ func schemaText(l layout) string {
 // Migrate creates the tables in the first schema of the search path. If the schema of InSchema
 // does not exist, Migrate creates that schema.
 //
-// A role without the rights is a [*dedup.SetupError].
+// A role without the rights is a [*dedup.SetupError], and so is a schema with tables of another
+// program that have names of these tables. Choose another schema then, see [InSchema].
 func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	s := New(pool, opts...)
 	if s.db.wrong != nil {
@@ -65,8 +66,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 		SQL: schemaText(s.db.layout),
 	}
 	err := m.Run(ctx, pool)
+	var foreign *dedup.SetupError
 	switch {
-	case errors.Is(err, errLayout):
+	case errors.Is(err, errLayout), errors.As(err, &foreign):
 		return fmt.Errorf("pgstore: migrate: %w", err)
 	case sqlState(err) == codeNoRight:
 		return fmt.Errorf("pgstore: migrate: %w", &dedup.SetupError{
@@ -93,14 +95,17 @@ var (
 )
 
 // upToDate reports whether all relations exist. upToDate fails if the tables have the other
-// layout. CREATE INDEX IF NOT EXISTS would lock the table to find that out.
+// layout, or are those of another program. CREATE INDEX IF NOT EXISTS would lock the table to find that out.
 func upToDate(ctx context.Context, tx pgx.Tx, l layout) (done bool, err error) {
 	var schema string
 	var there bool
 	err = tx.QueryRow(ctx, "SELECT current_schema(), to_regclass('idem_schema') IS NOT NULL").
 		Scan(&schema, &there)
-	if err != nil || !there {
+	if err != nil {
 		return false, err
+	}
+	if !there {
+		return false, refuseForeign(ctx, tx, l)
 	}
 	if err := checkLayout(ctx, l, newStatements(schema, l), tx.QueryRow); err != nil {
 		return false, err
@@ -113,4 +118,21 @@ func upToDate(ctx context.Context, tx pgx.Tx, l layout) (done bool, err error) {
 			WHERE attrelid = 'idem_schema'::regclass AND attname = 'layout')`,
 		slices.Concat(sharedRelations, ownRelations[l]), schemaVersion).Scan(&done)
 	return done, err
+}
+
+// refuseForeign fails if the schema has a relation with the name of one of ours, although Idem was
+// never set up there. CREATE TABLE IF NOT EXISTS would take the relation for ours.
+func refuseForeign(ctx context.Context, tx pgx.Tx, l layout) error {
+	var schema, names string
+	err := tx.QueryRow(ctx, `
+		SELECT current_schema(), coalesce(string_agg(n, ', '), '') FROM unnest($1::text[]) n
+		WHERE to_regclass(quote_ident(current_schema()) || '.' || n) IS NOT NULL`,
+		slices.Concat(sharedRelations, ownRelations[l])).Scan(&schema, &names)
+	if err != nil || names == "" {
+		return err
+	}
+	return &dedup.SetupError{
+		Problem: fmt.Sprintf("schema %q has %s of another program", schema, names),
+		Fix:     "choose another schema: pgstore.InSchema, or `IDEM_SCHEMA=idem idem migrate up`",
+	}
 }

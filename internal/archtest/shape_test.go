@@ -349,13 +349,22 @@ func kitCases(t *testing.T, kit string) map[string]bool {
 	return cases
 }
 
-// The README is short, and its code is that of Examples, and of a program, that tests run.
+// The README is short, and shows code early.
 func TestREADME(t *testing.T) {
 	lines := strings.Split(string(read(t, "README.md")), "\n")
-	require.LessOrEqual(t, len(lines), 230)
+	require.LessOrEqual(t, len(lines), 151) // the last one is empty
 	first := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "```go") })
 	require.True(t, first >= 0 && first < 25, "first code in line %d", first+1)
+	for i, l := range lines {
+		if !strings.HasPrefix(l, "|") {
+			require.LessOrEqual(t, len([]rune(l)), 100, "line %d", i+1)
+		}
+	}
+}
 
+// The code of the README and of the overview is that of Examples, and of a
+// program, that tests run.
+func TestCodeOfFirstPagesRuns(t *testing.T) {
 	var examples strings.Builder
 	for _, f := range files(t, "_test.go") {
 		if strings.Contains(filepath.Base(f), "example") {
@@ -363,8 +372,12 @@ func TestREADME(t *testing.T) {
 		}
 	}
 	examples.WriteString(squeeze(string(read(t, "examples/quickstart/main.go"))))
-	for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(read(t, "README.md")), -1) {
-		require.Contains(t, examples.String(), squeeze(block[1]), "this code of the README stands in no Example")
+	for _, page := range []string{"README.md", "docs/overview.md"} {
+		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(read(t, page)), -1)
+		require.NotEmpty(t, blocks, page)
+		for _, block := range blocks {
+			require.Contains(t, examples.String(), squeeze(block[1]), "this code of %s stands in no Example", page)
+		}
 	}
 }
 

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// root returns the path of this clone.
+func root(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	return path
+}
+
+func readPage(t *testing.T, name string) []byte {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(root(t), name))
+	require.NoError(t, err)
+	return page
+}
+
+// programIn returns the block of a page that is a whole program.
+func programIn(t *testing.T, page []byte) []byte {
+	t.Helper()
+	m := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindSubmatch(page)
+	require.NotNil(t, m, "no program")
+	return m[1]
+}
+
+// makeModule runs the commands of a page that make a module, all but the last one, go mod tidy. The
+// module gets the versions and checksums that this clone knows, so that tests need no network.
+func makeModule(t *testing.T, dir string, page []byte) {
+	t.Helper()
+	var commands []string
+	for _, line := range regexp.MustCompile(`(?m)^ *go mod (?:.*\\\n)*.*`).FindAll(page, -1) {
+		commands = append(commands, string(bytes.TrimSpace(line)))
+	}
+	require.GreaterOrEqual(t, len(commands), 3, "%q", commands)
+	last := len(commands) - 1
+	require.Equal(t, "go mod tidy", commands[last])
+	for _, command := range commands[:last] {
+		runShell(t, dir, nil, strings.ReplaceAll(command, "=../idem", "="+root(t)))
+	}
+	var sums []byte
+	for _, module := range []string{".", "dedup/sqlstore"} {
+		sum, err := os.ReadFile(filepath.Join(root(t), module, "go.sum"))
+		require.NoError(t, err)
+		sums = append(sums, sum...)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600))
+	pgx := regexp.MustCompile(`github\.com/jackc/pgx/v5 (v\S+)`).FindSubmatch(readPage(t, "go.mod"))
+	require.NotNil(t, pgx)
+	runShell(t, dir, nil, "go mod edit -require github.com/jackc/pgx/v5@"+string(pgx[1]))
+}
+
+// build makes the program shop of a module.
+func build(t *testing.T, dir string, program []byte) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), program, 0o600))
+	runShell(t, dir, nil, "go mod tidy && go build -o shop .")
+}
+
+// runShell runs a command as a reader would, and returns its output.
+func runShell(t *testing.T, dir string, env []string, command string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "bash", "-ec", command)
+	c.Dir = dir
+	c.Env = append(append(os.Environ(), "GOWORK=off", "GOFLAGS="), env...)
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, "%s: %s", command, out)
+	return string(out)
+}
+
+// startProgram starts the program, and returns the function that stops it and waits for its end.
+func startProgram(t *testing.T, dir string, out *output, env []string, args ...string) (stop func()) {
+	t.Helper()
+	program := exec.CommandContext(t.Context(), filepath.Join(dir, "shop"), args...)
+	program.Dir, program.Stdout, program.Stderr = dir, out, out
+	program.Env = append(os.Environ(), env...)
+	require.NoError(t, program.Start())
+	done := make(chan error, 1)
+	go func() { done <- program.Wait() }()
+	return func() {
+		require.NoError(t, program.Process.Signal(syscall.SIGTERM))
+		select {
+		case err := <-done:
+			require.NoError(t, err, "%s", out)
+		case <-time.After(30 * time.Second):
+			require.Fail(t, "the program does not end", "%s", out)
+		}
+	}
+}
+
+// output may be written and read at once.
+type output struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
