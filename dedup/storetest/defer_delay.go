@@ -22,7 +22,8 @@ func deferDelay(kt *kit) {
 // deferDelayMany: More queues have a delayed head than one question asks for. The queues behind
 // those still have their turn.
 func deferDelayMany(k *deferral) {
-	const stuck, limit = 600, 32
+	const limit = 32
+	stuck := steps(150)
 	var events []dedup.Deferred
 	for i := range stuck {
 		events = append(events, waiting(numbered("stuck-", i), numbered("s", i), 0))

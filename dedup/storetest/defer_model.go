@@ -115,7 +115,7 @@ func deferRandom(kt *kit) {
 	w := &deferWalk{deferral: k, rng: rng, model: deferModel{make(map[string][]dedup.Deferred),
 		make(map[string]int32), make(map[string]bool)}}
 	w.ages = deferAges{horizon: horizonAt, records: make(map[string]dedup.Verdict)}
-	for step := range 1500 {
+	for step := range steps(600) {
 		if step%100 == 99 {
 			w.forget()
 		}

@@ -163,6 +163,15 @@ func (k *kit) random() (*rand.Rand, uint64) {
 	return rand.New(rand.NewPCG(seed, 1)), seed
 }
 
+// steps returns the number of steps of a random test: n, or ten times as many if the environment
+// variable IDEM_SOAK is set.
+func steps(n int) int {
+	if os.Getenv("IDEM_SOAK") != "" {
+		return 10 * n
+	}
+	return n
+}
+
 func noAnswers(k *kit, answers []dedup.Answer) {
 	k.Helper()
 	for i := range answers {

@@ -170,7 +170,7 @@ const walkKeys = 9
 func randomModel(k *kit) {
 	rng, seed := k.random()
 	w := &walk{kit: k, rng: rng, seed: seed, model: make(model)}
-	for w.step = range 4000 {
+	for w.step = range steps(1500) {
 		if w.step%60 == 0 {
 			w.epoch++
 			w.claims, w.left = nil, nil
