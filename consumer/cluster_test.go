@@ -194,14 +194,18 @@ func readAll(t *testing.T, brokers []string, topic string, n int) (all []*sarama
 	t.Helper()
 	cfg := testenv.KafkaConfig()
 	cfg.Consumer.IsolationLevel = sarama.ReadCommitted
-	c, err := sarama.NewConsumer(brokers, cfg)
+	client, err := sarama.NewClient(brokers, cfg)
 	require.NoError(t, err)
-	defer c.Close()
+	defer client.Close()
 	var ids []int32
 	require.Eventually(t, func() bool { // a consumer may create the topic just now
-		ids, err = c.Partitions(topic)
+		ids, err = client.Partitions(topic)
 		return err == nil
 	}, soon, poll)
+	testenv.WaitTopic(t, client, topic, int32(len(ids)))
+	c, err := sarama.NewConsumerFromClient(client)
+	require.NoError(t, err)
+	defer c.Close()
 	into := make(chan *sarama.ConsumerMessage)
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
