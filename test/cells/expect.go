@@ -1,6 +1,10 @@
 package cells
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // answer is what the last caller of a key learns.
 type answer string
@@ -36,6 +40,58 @@ func (w want) String() string {
 		}
 	}
 	return text
+}
+
+// outcome is what came of a cell.
+type outcome struct {
+	effects  int
+	sameKey  bool // all effects had one idempotency key
+	answer   answer
+	letters  int64    // dead letters
+	broken   []string // rules of claims
+	replaced bool     // another worker finished while the first one stood still
+}
+
+func (o outcome) String() string {
+	text := fmt.Sprint(o.effects)
+	if o.effects > 1 && o.sameKey {
+		text = "1 + repeat"
+	}
+	if o.answer != noAnswer && o.answer != result {
+		text += ", " + string(o.answer)
+	}
+	return text
+}
+
+// fits returns why an outcome is not the expected one, or the empty string.
+func (o outcome) fits(w want) string {
+	switch {
+	case o.effects < w.least || o.effects > w.most:
+		return fmt.Sprintf("%d effects", o.effects)
+	case !o.sameKey:
+		return "the effects have different idempotency keys"
+	case !slices.Contains(w.answers, o.answer):
+		return fmt.Sprintf("the answer is %q", o.answer)
+	case o.answer == result && o.effects != 1:
+		return fmt.Sprintf("the answer is a result, with %d effects", o.effects)
+	case len(o.broken) > 0:
+		return strings.Join(o.broken, "; ")
+	case o.letters != 0:
+		return fmt.Sprintf("%d dead letters", o.letters)
+	}
+	return ""
+}
+
+// entries returns the texts of all outcomes that fit.
+func (w want) entries() (texts []string) {
+	for n := w.least; n <= w.most; n++ {
+		for _, a := range w.answers {
+			if o := (outcome{effects: n, sameKey: true, answer: a}); o.fits(w) == "" {
+				texts = append(texts, o.String())
+			}
+		}
+	}
+	return texts
 }
 
 // expect returns what may come of a cell. docs/guarantees.md has these promises in words.

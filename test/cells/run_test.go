@@ -3,7 +3,6 @@ package cells
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,46 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
-
-// outcome is what came of a cell.
-type outcome struct {
-	effects  int
-	sameKey  bool // all effects had one idempotency key
-	answer   answer
-	letters  int64    // dead letters
-	broken   []string // rules of claims
-	replaced bool     // another worker finished while the first one stood still
-}
-
-func (o outcome) String() string {
-	text := fmt.Sprint(o.effects)
-	if o.effects > 1 && o.sameKey {
-		text = "1 + repeat"
-	}
-	if o.answer != noAnswer && o.answer != result {
-		text += ", " + string(o.answer)
-	}
-	return text
-}
-
-// fits returns why an outcome is not the expected one, or the empty string.
-func (o outcome) fits(w want) string {
-	switch {
-	case o.effects < w.least || o.effects > w.most:
-		return fmt.Sprintf("%d effects", o.effects)
-	case !o.sameKey:
-		return "the effects have different idempotency keys"
-	case !slices.Contains(w.answers, o.answer):
-		return fmt.Sprintf("the answer is %q", o.answer)
-	case o.answer == result && o.effects != 1:
-		return fmt.Sprintf("the answer is a result, with %d effects", o.effects)
-	case len(o.broken) > 0:
-		return strings.Join(o.broken, "; ")
-	case o.letters != 0:
-		return fmt.Sprintf("%d dead letters", o.letters)
-	}
-	return ""
-}
 
 // run is one cell while it runs.
 type run struct {
