@@ -136,7 +136,7 @@ func (c *run) run() outcome {
 	case kill:
 		c.letGo()
 		if c.step == beforeAnswer {
-			<-c.wire.sprung
+			c.sprung()
 			first.signal(syscall.SIGKILL)
 			c.openWire(true)
 		}

@@ -1,6 +1,7 @@
 package cells
 
 import (
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,4 +53,21 @@ func TestExpect(t *testing.T) {
 	require.Equal(t, want{0, 0, []answer{unknown}}, expect(combination{do, afterClaim, pg, kill}))
 	require.Equal(t, "1-2", want{1, 2, []answer{noAnswer}}.String())
 	require.Equal(t, "0-1, result or unknown outcome", want{0, 1, []answer{result, unknown}}.String())
+}
+
+// A pattern that matches no cell is an error, and no run of zero cells.
+func TestSelected(t *testing.T) {
+	t.Setenv("IDEM_CELLS", "")
+	t.Setenv("IDEM_CELLS_RESTART", "")
+	for pattern, found := range map[string]bool{
+		"^OnTx/pgstore/kill -9/": true, "^OnTx/pgstor/": false, "/server restarted/": false,
+	} {
+		some, err := selected(1, regexp.MustCompile(pattern))
+		require.Equal(t, found, err == nil, pattern)
+		require.Equal(t, found, len(some) > 0, pattern)
+	}
+	share, err := selected(1, nil)
+	require.NoError(t, err)
+	require.NotEmpty(t, share)
+	require.Less(t, len(share), 130)
 }
