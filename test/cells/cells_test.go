@@ -200,7 +200,7 @@ func (b *board) one(t *testing.T, c combination, restarted func(stands bool)) {
 		combination: c, t: t, url: b.url, base: base,
 		topic: fmt.Sprintf("cell-%x", hashOf(c.String())), restarted: restarted,
 		reached: make(chan string, 2), goOn: make(chan struct{}), asked: make(chan string, 100),
-		effects: make(map[string]int), answers: make(map[string]answer),
+		effects: make(map[string]int), told: make(map[string]told),
 	}
 	if c.kind.records() {
 		partitions := int32(1)
@@ -221,6 +221,7 @@ func (b *board) one(t *testing.T, c combination, restarted func(stands bool)) {
 	}()
 	o := r.run()
 	assert.Empty(t, o.fits(expect(c)), "came: %s, expected: %s", o, expect(c))
+	assert.Contains(t, expectFirst(c), o.first, "the answer of the caller that met the fault")
 	if c.fault == stop && !r.lockedFile() {
 		assert.True(t, o.replaced, "no other worker finished while the first one stood still")
 	}

@@ -16,6 +16,7 @@ const (
 	unknown  answer = "unknown outcome" // dedup.ErrUnknownOutcome, or its problem of HTTP
 	panicked answer = "panic told"      // the stored answer to a request whose handler panicked
 	failed   answer = "failure told"    // the stored answer of a handler whose context ended
+	wrong    answer = "wrong answer"    // that a caller must never get
 )
 
 // want is what a cell may come to. No effect is lost: a least number of zero stands only beside an
@@ -45,8 +46,9 @@ func (w want) String() string {
 // outcome is what came of a cell.
 type outcome struct {
 	effects  int
-	sameKey  bool // all effects had one idempotency key
-	answer   answer
+	sameKey  bool     // all effects had one idempotency key
+	answer   answer   // of the last caller
+	first    answer   // of the caller that met the fault
 	letters  int64    // dead letters
 	broken   []string // rules of claims
 	replaced bool     // another worker finished while the first one stood still
@@ -118,7 +120,8 @@ func mostOfRecord(c combination) int {
 		}
 	case restart:
 		// The outage may last as long as a lease: the context of the handler ends during its effect.
-		if c.step == afterClaim || c.step == beforeEffect || c.step.inWindow() {
+		// A success is recorded once the server is back, since no other worker takes over.
+		if c.step == afterClaim || c.step == beforeEffect {
 			return 2
 		}
 	case stop:
@@ -162,14 +165,33 @@ func expectCall(c combination) want {
 		case claimed: // no handler begins under an ended lease
 			return want{effects, effects, []answer{unknown}}
 		}
-	case restart: // longer than a lease
-		switch {
-		case claimed && c.kind == viaHTTP:
-			return want{effects, 1, []answer{result, unknown, failed}}
-		case claimed:
-			return want{effects, 1, []answer{result, unknown}}
+	case restart:
+		// The outage may last as long as a lease: the work does not begin then, or its context ends
+		// during its effect. A result is written once the server is back.
+		if c.step == afterClaim || c.step == beforeEffect {
+			if c.kind == viaHTTP {
+				return want{0, 1, []answer{result, unknown, failed}}
+			}
+			return want{0, 1, []answer{result, unknown}}
 		}
 	case cutBefore, cutAfter, rebalance, copied:
 	}
 	return done
+}
+
+// expectFirst returns the answers that the caller that meets the fault may get in the end. Before, it
+// may get errors by which it calls again. Records have no caller, and one that is killed gets none. A
+// panic goes on to the caller of a function; the client of a request sees its connection end, and
+// sends the request again. The client of a handler gets its answer, also if the store does not take
+// it.
+func expectFirst(c combination) []answer {
+	switch {
+	case c.kind.records() || c.fault == kill || c.fault == hang:
+		return []answer{noAnswer}
+	case c.fault == panics && (c.kind == do || c.kind == doTx):
+		return []answer{panicked}
+	case c.fault == stop && c.kind == viaHTTP && c.step.inWindow():
+		return []answer{result}
+	}
+	return expect(c).answers
 }
