@@ -48,6 +48,7 @@ func dialect() *sqlstore.Dialect {
 		Lateral:   true,
 		Isolation: sql.LevelReadCommitted,
 		Begin:     begin, Mark: mark, Check: check, Classify: classify,
+		CommitStays: true, // P-18
 	}
 }
 
