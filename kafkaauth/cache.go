@@ -31,15 +31,17 @@ const (
 // callers wait for it: a broker ends a session with its token, and refuses to authenticate a
 // connection twice within a second (KIP-368). After a failure the next fetch waits for one second,
 // or for ten if the old token is still good.
+//
+// A fetch does not end with the context of a caller, and has the values of the context of the first
+// caller. A caller whose context ends gets the old token if that is still good.
 func Cached(source TokenSource) TokenSource {
-	c := &cache{source: source, fetching: make(chan struct{}, 1)}
+	c := &cache{source: source}
 	return c.get
 }
 
 // cache keeps one token.
 type cache struct {
-	source   TokenSource
-	fetching chan struct{} // has one element during a fetch
+	source TokenSource
 
 	mu      sync.Mutex
 	token   Token
@@ -47,84 +49,106 @@ type cache struct {
 	end     time.Time // when the token must no longer be used
 	err     error     // of the last fetch
 	retry   time.Time // when to fetch after an error
+	running *fetch    // nil: none
+}
+
+// fetch is one call of the source, in a goroutine of its own, which ends within the limit of the
+// call. The cache begins no other fetch before.
+type fetch struct {
+	done  chan struct{} // closed at the end
+	token Token
+	err   error
 }
 
 func (c *cache) get(ctx context.Context) (Token, error) {
-	token, state, err := c.known()
-	if state == final {
+	token, f, err := c.knownOrFetched(ctx)
+	if f == nil {
 		return token, err
 	}
 	select {
-	case c.fetching <- struct{}{}:
+	case <-f.done:
+		if f.err == nil {
+			return f.token, nil
+		}
+		err = f.err
 	case <-ctx.Done():
-		if state == early {
-			return token, nil
-		}
-		return Token{}, fmt.Errorf("waiting for an access token: %w", context.Cause(ctx))
-	}
-	defer func() { <-c.fetching }()
-	if token, state, err = c.known(); state == final { // another caller was faster
-		return token, err
-	}
-	return c.fetch(ctx, state == early)
-}
-
-// state says how far the known token serves.
-type state int
-
-const (
-	none  state = iota // fetch a token
-	early              // the token is good, and it is time for the next one
-	final              // the token or the error is the answer
-)
-
-func (c *cache) known() (Token, state, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	good := c.token.Value != "" && now.Before(c.end)
-	switch {
-	case good && (now.Before(c.refresh) || now.Before(c.retry)):
-		return c.token, final, nil
-	case good:
-		return c.token, early, nil
-	case now.Before(c.retry):
-		return Token{}, final, c.err
-	}
-	return Token{}, none, nil
-}
-
-func (c *cache) fetch(ctx context.Context, good bool) (Token, error) {
-	limit, pause := fetchTimeout, retryPause
-	if good {
-		limit, pause = earlyTimeout, earlyPause
-	}
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	token, err := c.source(bounded)
-	now := time.Now()
-	if err == nil {
-		err = token.Check()
-	}
-	if err == nil && !token.Expires.IsZero() && !token.Expires.After(now) {
-		err = errors.New("a new access token is expired already: compare the clocks")
+		err = fmt.Errorf("waiting for an access token: %w", context.Cause(ctx))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case err == nil:
-		c.keep(token, now)
-		return token, nil
-	case ctx.Err() == nil: // else the caller has given up, which says nothing about the source
-		c.err, c.retry = err, now.Add(pause)
-		if good && c.retry.After(c.end) {
-			c.retry = c.end
-		}
-	}
-	if good && now.Before(c.end) {
+	if c.good(time.Now()) { // it may have ended meanwhile
 		return c.token, nil
 	}
 	return Token{}, err
+}
+
+// good reports whether the known token may be used. c.mu is held.
+func (c *cache) good(now time.Time) bool { return c.token.Value != "" && now.Before(c.end) }
+
+// knownOrFetched returns the known token or error, or the fetch to wait for.
+func (c *cache) knownOrFetched(ctx context.Context) (Token, *fetch, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	good := c.good(now)
+	switch {
+	case good && (now.Before(c.refresh) || now.Before(c.retry)):
+		return c.token, nil, nil
+	case !good && now.Before(c.retry):
+		return Token{}, nil, c.err
+	}
+	if c.running == nil && ctx.Err() == nil {
+		limit := fetchTimeout
+		if good {
+			limit = earlyTimeout
+		}
+		c.running = c.begin(context.WithoutCancel(ctx), limit)
+	}
+	if c.running == nil { // the caller has given up already
+		if good {
+			return c.token, nil, nil
+		}
+		return Token{}, nil, fmt.Errorf("waiting for an access token: %w", context.Cause(ctx))
+	}
+	return Token{}, c.running, nil
+}
+
+// begin fetches a token in the background.
+func (c *cache) begin(ctx context.Context, limit time.Duration) *fetch {
+	f := &fetch{done: make(chan struct{}), err: errors.New("the source of access tokens has not returned")}
+	go func() {
+		defer c.finish(f) // also if the source ends the goroutine
+		bounded, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		f.token, f.err = c.source(bounded)
+		if f.err == nil {
+			f.err = f.token.Check()
+		}
+		if f.err == nil && !f.token.Expires.IsZero() && !f.token.Expires.After(time.Now()) {
+			f.err = errors.New("a new access token is expired already: compare the clocks")
+		}
+	}()
+	return f
+}
+
+// finish keeps the end of a fetch, and lets the next one begin.
+func (c *cache) finish(f *fetch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer close(f.done)
+	c.running = nil
+	now := time.Now()
+	if f.err == nil {
+		c.keep(f.token, now)
+		return
+	}
+	c.err, c.retry = f.err, now.Add(retryPause)
+	if c.good(now) {
+		c.retry = now.Add(earlyPause)
+		if c.retry.After(c.end) {
+			c.retry = c.end
+		}
+	}
 }
 
 // keep notes a new token. c.mu is held.

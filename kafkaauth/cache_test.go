@@ -174,7 +174,9 @@ func TestCached_CallersGiveUp(t *testing.T) {
 		defer cancel()
 		_, err = source(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, "3", value(t, source), "the impatience of a caller is no failure of the source")
+		began = time.Now()
+		require.Equal(t, "2", value(t, source), "the fetch goes on without its caller")
+		require.Equal(t, 2*time.Second, time.Since(began))
 
 		time.Sleep(50 * time.Minute) // time for the next token
 		s.takes = time.Hour
@@ -184,7 +186,7 @@ func TestCached_CallersGiveUp(t *testing.T) {
 		defer cancel()
 		token, err := source(ctx)
 		require.NoError(t, err)
-		require.Equal(t, "3", token.Value, "the old token is good")
+		require.Equal(t, "2", token.Value, "the old token is good")
 		require.NoError(t, <-first)
 	})
 }
@@ -216,5 +218,71 @@ func TestCached_PauseEndsWithTheToken(t *testing.T) {
 		s.fails = nil
 		time.Sleep(time.Second)
 		require.Equal(t, "3", value(t, source))
+	})
+}
+
+// While the source hangs, callers that give up early start no fetch each.
+func TestCached_ImpatientCallersOfASourceThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{takes: time.Hour}
+		source := Cached(s.token)
+		began := time.Now()
+		for time.Since(began) < 33*time.Second { // each fetch takes 10 s, and the pause 1 s
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			_, err := source(ctx)
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.EqualValues(t, 3, s.calls.Load())
+		require.EqualValues(t, 1, s.most.Load())
+		time.Sleep(fetchTimeout)
+	})
+}
+
+// A caller that gives up after the end of the old token gets no token.
+func TestCached_NoTokenAfterItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{life: 20 * time.Second} // a token is used for 18 s
+		source := Cached(s.token)
+		require.Equal(t, "1", value(t, source))
+		s.takes = time.Hour
+		time.Sleep(17 * time.Second)
+		ask := func(limit time.Duration) (Token, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			return source(ctx)
+		}
+		token, err := ask(500 * time.Millisecond)
+		require.NoError(t, err)
+		require.Equal(t, "1", token.Value)
+		_, err = ask(time.Second) // the end is in between
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = ask(time.Minute) // the fetch fails after the end
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.EqualValues(t, 2, s.calls.Load())
+		calls := s.calls.Load()
+		_, err = ask(time.Minute)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, calls, s.calls.Load(), "the pause after a failure without a token")
+	})
+}
+
+// A context that has ended begins no fetch.
+func TestCached_ContextHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{life: 100 * time.Second}
+		source := Cached(s.token)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := source(ended)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Zero(t, s.calls.Load())
+		require.Equal(t, "1", value(t, source))
+		time.Sleep(85 * time.Second) // time for the next token
+		token, err := source(ended)
+		require.NoError(t, err)
+		require.Equal(t, "1", token.Value)
+		require.EqualValues(t, 1, s.calls.Load())
 	})
 }

@@ -53,10 +53,28 @@ func guardCommits(cfg *pgxpool.Config) {
 	}
 }
 
-// withoutCancel runs commit, and sends no cancel request if commit runs out of time. A pool that
-// Configure has not seen sends one.
-func withoutCancel(conn *pgx.Conn, commit func() error) error {
+// guardOf returns the cancelGuard of a connection. A connection lacks one if Configure has not seen
+// its pool, or if BeforeConnect of the pool was replaced since.
+func guardOf(conn *pgx.Conn) (*cancelGuard, bool) {
 	g, ok := conn.PgConn().CustomData()[guardKey].(*cancelGuard)
+	return g, ok
+}
+
+func guarded(conn *pgx.Conn) bool {
+	_, ok := guardOf(conn)
+	return ok
+}
+
+// unguarded is the warning for connections without a cancelGuard, if the server has synchronous
+// standbys.
+const unguarded = "a COMMIT that waits for a synchronous standby may be cancelled, and then counts " +
+	"without the standby: call pgstore.Configure on the configuration of the pool, after " +
+	"BeforeConnect is set"
+
+// withoutCancel runs commit, and sends no cancel request if commit runs out of time. A connection
+// without a guard sends one, and [Store.Check] warns of it.
+func withoutCancel(conn *pgx.Conn, commit func() error) error {
+	g, ok := guardOf(conn)
 	if !ok {
 		return commit()
 	}

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,6 +52,48 @@ func TestACommitIsNotCancelled_P18(t *testing.T) {
 				return
 			}
 			require.Never(t, func() bool { return count() > 0 }, 2*time.Second, 100*time.Millisecond)
+		})
+	}
+}
+
+// P-18: a BeforeConnect that is set after Configure removes the guard of COMMIT. Check finds that out
+// on a server with synchronous standbys.
+func TestUnguardedPool_P18(t *testing.T) {
+	for name, c := range map[string]struct {
+		set     func(*pgxpool.Config)
+		guarded bool
+	}{
+		"Configure": {set: Configure, guarded: true},
+		"BeforeConnect, then Configure": {guarded: true, set: func(cfg *pgxpool.Config) {
+			cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { return nil }
+			Configure(cfg)
+		}},
+		"Configure, then BeforeConnect": {set: func(cfg *pgxpool.Config) {
+			Configure(cfg)
+			cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { return nil }
+		}},
+		"no Configure": {set: func(*pgxpool.Config) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := pgxpool.ParseConfig(testenv.Postgres(t))
+			require.NoError(t, err)
+			c.set(cfg)
+			// The names of standbys belong to the server, which other tests use too: the session hides the
+			// function that Check reads them with.
+			cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+				_, err := conn.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS hidden;
+					CREATE OR REPLACE FUNCTION hidden.current_setting(name text) RETURNS text LANGUAGE sql AS $$
+						SELECT CASE WHEN name = 'synchronous_standby_names' THEN 'heir' ELSE pg_catalog.current_setting(name) END $$;
+					SELECT set_config('search_path', 'hidden, pg_catalog, ' || pg_catalog.current_setting('search_path'), false)`)
+				return err
+			}
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			require.NoError(t, Migrate(t.Context(), pool))
+			warnings, err := New(pool).Check(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, !c.guarded, slices.Contains(warnings, unguarded), warnings)
 		})
 	}
 }

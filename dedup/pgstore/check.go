@@ -25,7 +25,8 @@ import (
 // Missing tables, missing rights and a refused log-in are a [*dedup.SetupError], which names the
 // fix.
 //
-// Warnings: commits do not wait for the disk, or sessions outlive their client for long.
+// Warnings: commits do not wait for the disk, sessions outlive their client for long, or pgx may
+// cancel a COMMIT that waits for a synchronous standby, since [Configure] has not seen the pool.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	q, err := s.db.statements(ctx)
 	if errors.Is(err, errLayout) {
@@ -87,14 +88,15 @@ func checkServer(ctx context.Context, conn session, _ *statements) ([]string, er
 func (s *Store) checkSettings(ctx context.Context, conn session,
 	_ *statements) (warnings []string, err error) {
 	var fsync, pages bool
-	var commit, check string
+	var commit, check, standbys string
 	var keepalive int
 	err = conn.QueryRow(ctx, `SELECT current_setting('fsync')::boolean,
 		current_setting('full_page_writes')::boolean, current_setting('synchronous_commit'),
+		current_setting('synchronous_standby_names'),
 		current_setting('client_connection_check_interval'),
 		CASE WHEN inet_client_addr() IS NULL THEN -1
 		     ELSE current_setting('tcp_keepalives_idle')::int END`).
-		Scan(&fsync, &pages, &commit, &check, &keepalive)
+		Scan(&fsync, &pages, &commit, &standbys, &check, &keepalive)
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +108,9 @@ func (s *Store) checkSettings(ctx context.Context, conn session,
 		warnings = append(warnings, "synchronous_commit is off: a crash of the server loses the "+
 			"last commits, effects and records, while the offsets stay: use pgstore.Durable, or "+
 			"rewind the consumer group after a crash")
+	}
+	if standbys != "" && !guarded(conn.Conn()) {
+		warnings = append(warnings, unguarded)
 	}
 	if check == "0" {
 		warnings = append(warnings, "client_connection_check_interval is 0: a worker that is "+

@@ -18,7 +18,8 @@ import (
 //   - application_name "idem"
 //
 // Configure also keeps pgx from cancelling a COMMIT that takes too long. A cancelled COMMIT counts
-// although the synchronous standbys lack it. For this, Configure adds to BeforeConnect.
+// although the synchronous standbys lack it. For this, Configure adds to BeforeConnect: set a
+// BeforeConnect of your own first. [Store.Check] warns if the addition is missing.
 //
 // A pooler may refuse unknown start-up parameters. Then do not call Configure, and set the
 // parameters for the role.

@@ -48,10 +48,12 @@ func (s *Store) inTx(ctx context.Context, verb string, kind txKind, scopes []str
 }
 
 func (s *Store) inTxOnce(ctx context.Context, kind txKind, scopes []string,
-	fn func(context.Context, *work) error) error {
+	fn func(context.Context, *work) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, kind.limit)
 	defer cancel()
-	tx, err := kind.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.d.Isolation})
+	life := s.d.newLife(ctx)
+	defer func() { err = life.end(err) }()
+	tx, err := kind.db.BeginTx(life.ctx, &sql.TxOptions{Isolation: s.d.Isolation})
 	if err != nil {
 		return err
 	}
@@ -78,7 +80,7 @@ func (s *Store) inTxOnce(ctx context.Context, kind txKind, scopes []string,
 	if err != nil {
 		return err
 	}
-	return tx.Commit()
+	return life.commit(tx)
 }
 
 // readClock reads the clock of the server, and the horizons. A horizon is read after the rows: a reaper

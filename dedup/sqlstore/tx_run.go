@@ -34,6 +34,7 @@ type txRun struct {
 	held  map[int]*decision.Record // the records that this transaction has written
 	again bool                     // a repeat may succeed
 	spoil bool                     // the connection must be closed
+	late  <-chan error             // not nil: the end of a COMMIT that goes on
 }
 
 func (r *txRun) group() bool { return len(r.reqs) > 1 }
@@ -57,11 +58,15 @@ func (r *txRun) run(ctx context.Context) (err error) {
 			err = errors.ErrUnsupported
 			return nil
 		}
-		if err = r.lent(ctx, inner); r.spoil {
+		if err = r.lent(ctx, inner); r.spoil && r.late == nil {
 			return driver.ErrBadConn // the pool closes the connection
 		}
 		return nil
 	})
+	if r.late != nil {
+		r.leave(conn)
+		return err
+	}
 	_ = conn.Close() // it is back already if it was spoilt
 	if raw != nil && !errors.Is(raw, driver.ErrBadConn) {
 		return r.s.failed(ctx, "claim", raw)
@@ -103,7 +108,9 @@ func (r *txRun) lent(ctx context.Context, inner driver.Conn) (err error) {
 			r.l.owned.Store(true)
 			_ = r.tx.Rollback() // waits for running statements; no effect after the end
 		}
-		r.l.cancel()
+		if r.late == nil {
+			r.l.cancel()
+		}
 		_ = db.Close()
 	}()
 	if err := r.begin(ctx, db); err != nil {
@@ -297,10 +304,8 @@ func (r *txRun) rollback() error {
 // commit commits. An error of the server means a rollback; after any other error the transaction
 // may have been committed (P-11).
 func (r *txRun) commit() error {
-	timer := time.AfterFunc(endTimeout, r.l.kill)
-	defer timer.Stop()
 	r.l.owned.Store(true)
-	err := r.tx.Commit()
+	err := r.commitTx()
 	if err == nil {
 		return nil
 	}

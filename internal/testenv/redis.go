@@ -96,12 +96,3 @@ func RedisServer(t testing.TB, args ...string) (addr string) {
 		10*time.Second, 20*time.Millisecond, "redis-server %v does not answer", args)
 	return addr
 }
-
-// FreeAddr returns a free address of the loopback interface, as host:port.
-func FreeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}

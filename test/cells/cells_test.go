@@ -36,8 +36,9 @@ func named(t testing.TB) *regexp.Regexp {
 
 // selected returns the cells of this run. By default a seed chooses one cell for each fault with each
 // kind, and for each fault with each store. No cell restarts a server then, since other tests use
-// the servers too: IDEM_CELLS_RESTART says that no other test does.
-func selected(seed uint64, only *regexp.Regexp) (some []combination) {
+// the servers too: IDEM_CELLS_RESTART says that no other test does. A pattern that matches no cell is
+// an error.
+func selected(seed uint64, only *regexp.Regexp) (some []combination, err error) {
 	type pair struct {
 		fault fault
 		other string
@@ -58,14 +59,17 @@ func selected(seed uint64, only *regexp.Regexp) (some []combination) {
 			}
 		}
 	}
-	if only != nil || all() {
-		return some
+	switch {
+	case only != nil && len(some) == 0:
+		return nil, fmt.Errorf("no cell has a name that matches %q; cells that restart a server need IDEM_CELLS_RESTART", only)
+	case only != nil || all():
+		return some, nil
 	}
 	share := make(map[combination]bool) // each once
 	for _, c := range chosen {
 		share[c] = true
 	}
-	return slices.Collect(maps.Keys(share))
+	return slices.Collect(maps.Keys(share)), nil
 }
 
 func seedOf(t testing.TB) uint64 {
@@ -96,7 +100,8 @@ func TestCells(t *testing.T) {
 	}
 	seed := seedOf(t)
 	require.False(t, all() && os.Getenv("IDEM_CELLS_RESTART") == "", "servers are restarted: use `make cells`")
-	some := selected(seed, named(t))
+	some, err := selected(seed, named(t))
+	require.NoError(t, err)
 	t.Logf("IDEM_CELLS_SEED=%d: %d of %d cells", seed, len(some), len(cells()))
 	b := &board{t: t, bases: make(map[store]*base), came: make(map[combination]string)}
 	for _, s := range stores {
@@ -174,23 +179,28 @@ func (b *board) all(some []combination, atOnce int, server *gathering) {
 			turns <- struct{}{}
 			running.Go(func() {
 				defer func() { <-turns }()
-				t.Run(c.String(), func(t *testing.T) { b.one(t, c, server) })
+				restarted := func(bool) {}
+				if server != nil {
+					restarted = server.seat()
+					defer restarted(false) // also if the cell fails early, or -run leaves it out
+				}
+				t.Run(c.String(), func(t *testing.T) { b.one(t, c, restarted) })
 			})
 		}
 		running.Wait()
 	})
 }
 
-func (b *board) one(t *testing.T, c combination, server *gathering) {
+func (b *board) one(t *testing.T, c combination, restarted func(stands bool)) {
 	base := b.bases[c.store]
 	if c.store == onSQLite {
 		base = openFile(t)
 	}
 	r := &run{
 		combination: c, t: t, url: b.url, base: base,
-		topic:   fmt.Sprintf("cell-%x", hashOf(c.String())),
+		topic: fmt.Sprintf("cell-%x", hashOf(c.String())), restarted: restarted,
 		reached: make(chan string, 2), goOn: make(chan struct{}), asked: make(chan string, 100),
-		effects: make(map[string]int), answers: make(map[string]answer),
+		effects: make(map[string]int), told: make(map[string]told),
 	}
 	if c.kind.records() {
 		partitions := int32(1)
@@ -209,12 +219,9 @@ func (b *board) one(t *testing.T, c combination, server *gathering) {
 		defer b.mu.Unlock()
 		b.came[c] = came
 	}()
-	if server != nil {
-		r.restarted = server.seat()
-		defer r.restarted(false)
-	}
 	o := r.run()
 	assert.Empty(t, o.fits(expect(c)), "came: %s, expected: %s", o, expect(c))
+	assert.Contains(t, expectFirst(c), o.first, "the answer of the caller that met the fault")
 	if c.fault == stop && !r.lockedFile() {
 		assert.True(t, o.replaced, "no other worker finished while the first one stood still")
 	}

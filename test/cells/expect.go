@@ -1,6 +1,10 @@
 package cells
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // answer is what the last caller of a key learns.
 type answer string
@@ -12,6 +16,7 @@ const (
 	unknown  answer = "unknown outcome" // dedup.ErrUnknownOutcome, or its problem of HTTP
 	panicked answer = "panic told"      // the stored answer to a request whose handler panicked
 	failed   answer = "failure told"    // the stored answer of a handler whose context ended
+	wrong    answer = "wrong answer"    // that a caller must never get
 )
 
 // want is what a cell may come to. No effect is lost: a least number of zero stands only beside an
@@ -38,6 +43,59 @@ func (w want) String() string {
 	return text
 }
 
+// outcome is what came of a cell.
+type outcome struct {
+	effects  int
+	sameKey  bool     // all effects had one idempotency key
+	answer   answer   // of the last caller
+	first    answer   // of the caller that met the fault
+	letters  int64    // dead letters
+	broken   []string // rules of claims
+	replaced bool     // another worker finished while the first one stood still
+}
+
+func (o outcome) String() string {
+	text := fmt.Sprint(o.effects)
+	if o.effects > 1 && o.sameKey {
+		text = "1 + repeat"
+	}
+	if o.answer != noAnswer && o.answer != result {
+		text += ", " + string(o.answer)
+	}
+	return text
+}
+
+// fits returns why an outcome is not the expected one, or the empty string.
+func (o outcome) fits(w want) string {
+	switch {
+	case o.effects < w.least || o.effects > w.most:
+		return fmt.Sprintf("%d effects", o.effects)
+	case !o.sameKey:
+		return "the effects have different idempotency keys"
+	case !slices.Contains(w.answers, o.answer):
+		return fmt.Sprintf("the answer is %q", o.answer)
+	case o.answer == result && o.effects != 1:
+		return fmt.Sprintf("the answer is a result, with %d effects", o.effects)
+	case len(o.broken) > 0:
+		return strings.Join(o.broken, "; ")
+	case o.letters != 0:
+		return fmt.Sprintf("%d dead letters", o.letters)
+	}
+	return ""
+}
+
+// entries returns the texts of all outcomes that fit.
+func (w want) entries() (texts []string) {
+	for n := w.least; n <= w.most; n++ {
+		for _, a := range w.answers {
+			if o := (outcome{effects: n, sameKey: true, answer: a}); o.fits(w) == "" {
+				texts = append(texts, o.String())
+			}
+		}
+	}
+	return texts
+}
+
 // expect returns what may come of a cell. docs/guarantees.md has these promises in words.
 func expect(c combination) want {
 	switch {
@@ -62,7 +120,8 @@ func mostOfRecord(c combination) int {
 		}
 	case restart:
 		// The outage may last as long as a lease: the context of the handler ends during its effect.
-		if c.step == afterClaim || c.step == beforeEffect || c.step.inWindow() {
+		// A success is recorded once the server is back, since no other worker takes over.
+		if c.step == afterClaim || c.step == beforeEffect {
 			return 2
 		}
 	case stop:
@@ -106,14 +165,33 @@ func expectCall(c combination) want {
 		case claimed: // no handler begins under an ended lease
 			return want{effects, effects, []answer{unknown}}
 		}
-	case restart: // longer than a lease
-		switch {
-		case claimed && c.kind == viaHTTP:
-			return want{effects, 1, []answer{result, unknown, failed}}
-		case claimed:
-			return want{effects, 1, []answer{result, unknown}}
+	case restart:
+		// The outage may last as long as a lease: the work does not begin then, or its context ends
+		// during its effect. A result is written once the server is back.
+		if c.step == afterClaim || c.step == beforeEffect {
+			if c.kind == viaHTTP {
+				return want{0, 1, []answer{result, unknown, failed}}
+			}
+			return want{0, 1, []answer{result, unknown}}
 		}
 	case cutBefore, cutAfter, rebalance, copied:
 	}
 	return done
+}
+
+// expectFirst returns the answers that the caller that meets the fault may get in the end. Before, it
+// may get errors by which it calls again. Records have no caller, and one that is killed gets none. A
+// panic goes on to the caller of a function; the client of a request sees its connection end, and
+// sends the request again. The client of a handler gets its answer, also if the store does not take
+// it.
+func expectFirst(c combination) []answer {
+	switch {
+	case c.kind.records() || c.fault == kill || c.fault == hang:
+		return []answer{noAnswer}
+	case c.fault == panics && (c.kind == do || c.kind == doTx):
+		return []answer{panicked}
+	case c.fault == stop && c.kind == viaHTTP && c.step.inWindow():
+		return []answer{result}
+	}
+	return expect(c).answers
 }

@@ -67,8 +67,13 @@ func (p *process) wait(limit time.Duration) {
 	select {
 	case <-p.ended:
 	case <-time.After(limit):
-		p.signal(syscall.SIGQUIT)
-		<-p.ended
+		p.signal(syscall.SIGQUIT) // for its stacks
+		select {
+		case <-p.ended:
+		case <-time.After(5 * time.Second): // it may be stopped
+			p.signal(syscall.SIGKILL)
+			<-p.ended
+		}
 		require.Fail(p.t, "a worker does not end", p.name)
 	}
 }

@@ -88,7 +88,7 @@ const intro = `# The crash matrix
 For readers of [the guarantees](guarantees.md) who want to see them tested. A cell is a kind of
 handler, a step, a store and a fault. ` + "`make cells`" + ` runs every cell with worker processes on
 real servers, and writes this page. A test compares the cells of this page with the table in
-` + "`test/cells`" + `, and runs a share of the cells at each change.
+` + "`test/cells`" + `, and runs a share of the cells at each change. The share has no restart of a server.
 
 A cell has one event, or one key. The fault strikes once, at its step. Afterwards a second worker,
 or the first one if it lives, finishes the work. Kafka is kfake, a broker inside the test. The
@@ -118,6 +118,10 @@ expected number is that of the effects; each entry is what came:
 The history of each claimed cell is checked too. A fence only grows, and belongs to one worker. Each
 effect and each completion has a claim that its worker was granted before. One claim is completed,
 and none is granted after that.
+
+The caller that meets the fault is checked too, unless it dies. It may get errors by which it calls
+again. In the end it gets an answer that the last caller may get, or the result. A result is always
+that of the run that had the effect.
 `
 
 // render returns the page.

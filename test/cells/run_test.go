@@ -14,46 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// outcome is what came of a cell.
-type outcome struct {
-	effects  int
-	sameKey  bool // all effects had one idempotency key
-	answer   answer
-	letters  int64    // dead letters
-	broken   []string // rules of claims
-	replaced bool     // another worker finished while the first one stood still
-}
-
-func (o outcome) String() string {
-	text := fmt.Sprint(o.effects)
-	if o.effects > 1 && o.sameKey {
-		text = "1 + repeat"
-	}
-	if o.answer != noAnswer && o.answer != result {
-		text += ", " + string(o.answer)
-	}
-	return text
-}
-
-// fits returns why an outcome is not the expected one, or the empty string.
-func (o outcome) fits(w want) string {
-	switch {
-	case o.effects < w.least || o.effects > w.most:
-		return fmt.Sprintf("%d effects", o.effects)
-	case !o.sameKey:
-		return "the effects have different idempotency keys"
-	case !slices.Contains(w.answers, o.answer):
-		return fmt.Sprintf("the answer is %q", o.answer)
-	case o.answer == result && o.effects != 1:
-		return fmt.Sprintf("the answer is a result, with %d effects", o.effects)
-	case len(o.broken) > 0:
-		return strings.Join(o.broken, "; ")
-	case o.letters != 0:
-		return fmt.Sprintf("%d dead letters", o.letters)
-	}
-	return ""
-}
-
 // run is one cell while it runs.
 type run struct {
 	combination
@@ -71,13 +31,23 @@ type run struct {
 	restarted func(stands bool) // see gathering.seat
 
 	mu      sync.Mutex
-	first   string // the worker at the step
-	effects map[string]int
-	answers map[string]answer
+	first   string         // the worker at the step
+	effects map[string]int // by idempotency key
+	runs    []string       // that had these effects
+	told    map[string]told
 	history []entry
 }
 
 const stepLimit = 30 * time.Second
+
+// lease is that of the workers: long enough for a machine with much else to do, and short if all
+// cells run, with nothing else.
+func lease() time.Duration {
+	if all() {
+		return 2 * time.Second
+	}
+	return 4 * time.Second
+}
 
 // control serves the workers of all cells.
 type control struct {
@@ -115,13 +85,14 @@ func (c *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "effect":
 		cell.mu.Lock()
 		cell.effects[r.FormValue("key")]++
+		cell.runs = append(cell.runs, r.FormValue("run"))
 		cell.mu.Unlock()
 		cell.note(effected, r)
 	case "did":
 		cell.note(deed(r.FormValue("deed")), r)
 	case "answer":
 		cell.mu.Lock()
-		cell.answers[name] = answer(r.FormValue("answer"))
+		cell.told[name] = told{answer(r.FormValue("answer")), r.FormValue("run")}
 		cell.mu.Unlock()
 	}
 }
@@ -177,7 +148,7 @@ func (c *run) run() outcome {
 	case kill:
 		c.letGo()
 		if c.step == beforeAnswer {
-			<-c.wire.sprung
+			c.sprung()
 			first.signal(syscall.SIGKILL)
 			c.openWire(true)
 		}
@@ -189,7 +160,7 @@ func (c *run) run() outcome {
 	case hang:
 		c.letGo()
 		if c.group == nil {
-			time.Sleep(lease + lease/2) // the claim outlives a lease
+			time.Sleep(lease() * 3 / 2) // the claim outlives a lease
 			first.signal(syscall.SIGKILL)
 		} else {
 			time.Sleep(200 * time.Millisecond)
@@ -253,16 +224,29 @@ func (c *run) run() outcome {
 		if c.fault != stop && c.fault != copied {
 			first.wait(finalLimit + 5*time.Second)
 		}
-		c.endCalls(first, ensure())
-		o.answer = c.answerOf(other)
+		if c.store != inMemory { // else the first process has both callers
+			ensure()
+		}
+		c.endCalls(workers)
+		o.answer, o.first = c.answerOf(other), c.answerOf(name)
 	} else {
 		c.endGroup(workers)
 		o.letters = c.group.deadLetters()
 	}
-	o.effects, o.sameKey = c.count()
+	var runs []string
+	runs, o.sameKey = c.happened()
+	o.effects = len(runs)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o.broken = broken(c.history, c.store == onRedis || c.store == onCluster)
+	for name, a := range c.told {
+		if a.run != "" && !slices.Contains(runs, a.run) {
+			o.broken = append(o.broken, fmt.Sprintf("the %s caller has the result of the run %q, which had no effect", name, a.run))
+		}
+		if a.run == "" && a.answer == result {
+			o.broken = append(o.broken, fmt.Sprintf("the %s caller has an empty result", name))
+		}
+	}
+	o.broken = append(o.broken, broken(c.history, c.store == onRedis || c.store == onCluster)...)
 	return o
 }
 
@@ -271,7 +255,7 @@ func (c *run) begin(name string, armed bool) *process {
 	c.t.Helper()
 	s := spec{
 		Kind: c.kind, Store: c.store, Step: c.step, Fault: c.fault, Armed: armed, Name: name,
-		Control: c.url + "/" + c.topic, Topic: c.topic, Place: c.base.place,
+		Lease: lease(), Control: c.url + "/" + c.topic, Topic: c.topic, Place: c.base.place,
 	}
 	if c.wire != nil {
 		s.Place.Through = c.wire.through
@@ -285,6 +269,10 @@ func (c *run) begin(name string, armed bool) *process {
 // await waits until a worker stands at the step. Before the answer of the end, the wire is set first.
 func (c *run) await(workers map[string]*process) string {
 	c.t.Helper()
+	ended := workers["first"].ended
+	if len(workers) > 1 {
+		ended = nil // it may have got the result of the one that is about to stand at the step
+	}
 	select {
 	case name := <-c.reached:
 		switch {
@@ -296,7 +284,7 @@ func (c *run) await(workers map[string]*process) string {
 			c.wire.set(holdFinal)
 		}
 		return name
-	case <-workers["first"].ended:
+	case <-ended:
 		require.Fail(c.t, "the first worker ended before the step", "%v", workers["first"].err)
 	case <-time.After(stepLimit):
 		require.Fail(c.t, "no worker reaches the step")
@@ -357,7 +345,7 @@ func (c *run) othersAsk(other string) {
 // process goes on.
 func (c *run) standsStill() time.Duration {
 	if c.lockedFile() {
-		return lease + lease/2
+		return lease() * 3 / 2
 	}
 	return 20 * time.Second
 }
@@ -383,15 +371,18 @@ func (c *run) finished(p *process, name string, limit time.Duration) bool {
 func (c *run) answerOf(name string) answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.answers[name]
+	return c.told[name].answer
 }
 
-// endCalls waits for the calls of both workers.
-func (c *run) endCalls(first, second *process) {
+// endCalls waits for the calls of all workers. Those that were not killed have told their answers.
+func (c *run) endCalls(workers map[string]*process) {
 	c.t.Helper()
-	first.wait(finalLimit + 5*time.Second)
-	second.wait(finalLimit + 5*time.Second)
-	require.NoError(c.t, second.err, "the second worker")
+	for name, p := range workers {
+		p.wait(finalLimit + 5*time.Second)
+		if c.fault != kill && c.fault != hang || name == "second" {
+			require.NoError(c.t, p.err, "the %s worker", name)
+		}
+	}
 }
 
 // endGroup waits until all records are settled, and stops the workers.
@@ -406,16 +397,15 @@ func (c *run) endGroup(workers map[string]*process) {
 	}
 }
 
-// count returns the effects, and whether they have one key.
-func (c *run) count() (effects int, sameKey bool) {
+// happened returns the runs that had an effect, and whether the effects have one key.
+func (c *run) happened() (runs []string, sameKey bool) {
 	if c.kind.inTx() {
-		return c.base.count(c.t, c.topic), true
+		return c.base.runs(c.t, c.topic), true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key, n := range c.effects {
-		effects += n
+	for key := range c.effects {
 		sameKey = key != ""
 	}
-	return effects, effects == 0 || len(c.effects) == 1 && sameKey
+	return slices.Clone(c.runs), len(c.runs) == 0 || len(c.effects) == 1 && sameKey
 }

@@ -65,8 +65,8 @@ type opened struct {
 	store     dedup.Store
 	close     func()
 	handleTx  func(*idem.Router, *worker)
-	doTx      func(context.Context, *dedup.Guard, dedup.Key, *worker) error
-	newHTTPTx func(httpidem.Config, *worker) (*httpidem.Middleware, func(context.Context) error, error)
+	doTx      func(context.Context, *dedup.Guard, dedup.Key, *worker) (run string, err error)
+	newHTTPTx func(httpidem.Config, *worker) (*httpidem.Middleware, func(context.Context) (run string, err error), error)
 }
 
 // open opens the store, with the steps of the worker around its calls.
@@ -83,8 +83,8 @@ func (p place) open(ctx context.Context, w *worker) (*opened, error) {
 		if err != nil {
 			return nil, err
 		}
-		o := withTx(&pgGate{pgstore.New(pool), w}, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "INSERT INTO effects VALUES ($1)", w.Topic)
+		o := withTx(&pgGate{pgstore.New(pool), w}, func(ctx context.Context, tx pgx.Tx, run string) error {
+			_, err := tx.Exec(ctx, "INSERT INTO effects VALUES ($1, $2)", w.Topic, run)
 			return err
 		})
 		o.close = pool.Close
@@ -94,19 +94,19 @@ func (p place) open(ctx context.Context, w *worker) (*opened, error) {
 		if err != nil {
 			return nil, err
 		}
-		return withDB(&sqlGate{postgres.New(db), w}, w, "INSERT INTO effects VALUES ($1)", db.Close), nil
+		return withDB(&sqlGate{postgres.New(db), w}, w, "INSERT INTO effects VALUES ($1, $2)", db.Close), nil
 	case sqlMaria:
 		db, err := openDB("mysql", p.url()+"?wait_timeout=6") // of sessions without a living process
 		if err != nil {
 			return nil, err
 		}
-		return withDB(&sqlGate{mysql.New(db), w}, w, "INSERT INTO effects VALUES (?)", db.Close), nil
+		return withDB(&sqlGate{mysql.New(db), w}, w, "INSERT INTO effects VALUES (?, ?)", db.Close), nil
 	case onSQLite:
 		s, err := sqlite.Open(ctx, p.URL, sqlite.NoReaper()) // a stopped reaper would lock the file
 		if err != nil {
 			return nil, err
 		}
-		return withDB(&sqlGate{s, w}, w, "INSERT INTO effects VALUES (?)", s.Close), nil
+		return withDB(&sqlGate{s, w}, w, "INSERT INTO effects VALUES (?, ?)", s.Close), nil
 	case onRedis:
 		c := goredis.NewClient(&goredis.Options{Addr: p.URL, Dialer: p.dial})
 		return &opened{store: &redisGate{redisstore.New(c, redisstore.Prefix(p.Name)), w}, close: func() { _ = c.Close() }}, nil
@@ -133,8 +133,8 @@ func openDB(driver, dsn string) (*sql.DB, error) {
 
 // withDB has effects in a transaction of package sql.
 func withDB(g *sqlGate, w *worker, insert string, closeDB func() error) *opened {
-	o := withTx(g, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, insert, w.Topic)
+	o := withTx(g, func(ctx context.Context, tx *sql.Tx, run string) error {
+		_, err := tx.ExecContext(ctx, insert, w.Topic, run)
 		return err
 	})
 	o.close = func() { _ = closeDB() }
@@ -142,40 +142,41 @@ func withDB(g *sqlGate, w *worker, insert string, closeDB func() error) *opened 
 }
 
 // withTx has every kind of work in a transaction, which inserts one row.
-func withTx[Tx any](s dedup.TxStore[Tx], insert func(context.Context, Tx) error) *opened {
-	effect := func(ctx context.Context, tx Tx, w *worker) error {
-		return w.effectTx(func() error { return insert(ctx, tx) })
+func withTx[Tx any](s dedup.TxStore[Tx], insert func(ctx context.Context, tx Tx, run string) error) *opened {
+	effect := func(ctx context.Context, tx Tx, w *worker) (string, error) {
+		return w.effectTx(func(run string) error { return insert(ctx, tx, run) })
 	}
 	return &opened{
 		store: s,
 		handleTx: func(r *idem.Router, w *worker) {
 			if w.Kind == onTx {
 				idem.OnTx(r, eventType, func(ctx context.Context, tx Tx, _ idem.Event[event]) error {
-					return effect(ctx, tx, w)
+					_, err := effect(ctx, tx, w)
+					return err
 				})
 				return
 			}
 			idem.OnBatchTx(r, eventType, func(ctx context.Context, tx Tx, events []idem.Event[event]) error {
 				for range events {
-					if err := effect(ctx, tx, w); err != nil {
+					if _, err := effect(ctx, tx, w); err != nil {
 						return err
 					}
 				}
 				return nil
 			})
 		},
-		doTx: func(ctx context.Context, g *dedup.Guard, key dedup.Key, w *worker) error {
-			_, _, err := dedup.DoTx(ctx, g, key, callLimit, func(ctx context.Context, tx Tx) (string, error) {
-				return "ok", effect(ctx, tx, w)
+		doTx: func(ctx context.Context, g *dedup.Guard, key dedup.Key, w *worker) (string, error) {
+			run, _, err := dedup.DoTx(ctx, g, key, callLimit, func(ctx context.Context, tx Tx) (string, error) {
+				return effect(ctx, tx, w)
 			})
-			return err
+			return run, err
 		},
-		newHTTPTx: func(cfg httpidem.Config, w *worker) (*httpidem.Middleware, func(context.Context) error, error) {
+		newHTTPTx: func(cfg httpidem.Config, w *worker) (*httpidem.Middleware, func(context.Context) (string, error), error) {
 			m, err := httpidem.NewTx[Tx](cfg)
-			return m, func(ctx context.Context) error {
+			return m, func(ctx context.Context) (string, error) {
 				tx, ok := httpidem.TxFrom[Tx](ctx)
 				if !ok {
-					return fmt.Errorf("the request has no transaction")
+					return "", fmt.Errorf("the request has no transaction")
 				}
 				return effect(ctx, tx, w)
 			}, err
@@ -193,13 +194,13 @@ func dynamoClient(url string) *dynamodb.Client {
 // base is a store as the test sees it. Every cell of the store uses it, but for those of SQLite.
 type base struct {
 	place place
-	addrs []string // of the servers, to be put behind proxies
-	count func(t testing.TB, topic string) int
+	addrs []string                                  // of the servers, to be put behind proxies
+	runs  func(t testing.TB, topic string) []string // of the effects in the database
 }
 
 const (
-	effectTable  = "CREATE TABLE effects (topic varchar(200) NOT NULL)"
-	countEffects = "SELECT count(*) FROM effects WHERE topic = "
+	effectTable = "CREATE TABLE effects (topic varchar(200) NOT NULL, run varchar(200) NOT NULL)"
+	listEffects = "SELECT run FROM effects WHERE topic = "
 )
 
 // openBase prepares the store for its cells.
@@ -216,9 +217,12 @@ func openBase(t testing.TB, s store) *base {
 		require.NoError(t, err)
 		cfg := pool.Config().ConnConfig
 		return &base{place{Store: s, URL: url}, []string{fmt.Sprintf("%s:%d", cfg.Host, cfg.Port)},
-			func(t testing.TB, topic string) (n int) {
-				require.NoError(t, pool.QueryRow(t.Context(), countEffects+"$1", topic).Scan(&n))
-				return n
+			func(t testing.TB, topic string) []string {
+				rows, err := pool.Query(t.Context(), listEffects+"$1", topic)
+				require.NoError(t, err)
+				runs, err := pgx.CollectRows(rows, pgx.RowTo[string])
+				require.NoError(t, err)
+				return runs
 			}}
 	case sqlMaria:
 		dsn := testenv.MariaDB(t)
@@ -230,7 +234,7 @@ func openBase(t testing.TB, s store) *base {
 		require.NoError(t, err)
 		_, rest, _ := strings.Cut(dsn, "@tcp(")
 		addr, _, _ := strings.Cut(rest, ")")
-		return &base{place{Store: s, URL: dsn}, []string{addr}, countIn(db)}
+		return &base{place{Store: s, URL: dsn}, []string{addr}, listIn(db)}
 	case onRedis:
 		c, prefix := testenv.Redis(t)
 		return &base{place: place{Store: s, URL: c.Options().Addr, Name: prefix}, addrs: []string{c.Options().Addr}}
@@ -263,12 +267,20 @@ func openFile(t testing.TB) *base {
 	t.Cleanup(func() { _ = db.Close() })
 	_, err = db.ExecContext(t.Context(), effectTable)
 	require.NoError(t, err)
-	return &base{place{Store: onSQLite, URL: path}, nil, countIn(db)}
+	return &base{place{Store: onSQLite, URL: path}, nil, listIn(db)}
 }
 
-func countIn(db *sql.DB) func(testing.TB, string) int {
-	return func(t testing.TB, topic string) (n int) {
-		require.NoError(t, db.QueryRowContext(t.Context(), countEffects+"?", topic).Scan(&n))
-		return n
+func listIn(db *sql.DB) func(testing.TB, string) []string {
+	return func(t testing.TB, topic string) (runs []string) {
+		rows, err := db.QueryContext(t.Context(), listEffects+"?", topic)
+		require.NoError(t, err)
+		defer rows.Close()
+		for rows.Next() {
+			var run string
+			require.NoError(t, rows.Scan(&run))
+			runs = append(runs, run)
+		}
+		require.NoError(t, rows.Err())
+		return runs
 	}
 }

@@ -141,7 +141,7 @@ func reason(c combination) string {
 	switch {
 	case c.kind.inTx() && !c.store.hasTx():
 		return noTx
-	case c.store == inMemory && (c.fault != panics || !c.kind.records()):
+	case c.store == inMemory && c.fault != panics:
 		return inProcess
 	case !c.store.hasServer() && (c.step == beforeAnswer || c.fault == cutBefore ||
 		c.fault == cutAfter || c.fault == restart):

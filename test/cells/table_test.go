@@ -1,6 +1,7 @@
 package cells
 
 import (
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,16 +41,34 @@ func TestExpect(t *testing.T) {
 		if !c.kind.records() {
 			require.LessOrEqual(t, w.most, 1, c)
 		}
+		require.NotContains(t, append(expectFirst(c), w.answers...), wrong, c)
 		if w.least == 0 {
 			require.NotContains(t, w.answers, noAnswer, c)
 			require.False(t, len(w.answers) == 1 && w.answers[0] == result, c)
 		}
 		if w.most == 2 {
-			require.True(t, c.step.inWindow() || c.step == beforeEffect || c.fault == restart && c.step == afterClaim, c)
+			require.True(t, c.fault != restart && c.step.inWindow() || c.step == beforeEffect || c.fault == restart && c.step == afterClaim, c)
 		}
 	}
 	require.Equal(t, want{1, 2, []answer{noAnswer}}, expect(combination{on, afterEffect, pg, kill}))
 	require.Equal(t, want{0, 0, []answer{unknown}}, expect(combination{do, afterClaim, pg, kill}))
 	require.Equal(t, "1-2", want{1, 2, []answer{noAnswer}}.String())
 	require.Equal(t, "0-1, result or unknown outcome", want{0, 1, []answer{result, unknown}}.String())
+}
+
+// A pattern that matches no cell is an error, and no run of zero cells.
+func TestSelected(t *testing.T) {
+	t.Setenv("IDEM_CELLS", "")
+	t.Setenv("IDEM_CELLS_RESTART", "")
+	for pattern, found := range map[string]bool{
+		"^OnTx/pgstore/kill -9/": true, "^OnTx/pgstor/": false, "/server restarted/": false,
+	} {
+		some, err := selected(1, regexp.MustCompile(pattern))
+		require.Equal(t, found, err == nil, pattern)
+		require.Equal(t, found, len(some) > 0, pattern)
+	}
+	share, err := selected(1, nil)
+	require.NoError(t, err)
+	require.NotEmpty(t, share)
+	require.Less(t, len(share), 130)
 }

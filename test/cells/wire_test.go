@@ -34,12 +34,14 @@ type wire struct {
 
 	mu    sync.Mutex
 	conns map[io.Closer]bool
+
+	ended chan struct{} // closed at the end of the cell: no answer is held longer
 }
 
 func newWire(t testing.TB, s store, addrs []string) *wire {
 	w := &wire{
 		store: s, through: make(map[string]string), sprung: make(chan struct{}), open: make(chan struct{}),
-		conns: make(map[io.Closer]bool),
+		conns: make(map[io.Closer]bool), ended: make(chan struct{}),
 	}
 	for _, addr := range addrs {
 		w.through[addr] = netproxy.Start(t, addr, func() netproxy.Link {
@@ -47,6 +49,7 @@ func newWire(t testing.TB, s store, addrs []string) *wire {
 			return netproxy.Link{Up: l.up, Down: l.down}
 		}).Addr()
 	}
+	t.Cleanup(func() { close(w.ended) }) // before the proxies wait for their connections
 	return w
 }
 
@@ -186,8 +189,12 @@ func (l *link) down(client io.Writer, server io.Reader) {
 
 // held waits until the test opens the wire, and reports whether the answer may go on.
 func (l *link) held() bool {
-	<-l.w.open
-	return !l.w.drop.Load()
+	select {
+	case <-l.w.open:
+		return !l.w.drop.Load()
+	case <-l.w.ended: // the cell has failed
+		return false
+	}
 }
 
 // downPostgres carries the messages of Postgres. The answer of a command ends with its tag ('C') and

@@ -34,6 +34,7 @@ type spec struct {
 	Step  step // of the fault
 	Fault fault
 	Armed bool // the fault happens in this worker
+	Lease time.Duration
 
 	Name    string // first or second
 	Control string // the address of the test, for the cell
@@ -42,9 +43,7 @@ type spec struct {
 	Place   place
 }
 
-// leases are short, and long enough for a machine with much else to do.
 const (
-	lease      = 2 * time.Second
 	callLimit  = time.Second // of a handler, which a database adds some seconds to
 	finalLimit = 40 * time.Second
 )
@@ -53,6 +52,7 @@ const (
 type worker struct {
 	spec
 	fired atomic.Bool
+	runs  atomic.Int64 // of the work, in this process
 	log   *slog.Logger
 }
 
@@ -75,6 +75,10 @@ func work(text string) error {
 	if w.Kind.records() {
 		return w.consume(ctx, s)
 	}
+	if err := w.call(ctx, s); err != nil || w.Store != inMemory {
+		return err
+	}
+	w.Name = "second" // a later caller: the store lives in this process
 	return w.call(ctx, s)
 }
 
@@ -144,24 +148,32 @@ func (w *worker) asks() {
 }
 
 // effect is the outside of a handler without a transaction: it is counted with its idempotency key.
-func (w *worker) effect(ctx context.Context, key string, fence uint64) error {
+// The result of the work is the name of the run, which no other run has.
+func (w *worker) effect(ctx context.Context, key string, fence uint64) (run string, err error) {
 	w.at(beforeEffect)
-	if err := w.tell(ctx, "effect", append([]string{"key", key}, stamp(fence)...)...); err != nil {
-		return err
+	run = w.newRun()
+	if err := w.tell(ctx, "effect", append([]string{"key", key, "run", run}, stamp(fence)...)...); err != nil {
+		return "", fmt.Errorf("%w: %w", errWork, err)
 	}
 	w.at(afterEffect)
-	return nil
+	return run, nil
 }
 
 // effectTx is a row in the database of the store.
-func (w *worker) effectTx(insert func() error) error {
+func (w *worker) effectTx(insert func(run string) error) (run string, err error) {
 	w.at(beforeEffect)
-	if err := insert(); err != nil {
-		return err
+	run = w.newRun()
+	if err := insert(run); err != nil {
+		return "", fmt.Errorf("%w: %w", errWork, err)
 	}
 	w.at(afterEffect)
-	return nil
+	return run, nil
 }
+
+func (w *worker) newRun() string { return fmt.Sprintf("%s %d", w.Name, w.runs.Add(1)) }
+
+// errWork is an error of the work itself, in contrast to one of Idem.
+var errWork = errors.New("the work fails")
 
 const eventType = "e"
 
@@ -175,12 +187,13 @@ func (w *worker) consume(ctx context.Context, s *opened) error {
 	switch w.Kind {
 	case on:
 		idem.On(r, eventType, func(ctx context.Context, e idem.Event[event]) error {
-			return w.effect(ctx, e.IdempotencyKey(), e.Fence())
+			_, err := w.effect(ctx, e.IdempotencyKey(), e.Fence())
+			return err
 		})
 	case onBatch:
 		idem.OnBatch(r, eventType, func(ctx context.Context, events []idem.Event[event]) error {
 			for _, e := range events {
-				if err := w.effect(ctx, e.IdempotencyKey(), e.Fence()); err != nil {
+				if _, err := w.effect(ctx, e.IdempotencyKey(), e.Fence()); err != nil {
 					return err
 				}
 			}
@@ -191,7 +204,7 @@ func (w *worker) consume(ctx context.Context, s *opened) error {
 	}
 	c, err := consumer.New(consumer.Config{
 		Brokers: []string{w.Brokers}, Group: w.Topic, Topics: []string{w.Topic}, ClientID: w.Name,
-		Store: s.store, Lease: lease, Grace: 3 * time.Second, CommitInterval: 100 * time.Millisecond,
+		Store: s.store, Lease: w.Lease, Grace: w.Lease * 3 / 2, CommitInterval: 100 * time.Millisecond,
 		CreateDeadLetterTopics: &consumer.TopicSpec{}, Logger: w.log,
 		Sarama: func(c *sarama.Config) {
 			c.Consumer.MaxWaitTime = 100 * time.Millisecond
@@ -207,25 +220,31 @@ func (w *worker) consume(ctx context.Context, s *opened) error {
 	return nil
 }
 
+// told is what a caller learns: an answer, and with it the result of a run, if there is one.
+type told struct {
+	answer answer
+	run    string
+}
+
 // call calls with one key until the answer is final, and tells the answer.
 func (w *worker) call(ctx context.Context, s *opened) error {
-	var once func(context.Context) (answer, error)
+	var once func(context.Context) (told, error)
 	switch w.Kind {
 	case do, doTx:
-		g := dedup.NewGuard(s.store, dedup.GuardConfig{Lease: lease, Poll: 100 * time.Millisecond})
+		g := dedup.NewGuard(s.store, dedup.GuardConfig{Lease: w.Lease, Poll: 100 * time.Millisecond})
 		defer g.Close()
 		key := dedup.Key{Scope: w.Topic, Type: eventType, ID: w.Topic}
 		if w.Kind == do {
-			once = func(ctx context.Context) (answer, error) {
-				_, _, err := dedup.Do(ctx, g, key, func(ctx context.Context) (string, error) {
-					return "ok", w.effect(ctx, key.UUID(), 0)
+			once = func(ctx context.Context) (told, error) {
+				run, _, err := dedup.Do(ctx, g, key, func(ctx context.Context) (string, error) {
+					return w.effect(ctx, key.UUID(), 0)
 				})
-				return answerOf(err), err
+				return told{answerOf(err), run}, err
 			}
 		} else {
-			once = func(ctx context.Context) (answer, error) {
-				err := s.doTx(ctx, g, key, w)
-				return answerOf(err), err
+			once = func(ctx context.Context) (told, error) {
+				run, err := s.doTx(ctx, g, key, w)
+				return told{answerOf(err), run}, err
 			}
 		}
 	default:
@@ -240,8 +259,9 @@ func (w *worker) call(ctx context.Context, s *opened) error {
 	defer cancel()
 	for {
 		a, err := w.caught(ctx, once)
-		if a != noAnswer {
-			return w.tell(ctx, "answer", "answer", string(a))
+		if a.answer != noAnswer {
+			w.log.Info("final", "answer", a.answer, "run", a.run, "error", err)
+			return w.tell(ctx, "answer", "answer", string(a.answer), "run", a.run)
 		}
 		w.log.Info("again", "error", err)
 		select {
@@ -253,39 +273,46 @@ func (w *worker) call(ctx context.Context, s *opened) error {
 }
 
 // caught turns a panic of the call into an answer, as a program with a recover does.
-func (w *worker) caught(ctx context.Context, once func(context.Context) (answer, error)) (a answer, err error) {
+func (w *worker) caught(ctx context.Context, once func(context.Context) (told, error)) (a told, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			a = panicked
+			a = told{answer: panicked}
 		}
 	}()
 	return once(ctx)
 }
 
-// answerOf returns the final answer that an error is, or noAnswer: call again.
+// answerOf returns the final answer that an error is, or noAnswer: call again. An error that
+// says something untrue of the key, or that no page promises, is final too.
 func answerOf(err error) answer {
 	switch {
 	case err == nil:
 		return result
 	case errors.Is(err, dedup.ErrUnknownOutcome):
 		return unknown
+	case errors.Is(err, dedup.ErrUnavailable), errors.Is(err, dedup.ErrUnknownCommit),
+		errors.Is(err, dedup.ErrInFlight), errors.Is(err, dedup.ErrClaimLost), errors.Is(err, errWork):
+		return noAnswer
 	}
-	return noAnswer
+	return wrong
 }
 
 // answerOfResponse is the same for the answer of the middleware.
 func answerOfResponse(status int, replayed bool, body []byte) answer {
+	has := func(text string) bool { return bytes.Contains(body, []byte(text)) }
 	switch {
-	case replayed && status >= http.StatusInternalServerError && !bytes.Contains(body, []byte("handler_panicked")):
+	case replayed && status >= http.StatusInternalServerError && !has("handler_panicked"):
 		return failed
 	case status == http.StatusCreated:
 		return result
-	case bytes.Contains(body, []byte("unknown_outcome")):
+	case has("unknown_outcome"):
 		return unknown
-	case bytes.Contains(body, []byte("handler_panicked")):
+	case has("handler_panicked"):
 		return panicked
+	case has("store_unavailable"), has("request_in_flight"), has("rolled_back"), has("not_run"), has(errWork.Error()):
+		return noAnswer
 	}
-	return noAnswer
+	return wrong
 }
 
 // limit is the time-out of a handler. The database ends the session of a transaction some seconds
@@ -294,5 +321,5 @@ func (w *worker) limit() time.Duration {
 	if w.Kind.inTx() {
 		return callLimit
 	}
-	return 5 * lease
+	return 5 * w.Lease
 }

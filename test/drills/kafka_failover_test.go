@@ -40,6 +40,13 @@ type chain struct {
 	pg       *postgres
 	producer *consumer.Producer
 	stop     func() // ends consumers and relay, and waits for their end
+	phases   []sent
+}
+
+// sent has the IDs of the events of a phase.
+type sent struct {
+	name      string
+	good, bad []string // bad ones become dead letters
 }
 
 // K-29 and others: no event is lost and none has two effects while leaders change, a broker dies,
@@ -77,7 +84,44 @@ func TestKafkaFailover_K29(t *testing.T) {
 		require.NoError(t, admin.CreatePartitions(source, 8, nil, false))
 		time.Sleep(10 * time.Second)
 	})
+	c.awaitConsumed()
 	c.stop() // while the brokers live
+	for _, p := range c.phases {
+		c.count(p)
+	}
+}
+
+// awaitConsumed waits until the group has committed all records, also the last copies of the events.
+func (c *chain) awaitConsumed() {
+	c.t.Helper()
+	client, admin := c.admin(c.t)
+	partitions, err := client.Partitions(source)
+	require.NoError(c.t, err)
+	require.Eventually(c.t, func() bool {
+		committed, err := admin.ListConsumerGroupOffsets("workers", map[string][]int32{source: partitions})
+		if err != nil {
+			return false
+		}
+		for _, p := range partitions {
+			end, err := client.GetOffset(source, p, sarama.OffsetNewest)
+			block := committed.GetBlock(source, p)
+			if err != nil || block == nil || end > 0 && block.Offset < end {
+				return false
+			}
+		}
+		return true
+	}, 60*time.Second, 500*time.Millisecond, "records are not consumed")
+}
+
+// count counts the effects of a phase once more, after the last copies. Relays and dead letters may
+// publish copies.
+func (c *chain) count(p sent) {
+	c.t.Helper()
+	r := tally(p.good, effectsIn(c.t, c.pg.url("drill")))
+	out, dead := tally(p.good, c.idsIn(c.t, emitted)), tally(p.bad, c.idsIn(c.t, deadLetters))
+	assert.Zero(c.t, r.doubled, "%s: effects, at the end", p.name)
+	assert.Zero(c.t, r.lost+out.lost+dead.lost, "%s: lost at the end", p.name)
+	assert.Zero(c.t, tally(p.bad, effectsIn(c.t, c.pg.url("drill"))).effects, "%s: effects of dead letters", p.name)
 }
 
 // startChain starts the servers, the consumers and a relay.
@@ -211,6 +255,7 @@ func (c *chain) phase(name string, fault func()) {
 			good = append(good, id)
 		}
 	}
+	c.phases = append(c.phases, sent{name, good, bad})
 	var r, out, dead result
 	assert.Eventually(c.t, func() bool {
 		if r = tally(good, effectsIn(c.t, c.pg.url("drill"))); r.lost > 0 {

@@ -2,7 +2,8 @@ package drills
 
 import (
 	"context"
-
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 )
 
@@ -48,9 +50,12 @@ func TestNoEventSettlesWithoutTheSynchronousStandby_P18(t *testing.T) {
 	for w, p := range workers {
 		go func() { settled <- settle(ctx, p, l.messages(0, int32(w))[:1]) }()
 	}
+	// The event waits until the end of the context. A failure of the event is no such error.
+	waits := []error{dedup.ErrUnavailable, idem.ErrBusy, idem.ErrStopping}
 	for range workers {
 		err := <-settled
 		require.Error(t, err, "an event is settled that the standby does not know")
+		require.True(t, slices.ContainsFunc(waits, func(w error) bool { return errors.Is(err, w) }), "%v", err)
 	}
 	t.Log(primary.tail())
 }

@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.without, "without", "", "leave out rows that need one of these services, joined by commas")
 	flags.BoolVar(&o.list, "list", false, "print the rows and run nothing")
 	flags.BoolVar(&o.verbose, "v", false, "print the end of the output of each run")
-	flags.BoolVar(&o.noCheck, "no-baseline", false, "do not run the tests on the unchanged code first")
+	flags.BoolVar(&o.noCheck, "no-baseline", false, "do not run the tests on the unchanged code before and after")
 	flags.DurationVar(&o.timeout, "timeout", 90*time.Second, "of the tests of one row")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -62,12 +62,17 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	r := &runner{root: root, timeout: o.timeout}
-	if !o.noCheck {
-		if err := baseline(ctx, r, rows); err != nil {
-			return err
-		}
+	if o.noCheck {
+		return plant(ctx, r, rows, o.verbose)
 	}
-	return plant(ctx, r, rows, o.verbose)
+	if err := baseline(ctx, r, rows); err != nil {
+		return fmt.Errorf("before the faults: %w", err)
+	}
+	planted := plant(ctx, r, rows, o.verbose)
+	if err := baseline(ctx, r, rows); err != nil { // a service that has died refutes every fault
+		return errors.Join(planted, fmt.Errorf("after the faults: %w", err))
+	}
+	return planted
 }
 
 // choose returns the rows that the flags ask for.
@@ -136,7 +141,7 @@ func plant(ctx context.Context, r *runner, rows []mutant, verbose bool) error {
 		switch {
 		case m.harmless != "" && res.verdict == survivor:
 			word = "harmless"
-		case m.harmless != "" && res.verdict == refuted:
+		case m.harmless != "" && (res.verdict == refuted || res.verdict == timedOut):
 			word = "not harmless" // the row is wrong
 		}
 		counts[word]++
@@ -146,9 +151,9 @@ func plant(ctx context.Context, r *runner, rows []mutant, verbose bool) error {
 		}
 	}
 	bad := counts[string(survivor)] + counts[string(invalid)] + counts["not harmless"]
-	fmt.Printf("%d faults in %s: %d refuted, %d harmless, %d survivors, %d invalid\n", len(rows),
-		time.Since(began).Round(time.Second), counts[string(refuted)], counts["harmless"],
-		counts[string(survivor)], counts[string(invalid)])
+	fmt.Printf("%d faults in %s: %d refuted, %d refuted by a time-out, %d harmless, %d survivors, %d invalid\n",
+		len(rows), time.Since(began).Round(time.Second), counts[string(refuted)],
+		counts[string(timedOut)], counts["harmless"], counts[string(survivor)], counts[string(invalid)])
 	if bad > 0 {
 		return fmt.Errorf("%d rows need work: write the missing test, or say why the fault is harmless", bad)
 	}

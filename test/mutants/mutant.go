@@ -27,7 +27,8 @@ type owner struct {
 func mutants() []mutant {
 	return slices.Concat(
 		engineMutants(), laneMutants(), runnerMutants(), guardMutants(), decisionMutants(),
-		postgresMutants(), redisMutants(), sqlMutants(), dynamoMutants(), memoryMutants(),
+		postgresMutants(), redisMutants(), sqlMutants(), sqlPostgresMutants(), mariaMutants(),
+		dynamoMutants(), memoryMutants(),
 		httpMutants(), outboxMutants(), identityMutants(), authMutants(),
 	)
 }

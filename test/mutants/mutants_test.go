@@ -28,9 +28,11 @@ func TestJudge(t *testing.T) {
 		out  string
 		want verdict
 	}{
-		"a test fails":  {`{"Action":"fail","Test":"TestA"}` + "\n" + `{"Action":"fail"}`, refuted},
-		"all pass":      {`{"Action":"pass","Test":"TestA"}` + "\n" + `{"Action":"pass"}`, survivor},
-		"a panic":       {`{"Action":"run","Test":"TestA"}` + "\n" + `{"Action":"fail"}`, refuted},
+		"a test fails": {`{"Action":"fail","Test":"TestA"}` + "\n" + `{"Action":"fail"}`, refuted},
+		"all pass":     {`{"Action":"pass","Test":"TestA"}` + "\n" + `{"Action":"pass"}`, survivor},
+		"a panic":      {`{"Action":"run","Test":"TestA"}` + "\n" + `{"Action":"fail"}`, refuted},
+		"a time-out": {`{"Action":"run","Test":"TestA"}` + "\n" + `{"Action":"output","Test":"TestA","Output":"panic: test timed out after 1m30s\n"}` +
+			"\n" + `{"Action":"fail","Test":"TestA"}` + "\n" + `{"Action":"fail"}`, timedOut},
 		"no test":       {`{"Action":"pass"}`, invalid},
 		"all skipped":   {`{"Action":"skip","Test":"TestA"}` + "\n" + `{"Action":"pass"}`, invalid},
 		"compile error": {`{"Action":"build-fail"}` + "\n" + `{"Action":"fail","FailedBuild":"x"}`, invalid},
@@ -38,7 +40,7 @@ func TestJudge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			res := judge([]byte(c.out))
 			assert.Equal(t, c.want, res.verdict)
-			assert.Equal(t, c.want == refuted, len(res.failed) > 0, "the test is named")
+			assert.Equal(t, c.want == refuted || c.want == timedOut, len(res.failed) > 0, "the test is named")
 		})
 	}
 }

@@ -18,6 +18,7 @@ type verdict string
 
 const (
 	refuted  verdict = "refuted"  // a test fails
+	timedOut verdict = "time-out" // a test does not end: it fails, and does not say why
 	survivor verdict = "survivor" // all tests pass
 	invalid  verdict = "invalid"  // the code does not compile, or no test ran
 )
@@ -131,9 +132,10 @@ func judge(out []byte) (res result) {
 			}
 		}
 	}
+	late := bytes.Contains(text, []byte("panic: test timed out"))
 	switch {
 	case len(running) == 0:
-	case bytes.Contains(text, []byte("panic: test timed out")):
+	case late:
 		res.failed = []string{running[len(running)-1] + " (time-out)"}
 	case len(res.failed) == 0:
 		res.failed = []string{running[len(running)-1] + " (panic)"}
@@ -141,6 +143,8 @@ func judge(out []byte) (res result) {
 	switch {
 	case broken || !failed && !passed: // a compile error refutes nothing
 		res.verdict = invalid
+	case failed && late:
+		res.verdict = timedOut
 	case failed:
 		res.verdict = refuted
 	default:

@@ -44,6 +44,27 @@ func TestHandlerThatEndsTheTransaction(t *testing.T) {
 	}
 }
 
+// A worker that was suspended during its handler finds its session ended. That is no failure of the
+// event.
+func TestSessionEndedWhileSuspended(t *testing.T) {
+	for name, driver := range drivers {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, driver, newTables(t))
+			answers := make([]dedup.Answer, 1)
+			err := s.ClaimTx(t.Context(), time.Minute, requests("a"), answers, func(tx *sql.Tx) ([]dedup.Completion, error) {
+				require.NoError(t, addEffect(t.Context(), tx, "a"))
+				_, err := tx.ExecContext(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = '50ms'")
+				require.NoError(t, err)
+				time.Sleep(300 * time.Millisecond)
+				return nil, nil
+			})
+			require.ErrorIs(t, err, dedup.ErrUnavailable)
+			require.NotErrorIs(t, err, dedup.ErrUnknownCommit)
+			require.Zero(t, countEffects(t, s, "a"))
+		})
+	}
+}
+
 // P-11: the outcome of a COMMIT whose connection was cut.
 func TestConnectionCutAtCommit_P11(t *testing.T) {
 	for name, driver := range drivers {

@@ -48,6 +48,7 @@ func dialect() *sqlstore.Dialect {
 		Lateral:   true,
 		Isolation: sql.LevelReadCommitted,
 		Begin:     begin, Mark: mark, Check: check, Classify: classify,
+		CommitStays: true, // P-18
 	}
 }
 
@@ -198,7 +199,9 @@ func classify(err error) sqlstore.Class {
 		return sqlstore.Aborted
 	case "42P01", "42703", "3F000", "42501", "3D000", "28000", "28P01":
 		return sqlstore.Setup
-	case "25006", "57P01", "57P02", "57P03", "57P05":
+	case "25006", "25P03", "25P04", "57P01", "57P02", "57P03", "57P05":
+		// With 25P03 and 25P04 the server has ended the session, such as that of a worker that was
+		// suspended during its handler.
 		return sqlstore.Down
 	default:
 		switch code[:min(2, len(code))] {

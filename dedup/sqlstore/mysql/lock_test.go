@@ -1,0 +1,17 @@
+package mysql_test
+
+import (
+	"testing"
+
+	"github.com/idem-go/idem/dedup/sqlstore/internal/locktest"
+)
+
+func TestClaimReadsUnderALock_P01(t *testing.T) {
+	s := open(t, newTables(t))
+	locktest.Claim(t, locktest.Site{
+		Store: s, DB: siteOf(s).db, Later: "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR",
+		Waiting: `SELECT count(*) FROM information_schema.innodb_trx
+			JOIN information_schema.processlist ON id = trx_mysql_thread_id
+			WHERE trx_state = 'LOCK WAIT' AND db = database()`,
+	})
+}

@@ -1,0 +1,103 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A COMMIT waits for the synchronous standbys. The drivers ask the server to cancel a COMMIT whose
+// context ends, and the server then shows the commit although no standby has it (P-18). So the
+// context of a COMMIT does not end if the dialect says so (Dialect.CommitStays). The caller stops
+// waiting, and a goroutine has the connection until the server answers, or the connection ends.
+
+// life is the context of a transaction of the store's own. It ends with the call, but not during the
+// COMMIT.
+type life struct {
+	call   context.Context //nolint:containedctx // of the call
+	ctx    context.Context //nolint:containedctx // of the transaction
+	cancel context.CancelFunc
+	detach func() bool // false: the transaction has ended with the call
+}
+
+func (d *Dialect) newLife(call context.Context) *life {
+	l := &life{call: call, ctx: call, cancel: func() {}}
+	if d.CommitStays {
+		l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(call))
+		l.detach = context.AfterFunc(call, l.cancel)
+	}
+	return l
+}
+
+// commit commits, and returns at the end of the call.
+func (l *life) commit(tx *sql.Tx) error {
+	if l.detach == nil {
+		return tx.Commit()
+	}
+	if !l.detach() {
+		return l.call.Err()
+	}
+	done := commitBeside(tx, l.cancel)
+	l.cancel = func() {}
+	select {
+	case err := <-done:
+		return err
+	case <-l.call.Done(): // the caller's Rollback has no effect
+		return fmt.Errorf("the COMMIT goes on: %w", l.call.Err())
+	}
+}
+
+// end ends the context. An error of the end of ctx becomes that of the end of the call.
+func (l *life) end(err error) error {
+	l.cancel()
+	e := l.call.Err()
+	if l.detach != nil && e != nil && errors.Is(err, context.Canceled) && !errors.Is(err, e) {
+		return fmt.Errorf("%w (%w)", e, err)
+	}
+	return err
+}
+
+// commitBeside commits in a goroutine of its own, and calls then.
+func commitBeside(tx *sql.Tx, then func()) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		defer then()
+		done <- tx.Commit()
+	}()
+	return done
+}
+
+// errSlow means that a COMMIT has not been answered, and goes on.
+var errSlow = fmt.Errorf("no answer in %s, and the COMMIT goes on", endTimeout)
+
+// commitTx commits the lent transaction.
+func (r *txRun) commitTx() error {
+	if !r.s.d.CommitStays {
+		timer := time.AfterFunc(endTimeout, r.l.kill)
+		defer timer.Stop()
+		return r.tx.Commit()
+	}
+	done := commitBeside(r.tx, func() {})
+	timer := time.NewTimer(endTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		r.late = done
+		return errSlow
+	}
+}
+
+// leave closes the connection once the COMMIT has ended.
+func (r *txRun) leave(conn *sql.Conn) {
+	go func() {
+		<-r.late //nolint:errcheck // the caller has not waited for it
+		r.l.cancel()
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		_ = conn.Close() // it is closed already
+	}()
+}

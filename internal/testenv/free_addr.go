@@ -1,0 +1,71 @@
+package testenv
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Ports from firstFreePort on, and below those that the system gives to connections, are free for
+// servers of tests. The services of the tests have lower ones.
+const (
+	firstFreePort    = 22528
+	firstSystemPort  = 32768 // by default on Linux; other systems begin at 49152
+	portRange        = "/proc/sys/net/ipv4/ip_local_port_range"
+	freePortAttempts = 200
+)
+
+var givenPorts struct {
+	sync.Mutex
+	ports map[int]bool
+}
+
+// FreeAddr returns an address of the loopback interface, as host:port, on which no server listens.
+// The system gives its port to no connection, so a test may start or restart a server there later.
+// No call in this process returns the address again.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	end := firstSystemPort
+	if text, err := os.ReadFile(portRange); err == nil {
+		_, err = fmt.Sscan(string(text), &end)
+		require.NoError(t, err, portRange)
+	}
+	first := firstFreePort
+	if end-first < 1000 { // another setting of the system
+		first = end / 2
+	}
+	require.Greater(t, end-first, 1000, "%s leaves no ports for servers", portRange)
+	for range freePortAttempts {
+		port := first + rand.IntN(end-first)
+		if addr := fmt.Sprintf("127.0.0.1:%d", port); takePort(port) && isFree(t, addr) {
+			return addr
+		}
+	}
+	require.Fail(t, "no port is free", "from %d to %d", first, end)
+	return ""
+}
+
+// takePort reports whether no call has got the port before.
+func takePort(port int) bool {
+	givenPorts.Lock()
+	defer givenPorts.Unlock()
+	if givenPorts.ports == nil {
+		givenPorts.ports = make(map[int]bool)
+	}
+	taken := givenPorts.ports[port]
+	givenPorts.ports[port] = true
+	return !taken
+}
+
+func isFree(t testing.TB, addr string) bool {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}

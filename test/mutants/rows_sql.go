@@ -1,0 +1,189 @@
+package main
+
+// sqlPostgresMutants are faults of sqlstore that the tests on Postgres must find: the dialect, and SQL
+// that all dialects share.
+func sqlPostgresMutants() []mutant {
+	const file = "dedup/sqlstore/postgres/postgres.go"
+	const conformance = "^TestConformance$/^pgx$/^"
+	const inTx = "^TestTxConformance$/^pgx$/"
+	pg := func(run string) owner { return served("dedup/sqlstore/postgres", run, "postgres") }
+	return []mutant{
+		{
+			name: "sqlpg-rows-are-not-locked", file: file,
+			old: "Lock:      \" FOR UPDATE\",", with: "Lock:      \"\",",
+			promise: "A claim reads its rows under a lock (P-01).",
+			tests:   pg("^TestClaimReadsUnderALock_P01$"),
+		},
+		{
+			name: "sqlpg-insert-overwrites", file: file,
+			old: "\" ON CONFLICT DO NOTHING\",", with: "\" ON CONFLICT (tenant, scope, event_type, event_id) DO UPDATE SET fence = excluded.fence\",",
+			promise: "A record is not inserted again (P-01).",
+			tests:   pg(conformance + "claim:_(100|many)"),
+		},
+		{
+			name: "sqlpg-fence-stands", file: file,
+			old: "\t\tsets[i] = c + \" = excluded.\" + c\n", with: "\t\tsets[i] = c + \" = excluded.\" + c\n\t\tif c == \"fence\" {\n\t\t\tsets[i] = \"fence = excluded.fence - 1\"\n\t\t}\n",
+			promise: "The fence rises with each claim.",
+			tests:   pg(conformance + "lease"),
+		},
+		{
+			name: "sqlpg-lease-is-not-written", file: file,
+			old: "\t\tsets[i] = c + \" = excluded.\" + c\n", with: "\t\tsets[i] = c + \" = excluded.\" + c\n\t\tif c == \"lease_until\" {\n\t\t\tsets[i] = \"expires_at = excluded.expires_at\"\n\t\t}\n",
+			promise: "A renewed claim has its lease in the table.",
+			tests:   pg(conformance + "(lease|renew)"),
+		},
+		{
+			name: "sqlpg-token-of-the-last-claim", file: file,
+			old: "\t\tsets[i] = c + \" = excluded.\" + c\n", with: "\t\tsets[i] = c + \" = excluded.\" + c\n\t\tif c == \"token\" {\n\t\t\tsets[i] = \"record_version = excluded.record_version\"\n\t\t}\n",
+			promise: "Only the token of the claim completes it (R-07).",
+			tests:   pg(conformance + "(lease|complete)"),
+		},
+		{
+			name: "sqlpg-clock-to-the-minute", file: file,
+			old: "\"(extract(epoch FROM clock_timestamp()) * 1000000)::bigint\",", with: "\"(extract(epoch FROM date_trunc('minute', clock_timestamp())) * 1000000)::bigint\",",
+			promise: "A claim ends with its lease by the server's clock.",
+			tests:   pg(conformance + "lease"),
+		},
+		{
+			name: "sqlpg-waits-for-a-lock", file: file,
+			old: "set_config('lock_timeout', $1::text, true),\n\t\tset_config('statement_timeout', $2::text, true),\n\t\tCASE", with: "set_config('lock_timeout', '0' || left($1::text, 0), true),\n\t\tset_config('statement_timeout', '0' || left($2::text, 0), true),\n\t\tCASE",
+			promise: "A claim waits for another transaction for a bounded time (rule 1, rule 10).",
+			tests:   pg(inTx),
+		},
+		{
+			name: "sqlpg-locked-is-a-failure", file: file,
+			old: "\tcase \"55P03\":\n\t\treturn sqlstore.Locked", with: "\tcase \"55P03\":\n\t\treturn sqlstore.Refused",
+			promise: "An event that another transaction holds is Busy.",
+			tests:   pg(inTx),
+		},
+		{
+			name: "sqlpg-mark-outlives-the-transaction", file: file,
+			old: "SELECT set_config('idem.run', $1::text, true)", with: "SELECT set_config('idem.run', $1::text, false)",
+			promise: "A handler that commits by SQL is not recorded as done (P-13).",
+			tests:   pg(inTx),
+		},
+		{
+			name: "sqlpg-aborted-is-an-outage", file: file,
+			old: "\tcase \"25P02\":\n\t\treturn sqlstore.Aborted", with: "\tcase \"25P02\":\n\t\treturn sqlstore.Down",
+			promise: "A swallowed error of a statement is a failure of the event (P-12).",
+			tests:   pg(inTx),
+		},
+		{
+			name: "sqlpg-commit-is-cancelled", file: file,
+			old: "CommitStays: true,", with: "CommitStays: false,",
+			promise: "A COMMIT that waits for a standby is not cancelled (P-18).",
+			tests:   pg("^TestSlowCommits_P18$/^claim"),
+		},
+		{
+			name: "sqlpg-reaper-ahead-of-the-horizon", file: "dedup/sqlstore/reap_rows.go",
+			old: "\t\t\" AND created_at <= \" + p.add(w.d.Time(a.Horizon)) +\n\t\t\" AND (origin_time IS NULL OR origin_time < \" + p.add(w.d.Time(a.Horizon)) + \")\" +\n", with: "",
+			promise: "No row is deleted that the horizon does not cover (rule 8).",
+			tests:   pg("^TestReaper$/^pgx$"),
+		},
+		{
+			name: "sqlpg-reaper-beyond-the-cutoff", file: "dedup/sqlstore/reap_rows.go",
+			old: "\" AND expires_at < \" + p.add(w.d.Time(a.cutoff)) +", with: "\" AND expires_at < \" + p.add(w.d.Time(w.now)) +",
+			promise: "No row is deleted that expired after the cut-off (rule 8).",
+			tests:   pg("^TestReaper$/^pgx$"),
+		},
+		{
+			name: "sqlpg-two-reapers", file: "dedup/sqlstore/reap_lease.go",
+			old: "if there && holder != mine && !micros(until).Before(w.now) {", with: "if there && holder != mine && false {",
+			promise: "One reaper works at a time, also one of pgstore.",
+			tests:   pg("^TestReaper$/^pgx$|^TestReapsBesidePgstore$"),
+		},
+	}
+}
+
+// mariaMutants are faults of the dialect of MariaDB and MySQL.
+func mariaMutants() []mutant {
+	const file = "dedup/sqlstore/mysql/mysql.go"
+	const conformance = "^TestConformance$/^"
+	maria := func(run string) owner { return served("dedup/sqlstore/mysql", run, "mariadb") }
+	return []mutant{
+		{
+			name: "maria-rows-are-not-locked", file: file,
+			old: "Lock:  \" FOR UPDATE\",", with: "Lock:  \"\",",
+			promise: "A claim reads its rows under a lock (P-01).",
+			tests:   maria("^TestClaimReadsUnderALock_P01$"),
+		},
+		{
+			name: "maria-fence-stands", file: file,
+			old: "\t\t\t\tsets[i] = c + \" = VALUES(\" + c + \")\"\n", with: "\t\t\t\tsets[i] = c + \" = VALUES(\" + c + \")\"\n\t\t\t\tif c == \"fence\" {\n\t\t\t\t\tsets[i] = \"fence = fence\"\n\t\t\t\t}\n",
+			promise: "The fence rises with each claim.",
+			tests:   maria(conformance + "lease"),
+		},
+		{
+			name: "maria-lease-is-not-written", file: file,
+			old: "\t\t\t\tsets[i] = c + \" = VALUES(\" + c + \")\"\n", with: "\t\t\t\tsets[i] = c + \" = VALUES(\" + c + \")\"\n\t\t\t\tif c == \"lease_until\" {\n\t\t\t\t\tsets[i] = \"fence = VALUES(fence)\"\n\t\t\t\t}\n",
+			promise: "A renewed claim has its lease in the table.",
+			tests:   maria(conformance + "(lease|renew)"),
+		},
+		{
+			name: "maria-token-of-the-last-claim", file: file,
+			old: "\t\t\t\tsets[i] = c + \" = VALUES(\" + c + \")\"\n", with: "\t\t\t\tsets[i] = c + \" = VALUES(\" + c + \")\"\n\t\t\t\tif c == \"token\" {\n\t\t\t\t\tsets[i] = \"fence = VALUES(fence)\"\n\t\t\t\t}\n",
+			promise: "Only the token of the claim completes it (R-07).",
+			tests:   maria(conformance + "(lease|complete)"),
+		},
+		{
+			name: "maria-clock-to-the-minute", file: file,
+			old: "\"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))\",", with: "\"60000000 * TIMESTAMPDIFF(MINUTE, '1970-01-01', UTC_TIMESTAMP(6))\",",
+			promise: "A claim ends with its lease by the server's clock.",
+			tests:   maria(conformance + "lease"),
+		},
+		{
+			name: "maria-scans-a-small-table", file: file,
+			old: "ByKey: \" FORCE INDEX (PRIMARY)\",", with: "ByKey: \"\",",
+			promise: "Groups with different keys do not wait for each other (rule 1).",
+			tests:   maria("^TestGroupsOfOtherKeysDoNotWait$"),
+		},
+		{
+			name: "maria-taken-is-a-failure", file: file,
+			old: "\tcase 1062:\n\t\treturn sqlstore.Taken", with: "\tcase 1062:\n\t\treturn sqlstore.Refused",
+			promise: "A claim that lost the race for a new key asks again.",
+			tests:   maria(conformance + "claim:_(100|many)"),
+		},
+		{
+			name: "maria-locked-is-a-failure", file: file,
+			old: "\tcase 1205, 3572: // lock wait time-out, NOWAIT\n\t\treturn sqlstore.Locked", with: "\tcase 1205, 3572: // lock wait time-out, NOWAIT\n\t\treturn sqlstore.Refused",
+			promise: "An event that another transaction holds is Busy.",
+			tests:   maria("^TestTxConformance$"),
+		},
+		{
+			name: "maria-mark-is-not-checked", file: file,
+			old: "\"RELEASE SAVEPOINT idem_run\"", with: "\"DO 1\"",
+			promise: "A handler that commits by SQL is not recorded as done (P-13).",
+			tests:   maria("^TestTxConformance$"),
+		},
+		{
+			name: "maria-waits-for-a-lock", file: file,
+			old: "if err := set(ctx, int64(wait/time.Second)); err != nil {", with: "if err := set(ctx, old); err != nil {",
+			promise: "A claim waits for another transaction for a bounded time (rule 1, rule 10).",
+			tests:   maria("^TestTxConformance$"),
+		},
+		{
+			name: "maria-session-keeps-the-settings", file: file,
+			old: "return func(ctx context.Context) error { return set(ctx, old) }, nil", with: "return nil, nil",
+			promise: "The sessions of the application keep their settings.",
+			tests:   maria("^TestSessionKeepsItsSettings$"),
+		},
+		{
+			name: "maria-statements-after-a-deadlock", file: file,
+			old: "DeadlockEnds: true,", with: "DeadlockEnds: false,",
+			promise: "After a deadlock no statement commits alone.",
+			tests:   maria("^TestDeadlockThatIsIgnoredLeavesNothing$"),
+		},
+		{
+			name: "maria-reaper-ahead-of-the-horizon", file: "dedup/sqlstore/reap_rows.go",
+			old: "\t\t\" AND created_at <= \" + p.add(w.d.Time(a.Horizon)) +\n\t\t\" AND (origin_time IS NULL OR origin_time < \" + p.add(w.d.Time(a.Horizon)) + \")\" +\n", with: "",
+			promise: "No row is deleted that the horizon does not cover (rule 8).",
+			tests:   maria("^TestReaper$"),
+		},
+		{
+			name: "maria-reaper-waits-for-locks", file: file,
+			old: "LockFree: \" FOR UPDATE SKIP LOCKED\",", with: "LockFree: \" FOR UPDATE\",",
+			promise: "The reaper waits for no transaction.",
+			tests:   maria("^TestReaper$"),
+		},
+	}
+}
