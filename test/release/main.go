@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string) error {
 	case verb == "check" && flags.NArg() == 1:
 		return r.check(ctx)
 	case verb == "tree" && flags.NArg() == 2 && *version != "":
-		return r.writeTree(flags.Arg(1), *version)
+		return r.writeTree(ctx, flags.Arg(1), *version)
 	default:
 		return fmt.Errorf("want api, check, or -version VERSION tree DIR, not %q", flags.Args())
 	}

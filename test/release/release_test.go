@@ -138,9 +138,9 @@ func TestReleased(t *testing.T) {
 // A module has no files of the modules below it, which have a zip of their own.
 func TestPack(t *testing.T) {
 	r, tree, proxy := small(t), t.TempDir(), t.TempDir()
-	require.NoError(t, r.writeTree(tree, "v0.1.0"))
+	require.NoError(t, r.writeTree(t.Context(), tree, "v0.1.0"))
 	require.NoError(t, pack(tree, proxy, ".", "v0.1.0"))
-	z, err := zip.OpenReader(filepath.Join(proxy, "github.com/idem-go/idem/@v/v0.1.0.zip"))
+	z, err := zip.OpenReader(filepath.Join(proxy, modulePath, "@v", "v0.1.0.zip"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, z.Close()) }()
 	var names []string

@@ -34,9 +34,9 @@ func released(mod, version string) (string, error) {
 }
 
 // writeTree copies the files of the modules that git knows, with the go.mod of the version.
-func (r repo) writeTree(dir, version string) error {
+func (r repo) writeTree(ctx context.Context, dir, version string) error {
 	for _, module := range r.modules {
-		list, err := exec.Command("git", "-C", filepath.Join(r.root, module), "ls-files", "-z").Output()
+		list, err := exec.CommandContext(ctx, "git", "-C", filepath.Join(r.root, module), "ls-files", "-z").Output()
 		if err != nil {
 			return fmt.Errorf("files of %s: %w", module, err)
 		}
@@ -92,7 +92,7 @@ func (r repo) checkTree(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	tree, proxy, user := filepath.Join(work, "tree"), filepath.Join(work, "proxy"), filepath.Join(work, "user")
-	if err := r.writeTree(tree, "v0.0.0"); err != nil {
+	if err := r.writeTree(ctx, tree, "v0.0.0"); err != nil {
 		return err
 	}
 	hash, err := hashOf(tree)
@@ -101,7 +101,7 @@ func (r repo) checkTree(ctx context.Context) (err error) {
 	}
 	// The contents name the version: the module cache never has two contents of one version.
 	version := "v0.0.0-check." + hash
-	if err := r.writeTree(tree, version); err != nil {
+	if err := r.writeTree(ctx, tree, version); err != nil {
 		return err
 	}
 	for _, module := range r.modules {
