@@ -129,10 +129,10 @@ func faults(c core.Container, help string) (all []string) {
 		found := false
 		for _, port := range c.Ports {
 			found = found || port.Name == p.HTTPGet.Port.StrVal &&
-				regexp.MustCompile(fmt.Sprintf(`health=:%d(\n|$)`, port.ContainerPort)).MatchString(args)
+				regexp.MustCompile(fmt.Sprintf(`(?m)^--?health=:%d$`, port.ContainerPort)).MatchString(args)
 		}
 		if !found {
-			all = append(all, "no port "+p.HTTPGet.Port.StrVal)
+			all = append(all, "no port "+p.HTTPGet.Port.StrVal+" in "+strings.Join(c.Args, " "))
 		}
 	}
 	return all
@@ -172,11 +172,11 @@ func TestFaults(t *testing.T) {
 	}
 	require.Empty(t, faults(good, text))
 	for want, plant := range map[string]func(*core.Container){
-		"no flag -heath":     func(c *core.Container) { c.Args = append(c.Args, "-heath=:8080") },
-		"no variable IDEM_Y": func(c *core.Container) { c.Env = []core.EnvVar{{Name: "IDEM_Y"}} },
-		"no path /health":    func(c *core.Container) { c.LivenessProbe = probe("/health", "health") },
-		"no port web":        func(c *core.Container) { c.LivenessProbe = probe("/healthz", "web") },
-		"no port health":     func(c *core.Container) { c.Args = []string{"-health=:8081"} },
+		"no flag -heath":                  func(c *core.Container) { c.Args = append(c.Args, "-heath=:8080") },
+		"no variable IDEM_Y":              func(c *core.Container) { c.Env = []core.EnvVar{{Name: "IDEM_Y"}} },
+		"no path /health":                 func(c *core.Container) { c.LivenessProbe = probe("/health", "health") },
+		"no port web in -health=:8080":    func(c *core.Container) { c.LivenessProbe = probe("/healthz", "web") },
+		"no port health in -health=:8081": func(c *core.Container) { c.Args = []string{"-health=:8081"} },
 	} {
 		bad := good
 		plant(&bad)
