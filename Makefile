@@ -11,6 +11,9 @@ MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '
 # The modules that users build with: their go.mod must be tidy.
 LIBRARIES := . adapter/kafkagoidem adapter/kgoidem adapter/watermillidem codec/cloudevents codec/jsonv2 codec/schemaregistry dedup/dynamostore dedup/sqlstore examples outbox/sqloutbox
 
+# Those that users import: they are released together, in one version.
+RELEASED := $(filter-out examples,$(LIBRARIES))
+
 # A go.work of one's own would hide a go.mod that is not tidy.
 export GOWORK := off
 
@@ -39,7 +42,7 @@ none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${fa
 # $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
 each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
-.PHONY: help docs demo demo-ops browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
+.PHONY: help api release-check docs demo demo-ops browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -149,6 +152,12 @@ docs: .bin/docs/installed ## Build docs/ as a site, .site/index.html; a dead lin
 
 # For one's own flags: make bench BENCHFLAGS='-rows naive-postgres,idem-ontx -rounds 1'; -list names the rows.
 BENCHFLAGS ?=
+
+api: ## Write what changed in the API since the last release: api/next.txt
+	@go run ./test/release -modules '$(RELEASED)' api
+
+release-check: ## Check that the modules can be released: API and changelog, tidy go.mods, a build without replace lines
+	@go run ./test/release -modules '$(RELEASED)' check
 
 bench: ## Measure Idem against others and against the SQL alone: bench.md, bench.svg, bench.json (on a machine that does nothing else)
 	@$(SERVICES) run go -C test/bench run . -json $(CURDIR)/bench.json -markdown $(CURDIR)/bench.md -svg $(CURDIR)/bench.svg $(BENCHFLAGS)

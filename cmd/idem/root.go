@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
@@ -48,6 +49,7 @@ func newRoot(a *app) *cobra.Command {
 			"\n" +
 			"Exit codes: 0 done; 1 done, with a bad result or a refused question; 2 wrong flags or arguments;\n" +
 			"3 failed, for example because a server was away.",
+		Version:       versionOf(debug.ReadBuildInfo()).line(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -62,7 +64,7 @@ func newRoot(a *app) *cobra.Command {
 	complete(root, "sasl-mechanism", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 	root.AddCommand(newEventCmd(a), newMigrateCmd(a), newReapCmd(a), newImportCmd(a))
 	root.AddCommand(newDLQCmd(a), newRewindCmd(a), newLagCmd(a))
-	root.AddCommand(newRelayCmd(a), newOutboxCmd(a), newDoctorCmd(a))
+	root.AddCommand(newRelayCmd(a), newOutboxCmd(a), newDoctorCmd(a), newVersionCmd(a))
 	root.AddCommand(newInitCmd(a))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

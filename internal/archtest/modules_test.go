@@ -36,9 +36,9 @@ func TestRootModuleRequiresLittle(t *testing.T) {
 	require.LessOrEqual(t, len(requirements), 45)
 }
 
-// apart are modules whose programs are made of other trees of dependencies: the linter, compose-go and
+// apart are modules with other trees of dependencies: the linter, compose-go, Kubernetes and
 // Prometheus.
-var apart = []string{"tools", "test/compose", "test/dashboards"}
+var apart = []string{"tools", "test/compose", "test/dashboards", "test/deploy"}
 
 // A dependency has one version in all modules. Otherwise users get a version that no test here has
 // seen, and every package above the dependency is compiled once for each version.

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// The files of api/: that of the last release, and what changed since.
+const (
+	releasedFile = "api/released.txt"
+	nextFile     = "api/next.txt"
+)
+
+// changes returns what turns one API into another: lines that begin with + or -.
+func changes(from, to []string) (lines []string) {
+	for _, l := range from {
+		if !slices.Contains(to, l) {
+			lines = append(lines, "- "+l)
+		}
+	}
+	for _, l := range to {
+		if !slices.Contains(from, l) {
+			lines = append(lines, "+ "+l)
+		}
+	}
+	return lines
+}
+
+// symbol finds the name in a line of the API: the field or method if there is one.
+var symbol = regexp.MustCompile(
+	`^[+-] pkg [^,]+, (?:through an alias: )?(?:func (?:\([^)]*\) )?(\w+)|type (\w+)|(?:const|var) (\w+))`,
+)
+
+// unnamed returns the changes whose names the text of the changelog lacks.
+func unnamed(changed []string, changelog string) (missing []string) {
+	for _, line := range changed {
+		m := symbol.FindStringSubmatch(line)
+		if m == nil {
+			missing = append(missing, line)
+			continue
+		}
+		name := m[1] + m[2] + m[3]
+		if !regexp.MustCompile("`[^`\n]*\\b" + name + "\\b[^`\n]*`").MatchString(changelog) {
+			missing = append(missing, line)
+		}
+	}
+	return missing
+}
+
+// unreleased returns that section of the changelog.
+func unreleased(changelog string) (string, error) {
+	_, rest, ok := strings.Cut(changelog, "\n## Unreleased\n")
+	if !ok {
+		return "", errors.New("CHANGELOG.md has no section Unreleased")
+	}
+	section, _, _ := strings.Cut(rest, "\n## ")
+	return section, nil
+}
+
+// checkAPI fails if api/next.txt does not tell all changes, or the changelog does not name them.
+func (r repo) checkAPI() error {
+	want, err := r.next()
+	if err != nil {
+		return err
+	}
+	recorded, err := r.lines(nextFile)
+	if err != nil {
+		return err
+	}
+	if d := changes(recorded, want); len(d) > 0 {
+		return fmt.Errorf("the API is not that of %s (make api):\n%s", nextFile, strings.Join(d, "\n"))
+	}
+	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
+	if err != nil {
+		return err
+	}
+	section, err := unreleased(string(text))
+	if err != nil {
+		return err
+	}
+	if missing := unnamed(recorded, section); len(missing) > 0 {
+		return fmt.Errorf("section Unreleased of CHANGELOG.md does not name in backticks:\n%s", strings.Join(missing, "\n"))
+	}
+	return nil
+}
+
+// next returns how the API differs from that of the last release.
+func (r repo) next() ([]string, error) {
+	released, err := r.lines(releasedFile)
+	if err != nil {
+		return nil, err
+	}
+	now, err := r.api()
+	if err != nil {
+		return nil, err
+	}
+	return changes(released, now), nil
+}
+
+// writeNext writes api/next.txt. Without a file of a release, the API of now becomes it.
+func (r repo) writeNext() error {
+	if _, err := os.Stat(filepath.Join(r.root, releasedFile)); errors.Is(err, fs.ErrNotExist) {
+		now, err := r.api()
+		if err != nil {
+			return err
+		}
+		if err := r.write(releasedFile, now); err != nil {
+			return err
+		}
+	}
+	next, err := r.next()
+	if err != nil {
+		return err
+	}
+	return r.write(nextFile, next)
+}
+
+func (r repo) lines(name string) ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(r.root, name))
+	if err != nil || len(text) == 0 {
+		return nil, err
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), nil
+}
+
+func (r repo) write(name string, lines []string) error {
+	text := strings.Join(lines, "\n")
+	if text != "" {
+		text += "\n"
+	}
+	file := filepath.Join(r.root, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(text), 0o644)
+}
