@@ -27,7 +27,8 @@ func files(t *testing.T, ending string) (paths []string) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "." && d.Name() != "..":
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "." && d.Name() != "..",
+			d.IsDir() && d.Name() == "node_modules": // of others
 			return filepath.SkipDir
 		case !d.IsDir() && strings.HasSuffix(path, ending):
 			rel, err := filepath.Rel(root, path)

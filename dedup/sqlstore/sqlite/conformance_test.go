@@ -24,7 +24,7 @@ func newStore(t testing.TB) dedup.Store {
 
 func openStore(t testing.TB, path string) dedup.Store {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), path)
+	s, err := sqlite.Open(t.Context(), path, sqlite.NoReaper()) // it would write, and NoWait would be Busy
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	paths.Store(s, path)
