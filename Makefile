@@ -19,11 +19,9 @@ export GOWORK := off
 
 SERVICES := test/services/services.sh
 
-# Two packages of a module at a time, and four tests of a package: they share one Kafka, one Postgres and one Redis, most
-# tests wait more than they work, and tests with deadlines need a share of the machine. Modules whose tests mostly wait run
-# one after another beside the others.
+# Two packages of a module at a time: they share one Kafka, one Postgres and one Redis, and tests with deadlines need a share
+# of the machine. Modules whose tests mostly wait run one after another beside the others.
 TEST_PACKAGES ?= 2
-TEST_PARALLEL ?= 4
 TEST_TIMEOUT ?= 20m
 # For one's own flags: make test TESTFLAGS='-run TestClaim -v'
 TESTFLAGS ?=
@@ -67,7 +65,7 @@ WAITING := $(addprefix ./,adapter/kafkagoidem adapter/kgoidem dedup/dynamostore 
 OTHERS := $(filter-out $(WAITING) $(CHAOS),$(MODULES))
 # The tests of test/chaos that measure time run alone.
 MEASURING := ^(TestOutages|TestDeferredKeysLeaveTheOthersTheirRate)$$
-TEST = go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) $(TESTFLAGS)
+TEST = go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) $(TESTFLAGS)
 
 test-modules:
 	@failed=(); beside=$$(mktemp); \

@@ -90,18 +90,25 @@ func TestKafka_Bomb_G01(t *testing.T) {
 	require.NoError(t, m.end())
 }
 
-// commit resets the offset of a group without members, in partition 0.
+// commit resets the offset of a group in partition 0. A member that could not leave is in the group
+// until its session times out, and the broker takes no offset meanwhile.
 func commit(t *testing.T, brokers []string, group, topic string, offset int64) {
 	t.Helper()
 	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
 	require.NoError(t, err)
 	defer client.Close()
-	offsets, err := sarama.NewOffsetManagerFromClient(group, client)
-	require.NoError(t, err)
-	defer offsets.Close()
-	p, err := offsets.ManagePartition(topic, 0)
-	require.NoError(t, err)
-	p.MarkOffset(offset, "")
-	offsets.Commit()
-	require.NoError(t, p.Close())
+	require.Eventually(t, func() bool {
+		offsets, err := sarama.NewOffsetManagerFromClient(group, client)
+		if err != nil {
+			return false
+		}
+		defer offsets.Close()
+		p, err := offsets.ManagePartition(topic, 0)
+		if err != nil {
+			return false
+		}
+		p.MarkOffset(offset, "")
+		offsets.Commit()
+		return p.Close() == nil
+	}, soon, poll)
 }
