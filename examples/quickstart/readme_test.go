@@ -14,7 +14,7 @@ import (
 // builds it, and runs it twice. Of all copies of an event, one is handled, also after the restart.
 func TestREADMEProgram_Idempotent(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds a program")
+		t.Skip("builds a program: not with -short")
 	}
 	page := readPage(t, "README.md")
 	dir := t.TempDir()

@@ -17,7 +17,7 @@ var wanted = []ratio{
 	{row: "franz-ontx", base: "franz-naive-postgres", least: 7, floor: 2.5, once: true},
 	{row: "kafkago-ontx", base: "kafkago-naive-postgres", least: 7, floor: 2.5, once: true},
 	{row: "watermill-ontx", base: "watermill-naive-postgres", least: 1, floor: 0.25, once: true},
-	{row: "idem-ontx-single", base: "naive-postgres", least: 1, floor: 0.18},
+	{row: "idem-ontx-single", base: "naive-postgres", least: 1, floor: 0.28},
 	{row: "idem-ontx-shared", base: "naive-postgres-shared", least: 1.2},
 	{row: "idem-ontx-mariadb", base: "naive-mariadb", least: 4, floor: 2},
 	{row: "idem-ontx-sql-postgres", base: "naive-sql-postgres", least: 4, floor: 2, once: true},

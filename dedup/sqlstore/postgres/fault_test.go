@@ -53,9 +53,16 @@ func TestSessionEndedWhileSuspended(t *testing.T) {
 			answers := make([]dedup.Answer, 1)
 			err := s.ClaimTx(t.Context(), time.Minute, requests("a"), answers, func(tx *sql.Tx) ([]dedup.Completion, error) {
 				require.NoError(t, addEffect(t.Context(), tx, "a"))
+				var pid int
+				require.NoError(t, tx.QueryRowContext(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
 				_, err := tx.ExecContext(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = '50ms'")
 				require.NoError(t, err)
-				time.Sleep(300 * time.Millisecond)
+				require.Eventually(t, func() bool {
+					var n int
+					err := siteOf(s).db.QueryRowContext(t.Context(),
+						"SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid).Scan(&n)
+					return err == nil && n == 0
+				}, 30*time.Second, 10*time.Millisecond, "the server ends the session")
 				return nil, nil
 			})
 			require.ErrorIs(t, err, dedup.ErrUnavailable)
