@@ -7,7 +7,9 @@ import (
 
 const (
 	callPause = 10 * time.Second // before a caller calls again
-	callLimit = 10 * time.Minute // for all calls until an answer, of fake time
+	// callLimit bounds all calls until an answer, in fake time. A schedule may freeze the process
+	// twice, each time for beyondLease.
+	callLimit = 6 * beyondLease
 )
 
 // reply is what a caller got.

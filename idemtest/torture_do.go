@@ -12,7 +12,7 @@ import (
 // TortureDo is [Torture] for functions that run by [dedup.Do] or [dedup.DoTx].
 //
 // call makes one call with the guard of its process, and returns what Do returned. After an error
-// the caller calls again, ten seconds later and for ten minutes at most. Errors that no later call
+// the caller calls again, ten seconds later and for half an hour at most. Errors that no later call
 // changes are answers: ErrConflict, ErrGivenUp, ErrNoResult and ErrResult of package dedup, and
 // ErrUnknownOutcome unless the guard has Rerun. If the process dies, the caller gets nothing, and
 // calls another process. At the end the caller calls once more, and gets the kept result.

@@ -21,7 +21,7 @@ import (
 //
 // If the process dies or the handler panics, the client gets no answer. The client sends the
 // request again after that, and after the statuses 408, 425, 429 and 5xx, and after 409 with
-// Retry-After: ten seconds later and for ten minutes at most. All others are answers. At the end
+// Retry-After: ten seconds later and for half an hour at most. All others are answers. At the end
 // the client sends the request once more, and gets the kept answer.
 //
 // The state of each run must be that of the run without faults, and so must status and body of each

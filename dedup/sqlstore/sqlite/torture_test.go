@@ -103,6 +103,10 @@ func TestTortureDoTx(t *testing.T) {
 	t.Run("only the transaction", func(t *testing.T) {
 		idemtest.TortureDo(t, newBank, transfer, (*bank).state, store, idemtest.Pairs(5))
 	})
+	// Each pause takes the time of a lease. The caller has time left after both.
+	t.Run("two pauses inside the claim", func(t *testing.T) {
+		idemtest.TortureDo(t, newBank, transfer, (*bank).state, store, idemtest.Only("2:freeze 4:freeze"))
+	})
 	t.Run("mail inside the transaction", func(t *testing.T) {
 		text, broken := idemtest.SearchDo(t, newBank, func(ctx context.Context, g *dedup.Guard, l *bank) (order, bool, error) {
 			return dedup.DoTx(ctx, g, dedup.Key{Scope: "bank", Type: "transfer", ID: "t-1"}, time.Minute,
