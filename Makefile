@@ -9,7 +9,7 @@ SHELL := bash
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.*/*' -not -path '*/testdata/*' -not -path './tools/*')))
 
 # The modules that users build with: their go.mod must be tidy.
-LIBRARIES := . adapter/kafkagoidem adapter/kgoidem adapter/watermillidem codec/cloudevents codec/jsonv2 codec/schemaregistry dedup/dynamostore dedup/sqlstore examples outbox/sqloutbox
+LIBRARIES := . adapter/kafkagoidem adapter/kgoidem adapter/watermillidem cmd/idem codec/cloudevents codec/jsonv2 codec/schemaregistry dedup/dynamostore dedup/sqlstore examples outbox/sqloutbox
 
 # Those that users import: they are released together, in one version.
 RELEASED := $(filter-out examples,$(LIBRARIES))
@@ -104,7 +104,8 @@ SOAK := test -race -count=1 -timeout 240m -p 1 -v
 
 soak-modules:
 	@failed=0; \
-	go $(SOAK) . ./consumer/... ./runner ./lane ./dedup/... ./httpidem/... ./cmd/idem || failed=1; \
+	go $(SOAK) . ./consumer/... ./runner ./lane ./dedup/... ./httpidem/... || failed=1; \
+	go -C cmd/idem $(SOAK) ./... || failed=1; \
 	go -C test/chaos $(SOAK) ./... || failed=1; \
 	go -C examples $(SOAK) ./... || failed=1; \
 	IDEM_REQUIRE_DRILLS=1 go -C test/drills $(SOAK) ./... || failed=1; \

@@ -7,6 +7,7 @@ toolchain go1.26.8
 replace (
 	github.com/idem-go/idem => ..
 	github.com/idem-go/idem/adapter/kgoidem => ../adapter/kgoidem
+	github.com/idem-go/idem/cmd/idem => ../cmd/idem
 	github.com/idem-go/idem/codec/schemaregistry => ../codec/schemaregistry
 	github.com/idem-go/idem/dedup/sqlstore => ../dedup/sqlstore
 )
@@ -63,6 +64,7 @@ require (
 	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
 	github.com/hashicorp/go-retryablehttp v0.7.8 // indirect
 	github.com/hashicorp/go-uuid v1.0.3 // indirect
+	github.com/idem-go/idem/cmd/idem v0.0.0-00010101000000-000000000000 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect

@@ -32,7 +32,7 @@ func TestGettingStarted_Idempotent(t *testing.T) {
 	makeModule(t, dir, page)
 	program := programIn(t, page)
 	build(t, dir, program)
-	runShell(t, root(t), nil, "go build -o "+dir+"/idem ./cmd/idem")
+	runShell(t, root(t), nil, "go build -C cmd/idem -o "+dir+"/idem")
 	runShell(t, dir, env, commandIn(t, page, `^(\./idem migrate up)`))
 	_, err = db.Exec(t.Context(), commandIn(t, page, `psql -c '(CREATE TABLE .*)'`))
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 
 // A module that users build with names the oldest Go release that its dependencies allow. The toolchain line has ours.
 func TestGoLinesAreNoHigherThanThoseOfDependencies(t *testing.T) {
-	for _, dir := range []string{".", "adapter/kafkagoidem", "adapter/kgoidem", "adapter/watermillidem", "codec/cloudevents", "codec/jsonv2", "codec/schemaregistry", "dedup/dynamostore", "dedup/sqlstore", "examples", "outbox/sqloutbox"} {
+	for _, dir := range []string{".", "adapter/kafkagoidem", "adapter/kgoidem", "adapter/watermillidem", "cmd/idem", "codec/cloudevents", "codec/jsonv2", "codec/schemaregistry", "dedup/dynamostore", "dedup/sqlstore", "examples", "outbox/sqloutbox"} {
 		var own, highest string
 		for _, p := range listModule(t, dir) {
 			switch m := p.Module; {

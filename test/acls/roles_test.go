@@ -55,7 +55,7 @@ func newWorld(t *testing.T, b *broker) *world {
 	require.NoError(t, pgstore.Migrate(t.Context(), w.pool))
 	require.NoError(t, pgoutbox.Migrate(t.Context(), w.pool))
 	w.store = pgstore.New(w.pool)
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", w.program, "../../cmd/idem").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "-C", "../../cmd/idem", "build", "-o", w.program).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return w
 }

@@ -81,7 +81,7 @@ func podOf(object any) (pod core.PodSpec, ok bool) {
 
 func TestManifests(t *testing.T) {
 	programs := map[string]string{
-		"idem:latest": build(t, root, "./cmd/idem"), "notifier:latest": build(t, root+"/examples", "./notifier"),
+		"idem:latest": build(t, root+"/cmd/idem", "."), "notifier:latest": build(t, root+"/examples", "./notifier"),
 	}
 	manifests, err := filepath.Glob(root + "/deploy/kubernetes/*.yaml")
 	require.NoError(t, err)

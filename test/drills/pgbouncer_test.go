@@ -325,7 +325,7 @@ func idemCommand(t testing.TB) string {
 			return
 		}
 		built.path = filepath.Join(dir, "idem")
-		out, err := exec.Command("go", "-C", "../..", "build", "-o", built.path, "./cmd/idem").CombinedOutput()
+		out, err := exec.Command("go", "-C", "../../cmd/idem", "build", "-o", built.path).CombinedOutput()
 		if err != nil {
 			built.err = fmt.Errorf("go build: %w: %s", err, out)
 		}
