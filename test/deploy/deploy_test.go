@@ -141,7 +141,7 @@ func faults(c core.Container, help string) (all []string) {
 // build compiles a program, and returns its file.
 func build(t *testing.T, dir, pkg string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	file := filepath.Join(t.TempDir(), "program")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", file, pkg)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off")
 	out, err := cmd.CombinedOutput()
