@@ -31,6 +31,7 @@ type Store struct {
 	db, reader *sql.DB
 	d          *Dialect
 	closers    []func() error
+	commits    commits
 }
 
 var (
@@ -50,8 +51,14 @@ func New(db, reader *sql.DB, d *Dialect, closers ...func() error) *Store {
 	return &Store{db: db, reader: reader, d: d, closers: closers}
 }
 
-// Close closes what the constructor opened: nothing for a database that the caller passed.
-func (s *Store) Close() (err error) {
+// Close closes what the constructor opened: nothing for a database that the caller passed. In
+// Postgres, Close first waits for COMMITs whose calls have returned, at most 10 s. The error then
+// says that one goes on.
+func (s *Store) Close() error {
+	err := s.commits.wait(endTimeout)
+	if err != nil {
+		err = s.wrong("close", err)
+	}
 	for _, c := range s.closers {
 		if e := c(); err == nil {
 			err = e

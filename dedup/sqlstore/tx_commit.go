@@ -13,19 +13,21 @@ import (
 // context ends, and the server then shows the commit although no standby has it (P-18). So the
 // context of a COMMIT does not end if the dialect says so (Dialect.CommitStays). The caller stops
 // waiting, and a goroutine has the connection until the server answers, or the connection ends.
+// Store.Close waits for it.
 
 // life is the context of a transaction of the store's own. It ends with the call, but not during the
 // COMMIT.
 type life struct {
+	store  *Store
 	call   context.Context //nolint:containedctx // of the call
 	ctx    context.Context //nolint:containedctx // of the transaction
 	cancel context.CancelFunc
 	detach func() bool // false: the transaction has ended with the call
 }
 
-func (d *Dialect) newLife(call context.Context) *life {
-	l := &life{call: call, ctx: call, cancel: func() {}}
-	if d.CommitStays {
+func (s *Store) newLife(call context.Context) *life {
+	l := &life{store: s, call: call, ctx: call, cancel: func() {}}
+	if s.d.CommitStays {
 		l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(call))
 		l.detach = context.AfterFunc(call, l.cancel)
 	}
@@ -40,7 +42,7 @@ func (l *life) commit(tx *sql.Tx) error {
 	if !l.detach() {
 		return l.call.Err()
 	}
-	done := commitBeside(tx, l.cancel)
+	done := l.store.commits.run(tx, l.cancel)
 	l.cancel = func() {}
 	select {
 	case err := <-done:
@@ -60,16 +62,6 @@ func (l *life) end(err error) error {
 	return err
 }
 
-// commitBeside commits in a goroutine of its own, and calls then.
-func commitBeside(tx *sql.Tx, then func()) <-chan error {
-	done := make(chan error, 1)
-	go func() {
-		defer then()
-		done <- tx.Commit()
-	}()
-	return done
-}
-
 // errSlow means that a COMMIT has not been answered, and goes on.
 var errSlow = fmt.Errorf("no answer in %s, and the COMMIT goes on", endTimeout)
 
@@ -80,7 +72,7 @@ func (r *txRun) commitTx() error {
 		defer timer.Stop()
 		return r.tx.Commit()
 	}
-	done := commitBeside(r.tx, func() {})
+	done := r.s.commits.run(r.tx, func() {})
 	timer := time.NewTimer(endTimeout)
 	defer timer.Stop()
 	select {
@@ -94,10 +86,9 @@ func (r *txRun) commitTx() error {
 
 // leave closes the connection once the COMMIT has ended.
 func (r *txRun) leave(conn *sql.Conn) {
-	go func() {
-		<-r.late //nolint:errcheck // the caller has not waited for it
+	r.s.commits.after(r.late, func() {
 		r.l.cancel()
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 		_ = conn.Close() // it is closed already
-	}()
+	})
 }

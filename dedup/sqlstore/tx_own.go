@@ -51,7 +51,7 @@ func (s *Store) inTxOnce(ctx context.Context, kind txKind, scopes []string,
 	fn func(context.Context, *work) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, kind.limit)
 	defer cancel()
-	life := s.d.newLife(ctx)
+	life := s.newLife(ctx)
 	defer func() { err = life.end(err) }()
 	tx, err := kind.db.BeginTx(life.ctx, &sql.TxOptions{Isolation: s.d.Isolation})
 	if err != nil {
