@@ -5,12 +5,17 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/publish"
+	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/runner"
 )
 
 // Producer publishes on a sarama client. A Producer is an [idem.Producer], and serves the relay of
 // an outbox. Create a Producer with [OpenProducer], or with [NewProducer] on an existing client.
 // Safe for concurrent use.
-type Producer struct{ p *publish.Producer }
+type Producer struct {
+	p        *publish.Producer
+	commands runner.Commands
+}
 
 var _ idem.Producer = (*Producer)(nil)
 
@@ -73,6 +78,20 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 // an error by ProduceEach, the earlier ones of a topic and key first.
 func (p *Producer) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []error {
 	return p.p.ProduceInOrder(ctx, msgs)
+}
+
+// CheckTopics returns nil if all topics exist and this client may write to each: see
+// [outbox.RelayConfig].Topics. An error that matches [idem.ErrNoTopic] names the topics for which that
+// is not so, and the commands that mend it. After any other error nothing is known of the topics.
+// CheckTopics asks a broker once, within the time-outs of the client. The context has no effect.
+//
+// [outbox.RelayConfig]: https://pkg.go.dev/github.com/idem-go/idem/outbox#RelayConfig
+func (p *Producer) CheckTopics(_ context.Context, topics []string) error {
+	found, err := topicadmin.Describe(p.p.Client(), topics)
+	if err != nil {
+		return err
+	}
+	return p.commands.CheckWritable(found)
 }
 
 // Close sends the messages in flight and ends. Calls that wait get an error for each message that

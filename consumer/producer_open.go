@@ -7,6 +7,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem/consumer/internal/publish"
+	"github.com/idem-go/idem/runner"
 )
 
 // NewProducer returns a producer on an existing client, such as one for dead letters. The client
@@ -20,7 +21,14 @@ func NewProducer(client sarama.Client) (*Producer, error) {
 	if err != nil {
 		return nil, writeError(err)
 	}
-	return &Producer{p}, nil
+	var commands runner.Commands
+	for _, b := range client.Brokers() {
+		commands.Brokers = append(commands.Brokers, b.Addr())
+	}
+	if sasl := client.Config().Net.SASL; sasl.Enable {
+		commands.User = sasl.User
+	}
+	return &Producer{p, commands}, nil
 }
 
 // OpenProducer connects and returns a producer with a client of its own, for programs that only
@@ -50,7 +58,7 @@ func OpenProducer(cfg Config) (*Producer, error) {
 	}
 	p, err := publish.Open(cfg.Brokers, sc)
 	if err == nil {
-		return &Producer{p}, nil
+		return &Producer{p, cfg.commands()}, nil
 	}
 	if err = writeError(err); errors.Is(err, sarama.ErrClusterAuthorizationFailed) {
 		err = fmt.Errorf("%w: grant it: %s", err, cfg.commands().Grant("topic", "<topic>", "Write"))

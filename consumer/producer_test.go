@@ -15,7 +15,10 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/publish"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/outbox"
 )
+
+var _ outbox.TopicChecker = (*Producer)(nil)
 
 func newProducer(t *testing.T, brokers []string) *Producer {
 	t.Helper()
@@ -122,4 +125,19 @@ func TestFromSarama_T09(t *testing.T) {
 	require.Nil(t, back.Value)
 	require.Nil(t, back.Headers[0].Value)
 	require.NotNil(t, back.Headers[1].Value)
+}
+
+// The relay of an outbox looks for its topics at the start.
+func TestProducer_CheckTopics(t *testing.T) {
+	brokers := fakeBrokers(t, 1, "a")
+	opened, err := OpenProducer(Config{Brokers: brokers})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, opened.Close()) }()
+	for _, p := range []*Producer{newProducer(t, brokers), opened} {
+		require.NoError(t, p.CheckTopics(t.Context(), []string{"a"}))
+		err := p.CheckTopics(t.Context(), []string{"a", "b"})
+		require.ErrorIs(t, err, idem.ErrNoTopic)
+		require.ErrorContains(t, err, "--create --topic b")
+		require.ErrorContains(t, err, brokers[0])
+	}
 }

@@ -84,6 +84,8 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 //   - The store is not set up. This is checked at the start, for three seconds. The error matches
 //     [*dedup.SetupError], which names the missing tables or rights and the command that creates
 //     them. If something goes missing later, Run waits and repeats the warning once a minute.
+//   - A topic of [RelayConfig].Topics is missing, or may not be written to. This is checked at the
+//     start, for three seconds. The error matches [idem.ErrNoTopic].
 //   - Run was called before.
 //
 // The goroutine of Run calls the observers. If one panics, Run gives up the share of the relay, and
@@ -117,7 +119,11 @@ func (r *Relay) Run(ctx context.Context) error {
 	if w, ok := r.cfg.Store.(Waker); ok && r.cfg.Wake {
 		group.Go(func() { r.listen(listen, w) })
 	}
-	if err := r.loop(ctx, produce); err != nil {
+	err := r.checkTopics(ctx)
+	if err == nil {
+		err = r.loop(ctx, produce)
+	}
+	if err != nil {
 		r.cfg.Logger.ErrorContext(ctx, "outbox relay cannot start",
 			"relay", r.id, "error", errorText(err))
 		return fmt.Errorf("outbox: %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -15,6 +16,10 @@ type RelayConfig struct {
 	Store Store
 	// Producer publishes the rows. Required.
 	Producer Producer
+	// Topics must exist when Run begins, and the relay must have the right to write to them: else Run
+	// ends within seconds, and its error names the commands that mend it. The producer must be a
+	// [TopicChecker]. Default: none. A row whose topic is missing is parked after MaxAttempts.
+	Topics []string
 	// Interval is the pause after a round without rows. Default: 500 ms. There is no pause while
 	// rows wait.
 	Interval time.Duration
@@ -92,6 +97,10 @@ func (c *RelayConfig) check() error {
 	refuse(c.MaxAttempts < 0, "MaxAttempts %d is negative", c.MaxAttempts)
 	refuse(c.WhenParked != Halt && c.WhenParked != Skip, "WhenParked is %s", c.WhenParked)
 	refuse(c.Keep < 0, "Keep %s is negative", c.Keep)
+	refuse(slices.Contains(c.Topics, ""), "Topics has an empty name")
+	if _, checks := c.Producer.(TopicChecker); len(c.Topics) > 0 && c.Producer != nil && !checks {
+		refuse(true, "Topics: %T does not implement TopicChecker", c.Producer)
+	}
 	if _, wakes := c.Store.(Waker); c.Wake && c.Store != nil && !wakes {
 		refuse(true, "Wake: %T does not implement Waker", c.Store)
 	}

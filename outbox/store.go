@@ -145,6 +145,17 @@ type Producer interface {
 	ProduceEach(ctx context.Context, msgs []*idem.Message) []error
 }
 
+// TopicChecker is an optional ability of a [Producer]: to look for the topics of
+// [RelayConfig].Topics. [consumer.Producer] has it.
+//
+// [consumer.Producer]: https://pkg.go.dev/github.com/idem-go/idem/consumer#Producer
+type TopicChecker interface {
+	// CheckTopics returns nil if all topics exist and this client may write to each. An error that
+	// matches [idem.ErrNoTopic] names the topics for which that is not so, and the commands that
+	// mend it. After any other error nothing is known of the topics.
+	CheckTopics(ctx context.Context, topics []string) error
+}
+
 // OrderedProducer is an optional ability of a [Producer]: to have several rows of an aggregate
 // under way. Without it, a row waits for the acknowledgement of the row before.
 // [consumer.Producer] has it.

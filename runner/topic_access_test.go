@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
 )
 
 // TestAccessOf sorts what a broker answers. Brokers before 2.3 do not tell rights.
@@ -23,4 +25,23 @@ func TestAccessOf(t *testing.T) {
 	broken := errors.New("no answer")
 	_, err = accessOf([]TopicInfo{{Name: "a", Err: broken}}, 0)
 	require.ErrorIs(t, err, broken)
+}
+
+func TestCheckWritable(t *testing.T) {
+	all := OpDescribe | OpRead | OpWrite
+	a, read := TopicInfo{Name: "a", Exists: true, Operations: all}, TopicInfo{Name: "read", Exists: true, Operations: OpDescribe | OpRead}
+	commands := Commands{Brokers: []string{"kafka:9092"}, User: "relay"}
+	require.NoError(t, commands.CheckWritable([]TopicInfo{a}))
+	err := commands.CheckWritable([]TopicInfo{a, {Name: "c"}, {Name: "b"}, read})
+	require.ErrorIs(t, err, idem.ErrNoTopic)
+	require.ErrorContains(t, err, "topics do not exist: b, c")
+	require.ErrorContains(t, err, "kafka-topics --bootstrap-server kafka:9092 --create --topic b")
+	err = commands.CheckWritable([]TopicInfo{read, a})
+	require.ErrorIs(t, err, idem.ErrNoTopic)
+	require.ErrorIs(t, err, ErrUnauthorized)
+	require.ErrorContains(t, err, "--allow-principal User:relay --operation Write --topic read")
+	broken := errors.New("no leader")
+	err = commands.CheckWritable([]TopicInfo{{Name: "b"}, {Name: "z", Err: broken}})
+	require.ErrorIs(t, err, broken)
+	require.NotErrorIs(t, err, idem.ErrNoTopic)
 }

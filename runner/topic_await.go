@@ -2,7 +2,10 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/idem-go/idem"
 )
 
 const (
@@ -46,4 +49,21 @@ func (s *TopicSetup) await(
 			return nil, nil, context.Cause(ctx)
 		}
 	}
+}
+
+// CheckWritable judges what a broker has answered about topics. An error that matches [idem.ErrNoTopic] names the topics that
+// are missing, or that this client may not write to, and the commands that mend it.
+func (c Commands) CheckWritable(topics []TopicInfo) error {
+	found, err := accessOf(topics, OpWrite)
+	switch {
+	case err != nil:
+		return err
+	case len(found.missing) > 0:
+		err = &TopicError{Topics: found.missing, Fix: c.CreateAll(found.missing, nil)}
+	case len(found.denied) > 0:
+		err = c.DeniedError(found.denied, OpWrite)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %w", idem.ErrNoTopic, err)
 }

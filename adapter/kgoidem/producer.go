@@ -12,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/sendbudget"
+	"github.com/idem-go/idem/runner"
 )
 
 // Producer publishes on a franz-go client. A Producer is an [idem.Producer], and serves the relay of
@@ -107,6 +108,18 @@ func NewProducer(client *kgo.Client) (*Producer, error) {
 // Produce returns when ctx ends at the latest; franz-go may continue to try.
 func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 	return errors.Join(p.ProduceEach(ctx, msgs)...)
+}
+
+// CheckTopics returns nil if all topics exist and this client may write to each: see
+// outbox.RelayConfig.Topics. An error that matches [idem.ErrNoTopic] names the topics for which that
+// is not so, and the commands that mend it. After any other error nothing is known of the topics.
+func (p *Producer) CheckTopics(ctx context.Context, topics []string) error {
+	found, err := admin{p.cl}.Topics(ctx, topics)
+	if err != nil {
+		return err
+	}
+	seeds, _ := p.cl.OptValue(kgo.SeedBrokers).([]string)
+	return runner.Commands{Brokers: seeds}.CheckWritable(found)
 }
 
 // ProduceEach publishes msgs and returns an error for each. The error is nil exactly for the

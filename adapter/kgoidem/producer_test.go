@@ -21,7 +21,22 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-var _ outbox.Producer = (*Producer)(nil)
+var (
+	_ outbox.Producer     = (*Producer)(nil)
+	_ outbox.TopicChecker = (*Producer)(nil)
+)
+
+// The relay of an outbox looks for its topics at the start.
+func TestProducer_CheckTopics(t *testing.T) {
+	brokers, topic, _ := onFake(t, 1)
+	p, err := NewProducer(clientOf(t, brokers))
+	require.NoError(t, err)
+	require.NoError(t, p.CheckTopics(t.Context(), []string{topic}))
+	err = p.CheckTopics(t.Context(), []string{topic, "missing"})
+	require.ErrorIs(t, err, idem.ErrNoTopic)
+	require.ErrorContains(t, err, "--create --topic missing")
+	require.ErrorContains(t, err, brokers[0])
+}
 
 // TestNewProducer_K35 refuses clients that could lose or double records.
 func TestNewProducer_K35(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 // relayFlags are those of idem relay.
 type relayFlags struct {
+	topics      []string
 	outbox      outboxFlag
 	interval    time.Duration
 	batch       int
@@ -50,6 +51,10 @@ func newRelayCmd(a *app) *cobra.Command {
 
 func (f *relayFlags) flags(a *app, s *pflag.FlagSet) {
 	f.outbox.flags(a, s)
+	s.StringSliceVar(
+		&f.topics, "topics", nil,
+		"topics that must exist at the start; by default a row whose topic is missing is parked later",
+	)
 	s.DurationVar(
 		&f.interval, "interval", outbox.DefaultInterval,
 		"how long to wait when the outbox is empty",
@@ -105,7 +110,7 @@ func (f *relayFlags) config() (c outbox.RelayConfig, err error) {
 	}
 	c = outbox.RelayConfig{
 		Interval: f.interval, Batch: f.batch, BatchBytes: f.batchBytes, Lease: f.lease, MaxAttempts: f.maxAttempts, Keep: f.keep,
-		Wake: f.wake,
+		Wake: f.wake, Topics: f.topics,
 	}
 	switch f.whenParked {
 	case outbox.Halt.String():

@@ -256,3 +256,15 @@ func TestRelay_BrokerGoes_O15(t *testing.T) {
 	require.NoError(t, o.pool.QueryRow(t.Context(), "SELECT count(*) FROM idem_outbox WHERE state = 1").Scan(&kept))
 	require.Equal(t, 1, kept)
 }
+
+// A topic that is missing at the start ends the command, which names the way out.
+func TestRelay_MissingTopic(t *testing.T) {
+	brokers := testenv.Kafka(t)
+	o := newTestOutbox(t)
+	began := time.Now()
+	r := startRelay(t, "--outbox", o.url, "--brokers", strings.Join(brokers, ","), "--topics", "no-such-topic")
+	<-r.done
+	require.Equal(t, exitFailure, r.code)
+	require.Less(t, time.Since(began), 10*time.Second)
+	require.Contains(t, r.stderr.String(), "--create --topic no-such-topic")
+}

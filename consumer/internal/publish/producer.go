@@ -70,6 +70,9 @@ func Open(brokers []string, sc *sarama.Config) (*Producer, error) {
 	return p, nil
 }
 
+// Client returns the client, which stays the producer's.
+func (p *Producer) Client() sarama.Client { return p.client }
+
 // Produce returns nil when all messages are acknowledged. If one exceeds sarama's own limit, the
 // error matches idem.ErrTooLarge and no message was sent.
 func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {

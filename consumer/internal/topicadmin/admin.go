@@ -30,17 +30,36 @@ func New(client sarama.Client) (*Admin, error) {
 
 // Topics implements [runner.Admin].
 func (a *Admin) Topics(_ context.Context, names []string) ([]runner.TopicInfo, error) {
-	ask := func(broker *sarama.Broker, err error) (*sarama.MetadataResponse, error) {
-		if err != nil {
-			return nil, err
-		}
-		request := sarama.NewMetadataRequest(a.client.Config().Version, names)
-		request.IncludeTopicAuthorizedOperations = true
-		return broker.GetMetadata(request)
-	}
-	answer, err := ask(a.client.Controller())
+	broker, err := a.client.Controller()
+	topics, err := describe(a.client, names, broker, err)
 	if err != nil { // there may be a new controller
-		answer, err = ask(a.client.RefreshController())
+		broker, err = a.client.RefreshController()
+		topics, err = describe(a.client, names, broker, err)
+	}
+	return topics, err
+}
+
+// Describe asks any broker about topics. A client that knows only the topics of its messages
+// (Metadata.Full is false) does not know the controller.
+func Describe(client sarama.Client, names []string) ([]runner.TopicInfo, error) {
+	broker := client.LeastLoadedBroker()
+	if broker == nil {
+		return nil, fmt.Errorf("look for topics: %w", sarama.ErrOutOfBrokers)
+	}
+	if err := broker.Open(client.Config()); !errors.Is(err, sarama.ErrAlreadyConnected) && err != nil {
+		return nil, fmt.Errorf("look for topics: %w", err)
+	}
+	return describe(client, names, broker, nil)
+}
+
+func describe(
+	client sarama.Client, names []string, broker *sarama.Broker, err error,
+) ([]runner.TopicInfo, error) {
+	var answer *sarama.MetadataResponse
+	if err == nil {
+		request := sarama.NewMetadataRequest(client.Config().Version, names)
+		request.IncludeTopicAuthorizedOperations = true
+		answer, err = broker.GetMetadata(request)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for topics: %w", err)

@@ -1,0 +1,38 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem"
+)
+
+// topicPause is the pause between two looks for missing topics.
+const topicPause = 250 * time.Millisecond
+
+// checkTopics looks for the configured topics. A missing one is looked for again for setupWait: the
+// brokers do not know a new topic at once. If the brokers give no answer, the relay starts, and waits
+// for them as it does later.
+func (r *Relay) checkTopics(ctx context.Context) error {
+	checker, ok := r.cfg.Producer.(TopicChecker)
+	if !ok || len(r.cfg.Topics) == 0 {
+		return nil
+	}
+	deadline := time.Now().Add(setupWait)
+	for {
+		err := checker.CheckTopics(ctx, r.cfg.Topics)
+		switch {
+		case err == nil, ctx.Err() != nil:
+			return nil
+		case !errors.Is(err, idem.ErrNoTopic):
+			r.cfg.Logger.WarnContext(ctx, "outbox relay starts without a look at its topics",
+				"topics", r.cfg.Topics, "error", errorText(err))
+			return nil
+		case !time.Now().Before(deadline):
+			return fmt.Errorf("topics: %w", err)
+		}
+		pause(ctx, nil, topicPause)
+	}
+}

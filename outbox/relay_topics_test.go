@@ -1,0 +1,72 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/outbox"
+)
+
+// looker is a producer that looks for topics.
+type looker struct {
+	*producer
+	look func(topics []string) error
+}
+
+func (l looker) CheckTopics(_ context.Context, topics []string) error { return l.look(topics) }
+
+// A topic that is missing at the start ends Run within seconds, before a row is published. A topic that
+// is created meanwhile is found. Brokers that are away do not end Run.
+func TestRelay_Topics(t *testing.T) {
+	missing := fmt.Errorf("%w: orders: kafka-topics --create", idem.ErrNoTopic)
+	away := errors.New("no broker")
+	for name, c := range map[string]struct {
+		until time.Duration // the look fails
+		err   error
+		ends  bool
+	}{
+		"all there":       {},
+		"missing":         {time.Hour, missing, true},
+		"created in time": {2 * time.Second, missing, false},
+		"brokers away":    {time.Hour, away, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.table.add("orders", "a", "1")
+				began := time.Now()
+				p := looker{newProducer(b.broker, nil), func(topics []string) error {
+					require.Equal(t, []string{"orders"}, topics)
+					if time.Since(began) < c.until {
+						return c.err
+					}
+					return nil
+				}}
+				r, err := outbox.NewRelay(outbox.RelayConfig{Store: b.table, Producer: p, Topics: []string{"orders"},
+					Logger: slog.New(slog.NewTextHandler(b.log, nil))})
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err = r.Run(ctx)
+				if c.ends {
+					require.ErrorIs(t, err, idem.ErrNoTopic)
+					require.ErrorContains(t, err, "kafka-topics --create")
+					require.LessOrEqual(t, time.Since(began), 5*time.Second)
+					require.Zero(t, b.table.count(sent))
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, 1, b.table.count(sent))
+			})
+		})
+	}
+	_, err := outbox.NewRelay(outbox.RelayConfig{Store: newTable(newBroker()), Producer: newProducer(newBroker(), nil), Topics: []string{"orders", ""}})
+	require.ErrorContains(t, err, "Topics has an empty name")
+	require.ErrorContains(t, err, "does not implement TopicChecker")
+}
