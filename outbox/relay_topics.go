@@ -29,7 +29,7 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 		case !errors.Is(err, idem.ErrNoTopic):
 			r.cfg.Logger.WarnContext(ctx, "outbox relay starts without a look at its topics",
 				"topics", r.cfg.Topics, "error", errorText(err))
-			return nil
+			return nil //nolint:nilerr // the relay waits for the brokers
 		case !time.Now().Before(deadline):
 			return fmt.Errorf("topics: %w", err)
 		}

@@ -13,12 +13,10 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/codec/schemaregistry"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
@@ -27,6 +25,7 @@ import (
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
+	"github.com/idem-go/idem/service"
 )
 
 func main() {
@@ -151,22 +150,23 @@ func (o options) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	beside, stop := context.WithCancel(ctx)
-	var helpers sync.WaitGroup
-	defer helpers.Wait() // before the connections close
-	defer stop()
-	helpers.Go(func() { o.reap(beside, db) })
+	// The last part stops first. Relay and reaper serve the handlers until the worker has stopped.
+	parts := []service.Part{{Name: "reaper", Run: db.reaper.Run}}
 	if o.stats > 0 {
-		helpers.Go(func() { cli.Report(beside, o.log, o.stats, "stats", counts) })
+		parts = append(parts, service.Part{Name: "stats", Run: func(ctx context.Context) error {
+			cli.Report(ctx, o.log, o.stats, "stats", counts)
+			return nil
+		}})
 	}
 	if o.emit != "" {
 		relay, producer, err := o.newRelay(db.box, watch)
 		if err != nil {
 			return err
 		}
-		helpers.Go(func() { o.publish(beside, relay, producer) })
+		parts = append(parts, service.Part{Name: "relay", Run: relay.Run, Close: producer.Close})
 	}
-	err = c.Run(ctx)
+	parts = append(parts, service.Part{Name: "worker", Run: c.Run})
+	err = service.Run(ctx, service.Config{Logger: o.log}, parts...)
 	o.log.Info("stopped", "stats", counts)
 	return err
 }
@@ -194,13 +194,6 @@ func (o options) config(store dedup.Store, observers ...observe.Observer) consum
 	}
 }
 
-// reap deletes expired records. All workers run reap, and one at a time works.
-func (o options) reap(ctx context.Context, db *opened) {
-	if err := db.reaper.Run(ctx); err != nil {
-		o.log.Error("expired records are not deleted", "error", idem.ErrorText(err))
-	}
-}
-
 // newRelay returns the relay that publishes order.paid. Workers share the rows of the outbox. The
 // command idem relay can do the same.
 func (o options) newRelay(
@@ -220,14 +213,6 @@ func (o options) newRelay(
 		return nil, nil, errors.Join(err, producer.Close())
 	}
 	return relay, producer, nil
-}
-
-// publish runs the relay until ctx ends. Unpublished rows then wait in the outbox for the next
-// relay.
-func (o options) publish(ctx context.Context, relay *outbox.Relay, producer *consumer.Producer) {
-	if err := errors.Join(relay.Run(ctx), producer.Close()); err != nil {
-		o.log.Error("order.paid is not published", "error", idem.ErrorText(err))
-	}
 }
 
 // worker returns the name for the audit table. The name is unique for each process, also under one
