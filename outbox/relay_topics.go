@@ -25,11 +25,11 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 		err := checker.CheckTopics(ctx, r.cfg.Topics)
 		switch {
 		case err == nil, ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the end of ctx is no error of Run
 		case !errors.Is(err, idem.ErrNoTopic):
 			r.cfg.Logger.WarnContext(ctx, "outbox relay starts without a look at its topics",
 				"topics", r.cfg.Topics, "error", errorText(err))
-			return nil //nolint:nilerr // the relay waits for the brokers
+			return nil
 		case !time.Now().Before(deadline):
 			return fmt.Errorf("topics: %w", err)
 		}
