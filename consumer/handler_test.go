@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -41,56 +42,104 @@ func TestHandler_CommitsAtTheEnd_K03(t *testing.T) {
 	})
 }
 
-// TestHandler_NeverAheadOfTheHandlers_K01: no mark is beyond what is finished, at any time.
+// unfinished has the offsets of a partition whose events are not finished.
+type unfinished struct {
+	mu      sync.Mutex
+	offsets map[int64]bool
+	end     int64 // behind the last record
+}
+
+func (u *unfinished) begin(offset int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.offsets[offset], u.end = true, offset+1
+}
+
+func (u *unfinished) finish(offset int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.offsets, offset)
+}
+
+// below returns the unfinished offsets below a mark.
+func (u *unfinished) below(mark int64) (all []int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for offset := range u.offsets {
+		if offset < mark {
+			all = append(all, offset)
+		}
+	}
+	return all
+}
+
+// TestHandler_NeverAheadOfTheHandlers_K01: no mark is beyond an event that is not finished, at any
+// time. With lanes, events finish in another order than that of their offsets.
 func TestHandler_NeverAheadOfTheHandlers_K01(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	synctest.Test(t, func(t *testing.T) {
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		var finished [4]atomic.Int64 // by partition: the offset after the last finished one
-		delays := make([]time.Duration, 64)
-		for i := range delays {
-			delays[i] = rand.N(200 * time.Millisecond)
-		}
-		h := newHandler(t, Config{CommitInterval: 50 * time.Millisecond}, func(_ context.Context, m *idem.Message) error {
-			time.Sleep(delays[int(m.Offset)%len(delays)])
-			finished[m.Partition].Store(m.Offset + 1)
-			return nil
+	for _, lanes := range []int{1, 16} {
+		t.Run(fmt.Sprint(lanes, " lanes"), func(t *testing.T) {
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			synctest.Test(t, func(t *testing.T) { neverAhead(t, lanes, rand.New(rand.NewPCG(seed, 1))) })
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		sess := newFakeSession(ctx, map[string][]int32{"t": {0, 1, 2, 3}})
-		var marks atomic.Int64
-		sess.marked = func(p runner.TopicPartition, offset int64) {
-			marks.Add(1)
-			if done := finished[p.Partition].Load(); offset > done {
-				t.Errorf("partition %d: marked %d, finished %d", p.Partition, offset, done)
-			}
+	}
+}
+
+func neverAhead(t *testing.T, lanes int, rnd *rand.Rand) {
+	const partitions = 4
+	var open [partitions]*unfinished
+	delays := make([]time.Duration, 64)
+	for i := range delays {
+		delays[i] = time.Duration(rnd.Int64N(int64(200 * time.Millisecond)))
+	}
+	var overtook atomic.Int64 // events that finished before an earlier one
+	h := newHandler(t, Config{CommitInterval: 10 * time.Millisecond, Lanes: lanes}, func(_ context.Context, m *idem.Message) error {
+		time.Sleep(delays[int(m.Offset)%len(delays)])
+		of := open[m.Partition]
+		if len(of.below(m.Offset)) > 0 {
+			overtook.Add(1)
 		}
-		require.NoError(t, h.Setup(sess))
-		var wg sync.WaitGroup
-		for id := range int32(4) {
-			claim := newFakeClaim("t", id, 64)
-			wg.Go(func() {
-				if err := h.ConsumeClaim(sess, claim); err != nil {
-					t.Error(err)
-				}
-			})
-			offset := int64(0)
-			for range 60 {
-				claim.messages <- claim.record(offset)
-				offset += 1 + rnd.Int64N(4)
-			}
-		}
-		time.Sleep(3 * time.Second)
-		cancel()
-		wg.Wait()
-		require.Greater(t, marks.Load(), int64(50))
-		for id := range int32(4) {
-			require.Equal(t, finished[id].Load(), sess.offset("t", id))
-		}
-		require.NoError(t, h.Cleanup(sess))
-		require.NoError(t, h.Close())
+		of.finish(m.Offset)
+		return nil
 	})
+	ctx, cancel := context.WithCancel(t.Context())
+	sess := newFakeSession(ctx, map[string][]int32{"t": {0, 1, 2, 3}})
+	var marks atomic.Int64
+	sess.marked = func(p runner.TopicPartition, offset int64) {
+		marks.Add(1)
+		if ahead := open[p.Partition].below(offset); len(ahead) > 0 {
+			t.Errorf("partition %d: marked %d, not finished: %d", p.Partition, offset, ahead)
+		}
+	}
+	require.NoError(t, h.Setup(sess))
+	var wg sync.WaitGroup
+	for id := range int32(partitions) {
+		open[id] = &unfinished{offsets: map[int64]bool{}}
+		claim := newFakeClaim("t", id, 200)
+		offset := int64(0)
+		for range 200 {
+			m := claim.record(offset)
+			m.Key = fmt.Append(nil, rnd.IntN(100))
+			open[id].begin(offset)
+			claim.messages <- m
+			offset += 1 + rnd.Int64N(4)
+		}
+		wg.Go(func() {
+			if err := h.ConsumeClaim(sess, claim); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(time.Minute)
+	cancel()
+	wg.Wait()
+	require.Greater(t, marks.Load(), int64(50))
+	require.Equal(t, lanes > 1, overtook.Load() > 0)
+	for id := range int32(partitions) {
+		require.Equal(t, open[id].end, sess.offset("t", id))
+	}
+	require.NoError(t, h.Cleanup(sess))
+	require.NoError(t, h.Close())
 }
 
 // TestHandler_CooperativeRevoke_K10: only the claim's channel tells, the session lives on. The
