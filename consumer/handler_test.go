@@ -181,6 +181,45 @@ func TestHandler_CooperativeRevoke_K10(t *testing.T) {
 	})
 }
 
+// K-08: an event that waits for its next attempt does not hold up a rebalance. The handler asks for a
+// pause of four seconds, and the partition moves in the middle of it.
+func TestHandler_BackOffEndsWithTheClaim_K08(t *testing.T) {
+	for name, cooperative := range map[string]bool{"all partitions move": false, "this partition moves": true} {
+		for _, lanes := range []int{1, 4} {
+			t.Run(fmt.Sprint(name, ", lanes ", lanes), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var runs atomic.Int64
+					h := newHandler(t, Config{Lanes: lanes}, func(context.Context, *idem.Message) error {
+						runs.Add(1)
+						return idem.RetryAfter(4*time.Second, errTest)
+					})
+					ctx, rebalance := context.WithCancel(t.Context())
+					sess := newFakeSession(ctx, map[string][]int32{"t": {0}})
+					require.NoError(t, h.Setup(sess))
+					claim := newFakeClaim("t", 0, 10)
+					claim.messages <- claim.record(0)
+					r := consume(h, sess, claim)
+					time.Sleep(time.Second)
+					require.False(t, r.ended())
+					require.EqualValues(t, 1, runs.Load())
+					began := time.Now()
+					if cooperative {
+						close(claim.messages)
+					} else {
+						rebalance()
+					}
+					<-r.done
+					require.NoError(t, r.err)
+					require.Less(t, time.Since(began), 200*time.Millisecond)
+					require.Zero(t, sess.offset("t", 0), "the event is delivered again")
+					rebalance()
+					require.NoError(t, closeAll(h, sess))
+				})
+			})
+		}
+	}
+}
+
 // closeAll ends the only session and the handler.
 func closeAll(h *GroupHandler, sess *fakeSession) error {
 	if err := h.Cleanup(sess); err != nil {
