@@ -15,7 +15,7 @@ import (
 // ErrFault is the error of a call that fails by a schedule of [Torture].
 var ErrFault = errors.New("idemtest: the call fails by the schedule")
 
-// errDead is what a process gets after its death.
+// errDead is the error of every call of a dead process.
 var errDead = errors.New("idemtest: the process is dead")
 
 // Faults makes the outside calls of a handler fail, and ends its process before and after them. The
@@ -52,7 +52,7 @@ func newFaults(plan schedule) *Faults {
 }
 
 // Call is a call of the handler to something outside of the store's transaction, such as a mail
-// server or another database. effect is what the call changes. The process may die before or after
+// server or another database. change has the effect of the call. The process may die before or after
 // the effect, and the call may fail with [ErrFault] without the effect or in spite of it. what names
 // the call in the story, for example "send mail to ann".
 //

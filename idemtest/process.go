@@ -37,7 +37,7 @@ func newProcess(f *Faults, number int) *process {
 
 func (p *process) isDead() bool { return p.dead.Load() }
 
-// reach is called at each point. The error is what the caller must return.
+// reach is called at each point. The caller must return the error.
 func (p *process) reach(what string, outside bool) error {
 	if p.isDead() {
 		<-p.f.over

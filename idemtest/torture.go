@@ -34,7 +34,7 @@ func Torture[W any](
 	verdict(t, text, broken)
 }
 
-// Search is [Torture] for a handler that may break: it returns what Torture prints, and whether a
+// Search is [Torture] for a handler that may break: it returns the report of Torture, and whether a
 // schedule broke the handler. A handler that has mistakes without faults still fails the test.
 func Search[W any](
 	t *testing.T, setup func(testing.TB, *Faults) W, handlers func(*idem.Router, W), state func(W) any,

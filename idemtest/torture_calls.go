@@ -12,7 +12,7 @@ const (
 	callLimit = 6 * beyondLease
 )
 
-// reply is what a caller got.
+// reply is the result of a call.
 type reply struct {
 	answer  any    // that the caller keeps
 	unknown bool   // the answer is that the outcome is unknown

@@ -11,7 +11,7 @@ import (
 
 // TortureDo is [Torture] for functions that run by [dedup.Do] or [dedup.DoTx].
 //
-// call makes one call with the guard of its process, and returns what Do returned. After an error
+// call makes one call with the guard of its process, and returns the results of Do. After an error
 // the caller calls again, ten seconds later and for half an hour at most. Errors that no later call
 // changes are answers: ErrConflict, ErrGivenUp, ErrNoResult and ErrResult of package dedup, and
 // ErrUnknownOutcome unless the guard has Rerun. If the process dies, the caller gets nothing, and
@@ -53,7 +53,7 @@ func SearchDo[W, R any](
 	}, state)
 }
 
-// replyOf decides what the end of a call of Do means for its caller.
+// replyOf classifies the end of a call of Do for its caller.
 func replyOf(r any, replayed bool, err error, rerun bool) reply {
 	unknown := errors.Is(err, dedup.ErrUnknownOutcome)
 	switch {

@@ -58,7 +58,7 @@ func SearchHTTP[W any](
 	}, state)
 }
 
-// httpAnswer is what a client keeps of an answer.
+// httpAnswer has the parts of an answer that a client keeps.
 type httpAnswer struct {
 	Status int
 	Body   string
@@ -78,7 +78,7 @@ func send(h http.Handler, r *http.Request) (got reply) {
 	return replyOfHTTP(w.Code, w.Header(), w.Body.String())
 }
 
-// replyOfHTTP decides what an answer means for a client.
+// replyOfHTTP classifies an answer for its client.
 func replyOfHTTP(status int, header http.Header, body string) reply {
 	var problem struct{ Code string } // RFC 9457, with the member of package httpidem
 	if json.Unmarshal([]byte(body), &problem) != nil {

@@ -68,7 +68,7 @@ func New(cfg Config) (*Registry, error) {
 // String returns the hosts of the registry, for logs and the status.
 func (r *Registry) String() string { return r.name }
 
-// Ping asks for schema ID 1 and returns nil if the registry says what it is, or that it is unknown.
+// Ping asks for schema ID 1 and returns nil if the registry knows the schema, or answers that there is none.
 // [idem.Decoder] explains the use.
 func (r *Registry) Ping(ctx context.Context) error {
 	if _, err := r.client.SchemaByID(ctx, 1); err != nil && !isUnknown(err) {

@@ -35,7 +35,7 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	return err
 }
 
-// claim answers the requests and writes what the answers grant. The records are those of the
+// claim answers the requests and writes the claims that are granted. The records are those of the
 // granted requests, by their indices.
 func (w *work) claim(ctx context.Context, t *table, reqs []dedup.Request, answers []dedup.Answer,
 	grant func(*decision.Record, *dedup.Request) dedup.Answer) (map[int]*decision.Record, error) {

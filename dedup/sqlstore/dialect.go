@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Dialect is what differs between databases. The dialects of this module are in the packages
+// Dialect has the differences between databases. The dialects of this module are in the packages
 // postgres, mysql and sqlite.
 type Dialect struct {
 	// Name begins the texts of errors, for example "postgres".
@@ -29,7 +29,7 @@ type Dialect struct {
 	// Lock ends a query whose rows are locked until the commit.
 	Lock string
 	// LockFree is like Lock, but leaves out rows that another transaction has locked. Empty: there
-	// is one writer, who finds no locked row.
+	// is one writer, and no row is locked for it.
 	LockFree string
 	// Skip ends an INSERT that has no effect on rows with an existing key. Empty: the INSERT
 	// fails instead, with the class [Taken].

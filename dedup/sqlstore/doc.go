@@ -2,7 +2,7 @@
 // packages postgres, mysql and sqlite make a store for their database.
 //
 // One algorithm serves all of them: a short transaction reads and locks the rows of the keys in the
-// order of the keys, decides, and writes what has changed. The database's clock decides, and in
+// order of the keys, decides, and writes the changed rows. The database's clock decides, and in
 // SQLite that of the process.
 //
 // Handlers with KeyOrdered keep their waiting events in tables deferred_queues and deferred_events.

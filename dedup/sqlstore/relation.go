@@ -36,7 +36,7 @@ func (d *Dialect) params(first, n int) string {
 	return "(" + strings.Join(all, ", ") + ")"
 }
 
-// insert writes rows in one statement; tail says what happens to existing ones.
+// insert writes rows in one statement; tail is the clause for existing ones.
 func (r relation) insert(ctx context.Context, q Querier, d *Dialect, rows [][]any,
 	tail string) (added int64, err error) {
 	values, args := make([]string, len(rows)), []any(nil)

@@ -51,7 +51,7 @@ func New(db, reader *sql.DB, d *Dialect, closers ...func() error) *Store {
 	return &Store{db: db, reader: reader, d: d, closers: closers}
 }
 
-// Close closes what the constructor opened: nothing for a database that the caller passed. In
+// Close closes the databases that the constructor opened, and none that the caller passed. In
 // Postgres, Close first waits for COMMITs whose calls have returned, at most 10 s. The error then
 // says that one goes on.
 func (s *Store) Close() error {

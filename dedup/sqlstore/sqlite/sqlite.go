@@ -30,7 +30,7 @@ const busyTimeout = 2 * time.Second
 //
 // One connection writes, and others read beside the writer (WAL). Several processes may open the
 // file; it must be on a local disk. A commit waits for the disk (synchronous = FULL), so that a
-// crash of the process or of the machine keeps what was committed.
+// crash of the process or of the machine keeps all commits.
 //
 // The store deletes expired rows by itself, in a goroutine that Close ends and waits for: once a
 // minute, as [sqlstore.Reaper] does. [Reap] changes the configuration, and [NoReaper] leaves the
