@@ -20,6 +20,7 @@ import (
 	my "github.com/go-sql-driver/mysql"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/sqlstore"
+	"github.com/idem-go/idem/dedup/sqlstore/internal/setup"
 )
 
 //go:embed schema.sql
@@ -35,8 +36,15 @@ func New(db *sql.DB) *sqlstore.Store { return sqlstore.New(db, nil, dialect()) }
 func Schema() string { return schemaSQL }
 
 // Migrate creates the tables that are missing. You may call Migrate at each start, from several
-// instances at once.
+// instances at once. A [*dedup.SetupError] means that the database has a table of another program with
+// the name of one of these; Migrate has changed nothing then.
 func Migrate(ctx context.Context, db *sql.DB) error {
+	const names = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
+	err := setup.RefuseForeign(ctx, db, names, schemaSQL,
+		"choose another database for them, or rename that table")
+	if err != nil {
+		return fmt.Errorf("mysql: migrate: %w", err)
+	}
 	for statement := range strings.SplitSeq(schemaSQL, ";\n") {
 		if strings.TrimSpace(statement) == "" {
 			continue

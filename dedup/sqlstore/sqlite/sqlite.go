@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup/sqlstore"
+	"github.com/idem-go/idem/dedup/sqlstore/internal/setup"
 	driver "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 )
@@ -26,7 +27,8 @@ var schemaSQL string
 const busyTimeout = 2 * time.Second
 
 // Open opens the file at path, creates the file and the tables if they are missing, and returns the
-// store. [sqlstore.Store.Close] closes the file. The directory must exist.
+// store. [sqlstore.Store.Close] closes the file. The directory must exist. A [*dedup.SetupError] means
+// that the file has a table of another program with the name of one of these.
 //
 // One connection writes, and others read beside the writer (WAL). Several processes may open the
 // file; it must be on a local disk. A commit waits for the disk (synchronous = FULL), so that a
@@ -78,7 +80,12 @@ func openFile(ctx context.Context, path string) (writer, reader *sql.DB, err err
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := writer.ExecContext(ctx, schemaSQL); err != nil {
+	const names = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+	err = setup.RefuseForeign(ctx, writer, names, schemaSQL, "choose another file, or rename that table")
+	if err == nil {
+		_, err = writer.ExecContext(ctx, schemaSQL)
+	}
+	if err != nil {
 		_ = writer.Close()
 		return nil, nil, fmt.Errorf("sqlite: open %q: %w", path, err)
 	}
