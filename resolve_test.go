@@ -138,8 +138,11 @@ func TestDeadLetter_OfADeadLetterDoesNotGrow(t *testing.T) {
 
 // T-04: a dead letter that the broker will never take is sent without its value, so that the
 // partition moves on.
+// Rule 45: a dead letter without its value is the last resort, with a warning, and is counted.
 func TestDeadLetter_TooLargeBecomesAPointer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
+		w := &watcher{}
+		b.cfg.Observers = []observe.Observer{w}
 		b.sent.fail = func(m *idem.Message) error {
 			if len(m.Value) > 100 {
 				return idem.ErrTooLarge
@@ -154,7 +157,14 @@ func TestDeadLetter_TooLargeBecomesAPointer(t *testing.T) {
 		require.Nil(t, l.Value)
 		require.Equal(t, "1000", headerOf(l, deadletter.HeaderValueOmitted))
 		require.Equal(t, "8", headerOf(l, deadletter.HeaderOffset))
-		require.Contains(t, b.log.String(), "too large")
+		require.Contains(t, b.log.String(), `level=WARN msg="dead letter too large`)
+		require.Len(t, w.deadLetters, 1)
+		require.True(t, w.deadLetters[0].Omitted)
+		m = &idem.Message{Topic: "orders", Offset: 9, Value: []byte("x")}
+		require.NoError(t, p.Handle(t.Context(), m))
+		require.Len(t, w.deadLetters, 2)
+		require.False(t, w.deadLetters[1].Omitted)
+		require.Equal(t, []byte("x"), b.sent.deadLetters()[1].Value)
 	})
 }
 

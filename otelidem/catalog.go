@@ -196,6 +196,12 @@ var (
 		Description: "Dead letters that the broker acknowledged, by class.",
 		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrDeadLetterClass},
 	}
+	mOmitted = Metric{
+		Name: "idem.dead_letters.omitted", Kind: Counter, Unit: "{message}",
+		Description: "Dead letters without the value of their record, which is too large for the " +
+			"topic of dead letters.",
+		Attributes: []string{attrSystem, attrGroup, attrTopic},
+	}
 	mSkipped = Metric{
 		Name: "idem.skipped", Kind: Counter, Unit: "{message}",
 		Description: "Messages that were skipped: a tombstone, no_handler for their type, or " +
@@ -226,8 +232,8 @@ var (
 var engineMetrics = []*Metric{
 	&mConsumed, &mDeferred, &mProcess, &mCallSize, &mInFlight, &mClaimGroupSize, &mDuplicates,
 	&mDuplicateAge, &mConflicts, &mClaims, &mClaimsLost, &mTakeovers,
-	&mStoreCall, &mStoreDown, &mOutages, &mRetries, &mDeadLetters, &mSkipped, &mUnprotected,
-	&mHandlerStalls, &mBreakers,
+	&mStoreCall, &mStoreDown, &mOutages, &mRetries, &mDeadLetters, &mOmitted, &mSkipped,
+	&mUnprotected, &mHandlerStalls, &mBreakers,
 }
 
 var (

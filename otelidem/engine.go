@@ -36,12 +36,12 @@ var (
 
 // enginePart has the instruments of processors.
 type enginePart struct {
-	consumed, deferred, claims, lost, takeovers    metric.Int64Counter
-	outages, retries, deadLetters, skipped, stalls metric.Int64Counter
-	conflicts, unprotected                         metric.Int64Counter
-	down, breakers                                 metric.Int64UpDownCounter
-	process, age, storeCall                        metric.Float64Histogram
-	callSize, claimGroupSize                       metric.Int64Histogram
+	consumed, deferred, claims, lost, takeovers             metric.Int64Counter
+	outages, retries, deadLetters, omitted, skipped, stalls metric.Int64Counter
+	conflicts, unprotected                                  metric.Int64Counter
+	down, breakers                                          metric.Int64UpDownCounter
+	process, age, storeCall                                 metric.Float64Histogram
+	callSize, claimGroupSize                                metric.Int64Histogram
 
 	settledSets   sets[settledLabels]
 	callSets      sets[callLabels]
@@ -62,6 +62,7 @@ func (p *enginePart) init(b *builder) {
 		b.counter(&mOutages)
 	p.retries, p.deadLetters, p.skipped, p.stalls = b.counter(&mRetries), b.counter(&mDeadLetters),
 		b.counter(&mSkipped), b.counter(&mHandlerStalls)
+	p.omitted = b.counter(&mOmitted)
 	p.conflicts, p.unprotected = b.counter(&mConflicts), b.counter(&mUnprotected)
 	p.breakers = b.upDown(&mBreakers)
 
@@ -338,7 +339,7 @@ func (o *Observer) ObserveRetry(ctx context.Context, e observe.RetryEvent) {
 		attribute.Float64("idem.retry.delay", e.Delay.Round(time.Millisecond).Seconds()))
 }
 
-// ObserveDeadLetter counts a dead letter. There is no type label, since the type of such an event
+// ObserveDeadLetter counts a dead letter, and one without its value once more (rule 45). There is no type label, since the type of such an event
 // may be any text.
 func (o *Observer) ObserveDeadLetter(ctx context.Context, e observe.DeadLetterEvent) {
 	class := deadLetterClass(e.Class)
@@ -346,6 +347,10 @@ func (o *Observer) ObserveDeadLetter(ctx context.Context, e observe.DeadLetterEv
 		group: e.Group, topic: e.Message.Topic, key: attrDeadLetterClass, value: class,
 	})
 	o.engine.deadLetters.Add(ctx, 1, set.add...)
+	if e.Omitted {
+		set := o.engine.eventSets.get(eventLabels{group: e.Group, topic: e.Message.Topic})
+		o.engine.omitted.Add(ctx, 1, set.add...)
+	}
 	o.addGroupEvent(ctx, "idem.dead_letter", attribute.String(attrDeadLetterClass, class))
 }
 

@@ -206,6 +206,19 @@ func TestErrorTypeOfACancelledHandlerIsTheCause(t *testing.T) {
 	})
 }
 
+// Rule 45: dead letters without their value are counted apart.
+func TestDeadLettersWithoutValue_Rule45(t *testing.T) {
+	tm := newTelemetry(t)
+	for i, omitted := range []bool{true, false, true} {
+		tm.ObserveDeadLetter(t.Context(), observe.DeadLetterEvent{
+			Group: "billing", Message: message("e1", int64(i)), Class: idem.ClassFailed, Omitted: omitted,
+		})
+	}
+	require.Equal(t, 3, tm.sum("idem.dead_letters"))
+	require.Equal(t, 2, tm.sum("idem.dead_letters.omitted"))
+	require.Equal(t, 2, tm.sum("idem.dead_letters.omitted", "messaging.consumer.group.name=billing"))
+}
+
 func TestStoreDown(t *testing.T) {
 	tm := newTelemetry(t)
 	for range 2 {
