@@ -229,6 +229,7 @@ func tellAll(ctx context.Context, o *otelidem.Observer) {
 		o.ObserveDuplicate(ctx, observe.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, SameRecord: true})
 		o.ObserveDuplicate(ctx, observe.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, Age: time.Second, Shadow: true})
 	}
+	o.ObserveDeadLetter(ctx, observe.DeadLetterEvent{Group: group, Message: m, Class: idem.ClassFailed, Omitted: true})
 	o.ObserveBreaker(ctx, observe.BreakerEvent{Group: group, Handler: "paid", Type: "paid", State: observe.BreakerOpen})
 	o.ObserveUnprotected(ctx, observe.UnprotectedEvent{Group: group, Message: m, Key: key, Reason: observe.StoreUnavailable})
 	o.ObserveConflict(ctx, observe.ConflictEvent{Group: group, Message: m, Key: key, Known: dedup.Done})
