@@ -45,12 +45,9 @@ func (s *storm) send(ctx context.Context, call func() error) error {
 		_ = call()
 		return errDown
 	case 4:
-		after := time.Duration(s.roll(3000)) * time.Millisecond
-		s.late.Go(func() {
-			time.Sleep(after)
-			_ = call()
-		})
-		return errDown
+		if s.sendLate(time.Duration(s.roll(3000))*time.Millisecond, call) {
+			return errDown
+		}
 	case 5:
 		after := time.Duration(s.roll(5000)) * time.Millisecond
 		select {
@@ -60,6 +57,21 @@ func (s *storm) send(ctx context.Context, call func() error) error {
 		return errDown
 	}
 	return call()
+}
+
+// sendLate sends a call that arrives after its caller has left. At the end of the storm there is none
+// any more.
+func (s *storm) sendLate(after time.Duration, call func() error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return false
+	}
+	s.late.Go(func() {
+		time.Sleep(after)
+		_ = call()
+	})
+	return true
 }
 
 func (s *storm) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r []dedup.Request, a []dedup.Answer) error {
