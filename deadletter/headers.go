@@ -42,6 +42,10 @@ const (
 	// HeaderHeadersOmitted is the number of headers that were left out together with the value.
 	HeaderHeadersOmitted = "idem-headers-omitted"
 
+	// HeaderEdited is the SHA-256 of the original value, in hex. It is set only if an operator has
+	// edited the value.
+	HeaderEdited = "idem-edited"
+
 	// HeaderGeneration counts how often the event was reopened for a replay.
 	HeaderGeneration = "idem-generation"
 	// HeaderRetry counts the delayed retries since the event was reopened.

@@ -45,7 +45,8 @@ func ParseCopy(m *idemtype.Message) (*Event, error) {
 			Generation: uint32(r.number(HeaderGeneration, 32, false)),
 			Retry:      uint32(r.number(HeaderRetry, 32, false)),
 		},
-		Due: r.time(HeaderDue, false), NotBefore: r.time(HeaderNotBefore, false),
+		Edited: r.optional(HeaderEdited),
+		Due:    r.time(HeaderDue, false), NotBefore: r.time(HeaderNotBefore, false),
 	}
 	_, e.Omitted = headerOf(m, HeaderValueOmitted)
 	r.identity(e)

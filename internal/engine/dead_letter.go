@@ -172,6 +172,7 @@ func (p *Processor) failure(t *task, o outcome) failure {
 		FirstFailure: t.firstFailure, LastFailure: t.lastFailure,
 		Position: dedup.Position{Generation: t.request.Position.Generation},
 	}}
+	f.Edited = t.editedFrom()
 	if t.noID != idemtype.DeadLetterNoID { // the store knows no such event
 		f.Key = dedup.Key{}
 		f.ID, f.Type = t.hints()
