@@ -42,7 +42,13 @@ type Event struct {
 	// Edited is the SHA-256 of the original value in hex, if an operator has edited the value. The
 	// headers and the Kafka key are never edited. Empty: the value is the original one.
 	Edited string
+	// Replays counts how often the event was replayed. Unlike the generation of Position, the
+	// number also counts replays of an event without identity, or without a record in the store.
+	Replays uint32
 }
+
+// replays returns Replays. Dead letters of older releases have the generation only.
+func (e *Event) replays() uint32 { return max(e.Replays, e.Position.Generation) }
 
 // WithValue returns the event with a value that an operator has edited. e stays unchanged. The
 // fields of the identity stay, so a consumer refuses a copy whose value has another identity.
@@ -85,7 +91,7 @@ func (e *Event) Redrive(position dedup.Position) (*idemtype.Message, error) {
 	again := Event{
 		Key: e.Key, Group: e.Group, Message: e.Message, Class: e.Class, Error: e.Error,
 		FirstFailure: e.FirstFailure, LastFailure: e.LastFailure, Position: position,
-		Edited: e.Edited,
+		Edited: e.Edited, Replays: e.replays() + 1,
 	}
 	return again.Copy(0), nil
 }

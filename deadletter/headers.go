@@ -48,6 +48,9 @@ const (
 
 	// HeaderGeneration counts how often the event was reopened for a replay.
 	HeaderGeneration = "idem-generation"
+	// HeaderReplays counts how often the event was replayed. It is set only if that is more often than
+	// HeaderGeneration, as for an event without identity.
+	HeaderReplays = "idem-replays"
 	// HeaderRetry counts the delayed retries since the event was reopened.
 	HeaderRetry = "idem-retry"
 	// HeaderDue is the earliest time of the attempt for which a copy was made.

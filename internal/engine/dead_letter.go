@@ -172,7 +172,7 @@ func (p *Processor) failure(t *task, o outcome) failure {
 		FirstFailure: t.firstFailure, LastFailure: t.lastFailure,
 		Position: dedup.Position{Generation: t.request.Position.Generation},
 	}}
-	f.Edited = t.editedFrom()
+	f.Edited, f.Replays = t.editedFrom(), t.replays()
 	if t.noID != idemtype.DeadLetterNoID { // the store knows no such event
 		f.Key = dedup.Key{}
 		f.ID, f.Type = t.hints()

@@ -17,6 +17,14 @@ func (t *task) editedFrom() string {
 	return t.copied.Edited
 }
 
+// replays returns how often the event was replayed.
+func (t *task) replays() uint32 {
+	if t.copied == nil {
+		return 0
+	}
+	return t.copied.Replays
+}
+
 // editedIdentity refuses an edited copy that has another identity than its dead letter. Such a copy
 // would change the world for another event, and the event of the dead letter would never run.
 func (t *task) editedIdentity(key dedup.Key) error {
