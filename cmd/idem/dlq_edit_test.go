@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/internal/deadletters"
 )
 
@@ -201,4 +202,33 @@ func TestReplayFromFile_Repeatable(t *testing.T) {
 	var ran applied
 	w.handle(ran.run, w.copies()...)
 	require.Equal(t, map[string]int{"a": 1}, ran.runs)
+}
+
+// In Postgres too, an edited event runs once, and its original record is a duplicate afterwards: no
+// conflict, although the content differs.
+func TestEditOnPostgres(t *testing.T) {
+	onPostgres(t, func(t *testing.T, s *pgstore.Store, url string) {
+		w := newDeadLetterWorld(t)
+		w.store = s
+		original := w.event("a", `,"amount":"x"`)
+		w.fail(original)
+		var at string
+		for place := range w.verdicts(deadletters.Filter{}, deadletters.Decisions{}) {
+			at = place
+		}
+		value := fileOf(t, `{"event_id":"a","type":"paid","amount":7}`)
+		edit := func() ran {
+			return command(t, "dlq", "edit", at, "--value-file", value, "-y", "-o", "json", "--brokers", strings.Join(w.brokers, ","),
+				"-G", "g", "--topic", "orders", "--store", url)
+		}
+		edit().ok(t)
+		edit().ok(t)
+		require.Len(t, w.copies(), 2)
+		var ran applied
+		w.handle(ran.run, append(w.copies(), original, w.copies()[0])...)
+		require.Equal(t, map[string]int{"a": 1}, ran.runs)
+		require.Len(t, w.deadLetters(), 1)
+		require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenDone: 1},
+			decodeJSON[deadletters.Result](t, strings.NewReader(edit().ok(t))).Verdicts)
+	})
 }
