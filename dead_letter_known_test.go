@@ -40,13 +40,36 @@ func TestDeadLetter_KeepsWhatWasFound(t *testing.T) {
 			"no JSON", headers("event-type", "paid"), []idem.Option{idem.ID(idem.FirstOf(idem.FromJSON("id"), idem.FromHeader("x")))}, idem.ClassNotJSON,
 			dedup.Key{}, "", "paid",
 		},
-		"no JSON is wanted":     {"no JSON", headers("event-type", "paid"), []idem.Option{idem.ID(idem.FromHeader("x"))}, idem.ClassNoID, dedup.Key{}, "", "paid"},
-		"two IDs":               {`{}`, headers("event-id", "1", "event-id", "2", "event-type", "paid"), nil, idem.ClassAmbiguous, dedup.Key{}, "", "paid"},
-		"no type":               {`{"event_id":"1"}`, nil, nil, idem.ClassNoType, dedup.Key{}, "1", ""},
-		"two types":             {`{"event_id":"1"}`, headers("event-type", "a", "event-type", "b"), nil, idem.ClassAmbiguous, dedup.Key{}, "1", ""},
-		"ID that does not fit":  {`{}`, headers("event-id", strings.Repeat("x", 256), "event-type", "paid"), nil, idem.ClassNoID, dedup.Key{}, "", "paid"},
-		"ID that is not UTF-8":  {`{}`, headers("event-id", "\xff", "event-type", "paid"), nil, idem.ClassNoID, dedup.Key{}, "", "paid"},
-		"ID of another handler": {`{}`, headers("event-id", "1", "event-type", "paid"), []idem.Option{idem.ID(idem.FromHeader("x"))}, idem.ClassNoID, dedup.Key{}, "", "paid"},
+		"broken JSON": {`{"event_id":"1","type":"paid","amount":`, nil, nil, idem.ClassNotJSON, dedup.Key{}, "1", "paid"},
+		"broken JSON, type in a header": {
+			`{"event_id":"1",oops}`, headers("event-type", "paid"), nil, idem.ClassNotJSON, dedup.Key{}, "1", "paid",
+		},
+		"broken JSON, cut in the ID": {`{"type":"paid","event_id":"1`, nil, nil, idem.ClassNotJSON, dedup.Key{}, "", "paid"},
+		"broken JSON, other type":    {`{"event_id":"1","type":"sold",`, nil, nil, idem.ClassNotJSON, dedup.Key{}, "1", "sold"},
+		"broken JSON, two IDs":       {`{"event_id":"1","event_id":"2","type":"paid",`, nil, nil, idem.ClassNotJSON, dedup.Key{}, "", "paid"},
+		"broken JSON, places of a handler": {
+			`{"data":{"id":7},"kind":"paid",`, nil,
+			[]idem.Option{idem.ID(idem.FromJSON("data.id")), idem.Type(idem.FromJSON("kind"))}, idem.ClassNotJSON, dedup.Key{}, "7", "paid",
+		},
+		"broken JSON, usual places of another handler": {
+			`{"event_id":"1","type":"paid",`, nil, []idem.Option{idem.ID(idem.FromJSON("payment"))}, idem.ClassNotJSON, dedup.Key{}, "", "paid",
+		},
+		"broken JSON, a function panics": {
+			`{"event_id":"1","type":"paid",`, nil, []idem.Option{idem.ID(idem.FromFunc("mine", func(m *idem.Message) (string, error) {
+				if strings.HasSuffix(string(m.Value), "}") {
+					panic("on a part")
+				}
+				return "", idem.ErrNotFound
+			}))}, idem.ClassNotJSON, dedup.Key{}, "", "paid",
+		},
+		"type in the usual place": {"no JSON", headers("event-type", "paid", "event-id", "1"), []idem.Option{idem.Type(idem.FromJSON("kind"))}, idem.ClassNotJSON, dedup.Key{}, "1", "paid"},
+		"no JSON is wanted":       {"no JSON", headers("event-type", "paid"), []idem.Option{idem.ID(idem.FromHeader("x"))}, idem.ClassNoID, dedup.Key{}, "", "paid"},
+		"two IDs":                 {`{}`, headers("event-id", "1", "event-id", "2", "event-type", "paid"), nil, idem.ClassAmbiguous, dedup.Key{}, "", "paid"},
+		"no type":                 {`{"event_id":"1"}`, nil, nil, idem.ClassNoType, dedup.Key{}, "1", ""},
+		"two types":               {`{"event_id":"1"}`, headers("event-type", "a", "event-type", "b"), nil, idem.ClassAmbiguous, dedup.Key{}, "1", ""},
+		"ID that does not fit":    {`{}`, headers("event-id", strings.Repeat("x", 256), "event-type", "paid"), nil, idem.ClassNoID, dedup.Key{}, "", "paid"},
+		"ID that is not UTF-8":    {`{}`, headers("event-id", "\xff", "event-type", "paid"), nil, idem.ClassNoID, dedup.Key{}, "", "paid"},
+		"ID of another handler":   {`{}`, headers("event-id", "1", "event-type", "paid"), []idem.Option{idem.ID(idem.FromHeader("x"))}, idem.ClassNoID, dedup.Key{}, "", "paid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {

@@ -182,12 +182,12 @@ func (b *bench) reopen(l *deadletter.Event) dedup.Position {
 	return p
 }
 
-// size counts the bytes of a record but for the number of its generation, which has more digits
-// from the tenth on.
+// size counts the bytes of a record but for the numbers of its generation and its replays, which
+// have more digits from the tenth on.
 func size(m *idem.Message) int {
 	n := len(m.Key) + len(m.Value)
 	for _, h := range m.Headers {
-		if h.Key != deadletter.HeaderGeneration {
+		if h.Key != deadletter.HeaderGeneration && h.Key != deadletter.HeaderReplays {
 			n += len(h.Key) + len(h.Value)
 		}
 	}

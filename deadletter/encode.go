@@ -89,6 +89,12 @@ func (e *Event) headers() []idemtype.Header {
 	add(HeaderLastFailure, stamp(e.LastFailure))
 	add(HeaderErrorClass, string(e.Class))
 	add(HeaderError, safetext.Cut(e.Error, maxErrorText))
+	if e.Replays > e.Position.Generation {
+		add(HeaderReplays, number(e.Replays))
+	}
+	if e.Edited != "" {
+		add(HeaderEdited, e.Edited)
+	}
 	if e.Position.Generation > 0 {
 		add(HeaderGeneration, number(e.Position.Generation))
 	}

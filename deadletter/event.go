@@ -1,6 +1,8 @@
 package deadletter
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -37,6 +39,37 @@ type Event struct {
 	// Omitted reports that the record was too large to be copied. The original record may still be
 	// in its topic.
 	Omitted bool
+	// Edited is the SHA-256 of the original value in hex, if an operator has edited the value. The
+	// headers and the Kafka key are never edited. Empty: the value is the original one.
+	Edited string
+	// Replays counts how often the event was replayed. Unlike the generation of Position, the
+	// number also counts replays of an event without identity, or without a record in the store.
+	Replays uint32
+}
+
+// replays returns Replays. Dead letters of older releases have the generation only.
+func (e *Event) replays() uint32 { return max(e.Replays, e.Position.Generation) }
+
+// WithValue returns the event with a value that an operator has edited. e stays unchanged. The
+// fields of the identity stay, so a consumer refuses a copy whose value has another identity.
+func (e *Event) WithValue(value []byte) *Event {
+	edited, m := *e, *e.Message
+	if e.Edited == "" {
+		edited.Edited = ValueHash(e.Message.Value)
+	}
+	m.Value = value
+	edited.Message = &m
+	return &edited
+}
+
+// ValueHash returns the SHA-256 of a value in hex, as in [HeaderEdited]. A null value has the hash
+// "null".
+func ValueHash(value []byte) string {
+	if value == nil {
+		return "null"
+	}
+	sum := sha256.Sum256(value)
+	return hex.EncodeToString(sum[:])
 }
 
 // Redrive returns the copy that lets the event of a dead letter run again. The message belongs to
@@ -58,6 +91,7 @@ func (e *Event) Redrive(position dedup.Position) (*idemtype.Message, error) {
 	again := Event{
 		Key: e.Key, Group: e.Group, Message: e.Message, Class: e.Class, Error: e.Error,
 		FirstFailure: e.FirstFailure, LastFailure: e.LastFailure, Position: position,
+		Edited: e.Edited, Replays: e.replays() + 1,
 	}
 	return again.Copy(0), nil
 }

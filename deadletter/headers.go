@@ -42,8 +42,15 @@ const (
 	// HeaderHeadersOmitted is the number of headers that were left out together with the value.
 	HeaderHeadersOmitted = "idem-headers-omitted"
 
+	// HeaderEdited is the SHA-256 of the original value, in hex. It is set only if an operator has
+	// edited the value.
+	HeaderEdited = "idem-edited"
+
 	// HeaderGeneration counts how often the event was reopened for a replay.
 	HeaderGeneration = "idem-generation"
+	// HeaderReplays counts how often the event was replayed. It is set only if that is more often than
+	// HeaderGeneration, as for an event without identity.
+	HeaderReplays = "idem-replays"
 	// HeaderRetry counts the delayed retries since the event was reopened.
 	HeaderRetry = "idem-retry"
 	// HeaderDue is the earliest time of the attempt for which a copy was made.

@@ -45,9 +45,11 @@ func ParseCopy(m *idemtype.Message) (*Event, error) {
 			Generation: uint32(r.number(HeaderGeneration, 32, false)),
 			Retry:      uint32(r.number(HeaderRetry, 32, false)),
 		},
+		Edited: r.optional(HeaderEdited), Replays: uint32(r.number(HeaderReplays, 31, false)),
 		Due: r.time(HeaderDue, false), NotBefore: r.time(HeaderNotBefore, false),
 	}
 	_, e.Omitted = headerOf(m, HeaderValueOmitted)
+	e.Replays = e.replays()
 	r.identity(e)
 	return e, r.err
 }

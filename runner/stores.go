@@ -144,12 +144,12 @@ func (s *StoreStart) Register(ctx context.Context, r dedup.Registration) error {
 		case errors.Is(err, dedup.ErrIdentityChanged):
 			return fmt.Errorf("%w (events of the backlog would be new again: "+
 				"go back to the old identity functions, "+
-				"or accept that with Config.AcceptNewIdentity)", err)
+				"or accept that with Config.AcceptNewIdentity%s)", err, onceBy(err))
 		case errors.Is(err, dedup.ErrOtherScope):
 			return fmt.Errorf(
 				"%w (this group has committed nothing, so all of its events would be new again: "+
 					"set Config.Scope to a scope named here if the group continues its work, "+
-					"or Config.NewScope if it is another consumer)", err)
+					"or Config.NewScope if it is another consumer%s)", err, onceBy(err))
 		case setup.over(err), !isOutage(err):
 			return fmt.Errorf("register: %w", err)
 		}
@@ -160,6 +160,15 @@ func (s *StoreStart) Register(ctx context.Context, r dedup.Registration) error {
 			return err
 		}
 	}
+}
+
+// onceBy names the command for a refusal, if the refusal has one.
+func onceBy(err error) string {
+	var refused interface{ Command() string }
+	if !errors.As(err, &refused) {
+		return ""
+	}
+	return "; in Postgres and Redis the record can be written instead, with: " + refused.Command()
 }
 
 func (s *StoreStart) tryRegister(ctx context.Context, r dedup.Registration) error {

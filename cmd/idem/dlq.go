@@ -7,7 +7,7 @@ import (
 func newDLQCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dlq",
-		Short: "Dead letters: list, show, plan, replay, discard, purge",
+		Short: "Dead letters: list, show, plan, replay, edit, export, discard, purge",
 		Long: "Commands for the dead letters of a consumer group.\n" +
 			"\n" +
 			"Kafka has no index: each command reads the dead-letter topic from the beginning to the present\n" +
@@ -16,8 +16,8 @@ func newDLQCmd(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(
-		newDLQList(a), newDLQShow(a), newDLQPlan(a), newDLQReplay(a), newDLQDiscard(a),
-		newDLQPurge(a),
+		newDLQList(a), newDLQShow(a), newDLQPlan(a), newDLQReplay(a), newDLQEdit(a),
+		newDLQExport(a), newDLQDiscard(a), newDLQPurge(a),
 	)
 	return cmd
 }

@@ -36,7 +36,7 @@ func newDLQList(a *app) *cobra.Command {
 }
 
 func (d *deadLetters) list(ctx context.Context, f deadletters.Filter, limit int) error {
-	w, err := d.app.rows("RECORD", "FAILED", "CLASS", "EVENT", "ATTEMPTS", "REOPENED", "ERROR")
+	w, err := d.app.rows("RECORD", "FAILED", "CLASS", "EVENT", "ATTEMPTS", "REPLAYS", "ERROR")
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (d *deadLetters) list(ctx context.Context, f deadletters.Filter, limit int)
 		r := l.Row()
 		err := w.add(
 			r, r.Record, failedText(&r), cmp.Or(string(r.Class), string(deadletters.SeenForeign)),
-			eventText(&r), strconv.Itoa(r.Attempts), strconv.FormatUint(uint64(r.Generation), 10),
+			eventText(&r), strconv.Itoa(r.Attempts), strconv.FormatUint(uint64(r.Replays), 10),
 			shorten(cmp.Or(r.Error, r.Problem), 80),
 		)
 		return limit <= 0 || w.n < limit, err

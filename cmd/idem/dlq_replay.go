@@ -19,6 +19,7 @@ import (
 type replayFlags struct {
 	rate  float64
 	limit int
+	lines []deadletters.Exported // of an exported file
 }
 
 func newDLQReplay(a *app) *cobra.Command {
@@ -26,6 +27,7 @@ func newDLQReplay(a *app) *cobra.Command {
 	var chosen filterFlags
 	var bounds replayFlags
 	var decided deadletters.Decisions
+	var from string
 	cmd := &cobra.Command{
 		Use: "replay", Short: "Let the events of dead letters run again", Args: cobra.NoArgs,
 		Long: "Reopens each event in the store, then publishes a copy of its dead letter to the group's own\n" +
@@ -33,7 +35,12 @@ func newDLQReplay(a *app) *cobra.Command {
 			"skipped. The dead letters stay in their topic: see purge.\n" +
 			"\n" +
 			"You can interrupt the command and repeat it. A reopened event keeps its position until a copy\n" +
-			"runs, and the store lets one copy of a position run.",
+			"runs, and the store lets one copy of a position run.\n" +
+			"\n" +
+			"--from takes the dead letters of an exported file, with values that were edited there. All else\n" +
+			"comes from the dead-letter topic: a line that differs from its record is refused.",
+		Example: "  idem dlq replay --topic orders --rate 10\n" +
+			"  idem dlq replay --topic orders --from exported.jsonl",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
 			if err != nil {
@@ -41,6 +48,15 @@ func newDLQReplay(a *app) *cobra.Command {
 			}
 			if bounds.rate < 0 {
 				return usage("--rate is negative")
+			}
+			if from != "" {
+				if chosen.isSet() {
+					return usage("--from or a filter, not both")
+				}
+				if bounds.lines, err = readExported(from); err != nil {
+					return err
+				}
+				f.At = placesOf(bounds.lines)
 			}
 			d, err := a.openDLQ(cmd.Context(), &o, true)
 			if err != nil {
@@ -57,6 +73,9 @@ func newDLQReplay(a *app) *cobra.Command {
 	}
 	o.add(cmd.Flags())
 	chosen.add(cmd.Flags())
+	cmd.Flags().StringVar(
+		&from, "from", "", "replay the dead letters of this `file` of idem dlq export or edit",
+	)
 	cmd.Flags().Float64Var(&bounds.rate, "rate", 0, "at most so many a second; 0: no limit")
 	cmd.Flags().IntVar(&bounds.limit, "limit", 0, "replay at most so many; 0: no limit")
 	decisionFlags(cmd.Flags(), &decided)
@@ -70,7 +89,7 @@ func (d *deadLetters) replay(
 	if err != nil {
 		return err
 	}
-	if s.Matched == 0 {
+	if s.Matched == 0 && len(bounds.lines) == 0 {
 		d.app.note("%s: %d records, no dead letter matches", d.Topic, s.Scanned)
 		return d.app.reportReplay(d.NoResult(s.Scanned))
 	}
@@ -79,12 +98,14 @@ func (d *deadLetters) replay(
 	if bounds.limit > 0 {
 		most = fmt.Sprintf(" At most %d are replayed.", bounds.limit)
 	}
+	most += editedText(bounds.lines)
 	if err := d.app.confirmed("dlq replay", map[string]any{"topic": d.Topic, "group": d.Group}, "%s: of %d records, %d dead letters match. Those whose events are not settled are copied to %s.%s",
 		d.Topic, s.Scanned, s.Matched, strings.Join(s.RetryTopics(d.Group), ", "), most); err != nil {
 		return err
 	}
 	result, err := d.Replay(ctx, deadletters.Replay{
 		Producer: producer, Filter: f, Decisions: d.decisions, Rate: bounds.rate, Limit: bounds.limit, Survey: s,
+		Exported: bounds.lines, Each: d.auditEdit,
 		Audit: func(fields map[string]any) { d.app.audit("dlq replay", fields) },
 	})
 	switch {

@@ -65,7 +65,7 @@ func newRoot(a *app) *cobra.Command {
 	root.AddCommand(newEventCmd(a), newMigrateCmd(a), newReapCmd(a), newImportCmd(a))
 	root.AddCommand(newDLQCmd(a), newRewindCmd(a), newLagCmd(a))
 	root.AddCommand(newRelayCmd(a), newOutboxCmd(a), newDoctorCmd(a), newVersionCmd(a))
-	root.AddCommand(newInitCmd(a))
+	root.AddCommand(newInitCmd(a), newScopeCmd(a))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		a.harden(cmd)

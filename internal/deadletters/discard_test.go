@@ -9,6 +9,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
 )
 
 // broken is a record that is no JSON.
@@ -155,4 +156,68 @@ func TestDiscard_Open(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	require.Zero(t, done)
+}
+
+// The limit of replays holds for every dead letter, although the store has lost its memory of them
+// meanwhile. The headers count too.
+func TestReplay_StopsWithoutAMemory_T08(t *testing.T) {
+	for name, spoil := range map[string]func(w *world) *idem.Message{
+		"no identity":   func(w *world) *idem.Message { return w.broken() },
+		"with identity": func(w *world) *idem.Message { return w.event("7", "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.fail(spoil(w))
+			for i := range MaxGenerations {
+				n := len(w.copies())
+				w.store = memstore.New(memstore.Volatile())
+				last := w.last()
+				result, err := w.open().Replay(t.Context(), Replay{Producer: w.producer, Filter: last})
+				require.NoError(t, err)
+				require.Equal(t, 1, result.Replayed, "%+v", result)
+				w.fail(w.newCopies(n)...)
+				require.Len(t, w.deadLetters(), i+2)
+			}
+			w.store = memstore.New(memstore.Volatile())
+			result, err := w.open().Replay(t.Context(), Replay{Producer: w.producer, Filter: w.last()})
+			require.NoError(t, err)
+			require.Zero(t, result.Replayed)
+			require.Equal(t, 1, result.Verdicts[SeenOften], "%+v", result)
+			result, err = w.open().Replay(t.Context(), Replay{
+				Producer: w.producer, Filter: w.last(), Decisions: Decisions{Again: true},
+			})
+			require.NoError(t, err)
+			require.Equal(t, 1, result.Replayed)
+		})
+	}
+}
+
+// After the loss of a store, an event is published once without being reopened. The generation does
+// not count that replay, and the dead letter does.
+func TestReplay_StopsWithALostGeneration_T08(t *testing.T) {
+	w := newWorld(t)
+	w.fail(w.event("7", ""))
+	w.store = memstore.New(memstore.Volatile())
+	for range MaxGenerations {
+		n := len(w.copies())
+		result, err := w.open().Replay(t.Context(), Replay{Producer: w.producer, Filter: w.last()})
+		require.NoError(t, err)
+		require.Equal(t, 1, result.Replayed, "%+v", result)
+		w.fail(w.newCopies(n)...)
+	}
+	result, err := w.open().Replay(t.Context(), Replay{Producer: w.producer, Filter: w.last()})
+	require.NoError(t, err)
+	require.Equal(t, map[Verdict]int{SeenOften: 1}, result.Verdicts)
+}
+
+// last chooses the newest dead letter.
+func (w *world) last() Filter {
+	w.t.Helper()
+	var newest *idem.Message
+	for _, m := range w.deadLetters() {
+		if newest == nil || m.Offset > newest.Offset {
+			newest = m
+		}
+	}
+	return Filter{At: []Place{{newest.Partition, newest.Offset}}}
 }

@@ -96,3 +96,57 @@ func TestReplay_ForgedFormerIdentity_G03(t *testing.T) {
 	require.Equal(t, dedup.GivenUp, records[0].State)
 	require.False(t, records[0].Discarded(), "it is still to be replayed")
 }
+
+// Dead letters of events whose ID, type or both are found in other places now run once under
+// their new key, and the old key is settled.
+func TestReplay_PlacesChanged(t *testing.T) {
+	none := func() []idem.Option { return nil }
+	for name, c := range map[string]struct {
+		typ  string
+		opts func() []idem.Option
+		id   string // afterwards
+	}{
+		"ID":   {"paid", func() []idem.Option { return []idem.Option{idem.ID(idem.FromJSON("payment"))} }, "p-1"},
+		"type": {"payment.paid", func() []idem.Option { return []idem.Option{idem.Type(idem.FromJSON("kind"))} }, "a"},
+		"both": {"payment.paid", func() []idem.Option {
+			return []idem.Option{idem.ID(idem.FromJSON("payment")), idem.Type(idem.FromJSON("kind"))}
+		}, "p-1"},
+		"neither": {"paid", none, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			original := w.event("a", `,"payment":"p-1","kind":"payment.paid"`)
+			w.fail(original)
+			result, err := w.open().Replay(t.Context(), Replay{Producer: w.producer})
+			require.NoError(t, err)
+			require.Equal(t, 1, result.Replayed)
+			ran := map[string]int{}
+			w.handleAs(c.typ, func(id string) error { ran[id]++; return nil }, c.opts(), append(w.copies(), w.copies()[0], original)...)
+			require.Equal(t, map[string]int{c.id: 1}, ran, "the redelivery is a duplicate under the new key too")
+			again, err := w.open().Replay(t.Context(), Replay{Producer: w.producer})
+			require.NoError(t, err)
+			require.Zero(t, again.Replayed)
+			require.Len(t, w.copies(), 1)
+			_, err = w.open().EachJudged(t.Context(), Filter{}, nil, Decisions{}, func(j *Judged) (bool, error) {
+				require.True(t, j.Settled(false), "a purge stops at %s", j.Verdict)
+				return true, nil
+			})
+			require.NoError(t, err)
+		})
+	}
+}
+
+// handleAs is the group after a release with a handler of this type and these places.
+func (w *world) handleAs(typ string, fn func(id string) error, options []idem.Option, messages ...*idem.Message) {
+	w.t.Helper()
+	r := idem.NewRouter()
+	idem.On(r, typ, func(_ context.Context, e idem.Event[struct{}]) error { return fn(e.ID) }, options...)
+	p, err := idem.NewProcessor(r, idem.Config{
+		Store: w.store, Scope: "g", Group: "g", Producer: w.producer, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	require.NoError(w.t, err)
+	defer p.Close()
+	for _, m := range messages {
+		require.NoError(w.t, p.Handle(w.t.Context(), m))
+	}
+}

@@ -71,6 +71,7 @@ func (j *Judged) discarded(records []known) bool {
 func (q *Queue) limit(dec Decisions, j *Judged, found map[dedup.Key][]known) {
 	times := 0
 	times, j.count = q.replays(j.Found, found)
+	times = max(times, int(j.DeadLetter.Replays)) // the store may have lost the count
 	if times >= MaxGenerations && !dec.Again {
 		j.Verdict, j.Action = SeenOften, ActSkip
 		j.Note = fmt.Sprintf(
@@ -168,13 +169,14 @@ func judgeForgotten(dec Decisions, j *Judged) {
 func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known) error {
 	reopened := r.State == dedup.Waiting && r.Position.Generation > 0 && r.Position.Retry == 0
 	deferred, err := findDeferred(ctx, j, r.store)
+	times := max(r.Position.Generation, j.DeadLetter.Replays)
 	switch {
 	case err != nil:
 		return err
-	case r.State == dedup.GivenUp && r.Position.Generation >= MaxGenerations && !dec.Again:
+	case r.State == dedup.GivenUp && times >= MaxGenerations && !dec.Again:
 		j.Verdict, j.Note = SeenOften, fmt.Sprintf(
 			"it was reopened %d times and came back each time: correct the handler, then --again",
-			r.Position.Generation,
+			times,
 		)
 	case deferred && j.deferred.Blocked:
 		j.Verdict, j.Action = SeenDeferred, ActUnblock

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem"
@@ -25,6 +27,9 @@ type Replay struct {
 	// Survey is the result of [Queue.Survey] for the same filter. If Survey is nil, Replay makes
 	// one.
 	Survey *Survey
+	// Exported are the lines of an exported file, with values that may be edited. They need a
+	// filter that names their records. Empty: dead letters are replayed as they are.
+	Exported []Exported
 	// Each, if not nil, is called with the result for each dead letter, one after the other.
 	Each func(Done)
 	// Audit, if not nil, is called once at the end with the fields for the audit log: topic, group,
@@ -39,6 +44,8 @@ type Done struct {
 	Row
 	// Replayed reports that the event was published, or reopened in its queue.
 	Replayed bool
+	// Edit has the hashes of an edited value. Nil: the value is that of the dead letter.
+	Edit *Edit
 	// Err ended the replay at this dead letter. The copy may have been published nevertheless. The
 	// next replay finishes the rest.
 	Err error
@@ -81,6 +88,8 @@ type replayer struct {
 	began   time.Time
 	missing error // the last retry topic that is not there
 	result  Result
+	lines   map[Place]*Exported // nil without a file
+	edit    *Edit               // of the present dead letter
 }
 
 // Replay reopens the event of each dead letter in its store. Then Replay publishes a copy of the
@@ -106,6 +115,10 @@ func (q *Queue) Replay(ctx context.Context, what Replay) (Result, error) {
 			return r.result, err
 		}
 	}
+	if err := r.takeLines(); err != nil {
+		r.result.Outcome = OutcomeFailed
+		return r.result, err
+	}
 	r.began = time.Now()
 	var err error
 	r.result.Scanned, err = q.List(ctx, r.what.Filter, func(l *Found) (bool, error) {
@@ -115,6 +128,7 @@ func (q *Queue) Replay(ctx context.Context, what Replay) (Result, error) {
 		return true, r.one(ctx, l)
 	})
 	if err == nil {
+		r.reportGone()
 		err = r.missing
 	}
 	r.result.Outcome = OutcomeOf(ctx, err)
@@ -158,6 +172,9 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 			return r.fail(Judged{Found: l}, err)
 		}
 		j := &all[0]
+		if err := r.applyLine(j); err != nil {
+			return r.fail(*j, err)
+		}
 		if j.Action == ActSkip {
 			r.skipped(j)
 			return nil
@@ -189,11 +206,56 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 		r.result.Verdicts[j.Verdict]++
 		r.result.Replayed++
 		r.report(Done{Row: j.Row(), Replayed: true})
+		delete(r.lines, j.Place)
 		return nil
 	}
 }
 
+// takeLines takes the lines of an exported file by their places.
+func (r *replayer) takeLines() error {
+	if len(r.what.Exported) == 0 {
+		return nil
+	}
+	r.lines = make(map[Place]*Exported, len(r.what.Exported))
+	for i := range r.what.Exported {
+		x := &r.what.Exported[i]
+		at, err := x.Place()
+		if err != nil {
+			return err
+		}
+		r.lines[at] = x
+	}
+	return nil
+}
+
+// applyLine applies the line of an exported file to the present dead letter.
+func (r *replayer) applyLine(j *Judged) error {
+	r.edit = nil
+	if r.lines == nil {
+		return nil
+	}
+	x, ok := r.lines[j.Place]
+	if !ok {
+		return fmt.Errorf("dead letter %s: no line of the file is about it", j.Place)
+	}
+	r.edit = j.exported(x)
+	return nil
+}
+
+// reportGone reports the lines without a record in the topic.
+func (r *replayer) reportGone() {
+	if r.what.Limit > 0 && r.result.Replayed >= r.what.Limit {
+		return
+	}
+	r.edit = nil
+	for _, at := range slices.SortedFunc(maps.Keys(r.lines), Place.compare) {
+		found := &Found{Place: at, Topic: r.q.Topic, Record: &idem.Message{}, Err: ErrNoRecord}
+		r.skipped(&Judged{Found: found, Verdict: SeenGone, Note: "the topic has no such record"})
+	}
+}
+
 func (r *replayer) report(d Done) {
+	d.Edit = r.edit
 	if r.what.Each != nil {
 		r.what.Each(d)
 	}
@@ -216,13 +278,15 @@ func (r *replayer) pace(ctx context.Context) error {
 }
 
 func (r *replayer) skipped(j *Judged) {
+	delete(r.lines, j.Place)
 	r.result.Verdicts[j.Verdict]++
 	row := j.Row()
 	row.Action = ActSkip.String()
 	r.report(Done{Row: row})
 	switch j.Verdict {
 	case SeenOther, SeenOmitted, SeenOften, SeenTooOld, SeenForeign, SeenGroup, SeenScope,
-		SeenStray, SeenNoTopic, SeenTooLarge, SeenConflict:
+		SeenStray, SeenNoTopic, SeenTooLarge, SeenConflict,
+		SeenChanged, SeenGone, SeenEdit:
 		if len(r.result.Attention) < maxAttention {
 			r.result.Attention = append(
 				r.result.Attention, Attention{j.Place.String(), j.Verdict, j.Note},

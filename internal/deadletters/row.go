@@ -26,6 +26,7 @@ type Row struct {
 	Group      string     `json:"group,omitempty"`
 	Attempts   int        `json:"attempts"`
 	Generation uint32     `json:"generation"`
+	Replays    uint32     `json:"replays"`
 	Error      string     `json:"error,omitempty"`
 	Omitted    bool       `json:"valueOmitted,omitempty"`
 	Problem    string     `json:"problem,omitempty"` // why it is no dead letter
@@ -45,7 +46,7 @@ func (l *Found) Row() Row {
 	}
 	t := l.DeadLetter
 	row.Class, row.Error, row.Omitted, row.Group = t.Class, t.Error, t.Omitted, t.Group
-	row.Attempts, row.Generation = t.Attempts, t.Position.Generation
+	row.Attempts, row.Generation, row.Replays = t.Attempts, t.Position.Generation, t.Replays
 	row.Tenant, row.Scope = t.Key.Tenant, t.Key.Scope
 	row.Type, row.ID = cmp.Or(t.Key.Type, t.Type), cmp.Or(t.Key.ID, t.ID)
 	row.Origin = fmt.Sprintf("%s/%d/%d", t.Message.Topic, t.Message.Partition, t.Message.Offset)

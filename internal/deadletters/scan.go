@@ -27,6 +27,10 @@ type Place struct {
 // String is <partition>/<offset>.
 func (p Place) String() string { return fmt.Sprintf("%d/%d", p.Partition, p.Offset) }
 
+func (p Place) compare(q Place) int {
+	return cmp.Or(cmp.Compare(p.Partition, q.Partition), cmp.Compare(p.Offset, q.Offset))
+}
+
 // ErrPlace is that a text is no [Place].
 var ErrPlace = errors.New("is not a record")
 
@@ -152,7 +156,21 @@ func (f *Filter) narrow(spans []kafkalog.Span) []kafkalog.Span {
 			cmp.Compare(a.Begin, b.Begin),
 		)
 	})
-	return slices.Compact(narrowed)
+	return joined(slices.Compact(narrowed))
+}
+
+// joined joins sorted spans that follow each other, so that many records are read at once.
+func joined(spans []kafkalog.Span) []kafkalog.Span {
+	var all []kafkalog.Span
+	for _, s := range spans {
+		if n := len(all); n > 0 && all[n-1].Topic == s.Topic &&
+			all[n-1].Partition == s.Partition && all[n-1].End == s.Begin {
+			all[n-1].End = s.End
+			continue
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // chosenBy calls yield with the records that f chooses.

@@ -59,6 +59,13 @@ const (
 	SeenNoTopic Verdict = "no retry topic"
 	// SeenConflict is an event whose ID was handled with another content.
 	SeenConflict Verdict = "another content"
+	// SeenChanged is a line of an exported file that differs from its record in the topic in more
+	// than the value.
+	SeenChanged Verdict = "not as exported"
+	// SeenGone is a line of an exported file without a record in the topic.
+	SeenGone Verdict = "no record"
+	// SeenEdit is a dead letter whose value may not become the edited one.
+	SeenEdit Verdict = "edit refused"
 )
 
 // Action is the step of a replay for a dead letter.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
-	"github.com/idem-go/idem/internal/identity"
 	"github.com/idem-go/idem/observe"
 )
 
@@ -93,37 +91,10 @@ func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
 		f.Key = dedup.Key{}
 	}
 	if f.Key.ID == "" {
-		f.ID, f.Type = t.hints()
+		f.ID, f.Type = p.hints(t)
 	}
 	return p.publishDeadLetter(ctx, t.budget, f)
 }
-
-// hints returns the ID and the type of an event without a valid identity, as far as they were
-// found. Without a handler the usual places are searched. Either result may be empty.
-func (t *task) hints() (id, typ string) {
-	id, typ = t.id, t.typ
-	if t.route != nil {
-		typ = t.route.Type
-	}
-	if c := t.copied; c != nil && c.Key.ID != "" {
-		id, typ = cmp.Or(id, c.Key.ID), cmp.Or(typ, c.Key.Type)
-	}
-	if id == "" && t.route == nil {
-		id, _ = usualID.Find(context.Background(), t.message)
-	}
-	if typ == "" && t.class == idemtype.ClassNotACopy {
-		typ, _ = usualType.Find(context.Background(), t.message)
-	}
-	if (dedup.Key{ID: id}).Validate() != nil {
-		id = ""
-	}
-	if (dedup.Key{ID: "-", Type: typ}).Validate() != nil {
-		typ = ""
-	}
-	return id, typ
-}
-
-var usualID, usualType = identity.StandardID(), identity.StandardType()
 
 // deadLetterOnly publishes a dead letter of this copy. The record of the event in the store stays
 // unchanged.
@@ -172,9 +143,10 @@ func (p *Processor) failure(t *task, o outcome) failure {
 		FirstFailure: t.firstFailure, LastFailure: t.lastFailure,
 		Position: dedup.Position{Generation: t.request.Position.Generation},
 	}}
+	f.Edited, f.Replays = t.editedFrom(), t.replays()
 	if t.noID != idemtype.DeadLetterNoID { // the store knows no such event
 		f.Key = dedup.Key{}
-		f.ID, f.Type = t.hints()
+		f.ID, f.Type = p.hints(t)
 	}
 	return f
 }

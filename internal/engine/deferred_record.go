@@ -30,6 +30,8 @@ type deferredRecord struct {
 	Class     idemtype.Class `json:"class"`
 	Error     string         `json:"error"`
 	NotBefore millis         `json:"not_before"`
+	Edited    string         `json:"edited,omitempty"`
+	Replays   uint32         `json:"replays,omitempty"`
 }
 
 // millis is a time in Kafka's unit: milliseconds since 1970. Null is the zero time.
@@ -67,7 +69,7 @@ func newDeferred(
 		Time: toMillis(m.Time), Key: m.Key, Value: m.Value,
 		Attempts: e.Attempts, First: toMillis(e.FirstFailure), Last: toMillis(e.LastFailure),
 		Class: e.Class, Error: safetext.Cut(e.Error, maxErrorText),
-		NotBefore: toMillis(e.NotBefore),
+		NotBefore: toMillis(e.NotBefore), Edited: t.editedFrom(), Replays: t.replays(),
 	}
 	for _, header := range m.Headers {
 		r.HeaderNames = append(r.HeaderNames, []byte(header.Key))
@@ -104,6 +106,7 @@ func fromDeferred(e dedup.Deferred) (*idemtype.Message, *copied, error) {
 	return m, &copied{Event: deadletter.Event{
 		Key: e.Key, Class: r.Class, Error: r.Error, Attempts: r.Attempts,
 		FirstFailure: r.First.time(), LastFailure: r.Last.time(), Position: e.Position,
+		Edited: r.Edited, Replays: r.Replays,
 	}}, nil
 }
 

@@ -22,7 +22,7 @@ func (p *Processor) Register(ctx context.Context, r dedup.Registration) error {
 		}
 		own := r
 		own.Scope, own.Descriptors = place.scope, p.descriptors(place)
-		errs = append(errs, registrar.Register(ctx, own))
+		errs = append(errs, withCommand(registrar.Register(ctx, own), &own))
 	}
 	return errors.Join(errs...)
 }

@@ -140,6 +140,9 @@ func (p *Processor) identify(ctx context.Context, t *task) (idemtype.Class, erro
 	if err := key.Validate(); err != nil {
 		return idemtype.ClassNoID, err
 	}
+	if err := t.editedIdentity(key); err != nil {
+		return idemtype.ClassAmbiguous, err
+	}
 	// The age of a deferred event was judged before the deferral. Such an event may wait for any
 	// time.
 	anyAge := rt.TooOld == idemtype.RunTooOld || t.deferred != nil

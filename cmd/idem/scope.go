@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/internal/pgschema"
+)
+
+func newScopeCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "scope",
+		Short: "Records of scopes: create one, accept a new identity",
+		Long: "A store has a record of each scope: its topics, and where its handlers find the identity of each\n" +
+			"event type. A consumer that differs from the record does not start. These commands write the record\n" +
+			"that a consumer with Config.NewScope or Config.AcceptNewIdentity would write, once.",
+		Args: cobra.NoArgs,
+	}
+	cmd.AddCommand(newScopeCreateCmd(a), newScopeAcceptCmd(a))
+	return cmd
+}
+
+// registrars opens the stores, which must keep records of scopes.
+func (a *app) registrars(ctx context.Context) ([]*openedStore, error) {
+	stores, err := a.openStores(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range stores {
+		if _, ok := l.store.(dedup.Registrar); !ok {
+			return nil, usage("%s keeps no records of scopes", l.name)
+		}
+	}
+	return stores, nil
+}
+
+// descriptorsOf returns the recorded descriptors of a scope by event type. Redis has the types only.
+func (a *app) descriptorsOf(
+	ctx context.Context, l *openedStore, scope string,
+) (map[string]string, error) {
+	known := make(map[string]string)
+	switch store := l.store.(type) {
+	case *redisstore.Store:
+		types, err := store.Types(ctx, scope)
+		for _, typ := range types {
+			known[typ] = ""
+		}
+		return known, err
+	default:
+		if l.pool == nil {
+			return nil, usage("%s does not show its records of scopes", l.name)
+		}
+	}
+	rows, err := l.pool.Query(ctx,
+		"SELECT event_type, descriptor FROM "+pgschema.Table(a.schema, "idem_descriptors")+
+			" WHERE scope = $1", scope)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", l.name, err)
+	}
+	var typ, descriptor string
+	_, err = pgx.ForEachRow(rows, []any{&typ, &descriptor}, func() error {
+		known[typ] = descriptor
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", l.name, err)
+	}
+	return known, nil
+}
+
+// register writes a record into each store.
+func register(ctx context.Context, stores []*openedStore, r dedup.Registration) error {
+	for _, l := range stores {
+		if err := l.store.(dedup.Registrar).Register(ctx, r); err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+	}
+	return nil
+}
+
+// scopeResult is the result of a verb of scopes.
+type scopeResult struct {
+	Scope  string   `json:"scope"`
+	Group  string   `json:"group,omitempty"`
+	Topics []string `json:"topics,omitempty"`
+	Types  []string `json:"types,omitempty"`
+	Stores []string `json:"stores"`
+}
+
+func namesOf(stores []*openedStore) (names []string) {
+	for _, l := range stores {
+		names = append(names, l.name)
+	}
+	return names
+}
