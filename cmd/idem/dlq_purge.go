@@ -21,6 +21,8 @@ func newDLQPurge(a *app) *cobra.Command {
 		Long: "Deletes, in each partition of the dead-letter topic, the dead letters before the first unsettled\n" +
 			"one. A dead letter is settled if its event was handled or discarded (idem event skip, idem dlq\n" +
 			"discard), or if it has no identity and was replayed. Kafka deletes from the beginning only.",
+		Example: "  idem dlq purge --topic orders -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
+			"  idem dlq purge --topic orders -G billing --conflicts --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.openDLQ(cmd.Context(), &o, true)
 			if err != nil {

@@ -34,6 +34,8 @@ func newDLQReplay(a *app) *cobra.Command {
 			"\n" +
 			"You can interrupt the command and repeat it. A reopened event keeps its position until a copy\n" +
 			"runs, and the store lets one copy of a position run.",
+		Example: "  idem dlq replay --topic orders -G billing --class timeout --rate 10\n" +
+			"  idem dlq replay --topic orders -G billing --at 0/14 --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
 			if err != nil {

@@ -101,6 +101,8 @@ func newDoctorCmd(a *app) *cobra.Command {
 			"\n" +
 			"The exit code is 1 if a check is bad, and 0 if the worst findings are warnings. docs/doctor.md\n" +
 			"describes each check.",
+		Example: "  idem doctor -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
+			"  idem doctor --offline --timeout 20s --lanes 8",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := a.examine(cmd.Context(), &o)

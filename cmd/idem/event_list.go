@@ -40,13 +40,14 @@ func newEventListCmd(a *app) *cobra.Command {
 	limit := listDefault
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Events by their state (Postgres only)",
+		Short: "List events by their state (Postgres only)",
 		Long: "Lists events of a store in Postgres by state, the least recently changed first. \"pending\" events\n" +
 			"are claimed, released or waiting; \"failed\" events are dead; \"stuck\" events have a claim whose\n" +
 			"lease is over. The command reads the tables from end to end. Without --group and --scope, events\n" +
 			"of all scopes are listed.",
-		Example: "  idem event list --status pending --older 5m --group billing --store $STORE",
-		Args:    none,
+		Example: "  idem event list --status pending --older 5m -G billing --store postgres://idem@db/shop\n" +
+			"  idem event list --status failed --limit 20 -o json",
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.Scope = cmp.Or(a.scope, a.group)
 			if err := setStates(&f, status); err != nil {

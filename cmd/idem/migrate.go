@@ -15,7 +15,7 @@ import (
 func newMigrateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "The tables of a store in Postgres, or of an outbox",
+		Short: "Make and check the tables of a store in Postgres, or of an outbox",
 	}
 	var layout string
 	var box bool
@@ -27,7 +27,9 @@ func newMigrateCmd(a *app) *cobra.Command {
 		&cobra.Command{
 			Use:   "print",
 			Short: "Print the SQL that makes the tables, for a migration tool",
-			Args:  none,
+			Example: "  idem migrate print --layout compact\n" +
+				"  idem migrate print --outbox",
+			Args: none,
 			RunE: func(*cobra.Command, []string) error {
 				if box {
 					return a.migrateOutboxPrint(layout)
@@ -40,6 +42,8 @@ func newMigrateCmd(a *app) *cobra.Command {
 			Short: "Make the tables, or bring them up to date",
 			Long: "Makes the tables or brings them up to date, in one transaction. The command can be repeated and\n" +
 				"keeps existing rows.",
+			Example: "  idem migrate up --store postgres://idem@db/shop\n" +
+				"  idem migrate up --outbox --store postgres://idem@db/shop --schema events",
 			Args: none,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if box {
@@ -50,9 +54,11 @@ func newMigrateCmd(a *app) *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "status",
-			Short: "Whether the tables are there and fit for use",
+			Short: "Check that the tables are there and fit for use",
 			Long: "Prints whether the tables exist, have the version of this release, and are fit for use. The\n" +
 				"command writes test rows in transactions and rolls back. Exit code 1 if a store must not be used.",
+			Example: "  idem migrate status --store postgres://idem@db/shop\n" +
+				"  idem migrate status --outbox -o json",
 			Args: none,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if box {

@@ -40,6 +40,8 @@ func newReapCmd(a *app) *cobra.Command {
 			"\n" +
 			"The command asks for confirmation only if --wall-clock or a shorter --dead-letter-retention\n" +
 			"deletes rows that would stay otherwise.",
+		Example: "  idem reap --store postgres://idem@db/shop\n" +
+			"  idem reap --store postgres://idem@db/shop --wall-clock http --watch --yes",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.reap(cmd.Context(), &f) },
 	}

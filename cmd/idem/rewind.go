@@ -40,6 +40,8 @@ func newRewindCmd(a *app) *cobra.Command {
 			"the command goes back to 10 minutes before the last record that the group consumed. Choose more\n" +
 			"than the store can have lost, and more than the time since then. Retry topics of the chosen\n" +
 			"topics are rewound too.",
+		Example: "  idem rewind -G billing --to 2026-01-31T12:00:00Z --topic orders --brokers localhost:9092\n" +
+			"  idem rewind -G billing --before-failover 10m --store postgres://idem@db/shop",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.rewind(cmd.Context(), o) },
 	}
 	f := cmd.Flags()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -67,6 +68,11 @@ func newRoot(a *app) *cobra.Command {
 	root.AddCommand(newRelayCmd(a), newOutboxCmd(a), newDoctorCmd(a), newVersionCmd(a))
 	root.AddCommand(newInitCmd(a))
 	root.InitDefaultCompletionCmd()
+	eachVerb(root, func(cmd *cobra.Command) {
+		if shell, ok := strings.CutPrefix(verbName(cmd), "completion "); ok {
+			cmd.Example = "  idem completion " + shell
+		}
+	})
 	for _, cmd := range root.Commands() {
 		a.harden(cmd)
 	}
