@@ -232,7 +232,9 @@ func TestStoreFlagReplacesTheEnvironment(t *testing.T) {
 	t.Setenv("IDEM_BROKERS", "elsewhere:1")
 	a := &app{}
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	a.flags(flags)
+	for _, s := range a.sharedFlags() {
+		flags.AddFlagSet(s.set)
+	}
 	require.Equal(t, []string{"redis://elsewhere:1"}, a.stores)
 	require.NoError(t, flags.Parse([]string{"--store", "redis://a:1", "--store", "redis://b:1", "--brokers", "c:1"}))
 	a.output = "table"

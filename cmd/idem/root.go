@@ -57,17 +57,15 @@ func newRoot(a *app) *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(
-		func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} },
-	)
-	a.flags(root.PersistentFlags())
-	complete(root, "output", outputs...)
-	complete(root, "sasl-mechanism", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 	root.AddCommand(newEventCmd(a), newMigrateCmd(a), newReapCmd(a), newImportCmd(a))
 	root.AddCommand(newDLQCmd(a), newRewindCmd(a), newLagCmd(a))
 	root.AddCommand(newRelayCmd(a), newOutboxCmd(a), newDoctorCmd(a), newVersionCmd(a))
 	root.AddCommand(newInitCmd(a))
 	root.InitDefaultCompletionCmd()
+	shared := a.sharedFlags()
+	placeFlags(root, shared)
+	completeShared(shared)
+	root.SetUsageFunc(usageOf(shared))
 	eachVerb(root, func(cmd *cobra.Command) {
 		if shell, ok := strings.CutPrefix(verbName(cmd), "completion "); ok {
 			cmd.Example = "  idem completion " + shell

@@ -8,6 +8,7 @@ import (
 
 // verb is what a person should know of a command before it runs.
 type verb struct {
+	uses    uses
 	changes string // what the command changes, or "" for nothing
 	asks    string // when the command asks first: "yes", a condition, or "" for never
 }
@@ -18,31 +19,31 @@ var verbs = map[string]verb{
 	"completion fish":       {},
 	"completion powershell": {},
 	"completion zsh":        {},
-	"dlq discard":           {changes: "store", asks: "yes"},
-	"dlq ls":                {},
-	"dlq plan":              {},
-	"dlq purge":             {changes: "dead-letter topic", asks: "yes"},
-	"dlq replay":            {changes: "store, retry topic", asks: "yes"},
-	"dlq show":              {},
-	"doctor":                {},
-	"event get":             {},
-	"event list":            {},
-	"event release":         {changes: "store", asks: "yes"},
-	"event skip":            {changes: "store", asks: "yes"},
-	"import":                {changes: "store", asks: "unless `--dry-run`"},
+	"dlq discard":           {uses: usesEvents | usesKafka | usesChange, changes: "store", asks: "yes"},
+	"dlq ls":                {uses: usesOutput | usesGroup | usesScope | usesKafka},
+	"dlq plan":              {uses: usesEvents | usesKafka},
+	"dlq purge":             {uses: usesEvents | usesKafka | usesChange, changes: "dead-letter topic", asks: "yes"},
+	"dlq replay":            {uses: usesEvents | usesKafka | usesChange, changes: "store, retry topic", asks: "yes"},
+	"dlq show":              {uses: usesOutput | usesGroup | usesScope | usesKafka},
+	"doctor":                {uses: usesEvents | usesKafka},
+	"event get":             {uses: usesEvents | usesKafka},
+	"event list":            {uses: usesEvents},
+	"event release":         {uses: usesEvents | usesChange, changes: "store", asks: "yes"},
+	"event skip":            {uses: usesEvents | usesKafka | usesChange, changes: "store", asks: "yes"},
+	"import":                {uses: usesEvents | usesKafka | usesChange, changes: "store", asks: "unless `--dry-run`"},
 	"init":                  {changes: "new files"},
-	"lag":                   {},
+	"lag":                   {uses: usesOutput | usesGroup | usesKafka},
 	"migrate print":         {},
-	"migrate status":        {},
-	"migrate up":            {changes: "tables"},
-	"outbox parked":         {},
-	"outbox retry":          {changes: "outbox", asks: "yes"},
-	"outbox skip":           {changes: "outbox", asks: "yes"},
-	"outbox status":         {},
-	"reap":                  {changes: "store", asks: "for `--wall-clock`, or a shorter `--dead-letter-retention`"},
-	"relay":                 {changes: "outbox, topics"},
-	"rewind":                {changes: "offsets", asks: "yes"},
-	"version":               {},
+	"migrate status":        {uses: usesOutput | usesTables},
+	"migrate up":            {uses: usesOutput | usesTables | usesAudit, changes: "tables"},
+	"outbox parked":         {uses: usesOutput | usesOutbox},
+	"outbox retry":          {uses: usesOutput | usesOutbox | usesChange, changes: "outbox", asks: "yes"},
+	"outbox skip":           {uses: usesOutput | usesOutbox | usesChange, changes: "outbox", asks: "yes"},
+	"outbox status":         {uses: usesOutput | usesOutbox},
+	"reap":                  {uses: usesOutput | usesTables | usesChange, changes: "store", asks: "for `--wall-clock`, or a shorter `--dead-letter-retention`"},
+	"relay":                 {uses: usesOutput | usesOutbox | usesKafka, changes: "outbox, topics"},
+	"rewind":                {uses: usesEvents | usesKafka | usesChange, changes: "offsets", asks: "yes"},
+	"version":               {uses: usesOutput},
 }
 
 // verbName is the key of a command in verbs.
@@ -60,4 +61,18 @@ func eachVerb(cmd *cobra.Command, visit func(*cobra.Command)) {
 	for _, sub := range cmd.Commands() {
 		eachVerb(sub, visit)
 	}
+}
+
+// connections are the kinds of servers and files that a verb may open.
+func (u uses) connections() string {
+	var names []string
+	for _, c := range []struct {
+		of   uses
+		name string
+	}{{usesStores | usesTables, "stores"}, {usesOutbox, "outbox"}, {usesKafka, "Kafka"}} {
+		if u&c.of != 0 {
+			names = append(names, c.name)
+		}
+	}
+	return strings.Join(names, ", ")
 }

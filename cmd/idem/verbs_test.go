@@ -24,11 +24,11 @@ func root() *cobra.Command { return newRoot(&app{stdout: io.Discard, stderr: io.
 
 // verbTable is the table of all commands, for the documentation.
 func verbTable() string {
-	text := "| verb | does | changes | asks |\n|---|---|---|---|\n"
+	text := "| verb | does | connects to | changes | asks |\n|---|---|---|---|---|\n"
 	eachVerb(root(), func(cmd *cobra.Command) {
 		v := verbs[verbName(cmd)]
-		text += fmt.Sprintf("| `%s` | %s | %s | %s |\n",
-			cmd.CommandPath(), cmd.Short, cmp.Or(v.changes, "–"), cmp.Or(v.asks, "–"))
+		text += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n",
+			cmd.CommandPath(), cmd.Short, cmp.Or(v.uses.connections(), "–"), cmp.Or(v.changes, "–"), cmp.Or(v.asks, "–"))
 	})
 	return text
 }
