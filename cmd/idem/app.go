@@ -37,8 +37,10 @@ type app struct {
 
 	known       map[string]*openedStore // stores by URL that need not be opened: those of tests
 	opened      []*openedStore
+	bare        bool            // a file without tables is a store, too: for idem migrate
 	ctx         context.Context // of the command that runs
 	begun       bool            // flags and arguments were found good
+	changed     func(flag string) bool
 	auditFile   *os.File
 	auditFailed bool
 	secrets     redact.Secrets // never to be printed
@@ -78,6 +80,9 @@ func (a *app) close() {
 	}
 	a.closers = nil
 }
+
+// given reports whether the command line has a flag.
+func (a *app) given(flag string) bool { return a.changed != nil && a.changed(flag) }
 
 // theScope returns the scope of the events.
 func (a *app) theScope() (string, error) {

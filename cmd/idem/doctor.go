@@ -152,6 +152,13 @@ func (a *app) examine(ctx context.Context, o *doctorOptions) (doctor.Findings, e
 					}
 					return l.redis, l.name, nil
 				},
+				OpenSQL: func(ctx context.Context) (doctor.Checker, string, error) {
+					l, err := a.openStore(ctx, url)
+					if err != nil {
+						return nil, "", err
+					}
+					return l.sql, l.name, nil
+				},
 			},
 		)
 	}

@@ -40,9 +40,9 @@ func newEventListCmd(a *app) *cobra.Command {
 	limit := listDefault
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List events by their state (Postgres only)",
-		Long: "Lists events of a store in Postgres by state, the least recently changed first. \"pending\" events\n" +
-			"are claimed, released or waiting; \"failed\" events are dead; \"stuck\" events have a claim whose\n" +
+		Short: "List events by their state (not in Redis)",
+		Long: "Lists events of a store in a SQL database by state, the least recently changed first. \"pending\"\n" +
+			"events are claimed, released or waiting; \"failed\" events are dead; \"stuck\" events have a claim whose\n" +
 			"lease is over. The command reads the tables from end to end. Without --group and --scope, events\n" +
 			"of all scopes are listed.",
 		Example: "  idem event list --status pending --older 5m -G billing --store postgres://idem@db/shop\n" +
@@ -102,7 +102,7 @@ func (a *app) eventList(ctx context.Context, f dedup.Filter, limit int) error {
 	for _, l := range stores {
 		if _, ok := l.store.(dedup.Lister); !ok {
 			return usage(
-				"%s cannot list events: only stores in Postgres can. Show one event with idem event get, "+
+				"%s cannot list events: only stores in SQL databases can. Show one event with idem event get, "+
 					"or use idem dlq ls and idem lag",
 				l.name,
 			)

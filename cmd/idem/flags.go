@@ -84,7 +84,7 @@ func (a *app) storeFlags(f *pflag.FlagSet) {
 	f.Var(
 		a.addURLFlag(storeFlag),
 		storeFlag.name,
-		"postgres://, redis://, rediss:// or redis+cluster:// `URL` of a store, or @FILE; several if events are in either (env IDEM_STORE)",
+		"`URL` of a store, which begins with "+storeSchemes+", or @FILE; several if events are in either (env IDEM_STORE)",
 	)
 	f.StringVar(
 		&a.schema,

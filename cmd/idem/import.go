@@ -94,8 +94,8 @@ func (a *app) runImport(ctx context.Context, f *importFlags) error {
 	switch {
 	case len(stores) > 1:
 		return usage("import fills one store: give one --store")
-	case f.tx && l.pg == nil:
-		return usage("--tx: the store of a transactional handler is in Postgres, %s is not", l.name)
+	case f.tx && !l.hasTables():
+		return usage("--tx: the store of a transactional handler is in a SQL database, %s is not", l.name)
 	}
 	im := &importer{
 		a: a, f: f, store: l, scope: scope, reported: time.Now(),

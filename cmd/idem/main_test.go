@@ -26,7 +26,7 @@ func TestUsage(t *testing.T) {
 		{"event get a b", "one argument"},
 		{"event get a", "--group"},
 		{"event get a -G g", "--store"},
-		{"event get a -G g --store mysql://u:canary@h/db", "mysql"},
+		{"event get a -G g --store mongodb://u:canary@h/db", "mongodb"},
 		{"event get a -G g --store redis+ring://u:canary@h/0", "redis+cluster"},
 		{"event get a -G g --legder x", "unknown flag"},
 		{"event get a -o yaml", "table or json"},

@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup/sqlstore/mysql"
 )
 
 func newMigrateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Make and check the tables of a store in Postgres, or of an outbox",
+		Short: "Make and check the tables of a store in a SQL database, or of an outbox",
 	}
 	var layout string
 	var box bool
@@ -24,19 +26,7 @@ func newMigrateCmd(a *app) *cobra.Command {
 	cmd.PersistentFlags().
 		StringVar(&layout, "layout", "", "readable or compact; that of the tables if they are there, else readable")
 	cmd.AddCommand(
-		&cobra.Command{
-			Use:   "print",
-			Short: "Print the SQL that makes the tables, for a migration tool",
-			Example: "  idem migrate print --layout compact\n" +
-				"  idem migrate print --outbox",
-			Args: none,
-			RunE: func(*cobra.Command, []string) error {
-				if box {
-					return a.migrateOutboxPrint(layout)
-				}
-				return a.migratePrint(layout)
-			},
-		},
+		newMigratePrint(a, &layout, &box),
 		&cobra.Command{
 			Use:   "up",
 			Short: "Make the tables, or bring them up to date",
@@ -74,19 +64,8 @@ func newMigrateCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) migratePrint(layout string) error {
-	if err := checkLayoutFlag(layout); err != nil {
-		return err
-	}
-	var options []pgstore.Option
-	if layout == layoutCompact {
-		options = append(options, pgstore.Compact())
-	}
-	fmt.Fprint(a.stdout, pgstore.Schema(options...))
-	return nil
-}
-
 func (a *app) migrateUp(ctx context.Context, layout string) error {
+	a.bare = true
 	stores, err := a.openTables(ctx, layout)
 	if err != nil {
 		return err
@@ -98,15 +77,15 @@ func (a *app) migrateUp(ctx context.Context, layout string) error {
 			"store": l.name, "layout": l.layout, "version_before": before.version,
 		}
 		err := a.audited("migrate up", fields, func() error {
-			if before.err != nil {
+			if before.err != nil && !errors.Is(before.err, fs.ErrNotExist) {
 				return fmt.Errorf("%s: %w", l.name, before.err)
 			}
-			return pgstore.Migrate(ctx, l.pool, l.withLayout()...)
+			return a.makeTables(ctx, l)
 		})
 		if err != nil {
 			return err
 		}
-		now := findTables(ctx, l.pool, a.schema)
+		now := l.lookForTables(ctx, a.schema)
 		v := tablesView{
 			Store: l.name, Schema: now.schema, Layout: now.layout, Version: now.version,
 			State: "ok",
@@ -116,7 +95,19 @@ func (a *app) migrateUp(ctx context.Context, layout string) error {
 	return a.show(all, tablesHeader, rows)
 }
 
+// makeTables makes the tables of a store, or brings them up to date.
+func (a *app) makeTables(ctx context.Context, l *openedStore) error {
+	switch {
+	case l.pg != nil:
+		return pgstore.Migrate(ctx, l.pool, l.withLayout()...)
+	case l.db != nil:
+		return mysql.Migrate(ctx, l.db)
+	}
+	return a.createSQLite(ctx, l)
+}
+
 func (a *app) migrateStatus(ctx context.Context, layout string) error {
+	a.bare = true
 	stores, err := a.openTables(ctx, layout)
 	if err != nil {
 		return err
@@ -153,6 +144,9 @@ func (l *openedStore) status(ctx context.Context) tablesView {
 		State: "ok",
 	}
 	switch {
+	case errors.Is(l.state.err, fs.ErrNotExist):
+		v.State, v.Problem = "missing", "there is no such file: idem migrate up"
+		return v
 	case l.state.err != nil:
 		v.State, v.Problem = "unavailable", l.state.err.Error()
 		return v
@@ -161,7 +155,7 @@ func (l *openedStore) status(ctx context.Context) tablesView {
 		return v
 	}
 	var err error
-	v.Warnings, err = l.pg.Check(ctx)
+	v.Warnings, err = l.store.(dedup.Checker).Check(ctx)
 	var setup *dedup.SetupError
 	switch {
 	case errors.As(err, &setup): // the tables are missing, which is no outage here

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup/sqlstore/mysql"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
@@ -16,6 +17,10 @@ import (
 func TestMigratePrint(t *testing.T) {
 	require.Equal(t, pgstore.Schema(), command(t, "migrate", "print").ok(t))
 	require.Equal(t, pgstore.Schema(pgstore.Compact()), command(t, "migrate", "print", "--layout", "compact").ok(t))
+	require.Equal(t, mysql.Schema(), command(t, "migrate", "print", "--database", "mysql").ok(t))
+	command(t, "migrate", "print", "--database", "oracle").failed(t, exitUsage, "postgres or mysql")
+	command(t, "migrate", "print", "--database", "mysql", "--layout", "compact").failed(t, exitUsage, "--layout")
+	command(t, "migrate", "print", "--database", "mysql", "--outbox").failed(t, exitUsage, "--outbox")
 }
 
 // The tables are made once, in the layout that was chosen, and every later command finds that out
@@ -84,7 +89,7 @@ func TestMigrateInSchema(t *testing.T) {
 func TestMigrateStatusOfBadTables(t *testing.T) {
 	ledger := testenv.Postgres(t)
 	command(t, "migrate", "up", "--store", ledger).ok(t)
-	sql(t, connect(t, ledger), "ALTER TABLE processed_events DROP CONSTRAINT processed_events_pkey")
+	execSQL(t, connect(t, ledger), "ALTER TABLE processed_events DROP CONSTRAINT processed_events_pkey")
 	var all []tablesView
 	r := command(t, "migrate", "status", "--store", ledger, "-o", "json")
 	r.failed(t, exitFound)

@@ -93,6 +93,7 @@ func (a *app) harden(cmd *cobra.Command) {
 	}
 	inner := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		a.changed = cmd.Flags().Changed
 		if err := a.begin(cmd.Context()); err != nil {
 			return err
 		}
