@@ -155,7 +155,7 @@ func (l *openedStore) status(ctx context.Context) tablesView {
 		return v
 	}
 	var err error
-	v.Warnings, err = l.store.(dedup.Checker).Check(ctx)
+	v.Warnings, err = l.check(ctx)
 	var setup *dedup.SetupError
 	switch {
 	case errors.As(err, &setup): // the tables are missing, which is no outage here

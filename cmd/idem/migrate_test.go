@@ -133,3 +133,22 @@ func TestMigrate_AsTheStoreSuggests(t *testing.T) {
 	_, err = box.Check(t.Context())
 	require.NoError(t, err)
 }
+
+// The sessions of this command are not those of the workers: the status does not warn of them.
+// Behind a pooler that refuses the settings of the workers, no session has these.
+func TestMigrateStatusDoesNotWarnOfItsOwnSession(t *testing.T) {
+	const warning = "client_connection_check_interval is 0"
+	store := testenv.Postgres(t)
+	command(t, "migrate", "up", "--store", store).ok(t)
+	var all []tablesView
+	command(t, "migrate", "status", "--store", store, "-o", "json").json(t, &all)
+	require.Equal(t, "ok", all[0].State)
+	require.NotContains(t, strings.Join(all[0].Warnings, "\n"), warning)
+
+	u, err := url.Parse(store)
+	require.NoError(t, err)
+	u.Host = pooler(t, u.Host, true)
+	command(t, "migrate", "status", "--store", u.String(), "-o", "json").json(t, &all)
+	require.Equal(t, "ok", all[0].State)
+	require.Contains(t, strings.Join(all[0].Warnings, "\n"), warning)
+}
