@@ -65,6 +65,7 @@ func newRoot(a *app) *cobra.Command {
 	shared := a.sharedFlags()
 	placeFlags(root, shared)
 	completeShared(shared)
+	a.completeFlags(root)
 	root.SetUsageFunc(usageOf(shared))
 	eachVerb(root, func(cmd *cobra.Command) {
 		if shell, ok := strings.CutPrefix(verbName(cmd), "completion "); ok {
