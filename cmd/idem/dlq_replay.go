@@ -85,9 +85,11 @@ func (d *deadLetters) replay(
 		d.Topic, s.Scanned, s.Matched, strings.Join(s.RetryTopics(d.Group), ", "), most); err != nil {
 		return err
 	}
+	seen := d.app.progress("dead letters", int64(s.Matched))
 	result, err := d.Replay(ctx, deadletters.Replay{
 		Producer: producer, Filter: f, Decisions: d.decisions, Rate: bounds.rate, Limit: bounds.limit, Survey: s,
-		Audit: func(fields map[string]any) { d.app.audit("dlq replay", fields) },
+		Each:  func(deadletters.Done) { seen.add(1, nil) },
+		Audit: func(fields map[string]any) { seen.end(); d.app.audit("dlq replay", fields) },
 	})
 	switch {
 	case result.Outcome == deadletters.OutcomeInterrupted:

@@ -75,7 +75,7 @@ func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters b
 // eventReport is the output of event get.
 type eventReport struct {
 	Events      []events.View         `json:"events"`
-	DeadLetters *events.DeadLettersAt `json:"deadLetters,omitempty"`
+	DeadLetters *events.DeadLettersAt `json:"dead_letters,omitempty"`
 }
 
 // rows has the fields of each event one below the other: there are too many for a line.

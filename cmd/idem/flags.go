@@ -20,9 +20,10 @@ const (
 	usesKafka                     // connects to Kafka
 	usesQuestion                  // asks a person
 	usesAudit                     // writes audit lines
+	usesDryRun                    // can stop before the change
 
 	usesEvents = usesOutput | usesGroup | usesScope | usesStores
-	usesChange = usesQuestion | usesAudit
+	usesChange = usesQuestion | usesAudit | usesDryRun // a verb that always asks before it changes anything
 )
 
 // sharedFlags are the flags of one thing.
@@ -49,6 +50,7 @@ func (a *app) sharedFlags() []sharedFlags {
 		newSharedFlags(titleOutput, usesOutput, a.outputFlag),
 		newSharedFlags(titleOutput, usesQuestion, a.questionFlag),
 		newSharedFlags(titleOutput, usesAudit, a.auditFlag),
+		newSharedFlags(titleOutput, usesDryRun, a.dryRunFlag),
 	}
 	a.brokers, a.stores = envList("IDEM_BROKERS"), splitStores(os.Getenv("IDEM_STORE"))
 	return all
@@ -133,6 +135,13 @@ func (a *app) outputFlag(f *pflag.FlagSet) {
 
 func (a *app) questionFlag(f *pflag.FlagSet) {
 	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
+}
+
+// dryRunWords describe --dry-run, of all verbs that have it.
+const dryRunWords = "show what would be done, and change nothing"
+
+func (a *app) dryRunFlag(f *pflag.FlagSet) {
+	f.BoolVar(&a.dryRun, "dry-run", false, dryRunWords)
 }
 
 func (a *app) auditFlag(f *pflag.FlagSet) {

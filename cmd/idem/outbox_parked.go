@@ -24,7 +24,7 @@ type parkedRowView struct {
 	Topic   string               `json:"topic"`
 	Key     deadletters.Bytes    `json:"key"`
 	Type    string               `json:"type"`
-	ID      string               `json:"event"`
+	ID      string               `json:"id"`
 	Behind  int64                `json:"behind"` // rows of its aggregate that are blocked
 	Reason  string               `json:"reason"`
 	Bytes   int                  `json:"bytes"` // of the payload

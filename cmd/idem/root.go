@@ -32,7 +32,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 func (a *app) exitOf(err error) *exitError {
 	var exit *exitError
 	switch {
-	case err == nil:
+	case err == nil, err == errDryRun: //nolint:errorlint // beside another error it is none of success
 		return nil
 	case errors.As(err, &exit):
 		return exit
@@ -98,6 +98,7 @@ func (a *app) harden(cmd *cobra.Command) {
 		if err := a.begin(cmd.Context()); err != nil {
 			return err
 		}
+		a.warnOfOldNames(cmd)
 		return inner(cmd, args)
 	}
 }
