@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/sqlstore/sqlite"
 )
 
@@ -31,6 +32,26 @@ func TestSQLite(t *testing.T) {
 	require.Contains(t, command(t, "migrate", "status", "--store", store).ok(t), "ok")
 	require.Contains(t, command(t, "doctor", "--store", store).ok(t), "the tables are there")
 	command(t, "doctor", "--store", store+".not").failed(t, exitFound)
+}
+
+// An event that blocks its key is skipped, and the event behind it goes on (rule 4).
+func TestSkipDeferredInSQLite_Rule4(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "idem.db")
+	s, err := sqlite.Open(t.Context(), path, sqlite.NoReaper())
+	require.NoError(t, err)
+	defer s.Close()
+	part := dedup.DeferredPartition{Scope: "billing", Topic: "orders", Partition: 2}
+	head, follower := inScope("order", "head"), inScope("order", "follower")
+	finish(t, s, claim(t, s, head, dedupOrigin(1)), "failed: broken")
+	var events []dedup.Deferred
+	for i, key := range []dedup.Key{head, follower} {
+		events = append(events, dedup.Deferred{Key: key, Queue: "kcustomer-7", Origin: dedupOrigin(int64(i)), Data: []byte("{}")})
+	}
+	require.NoError(t, s.Defer(t.Context(), part, events))
+	on := []string{"-G", "billing", "--store", "sqlite:" + path, "--type", "order", "--topic", "orders"}
+	require.Contains(t, command(t, append([]string{"event", "get", "follower"}, on...)...).ok(t), `behind "head"`)
+	command(t, append([]string{"event", "skip", "head", "-y"}, on...)...).ok(t)
+	require.Contains(t, command(t, append([]string{"event", "get", "follower"}, on...)...).ok(t), "first of its key")
 }
 
 // A path that is no store is an error, and stays as it was.
