@@ -40,7 +40,7 @@ none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${fa
 # $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
 each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
-.PHONY: help api release-check docs demo demo-ops browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
+.PHONY: help api release-check docs demo demo-ops command-docs browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -149,6 +149,9 @@ docs: .bin/docs/installed ## Build docs/ as a site, .site/index.html; a dead lin
 	@python3 -m venv --clear .bin/docs
 	@.bin/docs/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
+
+command-docs: ## Write the table of verbs in docs/command.md from the command itself
+	@IDEM_WRITE_VERBS=1 go -C cmd/idem test -count=1 -run '^TestVerbTableInTheDocumentation$$' .
 
 # For one's own flags: make bench BENCHFLAGS='-rows naive-postgres,idem-ontx -rounds 1'; -list names the rows.
 BENCHFLAGS ?=

@@ -7,9 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
-
-	"github.com/spf13/pflag"
 
 	"github.com/idem-go/idem/internal/redact"
 )
@@ -25,6 +22,7 @@ type app struct {
 	stores  []string // URLs
 	output  string
 	yes     bool
+	dryRun  bool
 
 	auditPath     string
 	schema        string
@@ -40,79 +38,16 @@ type app struct {
 
 	known       map[string]*openedStore // stores by URL that need not be opened: those of tests
 	opened      []*openedStore
+	shown       bool            // a result was printed
+	bare        bool            // a file without tables is a store, too: for idem migrate
 	ctx         context.Context // of the command that runs
 	begun       bool            // flags and arguments were found good
+	wasGiven    func(flag string) bool
 	auditFile   *os.File
 	auditFailed bool
 	secrets     redact.Secrets // never to be printed
 	urlFlags    []*urlFlag
 	closers     []func()
-}
-
-func (a *app) flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers, host:port (env IDEM_BROKERS)")
-	f.StringVarP(&a.group, "group", "G", os.Getenv("IDEM_GROUP"), "consumer group (env IDEM_GROUP)")
-	f.StringVar(
-		&a.scope, "scope", os.Getenv("IDEM_SCOPE"),
-		"scope of the store, the group by default (env IDEM_SCOPE)",
-	)
-	storeFlag := &urlFlag{
-		name: "store", env: "IDEM_STORE", split: splitStores,
-		use: func(urls []string) { a.stores = urls },
-	}
-	f.Var(
-		a.addURLFlag(storeFlag),
-		storeFlag.name,
-		"postgres://, redis://, rediss:// or redis+cluster:// `URL` of a store, or @FILE; several if events are in either (env IDEM_STORE)",
-	)
-	f.StringVar(
-		&a.schema,
-		"schema",
-		os.Getenv("IDEM_SCHEMA"),
-		"schema of the tables in Postgres, found through the search path by default (env IDEM_SCHEMA)",
-	)
-	f.StringVar(
-		&a.redisPrefix, "redis-prefix", os.Getenv("IDEM_REDIS_PREFIX"),
-		"prefix of the keys in Redis, \"idem:\" by default (env IDEM_REDIS_PREFIX)",
-	)
-	f.StringVarP(&a.output, "output", "o", "table", "table or json")
-	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
-	f.StringVar(
-		&a.auditPath, "audit-file", os.Getenv("IDEM_AUDIT_FILE"),
-		"append the audit lines to this `file` too (env IDEM_AUDIT_FILE)",
-	)
-	f.BoolVar(&a.tls, "tls", false, "TLS to Kafka")
-	f.StringVar(
-		&a.tlsCA, "tls-ca", "",
-		"PEM `file` with the CAs of the brokers, those of the system by default; implies --tls",
-	)
-	f.StringVar(
-		&a.tlsCert, "tls-cert", "", "PEM `file` with the client's certificate; implies --tls",
-	)
-	f.StringVar(&a.tlsKey, "tls-key", "", "PEM `file` with the key of --tls-cert")
-	f.StringVar(
-		&a.saslMechanism, "sasl-mechanism", "",
-		"PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
-	)
-	f.StringVar(
-		&a.saslUser, "sasl-user", os.Getenv("IDEM_SASL_USER"),
-		"user at Kafka (env IDEM_SASL_USER); the password is taken from env IDEM_SASL_PASSWORD",
-	)
-	a.oauth.flags(f)
-	f.BoolVar(
-		&a.allowInsecure, "allow-insecure", false,
-		"use SASL without TLS: PLAIN sends the password, OAUTHBEARER the token, SCRAM lets listeners guess the password",
-	)
-	f.VisitAll(func(f *pflag.Flag) {
-		if f.Value.Type() == "string" && f.Name != "output" {
-			f.DefValue = "" // --help must not show the environment (G-04)
-		}
-	})
-	a.brokers, a.stores = envList("IDEM_BROKERS"), splitStores(os.Getenv("IDEM_STORE"))
-}
-
-func envList(name string) []string {
-	return strings.FieldsFunc(os.Getenv(name), func(r rune) bool { return r == ',' })
 }
 
 // begin checks the shared flags, before any work is done.
@@ -148,6 +83,9 @@ func (a *app) close() {
 	a.closers = nil
 }
 
+// given reports whether the command line has a flag.
+func (a *app) given(flag string) bool { return a.wasGiven != nil && a.wasGiven(flag) }
+
 // theScope returns the scope of the events.
 func (a *app) theScope() (string, error) {
 	if s := cmp.Or(a.scope, a.group); s != "" {
@@ -165,12 +103,3 @@ func (a *app) theGroup() (string, error) {
 
 // redact removes passwords from the text of other programs (G-04).
 func (a *app) redact(text string) string { return a.secrets.Text(text) }
-
-// addURLFlag registers the flag, so that begin checks the value.
-func (a *app) addURLFlag(f *urlFlag) *urlFlag {
-	a.urlFlags = append(a.urlFlags, f)
-	return f
-}
-
-// outputs are the values of --output.
-var outputs = []string{"table", "json"}

@@ -14,6 +14,16 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 	)
 }
 
+// completeShared offers the values of shared flags to the shell.
+func completeShared(all []sharedFlags) {
+	cmd := new(cobra.Command) // cobra keeps completions by flag, whichever command has the flag
+	for _, s := range all {
+		cmd.Flags().AddFlagSet(s.set)
+	}
+	complete(cmd, "output", outputs...)
+	complete(cmd, "sasl-mechanism", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+}
+
 // choose is the error of a command that has subcommands only.
 func choose(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {

@@ -22,6 +22,9 @@ const maxAnswer = 1024
 // confirm asks before an action that cannot be undone. Without a person to answer, --yes is
 // required.
 func (a *app) confirm(format string, args ...any) error {
+	if a.dryRun {
+		return a.showDryRun(fmt.Sprintf(format, args...))
+	}
 	if a.yes {
 		return nil
 	}
@@ -59,9 +62,15 @@ func (a *app) confirmed(action string, fields map[string]any, format string, arg
 
 func isTerminal(r io.Reader) bool {
 	f, ok := r.(*os.File)
-	if !ok {
-		return false
-	}
+	return ok && isCharDevice(f)
+}
+
+func writesToTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isCharDevice(f)
+}
+
+func isCharDevice(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
@@ -75,8 +84,11 @@ func done(ctx context.Context) <-chan struct{} {
 
 // audit writes a line about an action that was done or refused: user, time, action and objects. The
 // line is one JSON object on standard error, for every value of --output, and in the file of
-// --audit-file. The default of the field "outcome" is "done".
+// --audit-file. The default of the field "outcome" is "done". A dry run writes no line.
 func (a *app) audit(action string, fields map[string]any) {
+	if a.dryRun {
+		return
+	}
 	line := map[string]any{
 		"time": time.Now().UTC().Format(time.RFC3339Nano), "audit": action, "outcome": "done",
 		"user": cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), "unknown"), "uid": os.Getuid(),

@@ -29,7 +29,7 @@ func newDLQExport(a *app) *cobra.Command {
 			"idem dlq replay --from and idem dlq edit --from take the file. It is no backup: they need the\n" +
 			"records in the dead-letter topic too.",
 		Example: "  idem dlq export --topic orders --class not-json --out exported.jsonl\n" +
-			"  idem dlq export --topic orders --at 0/14 | jq -r .value.text",
+			"  idem dlq export --topic orders --at 0/14",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
 			switch {

@@ -17,6 +17,8 @@ func newDLQList(a *app) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List dead letters", Args: cobra.NoArgs,
+		Example: "  idem dlq ls --topic orders -G billing --brokers localhost:9092\n" +
+			"  idem dlq ls --topic orders -G billing --class failed,timeout --since 2h",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
 			if err != nil {

@@ -55,8 +55,8 @@ func (o *filterFlags) add(f *pflag.FlagSet) {
 		&o.classes, "class", nil, "error classes, such as failed, permanent, undecodable",
 	)
 	f.StringVar(&o.id, "id", "", "event ID")
-	f.StringVar(&o.since, "since", "", "failed at or after: RFC 3339, or how long ago, such as 90m")
-	f.StringVar(&o.until, "until", "", "failed before: RFC 3339, or how long ago")
+	f.StringVar(&o.since, "since", "", "failed at or after `time`: "+timeForms)
+	f.StringVar(&o.until, "until", "", "failed before `time`")
 	f.StringSliceVar(&o.at, "at", nil, "this record, <partition>/<offset>")
 }
 

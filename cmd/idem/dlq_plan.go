@@ -20,6 +20,8 @@ func newDLQPlan(a *app) *cobra.Command {
 		Long: "Asks the store about the event of each dead letter and prints the action that a replay would\n" +
 			"take. The command changes no state and reads the topic twice. Dead letters of one event with\n" +
 			"different values are not replayed until --at chooses one.",
+		Example: "  idem dlq plan --topic orders -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
+			"  idem dlq plan --topic orders -G billing --type order.created --limit 20",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
 			if err != nil {

@@ -21,6 +21,8 @@ func newDLQPurge(a *app) *cobra.Command {
 		Long: "Deletes, in each partition of the dead-letter topic, the dead letters before the first unsettled\n" +
 			"one. A dead letter is settled if its event was handled or discarded (idem event skip, idem dlq\n" +
 			"discard), or if it has no identity and was replayed. Kafka deletes from the beginning only.",
+		Example: "  idem dlq purge --topic orders -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
+			"  idem dlq purge --topic orders -G billing --conflicts --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.openDLQ(cmd.Context(), &o, true)
 			if err != nil {
@@ -41,8 +43,8 @@ type purgeRow struct {
 	From        int64  `json:"from"`
 	To          int64  `json:"to"` // not deleted itself
 	End         int64  `json:"end"`
-	DeadLetters int    `json:"deadLetters"`         // that are deleted
-	StoppedBy   string `json:"stoppedBy,omitempty"` // the dead letter at To, and its verdict
+	DeadLetters int    `json:"dead_letters"`         // that are deleted
+	StoppedBy   string `json:"stopped_by,omitempty"` // the dead letter at To, and its verdict
 }
 
 func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
@@ -60,8 +62,10 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 		return err
 	}
 	to := make(map[int32]int64)
+	seen := d.app.progress("records", d.Size())
+	defer seen.end()
 	for _, s := range d.Spans() {
-		row, err := d.purgeable(ctx, s, twins, conflicts)
+		row, err := d.purgeable(ctx, s, twins, conflicts, seen)
 		if err != nil {
 			return err
 		}
@@ -71,6 +75,7 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 			to[s.Partition] = row.To
 		}
 	}
+	seen.end()
 	if err := d.showPurge(rows); err != nil {
 		return err
 	}
@@ -92,11 +97,12 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 
 // purgeable finds the first record of a partition that must stay.
 func (d *deadLetters) purgeable(
-	ctx context.Context, s kafkalog.Span, twins *deadletters.Survey, conflicts bool,
+	ctx context.Context, s kafkalog.Span, twins *deadletters.Survey, conflicts bool, seen *progress,
 ) (purgeRow, error) {
 	row := purgeRow{Partition: s.Partition, From: s.Begin, To: s.Begin, End: s.End}
 	_, err := d.Only(s).
 		EachJudged(ctx, deadletters.Filter{}, twins, d.decisions, func(j *deadletters.Judged) (bool, error) {
+			seen.add(1, nil)
 			if !j.Settled(conflicts) {
 				row.To, row.StoppedBy = j.Offset, j.Place.String()+": "+string(j.Verdict)
 				if j.Note != "" {

@@ -39,8 +39,9 @@ func newDLQReplay(a *app) *cobra.Command {
 			"\n" +
 			"--from takes the dead letters of an exported file, with values that were edited there. All else\n" +
 			"comes from the dead-letter topic: a line that differs from its record is refused.",
-		Example: "  idem dlq replay --topic orders --rate 10\n" +
-			"  idem dlq replay --topic orders --from exported.jsonl",
+		Example: "  idem dlq replay --topic orders -G billing --class timeout --rate 10\n" +
+			"  idem dlq replay --topic orders -G billing --at 0/14 --yes\n" +
+			"  idem dlq replay --topic orders -G billing --from exported.jsonl",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
 			if err != nil {
@@ -103,10 +104,15 @@ func (d *deadLetters) replay(
 		d.Topic, s.Scanned, s.Matched, strings.Join(s.RetryTopics(d.Group), ", "), most); err != nil {
 		return err
 	}
+	seen := d.app.progress("dead letters", int64(s.Matched))
 	result, err := d.Replay(ctx, deadletters.Replay{
 		Producer: producer, Filter: f, Decisions: d.decisions, Rate: bounds.rate, Limit: bounds.limit, Survey: s,
-		Exported: bounds.lines, Each: d.auditEdit,
-		Audit: func(fields map[string]any) { d.app.audit("dlq replay", fields) },
+		Exported: bounds.lines,
+		Each: func(done deadletters.Done) {
+			seen.add(1, nil)
+			d.auditEdit(done)
+		},
+		Audit: func(fields map[string]any) { seen.end(); d.app.audit("dlq replay", fields) },
 	})
 	switch {
 	case result.Outcome == deadletters.OutcomeInterrupted:

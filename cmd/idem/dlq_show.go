@@ -16,6 +16,8 @@ func newDLQShow(a *app) *cobra.Command {
 	var payload bool
 	cmd := &cobra.Command{
 		Use: "show <partition>/<offset>", Short: "Show a dead letter", Args: cobra.ExactArgs(1),
+		Example: "  idem dlq show 0/14 --topic orders -G billing --brokers localhost:9092\n" +
+			"  idem dlq show 0/14 --topic orders -G billing --payload",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at, err := parsePlace(args[0])
 			if err != nil {

@@ -101,6 +101,8 @@ func newDoctorCmd(a *app) *cobra.Command {
 			"\n" +
 			"The exit code is 1 if a check is bad, and 0 if the worst findings are warnings. docs/doctor.md\n" +
 			"describes each check.",
+		Example: "  idem doctor -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
+			"  idem doctor --offline --timeout 20s --lanes 8",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := a.examine(cmd.Context(), &o)
@@ -149,6 +151,13 @@ func (a *app) examine(ctx context.Context, o *doctorOptions) (doctor.Findings, e
 						return nil, "", err
 					}
 					return l.redis, l.name, nil
+				},
+				OpenSQL: func(ctx context.Context) (doctor.Checker, string, error) {
+					l, err := a.openStore(ctx, url)
+					if err != nil {
+						return nil, "", err
+					}
+					return l.sql, l.name, nil
 				},
 			},
 		)

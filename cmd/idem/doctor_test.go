@@ -125,11 +125,12 @@ func TestDoctor_Offline(t *testing.T) {
 		{name: "no name", id: "settings.dlq.name", want: doctor.Bad, says: "billing/eu", args: []string{"-G", "billing/eu"}},
 		{name: "dead letters consumed", id: "settings.dlq.name", want: doctor.Bad, says: "circulate", args: []string{"--topics", "orders,orders.billing.dlq"}},
 		{name: "in memory", id: "settings.store.volatile", want: doctor.Bad, says: "lost with its process", args: []string{"--store", "memstore://"}},
-		{name: "no store we know", id: "settings.store.volatile", want: doctor.Bad, says: "not shown", args: []string{"--store", "mysql://x"}},
+		{name: "no store we know", id: "settings.store.volatile", want: doctor.Bad, says: "not shown", args: []string{"--store", "mongodb://x"}},
 		{name: "plain text", id: "settings.store.tls", want: doctor.Warn, says: "verify-full", args: []string{"--store", "postgres://u:p@db.example/x?sslmode=disable"}},
 		{name: "fall back", id: "settings.store.tls", want: doctor.Warn, says: "fall back", args: []string{"--store", "postgres://u:p@db.example/x?sslmode=prefer"}},
 		{name: "nobody's certificate", id: "settings.store.tls", want: doctor.Warn, says: "certificate", args: []string{"--store", "postgres://u:p@db.example/x?sslmode=require"}},
 		{name: "password in the clear", id: "settings.store.tls", want: doctor.Bad, says: "rediss", args: []string{"--store", "redis://u:p@127.0.0.1:1,cache.example:6379/0"}},
+		{name: "mysql in the clear", id: "settings.store.tls", want: doctor.Warn, says: "tls=true", args: []string{"--store", "mysql://u@db.example/x"}},
 		{name: "redis in the clear", id: "settings.store.tls", want: doctor.Warn, says: "rediss", args: []string{"--store", "redis://cache.example"}},
 	} {
 		t.Run(p.name, func(t *testing.T) { p.found(t, base, nil) })

@@ -34,7 +34,7 @@ func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
 
 // verbResult is the result of a verb.
 type verbResult struct {
-	Event  string `json:"event"`
+	Event  string `json:"id"`
 	Type   string `json:"type"`
 	Store  string `json:"store"`
 	Result string `json:"result"`

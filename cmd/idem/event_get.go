@@ -20,8 +20,8 @@ func newEventGetCmd(a *app) *cobra.Command {
 		Long: "Prints the records of an event in the stores: state, times, handler, failures, origin and the next\n" +
 			"step. With --dead-letters also its dead letters; the command then reads the dead-letter topics\n" +
 			"from end to end.",
-		Example: "  idem event get order-4711 --group billing --store $STORE\n" +
-			"  idem event get A234-1234-1234 --source /shop/orders --group billing --dead-letters --brokers localhost:9092",
+		Example: "  idem event get order-4711 -G billing --store postgres://idem@db/shop\n" +
+			"  idem event get A234-1234-1234 --source /shop/orders -G billing --dead-letters --brokers localhost:9092",
 		Args: one("the event's ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.eventGet(cmd.Context(), &f, args[0], letters)
@@ -75,7 +75,7 @@ func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters b
 // eventReport is the output of event get.
 type eventReport struct {
 	Events      []events.View         `json:"events"`
-	DeadLetters *events.DeadLettersAt `json:"deadLetters,omitempty"`
+	DeadLetters *events.DeadLettersAt `json:"dead_letters,omitempty"`
 }
 
 // rows has the fields of each event one below the other: there are too many for a line.

@@ -37,23 +37,32 @@ const (
 func newEventListCmd(a *app) *cobra.Command {
 	var f dedup.Filter
 	var status []string
+	var until string
 	limit := listDefault
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Events by their state (Postgres only)",
-		Long: "Lists events of a store in Postgres by state, the least recently changed first. \"pending\" events\n" +
-			"are claimed, released or waiting; \"failed\" events are dead; \"stuck\" events have a claim whose\n" +
+		Short: "List events by their state (not in Redis)",
+		Long: "Lists events of a store in a SQL database by state, the least recently changed first. \"pending\"\n" +
+			"events are claimed, released or waiting; \"failed\" events are dead; \"stuck\" events have a claim whose\n" +
 			"lease is over. The command reads the tables from end to end. Without --group and --scope, events\n" +
 			"of all scopes are listed.",
-		Example: "  idem event list --status pending --older 5m --group billing --store $STORE",
-		Args:    none,
+		Example: "  idem event list --status pending --until 5m -G billing --store postgres://idem@db/shop\n" +
+			"  idem event list --status failed --limit 20 -o json",
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.Scope = cmp.Or(a.scope, a.group)
 			if err := setStates(&f, status); err != nil {
 				return err
 			}
-			if limit < 1 || limit > listMost || f.Unchanged < 0 {
-				return usage("--limit must be between 1 and %d, and --older not negative", listMost)
+			if limit < 1 || limit > listMost {
+				return usage("--limit must be between 1 and %d", listMost)
+			}
+			changed, err := parseTime("until", until)
+			if err != nil {
+				return err
+			}
+			if until != "" {
+				f.Unchanged = time.Since(changed)
 			}
 			return a.eventList(cmd.Context(), f, limit)
 		},
@@ -63,7 +72,8 @@ func newEventListCmd(a *app) *cobra.Command {
 		&status, "status", nil,
 		strings.Join(statusNames(), ", ")+"; several with commas, all by default",
 	)
-	s.DurationVar(&f.Unchanged, "older", 0, "not changed for so long, such as 5m")
+	s.StringVar(&until, "until", "", "last changed before `time`: "+timeForms)
+	oldName(s, "older", "until")
 	s.StringVar(&f.Type, "type", "", "event type, all by default")
 	s.IntVar(&limit, "limit", listDefault, "how many at most")
 	complete(cmd, "status", statusNames()...)
@@ -101,7 +111,7 @@ func (a *app) eventList(ctx context.Context, f dedup.Filter, limit int) error {
 	for _, l := range stores {
 		if _, ok := l.store.(dedup.Lister); !ok {
 			return usage(
-				"%s cannot list events: only stores in Postgres can. Show one event with idem event get, "+
+				"%s cannot list events: only stores in SQL databases, such as Postgres, can. Show one event with idem event get, "+
 					"or use idem dlq ls and idem lag",
 				l.name,
 			)

@@ -77,7 +77,7 @@ func TestEventOnPostgres(t *testing.T) {
 		require.Len(t, all, 1)
 		require.Equal(t, uuid, all[0].ID)
 		require.Equal(t, "claimed", all[0].State)
-		on("list", "--status", "failed", "--older", "1h", "-o", "json").json(t, &all)
+		on("list", "--status", "failed", "--until", "1h", "-o", "json").json(t, &all)
 		require.Empty(t, all)
 		require.Equal(t, 4, strings.Count(on("list").ok(t), "\n"), "a header and three events")
 		require.Equal(t, 1, strings.Count(on("list", "--scope", "another").ok(t), "\n"))

@@ -19,6 +19,8 @@ func newEventReleaseCmd(a *app) *cobra.Command {
 		Long: "Deletes all records of an event, so that its next delivery runs like the first one. The command\n" +
 			"delivers no copy. An event that a live worker holds is refused. An effect that happened before\n" +
 			"happens again. For a dead event prefer idem dlq replay, which also publishes a copy.",
+		Example: "  idem event release order-4711 -G billing --store postgres://idem@db/shop --reason 'ticket 12'\n" +
+			"  idem event release order-4711 --type order.created --topic orders -G billing --yes",
 		Args: one("the event's ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.eventRelease(cmd.Context(), &f, args[0], reason)

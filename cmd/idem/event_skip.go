@@ -21,7 +21,7 @@ func newEventSkipCmd(a *app) *cobra.Command {
 		Use:   "skip [<id>]",
 		Short: "Give an event up for good, so that others go on",
 		Long: "Gives up an event for good: later deliveries are skipped, and a handler that runs now loses its\n" +
-			"claim. If the event is deferred in a store in Postgres, the events of its key behind it go on.\n" +
+			"claim. If the event is deferred in a SQL store, the events of its key behind it go on.\n" +
 			"\n" +
 			"An event that was handled is refused. With --type the command also gives up an event that the\n" +
 			"store does not know yet.\n" +

@@ -220,7 +220,7 @@ func TestEventList(t *testing.T) {
 	r = commandWith(t, known, "", onMemory("list", "--status", "failed")...)
 	require.Contains(t, r.ok(t), "...")
 	require.NotContains(t, r.stdout, "\x1b")
-	require.Equal(t, 1, strings.Count(commandWith(t, known, "", onMemory("list", "--older", "1h")...).ok(t), "\n"), "all of them are young")
+	require.Equal(t, 1, strings.Count(commandWith(t, known, "", onMemory("list", "--until", "1h")...).ok(t), "\n"), "all of them are young")
 	commandWith(t, known, "", onMemory("list", "--limit", "7")...).ok(t)
 }
 

@@ -20,7 +20,7 @@ func newImportCmd(a *app) *cobra.Command {
 			"type, tenant and time.\n" +
 			"\n" +
 			"--from-topic reads a topic below the offsets that --group has committed (--to-committed), or\n" +
-			"before a time (--to-time). By default IDs and types are read as handlers without options read\n" +
+			"before a time (--until). By default IDs and types are read as handlers without options read\n" +
 			"them. If your handlers have options for identity, give the same by flags: with other flags the\n" +
 			"import writes other keys than the handlers look up. Stop the old consumer first.",
 		Example: "  idem import --from-table 'SELECT payment_id AS event_id, created_at AS time FROM payments' --type payment.captured --tx -G billing\n" +
@@ -47,11 +47,10 @@ func (f *importFlags) add(a *app, cmd *cobra.Command) {
 		"postgres:// `URL` for the query, or @FILE (env IDEM_IMPORT_URL), the store's by default",
 	)
 	s.StringVar(&f.topic, "from-topic", "", "`topic` to read")
-	s.StringVar(
-		&f.fromTime, "from-time", "",
-		"of a topic, only records from this time on, such as 2026-01-31T12:00:00Z",
-	)
-	s.StringVar(&f.toTime, "to-time", "", "of a topic, only records before this time")
+	s.StringVar(&f.since, "since", "", "of a topic, only records at or after `time`: "+timeForms)
+	s.StringVar(&f.until, "until", "", "of a topic, only records before `time`")
+	oldName(s, "from-time", "since")
+	oldName(s, "to-time", "until")
 	s.BoolVar(
 		&f.toCommitted, "to-committed", false,
 		"of a topic, only records below the offsets that --group has committed",
@@ -68,11 +67,11 @@ func (f *importFlags) add(a *app, cmd *cobra.Command) {
 		"how long the store keeps the events from now on, at least the handler's Retention",
 	)
 	s.BoolVar(&f.tx, "tx", false, "the handler is a transactional one (OnTx, OnBatchTx)")
-	s.BoolVar(&f.dryRun, "dry-run", false, "read and count, do not write")
+	s.BoolVar(&f.dryRun, "dry-run", false, dryRunWords)
 	cmd.MarkFlagsMutuallyExclusive("from-table", "from-topic")
 	cmd.MarkFlagsOneRequired("from-table", "from-topic")
 	for _, group := range [][]string{
-		{"type-header", "type-json", "type-fixed"}, {"to-time", "to-committed"},
+		{"type-header", "type-json", "type-fixed"}, {"until", "to-committed"}, {"to-time", "to-committed"}, {"until", "to-time"}, {"since", "from-time"},
 	} {
 		cmd.MarkFlagsMutuallyExclusive(group...)
 	}
@@ -94,11 +93,11 @@ func (a *app) runImport(ctx context.Context, f *importFlags) error {
 	switch {
 	case len(stores) > 1:
 		return usage("import fills one store: give one --store")
-	case f.tx && l.pg == nil:
-		return usage("--tx: the store of a transactional handler is in Postgres, %s is not", l.name)
+	case f.tx && !l.hasTables():
+		return usage("--tx: the store of a transactional handler is in a SQL database, such as Postgres, and %s is not", l.name)
 	}
 	im := &importer{
-		a: a, f: f, store: l, scope: scope, reported: time.Now(),
+		a: a, f: f, store: l, scope: scope,
 		counts: imported{Store: l.name, DryRun: f.dryRun},
 	}
 	read, err := im.source(ctx)

@@ -27,9 +27,9 @@ var importColumns = []struct{ name, read, without string }{
 func (im *importer) openTable(ctx context.Context) (func(context.Context) error, error) {
 	f := im.f
 	switch {
-	case f.fromTime != "" || f.toTime != "" || f.toCommitted:
+	case f.since != "" || f.until != "" || f.toCommitted:
 		return nil, usage(
-			"--from-time, --to-time and --to-committed are for --from-topic: use WHERE in the query",
+			"--since, --until and --to-committed are for --from-topic: use WHERE in the query",
 		)
 	case len(f.types) > 1:
 		return nil, usage(
@@ -133,7 +133,7 @@ func (im *importer) readRows(ctx context.Context, tx pgx.Tx) (n int, err error) 
 	var at *time.Time
 	_, err = pgx.ForEachRow(rows, []any{&id, &typ, &tenant, &at}, func() error {
 		n++
-		im.counts.Read++
+		im.count()
 		return im.addRow(ctx, id, typ, tenant, at)
 	})
 	if err != nil {

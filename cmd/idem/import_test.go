@@ -24,7 +24,7 @@ func connect(t testing.TB, url string) *pgx.Conn {
 	return conn
 }
 
-func sql(t testing.TB, conn *pgx.Conn, text string, args ...any) {
+func execSQL(t testing.TB, conn *pgx.Conn, text string, args ...any) {
 	t.Helper()
 	_, err := conn.Exec(t.Context(), text, args...)
 	require.NoError(t, err, text)
@@ -34,9 +34,9 @@ func sql(t testing.TB, conn *pgx.Conn, text string, args ...any) {
 func TestImportTable(t *testing.T) {
 	url := testenv.Postgres(t)
 	conn := connect(t, url)
-	sql(t, conn, `CREATE TABLE payments (id uuid, number bigint, at timestamptz, customer text)`)
-	sql(t, conn, `INSERT INTO payments SELECT gen_random_uuid(), n, now() - n * interval '1 s', 'c' || n % 3 FROM generate_series(1, 2500) n`)
-	sql(t, conn, `INSERT INTO payments VALUES (NULL, NULL, now(), 'c1'), (gen_random_uuid(), 7, now(), 'c9')`)
+	execSQL(t, conn, `CREATE TABLE payments (id uuid, number bigint, at timestamptz, customer text)`)
+	execSQL(t, conn, `INSERT INTO payments SELECT gen_random_uuid(), n, now() - n * interval '1 s', 'c' || n % 3 FROM generate_series(1, 2500) n`)
+	execSQL(t, conn, `INSERT INTO payments VALUES (NULL, NULL, now(), 'c1'), (gen_random_uuid(), 7, now(), 'c9')`)
 	s, known := memory()
 	base := []string{"import", "-G", "billing", "--store", inMemory, "--from-url", url, "-o", "json"}
 	importing := func(more ...string) (c imported, r ran) {
@@ -84,8 +84,8 @@ func TestImportTable(t *testing.T) {
 func TestImportTableRefuses(t *testing.T) {
 	url := testenv.Postgres(t)
 	conn := connect(t, url)
-	sql(t, conn, `CREATE TABLE payments (event_id text)`)
-	sql(t, conn, `INSERT INTO payments VALUES ('1')`)
+	execSQL(t, conn, `CREATE TABLE payments (event_id text)`)
+	execSQL(t, conn, `INSERT INTO payments VALUES ('1')`)
 	_, known := memory()
 	for _, c := range []struct {
 		query string

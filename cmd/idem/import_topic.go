@@ -18,8 +18,8 @@ import (
 // openTopic finds the range to read, before any question or change.
 func (im *importer) openTopic(ctx context.Context) (func(context.Context) error, error) {
 	f := im.f
-	if f.toTime == "" && !f.toCommitted {
-		return nil, usage("--from-topic: up to where? give --to-committed, or --to-time")
+	if f.until == "" && !f.toCommitted {
+		return nil, usage("--from-topic: up to where? give --to-committed, or --until")
 	}
 	if f.tableURL != "" {
 		return nil, usage("--from-url is for --from-table")
@@ -51,6 +51,7 @@ func (im *importer) openTopic(ctx context.Context) (func(context.Context) error,
 		spans[i].End = max(spans[i].Begin, spans[i].End)
 		offsets += spans[i].End - spans[i].Begin
 	}
+	im.total = offsets
 	im.counts.From = strings.Join(
 		append(
 			[]string{
@@ -82,10 +83,10 @@ func deletedNotes(spans []kafkalog.Span) []string {
 }
 
 func (im *importer) cutBegin(client sarama.Client, spans []kafkalog.Span) error {
-	if im.f.fromTime == "" {
+	if im.f.since == "" {
 		return nil
 	}
-	from, err := timeOf("from-time", im.f.fromTime)
+	from, err := parseTime("since", im.f.since)
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (im *importer) cutEnd(
 	if im.f.toCommitted {
 		return im.cutCommitted(client, spans)
 	}
-	to, err := timeOf("to-time", im.f.toTime)
+	to, err := parseTime("until", im.f.until)
 	if err != nil {
 		return nil, err
 	}
@@ -213,12 +214,13 @@ func (im *importer) readTopic(
 			continue
 		}
 		_, err := kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
-			im.counts.Read++
+			im.count()
 			return true, im.addRecord(ctx, which, m)
 		})
 		if err != nil {
 			return err
 		}
+		im.seen.end()
 		fmt.Fprintf(im.a.stderr, "idem: %s/%d read up to offset %d\n", s.Topic, s.Partition, s.End)
 	}
 	return nil

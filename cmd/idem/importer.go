@@ -13,11 +13,11 @@ import (
 
 // importFlags are those of idem import.
 type importFlags struct {
-	table, tableURL  string
-	topic            string
-	fromTime, toTime string
-	toCommitted      bool
-	types            []string
+	table, tableURL string
+	topic           string
+	since, until    string
+	toCommitted     bool
+	types           []string
 	identityFlags
 	retention  time.Duration
 	tx, dryRun bool
@@ -43,19 +43,21 @@ type importer struct {
 	store *openedStore
 	scope string
 
-	counts   imported
-	batch    []dedup.Imported
-	reported time.Time
-	odd      int // shown examples of unusable records
+	counts imported
+	batch  []dedup.Imported
+	seen   *progress
+	total  int64 // records to read; 0: not known
+	odd    int   // shown examples of unusable records
 }
 
 const (
 	importBatch  = 1000
-	reportEvery  = 5 * time.Second
 	examplesShow = 5
 )
 
 func (im *importer) run(ctx context.Context, read func(context.Context) error) error {
+	im.seen = im.a.progress("records read", im.total)
+	defer im.seen.end()
 	err := read(ctx)
 	if err == nil {
 		err = im.flush(ctx)
@@ -107,7 +109,6 @@ func (im *importer) flush(ctx context.Context) error {
 	im.counts.Added += int64(added)
 	im.counts.Known += int64(len(im.batch) - added)
 	im.batch = im.batch[:0]
-	im.report()
 	return ctx.Err()
 }
 
@@ -132,21 +133,19 @@ func (im *importer) wouldAdd(ctx context.Context, batch []dedup.Imported) (added
 	return len(keys) - known, nil
 }
 
-// report prints the progress from time to time.
-func (im *importer) report() {
-	if time.Since(im.reported) < reportEvery {
-		return
-	}
-	im.reported = time.Now()
-	fmt.Fprintf(
-		im.a.stderr, "idem: %d read, %d added, %d known, %d of no use\n", im.counts.Read,
-		im.counts.Added, im.counts.Known, im.counts.NoIdentity+im.counts.Invalid,
-	)
+// count counts a record that was read, and tells the progress.
+func (im *importer) count() {
+	im.counts.Read++
+	im.seen.add(1, func() string {
+		return fmt.Sprintf("%d added, %d known, %d of no use", im.counts.Added, im.counts.Known,
+			im.counts.NoIdentity+im.counts.Invalid)
+	})
 }
 
 // example shows the first of those that could not be used.
 func (im *importer) example(where string, err error) {
 	if im.odd++; im.odd <= examplesShow {
+		im.seen.end()
 		fmt.Fprintf(
 			im.a.stderr, "idem: not imported: %s: %s\n", where, plain(im.a.redact(err.Error())),
 		)

@@ -24,11 +24,13 @@ type lagFlags struct {
 func newLagCmd(a *app) *cobra.Command {
 	var o lagFlags
 	cmd := &cobra.Command{
-		Use: "lag", Short: "How far consumer groups are behind, and how many dead letters they have", Args: cobra.NoArgs,
+		Use: "lag", Short: "Show how far consumer groups are behind, and how many dead letters they have", Args: cobra.NoArgs,
 		Long: "Prints, for each topic with committed offsets of a group and for its retry topics: the committed\n" +
 			"offset, the end of the log, the member that reads the partition, and the age of the oldest record\n" +
 			"that is not consumed. For its dead-letter topics: the number of records. Without --group all\n" +
 			"groups of the cluster are listed.",
+		Example: "  idem lag -G billing --brokers localhost:9092\n" +
+			"  idem lag -G billing --max 10000 --max-dead-letters 0",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.lag(cmd.Context(), o) },
 	}
 	cmd.Flags().

@@ -26,6 +26,9 @@ type quiet struct{}
 // Printf implements the logger of go-redis.
 func (quiet) Printf(context.Context, string, ...any) {}
 
+// Print implements the logger of go-sql-driver.
+func (quiet) Print(...any) {}
+
 // runCommand is main without a process, for tests.
 func runCommand(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return (&app{stdin: stdin, stdout: stdout, stderr: stderr}).run(ctx, args)

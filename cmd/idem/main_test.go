@@ -26,7 +26,7 @@ func TestUsage(t *testing.T) {
 		{"event get a b", "one argument"},
 		{"event get a", "--group"},
 		{"event get a -G g", "--store"},
-		{"event get a -G g --store mysql://u:canary@h/db", "mysql"},
+		{"event get a -G g --store mongodb://u:canary@h/db", "mongodb"},
 		{"event get a -G g --store redis+ring://u:canary@h/0", "redis+cluster"},
 		{"event get a -G g --legder x", "unknown flag"},
 		{"event get a -o yaml", "table or json"},
@@ -232,7 +232,9 @@ func TestStoreFlagReplacesTheEnvironment(t *testing.T) {
 	t.Setenv("IDEM_BROKERS", "elsewhere:1")
 	a := &app{}
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	a.flags(flags)
+	for _, s := range a.sharedFlags() {
+		flags.AddFlagSet(s.set)
+	}
 	require.Equal(t, []string{"redis://elsewhere:1"}, a.stores)
 	require.NoError(t, flags.Parse([]string{"--store", "redis://a:1", "--store", "redis://b:1", "--brokers", "c:1"}))
 	a.output = "table"

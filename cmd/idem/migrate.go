@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup/sqlstore/mysql"
 )
 
 func newMigrateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "The tables of a store in Postgres, or of an outbox",
+		Short: "Make and check the tables of a store in a SQL database, or of an outbox",
 	}
 	var layout string
 	var box bool
@@ -24,22 +26,14 @@ func newMigrateCmd(a *app) *cobra.Command {
 	cmd.PersistentFlags().
 		StringVar(&layout, "layout", "", "readable or compact; that of the tables if they are there, else readable")
 	cmd.AddCommand(
-		&cobra.Command{
-			Use:   "print",
-			Short: "Print the SQL that makes the tables, for a migration tool",
-			Args:  none,
-			RunE: func(*cobra.Command, []string) error {
-				if box {
-					return a.migrateOutboxPrint(layout)
-				}
-				return a.migratePrint(layout)
-			},
-		},
+		newMigratePrint(a, &layout, &box),
 		&cobra.Command{
 			Use:   "up",
 			Short: "Make the tables, or bring them up to date",
 			Long: "Makes the tables or brings them up to date, in one transaction. The command can be repeated and\n" +
 				"keeps existing rows.",
+			Example: "  idem migrate up --store postgres://idem@db/shop\n" +
+				"  idem migrate up --outbox --store postgres://idem@db/shop --schema events",
 			Args: none,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if box {
@@ -50,9 +44,11 @@ func newMigrateCmd(a *app) *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "status",
-			Short: "Whether the tables are there and fit for use",
+			Short: "Check that the tables are there and fit for use",
 			Long: "Prints whether the tables exist, have the version of this release, and are fit for use. The\n" +
 				"command writes test rows in transactions and rolls back. Exit code 1 if a store must not be used.",
+			Example: "  idem migrate status --store postgres://idem@db/shop\n" +
+				"  idem migrate status --outbox -o json",
 			Args: none,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if box {
@@ -68,19 +64,8 @@ func newMigrateCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) migratePrint(layout string) error {
-	if err := checkLayoutFlag(layout); err != nil {
-		return err
-	}
-	var options []pgstore.Option
-	if layout == layoutCompact {
-		options = append(options, pgstore.Compact())
-	}
-	fmt.Fprint(a.stdout, pgstore.Schema(options...))
-	return nil
-}
-
 func (a *app) migrateUp(ctx context.Context, layout string) error {
+	a.bare = true
 	stores, err := a.openTables(ctx, layout)
 	if err != nil {
 		return err
@@ -92,15 +77,15 @@ func (a *app) migrateUp(ctx context.Context, layout string) error {
 			"store": l.name, "layout": l.layout, "version_before": before.version,
 		}
 		err := a.audited("migrate up", fields, func() error {
-			if before.err != nil {
+			if before.err != nil && !errors.Is(before.err, fs.ErrNotExist) {
 				return fmt.Errorf("%s: %w", l.name, before.err)
 			}
-			return pgstore.Migrate(ctx, l.pool, l.withLayout()...)
+			return a.makeTables(ctx, l)
 		})
 		if err != nil {
 			return err
 		}
-		now := findTables(ctx, l.pool, a.schema)
+		now := l.lookForTables(ctx, a.schema)
 		v := tablesView{
 			Store: l.name, Schema: now.schema, Layout: now.layout, Version: now.version,
 			State: "ok",
@@ -110,7 +95,19 @@ func (a *app) migrateUp(ctx context.Context, layout string) error {
 	return a.show(all, tablesHeader, rows)
 }
 
+// makeTables makes the tables of a store, or brings them up to date.
+func (a *app) makeTables(ctx context.Context, l *openedStore) error {
+	switch {
+	case l.pg != nil:
+		return pgstore.Migrate(ctx, l.pool, l.withLayout()...)
+	case l.db != nil:
+		return mysql.Migrate(ctx, l.db)
+	}
+	return a.createSQLite(ctx, l)
+}
+
 func (a *app) migrateStatus(ctx context.Context, layout string) error {
+	a.bare = true
 	stores, err := a.openTables(ctx, layout)
 	if err != nil {
 		return err
@@ -147,6 +144,9 @@ func (l *openedStore) status(ctx context.Context) tablesView {
 		State: "ok",
 	}
 	switch {
+	case errors.Is(l.state.err, fs.ErrNotExist):
+		v.State, v.Problem = "missing", "there is no such file: idem migrate up"
+		return v
 	case l.state.err != nil:
 		v.State, v.Problem = "unavailable", l.state.err.Error()
 		return v
@@ -155,7 +155,7 @@ func (l *openedStore) status(ctx context.Context) tablesView {
 		return v
 	}
 	var err error
-	v.Warnings, err = l.pg.Check(ctx)
+	v.Warnings, err = l.check(ctx)
 	var setup *dedup.SetupError
 	switch {
 	case errors.As(err, &setup): // the tables are missing, which is no outage here

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup/sqlstore/mysql"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
@@ -16,6 +17,10 @@ import (
 func TestMigratePrint(t *testing.T) {
 	require.Equal(t, pgstore.Schema(), command(t, "migrate", "print").ok(t))
 	require.Equal(t, pgstore.Schema(pgstore.Compact()), command(t, "migrate", "print", "--layout", "compact").ok(t))
+	require.Equal(t, mysql.Schema(), command(t, "migrate", "print", "--database", "mysql").ok(t))
+	command(t, "migrate", "print", "--database", "oracle").failed(t, exitUsage, "postgres or mysql")
+	command(t, "migrate", "print", "--database", "mysql", "--layout", "compact").failed(t, exitUsage, "--layout")
+	command(t, "migrate", "print", "--database", "mysql", "--outbox").failed(t, exitUsage, "--outbox")
 }
 
 // The tables are made once, in the layout that was chosen, and every later command finds that out
@@ -84,7 +89,7 @@ func TestMigrateInSchema(t *testing.T) {
 func TestMigrateStatusOfBadTables(t *testing.T) {
 	ledger := testenv.Postgres(t)
 	command(t, "migrate", "up", "--store", ledger).ok(t)
-	sql(t, connect(t, ledger), "ALTER TABLE processed_events DROP CONSTRAINT processed_events_pkey")
+	execSQL(t, connect(t, ledger), "ALTER TABLE processed_events DROP CONSTRAINT processed_events_pkey")
 	var all []tablesView
 	r := command(t, "migrate", "status", "--store", ledger, "-o", "json")
 	r.failed(t, exitFound)
@@ -127,4 +132,23 @@ func TestMigrate_AsTheStoreSuggests(t *testing.T) {
 	require.NoError(t, err)
 	_, err = box.Check(t.Context())
 	require.NoError(t, err)
+}
+
+// The sessions of this command are not those of the workers: the status does not warn of them.
+// Behind a pooler that refuses the settings of the workers, no session has these.
+func TestMigrateStatusDoesNotWarnOfItsOwnSession(t *testing.T) {
+	const warning = "client_connection_check_interval is 0"
+	store := testenv.Postgres(t)
+	command(t, "migrate", "up", "--store", store).ok(t)
+	var all []tablesView
+	command(t, "migrate", "status", "--store", store, "-o", "json").json(t, &all)
+	require.Equal(t, "ok", all[0].State)
+	require.NotContains(t, strings.Join(all[0].Warnings, "\n"), warning)
+
+	u, err := url.Parse(store)
+	require.NoError(t, err)
+	u.Host = pooler(t, u.Host, true)
+	command(t, "migrate", "status", "--store", u.String(), "-o", "json").json(t, &all)
+	require.Equal(t, "ok", all[0].State)
+	require.Contains(t, strings.Join(all[0].Warnings, "\n"), warning)
 }

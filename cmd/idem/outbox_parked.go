@@ -24,7 +24,7 @@ type parkedRowView struct {
 	Topic   string               `json:"topic"`
 	Key     deadletters.Bytes    `json:"key"`
 	Type    string               `json:"type"`
-	ID      string               `json:"event"`
+	ID      string               `json:"id"`
 	Behind  int64                `json:"behind"` // rows of its aggregate that are blocked
 	Reason  string               `json:"reason"`
 	Bytes   int                  `json:"bytes"` // of the payload
@@ -38,9 +38,11 @@ func newOutboxParkedCmd(a *app) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "parked",
-		Short: "Rows that will never be published as they are, the oldest first",
-		Args:  none,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.outboxParked(cmd, &o, payload, limit) },
+		Short: "List rows that will never be published as they are, the oldest first",
+		Example: "  idem outbox parked --outbox postgres://idem@db/shop\n" +
+			"  idem outbox parked --limit 10 --payload -o json",
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.outboxParked(cmd, &o, payload, limit) },
 	}
 	o.flags(a, cmd.Flags())
 	cmd.Flags().
@@ -134,9 +136,10 @@ func newOutboxVerb(a *app, verb *outboxVerb) *cobra.Command {
 	var o outboxFlag
 	var reason string
 	cmd := &cobra.Command{
-		Use:   verb.name + " SEQ...",
-		Short: verb.short,
-		Long:  verb.short + ". Name rows by their SEQ, see idem outbox parked. If one row is not parked, no row is changed.",
+		Use:     verb.name + " SEQ...",
+		Short:   verb.short,
+		Long:    verb.short + ". Name rows by their SEQ, see idem outbox parked. If one row is not parked, no row is changed.",
+		Example: "  idem outbox " + verb.name + " 4711 4712 --outbox postgres://idem@db/shop --reason 'ticket 12'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			seqs, err := parseSeqs(args)
 			if err != nil {

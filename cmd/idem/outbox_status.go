@@ -19,9 +19,11 @@ func newOutboxStatusCmd(a *app) *cobra.Command {
 	var o outboxFlag
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "How much waits, for how long, and which relay publishes which shards",
-		Args:  none,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.outboxStatus(cmd, &o) },
+		Short: "Show how much waits, for how long, and which relay publishes which shards",
+		Example: "  idem outbox status --outbox postgres://idem@db/shop\n" +
+			"  idem outbox status -o json",
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.outboxStatus(cmd, &o) },
 	}
 	o.flags(a, cmd.Flags())
 	return cmd

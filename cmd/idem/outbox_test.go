@@ -161,7 +161,7 @@ func TestMigrateOutbox(t *testing.T) {
 	t.Setenv("IDEM_OUTBOX", "postgres://idem:idem@"+testenv.FreeAddr(t)+"/idem")
 	command(t, "outbox", "status").failed(t, exitFailure)
 	command(t, "outbox", "status", "--store", url).ok(t)
-	sql(t, connect(t, url), "DROP TABLE idem_outbox_relays")
+	execSQL(t, connect(t, url), "DROP TABLE idem_outbox_relays")
 	command(t, "migrate", "status", "--outbox", "--store", url, "-o", "json").json(t, &all)
 	require.Equal(t, "unfit", all[0].State)
 	require.Contains(t, all[0].Problem, "idem_outbox_relays")

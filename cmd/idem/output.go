@@ -11,6 +11,7 @@ import (
 // show prints rows as a table, or value as JSON. Control characters in cells are escaped, because
 // the text of a producer must not reach the terminal as a command (G-04).
 func (a *app) show(value any, header []string, rows [][]string) error {
+	a.shown = true
 	switch a.output {
 	case "json":
 		enc := json.NewEncoder(a.stdout)
@@ -49,6 +50,7 @@ type rowWriter struct {
 const tableChunk = 200
 
 func (a *app) rows(header ...string) (*rowWriter, error) {
+	a.shown = true
 	switch a.output {
 	case "json", "table":
 		return &rowWriter{out: a.stdout, json: a.output == "json", header: header}, nil

@@ -32,14 +32,16 @@ func newReapCmd(a *app) *cobra.Command {
 	var f reapFlags
 	cmd := &cobra.Command{
 		Use:   "reap",
-		Short: "Delete expired rows from stores in Postgres",
-		Long: "Deletes expired rows from stores in Postgres, in one run: start the command periodically. A run\n" +
+		Short: "Delete expired rows from stores in SQL databases",
+		Long: "Deletes expired rows from stores in SQL databases, in one run: start the command periodically. A run\n" +
 			"announces rows, and a run at least a minute later deletes them. A row is deleted when its whole\n" +
 			"scope has consumed beyond the expiry, so a group that stands still keeps all rows. The command\n" +
-			"does the same as pgstore.Reaper inside a service; one reaper works at a time.\n" +
+			"does the same as a Reaper inside a service; one reaper works at a time.\n" +
 			"\n" +
 			"The command asks for confirmation only if --wall-clock or a shorter --dead-letter-retention\n" +
 			"deletes rows that would stay otherwise.",
+		Example: "  idem reap --store postgres://idem@db/shop\n" +
+			"  idem reap --store postgres://idem@db/shop --wall-clock http --watch --yes",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.reap(cmd.Context(), &f) },
 	}
@@ -124,7 +126,7 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 			if f.watch {
 				return a.reapWatch(ctx, l, f, fields)
 			}
-			result, err := pgstore.NewReaper(l.pg, f.config()).RunOnce(ctx)
+			result, err := l.reaper(f.config()).RunOnce(ctx)
 			fields["events"], fields["claims"], fields["starts"] = result.Events, result.Claims, result.Starts
 			if err != nil {
 				return fmt.Errorf(
@@ -249,7 +251,7 @@ func (a *app) reapWatch(
 		}
 		fmt.Fprintln(a.stdout, time.Now().UTC().Format(time.RFC3339), plain(text))
 	}
-	err := pgstore.NewReaper(l.pg, cfg).Run(ctx)
+	err := l.reaper(cfg).Run(ctx)
 	total["events"], total["claims"] = events, claims
 	if errors.Is(err, context.Canceled) {
 		return nil

@@ -34,14 +34,14 @@ func reapable(t *testing.T, options ...pgstore.Option) (url string, conn *pgx.Co
 	progress := []dedup.Progress{{Topic: "orders", Partition: 2, Next: 10, Time: time.Now(), CaughtUp: true}}
 	require.NoError(t, s.RecordProgress(t.Context(), "billing", progress))
 	table := map[string]string{layoutReadable: "idempotency_keys", layoutCompact: "idempotency_keys_compact"}[layout]
-	sql(t, conn, "UPDATE "+table+" SET expires_at = clock_timestamp() - interval '1 h'")
+	execSQL(t, conn, "UPDATE "+table+" SET expires_at = clock_timestamp() - interval '1 h'")
 	return url, conn
 }
 
 // delayedRetry makes what a run has announced old enough to be deleted.
 func delayedRetry(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
-	sql(t, conn, "UPDATE idem_horizons SET updated_at = updated_at - interval '1 h'")
+	execSQL(t, conn, "UPDATE idem_horizons SET updated_at = updated_at - interval '1 h'")
 }
 
 // The first run announces, a later one deletes, and each says what it did and what it holds on to.
@@ -80,7 +80,7 @@ func TestReapAsks(t *testing.T) {
 // One at a time works; the other says so and has done nothing wrong.
 func TestReapElsewhere(t *testing.T) {
 	ledger, conn := reapable(t)
-	sql(t, conn, "INSERT INTO idem_leases (name, token, lease_until) VALUES ('reaper', gen_random_uuid(), clock_timestamp() + interval '1 h')")
+	execSQL(t, conn, "INSERT INTO idem_leases (name, token, lease_until) VALUES ('reaper', gen_random_uuid(), clock_timestamp() + interval '1 h')")
 	require.Contains(t, command(t, "reap", "--store", ledger).ok(t), "another reaper is at work")
 }
 

@@ -91,7 +91,7 @@ func TestLagOfNoGroup(t *testing.T) {
 // An import reads while it writes: a URL for workers with one connection does not stop it.
 func TestImportWithOneConnection(t *testing.T) {
 	url := testenv.Postgres(t)
-	command(t, "migrate", "up", "--store", url, "-y").ok(t)
+	command(t, "migrate", "up", "--store", url).ok(t)
 	one := url + "&pool_max_conns=1"
 	if !strings.Contains(url, "?") {
 		one = url + "?pool_max_conns=1"

@@ -41,6 +41,8 @@ func newRelayCmd(a *app) *cobra.Command {
 			"relays may run at once and share the rows. If the database or Kafka cannot be reached at the\n" +
 			"start, the command ends with exit code 3; later the relay waits for them. Logs go to standard\n" +
 			"error, as JSON with --output json.",
+		Example: "  idem relay --brokers localhost:9092 --outbox postgres://relay@db/shop\n" +
+			"  idem relay --brokers localhost:9092 --outbox @/run/secrets/outbox --health :8080 -o json",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.relay(cmd, &f) },
 	}

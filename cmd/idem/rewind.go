@@ -40,10 +40,12 @@ func newRewindCmd(a *app) *cobra.Command {
 			"the command goes back to 10 minutes before the last record that the group consumed. Choose more\n" +
 			"than the store can have lost, and more than the time since then. Retry topics of the chosen\n" +
 			"topics are rewound too.",
+		Example: "  idem rewind -G billing --to 2026-01-31T12:00:00Z --topic orders --brokers localhost:9092\n" +
+			"  idem rewind -G billing --before-failover 10m --store postgres://idem@db/shop",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.rewind(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.to, "to", "", "a time such as 2026-01-31T12:00:00Z, or how long ago")
+	f.StringVar(&o.to, "to", "", timeForms)
 	f.DurationVar(&o.before, "before-failover", 0, "how far back, such as 10m")
 	f.StringSliceVarP(&o.topics, "topic", "t", nil, "these topics only, with their retry topics")
 	f.DurationVar(
@@ -89,7 +91,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		)
 		return err
 	}
-	rows, err := rewindRows(ctx, client, group, to, o)
+	rows, err := a.rewindRows(ctx, client, group, to, o)
 	if err != nil {
 		return err
 	}
@@ -141,7 +143,7 @@ func refuseMembers(client sarama.Client, group string) error {
 }
 
 // rewindRows are the partitions that the group has offsets on, and where they would go.
-func rewindRows(
+func (a *app) rewindRows(
 	ctx context.Context, client sarama.Client, group string, to time.Time, o rewindFlags,
 ) (rows []rewindRow, err error) {
 	committed, err := groups.Committed(client, group)
@@ -151,6 +153,8 @@ func rewindRows(
 	if len(committed) == 0 {
 		return nil, found("group %s has no committed offsets", group)
 	}
+	seen := a.progress("partitions", 0)
+	defer seen.end()
 	for _, topic := range slices.Sorted(maps.Keys(committed)) {
 		if !o.wants(topic, group) {
 			continue
@@ -164,6 +168,7 @@ func rewindRows(
 				return nil, err
 			}
 			rows = append(rows, row)
+			seen.add(1, nil)
 		}
 	}
 	for _, topic := range o.topics {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -31,7 +32,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 func (a *app) exitOf(err error) *exitError {
 	var exit *exitError
 	switch {
-	case err == nil:
+	case err == nil, err == errDryRun: //nolint:errorlint // beside another error it is none of success
 		return nil
 	case errors.As(err, &exit):
 		return exit
@@ -56,17 +57,21 @@ func newRoot(a *app) *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(
-		func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} },
-	)
-	a.flags(root.PersistentFlags())
-	complete(root, "output", outputs...)
-	complete(root, "sasl-mechanism", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 	root.AddCommand(newEventCmd(a), newMigrateCmd(a), newReapCmd(a), newImportCmd(a))
 	root.AddCommand(newDLQCmd(a), newRewindCmd(a), newLagCmd(a))
 	root.AddCommand(newRelayCmd(a), newOutboxCmd(a), newDoctorCmd(a), newVersionCmd(a))
 	root.AddCommand(newInitCmd(a), newScopeCmd(a))
 	root.InitDefaultCompletionCmd()
+	shared := a.sharedFlags()
+	placeFlags(root, shared)
+	completeShared(shared)
+	a.completeFlags(root)
+	root.SetUsageFunc(usageOf(shared))
+	eachVerb(root, func(cmd *cobra.Command) {
+		if shell, ok := strings.CutPrefix(verbName(cmd), "completion "); ok {
+			cmd.Example = "  idem completion " + shell
+		}
+	})
 	for _, cmd := range root.Commands() {
 		a.harden(cmd)
 	}
@@ -89,9 +94,11 @@ func (a *app) harden(cmd *cobra.Command) {
 	}
 	inner := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		a.wasGiven = cmd.Flags().Changed
 		if err := a.begin(cmd.Context()); err != nil {
 			return err
 		}
+		a.warnOfOldNames(cmd)
 		return inner(cmd, args)
 	}
 }

@@ -28,8 +28,8 @@ func newScopeAcceptCmd(a *app) *cobra.Command {
 			"Events of the backlog that were handled under their old identity run again under the new one. Stop\n" +
 			"the group at zero lag, and without delayed retries, first. Dead letters may stay: a replay settles the\n" +
 			"old identity, and the event runs once under the new one.",
-		Example: "  idem scope accept --new-identity --scope billing --type paid \\\n" +
-			"    --descriptor 'type=standard-type/1 id=json(\"payment_id\")'",
+		Example: "  idem scope accept --new-identity --scope billing --type paid " +
+			"--descriptor 'type=standard-type/1 id=json(\"payment_id\")'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.acceptIdentity(cmd.Context(), &f)
 		},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
@@ -9,6 +10,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/dedup/sqlstore"
 	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/pgschema"
 )
@@ -24,9 +26,16 @@ type openedStore struct {
 	options []pgstore.Option
 	layout  string // that the store is made for
 	state   tables
+
+	sql  *sqlstore.Store // in SQLite, MariaDB or MySQL, or nil; nil for a file without tables
+	db   *sql.DB         // of MariaDB or MySQL, or nil
+	file string          // of SQLite, or ""
 }
 
-// tables describes the tables of a store in Postgres.
+// hasTables reports whether the store keeps events in SQL tables.
+func (l *openedStore) hasTables() bool { return l.pg != nil || l.sql != nil || l.file != "" }
+
+// tables describes the tables of a store.
 type tables struct {
 	layout  string // "" if the tables are missing or unknown
 	schema  string
@@ -69,9 +78,20 @@ func (l *openedStore) withLayout() []pgstore.Option {
 	return append(l.options[:len(l.options):len(l.options)], pgstore.Compact())
 }
 
-// findTables reads the layout of the tables, so that no flag is needed. If the tables are missing
-// or the server cannot be reached, the first call reports that. With a wrong layout the store
-// refuses to work.
+// lookForTables reads the version of the tables.
+func (l *openedStore) lookForTables(ctx context.Context, schema string) tables {
+	switch {
+	case l.pg != nil:
+		return findTables(ctx, l.pool, schema)
+	case l.db != nil:
+		return mysqlTables(ctx, l.db)
+	}
+	return sqliteTables(ctx, l.file)
+}
+
+// findTables reads the layout of the tables in Postgres, so that no flag is needed. If the
+// tables are missing or the server cannot be reached, the first call reports that. With a wrong
+// layout the store refuses to work.
 func findTables(ctx context.Context, pool *pgxpool.Pool, schema string) tables {
 	l, err := pgschema.FindTables(ctx, pool, schema)
 	return tables{layout: l.Layout, schema: l.Schema, version: l.Version, err: err}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/idem-go/idem/dedup/pgstore"
@@ -11,10 +12,13 @@ import (
 	"github.com/idem-go/idem/internal/redact"
 )
 
+// storeSchemes are the beginnings of URLs of stores, for errors.
+const storeSchemes = "postgres://, mysql://, redis:// or sqlite:"
+
 // openStores connects to all stores that were named.
 func (a *app) openStores(ctx context.Context) ([]*openedStore, error) {
 	if len(a.stores) == 0 {
-		return nil, usage("no store: give --store, a postgres:// or redis:// URL")
+		return nil, usage("no store: give --store, a URL that begins with %s", storeSchemes)
 	}
 	var all []*openedStore
 	for _, url := range a.stores {
@@ -25,6 +29,12 @@ func (a *app) openStores(ctx context.Context) ([]*openedStore, error) {
 		all = append(all, l)
 	}
 	a.opened = all
+	if a.given("schema") && !slices.ContainsFunc(all, func(l *openedStore) bool { return l.pg != nil }) {
+		return nil, usage("--schema is for stores in Postgres")
+	}
+	if a.given("redis-prefix") && !slices.ContainsFunc(all, func(l *openedStore) bool { return l.redis != nil }) {
+		return nil, usage("--redis-prefix is for stores in Redis")
+	}
 	return all, nil
 }
 
@@ -34,6 +44,9 @@ func (a *app) openStore(ctx context.Context, text string) (*openedStore, error) 
 		return l, nil
 	}
 	a.secrets.AddURL(text)
+	if path, ok := sqlitePath(text); ok {
+		return a.openSQLite(ctx, path)
+	}
 	scheme, _, ok := strings.Cut(text, "://")
 	switch {
 	case !ok || strings.ContainsAny(scheme, ":@/?#"): // not shown, because the text may contain a password (G-04)
@@ -44,11 +57,10 @@ func (a *app) openStore(ctx context.Context, text string) (*openedStore, error) 
 		return a.openPostgres(ctx, text)
 	case strings.HasPrefix(scheme, "redis"):
 		return a.openRedis(scheme, text)
+	case scheme == "mysql" || scheme == "mariadb":
+		return a.openMySQL(text)
 	}
-	return nil, usage(
-		"--store: a URL that begins with postgres:// or redis://, not with %q",
-		scheme,
-	)
+	return nil, usage("--store: a URL that begins with %s, not with %q", storeSchemes, scheme)
 }
 
 func (a *app) openPostgres(ctx context.Context, text string) (*openedStore, error) {

@@ -39,7 +39,7 @@ func checkLayoutFlag(layout string) error {
 	return usage("--layout is readable or compact, not %q", layout)
 }
 
-// openTables opens the stores, which must be in Postgres, for a layout.
+// openTables opens the stores, which must be in SQL databases, for a layout.
 func (a *app) openTables(ctx context.Context, layout string) ([]*openedStore, error) {
 	if err := checkLayoutFlag(layout); err != nil {
 		return nil, err
@@ -50,8 +50,12 @@ func (a *app) openTables(ctx context.Context, layout string) ([]*openedStore, er
 	}
 	for _, l := range stores {
 		switch {
-		case l.pg == nil:
-			return nil, usage("%s has no tables: this command is for stores in Postgres", l.name)
+		case !l.hasTables():
+			return nil, usage("%s has no tables: this command is for stores in SQL databases, such as Postgres", l.name)
+		case l.pg == nil && layout != "":
+			return nil, usage("--layout is for stores in Postgres, %s has one layout", l.name)
+		case l.db != nil:
+			l.state = mysqlTables(ctx, l.db)
 		case layout != "": // the store refuses tables with another layout
 			l.useLayout(layout)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -72,33 +71,25 @@ func moment(t time.Time) *time.Time {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// parseTime reads an instant, or how long ago it was.
+// timeForms are the forms of a time on the command line.
+const timeForms = "a time such as 2026-01-31T12:00:00Z, a day in UTC such as 2026-01-31, or how long ago, such as 90m"
+
+// parseTime reads an instant, or how long ago it was. The instant of an empty text is zero.
 func parseTime(flag, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return t, nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return time.Time{}, usage(
-			"--%s is a time such as 2026-01-31T12:00:00Z, or how long ago, such as 90m, not %q",
-			flag, text,
-		)
-	}
-	return time.Now().Add(-d), nil
-}
-
-// timeOf reads a time of the command line.
-func timeOf(flag, text string) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t, nil
 		}
 	}
-	return time.Time{}, usage(
-		"--%s: %w", flag,
-		errors.New("a time such as 2026-01-31T12:00:00Z, or a day in UTC such as 2026-01-31"),
-	)
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return time.Time{}, usage(
+			"--%s is "+timeForms+", not %q",
+			flag, text,
+		)
+	}
+	return time.Now().Add(-d), nil
 }

@@ -55,7 +55,7 @@ func (f *urlFlag) resolve() error {
 				continue
 			}
 			text = content
-		case redact.HasPassword(text):
+		case !strings.HasPrefix(text, sqliteScheme) && redact.HasPassword(text):
 			return usage(
 				"--%s: the URL has a password, which every user of this host could see: set %s, or write the URL into a file and give --%s @FILE",
 				f.name,
@@ -82,7 +82,7 @@ func readURL(path string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-var urlBegins = regexp.MustCompile(`(?:^|,)\s*[a-z+]+://`)
+var urlBegins = regexp.MustCompile(`(?:^|,)\s*(?:[a-z+]+://|sqlite:)`)
 
 // splitStores splits at commas between URLs, not at those between the hosts of one.
 func splitStores(s string) (urls []string) {

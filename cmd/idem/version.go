@@ -23,7 +23,9 @@ type buildVersion struct {
 
 func newVersionCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Version, commit and Go release of this program", Args: none,
+		Use: "version", Short: "Print version, commit and Go release of this program", Args: none,
+		Example: "  idem version\n" +
+			"  idem version -o json",
 		RunE: func(*cobra.Command, []string) error {
 			v := versionOf(debug.ReadBuildInfo())
 			return a.show(v, nil, v.rows())

@@ -26,7 +26,7 @@ type Exported struct {
 	// Format is [ExportFormat].
 	Format string `json:"format"`
 	Row
-	Key     Bytes    `json:"kafkaKey"`
+	Key     Bytes    `json:"kafka_key"`
 	Headers []Header `json:"headers"` // as they are in the topic
 	// SHA256 is that of the value in the topic, see [deadletter.ValueHash].
 	SHA256 string `json:"sha256"`

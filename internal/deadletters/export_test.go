@@ -76,7 +76,7 @@ func TestExported_RoundTrip(t *testing.T) {
 			require.Equal(t, m.Value, value)
 		})
 	}
-	good := `{"format":"idem-dead-letter/1","record":"0/1","topic":"t","failed":"2026-01-02T03:04:05Z","attempts":0,"generation":0,"kafkaKey":{},"headers":[],"sha256":"","value":{}}`
+	good := `{"format":"idem-dead-letter/1","record":"0/1","topic":"t","last_failure":"2026-01-02T03:04:05Z","attempts":0,"generation":0,"kafka_key":{},"headers":[],"sha256":"","value":{}}`
 	for text, want := range map[string]string{
 		"":                                       "no line",
 		"\n":                                     "no line",

@@ -16,7 +16,7 @@ import (
 type Row struct {
 	Record     string     `json:"record"` // partition/offset
 	Topic      string     `json:"topic"`
-	Failed     time.Time  `json:"failed"`
+	Failed     time.Time  `json:"last_failure"`
 	Class      idem.Class `json:"class,omitempty"`
 	Tenant     string     `json:"tenant,omitempty"`
 	Scope      string     `json:"scope,omitempty"`
@@ -28,7 +28,7 @@ type Row struct {
 	Generation uint32     `json:"generation"`
 	Replays    uint32     `json:"replays"`
 	Error      string     `json:"error,omitempty"`
-	Omitted    bool       `json:"valueOmitted,omitempty"`
+	Omitted    bool       `json:"value_omitted,omitempty"`
 	Problem    string     `json:"problem,omitempty"` // why it is no dead letter
 
 	// Verdict, Action and Note are set in plans and results of replays only.
@@ -63,8 +63,8 @@ func (j *Judged) Row() Row {
 // Detail is all of a dead letter.
 type Detail struct {
 	Row
-	First   time.Time `json:"firstFailure"`
-	Key     Bytes     `json:"kafkaKey"`
+	First   time.Time `json:"first_failure"`
+	Key     Bytes     `json:"kafka_key"`
 	Size    int       `json:"size"`
 	Headers []Header  `json:"headers"` // as they are in the topic
 	Payload *Bytes    `json:"payload,omitempty"`

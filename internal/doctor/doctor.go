@@ -46,6 +46,8 @@ func (d *examination) examineStore(ctx context.Context, r *Findings, l *Store) {
 		d.checkPostgres(ctx, r, l)
 	case Redis:
 		d.checkRedis(ctx, r, l)
+	case SQL:
+		d.checkSQL(ctx, r, l)
 	default: // checkSettings has reported the store
 	}
 }

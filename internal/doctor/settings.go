@@ -149,13 +149,15 @@ func (d *examination) checkStores(r *Findings) {
 			choice{kind == "" && memory, Bad,
 				"a store in memory is lost with its process, while the offsets stay committed",
 				"sqlstore/sqlite for one process, pgstore or redisstore; memstore is for tests"},
-			choice{kind == "", Bad, "only URLs with postgres:// and redis:// are supported " +
-				"(this one is not shown, it may have a password)", ""})
+			choice{kind == "", Bad, "only URLs with postgres://, mysql://, redis:// and " +
+				"sqlite: are supported (this one is not shown, it may have a password)", ""})
 		switch kind {
 		case Postgres:
 			d.checkPostgresAccess(r, l)
 		case Redis:
 			d.checkRedisAccess(r, l)
+		case SQL:
+			checkSQLAccess(r, l)
 		}
 	}
 }

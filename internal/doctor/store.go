@@ -26,6 +26,13 @@ type Store struct {
 	// OpenRedis makes a client for a URL of Redis, and a name without credentials. The caller
 	// closes the client. Required for such a URL, except with Offline.
 	OpenRedis func(context.Context) (client redis.UniversalClient, name string, err error)
+	// OpenSQL opens the store of a URL of kind [SQL]. Required for such a URL, except with Offline.
+	OpenSQL func(context.Context) (store Checker, name string, err error)
+}
+
+// Checker is a store that checks its tables and settings.
+type Checker interface {
+	Check(ctx context.Context) (warnings []string, err error)
 }
 
 // Kind is the database of a store.
@@ -36,6 +43,8 @@ const (
 	Postgres Kind = "postgres"
 	// Redis is a Redis, a cluster, or a group that Sentinel watches.
 	Redis Kind = "redis"
+	// SQL is SQLite, MariaDB or MySQL.
+	SQL Kind = "sql"
 )
 
 // KindOf returns the kind of a URL, or an empty string for any other URL.
@@ -46,6 +55,8 @@ func KindOf(url string) Kind {
 		return Postgres
 	case strings.HasPrefix(scheme, "redis"):
 		return Redis
+	case scheme == "mysql", scheme == "mariadb", strings.HasPrefix(url, "sqlite:"):
+		return SQL
 	}
 	return ""
 }

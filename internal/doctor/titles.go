@@ -45,6 +45,8 @@ var titles = map[string]string{
 	"kafka.group.strategy":     "a worker can join the present members",
 	"kafka.group.subscription": "the members consume the topics",
 
+	"sql.store": "the tables are there, and commits reach the disk",
+
 	"postgres.connect":           "the store answers",
 	"postgres.store":             "tables, versions, unique keys and collations are correct",
 	"postgres.standby":           "the store is the primary",

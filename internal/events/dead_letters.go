@@ -15,7 +15,7 @@ type DeadLettersAt struct {
 	Topics      []string     `json:"topics"`
 	Scanned     int          `json:"scanned"`
 	Cut         bool         `json:"cut,omitempty"` // there are more
-	DeadLetters []DeadLetter `json:"deadLetters"`
+	DeadLetters []DeadLetter `json:"dead_letters"`
 }
 
 // DeadLetter is a dead letter of an event.

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -296,8 +297,11 @@ func (w *world) relay(t *testing.T) {
 // command runs the command as a user.
 func (w *world) command(t *testing.T, user string, args ...string) (code int, said string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), w.program, append(args, "--brokers", w.address, "-G", group, "--sasl-mechanism", "PLAIN", "--sasl-user", user,
-		"--allow-insecure", "--yes")...)
+	args = append(slices.Clone(args), "--brokers", w.address, "-G", group, "--sasl-mechanism", "PLAIN", "--sasl-user", user, "--allow-insecure")
+	if slices.ContainsFunc(args, func(word string) bool { return word == "replay" || word == "purge" || word == "rewind" }) {
+		args = append(args, "--yes")
+	}
+	cmd := exec.CommandContext(t.Context(), w.program, args...)
 	cmd.Env = append(os.Environ(), "IDEM_SASL_PASSWORD="+password, "IDEM_STORE="+w.url)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
