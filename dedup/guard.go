@@ -120,7 +120,8 @@ func (g *Guard) Running(key Key) bool { return g.inflight.has(key) }
 func (g *Guard) request(c Call) Request {
 	retention := cmp.Or(max(0, c.Retention), g.cfg.Retention)
 	return Request{
-		Key: c.Key, Fingerprint: c.Fingerprint, Retention: retention, AnyAge: true, NoWait: true,
+		Key: c.Key, Fingerprint: c.Fingerprint, SecondFingerprint: c.SecondFingerprint,
+		Retention: retention, AnyAge: true, NoWait: true,
 	}
 }
 

@@ -86,6 +86,11 @@ type Config struct {
 	// fingerprint detects another payload with the same key. At least 16 bytes, the same in all
 	// instances. Required, unless AnyPayload.
 	Secret []byte
+	// SecondSecret is accepted beside Secret: a request is equal if the stored fingerprint is that
+	// under either one. New fingerprints are made with Secret. Add a new secret as SecondSecret in
+	// all instances, swap the two, then drop the old one after Retention. At least 16 bytes; it
+	// costs a second hash of each body. Nil, the default: none.
+	SecondSecret []byte
 	// AnyPayload turns the comparison of payloads off: a key replays the answer to any payload.
 	// Default: false.
 	AnyPayload bool
@@ -283,6 +288,11 @@ func (c *Config) wiringProblems() (problems []error) {
 	require(len(c.Secret) >= minSecret || c.AnyPayload,
 		fmt.Sprintf("Secret has less than %d bytes: the same random bytes in all instances; "+
 			"set AnyPayload to compare no payloads", minSecret))
+	require(c.SecondSecret == nil || len(c.SecondSecret) >= minSecret,
+		fmt.Sprintf("SecondSecret has less than %d bytes: "+
+			"the same random bytes in all instances", minSecret))
+	require(c.SecondSecret == nil || !c.AnyPayload,
+		"SecondSecret and AnyPayload exclude each other: payloads are not compared")
 	require(c.PrincipalSecret == nil || len(c.PrincipalSecret) >= minSecret,
 		fmt.Sprintf("PrincipalSecret has less than %d bytes: "+
 			"the same random bytes in all instances", minSecret))

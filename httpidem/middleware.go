@@ -129,8 +129,8 @@ func (m *Middleware) Lookup(next http.Handler) http.Handler {
 func (q *request) look() dedup.Answer {
 	var answers [1]dedup.Answer
 	req := dedup.Request{
-		Key: q.call.Key, Fingerprint: q.call.Fingerprint, Retention: q.m.cfg.Retention,
-		AnyAge: true,
+		Key: q.call.Key, Fingerprint: q.call.Fingerprint,
+		SecondFingerprint: q.call.SecondFingerprint, Retention: q.m.cfg.Retention, AnyAge: true,
 	}
 	began := time.Now()
 	err := q.m.guard.Ask(q.r.Context(), func(ctx context.Context) error {
