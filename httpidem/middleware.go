@@ -66,7 +66,7 @@ func newMiddleware(cfg Config) (*Middleware, error) {
 		kept: replayed(cfg.ReplayHeaders),
 		guard: dedup.NewGuard(cfg.Store, dedup.GuardConfig{
 			Lease: cfg.Lease, Retention: cfg.Retention, Wait: wait, Poll: cfg.Poll,
-			StoreTimeout: cfg.StoreTimeout,
+			StoreTimeout: cfg.StoreTimeout, Keyring: cfg.Keyring,
 		}),
 	}, nil
 }
@@ -137,6 +137,9 @@ func (q *request) look() dedup.Answer {
 		return q.m.look(ctx, []dedup.Request{req}, answers[:])
 	})
 	if err == nil {
+		if answers[0].Result, err = q.m.cfg.Keyring.Open(req.Key, answers[0].Result); err != nil {
+			return dedup.Answer{} // Handler meets the error too, and answers
+		}
 		return answers[0]
 	}
 	if !q.m.tx && errors.Is(err, dedup.ErrUnavailable) &&
