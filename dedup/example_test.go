@@ -81,7 +81,8 @@ func ExampleSamePayload() {
 // A keyring encrypts results in the store. The second process has a newer key, and the older one to
 // open earlier results.
 func ExampleKeyring() {
-	store := memstore.New()                                                      // in production: a store that other processes share
+	store := memstore.New() // in production: a store that other processes share
+
 	older, newer := bytes.Repeat([]byte("o"), 32), bytes.Repeat([]byte("n"), 32) // random bytes
 	charge := func(cfg dedup.KeyringConfig) {
 		keyring, err := dedup.NewKeyring(cfg)

@@ -68,7 +68,7 @@ func NewKeyring(cfg KeyringConfig) (*Keyring, error) {
 	}
 	var problems []error
 	if len(cfg.Keys) == 0 {
-		problems = append(problems, errors.New("Keys is empty"))
+		problems = append(problems, errors.New("no key is in Keys"))
 	}
 	for _, id := range slices.Sorted(maps.Keys(cfg.Keys)) {
 		secret := cfg.Keys[id]

@@ -149,7 +149,7 @@ func TestNewKeyring_Mistakes(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = dedup.NewKeyring(dedup.KeyringConfig{RefuseUnsealed: true})
-	require.ErrorContains(t, err, "Keys is empty")
+	require.ErrorContains(t, err, "no key is in Keys")
 	require.ErrorContains(t, err, "RefuseUnsealed needs SealWith")
 }
 

@@ -2,7 +2,6 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -72,7 +71,7 @@ func TestDo_SecretRotation_G08(t *testing.T) {
 			require.NoError(t, err, "from step %d to %d", pair[0], pair[1])
 			require.True(t, replayed)
 			_, err = call(steps[pair[1]], key, "8")
-			require.True(t, errors.Is(err, dedup.ErrConflict), "%v", err)
+			require.ErrorIs(t, err, dedup.ErrConflict)
 		}
 	}
 }
