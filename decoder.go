@@ -60,7 +60,7 @@ func FromData[T any](descriptor string, d Decoder, find func(T) (string, error))
 // [Fingerprint] for the choice of parts. A missing part differs from every found one.
 //
 // The store keeps an HMAC-SHA-256 (RFC 2104) of the parts under secret. The secret must have at
-// least 16 bytes and be the same in all processes.
+// least 16 bytes and be the same in all processes. [SecondSecret] helps to change it.
 func FingerprintOf(secret []byte, parts ...Extractor) Option {
 	found := make([]identity.Extractor, len(parts))
 	var problem error

@@ -3,6 +3,7 @@ package idem
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -218,7 +219,7 @@ func NoContentCheck() Option { return func(s *options) { s.NoContentCheck = true
 // every value.
 //
 // The store keeps an HMAC-SHA-256 (RFC 2104) of the fields under secret. The secret must have at
-// least 16 bytes and be the same in all processes.
+// least 16 bytes and be the same in all processes. [SecondSecret] helps to change it.
 func Fingerprint(secret []byte, fields ...string) Option {
 	f, err := identity.Fingerprinter(secret, fields)
 	return func(s *options) {
@@ -227,6 +228,22 @@ func Fingerprint(secret []byte, fields ...string) Option {
 		}
 		s.Fingerprint, s.fingerprintDecodes = f, false
 	}
+}
+
+// SecondSecret sets a second secret of [Fingerprint] and [FingerprintOf]. A copy is equal if the
+// stored fingerprint is that under either secret. New fingerprints are made with the first. Use it
+// to change the secret without conflicts, in this order:
+//
+//  1. Add the new secret as SecondSecret in all processes.
+//  2. Swap the two in all processes.
+//  3. Drop the old secret after the longest [Retention], and when no event from before the swap
+//     waits for a delayed retry.
+//
+// The store still compares in one round trip. The secret must have at least 16 bytes. Nil, the
+// default, is no second secret. There is no effect on handlers without a keyed fingerprint.
+func SecondSecret(secret []byte) Option {
+	secret = slices.Clone(secret)
+	return func(s *options) { s.SecondSecret = secret }
 }
 
 // Decode sets the function that decodes the value of a message. The default is encoding/json. into

@@ -396,6 +396,7 @@ func TestWiring_AllMistakesAtOnceEachWithItsPlace(t *testing.T) {
 	idem.On(r, "never", succeed, idem.Timeout(-1), idem.Retry(idem.RetryPolicy{MaxAttempts: -1}))
 	idem.On(r, "policies", succeed, idem.WhenUncertain(2), idem.WhenConflict(2), idem.WhenTooOld(4))
 	idem.On(r, "secret", succeed, idem.Fingerprint(nil, "a"))
+	idem.On(r, "second", succeed, idem.SecondSecret([]byte("short")))
 	idem.On(r, "odd", succeed, idem.Store(struct {
 		noStore
 		s []int
@@ -408,7 +409,8 @@ func TestWiring_AllMistakesAtOnceEachWithItsPlace(t *testing.T) {
 		`"tx": handler takes a idem_test.fakeTx, but *memstore.Store has no such transactions`,
 		`"short": Retention 1s is shorter than`, `"never": Timeout must be positive`, `"never": Retry: MaxAttempts`,
 		`"policies": WhenUncertain: unknown policy 2`, "WhenConflict: unknown policy 2", "WhenTooOld: unknown policy 4",
-		`"secret": Fingerprint: the secret has 0 bytes`, `"odd": store`,
+		`"secret": Fingerprint: the secret has 0 bytes`,
+		`"second": SecondSecret: the secret has 5 bytes`, `"odd": store`,
 	} {
 		require.ErrorContains(t, err, want)
 	}

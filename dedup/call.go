@@ -11,6 +11,9 @@ type Call struct {
 	// Fingerprint of the payload. Another one under the same key is a [Conflict]. Zero: not
 	// compared.
 	Fingerprint Fingerprint
+	// SecondFingerprint is that of the same payload under another secret, and no conflict either.
+	// Zero, the default: none.
+	SecondFingerprint Fingerprint
 	// Retention of the result. Zero or less: that of the guard.
 	Retention time.Duration
 	// Wait is the wait budget: how long the call waits for another caller of the key. Zero: that of

@@ -116,6 +116,10 @@ type Request struct {
 	// Fingerprint is compared with that of the record, by [Differ]. Zero: not compared and, in a
 	// new record, not kept.
 	Fingerprint Fingerprint
+	// SecondFingerprint is that of the same content under another secret. A record with either
+	// one is no conflict, and a new record keeps Fingerprint. Zero, the default, is none; counts
+	// only if both are keyed hashes.
+	SecondFingerprint Fingerprint
 	// Origin is kept with a new record.
 	Origin Origin
 	// Position is that of the copy.
@@ -199,6 +203,22 @@ func (a Answer) Conflicted() Answer {
 	case Fresh, Done, Rescheduled, Conflict, TooOld:
 	}
 	return c
+}
+
+// Differs reports whether known, the fingerprint of a record, is of another content than that of r:
+// [Differ] holds for Fingerprint, and known is not SecondFingerprint. Stores call it.
+func (r *Request) Differs(known Fingerprint) bool {
+	return Differ(known, r.Fingerprint) && (known != r.SecondFingerprint || known.IsChecksum())
+}
+
+// Second returns the bytes of SecondFingerprint, for a store that compares on its server. Nil means
+// that no second fingerprint counts.
+func (r *Request) Second() []byte {
+	if r.SecondFingerprint == (Fingerprint{}) || r.Fingerprint.Comparison() != ByFingerprint ||
+		r.SecondFingerprint.IsChecksum() {
+		return nil
+	}
+	return r.SecondFingerprint[:]
 }
 
 // TokenOr returns the token of r. Without one, TokenOr returns t, the token of the call.

@@ -15,7 +15,8 @@ import (
 // The result is kept as JSON. replayed reports that r was read from the store; fields that JSON
 // does not carry are zero then. A result that is larger than the store keeps ([ResultLimiter]) is
 // returned to the caller that ran fn, and later callers get [ErrNoResult]. If a result cannot be
-// encoded, the caller that ran fn gets [ErrResult] beside r.
+// encoded, the caller that ran fn gets [ErrResult] beside r. [GuardConfig].Keyring encrypts
+// results; one that cannot be opened is [ErrSealed].
 //
 // An error of fn is returned and not kept: fn may run again. After any other end the run may have
 // had the effect, and later callers get [ErrUnknownOutcome], unless [GuardConfig].Rerun is set:
@@ -94,7 +95,7 @@ func runEntry[R any](ctx context.Context, g *Guard, w *doWatch, s *doSettings, e
 		_ = entry.Release(ctx, o) // if it does not arrive, the lease ends it: unknown outcome
 		return r, err
 	}
-	result, err := s.encode(g.store, r)
+	result, err := s.encode(g, r)
 	ended = true
 	// Also without a result: fn has had its effect.
 	return r, errors.Join(err, entry.Complete(ctx, result))
@@ -108,12 +109,13 @@ func cutShort(ctx context.Context, err error) bool {
 
 // encode returns the stored form of the function's result. After an error, or if the store cannot
 // keep it, that is no result.
-func (s *doSettings) encode(store Store, r any) (Result, error) {
+func (s *doSettings) encode(g *Guard, r any) (Result, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return Result{}, fmt.Errorf("%w: %q: %w", ErrResult, s.call.Key, err)
 	}
-	if l, ok := store.(ResultLimiter); ok && len(data) > l.MaxResult() {
+	l, ok := g.store.(ResultLimiter)
+	if ok && len(data)+g.cfg.Keyring.Overhead() > l.MaxResult() {
 		return Result{}, nil
 	}
 	return Result{Schema: s.schema, Data: data}, nil

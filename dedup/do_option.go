@@ -20,6 +20,12 @@ func Schema(version uint32) DoOption { return func(s *doSettings) { s.schema = v
 // Zero, the default: not compared.
 func SamePayload(f Fingerprint) DoOption { return func(s *doSettings) { s.call.Fingerprint = f } }
 
+// OrSamePayload accepts a second fingerprint of the payload beside that of [SamePayload]: the one
+// under another secret, while the secret changes. Zero, the default: none.
+func OrSamePayload(f Fingerprint) DoOption {
+	return func(s *doSettings) { s.call.SecondFingerprint = f }
+}
+
 // KeepFor is the retention of the result. Zero or less, the default: [GuardConfig].Retention.
 func KeepFor(d time.Duration) DoOption { return func(s *doSettings) { s.call.Retention = d } }
 

@@ -45,7 +45,7 @@ func doTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration
 			if ran, err = fn(ctx, tx); err != nil {
 				return Result{}, err
 			}
-			return s.encode(g.store, ran)
+			return s.encode(g, ran)
 		})
 		if err != nil { // the effects of fn were rolled back
 			return r, false, err
@@ -119,12 +119,20 @@ func (e *txEntry[Tx]) ask(ctx context.Context, fn func(Tx) (Result, error)) (Ans
 			if e.ran, err = fn(tx); err != nil {
 				return nil, err
 			}
+			sealed, err := e.g.cfg.Keyring.Seal(e.req.Key, e.ran)
+			if err != nil {
+				return nil, err
+			}
 			return []Completion{{
-				Claim: e.req.Held(Token{}, answers[0]), Retention: e.req.Retention, Result: e.ran,
+				Claim: e.req.Held(Token{}, answers[0]), Retention: e.req.Retention, Result: sealed,
 			}}, nil
 		})
 		if err == nil {
-			return answers[0], nil
+			if answers[0].Verdict == Done {
+				e.doubt = nil
+			}
+			err = e.g.open(e.req.Key, &answers[0])
+			return answers[0], err
 		}
 		if errors.Is(err, ErrUnknownCommit) {
 			e.doubt = err

@@ -18,6 +18,7 @@ type Entry struct {
 	renewer   *LeaseRenewer
 	inflight  *inflightCalls
 	f         *inflightCall
+	keyring   *Keyring
 	claim     Claim
 	held      *HeldClaims
 	retention time.Duration
@@ -62,11 +63,13 @@ func (e *Entry) Claim() Claim { return e.claim }
 // never written: see [ResultLimiter].
 func (e *Entry) Complete(ctx context.Context, r Result) error {
 	a := Answer{Verdict: Done, First: e.claim.First, Result: r}
-	return e.end(ctx, a, func(ctx context.Context) error {
+	// The work has had its effect: without a seal, the end is kept without a result.
+	sealed, err := e.keyring.Seal(e.claim.Key, r)
+	return errors.Join(err, e.end(ctx, a, func(ctx context.Context) error {
 		return e.renewer.Complete(ctx, Completion{
-			Claim: e.claim, Retention: e.retention, Result: r,
+			Claim: e.claim, Retention: e.retention, Result: sealed,
 		})
-	})
+	}))
 }
 
 // Release ends the entry without a result; o decides the verdict of the next caller. Retries and

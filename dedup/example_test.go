@@ -1,6 +1,7 @@
 package dedup_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -75,6 +76,36 @@ func ExampleSamePayload() {
 	// <nil>
 	// <nil>
 	// key was used with another payload: ":billing::1"
+}
+
+// A keyring encrypts results in the store. The second process has a newer key, and the older one to
+// open earlier results.
+func ExampleKeyring() {
+	store := memstore.New() // in production: a store that other processes share
+
+	older, newer := bytes.Repeat([]byte("o"), 32), bytes.Repeat([]byte("n"), 32) // random bytes
+	charge := func(cfg dedup.KeyringConfig) {
+		keyring, err := dedup.NewKeyring(cfg)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		guard := dedup.NewGuard(store, dedup.GuardConfig{Keyring: keyring})
+		defer guard.Close()
+		receipt, replayed, err := dedup.Do(context.Background(), guard,
+			dedup.Key{Scope: "billing", ID: "order-7"},
+			func(context.Context) (string, error) { return "receipt 1", nil })
+		fmt.Println(receipt, replayed, errors.Is(err, dedup.ErrSealed))
+	}
+	charge(dedup.KeyringConfig{Keys: map[string][]byte{"may": older}, SealWith: "may"})
+	charge(dedup.KeyringConfig{
+		Keys: map[string][]byte{"may": older, "november": newer}, SealWith: "november",
+	})
+	charge(dedup.KeyringConfig{Keys: map[string][]byte{"november": newer}, SealWith: "november"})
+	// Output:
+	// receipt 1 false false
+	// receipt 1 true false
+	//  false true
 }
 
 // Tx stands for the transaction of your database, such as pgx.Tx with pgstore.

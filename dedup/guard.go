@@ -51,6 +51,10 @@ type GuardConfig struct {
 	// effect. False: the caller gets [ErrUnknownOutcome] until no caller has asked for the
 	// length of Retention, or a person has released the key.
 	Rerun bool
+	// Keyring encrypts results in the store, and opens them. Unsealed results stay readable, unless
+	// [KeyringConfig].RefuseUnsealed is set. A result that cannot be opened is [ErrSealed], and
+	// the function does not run again. Nil, the default: results are stored unsealed.
+	Keyring *Keyring
 	// Observe is called at the end of each call of [Do] and [DoTx], on its goroutine, also if the
 	// function panics. Observe must return quickly. Nil, the default: no calls. Users of
 	// [Guard.Enter] and [EnterTx] report their own calls.
@@ -120,7 +124,8 @@ func (g *Guard) Running(key Key) bool { return g.inflight.has(key) }
 func (g *Guard) request(c Call) Request {
 	retention := cmp.Or(max(0, c.Retention), g.cfg.Retention)
 	return Request{
-		Key: c.Key, Fingerprint: c.Fingerprint, Retention: retention, AnyAge: true, NoWait: true,
+		Key: c.Key, Fingerprint: c.Fingerprint, SecondFingerprint: c.SecondFingerprint,
+		Retention: retention, AnyAge: true, NoWait: true,
 	}
 }
 
@@ -134,6 +139,7 @@ func (g *Guard) request(c Call) Request {
 //
 //   - [ErrUnavailable] if the store could not answer,
 //   - [ErrKey] if the key is invalid,
+//   - [ErrSealed] if the kept result cannot be opened,
 //   - the cause of the end of ctx,
 //   - [ErrLeaseRenewerClosed] if the guard is closed,
 //   - [ErrClaimLost] if this process was paused for longer than the lease.
@@ -148,14 +154,16 @@ func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err 
 	var since time.Time
 	a, f, err := g.enter(ctx, c, func(*inflightCall) (a Answer, kept bool, err error) {
 		token = NewToken()
-		a, since, err = g.claim(ctx, token, req)
+		if a, since, err = g.claim(ctx, token, req); err == nil {
+			err = g.open(c.Key, &a)
+		}
 		return a, a.Verdict.Held(), err
 	})
 	if f == nil {
 		return nil, a, err
 	}
 	e := &Entry{
-		store: g.store, renewer: g.renewer, inflight: g.inflight, f: f,
+		store: g.store, renewer: g.renewer, inflight: g.inflight, f: f, keyring: g.cfg.Keyring,
 		claim: req.Held(token, a), retention: req.Retention,
 	}
 	e.held = g.renewer.KeepAll(c.work(ctx), []Claim{e.claim}, since)
@@ -163,6 +171,18 @@ func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err 
 		return nil, Answer{}, err
 	}
 	return e, a, nil
+}
+
+// open opens the result of an answer. After an error the answer has no verdict.
+func (g *Guard) open(key Key, a *Answer) (err error) {
+	if a.Verdict != Done {
+		return nil
+	}
+	if a.Result, err = g.cfg.Keyring.Open(key, a.Result); err != nil {
+		*a = Answer{}
+		return fmt.Errorf("key %q: %w", key, err)
+	}
+	return nil
 }
 
 // enter lets ask run for one caller of the key at a time, within the wait budget of the call.

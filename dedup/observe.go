@@ -47,7 +47,7 @@ const (
 	DoConflict DoOutcome = "conflict"
 	// DoGivenUp: [ErrGivenUp]; the function did not run.
 	DoGivenUp DoOutcome = "given_up"
-	// DoNoResult: [ErrNoResult] or [ErrResult] for a key that is done; the function did not run.
+	// DoNoResult: [ErrNoResult], [ErrResult] or [ErrSealed] for a key that is done; the function did not run.
 	DoNoResult DoOutcome = "no_result"
 	// DoUnknown: [ErrUnknownOutcome] of an earlier run or of this one, or [ErrUnknownCommit].
 	DoUnknown DoOutcome = "unknown"
@@ -141,7 +141,7 @@ func (w *doWatch) outcomeOf(err error) DoOutcome {
 		return DoGivenUp
 	case ran: // rolled back
 		return DoFailed
-	case errors.Is(err, ErrNoResult), errors.Is(err, ErrResult):
+	case errors.Is(err, ErrNoResult), errors.Is(err, ErrResult), errors.Is(err, ErrSealed):
 		return DoNoResult
 	}
 	return DoError

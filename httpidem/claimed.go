@@ -19,10 +19,12 @@ func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handle
 	if err == nil {
 		entry, a, err = m.guard.Enter(q.r.Context(), q.call)
 	}
-	if err == nil {
+	if err == nil || errors.Is(err, dedup.ErrSealed) {
 		q.storeUp()
 	}
 	switch {
+	case errors.Is(err, dedup.ErrSealed):
+		q.sealed(w, err)
 	// the client has gone during the wait, or closed its half of the connection
 	case err != nil && q.r.Context().Err() != nil:
 		q.notRun(w, err)

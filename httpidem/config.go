@@ -86,6 +86,11 @@ type Config struct {
 	// fingerprint detects another payload with the same key. At least 16 bytes, the same in all
 	// instances. Required, unless AnyPayload.
 	Secret []byte
+	// SecondSecret is accepted beside Secret: a request is equal if the stored fingerprint is that
+	// under either one. New fingerprints are made with Secret. Add a new secret as SecondSecret in
+	// all instances, swap the two, then drop the old one after Retention. At least 16 bytes; it
+	// costs a second hash of each body. Nil, the default: none.
+	SecondSecret []byte
 	// AnyPayload turns the comparison of payloads off: a key replays the answer to any payload.
 	// Default: false.
 	AnyPayload bool
@@ -188,6 +193,12 @@ type Config struct {
 	// answer. See [dedup.GuardConfig].StoreTimeout.
 	StoreTimeout time.Duration
 
+	// Keyring encrypts answers in the store, and opens them: see [dedup.Keyring]. Keys, principals
+	// and statuses of requests in flight stay readable. An answer that cannot be opened is never
+	// replaced by a run: the client gets 500 answer_sealed. Nil, the default: answers are stored
+	// unsealed.
+	Keyring *dedup.Keyring
+
 	// ResultPolicy decides whether an answer is stored. Defaults to [DefaultResultPolicy].
 	ResultPolicy func(*http.Request, Outcome) ResultPolicy
 	// ForgetStatus are statuses from 400 to 499, such as 401. Answers with these statuses are
@@ -238,7 +249,7 @@ const (
 	Unstored       Result = "unstored"
 	Unguarded      Result = "unguarded"       // the handler ran without the store (FailOpen)
 	Replayed       Result = "replayed"        // a stored answer was sent
-	NotReplayable  Result = "not_replayable"  // 409
+	NotReplayable  Result = "not_replayable"  // 409; 500 for an answer that cannot be opened
 	InFlight       Result = "in_flight"       // 409
 	UnknownOutcome Result = "unknown_outcome" // 409
 	GivenUp        Result = "given_up"        // 409
@@ -283,6 +294,11 @@ func (c *Config) wiringProblems() (problems []error) {
 	require(len(c.Secret) >= minSecret || c.AnyPayload,
 		fmt.Sprintf("Secret has less than %d bytes: the same random bytes in all instances; "+
 			"set AnyPayload to compare no payloads", minSecret))
+	require(c.SecondSecret == nil || len(c.SecondSecret) >= minSecret,
+		fmt.Sprintf("SecondSecret has less than %d bytes: "+
+			"the same random bytes in all instances", minSecret))
+	require(c.SecondSecret == nil || !c.AnyPayload,
+		"SecondSecret and AnyPayload exclude each other: payloads are not compared")
 	require(c.PrincipalSecret == nil || len(c.PrincipalSecret) >= minSecret,
 		fmt.Sprintf("PrincipalSecret has less than %d bytes: "+
 			"the same random bytes in all instances", minSecret))
@@ -340,7 +356,8 @@ func (c *Config) setDefaults() {
 	c.MaxPrincipalRequests = cmp.Or(c.MaxPrincipalRequests, DefaultMaxPrincipalRequests)
 	c.MaxBytes = max(cmp.Or(c.MaxBytes, DefaultMaxBytes), c.MaxBody)
 	if limited, ok := c.Store.(dedup.ResultLimiter); ok {
-		c.MaxResponse = min(c.MaxResponse, max(0, limited.MaxResult()-maxHead))
+		c.MaxResponse = min(c.MaxResponse, max(0,
+			limited.MaxResult()-maxHead-c.Keyring.Overhead()))
 	}
 	if c.ResultPolicy == nil {
 		c.ResultPolicy = DefaultResultPolicy

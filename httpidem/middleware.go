@@ -66,7 +66,7 @@ func newMiddleware(cfg Config) (*Middleware, error) {
 		kept: replayed(cfg.ReplayHeaders),
 		guard: dedup.NewGuard(cfg.Store, dedup.GuardConfig{
 			Lease: cfg.Lease, Retention: cfg.Retention, Wait: wait, Poll: cfg.Poll,
-			StoreTimeout: cfg.StoreTimeout,
+			StoreTimeout: cfg.StoreTimeout, Keyring: cfg.Keyring,
 		}),
 	}, nil
 }
@@ -129,14 +129,17 @@ func (m *Middleware) Lookup(next http.Handler) http.Handler {
 func (q *request) look() dedup.Answer {
 	var answers [1]dedup.Answer
 	req := dedup.Request{
-		Key: q.call.Key, Fingerprint: q.call.Fingerprint, Retention: q.m.cfg.Retention,
-		AnyAge: true,
+		Key: q.call.Key, Fingerprint: q.call.Fingerprint,
+		SecondFingerprint: q.call.SecondFingerprint, Retention: q.m.cfg.Retention, AnyAge: true,
 	}
 	began := time.Now()
 	err := q.m.guard.Ask(q.r.Context(), func(ctx context.Context) error {
 		return q.m.look(ctx, []dedup.Request{req}, answers[:])
 	})
 	if err == nil {
+		if answers[0].Result, err = q.m.cfg.Keyring.Open(req.Key, answers[0].Result); err != nil {
+			return dedup.Answer{} // Handler meets the error too, and answers
+		}
 		return answers[0]
 	}
 	if !q.m.tx && errors.Is(err, dedup.ErrUnavailable) &&

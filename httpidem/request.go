@@ -86,6 +86,10 @@ func (q *request) identify(w http.ResponseWriter) (status int, code string, err 
 	}
 	form, parsed := parsedForm(q.r, q.body)
 	q.call.Fingerprint = payloadFingerprint(cfg.Secret, q.who.tenant, p, form, parsed)
+	if cfg.SecondSecret != nil {
+		q.call.SecondFingerprint =
+			payloadFingerprint(cfg.SecondSecret, q.who.tenant, p, form, parsed)
+	}
 	q.share(r)
 	return 0, "", nil
 }

@@ -56,6 +56,17 @@ func (q *request) replay(w http.ResponseWriter, r dedup.Result) {
 	q.observe(Replayed, a.status, nil)
 }
 
+// sealed answers if the stored answer cannot be opened. The handler has run, and must not run again.
+func (q *request) sealed(w http.ResponseWriter, err error) {
+	q.logSparsely("stored answers cannot be opened: the keyring lacks a key, or the store was changed",
+		slog.String("idempotency_key", q.state.header), slog.String("error", safetext.Line(err)))
+	const status = http.StatusInternalServerError
+	q.problem(status, "answer_sealed",
+		"A request with this key was answered, but its answer cannot be read now. It will not be "+
+			"run again.").write(w)
+	q.observe(NotReplayable, status, err)
+}
+
 // retryLater sets Retry-After.
 func (q *request) retryLater(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(q.m.cfg.RetryAfter.Seconds()))))

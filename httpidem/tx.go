@@ -77,10 +77,12 @@ func inTx[Tx any](w http.ResponseWriter, q *request, next http.Handler) {
 			return t.run(next, tx)
 		})
 	returned = true
-	if err == nil || errors.Is(err, errForgotten) {
+	if err == nil || errors.Is(err, errForgotten) || errors.Is(err, dedup.ErrSealed) {
 		q.storeUp()
 	}
 	switch {
+	case errors.Is(err, dedup.ErrSealed):
+		q.sealed(w, err)
 	case errors.Is(err, errForgotten):
 		t.rec.send()
 		q.observe(Forgotten, t.rec.status(), nil)

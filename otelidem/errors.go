@@ -42,6 +42,7 @@ var errorNames = []struct {
 	{dedup.ErrGivenUp, "given_up"},
 	{dedup.ErrNoResult, "no_result"},
 	{dedup.ErrResult, "result"},
+	{dedup.ErrSealed, "sealed"},
 	{dedup.ErrKey, "key"},
 	{outbox.ErrEntry, "invalid_entry"},
 	{outbox.ErrSameID, "same_id"},

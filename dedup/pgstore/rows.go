@@ -167,7 +167,8 @@ func topics(reqs []dedup.Request) []string {
 }
 
 // fingerprints are those of requests, with nil for a request without one. The result is nil if
-// no request has one: unnest then gives nulls. In the compact layout, checksums are short.
+// no request has one: unnest then gives nulls. In the compact layout, checksums are short. A second
+// fingerprint follows the first: the texts cut after 16 bytes.
 func fingerprints(reqs []dedup.Request, short bool) [][]byte {
 	var all [][]byte
 	for i := range reqs {
@@ -175,8 +176,11 @@ func fingerprints(reqs []dedup.Request, short bool) [][]byte {
 			if all == nil {
 				all = make([][]byte, len(reqs))
 			}
-			if all[i] = b; short && reqs[i].Fingerprint.IsChecksum() {
+			all[i] = b
+			if short && reqs[i].Fingerprint.IsChecksum() {
 				all[i] = shortChecksum(b)
+			} else if second := reqs[i].Second(); second != nil {
+				all[i] = slices.Concat(b, second)
 			}
 		}
 	}

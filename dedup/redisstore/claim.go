@@ -65,9 +65,12 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		var settled bool
 		if answers[i], settled = s.settled(&known, &reqs[i]); !settled {
 			asked = append(asked, i)
+			args := []any{sets.value(i), int(sets.kinds[i])}
+			if second := reqs[i].Second(); second != nil {
+				args = append(args, second)
+			}
 			calls = append(calls, call{
-				script: claimScript, key: sets.name(i), token: reqs[i].TokenOr(t),
-				args: []any{sets.value(i), int(sets.kinds[i])},
+				script: claimScript, key: sets.name(i), token: reqs[i].TokenOr(t), args: args,
 			})
 		}
 	}
@@ -137,7 +140,7 @@ func (r *record) underClaim(req *dedup.Request, left int64) dedup.Answer {
 // conflicts compares fingerprints if there are two. A replayed copy may differ, because a person
 // may have repaired the copy.
 func (r *record) conflicts(req *dedup.Request) bool {
-	return req.Position.Generation == 0 && dedup.Differ(r.fingerprint, req.Fingerprint)
+	return req.Position.Generation == 0 && req.Differs(r.fingerprint)
 }
 
 func overtaken(r *record, req *dedup.Request) bool {

@@ -1,5 +1,6 @@
 -- ARGV[2] is the record of a fresh claim, as in the first pipeline. ARGV[3] is 2 if the event is
--- too old to be claimed without a record. Replies: held (the record), busy (the remaining lease),
+-- too old to be claimed without a record. ARGV[4], if there is one, is a second fingerprint that is
+-- no conflict. Replies: held (the record), busy (the remaining lease),
 -- conflict (the same, of a claim with another fingerprint), look (the record has the answer), old.
 local want = decode(ARGV[2])
 
@@ -12,6 +13,7 @@ if not rec then -- the record has expired since the first pipeline
 end
 
 local conflict = want.generation == 0 and #want.fingerprint == #rec.fingerprint and want.fingerprint ~= rec.fingerprint
+  and ARGV[4] ~= rec.fingerprint
 if rec.state == DONE or rec.state == DEAD or conflict and rec.state == OPEN then
   return reply('look', 0, raw)
 end

@@ -15,6 +15,7 @@ var lookTests = []testCase{
 	{name: "look: Done with its result", needs: Look, run: lookResult},
 	{name: "look: another fingerprint is a Conflict before all (P-24)", needs: Look,
 		run: lookConflict},
+	{name: "look: a second fingerprint is no conflict (G-08)", needs: Look, run: lookSecond},
 	{name: "look: a claim is Busy for its holder too, and nothing when its lease is over",
 		needs: Look, run: lookLease},
 	{name: "look: old events are TooOld (rule 8)", needs: Look, run: lookHorizon},

@@ -44,7 +44,7 @@ func (m model) claim(t dedup.Token, r dedup.Request) (want dedup.Answer, or dedu
 	var none dedup.Fingerprint
 	switch {
 	case e.mark != none && r.Fingerprint != none && e.mark != r.Fingerprint &&
-		r.Position.Generation == 0:
+		e.mark != r.SecondFingerprint && r.Position.Generation == 0:
 		want.Verdict, want.Known = dedup.Conflict, e.known(t, other)
 		if want.Known == dedup.Dead {
 			want.Reason = e.reason
@@ -227,6 +227,9 @@ func (w *walk) request(i int) dedup.Request {
 		r.Fingerprint = p[0]
 		if w.rng.IntN(12) == 0 && r.Position.Generation == 0 {
 			r.Fingerprint = p[1]
+			if i%2 == 0 && w.rng.IntN(2) == 0 {
+				r.SecondFingerprint = p[0]
+			}
 		}
 	}
 	return r

@@ -37,6 +37,8 @@ func txClaimTests[Tx any]() []txTest[Tx] {
 		{name: "tx: results are kept", needs: Results, run: txResult[Tx]},
 		{name: "tx: another fingerprint is a Conflict (P-24)", needs: Fingerprints,
 			run: txConflict[Tx]},
+		{name: "tx: a second fingerprint is no conflict (G-08)", needs: Fingerprints,
+			run: txSecond[Tx]},
 	}
 }
 

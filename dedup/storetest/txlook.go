@@ -18,6 +18,8 @@ func txLookTests[Tx any]() []txTest[Tx] {
 			needs: TxLook, run: txLookHeld[Tx]},
 		{name: "tx: a look brings results", needs: TxLook, run: txLookResult[Tx]},
 		{name: "tx: a look finds conflicts", needs: TxLook, run: txLookConflict[Tx]},
+		{name: "tx: a look knows second fingerprints (G-08)", needs: TxLook,
+			run: txLookSecond[Tx]},
 		{name: "tx: a look before the horizon is too old (rule 8)", needs: TxLook,
 			run: txLookTooOld[Tx]},
 		{name: "tx: a look at keys that do not ascend, or are none", needs: TxLook,

@@ -131,7 +131,7 @@ func (r *Record) granted(a *dedup.Answer) {
 // conflicts compares the fingerprints if there are two. A replayed copy may differ, since a
 // person may have repaired the copy.
 func (r *Record) conflicts(q *dedup.Request) bool {
-	return q.Position.Generation == 0 && dedup.Differ(r.Fingerprint, q.Fingerprint)
+	return q.Position.Generation == 0 && q.Differs(r.Fingerprint)
 }
 
 // sign keeps the fingerprint of a claim if the record has no fingerprint. That of a replayed

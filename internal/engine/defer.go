@@ -172,7 +172,8 @@ func (p *Processor) deferredOf(
 		d := deferredContent{origin: e.Origin}
 		if m, _, err := fromDeferred(e); err == nil {
 			_ = guard(func() (err error) {
-				d.content, err = routes[e.Key].fingerprintOf(decoded.Known(nil), m)
+				content, err := routes[e.Key].fingerprintOf(decoded.Known(nil), m)
+				d.content = content.First
 				return err
 			})
 		}

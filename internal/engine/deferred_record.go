@@ -119,7 +119,8 @@ func contentOf(
 	m, _, err = fromDeferred(e)
 	if err == nil {
 		err = guard(func() (err error) {
-			content, err = route.fingerprintOf(decoded.Known(nil), m)
+			contents, err := route.fingerprintOf(decoded.Known(nil), m)
+			content = contents.First
 			return err
 		})
 	}

@@ -148,9 +148,11 @@ func (p *Processor) identify(ctx context.Context, t *task) (idemtype.Class, erro
 	anyAge := rt.TooOld == idemtype.RunTooOld || t.deferred != nil
 	t.request = dedup.Request{Key: key, Origin: m.Origin(), Retention: rt.Retention, AnyAge: anyAge}
 	t.remember(t.copied)
-	if t.request.Fingerprint, err = rt.fingerprintOf(ctx, m); err != nil {
+	content, err := rt.fingerprintOf(ctx, m)
+	if err != nil {
 		return idemtype.ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
 	}
+	t.request.Fingerprint, t.request.SecondFingerprint = content.First, content.Second
 	return "", nil
 }
 

@@ -24,7 +24,8 @@ type Settings struct {
 	Retention         time.Duration
 	Timeout           time.Duration
 	Fingerprint       identity.FingerprintFunc
-	NoContentCheck    bool // contents of copies are not compared
+	SecondSecret      []byte // of fingerprints, accepted beside the first; nil: none
+	NoContentCheck    bool   // contents of copies are not compared
 	Tombstones        bool
 	ContinueAfterDead bool
 	TxPerEvent        bool
@@ -93,6 +94,11 @@ func (s *Settings) validate() (problems []error) {
 		problems = append(problems,
 			fmt.Errorf("MaxBatch must be between 1 and %d, not %d", maxMaxBatch, s.MaxBatch))
 	}
+	if s.SecondSecret != nil {
+		if err := identity.CheckSecret("SecondSecret", s.SecondSecret); err != nil {
+			problems = append(problems, err)
+		}
+	}
 	if s.Concurrency < 0 || s.Rate < 0 || s.Rate > 0 && s.Per <= 0 {
 		problems = append(problems, errors.New("Concurrency and RateLimit must be positive"))
 	}
@@ -135,15 +141,16 @@ const (
 	maxReschedules = 1000
 )
 
+// fingerprintOf returns the fingerprints of a message under the secrets of the handler.
 func (s *Settings) fingerprintOf(
 	ctx context.Context, m *idemtype.Message,
-) (dedup.Fingerprint, error) {
+) (identity.Pair, error) {
 	switch {
 	case s.Fingerprint != nil:
-		return s.Fingerprint(ctx, m)
+		return s.Fingerprint(ctx, m, s.SecondSecret)
 	case s.NoContentCheck:
-		return dedup.Fingerprint{}, nil
+		return identity.Pair{}, nil
 	default:
-		return dedup.Checksum(m.Value), nil
+		return identity.Pair{First: dedup.Checksum(m.Value)}, nil
 	}
 }

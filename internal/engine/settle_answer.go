@@ -30,7 +30,7 @@ func (p *Processor) settleAnswer(
 	case stepBusy:
 		return attemptResult{}, p.waitBusy(ctx, t, a)
 	case stepAskAgain:
-		t.request.Fingerprint = dedup.Fingerprint{}
+		t.request.Fingerprint, t.request.SecondFingerprint = dedup.Fingerprint{}, dedup.Fingerprint{}
 		return attemptResult{}, nil
 	case stepDeadLetterCopy:
 		if dec.class == idemtype.ClassConflict {

@@ -20,7 +20,7 @@ import (
 // Fingerprinter returns a function that makes the fingerprint of the named JSON fields: their
 // HMAC-SHA-256 under secret.
 func Fingerprinter(secret []byte, fields []string) (FingerprintFunc, error) {
-	if err := checkSecret("Fingerprint", secret); err != nil {
+	if err := CheckSecret("Fingerprint", secret); err != nil {
 		return nil, err
 	}
 	if len(fields) == 0 {
@@ -30,24 +30,27 @@ func Fingerprinter(secret []byte, fields []string) (FingerprintFunc, error) {
 	for i, f := range fields {
 		paths[i] = strings.Split(f, ".")
 	}
-	return func(_ context.Context, m *idemtype.Message) (fp dedup.Fingerprint, err error) {
-		mac := hmac.New(sha256.New, secret)
+	return func(_ context.Context, m *idemtype.Message, second []byte) (fp Pair, err error) {
+		macs := newMACs(secret, second)
 		for _, path := range paths {
 			raw, err := field(m.Value, path)
 			if err != nil && !errors.Is(err, idemtype.ErrNotFound) {
 				return fp, err
 			}
-			addField(mac, raw)
+			macs.addField(raw)
 		}
-		copy(fp[:], mac.Sum(nil))
-		return fp, nil
+		return macs.sum(), nil
 	}, nil
 }
 
-// FingerprintFunc makes the fingerprint of a message.
-type FingerprintFunc func(context.Context, *idemtype.Message) (dedup.Fingerprint, error)
+// Pair is the fingerprint of a message, and the one under a second secret; zero without one.
+type Pair struct{ First, Second dedup.Fingerprint }
 
-func checkSecret(option string, secret []byte) error {
+// FingerprintFunc makes the fingerprints of a message. A nil second makes no second fingerprint.
+type FingerprintFunc func(ctx context.Context, m *idemtype.Message, second []byte) (Pair, error)
+
+// CheckSecret returns an error for a secret that is too short.
+func CheckSecret(option string, secret []byte) error {
 	if len(secret) < 16 {
 		return fmt.Errorf("%s: the secret has %d bytes, at least 16 are needed", option, len(secret))
 	}
@@ -56,44 +59,66 @@ func checkSecret(option string, secret []byte) error {
 
 // FingerprinterOf returns a function that makes the fingerprint of what the extractors find.
 func FingerprinterOf(secret []byte, parts []Extractor) (FingerprintFunc, error) {
-	if err := checkSecret("FingerprintOf", secret); err != nil {
+	if err := CheckSecret("FingerprintOf", secret); err != nil {
 		return nil, err
 	}
 	if len(parts) == 0 {
 		return nil, errors.New("FingerprintOf: name the parts to compare")
 	}
 	secret = slices.Clone(secret)
-	return func(ctx context.Context, m *idemtype.Message) (fp dedup.Fingerprint, err error) {
-		mac := hmac.New(sha256.New, secret)
+	return func(ctx context.Context, m *idemtype.Message, second []byte) (fp Pair, err error) {
+		macs := newMACs(secret, second)
 		for i := range parts {
 			v, err := parts[i].Find(ctx, m)
 			switch {
 			case errors.Is(err, idemtype.ErrNotFound):
-				addBytes(mac, nil)
+				macs.addBytes(nil)
 			case err != nil:
 				return fp, err
 			default:
-				addBytes(mac, append([]byte{'='}, v...)) // differs from a missing one
+				macs.addBytes(append([]byte{'='}, v...)) // differs from a missing one
 			}
 		}
-		copy(fp[:], mac.Sum(nil))
-		return fp, nil
+		return macs.sum(), nil
 	}, nil
 }
 
-// addField writes the length of a field and the field, so that two lists of fields never give the
+// macs make the fingerprints of one content.
+type macs struct{ first, second hash.Hash } // second may be nil
+
+func newMACs(secret, second []byte) macs {
+	m := macs{first: hmac.New(sha256.New, secret)}
+	if second != nil {
+		m.second = hmac.New(sha256.New, second)
+	}
+	return m
+}
+
+// addField adds the length of a field and the field, so that two lists of fields never give the
 // same bytes. White space in nested values does not count.
-func addField(mac hash.Hash, raw json.RawMessage) {
+func (m macs) addField(raw json.RawMessage) {
 	var compact bytes.Buffer
 	if json.Compact(&compact, raw) == nil {
 		raw = compact.Bytes()
 	}
-	addBytes(mac, raw)
+	m.addBytes(raw)
 }
 
-func addBytes(mac hash.Hash, b []byte) {
+func (m macs) addBytes(b []byte) {
 	var n [8]byte
 	binary.BigEndian.PutUint64(n[:], uint64(len(b)))
-	mac.Write(n[:])
-	mac.Write(b)
+	for _, mac := range [...]hash.Hash{m.first, m.second} {
+		if mac != nil {
+			mac.Write(n[:])
+			mac.Write(b)
+		}
+	}
+}
+
+func (m macs) sum() (p Pair) {
+	copy(p.First[:], m.first.Sum(nil))
+	if m.second != nil {
+		copy(p.Second[:], m.second.Sum(nil))
+	}
+	return p
 }

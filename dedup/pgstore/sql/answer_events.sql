@@ -1,5 +1,5 @@
 CASE WHEN k.record_version <> 1 THEN 'unknown'
-     ELSE CASE WHEN r.to_generation = 0 AND k.fingerprint <> r.fingerprint
+     ELSE CASE WHEN r.to_generation = 0 AND k.fingerprint <> r.fingerprint AND k.fingerprint <> r.second
                     AND octet_length(k.fingerprint) = octet_length(r.fingerprint) THEN 'conflict ' ELSE '' END
        || CASE WHEN k.status IN ('done', 'dead') THEN k.status
                WHEN k.status <> 'moved' THEN 'unknown'

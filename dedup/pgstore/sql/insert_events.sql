@@ -3,7 +3,7 @@
 INSERT INTO {schema}.processed_events
        (tenant, scope, event_type, event_id, fingerprint, generation, retry,
         origin_topic, origin_partition, origin_offset, origin_time, expires_at)
-SELECT {tenant}, {scope}, {event_type}, r.event_id, {fingerprint}, {generation}, {retry},
+SELECT {tenant}, {scope}, {event_type}, r.event_id, substr({fingerprint}, 1, 16), {generation}, {retry},
        {topic}, r.part, r.pos, r.at, clock_timestamp() + {retention} * interval '1 microsecond'
 FROM unnest($4::text[], $10::timestamptz[], $12::integer[], $13::bigint[]{arrays}{topics})
      AS r(event_id, at, part, pos{columns}{topic_column})

@@ -5,7 +5,7 @@ WITH new AS (
 INSERT INTO {schema}.idempotency_keys
        (tenant, scope, event_type, event_id, status, fingerprint, generation, retry,
         origin_topic, origin_partition, origin_offset, origin_time, token, lease_until, expires_at)
-SELECT {tenant}, {scope}, {event_type}, r.event_id, 'claimed', {fingerprint}, {generation}, {retry},
+SELECT {tenant}, {scope}, {event_type}, r.event_id, 'claimed', substr({fingerprint}, 1, 16), {generation}, {retry},
        {topic}, r.part, r.pos, r.at, r.token,
        clock_timestamp() + $15::bigint * interval '1 microsecond',
        clock_timestamp() + ($15::bigint + {retention}) * interval '1 microsecond'

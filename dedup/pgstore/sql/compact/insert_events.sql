@@ -9,7 +9,7 @@ SELECT {kind}, r.id, r.origin, r.pos,
        ceil((c.now + {retention} / 1e6::float8) / 60)::integer,
        CASE WHEN octet_length({fingerprint}) > 2 OR {generation} <> 0 OR {retry} <> 0
             THEN jsonb_strip_nulls(jsonb_build_object('fingerprint',
-                                                      CASE WHEN octet_length({fingerprint}) > 2 THEN encode({fingerprint}, 'hex') END,
+                                                      CASE WHEN octet_length({fingerprint}) > 2 THEN encode(substr({fingerprint}, 1, 16), 'hex') END,
                                                       'generation', nullif({generation}, 0), 'retry', nullif({retry}, 0))) END
 FROM (SELECT date_part('epoch', clock_timestamp()) AS now OFFSET 0) c
 CROSS JOIN unnest($3::integer[], $4::uuid[], $10::timestamptz[], $11::bigint[]{arrays}) AS r(origin, id, at, pos{columns})
