@@ -217,7 +217,7 @@ func decisionMutants() []mutant {
 		},
 		{
 			name: "record-conflict-before-token", file: "internal/decision/record.go",
-			old: "return q.Position.Generation == 0 && dedup.Differ(", with: "return dedup.Differ(",
+			old: "return q.Position.Generation == 0 && q.Differs(", with: "return q.Differs(",
 			promise: "A replayed copy may have been repaired.",
 			tests:   tests("^TestClaim$"),
 		},
