@@ -86,6 +86,19 @@ var (
 	ErrSealed = errors.New("sealed result cannot be opened")
 )
 
+// IdentityChangedError names the event types that are on record with another identity descriptor. It
+// matches [ErrIdentityChanged].
+type IdentityChangedError struct {
+	Types []string // sorted, at least one; a store may find only the first
+	Err   error    // with both descriptors
+}
+
+// Error returns the text of Err.
+func (e *IdentityChangedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns ErrIdentityChanged and Err.
+func (e *IdentityChangedError) Unwrap() []error { return []error{ErrIdentityChanged, e.Err} }
+
 // LostError lists the claims of a call that were not held: the lease ended and another worker
 // took the claim over, or the claim was never granted. The error matches [ErrClaimLost]. All
 // other claims of the call were served.

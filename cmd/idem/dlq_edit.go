@@ -42,6 +42,9 @@ func newDLQEdit(a *app) *cobra.Command {
 			if (len(args) == 0) == (e.from == "") {
 				return usage("which dead letter? give <partition>/<offset>, or --from with a file")
 			}
+			if e.out != "" && a.dryRun {
+				return usage("--out replays nothing, and a dry run writes no file: give one of the two")
+			}
 			d, err := a.openDLQ(cmd.Context(), &o, e.out == "")
 			if err != nil {
 				return err

@@ -74,6 +74,7 @@ func TestEditCommand(t *testing.T) {
 	good := `{"event_id":"a","type":"paid","amount":7}`
 	value := fileOf(t, good)
 	w.dlq("", "edit").failed(t, exitUsage, "which dead letter")
+	w.dlq("", "edit", "0/0", "--out", "edited.jsonl", "--dry-run").failed(t, exitUsage, "writes no file")
 	w.dlq("", "edit", "0/99", "--value-file", value).failed(t, exitFound, "no record")
 	w.dlq("", "edit", places["b"], "--value-file", value, "-y").failed(t, exitFound, `event ID "a" instead of "b"`)
 	w.dlq("", "edit", places["a"], "--value-file", fileOf(t, "{"), "-y").failed(t, exitFound, "was JSON")

@@ -59,9 +59,10 @@ func checkDescriptors(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Reg
 		return err
 	}
 	var typ, descriptor string
-	var changed []string
+	var changed, changedTypes []string
 	_, err = pgx.ForEachRow(rows, []any{&typ, &descriptor}, func() error {
 		if now := r.Descriptors[typ]; now != descriptor {
+			changedTypes = append(changedTypes, typ)
 			changed = append(changed, fmt.Sprintf("type %q: on record [%s], now [%s]", typ,
 				descriptor, now))
 		}
@@ -70,8 +71,10 @@ func checkDescriptors(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Reg
 	if err != nil || len(changed) == 0 {
 		return err
 	}
-	return &registerError{dedup.ErrIdentityChanged, fmt.Sprintf("scope %q: %s", r.Scope,
-		strings.Join(changed, "; "))}
+	slices.Sort(changedTypes)
+	return &dedup.IdentityChangedError{Types: changedTypes, Err: &registerError{
+		dedup.ErrIdentityChanged, fmt.Sprintf("scope %q: %s", r.Scope, strings.Join(changed, "; ")),
+	}}
 }
 
 // checkScopes looks for topics with events that are recorded under another scope (rule 14).

@@ -118,9 +118,9 @@ func (s *Store) note(ctx context.Context, r dedup.Registration) error {
 		return nil
 	case p.code == "changed" && p.left >= 0 && p.left < int64(len(types)):
 		typ := types[p.left]
-		return fmt.Errorf("redis: register scope %q: type %q was identified by %q and is now by "+
-			"%q: %w",
-			r.Scope, typ, p.value, r.Descriptors[typ], dedup.ErrIdentityChanged)
+		return &dedup.IdentityChangedError{Types: []string{typ}, Err: fmt.Errorf(
+			"redis: register scope %q: type %q was identified by %q and is now by %q: %w",
+			r.Scope, typ, p.value, r.Descriptors[typ], dedup.ErrIdentityChanged)}
 	default:
 		return fmt.Errorf("unexpected reply %q", p.code)
 	}

@@ -67,6 +67,9 @@ func TestRegisterFindsAChangedIdentity(t *testing.T) {
 		changed.Descriptors = map[string]string{"a.new.one": "x", "order:paid": "body.number"}
 		err := s.Register(ctx, changed)
 		require.ErrorIs(t, err, dedup.ErrIdentityChanged)
+		var named *dedup.IdentityChangedError
+		require.ErrorAs(t, err, &named)
+		require.Equal(t, []string{"order:paid"}, named.Types)
 		require.NotErrorIs(t, err, dedup.ErrUnavailable)
 		require.ErrorContains(t, err, `"order:paid" was identified by "body.id" and is now by "body.number"`)
 		require.Equal(t, before, client.HGetAll(ctx, s.about("scope", r.Scope)).Val())

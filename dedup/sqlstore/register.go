@@ -54,7 +54,7 @@ func (w *work) registerDescriptors(ctx context.Context, r *dedup.Registration) e
 	if err != nil {
 		return err
 	}
-	var differ []string
+	var differ, differTypes []string
 	var changed [][]any
 	for _, typ := range slices.Sorted(maps.Keys(r.Descriptors)) {
 		old, there := known[typ]
@@ -63,13 +63,14 @@ func (w *work) registerDescriptors(ctx context.Context, r *dedup.Registration) e
 			continue
 		}
 		if there {
+			differTypes = append(differTypes, typ)
 			differ = append(differ, fmt.Sprintf("type %q: on record [%s], now [%s]", typ, old, now))
 		}
 		changed = append(changed, []any{r.Scope, typ, now, w.d.Time(w.now)})
 	}
 	if len(differ) > 0 && !r.AcceptNewIdentity {
-		return refusal{fmt.Errorf("%w: scope %q: %s", dedup.ErrIdentityChanged, r.Scope,
-			strings.Join(differ, "; "))}
+		return refusal{&dedup.IdentityChangedError{Types: differTypes, Err: fmt.Errorf(
+			"%w: scope %q: %s", dedup.ErrIdentityChanged, r.Scope, strings.Join(differ, "; "))}}
 	}
 	return descriptorsTable.replace(ctx, w.q, w.d, changed)
 }

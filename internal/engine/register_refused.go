@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ func (r *registerRefusal) Unwrap() error { return r.error }
 func withCommand(err error, r *dedup.Registration) error {
 	switch {
 	case errors.Is(err, dedup.ErrIdentityChanged):
-		return &registerRefusal{err, acceptCommand(err.Error(), r)}
+		return &registerRefusal{err, acceptCommand(err, r)}
 	case errors.Is(err, dedup.ErrOtherScope):
 		words := []string{
 			"idem scope create --scope", quoted(r.Scope), "--group", quoted(r.Group),
@@ -40,17 +39,14 @@ func withCommand(err error, r *dedup.Registration) error {
 	return err
 }
 
-// acceptCommand names the types that the store names. A store that names none may have found any.
-func acceptCommand(text string, r *dedup.Registration) string {
-	all := slices.Sorted(maps.Keys(r.Descriptors))
-	changed := slices.DeleteFunc(slices.Clone(all), func(typ string) bool {
-		return !strings.Contains(text, fmt.Sprintf("type %q", typ))
-	})
-	if len(changed) == 0 {
-		changed = all
+// acceptCommand names the types that the store names, or all if the store names none.
+func acceptCommand(err error, r *dedup.Registration) string {
+	types := slices.Sorted(maps.Keys(r.Descriptors))
+	if changed, ok := errors.AsType[*dedup.IdentityChangedError](err); ok {
+		types = changed.Types
 	}
 	words := []string{"idem scope accept --new-identity --scope", quoted(r.Scope)}
-	for _, typ := range changed {
+	for _, typ := range types {
 		words = append(words, "--type", quoted(typ), "--descriptor", quoted(r.Descriptors[typ]))
 	}
 	return strings.Join(words, " ")

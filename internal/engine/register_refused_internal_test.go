@@ -16,16 +16,20 @@ func TestWithCommand(t *testing.T) {
 		Scope: "it's", Group: "g", Topics: []string{"a", "b"},
 		Descriptors: map[string]string{"paid": `id=header("x")`, "sold": "id=key"},
 	}
-	for text, want := range map[string]string{
-		`type "paid": on record [a], now [b]`: `idem scope accept --new-identity --scope 'it'\''s' --type 'paid' --descriptor 'id=header("x")'`,
-		"a store of another kind": `idem scope accept --new-identity --scope 'it'\''s' --type 'paid' --descriptor 'id=header("x")'` +
-			` --type 'sold' --descriptor 'id=key'`,
+	changed := fmt.Errorf("%w: type \"paid\"", dedup.ErrIdentityChanged)
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{&dedup.IdentityChangedError{Types: []string{"paid"}, Err: changed}, `idem scope accept --new-identity --scope 'it'\''s' --type 'paid' --descriptor 'id=header("x")'`},
+		{changed, `idem scope accept --new-identity --scope 'it'\''s' --type 'paid' --descriptor 'id=header("x")'` +
+			` --type 'sold' --descriptor 'id=key'`},
 	} {
-		err := withCommand(fmt.Errorf("%w: %s", dedup.ErrIdentityChanged, text), r)
+		err := withCommand(c.err, r)
 		require.ErrorIs(t, err, dedup.ErrIdentityChanged)
 		var refused *registerRefusal
 		require.ErrorAs(t, err, &refused)
-		require.Equal(t, want, refused.Command())
+		require.Equal(t, c.want, refused.Command())
 		require.NotContains(t, err.Error(), "idem scope")
 	}
 	err := withCommand(dedup.ErrOtherScope, r)

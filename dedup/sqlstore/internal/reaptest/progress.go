@@ -114,6 +114,9 @@ func registerDescriptors(t *testing.T, site Site) {
 	r.Descriptors, r.Topics = map[string]string{"b": "changed", "d": "4"}, []string{"t", "u"}
 	err := s.Register(t.Context(), r)
 	require.ErrorIs(t, err, dedup.ErrIdentityChanged)
+	var changed *dedup.IdentityChangedError
+	require.ErrorAs(t, err, &changed)
+	require.Equal(t, []string{"b"}, changed.Types)
 	require.NotErrorIs(t, err, dedup.ErrUnavailable)
 	require.ErrorContains(t, err, `type "b": on record [2], now [changed]`)
 	require.Equal(t, 3, site.count(t, "SELECT count(*) FROM idem_descriptors"))
