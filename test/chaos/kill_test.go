@@ -65,6 +65,7 @@ type killing struct {
 	spread  time.Duration   // and so long after that
 	left    func() int      // what is to be done still, as far as the load was released
 	release func(kill int)  // called after each kill, from 0: releases more load
+	more    func() bool     // releases more load because all is done; false, or nil: no load is left
 }
 
 // run returns how many of the kills hit a process that was working and had work left.
@@ -73,22 +74,9 @@ func (k killing) run() (hits int) {
 	t.Helper()
 	for i := range k.kills {
 		name := k.victim(i)
-		p := k.crew.now[name]
-		goal := k.effects(p) + 1 + k.rng.IntN(k.between)
-		poll := time.NewTicker(10 * time.Millisecond)
-		limit := time.After(30 * time.Second)
-		for worked := false; !worked; {
-			select {
-			case <-poll.C:
-				p.requireRunning()
-				worked = k.effects(p) >= goal || k.left() == 0 // all that was released is done: the kill is none of a worker at work
-			case <-limit:
-				require.Fail(t, "does nothing", "kill %d: %s had %d effects in 30 s and not %d; %d are left to do:\n%s",
-					i, p, k.effects(p), goal, k.left(), p.dump())
-			}
+		for k.await(i, k.crew.now[name]); k.left() == 0 && k.extra(); { // this process did the rest during the pause
+			k.await(i, k.crew.now[name])
 		}
-		poll.Stop()
-		pause(t, k.rng, k.spread)
 		k.crew.kill(name)
 		if k.left() > 0 {
 			hits++
@@ -98,6 +86,31 @@ func (k killing) run() (hits int) {
 	}
 	return hits
 }
+
+// await waits until a process has had some effects more, and for a moment.
+func (k killing) await(kill int, p *proc) {
+	t := k.crew.t
+	t.Helper()
+	goal := k.effects(p) + 1 + k.rng.IntN(k.between)
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	limit := time.After(30 * time.Second)
+	for worked := false; !worked; {
+		select {
+		case <-poll.C:
+			p.requireRunning()
+			// Without load the kill is none of a worker at work.
+			worked = k.effects(p) >= goal || k.left() == 0 && !k.extra()
+		case <-limit:
+			require.Fail(t, "does nothing", "kill %d: %s had %d effects in 30 s and not %d; %d are left to do:\n%s",
+				kill, p, k.effects(p), goal, k.left(), p.dump())
+		}
+	}
+	pause(t, k.rng, k.spread)
+}
+
+// extra releases more load, if there is some.
+func (k killing) extra() bool { return k.more != nil && k.more() }
 
 // victim takes turns through the crew, in an order drawn anew for each round: each is killed equally often, and now and
 // then one twice in a row.
