@@ -198,7 +198,7 @@ func alike(number func(below int) int) []string {
 func TestIdentity_OneKeyForEachEvent(t *testing.T) {
 	rng, _ := newSeed(t)
 	found := 0
-	for range soak(150, 20_000) {
+	for range soak(150, 1_500) {
 		r, values := extractorOf(rng.IntN, 3), alike(rng.IntN)
 		pick := func() string {
 			switch rng.IntN(6) {

@@ -248,8 +248,8 @@ func TestDoTxCutAtCommit_P11(t *testing.T) {
 			g := newGuard(t, pgstore.New(newPool(t, url, through, maxConns(4)), opts...))
 			n := soak(15, 300)
 			doTxCuts(t, rng, n, g, direct, proxy)
-			t.Logf("soak: TestDoTxCutAtCommit_P11 seed=%d cuts=%d, %d rolled back, %d committed unheard",
-				seed, proxy.cuts(), proxy.before.Load(), proxy.after.Load())
+			t.Logf("soak: TestDoTxCutAtCommit_P11 seed=%d size=%d kills=0 cuts=%d rebalances=0 outcome=%d rolled back, %d committed unheard",
+				seed, 2*n, proxy.cuts(), proxy.before.Load(), proxy.after.Load())
 			require.EqualValues(t, n, proxy.before.Load())
 			require.EqualValues(t, n, proxy.after.Load())
 		})

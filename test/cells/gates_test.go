@@ -13,6 +13,7 @@ import (
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/redisstore"
 	"github.com/idem-go/idem/dedup/sqlstore"
+	"github.com/idem-go/idem/internal/history"
 )
 
 // The gates are the stores of a worker, with all their abilities: the steps of the cell lie around
@@ -50,7 +51,7 @@ func (w *worker) claim(answers []dedup.Answer, claim func() error) error {
 		return err
 	}
 	if len(answers) > 0 && answers[0].Verdict.Held() {
-		w.did(claimed, answers[0].Fence)
+		w.did(history.Claimed, answers[0].Fence)
 		w.at(afterClaim)
 	}
 	return nil
@@ -62,7 +63,7 @@ func (w *worker) complete(done []dedup.Completion, complete func() error) error 
 	if err := complete(); err != nil {
 		return err
 	}
-	w.did(completed, done[0].Fence)
+	w.did(history.Completed, done[0].Fence)
 	w.at(afterEnd)
 	return nil
 }

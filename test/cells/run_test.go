@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/history"
 )
 
 // run is one cell while it runs.
@@ -35,7 +37,7 @@ type run struct {
 	effects map[string]int // by idempotency key
 	runs    []string       // that had these effects
 	told    map[string]told
-	history []entry
+	history []history.Entry
 }
 
 const stepLimit = 30 * time.Second
@@ -87,9 +89,9 @@ func (c *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		cell.effects[r.FormValue("key")]++
 		cell.runs = append(cell.runs, r.FormValue("run"))
 		cell.mu.Unlock()
-		cell.note(effected, r)
+		cell.note(history.Effect, r)
 	case "did":
-		cell.note(deed(r.FormValue("deed")), r)
+		cell.note(history.Deed(r.FormValue("deed")[0]), r)
 	case "answer":
 		cell.mu.Lock()
 		cell.told[name] = told{answer(r.FormValue("answer")), r.FormValue("run")}
@@ -98,12 +100,14 @@ func (c *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // note adds to the history.
-func (c *run) note(d deed, r *http.Request) {
+func (c *run) note(d history.Deed, r *http.Request) {
 	fence, _ := strconv.ParseUint(r.FormValue("fence"), 10, 64) // zero: not known
 	at, _ := strconv.ParseInt(r.FormValue("at"), 10, 64)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.history = append(c.history, entry{time.Unix(0, at), r.FormValue("worker"), d, fence})
+	c.history = append(c.history, history.Entry{
+		From: time.Unix(0, at), To: time.Unix(0, at), Worker: r.FormValue("worker"), Deed: d, Fence: fence,
+	})
 }
 
 // stand holds the first worker at its step until the test lets it go on.
@@ -246,7 +250,7 @@ func (c *run) run() outcome {
 			o.broken = append(o.broken, fmt.Sprintf("the %s caller has an empty result", name))
 		}
 	}
-	o.broken = append(o.broken, broken(c.history, c.store == onRedis || c.store == onCluster)...)
+	o.broken = append(o.broken, history.Broken(c.history, c.store == onRedis || c.store == onCluster)...)
 	return o
 }
 

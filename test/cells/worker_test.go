@@ -22,6 +22,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/history"
 )
 
 // workerEnv, if set, makes the test binary a worker. The value is a spec in JSON.
@@ -131,8 +132,8 @@ func (w *worker) at(s step) {
 }
 
 // did adds to the history of the cell, with the time of now.
-func (w *worker) did(d deed, fence uint64) {
-	_ = w.tell(context.Background(), "did", append([]string{"deed", string(d)}, stamp(fence)...)...) // the test has ended
+func (w *worker) did(d history.Deed, fence uint64) {
+	_ = w.tell(context.Background(), "did", append([]string{"deed", string(rune(d))}, stamp(fence)...)...) // the test has ended
 }
 
 // stamp has the fence of a deed and its time.
