@@ -32,4 +32,8 @@ type Action struct {
 	EventID, EventType, Tenant string
 	// Plan is the id of the plan that is shown or carried out.
 	Plan string
+	// Offer means that the person has not asked for the action: the page asks whether to show its
+	// button. A refusal hides the button, and is neither logged nor audited. An offered replay
+	// without DeadLetters asks whether the person may replay any.
+	Offer bool
 }

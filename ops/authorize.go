@@ -47,6 +47,16 @@ func (h *Handler) may(v *visit, a Action) bool {
 	return err == nil
 }
 
+// offers reports whether the page shows the button of an action. Config.Authorize is asked once
+// more when the button is used.
+func (h *Handler) offers(v *visit, a Action) bool {
+	if a.Kind == ActionReplay && !h.cfg.AllowReplay {
+		return false
+	}
+	a.Offer = true
+	return h.cfg.Authorize == nil || h.cfg.Authorize(v.r, v.who, a) == nil
+}
+
 var errNotAllowed = &pageError{
 	http.StatusForbidden, "Not allowed",
 	"You may look at this page, but not do this. The program decides it (ops.Config.Authorize).",

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -161,7 +162,9 @@ func TestAuthorize(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			require.Equal(t, loopbackUser, who)
-			seen = append(seen, a)
+			if !a.Offer {
+				seen = append(seen, a)
+			}
 			if a.Kind == forbid {
 				return errors.New("not in the group of operators")
 			}
@@ -210,6 +213,64 @@ func TestAuthorize(t *testing.T) {
 	require.NotContains(t, a.body, "A-4711")
 	require.Contains(t, a.body, "you may not see them")
 	require.Len(t, audit.take(), 1)
+}
+
+// A person sees the buttons of those actions only that Authorize allows. A hidden button is no
+// refusal: no line is written.
+func TestButtons_OnlyForThoseWhoMay(t *testing.T) {
+	var (
+		audit   auditLog
+		log     bytes.Buffer
+		mu      sync.Mutex
+		forbid  []ActionKind
+		offered []Action
+	)
+	s, letters := fullSite(t, func(c *Config) {
+		c.Audit, c.Logger = audit.add, slog.New(slog.NewTextHandler(&log, nil))
+		c.Authorize = func(_ *http.Request, _ string, a Action) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if a.Offer {
+				offered = append(offered, a)
+			}
+			if slices.Contains(forbid, a.Kind) {
+				return errors.New("not an operator")
+			}
+			return nil
+		}
+	})
+	const replayButton, planButton, planForm = `action="./replay"`, "Plan a replay", `action="./plan"`
+	id := s.planFor("0/0")
+	plan := s.get("plan?id=" + id).body
+	require.Contains(t, plan, replayButton)
+	require.Contains(t, plan, "replay allowed")
+	require.Contains(t, offered, Action{
+		Kind: ActionReplay, Page: "replay", Plan: id, Topic: fakeTopic, DeadLetters: []string{"orders.billing.dlq/0/0"}, Offer: true,
+	})
+	require.Contains(t, s.get("dead-letters").body, planForm)
+	require.Contains(t, s.get(fakeDeadLetter).body, planButton)
+
+	forbid = []ActionKind{ActionReplay}
+	plan = s.get("plan?id=" + id).body
+	require.NotContains(t, plan, replayButton)
+	require.Contains(t, plan, "not carry it out")
+	require.NotContains(t, plan, "replay allowed")
+	require.Contains(t, s.get("dead-letters").body, planForm)
+
+	forbid = []ActionKind{ActionReplay, ActionPlan}
+	for _, name := range []string{"dead-letters", fakeDeadLetter} {
+		body := s.get(name).body
+		require.NotContains(t, body, planForm, name)
+		require.NotContains(t, body, `type="checkbox"`, name)
+		require.Contains(t, body, "order-4700", name)
+	}
+	require.NotContains(t, log.String(), "level=WARN")
+	for _, e := range audit.take() {
+		require.NotEqual(t, outcomeRefused, e.Outcome)
+	}
+	require.Equal(t, http.StatusForbidden, s.post("plan", url.Values{"topic": {fakeTopic}, "at": {"0/0"}}).status)
+	require.Equal(t, http.StatusForbidden, s.post("replay", url.Values{"id": {id}}).status, "the button decides nothing")
+	require.Empty(t, letters.replayed)
 }
 
 // Reading a payload, and what is refused to anybody, is audited.

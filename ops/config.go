@@ -29,8 +29,8 @@ type Config struct {
 	Auth func(*http.Request) (who string, err error)
 	// Authorize decides about an action of a person whom Auth has admitted. An error refuses the
 	// action with 403, is logged and audited. Authorize is called before any read, and must be safe
-	// for concurrent use. The default allows what AllowReplay and HidePayloads allow; Authorize
-	// cannot allow more.
+	// for concurrent use. It also decides which buttons a person sees: see [Action].Offer. The
+	// default allows what AllowReplay and HidePayloads allow; Authorize cannot allow more.
 	Authorize func(r *http.Request, who string, a Action) error
 	// Prefix is the path of the page, such as "/admin/idem/" for mux.Handle("/admin/idem/", page).
 	// It begins and ends with a slash. The page answers paths below Prefix only. The default is
@@ -69,6 +69,9 @@ type Config struct {
 	// the abilities of a store: dedup.Operator (look at an event), dedup.Lister (find events by ID
 	// alone, list stuck claims), dedup.Deferrer (deferred events).
 	Stores []dedup.Store
+	// StoreName names a store on the page, without credentials. It is called by [NewHandler] only.
+	// The default, also for an empty name, is the kind of the store, such as "Postgres".
+	StoreName func(dedup.Store) string
 	// Scopes are those of handlers with the option idem.Scope, beside Consumer.Scope.
 	Scopes []string
 	// Outbox, such as a *pgoutbox.Outbox.

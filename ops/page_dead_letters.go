@@ -28,6 +28,7 @@ type deadLettersView struct {
 	Classes []idem.Class
 	Again   url.Values
 	Any     bool   // a filter is set
+	May     bool   // the person may make plans
 	Older   string // link to those that come after the ones that are shown
 }
 
@@ -54,6 +55,7 @@ func (h *Handler) showDeadLetters(v *visit) error {
 	if l.Topics.OK() {
 		h.listDeadLetters(v, l)
 	}
+	l.May = h.offers(v, planned(ActionPlan, "plan", "", l.Filter.Topic, nil))
 	return h.show(v, 200, "dead-letters", "Dead letters", 0, l)
 }
 
@@ -143,6 +145,7 @@ type deadLetterView struct {
 	Ours       []shownHeader // headers that Idem added
 	Theirs     []shownHeader
 	Hidden     string // why there is no payload
+	May        bool   // the person may make a plan
 	Cut        int    // headers that are not shown
 	Formats    []format
 }
@@ -173,6 +176,7 @@ func (h *Handler) showDeadLetter(v *visit) error {
 		v, &h.background, h.cfg.Timeout,
 		func(ctx context.Context) (deadLetterDetail, error) { return h.src.deadLetters.get(ctx, place) },
 	)
+	l.May = h.offers(v, planned(ActionPlan, "plan", "", place.Topic, []deadLetterPlace{place}))
 	if l.DeadLetter.OK() {
 		l.open()
 		if l.Hidden == "" && v.r.Method != http.MethodHead {

@@ -12,6 +12,7 @@ import (
 type planView struct {
 	Plan    replayPlan
 	Allowed bool
+	Off     bool // no person may replay
 	Notice  string
 	Waits   time.Duration // until the plan expires
 }
@@ -129,7 +130,8 @@ func (h *Handler) showPlan(v *visit) error {
 	if err != nil {
 		return h.planRefused(v, ActionView, v.query("id"), err)
 	}
-	view := &planView{Plan: p, Allowed: h.cfg.AllowReplay, Waits: p.Expires.Sub(h.now())}
+	view := &planView{Plan: p, Off: !h.cfg.AllowReplay, Waits: p.Expires.Sub(h.now())}
+	view.Allowed = h.offers(v, p.replay())
 	switch v.query("note") {
 	case "done":
 		view.Notice = "Already done: this plan was carried out before, and nothing was done now."

@@ -61,15 +61,20 @@ func (h *Handler) mayReplay(v *visit, id string) error {
 	if err != nil {
 		return h.planRefused(v, ActionReplay, id, err)
 	}
+	if !h.may(v, p.replay()) {
+		return errNotAllowed
+	}
+	return nil
+}
+
+// replay is the action of carrying the plan out.
+func (p *replayPlan) replay() Action {
 	wanted := p.Wanted()
 	places := make([]deadLetterPlace, len(wanted))
 	for i := range wanted {
 		places[i] = wanted[i].deadLetterPlace
 	}
-	if !h.may(v, planned(ActionReplay, "replay", id, p.Topic, places)) {
-		return errNotAllowed
-	}
-	return nil
+	return planned(ActionReplay, "replay", p.ID, p.Topic, places)
 }
 
 // carryOut replays the dead letters of a plan. Dead letters that have changed since are left alone.

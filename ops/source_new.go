@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -13,7 +14,7 @@ import (
 // newSources makes the sources of a configuration, without network access.
 func newSources(cfg Config) sources {
 	s := sources{monitor: cfg.Monitor, doctor: cfg.Doctor}
-	ledgers := storesOf(cfg.Stores)
+	ledgers := storesOf(cfg.Stores, cfg.StoreName)
 	if cfg.Outbox != nil {
 		s.outbox = &outboxSource{cfg.Outbox}
 	}
@@ -37,10 +38,16 @@ func newSources(cfg Config) sources {
 }
 
 // storesOf names stores.
-func storesOf(stores []dedup.Store) (all []deadletters.NamedStore) {
+func storesOf(
+	stores []dedup.Store, given func(dedup.Store) string,
+) (all []deadletters.NamedStore) {
 	seen := map[string]int{}
 	for _, s := range stores {
-		name := nameOf(s)
+		name := ""
+		if given != nil {
+			name = given(s)
+		}
+		name = cmp.Or(name, nameOf(s))
 		if seen[name]++; seen[name] > 1 {
 			name = fmt.Sprintf("%s (%d)", name, seen[name])
 		}
@@ -63,6 +70,8 @@ func nameOf(s dedup.Store) string {
 		return "DynamoDB"
 	case "memstore":
 		return "memory"
+	case "sqlstore":
+		return "SQL"
 	}
 	return name
 }

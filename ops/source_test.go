@@ -62,7 +62,7 @@ func TestNewSources(t *testing.T) {
 	require.Nil(t, src.deadLetters)
 	require.Nil(t, src.group)
 	require.NotNil(t, src.events)
-	ledgers := storesOf(cfg.Stores)
+	ledgers := storesOf(cfg.Stores, nil)
 	require.Equal(t, "memory", ledgers[0].Name)
 	require.Equal(t, "memory (2)", ledgers[1].Name)
 	src = newSources(Config{}.withDefaults())

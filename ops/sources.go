@@ -35,9 +35,9 @@ func fromCell[T any](ctx context.Context, c *cell[T], how string) part[T] {
 
 // Advice for sources that are not configured.
 const (
-	howKafka   = "The page does not know the brokers. Give ops.Config.Consumer (with Brokers and Group), or Client."
-	howStore   = "The page knows no store. Give ops.Config.Consumer.Store, or Stores."
-	howMonitor = "This process has no monitor. Put ops.NewMonitor() into Observers of the consumer's configuration, and into ops.Config.Monitor."
-	howOutbox  = "The page knows no outbox. Give ops.Config.Outbox, such as a *pgoutbox.Outbox."
+	howKafka   = "The page does not know the brokers. Give ops.Config.Consumer (with Brokers and Group), or Client (idem ops: --brokers and --group)."
+	howStore   = "The page knows no store. Give ops.Config.Consumer.Store, or Stores (idem ops: --store)."
+	howMonitor = "This process has no monitor. Put ops.NewMonitor() into Observers of the consumer's configuration, and into ops.Config.Monitor. The command idem ops handles no events: mount the page in the consumer's process."
+	howOutbox  = "The page knows no outbox. Give ops.Config.Outbox, such as a *pgoutbox.Outbox (idem ops: --outbox)."
 	howDoctor  = "This process has no doctor. Set ops.Config.Doctor, for example to doctor.New of package ops/doctor."
 )

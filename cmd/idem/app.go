@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/idem-go/idem/internal/redact"
 )
@@ -45,6 +46,8 @@ type app struct {
 	wasGiven    func(flag string) bool
 	auditFile   *os.File
 	auditFailed bool
+	auditing    sync.Mutex     // guards auditFailed and the writes to auditFile
+	pools       poolUse        // of stores in Postgres
 	secrets     redact.Secrets // never to be printed
 	urlFlags    []*urlFlag
 	closers     []func()

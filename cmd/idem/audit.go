@@ -89,6 +89,13 @@ func (a *app) audit(action string, fields map[string]any) {
 	if a.dryRun {
 		return
 	}
+	entry := auditEntry(action, fields)
+	fmt.Fprint(a.stderr, entry)
+	a.appendAudit(entry)
+}
+
+// auditEntry returns an audit line. The fields win over the user of this process.
+func auditEntry(action string, fields map[string]any) string {
 	line := map[string]any{
 		"time": time.Now().UTC().Format(time.RFC3339Nano), "audit": action, "outcome": "done",
 		"user": cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), "unknown"), "uid": os.Getuid(),
@@ -100,8 +107,13 @@ func (a *app) audit(action string, fields map[string]any) {
 	if err != nil {
 		text = fmt.Appendf(nil, `{"audit":%q,"error":%q}`, action, err)
 	}
-	entry := string(text) + "\n"
-	fmt.Fprint(a.stderr, entry)
+	return string(text) + "\n"
+}
+
+// appendAudit writes an entry into the file of --audit-file, if there is one.
+func (a *app) appendAudit(entry string) {
+	a.auditing.Lock()
+	defer a.auditing.Unlock()
 	if a.auditFile == nil {
 		return
 	}

@@ -22,10 +22,15 @@ type doctorOptions struct {
 }
 
 func (o *doctorOptions) flags(f *pflag.FlagSet) {
-	d := doctor.Defaults()
 	f.BoolVar(
 		&o.offline, "offline", false, "check the settings against each other only, without network",
 	)
+	o.workerFlags(f)
+}
+
+// workerFlags are those that describe the workers.
+func (o *doctorOptions) workerFlags(f *pflag.FlagSet) {
+	d := doctor.Defaults()
 	f.StringSliceVar(
 		&o.Topics,
 		"topics",
@@ -125,12 +130,7 @@ func (a *app) examine(ctx context.Context, o *doctorOptions) (doctor.Findings, e
 	if !o.offline && len(a.brokers) == 0 && len(a.stores) == 0 {
 		return nil, usage("no checks chosen: give --brokers and --group, --store, or --offline")
 	}
-	in := doctor.Input{
-		Options: o.Options, Group: a.group, Scope: a.scope, Brokers: a.brokers, Schema: a.schema, Offline: o.offline, Redact: a.redact,
-	}
-	in.DeadLetterTopic = func(topic string) string {
-		return strings.NewReplacer("{topic}", topic, "{group}", a.group).Replace(o.dlqTopic)
-	}
+	in := a.doctorInput(o)
 	if len(a.brokers) > 0 && !o.offline {
 		if _, err := a.theGroup(); err != nil {
 			return nil, err
@@ -163,6 +163,15 @@ func (a *app) examine(ctx context.Context, o *doctorOptions) (doctor.Findings, e
 		)
 	}
 	return doctor.Examine(ctx, in)
+}
+
+// doctorInput returns the settings to examine, without stores and Kafka.
+func (a *app) doctorInput(o *doctorOptions) doctor.Input {
+	in := doctor.Input{
+		Options: o.Options, Group: a.group, Scope: a.scope, Brokers: a.brokers, Schema: a.schema, Offline: o.offline, Redact: a.redact,
+	}
+	in.DeadLetterTopic = o.deadLetterTopic(a.group)
+	return in
 }
 
 // showFindings prints the findings. The error has the exit code.

@@ -28,6 +28,11 @@ func (o *outboxFlag) flags(a *app, f *pflag.FlagSet) {
 	)
 }
 
+// given reports whether the outbox was named by its own flag or variable.
+func (o *outboxFlag) given(cmd *cobra.Command) bool {
+	return cmd.Flags().Changed("outbox") || os.Getenv("IDEM_OUTBOX") != ""
+}
+
 // outboxURL is the flag's, else that of --store if it was given, else IDEM_OUTBOX, else IDEM_STORE.
 func (a *app) outboxURL(cmd *cobra.Command, o *outboxFlag) (url, flag string, err error) {
 	env := os.Getenv("IDEM_OUTBOX")

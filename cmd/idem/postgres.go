@@ -24,7 +24,7 @@ type poolUse struct {
 
 // postgresPool makes a pool from a URL. No error shows the URL. An import reads while it writes.
 func (a *app) postgresPool(ctx context.Context, flag, text string) (*pgxpool.Pool, error) {
-	return a.postgresPoolFor(ctx, flag, text, poolUse{"idem-cli", 2})
+	return a.postgresPoolFor(ctx, flag, text, cmp.Or(a.pools, poolUse{"idem-cli", 2}))
 }
 
 func (a *app) postgresPoolFor(

@@ -164,7 +164,7 @@ func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
 	if err != nil {
 		return usage("%v", err)
 	}
-	stop, err := serveHealth(ctx, f.health, a.ready(relay), cfg.Logger)
+	stop, err := serveHealth(ctx, f.health, a.ready(relay.Ready), cfg.Logger)
 	if err != nil {
 		return fmt.Errorf("--health: %w", err)
 	}

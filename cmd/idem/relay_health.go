@@ -9,12 +9,10 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/idem-go/idem/outbox"
 )
 
-// ready answers whether the relay works: 200, or 503 with the reason.
-func (a *app) ready(relay *outbox.Relay) http.Handler {
+// ready answers with 200, or with 503 and the reason.
+func (a *app) ready(ready func() error) http.Handler {
 	type answer struct {
 		Ready  bool   `json:"ready"`
 		Reason string `json:"reason,omitempty"`
@@ -23,7 +21,7 @@ func (a *app) ready(relay *outbox.Relay) http.Handler {
 		v := answer{Ready: true}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		if err := relay.Ready(); err != nil {
+		if err := ready(); err != nil {
 			v = answer{Reason: a.redact(err.Error())}
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}

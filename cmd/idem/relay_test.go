@@ -37,23 +37,29 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// runningRelay is idem relay under way.
-type runningRelay struct {
+// runningCommand is a command under way.
+type runningCommand struct {
 	stdout, stderr buffer
 	stop           context.CancelFunc
 	done           chan struct{}
 	code           int
 }
 
-func startRelay(t *testing.T, args ...string) *runningRelay {
+func startRelay(t *testing.T, args ...string) *runningCommand {
+	t.Helper()
+	return startCommand(t, nil, append([]string{"relay"}, args...)...)
+}
+
+// startCommand starts a command that runs until interrupted, with stores that are there already.
+func startCommand(t *testing.T, known map[string]*openedStore, args ...string) *runningCommand {
 	t.Helper()
 	args = withoutPasswords(t, args)
 	ctx, stop := context.WithCancel(context.Background())
-	r := &runningRelay{stop: stop, done: make(chan struct{})}
+	r := &runningCommand{stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		a := &app{stdin: strings.NewReader(""), stdout: &r.stdout, stderr: &r.stderr}
-		r.code = a.run(ctx, append([]string{"relay"}, args...))
+		a := &app{stdin: strings.NewReader(""), stdout: &r.stdout, stderr: &r.stderr, known: known}
+		r.code = a.run(ctx, args)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -65,8 +71,8 @@ func startRelay(t *testing.T, args ...string) *runningRelay {
 	return r
 }
 
-// end stops the relay as SIGTERM does, and returns its last line.
-func (r *runningRelay) end(t *testing.T) string {
+// end stops the command as SIGTERM does, and returns its last line.
+func (r *runningCommand) end(t *testing.T) string {
 	t.Helper()
 	r.stop()
 	<-r.done

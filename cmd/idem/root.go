@@ -60,7 +60,7 @@ func newRoot(a *app) *cobra.Command {
 	root.AddCommand(newEventCmd(a), newMigrateCmd(a), newReapCmd(a), newImportCmd(a))
 	root.AddCommand(newDLQCmd(a), newRewindCmd(a), newLagCmd(a))
 	root.AddCommand(newRelayCmd(a), newOutboxCmd(a), newDoctorCmd(a), newVersionCmd(a))
-	root.AddCommand(newInitCmd(a), newScopeCmd(a))
+	root.AddCommand(newInitCmd(a), newScopeCmd(a), newOpsCmd(a))
 	root.InitDefaultCompletionCmd()
 	shared := a.sharedFlags()
 	placeFlags(root, shared)

@@ -38,6 +38,7 @@ var verbs = map[string]verb{
 	"migrate print":         {},
 	"migrate status":        {uses: usesOutput | usesTables},
 	"migrate up":            {uses: usesOutput | usesTables | usesAudit, changes: "tables"},
+	"ops":                   {uses: usesEvents | usesOutbox | usesKafka | usesAudit, changes: "store, retry topic", asks: "on its page"},
 	"outbox parked":         {uses: usesOutput | usesOutbox},
 	"outbox retry":          {uses: usesOutput | usesOutbox | usesChange, changes: "outbox", asks: "yes"},
 	"outbox skip":           {uses: usesOutput | usesOutbox | usesChange, changes: "outbox", asks: "yes"},

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// runningPage is idem ops under way, and a browser without JavaScript.
+type runningPage struct {
+	*runningCommand
+	t      *testing.T
+	url    string
+	header http.Header
+}
+
+func startOps(t *testing.T, known map[string]*openedStore, args ...string) *runningPage {
+	t.Helper()
+	args = append([]string{"ops", "--listen", "127.0.0.1:0", "-o", "json"}, args...)
+	p := &runningPage{startCommand(t, known, args...), t, "", http.Header{}}
+	require.Eventually(t, func() bool {
+		select {
+		case <-p.done:
+			require.Fail(t, "it has ended", p.stderr.String())
+		default:
+		}
+		var line struct{ URL string }
+		first, _, ok := strings.Cut(p.stdout.String(), "\n")
+		return ok && json.Unmarshal([]byte(first), &line) == nil && p.set(line.URL)
+	}, soon, poll)
+	return p
+}
+
+func (p *runningPage) set(url string) bool {
+	p.url = url
+	return url != ""
+}
+
+func (p *runningPage) as(name, password string) {
+	r := http.Request{Header: http.Header{}}
+	r.SetBasicAuth(name, password)
+	p.header = r.Header
+}
+
+// ask requests a page, or sends a form.
+func (p *runningPage) ask(path string, form url.Values) (status int, body string, r *http.Response) {
+	p.t.Helper()
+	method, content := http.MethodGet, io.Reader(nil)
+	if form != nil {
+		method, content = http.MethodPost, strings.NewReader(form.Encode())
+	}
+	req, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, content)
+	require.NoError(p.t, err)
+	req.Header = p.header.Clone()
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(p.t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(p.t, err)
+	return res.StatusCode, string(text), res
+}
+
+func (p *runningPage) get(path string) string {
+	p.t.Helper()
+	status, body, _ := p.ask(path, nil)
+	require.Equal(p.t, http.StatusOK, status, body)
+	return body
+}
+
+func htpasswd(t *testing.T, users map[string]string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "htpasswd")
+	var text strings.Builder
+	for name, password := range users {
+		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+		require.NoError(t, err)
+		text.WriteString(name + ":" + string(hash) + "\n")
+	}
+	require.NoError(t, os.WriteFile(path, []byte(text.String()), 0o600))
+	return path
+}
+
+// TestOps_Postgres: persons sign in; an operator replays, others see no button and are refused; the
+// doctor asks the store; each action is in the audit file.
+func TestOps_Postgres(t *testing.T) {
+	dsn := testenv.Postgres(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	require.NoError(t, pgstore.Migrate(t.Context(), pool))
+	cluster, _ := fakeKafka(t, 2, kfake.SeedTopics(2, "orders", "orders.g.dlq", "orders.g.retry"))
+	w := newDeadLetterWorldAt(t, cluster.ListenAddrs(), pgstore.New(pool), "orders")
+	w.fail(w.events("a", 2)...)
+
+	health, audit := testenv.FreeAddr(t), filepath.Join(t.TempDir(), "audit")
+	p := startOps(
+		t, nil, "-G", "g", "--store", dsn, "--brokers", strings.Join(w.brokers, ","), "--topics", "orders", "--health", health, "--audit-file", audit,
+		"--basic-auth-file", htpasswd(t, map[string]string{"ada": "one", "bob": "two"}), "--operators", "ada", "--payloads", "operators", "--title", "production",
+	)
+	status, body, res := p.ask("", nil)
+	require.Equal(t, http.StatusUnauthorized, status)
+	require.Contains(t, res.Header.Get("WWW-Authenticate"), "Basic")
+	require.NotContains(t, body, "production")
+	probe, err := http.Get("http://" + health + "/readyz")
+	require.NoError(t, err)
+	require.NoError(t, probe.Body.Close())
+	require.Equal(t, http.StatusOK, probe.StatusCode)
+
+	p.as("bob", "two")
+	start := p.get("")
+	for _, word := range []string{"production", "bob", "read-only"} {
+		require.Contains(t, start, word)
+	}
+	list := p.get("dead-letters")
+	place := regexp.MustCompile(`name="at" value="(\d/\d)"`).FindStringSubmatch(list)
+	require.NotNil(t, place, list)
+	require.Contains(t, p.get("dead-letter?topic=orders.g.dlq&partition="+strings.Replace(place[1], "/", "&offset=", 1)), "you may not see them")
+	plan := func() (id, body string) {
+		status, body, res := p.ask("plan", url.Values{"topic": {"orders.g.dlq"}, "at": {place[1]}})
+		require.Equal(t, http.StatusOK, status, body)
+		return res.Request.URL.Query().Get("id"), body
+	}
+	id, body := plan()
+	require.NotContains(t, body, `action="./replay"`)
+	status, _, _ = p.ask("replay", url.Values{"id": {id}})
+	require.Equal(t, http.StatusForbidden, status)
+	require.Empty(t, w.copies())
+
+	p.as("ada", "one")
+	require.Contains(t, p.get(""), "replay allowed")
+	require.Contains(t, p.get("dead-letter?topic=orders.g.dlq&partition="+strings.Replace(place[1], "/", "&offset=", 1)), `aria-label="Value of the record"`)
+	id, body = plan()
+	require.Contains(t, body, `action="./replay"`)
+	status, body, _ = p.ask("replay", url.Values{"id": {id}})
+	require.Equal(t, http.StatusOK, status, body)
+	require.Eventually(t, func() bool { return len(w.copies()) == 1 }, soon, poll)
+	findings := p.get("doctor")
+	require.Contains(t, findings, "postgres.store")
+	require.Contains(t, findings, "kafka.dlq")
+	require.Contains(t, p.get("outbox"), "--outbox", "the page names the flag")
+	require.Contains(t, p.end(t), `"stopped"`)
+
+	text, err := os.ReadFile(audit)
+	require.NoError(t, err)
+	outcomes := map[string]string{}
+	for _, line := range auditLines(t, string(text)) {
+		outcomes[line["user"].(string)+" "+line["audit"].(string)] += line["outcome"].(string) + " "
+	}
+	require.Equal(t, "begun done ", outcomes["ada ops replay"], "%v", outcomes)
+	require.Equal(t, "replayed ", outcomes["ada ops replay dead letter"])
+	require.Equal(t, "refused ", outcomes["bob ops replay"])
+	require.Equal(t, "refused ", outcomes["bob ops payload"])
+	_, err = http.Get(p.url) //nolint:bodyclose // there is no answer
+	require.Error(t, err, "the server has ended")
+}
+
+// A header of a proxy names the person and the groups. Another sender is refused.
+func TestOps_Header(t *testing.T) {
+	_, stores := memory()
+	args := []string{"-G", "g", "--store", inMemory, "--auth-header", "X-User", "--auth-groups-header", "X-Groups", "--operator-groups", "sre", "--viewer-groups", "dev"}
+	p := startOps(t, stores, append(args, "--trusted-proxies", "127.0.0.0/8,::1")...)
+	for groups, want := range map[string]string{"dev": "read-only", "dev,sre": "replay allowed", "sales": ""} {
+		p.header = http.Header{"X-User": {"ada"}, "X-Groups": {groups}}
+		status, body, _ := p.ask("", nil)
+		require.Equal(t, want == "", status == http.StatusForbidden, groups)
+		require.Contains(t, body, want)
+	}
+	p.header = http.Header{"X-Groups": {"sre"}}
+	status, _, _ := p.ask("", nil)
+	require.Equal(t, http.StatusUnauthorized, status)
+
+	p = startOps(t, stores, append(args, "--trusted-proxies", "10.0.0.0/8")...)
+	p.header = http.Header{"X-User": {"ada"}, "X-Groups": {"sre"}}
+	status, _, _ = p.ask("", nil)
+	require.Equal(t, http.StatusForbidden, status)
+	p.end(t)
+}
+
+// Without a way to sign in, the page is for this machine, and read-only unless the flags say else.
+func TestOps_Loopback(t *testing.T) {
+	s, stores := memory()
+	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
+	p := startOps(t, stores, "-G", "billing", "--store", inMemory, "--prefix", "/admin/")
+	require.True(t, strings.HasSuffix(p.url, "/admin/"), p.url)
+	require.Contains(t, p.get(""), "read-only")
+	require.Contains(t, p.get("event?id=1"), "Yes, it was handled")
+	p.header = http.Header{"Host": {"evil.example"}}
+	status, _, _ := p.ask("", nil)
+	require.Equal(t, http.StatusForbidden, status)
+	p.end(t)
+	p = startOps(t, stores, "-G", "billing", "--store", inMemory, "--operators", "*")
+	require.Contains(t, p.get(""), "replay allowed")
+}
+
+// Stores in SQL databases reach the page by their names, and its doctor.
+func TestOps_SQLStores(t *testing.T) {
+	file := "sqlite:" + filepath.Join(t.TempDir(), "shop.db")
+	urls := map[string]string{file: "sqlite "}
+	if os.Getenv("IDEM_MARIADB_DSN") != "" { // SQLite needs no server
+		cfg, err := driver.ParseDSN(testenv.MariaDB(t))
+		require.NoError(t, err)
+		urls["mysql://"+cfg.User+":"+cfg.Passwd+"@"+cfg.Addr+"/"+cfg.DBName] = "mysql " + cfg.Addr
+	}
+	for store, name := range urls {
+		command(t, "ops", "-G", "billing", "--store", store).failed(t, exitFound, "tables", "idem migrate up")
+		command(t, "migrate", "up", "--store", store).ok(t)
+		a := &app{}
+		l, err := a.openStore(t.Context(), store)
+		require.NoError(t, err)
+		finish(t, l.store, claim(t, l.store, inScope("order", "1"), dedupOrigin(1)), "")
+		require.Implements(t, (*dedup.Lister)(nil), l.store)
+		a.close()
+		p := startOps(t, nil, "-G", "billing", "--store", store)
+		body := p.get("event?id=1")
+		require.Contains(t, body, "Yes, it was handled")
+		require.Contains(t, body, name)
+		require.Contains(t, p.get("claims"), name)
+		require.Contains(t, p.get("doctor"), "sql.")
+		require.NotContains(t, body+p.stderr.String(), "root:idem")
+		p.end(t)
+	}
+}
+
+// A store that is away ends the command. A file of passwords that is wrong does, too.
+func TestOps_StartFails(t *testing.T) {
+	away := testenv.FreeAddr(t)
+	for _, store := range []string{"postgres://idem@" + away + "/db?sslmode=disable", "redis://" + away + "/0", "mysql://idem@" + away + "/db"} {
+		began := time.Now()
+		command(t, "ops", "-G", "g", "--store", store).failed(t, exitFailure, away)
+		require.Less(t, time.Since(began), soon)
+	}
+	_, stores := memory()
+	commandWith(t, stores, "", "ops", "-G", "g", "--store", inMemory, "--listen", "127.0.0.1:99999").failed(t, exitFailure, "--listen")
+	path := filepath.Join(t.TempDir(), "htpasswd")
+	require.NoError(t, os.WriteFile(path, []byte("ada:plain\n"), 0o600))
+	commandWith(t, stores, "", "ops", "-G", "g", "--store", inMemory, "--basic-auth-file", path).failed(t, exitUsage, "--basic-auth-file", "not of bcrypt")
+}
+
+// A request that is under way at the end gets its answer.
+func TestOps_EndWaitsForRequests(t *testing.T) {
+	release, entered := make(chan struct{}), make(chan struct{})
+	store, stores := memory()
+	stores[inMemory].store = &slowStore{Store: store, Operator: store, entered: entered, release: release}
+	p := startOps(t, stores, "-G", "billing", "--store", inMemory)
+	answered := make(chan int, 1)
+	go func() {
+		res, err := http.Get(p.url + "event?id=1&type=order")
+		if err != nil {
+			answered <- 0
+			return
+		}
+		answered <- res.StatusCode
+		_ = res.Body.Close()
+	}()
+	<-entered
+	p.stop()
+	close(release)
+	require.Equal(t, http.StatusOK, <-answered)
+	p.end(t)
+}
+
+// slowStore answers when it may.
+type slowStore struct {
+	dedup.Store
+	dedup.Operator
+	entered, release chan struct{}
+}
+
+func (s *slowStore) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record, error) {
+	close(s.entered)
+	<-s.release
+	return s.Operator.Inspect(ctx, keys...)
+}
