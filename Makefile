@@ -157,10 +157,10 @@ command-docs: ## Write the table of verbs in docs/command.md from the command it
 BENCHFLAGS ?=
 
 api: ## Write what changed in the API since the last release: api/next.txt
-	@go run ./test/release -modules '$(RELEASED)' api
+	@go -C test/release run . -root $(CURDIR) -modules '$(RELEASED)' api
 
-release-check: ## Check that the modules can be released: API and changelog, tidy go.mods, a build without replace lines
-	@go run ./test/release -modules '$(RELEASED)' check
+release-check: ## Check that the modules can be released: API and changelog, replace lines, tidy go.mods, code in pages, a build as users get it
+	@go -C test/release run . -root $(CURDIR) -modules '$(RELEASED)' check
 
 bench: ## Measure Idem against others and against the SQL alone: bench.md, bench.svg, bench.json (on a machine that does nothing else)
 	@$(SERVICES) run go -C test/bench run . -json $(CURDIR)/bench.json -markdown $(CURDIR)/bench.md -svg $(CURDIR)/bench.svg $(BENCHFLAGS)
