@@ -23,6 +23,7 @@ func (r repo) check(ctx context.Context, names []string) (found error) {
 		{"api", r.checkAPI},
 		{"replace", r.checkReplace},
 		{"tidy", func() error { return r.checkTidy(ctx) }},
+		{"licences", func() error { return r.checkLicences(ctx) }},
 		{"snippets", func() error { return r.checkSnippets(ctx) }},
 		{"tree", func() error { return r.checkTree(ctx) }},
 	} {

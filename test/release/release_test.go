@@ -164,7 +164,7 @@ func TestOrdered(t *testing.T) {
 
 // A module has no files of the modules below it, which have a zip of their own. The hashes in the
 // go.sum of the modules that require it are those of its zip.
-func TestPack(t *testing.T) {
+func TestPack_G11(t *testing.T) {
 	r, dir, proxy := small(t), t.TempDir(), t.TempDir()
 	require.NoError(t, r.writeTree(t.Context(), dir, proxy, "v0.1.0"))
 	file := filepath.Join(proxy, modulePath, "@v", "v0.1.0.zip")
