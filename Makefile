@@ -40,7 +40,7 @@ none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${fa
 # $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
 each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
-.PHONY: help api release-check docs demo demo-ops command-docs browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
+.PHONY: help api licences licence-texts sbom goreleaser-check snapshot release-check docs demo demo-ops command-docs browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -159,11 +159,34 @@ command-docs: ## Write the table of verbs in docs/command.md from the command it
 # For one's own flags: make bench BENCHFLAGS='-rows naive-postgres,idem-ontx -rounds 1'; -list names the rows.
 BENCHFLAGS ?=
 
-api: ## Write what changed in the API since the last release: api/next.txt
-	@go run ./test/release -modules '$(RELEASED)' api
+RELEASE = go -C test/release run . -root $(CURDIR) -modules '$(RELEASED)'
 
-release-check: ## Check that the modules can be released: API and changelog, tidy go.mods, a build without replace lines
-	@go run ./test/release -modules '$(RELEASED)' check
+api: ## Write what changed in the API since the last release: api/next.txt
+	@$(RELEASE) api
+
+licences: ## Write THIRD_PARTY.md: the licences of what the released modules link
+	@$(RELEASE) licences
+
+licence-texts: ## Write the texts of the licences that the command's archive has: .release/LICENCES.txt
+	@$(RELEASE) texts cmd/idem $(CURDIR)/.release/LICENCES.txt
+
+# The versions of these tools are those of the workflows and of .goreleaser.yaml; a test compares them.
+GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.15.2
+CYCLONEDX := go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+
+sbom: ## Write the list of modules in the command as CycloneDX: .release/idem.cdx.json
+	@mkdir -p .release
+	@CGO_ENABLED=0 go -C cmd/idem build -trimpath -o $(CURDIR)/.release/idem .
+	@$(CYCLONEDX) bin -json -std -output .release/idem.cdx.json .release/idem
+
+goreleaser-check: ## Check .goreleaser.yaml with goreleaser itself (the first time builds it, in many minutes)
+	@$(GORELEASER) check
+
+snapshot: ## Build the archives, checksums and SBOMs of a release in dist/, without a tag; nothing is published
+	@$(GORELEASER) release --snapshot --clean
+
+release-check: ## Check that the modules can be released: API and changelog, replace lines, tidy go.mods, code in pages, a build as users get it
+	@$(RELEASE) check
 
 bench: ## Measure Idem against others and against the SQL alone: bench.md, bench.svg, bench.json (on a machine that does nothing else)
 	@$(SERVICES) run go -C test/bench run . -json $(CURDIR)/bench.json -markdown $(CURDIR)/bench.md -svg $(CURDIR)/bench.svg $(BENCHFLAGS)

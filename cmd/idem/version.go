@@ -12,6 +12,10 @@ import (
 // unknown stands for a part of the version that the build did not record.
 const unknown = "unknown"
 
+// release is the version of a released program, set by -ldflags in .goreleaser.yaml. Any other program
+// has the version of its main module.
+var release string
+
 // buildVersion says which program runs.
 type buildVersion struct {
 	Version  string `json:"version"`
@@ -42,7 +46,7 @@ func versionOf(info *debug.BuildInfo, ok bool) buildVersion {
 	if !ok {
 		return v
 	}
-	v.Version, v.Go = cmp.Or(info.Main.Version, unknown), cmp.Or(info.GoVersion, v.Go)
+	v.Version, v.Go = cmp.Or(release, info.Main.Version, unknown), cmp.Or(info.GoVersion, v.Go)
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":

@@ -38,6 +38,13 @@ func TestVersionOf(t *testing.T) {
 	}
 }
 
+// A released program has the version that its build has set.
+func TestVersionOf_Release(t *testing.T) {
+	defer func(before string) { release = before }(release)
+	release = "v1.2.4"
+	require.Equal(t, "v1.2.4", versionOf(&debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}}, true).Version)
+}
+
 func TestVersion(t *testing.T) {
 	var got map[string]any
 	command(t, "version", "-o", "json").json(t, &got)

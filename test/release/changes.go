@@ -74,7 +74,7 @@ func (r repo) checkAPI() error {
 		return err
 	}
 	if d := changes(recorded, want); len(d) > 0 {
-		return fmt.Errorf("the API is not that of %s (make api):\n%s", nextFile, strings.Join(d, "\n"))
+		return fmt.Errorf("the API has changes that %s lacks. Run make api, and name them in CHANGELOG.md:\n%s", nextFile, strings.Join(d, "\n"))
 	}
 	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
 	if err != nil {
@@ -85,7 +85,7 @@ func (r repo) checkAPI() error {
 		return err
 	}
 	if missing := unnamed(recorded, section); len(missing) > 0 {
-		return fmt.Errorf("section Unreleased of CHANGELOG.md does not name in backticks:\n%s", strings.Join(missing, "\n"))
+		return fmt.Errorf("section Unreleased of CHANGELOG.md does not name in backticks these changes. Add a line for each:\n%s", strings.Join(missing, "\n"))
 	}
 	return nil
 }

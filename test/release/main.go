@@ -1,9 +1,11 @@
 // Command release checks that the modules which users import can be released. See
 // docs/decisions/releases.md.
 //
-//	release api       write api/next.txt: the API less that of the last release
-//	release check     run every check
-//	release tree DIR  write the modules of a version to DIR, without replace lines
+//	release api           write api/next.txt: the API less that of the last release
+//	release check [NAME]  run every check, or those with the names
+//	release licences      write THIRD_PARTY.md: the licences of dependencies
+//	release texts MODULE FILE  write the texts of these licences for one module
+//	release tree DIR      write the modules of a version to DIR, without replace lines
 package main
 
 import (
@@ -39,12 +41,16 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("no modules: give -modules")
 	case verb == "api" && flags.NArg() == 1:
 		return r.writeNext()
-	case verb == "check" && flags.NArg() == 1:
-		return r.check(ctx)
+	case verb == "check":
+		return r.check(ctx, flags.Args()[1:])
+	case verb == "licences" && flags.NArg() == 1:
+		return r.writeLicences(ctx)
+	case verb == "texts" && flags.NArg() == 3:
+		return r.writeTexts(ctx, flags.Arg(1), flags.Arg(2))
 	case verb == "tree" && flags.NArg() == 2 && *version != "":
-		return r.writeTree(ctx, flags.Arg(1), *version)
+		return r.tree(ctx, flags.Arg(1), *version)
 	default:
-		return fmt.Errorf("want api, check, or -version VERSION tree DIR, not %q", flags.Args())
+		return fmt.Errorf("want api, check [NAME], licences, texts MODULE FILE, or -version VERSION tree DIR, not %q", flags.Args())
 	}
 }
 

@@ -3,11 +3,14 @@ package main
 import (
 	"archive/zip"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/sumdb/dirhash"
 )
 
 const (
@@ -18,7 +21,7 @@ go 1.26.0
 
 replace github.com/idem-go/idem => ..
 
-require github.com/idem-go/idem v0.0.0-00010101000000-000000000000
+require github.com/idem-go/idem v0.0.0-x10101000000-000000000000
 `
 	code = `package idem
 
@@ -35,26 +38,22 @@ func hidden() {}
 // small makes a repository of two modules, with the API of its last release.
 func small(t *testing.T) repo {
 	r := repo{root: t.TempDir(), modules: []string{".", "nested"}}
-	put(t, r, "go.mod", goMod)
-	put(t, r, "idem.go", code)
-	put(t, r, "internal/inner/inner.go", "package inner\n\ntype Hidden struct { Shown int }\n")
-	put(t, r, "nested/go.mod", nestedMod)
-	put(t, r, "nested/nested.go", "package nested\n\nimport \"github.com/idem-go/idem\"\n\nvar S idem.Store\n")
-	put(t, r, "CHANGELOG.md", changelog)
+	write(t, r, "LICENSE", "Anything goes.\n")
+	write(t, r, "go.mod", goMod)
+	write(t, r, "idem.go", code)
+	write(t, r, "internal/inner/inner.go", "package inner\n\ntype Hidden struct { Shown int }\n")
+	write(t, r, "nested/go.mod", nestedMod)
+	write(t, r, "nested/nested.go", "package nested\n\nimport \"github.com/idem-go/idem\"\n\nvar S idem.Store\n")
+	write(t, r, "CHANGELOG.md", changelog)
 	require.NoError(t, r.writeNext())
-	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}} {
-		cmd := exec.CommandContext(t.Context(), "git", args...)
-		cmd.Dir = r.root
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
+	git(t, r.root, "init", "-q")
+	git(t, r.root, "add", "-A")
 	return r
 }
 
-func put(t *testing.T, r repo, name, text string) {
-	file := filepath.Join(r.root, name)
-	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+func write(t *testing.T, r repo, name, text string) {
+	t.Helper()
+	require.NoError(t, put(filepath.Join(r.root, name), []byte(text)))
 }
 
 func TestAPI(t *testing.T) {
@@ -89,11 +88,11 @@ func TestChangedAPIFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := small(t)
 			require.NoError(t, r.checkAPI())
-			put(t, r, c.file, c.text)
+			write(t, r, c.file, c.text)
 			require.ErrorContains(t, r.checkAPI(), c.says)
 			require.NoError(t, r.writeNext())
 			require.ErrorContains(t, r.checkAPI(), "does not name in backticks")
-			put(t, r, "CHANGELOG.md", "# Changelog\n\n## Unreleased\n\n* "+c.symbol+" changed.\n\n## 0.0.1\n")
+			write(t, r, "CHANGELOG.md", "# Changelog\n\n## Unreleased\n\n* "+c.symbol+" changed.\n\n## 0.0.1\n")
 			require.NoError(t, r.checkAPI())
 		})
 	}
@@ -107,7 +106,7 @@ func TestTree(t *testing.T) {
 func TestTreeFails(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, says string }{
 		"a replace line of another module": {
-			"nested/go.mod", nestedMod + "\nreplace example.org/other => ../other\n", "not one of this repository's modules",
+			"nested/go.mod", nestedMod + "\nreplace example.org/other => ../other\n", "Remove the line",
 		},
 		"an import from a module that is not released": {
 			"nested/nested.go", "package nested\n\nimport _ \"github.com/idem-go/idem/absent\"\n", "github.com/idem-go/idem/absent",
@@ -115,7 +114,7 @@ func TestTreeFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := small(t)
-			put(t, r, c.file, c.text)
+			write(t, r, c.file, c.text)
 			require.ErrorContains(t, r.checkTree(t.Context()), c.says)
 		})
 	}
@@ -124,23 +123,52 @@ func TestTreeFails(t *testing.T) {
 func TestUntidyFails(t *testing.T) {
 	r := small(t)
 	require.NoError(t, r.checkTidy(t.Context()))
-	put(t, r, "nested/nested.go", "package nested\n")
-	require.ErrorContains(t, r.checkTidy(t.Context()), "mod in")
+	write(t, r, "nested/nested.go", "package nested\n")
+	require.ErrorContains(t, r.checkTidy(t.Context()), "nested/go.mod is not tidy, run make tidy")
 }
 
 func TestReleased(t *testing.T) {
-	mod, err := released("module m\n\nreplace (\n\tgithub.com/idem-go/idem => ../..\n\tgithub.com/idem-go/idem/dedup/sqlstore => ../../dedup/sqlstore\n)\n\n"+
-		"require (\n\texample.org/a v1.0.0\n\tgithub.com/idem-go/idem v0.0.0-0001 // indirect\n)\n", "v0.1.0")
-	require.NoError(t, err)
-	require.Equal(t, "module m\n\n\nrequire (\n\texample.org/a v1.0.0\n\tgithub.com/idem-go/idem v0.1.0 // indirect\n)\n", mod)
+	r := repo{modules: []string{".", "dedup/sqlstore", "cmd/idem"}}
+	const requires = "require (\n\texample.org/a v1.0.0\n\tgithub.com/idem-go/idem v0.0.0-x1 // indirect\n)\n"
+	for replaces, says := range map[string]string{
+		"replace (\n\tgithub.com/idem-go/idem => ../..\n\tgithub.com/idem-go/idem/dedup/sqlstore => ../../dedup/sqlstore\n)\n\n": "",
+		"replace github.com/idem-go/idem v0.0.0-x1 => ../..\n\n":                                                                 "",
+		"replace github.com/idem-go/idem => ../../../fork\n\n":                                                                   "cmd/idem/go.mod replaces github.com/idem-go/idem by ../../../fork",
+		"replace github.com/idem-go/idem => example.org/fork v1.0.0\n\n":                                                         "by example.org/fork",
+		"replace example.org/a => ../a\n\n":                                                                                      "Remove the line",
+		"require github.com/idem-go/idem/test/chaos v0.0.0-x1\n\n":                                                               "which is not released",
+	} {
+		f, err := modfile.Parse("go.mod", []byte("module m\n\n"+replaces+requires), nil)
+		require.NoError(t, err)
+		err = r.released("cmd/idem", f, "v0.1.0")
+		if says != "" {
+			require.ErrorContains(t, err, says, replaces)
+			continue
+		}
+		require.NoError(t, err)
+		text, err := f.Format()
+		require.NoError(t, err)
+		require.Equal(t, "module m\n\n"+strings.Replace(requires, "v0.0.0-x1", "v0.1.0", 1), string(text))
+	}
 }
 
-// A module has no files of the modules below it, which have a zip of their own.
-func TestPack(t *testing.T) {
-	r, tree, proxy := small(t), t.TempDir(), t.TempDir()
-	require.NoError(t, r.writeTree(t.Context(), tree, "v0.1.0"))
-	require.NoError(t, pack(tree, proxy, ".", "v0.1.0"))
-	z, err := zip.OpenReader(filepath.Join(proxy, modulePath, "@v", "v0.1.0.zip"))
+func TestOrdered(t *testing.T) {
+	r := small(t)
+	order, err := r.ordered()
+	require.NoError(t, err)
+	require.Equal(t, []string{".", "nested"}, order)
+	write(t, r, "go.mod", goMod+"\nrequire github.com/idem-go/idem/nested v0.0.0-x10101000000-000000000000\n")
+	_, err = r.ordered()
+	require.ErrorContains(t, err, "in a circle: ., nested")
+}
+
+// A module has no files of the modules below it, which have a zip of their own. The hashes in the
+// go.sum of the modules that require it are those of its zip.
+func TestPack_G11(t *testing.T) {
+	r, dir, proxy := small(t), t.TempDir(), t.TempDir()
+	require.NoError(t, r.writeTree(t.Context(), dir, proxy, "v0.1.0"))
+	file := filepath.Join(proxy, modulePath, "@v", "v0.1.0.zip")
+	z, err := zip.OpenReader(file)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, z.Close()) }()
 	var names []string
@@ -149,10 +177,17 @@ func TestPack(t *testing.T) {
 	}
 	require.Contains(t, names, "github.com/idem-go/idem@v0.1.0/idem.go")
 	require.NotContains(t, names, "github.com/idem-go/idem@v0.1.0/nested/nested.go")
+
+	hash, err := dirhash.HashZip(file, dirhash.Hash1)
+	require.NoError(t, err)
+	sum, err := os.ReadFile(filepath.Join(dir, "nested", "go.sum"))
+	require.NoError(t, err)
+	require.Regexp(t, "^"+regexp.QuoteMeta("github.com/idem-go/idem v0.1.0 "+hash)+"\ngithub.com/idem-go/idem v0.1.0/go.mod h1:\\S+\n$", string(sum))
+	require.FileExists(t, filepath.Join(dir, "nested", "LICENSE"))
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"-modules", "."}, {"-modules", ".", "tree", "x"}, {"-modules", ".", "check", "x"}} {
+	for _, args := range [][]string{nil, {"-modules", "."}, {"-modules", ".", "tree", "x"}, {"-modules", ".", "check", "x"}, {"-modules", ".", "x"}} {
 		require.Error(t, run(t.Context(), args), args)
 	}
 }

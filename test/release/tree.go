@@ -1,7 +1,7 @@
 package main
 
 import (
-	"archive/zip"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -12,44 +12,109 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/sumdb/dirhash"
+	"golang.org/x/mod/zip"
 )
 
-// ownReplace matches a replace line of one of our modules, alone or in a block.
-var (
-	ownReplace   = regexp.MustCompile(`(?m)^(?:replace |\t)` + regexp.QuoteMeta(modulePath) + `\S* => \.\S*\n`)
-	emptyReplace = regexp.MustCompile(`(?m)^replace \(\s*\)\n`)
-	ownRequire   = regexp.MustCompile(`(?m)^((?:require |\t)` + regexp.QuoteMeta(modulePath) + `\S*) v\S+`)
-	anyReplace   = regexp.MustCompile(`(?m)^replace\b`)
-)
-
-// released makes the go.mod of a version: no replace lines, and our modules in that version.
-func released(mod, version string) (string, error) {
-	mod = emptyReplace.ReplaceAllString(ownReplace.ReplaceAllString(mod, ""), "")
-	if anyReplace.MatchString(mod) {
-		return "", errors.New("go.mod has a replace line that is not one of this repository's modules")
-	}
-	return ownRequire.ReplaceAllString(mod, "$1 "+version), nil
+// A tree has the released modules in one version, as users get them.
+type tree struct {
+	dir     string
+	version string
+	proxy   string              // the modules in the layout of a module proxy
+	sums    map[string][]string // lines of go.sum, by path of a module
 }
 
-// writeTree copies the files of the modules that git knows, with the go.mod of the version.
-func (r repo) writeTree(ctx context.Context, dir, version string) error {
-	for _, module := range r.modules {
-		list, err := exec.CommandContext(ctx, "git", "-C", filepath.Join(r.root, module), "ls-files", "-z").Output()
-		if err != nil {
-			return fmt.Errorf("files of %s: %w", module, err)
+// tree writes a version to a folder.
+func (r repo) tree(ctx context.Context, dir, version string) (err error) {
+	proxy, err := os.MkdirTemp("", "idem-release-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(proxy)) }()
+	return r.writeTree(ctx, dir, proxy, version)
+}
+
+// writeTree copies the files of the modules that git knows, with the go.mod and go.sum of the
+// version. It packs each module into the folder proxy, as the go command would from the tag.
+func (r repo) writeTree(ctx context.Context, dir, proxy, version string) error {
+	order, err := r.ordered()
+	if err != nil {
+		return err
+	}
+	t := tree{dir: dir, version: version, proxy: proxy, sums: make(map[string][]string)}
+	for _, folder := range order {
+		if err := r.copyModule(ctx, t, folder); err != nil {
+			return err
 		}
-		for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
-			if r.nested(module, name) {
-				continue
-			}
-			if err := r.copyFile(dir, path.Join(module, name), version); err != nil {
-				return err
-			}
+		if err := t.pack(folder); err != nil {
+			return fmt.Errorf("pack %s: %w", folder, err)
 		}
 	}
 	return nil
+}
+
+// copyModule writes the files of one module.
+func (r repo) copyModule(ctx context.Context, t tree, folder string) error {
+	list, err := exec.CommandContext(ctx, "git", "-C", filepath.Join(r.root, folder), "ls-files", "-z").Output()
+	if err != nil {
+		return fmt.Errorf("files of %s: %w", folder, err)
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
+		if r.nested(folder, name) || name == "go.mod" || name == "go.sum" {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(r.root, folder, name))
+		if errors.Is(err, os.ErrNotExist) { // deleted, and not committed yet
+			continue
+		}
+		if err == nil {
+			err = put(filepath.Join(t.dir, folder, name), text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return r.releaseModule(t, folder)
+}
+
+// releaseModule writes what a module has otherwise in a version: go.mod, go.sum and, for a module
+// without one, the licence.
+func (r repo) releaseModule(t tree, folder string) error {
+	f, err := r.mod(folder)
+	if err != nil {
+		return err
+	}
+	if err := r.released(folder, f, t.version); err != nil {
+		return err
+	}
+	mod, err := f.Format()
+	if err != nil {
+		return err
+	}
+	sum, err := os.ReadFile(filepath.Join(r.root, folder, "go.sum"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	licence, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(t.dir, folder)
+	return errors.Join(
+		put(filepath.Join(dir, "go.mod"), mod),
+		put(filepath.Join(dir, "go.sum"), withSums(sum, f, t.sums)),
+		put(filepath.Join(dir, "LICENSE"), licence),
+	)
+}
+
+func put(file string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, text, 0o644)
 }
 
 // nested reports whether the file is one of a module below the module.
@@ -62,27 +127,6 @@ func (r repo) nested(module, name string) bool {
 	return false
 }
 
-func (r repo) copyFile(dir, name, version string) error {
-	text, err := os.ReadFile(filepath.Join(r.root, name))
-	if errors.Is(err, os.ErrNotExist) { // deleted, and not committed yet
-		return nil
-	} else if err != nil {
-		return err
-	}
-	if path.Base(name) == "go.mod" {
-		mod, err := released(string(text), version)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		text = []byte(mod)
-	}
-	file := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(file, text, 0o644)
-}
-
 // checkTree makes a version as users will get it, serves it as a module proxy does, and builds a
 // program that imports it.
 func (r repo) checkTree(ctx context.Context) (err error) {
@@ -91,34 +135,42 @@ func (r repo) checkTree(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	tree, proxy, user := filepath.Join(work, "tree"), filepath.Join(work, "proxy"), filepath.Join(work, "user")
-	if err := r.writeTree(ctx, tree, "v0.0.0"); err != nil {
+	first, tree, proxy, user := filepath.Join(work, "first"), filepath.Join(work, "tree"), filepath.Join(work, "proxy"), filepath.Join(work, "user")
+	if err := r.writeTree(ctx, first, filepath.Join(work, "unused"), "v0.0.0"); err != nil {
 		return err
 	}
-	hash, err := hashOf(tree)
+	hash, err := dirhash.HashDir(first, "", dirhash.Hash1)
 	if err != nil {
 		return err
 	}
 	// The contents name the version: the module cache never has two contents of one version.
-	version := "v0.0.0-check." + hash
-	if err := r.writeTree(ctx, tree, version); err != nil {
+	version := fmt.Sprintf("v0.0.0-check.x%x", sha256.Sum256([]byte(hash)))[:len("v0.0.0-check.x")+12]
+	if err := r.writeTree(ctx, tree, proxy, version); err != nil {
 		return err
-	}
-	for _, module := range r.modules {
-		if err := pack(tree, proxy, module, version); err != nil {
-			return err
-		}
 	}
 	upstream, err := goOutput(ctx, r.root, nil, "env", "GOPROXY")
 	if err != nil {
 		return err
 	}
 	env := []string{
-		"GOWORK=off", "GOFLAGS=-mod=mod", "GONOSUMDB=" + modulePath + "," + modulePath + "/*", "GONOPROXY=none", "GOPRIVATE=",
+		"GOWORK=off", "GOFLAGS=", "GONOSUMDB=" + modulePath + "," + modulePath + "/*", "GONOPROXY=none", "GOPRIVATE=",
 		"GOPROXY=file://" + filepath.ToSlash(proxy) + "," + strings.TrimSpace(upstream),
 	}
 	defer func() { err = errors.Join(err, r.forget(ctx, version)) }()
+	if err := r.loadTree(ctx, tree, env); err != nil {
+		return err
+	}
 	return r.useModules(ctx, user, version, env)
+}
+
+// loadTree fails if a go.mod or go.sum of the tree lacks a line that the packages and tests of the
+// module need.
+func (r repo) loadTree(ctx context.Context, dir string, env []string) (found error) {
+	for _, folder := range r.modules {
+		_, err := goOutput(ctx, filepath.Join(dir, folder), env, "list", "-deps", "-test", "./...")
+		found = errors.Join(found, err)
+	}
+	return found
 }
 
 // useModules builds a program of somebody else.
@@ -127,9 +179,9 @@ func (r repo) useModules(ctx context.Context, dir, version string, env []string)
 		return err
 	}
 	mod := "module example.org/user\n\ngo 1.26.0\n\nrequire (\n"
-	patterns := []string{"build"}
+	patterns := []string{"build", "-mod=mod"}
 	for _, module := range r.modules {
-		p := path.Join(modulePath, module)
+		p := pathOf(module)
 		mod += "\t" + p + " " + version + "\n"
 		patterns = append(patterns, p+"/...")
 	}
@@ -148,7 +200,7 @@ func (r repo) forget(ctx context.Context, version string) error {
 	}
 	cache = strings.TrimSpace(cache)
 	for _, module := range r.modules {
-		p := path.Join(modulePath, module)
+		p := pathOf(module)
 		files, err := filepath.Glob(filepath.Join(cache, "cache", "download", p, "@v", version+".*"))
 		if err != nil {
 			return err
@@ -172,80 +224,46 @@ func (r repo) forget(ctx context.Context, version string) error {
 	return nil
 }
 
-// pack writes a module in the layout of a module proxy.
-func pack(tree, proxy, module, version string) (err error) {
-	p := path.Join(modulePath, module)
-	at := filepath.Join(proxy, filepath.FromSlash(p), "@v")
-	if err := os.MkdirAll(at, 0o755); err != nil {
-		return err
-	}
-	mod, err := os.ReadFile(filepath.Join(tree, module, "go.mod"))
+// pack writes a module in the layout of a module proxy, and adds its hashes to the sums.
+func (t tree) pack(folder string) (err error) {
+	p := pathOf(folder)
+	at := filepath.Join(t.proxy, filepath.FromSlash(p), "@v", t.version)
+	mod, err := os.ReadFile(filepath.Join(t.dir, folder, "go.mod"))
 	if err != nil {
 		return err
 	}
-	info, err := json.Marshal(map[string]string{"Version": version})
+	info, err := json.Marshal(map[string]string{"Version": t.version})
 	if err != nil {
 		return err
 	}
-	for name, text := range map[string][]byte{version + ".mod": mod, version + ".info": info, "list": []byte(version + "\n")} {
-		if err := os.WriteFile(filepath.Join(at, name), text, 0o644); err != nil {
-			return err
-		}
-	}
-	out, err := os.Create(filepath.Join(at, version+".zip"))
+	err = errors.Join(
+		put(at+".mod", mod), put(at+".info", info), put(filepath.Join(filepath.Dir(at), "list"), []byte(t.version+"\n")),
+	)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	z := zip.NewWriter(out)
-	if err := zipFiles(z, filepath.Join(tree, module), p+"@"+version+"/"); err != nil {
+	out, err := os.Create(at + ".zip")
+	if err != nil {
 		return err
 	}
-	return z.Close()
+	err = zip.CreateFromDir(out, module.Version{Path: p, Version: t.version}, filepath.Join(t.dir, folder))
+	if err := errors.Join(err, out.Close()); err != nil {
+		return err
+	}
+	return t.sum(p, at+".zip", mod)
 }
 
-// zipFiles adds the files of a module without those of modules below.
-func zipFiles(z *zip.Writer, top, prefix string) error {
-	return filepath.WalkDir(top, func(p string, d os.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if _, err := os.Stat(filepath.Join(p, "go.mod")); err == nil && p != top {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		name, err := filepath.Rel(top, p)
-		if err != nil {
-			return err
-		}
-		text, err := os.ReadFile(p)
-		if err != nil {
-			return err
-		}
-		w, err := z.Create(prefix + filepath.ToSlash(name))
-		if err == nil {
-			_, err = w.Write(text)
-		}
+// sum adds the lines of go.sum for a packed module.
+func (t tree) sum(p, zipFile string, mod []byte) error {
+	whole, err := dirhash.HashZip(zipFile, dirhash.Hash1)
+	if err != nil {
 		return err
+	}
+	only, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(mod)), nil
 	})
-}
-
-// hashOf returns a hash of all files of a tree.
-func hashOf(tree string) (string, error) {
-	h := sha256.New()
-	err := filepath.WalkDir(tree, func(p string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text, err := os.ReadFile(p)
-		if err == nil {
-			_, err = fmt.Fprintf(h, "%s %d\n%s", p[len(tree):], len(text), text)
-		}
-		return err
-	})
-	return fmt.Sprintf("%x", h.Sum(nil))[:12], err
+	t.sums[p] = []string{p + " " + t.version + " " + whole, p + " " + t.version + "/go.mod " + only}
+	return err
 }
 
 // goOutput runs the go command, and returns what it printed.
