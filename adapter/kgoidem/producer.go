@@ -49,14 +49,15 @@ var (
 	errBrokersSilent = errors.New("brokers do not answer")
 )
 
-// producing returns the options of a producer that loses and doubles no record (K-35).
+// producing returns the options of a producer that loses and doubles no record (K-35). The context of
+// a call bounds the time of its records. kgo.RecordDeliveryTimeout would count from the timestamp of a
+// record, and a dead letter has that of its event: franz-go would give it up before it is sent.
 func producing() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerBatchMaxBytes(64 << 20), // the broker decides which record is too large
 		kgo.MaxBufferedBytes(2 * sendbudget.MaxInFlight),
 		kgo.ProduceRequestTimeout(10 * time.Second),
-		kgo.RecordDeliveryTimeout(20 * time.Second),
 	}
 }
 
@@ -66,9 +67,10 @@ func producing() []kgo.Opt {
 // NewProducer refuses a client that could lose, double or reorder records: RequiredAcks must be
 // AllISRAcks and idempotent writes must be on, as they are by default, and there must be no
 // TransactionalID. AllowAutoTopicCreation is refused too, because a misspelt topic must be an error.
+// RecordDeliveryTimeout is refused because franz-go counts it from the timestamp of a record: a message
+// that is older could never be sent. The end of a call bounds the time of its records instead.
 //
-// Set kgo.RecordDeliveryTimeout, or records wait without a bound for brokers that are down. Set
-// kgo.ProducerBatchMaxBytes above the largest record that the brokers accept.
+// Set kgo.ProducerBatchMaxBytes above the largest record that the brokers accept.
 func NewProducer(client *kgo.Client) (*Producer, error) {
 	if client == nil {
 		return nil, errors.New("client is nil")
@@ -86,6 +88,9 @@ func NewProducer(client *kgo.Client) (*Producer, error) {
 		"idempotent writes must be on: otherwise retries double records and change their order")
 	refuse(client.OptValue(kgo.AllowAutoTopicCreation) == true,
 		"AllowAutoTopicCreation must be off: a misspelt topic must be an error")
+	limit, _ := client.OptValue(kgo.RecordDeliveryTimeout).(time.Duration)
+	refuse(limit != 0,
+		"RecordDeliveryTimeout must not be set: it counts from the timestamp of a record, so older messages are never sent")
 	if id, ok := client.OptValue(kgo.TransactionalID).(*string); ok {
 		refuse(id != nil, "TransactionalID must not be set")
 	} else if id, ok := client.OptValue(kgo.TransactionalID).(string); ok {

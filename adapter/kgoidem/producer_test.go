@@ -46,6 +46,7 @@ func TestNewProducer_K35(t *testing.T) {
 		"idempotent":      kgo.DisableIdempotentWrite(),
 		"AutoTopic":       kgo.AllowAutoTopicCreation(),
 		"TransactionalID": kgo.TransactionalID("x"),
+		"RecordDelivery":  kgo.RecordDeliveryTimeout(time.Hour),
 	} {
 		opts := []kgo.Opt{opt}
 		if want == "AllISRAcks" {
@@ -153,6 +154,24 @@ func TestProducer_RefusedInBatch(t *testing.T) {
 		}
 		require.Len(t, readAll(t, cluster.ListenAddrs(), "t", 4), 4)
 		require.Zero(t, p.budget.Used())
+	}
+}
+
+// TestProducer_OldMessage: a message with the time of an old event is sent. Dead letters are such
+// messages.
+func TestProducer_OldMessage(t *testing.T) {
+	for name, world := range map[string]func(*testing.T, int32) ([]string, string, Config){
+		"kfake": onFake, "kafka": onKafka,
+	} {
+		t.Run(name, func(t *testing.T) {
+			brokers, topic, _ := world(t, 1)
+			p, err := NewProducer(clientOf(t, brokers, producing()...))
+			require.NoError(t, err)
+			for i := range 3 { // franz-go learns the partitions with the first one
+				old := &idem.Message{Topic: topic, Value: []byte("x"), Time: time.Now().Add(-time.Hour)}
+				require.NoError(t, p.Produce(t.Context(), old), i)
+			}
+		})
 	}
 }
 
