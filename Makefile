@@ -104,15 +104,21 @@ soak: ## The long forms of all tests, against real services, three million event
 
 SOAK := test -race -count=1 -timeout 240m -p 1 -v
 
-# The workers of test/soak are the test binary: with the race detector, three million events would take hours.
+# The workers of test/soak are the test binary: with the race detector, three million events would take hours. Tests that mostly
+# wait run beside the others.
 soak-modules:
-	@failed=0; \
+	@beside=$$(mktemp); \
+	(failed=0; \
+		go -C test/chaos $(SOAK) ./... || failed=1; \
+		go -C examples $(SOAK) ./... || failed=1; \
+		IDEM_REQUIRE_DRILLS=1 go -C test/drills $(SOAK) ./... || failed=1; \
+		exit $$failed) >"$$beside" 2>&1 & \
+	failed=0; \
 	go -C test/soak test -count=1 -timeout 240m -v ./... || failed=1; \
 	go $(SOAK) . ./consumer/... ./runner ./lane ./dedup/... ./httpidem/... || failed=1; \
 	go -C cmd/idem $(SOAK) ./... || failed=1; \
-	go -C test/chaos $(SOAK) ./... || failed=1; \
-	go -C examples $(SOAK) ./... || failed=1; \
-	IDEM_REQUIRE_DRILLS=1 go -C test/drills $(SOAK) ./... || failed=1; \
+	wait $$! || failed=1; \
+	cat "$$beside"; rm "$$beside"; \
 	exit $$failed
 
 # For one's own flags: make mutants MUTANTFLAGS='-only lane-watermark-off-by-one'; -list names the rows.
