@@ -86,6 +86,9 @@ type Config struct {
 
 	// Timeout limits the wait for one source. The default is 5 s, the maximum a minute.
 	Timeout time.Duration
+	// SignOut is the address of a form with the method POST, by which a person signs out, such as
+	// "./signout". The address is on the same origin. The default is a page without such a button.
+	SignOut string
 	// Title is shown beside the name of the group, such as "production". The default is empty.
 	Title string
 	// Logger gets a line for each call of Audit. The default is slog.Default().

@@ -19,6 +19,7 @@ type frame struct {
 	Name        string // Config.Title
 	Group       string
 	Who         string
+	SignOut     string
 	Replay      bool
 	Assets      assetNames
 	Nav         []navItem
@@ -50,7 +51,7 @@ var belongs = map[string]string{
 
 func (h *Handler) frame(v *visit, name, title string, live time.Duration, content any) frame {
 	f := frame{
-		Page: name, Title: title, Name: h.cfg.Title, Group: h.cfg.Consumer.Group, Who: v.who,
+		Page: name, Title: title, Name: h.cfg.Title, Group: h.cfg.Consumer.Group, Who: v.who, SignOut: h.cfg.SignOut,
 		Replay: v.who != "" && h.offers(v, Action{Kind: ActionReplay, Page: name}),
 		Assets: namesOfAssets(), Now: h.now(), Live: int(live / time.Second), Content: content,
 	}

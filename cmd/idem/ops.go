@@ -49,14 +49,15 @@ func newOpsCmd(a *app) *cobra.Command {
 			"dead letters, as idem dlq replay does.\n" +
 			"\n" +
 			"Without authentication the page is for this machine only, and every person is the user\n" +
-			"\"loopback\". Another address of --listen needs --auth-header, for a proxy that signs persons in,\n" +
-			"or --basic-auth-file. The page speaks HTTP: put TLS in front of it.\n" +
+			"\"loopback\". Another address of --listen needs --oidc-issuer, --basic-auth-file, or --auth-header\n" +
+			"for a proxy that signs persons in. The page speaks HTTP: put TLS in front of it.\n" +
 			"\n" +
 			"If a store cannot be reached at the start, the command ends with exit code 3; later the page\n" +
 			"shows the failure. Logs go to standard error, as JSON with --output json.",
 		Example: "  idem ops -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
 			"  idem ops -G billing --listen :8080 --basic-auth-file /run/secrets/htpasswd --operators ada\n" +
-			"  idem ops -G billing --listen :8080 --auth-header X-Forwarded-User --trusted-proxies 10.0.0.0/24",
+			"  idem ops -G billing --listen :8080 --auth-header X-Forwarded-User --trusted-proxies 10.0.0.0/24\n" +
+			"  idem ops -G billing --listen :8080 --oidc-issuer https://id.example.com --oidc-client-id ops --oidc-client-secret-file /run/secrets/oidc --public-url https://ops.example.com/ --viewer-groups dev --operator-groups sre",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.ops(cmd, &f) },
 	}
@@ -126,13 +127,13 @@ func (a *app) ops(cmd *cobra.Command, f *opsFlags) error {
 		return err
 	}
 	cfg.Logger = a.logger()
-	guard, err := f.signin.guard(ctx, cfg.Logger)
+	guard, err := f.signin.guard(ctx, a, f.prefix, cfg.Logger)
 	if err != nil {
 		return err
 	}
 	if guard.Method == nil && !isLoopbackAddress(f.listen) {
 		return usage(
-			"--listen %s is not a loopback address, and persons need not sign in: set --basic-auth-file, or --auth-header with --trusted-proxies",
+			"--listen %s is not a loopback address, and persons need not sign in: set --oidc-issuer, --basic-auth-file, or --auth-header with --trusted-proxies",
 			f.listen,
 		)
 	}
@@ -142,6 +143,11 @@ func (a *app) ops(cmd *cobra.Command, f *opsFlags) error {
 	if guard.Method != nil {
 		cfg.Auth = guard.Auth
 		cfg.Denied = guard.Method.Deny
+	}
+	issuer, usesOIDC := guard.Method.(*signin.OIDC)
+	if usesOIDC {
+		cfg.SignOut = signin.SignOut
+		cfg.TrustedOrigins = append(cfg.TrustedOrigins, signin.Origin(f.signin.oidc.publicURL))
 	}
 	if a.auditFile != nil {
 		cfg.Audit = a.opsAudit()
@@ -156,6 +162,9 @@ func (a *app) ops(cmd *cobra.Command, f *opsFlags) error {
 	handler := http.Handler(page)
 	if guard.Method != nil {
 		handler = guard.Find(page)
+	}
+	if usesOIDC {
+		handler = issuer.Serve(handler)
 	}
 	server := &opsServer{app: a, page: page, handler: handler, log: cfg.Logger, loopback: cfg.Loopback}
 	return server.run(ctx, f)

@@ -81,7 +81,9 @@ func (s *opsServer) serve(ctx context.Context, l net.Listener) error {
 		s.log.Warn("requests were cut off", "error", err)
 		_ = server.Close()
 	}
-	_ = <-failed // http.ErrServerClosed
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("the server has failed: %w", err)
+	}
 	return nil
 }
 

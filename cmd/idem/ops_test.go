@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -19,6 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/idem-go/idem/cmd/idem/internal/signin/issuertest"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/internal/testenv"
@@ -30,12 +34,13 @@ type runningPage struct {
 	t      *testing.T
 	url    string
 	header http.Header
+	client *http.Client
 }
 
 func startOps(t *testing.T, known map[string]*openedStore, args ...string) *runningPage {
 	t.Helper()
 	args = append([]string{"ops", "--listen", "127.0.0.1:0", "-o", "json"}, args...)
-	p := &runningPage{startCommand(t, known, args...), t, "", http.Header{}}
+	p := &runningPage{startCommand(t, known, args...), t, "", http.Header{}, http.DefaultClient}
 	require.Eventually(t, func() bool {
 		select {
 		case <-p.done:
@@ -76,7 +81,7 @@ func (p *runningPage) ask(path string, form url.Values) (status int, body string
 	if host := req.Header.Get("Host"); host != "" {
 		req.Host = host
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := p.client.Do(req)
 	require.NoError(p.t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
@@ -174,7 +179,7 @@ func TestOps_Postgres(t *testing.T) {
 	require.Equal(t, "replayed ", outcomes["ada ops replay dead letter"])
 	require.Equal(t, "refused ", outcomes["bob ops replay"])
 	require.Equal(t, "refused ", outcomes["bob ops payload"])
-	_, err = http.Get(p.url) //nolint:bodyclose // there is no answer
+	_, err = http.Get(p.url)
 	require.Error(t, err, "the server has ended")
 }
 
@@ -198,6 +203,58 @@ func TestOps_Header(t *testing.T) {
 	status, _, _ = p.ask("", nil)
 	require.Equal(t, http.StatusForbidden, status)
 	p.end(t)
+}
+
+// Persons sign in at an issuer, and out. A start without the issuer fails.
+func TestOps_OIDC(t *testing.T) {
+	issuer := issuertest.New(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte(issuertest.ClientSecret+"\n"), 0o600))
+	front, to := newTLSFront(t)
+	issuer.Redirect(front.URL + "/ops/signin/callback")
+	_, stores := memory()
+	args := []string{
+		"-G", "billing", "--store", inMemory, "--oidc-client-id", issuertest.ClientID, "--oidc-client-secret-file", secret, "--public-url", front.URL + "/ops/",
+		"--prefix", "/ops/", "--viewer-groups", "dev", "--operators", "ada@example.com",
+	}
+	p := startOps(t, stores, append(args, "--oidc-issuer", issuer.URL)...)
+	to(p.url)
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	p.client, p.url = front.Client(), front.URL+"/ops/"
+	p.client.Jar = jar
+	p.header.Set("Accept", "text/html")
+	issuer.SignIn(map[string]any{"email": "ada@example.com", "email_verified": true, "groups": []string{"dev"}})
+	body := p.get("claims")
+	for _, word := range []string{"ada@example.com", "replay allowed", "Sign out", "Claims"} {
+		require.Contains(t, body, word)
+	}
+	status, body, _ := p.ask("signout", url.Values{})
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, body, "signed out")
+	issuer.SignIn(map[string]any{"email": "eve@example.com", "email_verified": true})
+	status, _, _ = p.ask("", nil)
+	require.Equal(t, http.StatusForbidden, status)
+	require.NotContains(t, p.stderr.String(), issuertest.ClientSecret)
+	p.end(t)
+
+	away := "http://" + testenv.FreeAddr(t)
+	commandWith(t, stores, "", append(append([]string{"ops"}, args...), "--oidc-issuer", away)...).failed(t, exitFailure, "--oidc-issuer", away, "configuration cannot be read")
+}
+
+// newTLSFront is a proxy with TLS, to an address that is set later.
+func newTLSFront(t *testing.T) (front *httptest.Server, to func(string)) {
+	t.Helper()
+	var target *url.URL
+	front = httptest.NewTLSServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = target.Scheme, target.Host
+	}})
+	t.Cleanup(front.Close)
+	return front, func(text string) {
+		var err error
+		target, err = url.Parse(text)
+		require.NoError(t, err)
+	}
 }
 
 // Without a way to sign in, the page is for this machine, and read-only unless the flags say else.
