@@ -40,7 +40,7 @@ none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${fa
 # $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
 each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
-.PHONY: help api licences licence-texts sbom goreleaser-check snapshot release-check docs demo demo-ops command-docs browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
+.PHONY: help api licences licence-texts sbom goreleaser-check snapshot release-check release-prepare release release-notes release-archives vulnerabilities docs demo demo-ops command-docs browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -194,6 +194,29 @@ snapshot: ## Build the archives, checksums and SBOMs of a release in dist/, with
 
 release-check: ## Check that the modules can be released: API and changelog, replace lines, tidy go.mods, code in pages, a build as users get it
 	@$(RELEASE) check
+
+# VERSION is that of the release, such as 0.1.0. REMOTE gets the tags. PUSH=1 makes and pushes them.
+VERSION ?=
+REMOTE ?= origin
+PUSH ?=
+
+release-prepare: ## Date the changelog's section Unreleased as VERSION, and take the API of now as released
+	@$(RELEASE) -version '$(VERSION)' prepare
+
+release: ## Check each step of the release VERSION, a dry run; PUSH=1 makes the tags of all modules and pushes them
+	@$(RELEASE) -version '$(VERSION)' -remote '$(REMOTE)' $(if $(filter 1,$(PUSH)),-push) publish
+
+release-notes: ## Write the changelog's section of VERSION to .release/NOTES.md
+	@$(RELEASE) -version '$(VERSION)' notes $(CURDIR)/.release/NOTES.md
+
+# The tag of the root module names the release; other modules have tags at the same commit.
+release-archives: ## Build the archives of VERSION and write them into a draft (the workflow release does)
+	@GORELEASER_CURRENT_TAG=v$(patsubst v%,%,$(VERSION)) $(GORELEASER) release --clean --release-notes .release/NOTES.md
+
+GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+vulnerabilities: ## Look for published faults that the code of released modules and examples can reach (needs vuln.go.dev)
+	@failed=(); $(call in-modules,$(LIBRARIES),$(GOVULNCHECK) ./...); $(none-failed)
 
 bench: ## Measure Idem against others and against the SQL alone: bench.md, bench.svg, bench.json (on a machine that does nothing else)
 	@$(SERVICES) run go -C test/bench run . -json $(CURDIR)/bench.json -markdown $(CURDIR)/bench.md -svg $(CURDIR)/bench.svg $(BENCHFLAGS)

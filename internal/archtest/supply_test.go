@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -46,13 +47,95 @@ func TestDriversAreSound_G06(t *testing.T) {
 	require.Len(t, seen, len(soundDrivers))
 }
 
-// G-11: actions are pinned by commit, since a tag can be moved.
-func TestActionsArePinned_G11(t *testing.T) {
-	uses := regexp.MustCompile(`(?m)uses: *(\S+)`).FindAllStringSubmatch(string(read(t, ".github/workflows/ci.yml")), -1)
-	require.NotEmpty(t, uses)
-	for _, m := range uses {
-		assert.Regexp(t, `^\S+@[0-9a-f]{40}$`, m[1])
+// workflows returns the files of workflows, with .ci/run, by path.
+func workflows(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{".ci/run": string(read(t, ".ci/run"))}
+	found, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*"))
+	require.NoError(t, err)
+	for _, f := range found {
+		name := path.Join(".github", "workflows", filepath.Base(f))
+		all[name] = string(read(t, name))
 	}
+	require.Contains(t, all, ".github/workflows/ci.yml")
+	return all
+}
+
+// G-11: actions are pinned by commit, since a tag can be moved. Each workflow names the rights that it
+// needs, and no other.
+func TestActionsArePinned_G11(t *testing.T) {
+	uses := regexp.MustCompile(`(?m)uses: *(\S+)`)
+	for name, text := range workflows(t) {
+		if name == ".ci/run" {
+			continue
+		}
+		assert.Regexp(t, `(?m)^permissions:`, text, name)
+		assert.NotContains(t, text, "write-all", name)
+		found := uses.FindAllStringSubmatch(text, -1)
+		require.NotEmpty(t, found, name)
+		for _, m := range found {
+			assert.Regexp(t, `^\S+@[0-9a-f]{40}$`, m[1], name)
+		}
+	}
+}
+
+// Every `make X` of a workflow and of .ci/run is a target of the Makefile.
+func TestWorkflowsMakeTargetsThatExist(t *testing.T) {
+	targets := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^([\w./-]+):(?:[^=]|$)`).FindAllStringSubmatch(string(read(t, "Makefile")), -1) {
+		targets[m[1]] = true
+	}
+	require.True(t, targets["test"] && targets["release-check"], "targets of the Makefile: %v", targets)
+	named := 0
+	for name, text := range workflows(t) {
+		for _, target := range madeTargets(text) {
+			named++
+			assert.True(t, targets[target], "%s makes %s, which the Makefile lacks", name, target)
+		}
+	}
+	require.Greater(t, named, 5)
+}
+
+// making matches a call of make with its arguments, and comment the rest of a line that runs nothing.
+var (
+	making  = regexp.MustCompile(`(?m)(?:^|[\s;&|({"'])make((?: +[^\s;&|)}"']+)+)`)
+	comment = regexp.MustCompile(`(?m)(?:^|\s)#.*$`)
+)
+
+// madeTargets returns the targets that a script makes.
+func madeTargets(script string) (targets []string) {
+	for _, m := range making.FindAllStringSubmatch(comment.ReplaceAllString(script, ""), -1) {
+		for word := range strings.FieldsSeq(m[1]) {
+			if strings.ContainsAny(word, "=><$") { // a variable, and the end of the targets
+				break
+			}
+			if !strings.HasPrefix(word, "-") {
+				targets = append(targets, word)
+			}
+		}
+	}
+	return targets
+}
+
+func TestMadeTargets(t *testing.T) {
+	require.Equal(t, []string{"lint", "docs", "test", "release-notes", "a", "b"}, madeTargets(
+		"step lint make lint\n# make nothing\n- run: make docs # and make nothing\nrun: env X=1 make test\n"+
+			"make -s release-notes VERSION=\"1\"\nmakes no\n{ make a b; }\ncommand -v make >/dev/null"))
+}
+
+// A tool that `go run` or `go install` fetches has an exact version, in the Makefile and in workflows.
+func TestToolsArePinned_G11(t *testing.T) {
+	texts := workflows(t)
+	texts["Makefile"] = string(read(t, "Makefile"))
+	fetched := regexp.MustCompile(`go (?:run|install) [^\n@]*@(\S+)`)
+	found := 0
+	for name, text := range texts {
+		for _, m := range fetched.FindAllStringSubmatch(text, -1) {
+			found++
+			assert.Regexp(t, `^v\d+\.\d+\.\d+$`, m[1], name)
+		}
+	}
+	require.Positive(t, found)
 }
 
 // G-16: no package decodes a format that a sender can make build arbitrary types.

@@ -59,7 +59,7 @@ func TestGoreleaser(t *testing.T) {
 	require.Subset(t, build.Goos, platforms)
 	require.Equal(t, []string{"cmd/idem", ".", "idem"}, []string{build.Dir, build.Main, build.Binary})
 	require.Equal(t, []string{"CGO_ENABLED=0", "GOWORK=off", "GOFLAGS="}, build.Env)
-	require.Equal(t, []string{"-trimpath"}, build.Flags)
+	require.Equal(t, []string{"-trimpath", "-buildvcs=true"}, build.Flags)
 	require.Equal(t, []string{"-s -w -X main.release=v{{ .Version }}"}, build.Ldflags)
 	// Times are those of the commit.
 	require.Equal(t, "{{ .CommitTimestamp }}", build.Timestamp)
@@ -103,7 +103,7 @@ func releaseBuild(t *testing.T, folder string) (file string) {
 	build := readGoreleaser(t).Builds[0]
 	file = filepath.Join(t.TempDir(), build.Binary)
 	// The copy has no commit; a release is built from one, and has its hash in both builds.
-	args := append([]string{"build", "-buildvcs=false", "-o", file}, build.Flags...)
+	args := append(append([]string{"build", "-o", file}, build.Flags...), "-buildvcs=false")
 	version := regexp.MustCompile(`\{\{ *\.Version *\}\}`)
 	args = append(args, "-ldflags", version.ReplaceAllString(strings.Join(build.Ldflags, " "), "9.8.7"))
 	cmd := exec.CommandContext(t.Context(), "go", append(args, build.Main)...)

@@ -166,7 +166,8 @@ func TestOrdered(t *testing.T) {
 // go.sum of the modules that require it are those of its zip.
 func TestPack_G11(t *testing.T) {
 	r, dir, proxy := small(t), t.TempDir(), t.TempDir()
-	require.NoError(t, r.writeTree(t.Context(), dir, proxy, "v0.1.0"))
+	_, err := r.writeTree(t.Context(), dir, proxy, "v0.1.0")
+	require.NoError(t, err)
 	file := filepath.Join(proxy, modulePath, "@v", "v0.1.0.zip")
 	z, err := zip.OpenReader(file)
 	require.NoError(t, err)

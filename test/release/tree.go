@@ -34,26 +34,28 @@ func (r repo) tree(ctx context.Context, dir, version string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(proxy)) }()
-	return r.writeTree(ctx, dir, proxy, version)
+	_, err = r.writeTree(ctx, dir, proxy, version)
+	return err
 }
 
 // writeTree copies the files of the modules that git knows, with the go.mod and go.sum of the
-// version. It packs each module into the folder proxy, as the go command would from the tag.
-func (r repo) writeTree(ctx context.Context, dir, proxy, version string) error {
+// version. It packs each module into the folder proxy, as the go command would from the tag, and returns
+// the lines of go.sum by path of the module.
+func (r repo) writeTree(ctx context.Context, dir, proxy, version string) (sums map[string][]string, err error) {
 	order, err := r.ordered()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t := tree{dir: dir, version: version, proxy: proxy, sums: make(map[string][]string)}
 	for _, folder := range order {
 		if err := r.copyModule(ctx, t, folder); err != nil {
-			return err
+			return nil, err
 		}
 		if err := t.pack(folder); err != nil {
-			return fmt.Errorf("pack %s: %w", folder, err)
+			return nil, fmt.Errorf("pack %s: %w", folder, err)
 		}
 	}
-	return nil
+	return t.sums, nil
 }
 
 // copyModule writes the files of one module.
@@ -136,7 +138,7 @@ func (r repo) checkTree(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	first, tree, proxy, user := filepath.Join(work, "first"), filepath.Join(work, "tree"), filepath.Join(work, "proxy"), filepath.Join(work, "user")
-	if err := r.writeTree(ctx, first, filepath.Join(work, "unused"), "v0.0.0"); err != nil {
+	if _, err := r.writeTree(ctx, first, filepath.Join(work, "unused"), "v0.0.0"); err != nil {
 		return err
 	}
 	hash, err := dirhash.HashDir(first, "", dirhash.Hash1)
@@ -145,7 +147,7 @@ func (r repo) checkTree(ctx context.Context) (err error) {
 	}
 	// The contents name the version: the module cache never has two contents of one version.
 	version := fmt.Sprintf("v0.0.0-check.x%x", sha256.Sum256([]byte(hash)))[:len("v0.0.0-check.x")+12]
-	if err := r.writeTree(ctx, tree, proxy, version); err != nil {
+	if _, err := r.writeTree(ctx, tree, proxy, version); err != nil {
 		return err
 	}
 	upstream, err := goOutput(ctx, r.root, nil, "env", "GOPROXY")
