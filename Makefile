@@ -40,7 +40,7 @@ none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${fa
 # $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
 each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
-.PHONY: help api licences licence-texts sbom goreleaser-check snapshot release-check release-prepare release release-notes release-archives vulnerabilities docs demo demo-ops command-docs browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules mutants drill up down example-orderstatus demo-chain
+.PHONY: help api licences licence-texts sbom goreleaser-check snapshot release-check release-prepare release release-notes release-archives vulnerabilities docs demo demo-ops command-docs browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak long-tests long-modules mutants drill up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,31 +95,34 @@ cells: ## Run every cell of the crash matrix, and write docs/proof.md (minutes)
 test-short: ## Unit tests of every module, no services needed
 	@$(call each-module,go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)
 
-# What each long test was made of and what came out is a line that begins with "soak:"; the rest is in soak.log. A seed is given back
-# by IDEM_SEED, and by IDEM_CHAOS_SEED in test/chaos.
-soak: ## The long forms of all tests, against real services, three million events at least; docs/proof.md tells the result (hours)
-	@status=0; IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory soak-modules 2>&1 | \
-		tee soak.log | grep --line-buffered -E 'soak: |drill: |SEED=|^ *--- FAIL|^(ok|FAIL|panic)' || status=1; \
+# The workers of test/soak are the test binary: with the race detector, three million events would take hours. A seed is given back
+# by IDEM_SEED.
+soak: ## Three million events, 800 kills and 1,500 COMMITs that are cut, on all stores and clients; writes docs/proof.md (half an hour)
+	@status=0; IDEM_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run go -C test/soak test -count=1 -timeout 240m -v . 2>&1 | \
+		tee soak.log | grep --line-buffered -E 'soak: |SEED=|^ *--- FAIL|^(ok|FAIL|panic)' || status=1; \
 	go -C test/soak run ./report ../../soak.log ../../docs/proof.md "$$(git rev-parse --short HEAD)"; exit $$status
 
-SOAK := test -race -count=1 -timeout 240m -p 1 -v
+# What each long test was made of and what came out is a line that begins with "soak:"; the rest is in long.log. A seed is given back
+# by IDEM_SEED, and by IDEM_CHAOS_SEED in test/chaos. Tests that mostly wait run beside the others.
+long-tests: ## The long forms of all other tests, against real services, with seeds, sizes, kills, cuts and what came out (hours)
+	@IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory long-modules 2>&1 | \
+		tee long.log | grep --line-buffered -E 'soak: |drill: |SEED=|^ *--- FAIL|^(ok|FAIL|panic)'
 
-# The workers of test/soak are the test binary: with the race detector, three million events would take hours. Tests that mostly
-# wait run beside the others.
-soak-modules:
+LONG := test -race -count=1 -timeout 240m -p 1 -v
+
+long-modules:
 	@beside=$$(mktemp); \
 	(failed=0; \
-		go -C test/chaos $(SOAK) -skip '$(MEASURING)' ./... || failed=1; \
-		go -C examples $(SOAK) ./... || failed=1; \
-		IDEM_REQUIRE_DRILLS=1 go -C test/drills $(SOAK) ./... || failed=1; \
+		go -C test/chaos $(LONG) -skip '$(MEASURING)' ./... || failed=1; \
+		go -C examples $(LONG) ./... || failed=1; \
+		IDEM_REQUIRE_DRILLS=1 go -C test/drills $(LONG) ./... || failed=1; \
 		exit $$failed) >"$$beside" 2>&1 & \
 	failed=0; \
-	go -C test/soak test -count=1 -timeout 240m -v ./... || failed=1; \
-	go $(SOAK) . ./consumer/... ./runner ./lane ./dedup/... ./httpidem/... || failed=1; \
-	go -C cmd/idem $(SOAK) ./... || failed=1; \
+	go $(LONG) . ./consumer/... ./runner ./lane ./dedup/... ./httpidem/... || failed=1; \
+	go -C cmd/idem $(LONG) ./... || failed=1; \
 	wait $$! || failed=1; \
 	cat "$$beside"; rm "$$beside"; \
-	go -C test/chaos $(SOAK) -run '$(MEASURING)' ./... || failed=1; \
+	go -C test/chaos $(LONG) -run '$(MEASURING)' ./... || failed=1; \
 	exit $$failed
 
 # For one's own flags: make mutants MUTANTFLAGS='-only lane-watermark-off-by-one'; -list names the rows.

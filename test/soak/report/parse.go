@@ -11,9 +11,9 @@ import (
 
 // row is the line that a long test writes about itself.
 type row struct {
-	test, seed                      string
-	events, kills, cuts, rebalances int
-	outcome                         string
+	test, seed          string
+	events, kills, cuts int
+	outcome             string
 }
 
 // results is everything that a log tells.
@@ -24,7 +24,7 @@ type results struct {
 }
 
 var (
-	soakLine   = regexp.MustCompile(`soak: (.+) seed=(\d+) size=(\d+) kills=(\d+) cuts=(\d+) rebalances=(\d+) outcome=(.+)$`)
+	soakLine   = regexp.MustCompile(`soak: (.+) seed=(\d+) size=(\d+) kills=(\d+) cuts=(\d+) rebalances=\d+ outcome=(.+)$`)
 	soakBegin  = regexp.MustCompile(`(?:^| )soak: `)
 	failedTest = regexp.MustCompile(`^ *--- FAIL: (\S+)`)
 	okPackage  = regexp.MustCompile(`^ok\s`)
@@ -44,13 +44,13 @@ func parse(log io.Reader) (r results, err error) {
 			if m == nil {
 				return results{}, fmt.Errorf("the line %q has another form", text)
 			}
-			var n [4]int
+			var n [3]int
 			for i := range n {
 				if n[i], err = strconv.Atoi(m[3+i]); err != nil {
 					return results{}, fmt.Errorf("the line %q: %w", text, err)
 				}
 			}
-			r.rows = append(r.rows, row{m[1], m[2], n[0], n[1], n[2], n[3], m[7]})
+			r.rows = append(r.rows, row{m[1], m[2], n[0], n[1], n[2], m[6]})
 		case failedTest.MatchString(text):
 			r.failed = append(r.failed, failedTest.FindStringSubmatch(text)[1])
 		case badPackage.MatchString(text):
