@@ -53,7 +53,8 @@ func newOpsCmd(a *app) *cobra.Command {
 			"for a proxy that signs persons in. The page speaks HTTP: put TLS in front of it.\n" +
 			"\n" +
 			"If a store cannot be reached at the start, the command ends with exit code 3; later the page\n" +
-			"shows the failure. Logs go to standard error, as JSON with --output json.",
+			"shows the failure. Logs go to standard error, as JSON with --output json.\n" +
+			"\n" + telemetryHelp,
 		Example: "  idem ops -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
 			"  idem ops -G billing --listen :8080 --basic-auth-file /run/secrets/htpasswd --operators ada\n" +
 			"  idem ops -G billing --listen :8080 --auth-header X-Forwarded-User --trusted-proxies 10.0.0.0/24\n" +
@@ -155,6 +156,11 @@ func (a *app) ops(cmd *cobra.Command, f *opsFlags) error {
 	if err := a.opsSources(cmd, f, &cfg); err != nil {
 		return err
 	}
+	_, end, err := observe(ctx, "idem-ops", cfg.Logger)
+	if err != nil {
+		return err
+	}
+	defer end()
 	page, err := ops.NewHandler(cfg)
 	if err != nil {
 		return usage("%w", err)
@@ -165,6 +171,9 @@ func (a *app) ops(cmd *cobra.Command, f *opsFlags) error {
 	}
 	if usesOIDC {
 		handler = issuer.Serve(handler)
+	}
+	if handler, err = measured(handler, f.prefix); err != nil {
+		return err
 	}
 	server := &opsServer{app: a, page: page, handler: handler, log: cfg.Logger, loopback: cfg.Loopback}
 	return server.run(ctx, f)

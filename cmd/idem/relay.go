@@ -40,7 +40,8 @@ func newRelayCmd(a *app) *cobra.Command {
 		Long: "Publishes the rows of an outbox until interrupted, as outbox.Relay does inside a service. Several\n" +
 			"relays may run at once and share the rows. If the database or Kafka cannot be reached at the\n" +
 			"start, the command ends with exit code 3; later the relay waits for them. Logs go to standard\n" +
-			"error, as JSON with --output json.",
+			"error, as JSON with --output json.\n" +
+			"\n" + telemetryHelp,
 		Example: "  idem relay --brokers localhost:9092 --outbox postgres://relay@db/shop\n" +
 			"  idem relay --brokers localhost:9092 --outbox @/run/secrets/outbox --health :8080 -o json",
 		Args: none,
@@ -158,8 +159,13 @@ func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
 		return err
 	}
 	defer producer.Close()
+	observer, end, err := observe(ctx, "idem-relay", cfg.Logger)
+	if err != nil {
+		return err
+	}
+	defer end()
 	seen := new(relayCounts)
-	cfg.Store, cfg.Producer, cfg.Observers = b.box, producer, []outbox.Observer{seen}
+	cfg.Store, cfg.Producer, cfg.Observers = b.box, producer, []outbox.Observer{seen, observer}
 	relay, err := outbox.NewRelay(cfg)
 	if err != nil {
 		return usage("%v", err)

@@ -204,6 +204,14 @@ func TestOnlyExamplesLinkExporters(t *testing.T) {
 	}
 }
 
+// The command and the examples export telemetry by the same code. Neither module may require the
+// other, and a library would bring the exporters to all users.
+func TestTelemetryIsTheSame(t *testing.T) {
+	for _, file := range []string{"state.go", "telemetry.go", "telemetry_test.go"} {
+		require.Equal(t, string(read(t, "examples/internal/telemetry/"+file)), string(read(t, "cmd/idem/internal/telemetry/"+file)), file)
+	}
+}
+
 // links reports whether p links one of packages, or what is below it.
 func links(p pkg, packages []string) bool {
 	return slices.ContainsFunc(p.Deps, func(d string) bool { return hasPrefixOf(d, packages) })

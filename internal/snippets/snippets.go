@@ -75,7 +75,7 @@ func NewChecker(root string) (*Checker, error) {
 
 // foreign reports whether a folder has no package that a page shows.
 func foreign(name string) bool {
-	return strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules" || name == "test" || name == "examples"
+	return strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules" || name == "test" || name == "examples" || name == "cmd"
 }
 
 // read adds the exported names of a file.

@@ -1,6 +1,6 @@
-// Package telemetry gives the examples OpenTelemetry's exporters. The standard variables of
+// Package telemetry gives programs OpenTelemetry's exporters. The standard variables of
 // OpenTelemetry configure them. Without one of these variables everything is off: no port is open
-// and no goroutine runs.
+// and no goroutine runs. The command and the examples have the same files, in two modules.
 //
 //	OTEL_METRICS_EXPORTER=prometheus   metrics at http://localhost:9464/metrics
 //	                                   (OTEL_EXPORTER_PROMETHEUS_HOST, _PORT)
@@ -163,9 +163,9 @@ func (s *started) startMetrics(ctx context.Context, res *resource.Resource, stat
 // asks for observations before each export. If no export failed since the last observation, the
 // export between succeeded.
 func watch(provider *metric.MeterProvider, state *state) error {
-	meter := provider.Meter("github.com/idem-go/idem/examples/internal/telemetry")
+	meter := provider.Meter("github.com/idem-go/idem/internal/telemetry")
 	// never observed, so never exported
-	beat, err := meter.Int64ObservableGauge("idem.example.beat")
+	beat, err := meter.Int64ObservableGauge("idem.telemetry.beat")
 	if err != nil {
 		return err
 	}
