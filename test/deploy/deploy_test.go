@@ -85,7 +85,7 @@ func TestManifests(t *testing.T) {
 	}
 	manifests, err := filepath.Glob(root + "/deploy/kubernetes/*.yaml")
 	require.NoError(t, err)
-	require.Len(t, manifests, 4)
+	require.Len(t, manifests, 5)
 	for _, file := range manifests {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			text, err := os.ReadFile(file)
@@ -93,8 +93,16 @@ func TestManifests(t *testing.T) {
 			for _, object := range decode(t, text) {
 				if pod, ok := podOf(object); ok {
 					require.True(t, *pod.SecurityContext.RunAsNonRoot)
+					volumes := map[string]bool{}
+					for _, v := range pod.Volumes {
+						volumes[v.Name] = true
+					}
 					for _, c := range pod.Containers {
 						require.Contains(t, programs, c.Image)
+						require.True(t, *c.SecurityContext.ReadOnlyRootFilesystem, "%s writes nothing", c.Name)
+						for _, m := range c.VolumeMounts {
+							require.True(t, volumes[m.Name], "no volume %s", m.Name)
+						}
 						for _, fault := range faults(c, help(t, programs[c.Image], c.Args)) {
 							t.Error(fault)
 						}
@@ -109,7 +117,10 @@ func TestManifests(t *testing.T) {
 func faults(c core.Container, help string) (all []string) {
 	args := strings.Join(c.Args, "\n")
 	for _, arg := range c.Args {
-		name, _, _ := strings.Cut(arg, "=")
+		name, value, _ := strings.Cut(arg, "=")
+		if strings.HasSuffix(name, "-file") && !mounted(c, value) {
+			all = append(all, "no mount for "+arg)
+		}
 		if strings.HasPrefix(name, "-") && !regexp.MustCompile(`(?m)(^|[ ,])`+name+`\b`).MatchString(help) {
 			all = append(all, "no flag "+name)
 		}
@@ -138,6 +149,16 @@ func faults(c core.Container, help string) (all []string) {
 	return all
 }
 
+// mounted reports whether a file of a flag lies in a volume.
+func mounted(c core.Container, file string) bool {
+	for _, m := range c.VolumeMounts {
+		if strings.HasPrefix(file, m.MountPath+"/") {
+			return true
+		}
+	}
+	return false
+}
+
 // build compiles a program, and returns its file.
 func build(t *testing.T, dir, pkg string) string {
 	t.Helper()
@@ -162,7 +183,7 @@ func help(t *testing.T, program string, args []string) string {
 }
 
 func TestFaults(t *testing.T) {
-	const text = "  -health address\n  serve /healthz and /readyz at (env IDEM_X)\n"
+	const text = "  -health address\n  -health-file file\n  serve /healthz and /readyz at (env IDEM_X)\n"
 	probe := func(path, port string) *core.Probe {
 		return &core.Probe{ProbeHandler: core.ProbeHandler{HTTPGet: &core.HTTPGetAction{Path: path, Port: intstr.FromString(port)}}}
 	}
@@ -172,8 +193,12 @@ func TestFaults(t *testing.T) {
 	}
 	require.Empty(t, faults(good, text))
 	for want, plant := range map[string]func(*core.Container){
-		"no flag -heath":                  func(c *core.Container) { c.Args = append(c.Args, "-heath=:8080") },
-		"no variable IDEM_Y":              func(c *core.Container) { c.Env = []core.EnvVar{{Name: "IDEM_Y"}} },
+		"no flag -heath":     func(c *core.Container) { c.Args = append(c.Args, "-heath=:8080") },
+		"no variable IDEM_Y": func(c *core.Container) { c.Env = []core.EnvVar{{Name: "IDEM_Y"}} },
+		"no mount for -health-file=/x/y": func(c *core.Container) {
+			c.Args = append(c.Args, "-health-file=/x/y")
+			c.VolumeMounts = []core.VolumeMount{{MountPath: "/xx"}}
+		},
 		"no path /health":                 func(c *core.Container) { c.LivenessProbe = probe("/health", "health") },
 		"no port web in -health=:8080":    func(c *core.Container) { c.LivenessProbe = probe("/healthz", "web") },
 		"no port health in -health=:8081": func(c *core.Container) { c.Args = []string{"-health=:8081"} },
