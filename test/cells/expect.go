@@ -9,9 +9,10 @@ import (
 // answer is what the last caller of a key learns.
 type answer string
 
-// The answers. Records have none: their offset is committed.
+// The answers. Records have none: their offset is committed. A dead letter is an answer to a person.
 const (
 	noAnswer answer = ""
+	letter   answer = "dead letter"
 	result   answer = "result"          // that of the one run
 	unknown  answer = "unknown outcome" // dedup.ErrUnknownOutcome, or its problem of HTTP
 	panicked answer = "panic told"      // the stored answer to a request whose handler panicked
@@ -74,11 +75,13 @@ func (o outcome) fits(w want) string {
 		return "the effects have different idempotency keys"
 	case !slices.Contains(w.answers, o.answer):
 		return fmt.Sprintf("the answer is %q", o.answer)
+	case (o.answer == result || o.answer == noAnswer) && o.effects == 0:
+		return "no effect, and no answer that tells so"
 	case o.answer == result && o.effects != 1:
 		return fmt.Sprintf("the answer is a result, with %d effects", o.effects)
 	case len(o.broken) > 0:
 		return strings.Join(o.broken, "; ")
-	case o.letters != 0:
+	case o.letters != 0 && o.answer != letter:
 		return fmt.Sprintf("%d dead letters", o.letters)
 	}
 	return ""
@@ -104,10 +107,47 @@ func expect(c combination) want {
 			return want{1, 1, []answer{noAnswer}}
 		}
 		return want{1, 1, []answer{result}}
+	case c.kind == careful:
+		return expectCareful(c)
 	case c.kind.records():
 		return want{1, mostOfRecord(c), []answer{noAnswer}}
 	}
 	return expectCall(c)
+}
+
+// expectCareful returns what may come of a handler that never repeats an effect: at most one effect,
+// and a dead letter in place of a repetition. An event whose handler has not begun is in no doubt,
+// unless its worker is gone and the record of the claim cannot tell.
+func expectCareful(c combination) want {
+	claimed := c.step == afterClaim || c.step.inHandler() || c.step == beforeEnd
+	effects := 0
+	if c.step.inWindow() {
+		effects = 1
+	}
+	switch c.fault {
+	case kill, hang, panics:
+		if claimed {
+			return want{effects, effects, []answer{letter}}
+		}
+	case stop:
+		switch {
+		case c.step == beforeEffect: // as for records
+			return want{0, 1, []answer{letter}}
+		case claimed: // no handler begins under an ended lease
+			return want{effects, effects, []answer{letter}}
+		}
+	case restart:
+		// The outage may last as long as a lease: the context of the handler ends during its effect.
+		if c.step == afterClaim || c.step == beforeEffect {
+			return want{0, 1, []answer{noAnswer, letter}}
+		}
+	case rebalance:
+		if c.step == beforeEffect { // the context of the handler may end during its effect
+			return want{0, 1, []answer{noAnswer, letter}}
+		}
+	case cutBefore, cutAfter, copied:
+	}
+	return want{1, 1, []answer{noAnswer}}
 }
 
 // mostOfRecord returns how often the effect of a claimed handler may happen: twice in the window

@@ -98,6 +98,7 @@ expected number is that of the effects; each entry is what came:
 * **1 + repeat**: the window of ` + "`On`" + ` between effect and completion. The second effect has the
   same idempotency key.
 * **0** or **1** with **unknown outcome**: the caller learns that the outcome is unknown, in place of a repeat.
+* **0** or **1** with **dead letter**: a person decides about the event, in place of a repeat.
 * **panic told**, **failure told**: the caller gets the stored answer of the one run.
 * **-**: no cell, [for a reason](#combinations-that-are-no-cells).
 

@@ -235,7 +235,9 @@ func (c *run) run() outcome {
 		o.answer, o.first = c.answerOf(other), c.answerOf(name)
 	} else {
 		c.endGroup(workers)
-		o.letters = c.group.deadLetters()
+		if o.letters = c.group.deadLetters(); o.letters > 0 && c.kind == careful {
+			o.answer = letter
+		}
 	}
 	var runs []string
 	runs, o.sameKey = c.happened()

@@ -5,9 +5,10 @@ import "strings"
 // kind is how the work of an event or a call runs.
 type kind string
 
-// The kinds. The first four handle records of a consumer group, the others are calls with a key.
+// The kinds. The first five handle records of a consumer group, the others are calls with a key.
 const (
 	on        kind = "On"
+	careful   kind = "On with DeadLetterUncertain"
 	onBatch   kind = "OnBatch"
 	onTx      kind = "OnTx"
 	onBatchTx kind = "OnBatchTx"
@@ -17,7 +18,7 @@ const (
 	viaHTTPTx kind = "HTTPTx"
 )
 
-var kinds = []kind{on, onBatch, onTx, onBatchTx, do, doTx, viaHTTP, viaHTTPTx}
+var kinds = []kind{on, careful, onBatch, onTx, onBatchTx, do, doTx, viaHTTP, viaHTTPTx}
 
 // inTx reports whether claim, effect and completion share one transaction.
 func (k kind) inTx() bool { return strings.HasSuffix(string(k), "Tx") }

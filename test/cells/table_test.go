@@ -2,6 +2,7 @@ package cells
 
 import (
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,13 +39,13 @@ func TestExpect(t *testing.T) {
 			require.Equal(t, 1, w.least, c)
 			require.Equal(t, 1, w.most, c)
 		}
-		if !c.kind.records() {
+		if !c.kind.records() || c.kind == careful {
 			require.LessOrEqual(t, w.most, 1, c)
 		}
 		require.NotContains(t, append(expectFirst(c), w.answers...), wrong, c)
 		if w.least == 0 {
-			require.NotContains(t, w.answers, noAnswer, c)
-			require.False(t, len(w.answers) == 1 && w.answers[0] == result, c)
+			told := slices.DeleteFunc(slices.Clone(w.answers), func(a answer) bool { return a == noAnswer || a == result })
+			require.NotEmpty(t, told, c)
 		}
 		if w.most == 2 {
 			require.True(t, c.fault != restart && c.step.inWindow() || c.step == beforeEffect || c.fault == restart && c.step == afterClaim, c)

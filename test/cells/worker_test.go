@@ -186,7 +186,10 @@ type event struct {
 func (w *worker) consume(ctx context.Context, s *opened) error {
 	r := idem.NewRouter(idem.Type(idem.Fixed(eventType)), idem.Timeout(w.limit()))
 	switch w.Kind {
-	case on:
+	case on, careful:
+		if w.Kind == careful {
+			r = r.With(idem.WhenUncertain(idem.DeadLetterUncertain))
+		}
 		idem.On(r, eventType, func(ctx context.Context, e idem.Event[event]) error {
 			_, err := w.effect(ctx, e.IdempotencyKey(), e.Fence())
 			return err
