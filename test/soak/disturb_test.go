@@ -18,6 +18,8 @@ type disturber struct {
 	crew  *crew
 	load  *load
 	group *group
+
+	portion int // the events of one release
 }
 
 type disturbance bool
@@ -27,16 +29,19 @@ const (
 	cut  disturbance = true
 )
 
-// run returns how many of the kills hit a worker while work was left.
+// run returns how many of the kills hit a worker while work was left. It ends early if the load does.
 func (d *disturber) run() (hits int) {
 	d.t.Helper()
 	all := slices.Concat(slices.Repeat([]disturbance{kill}, d.kills), slices.Repeat([]disturbance{cut}, d.cuts))
 	d.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	portion := d.events/(len(all)+2) + 1
-	d.load.release(portion)
+	d.portion = d.events/(2*len(all)+2) + 1 // half of the load is for workers that have nothing to do
+	d.load.release(d.portion)
 	for _, what := range all {
-		d.load.release(portion)
-		name := d.victim(portion)
+		d.load.release(d.portion)
+		name := d.victim()
+		if name == "" {
+			return hits
+		}
 		d.pause(30 * time.Millisecond)
 		if what == kill {
 			d.crew.now[name].kill()
@@ -49,10 +54,31 @@ func (d *disturber) run() (hits int) {
 		w := d.crew.wires[name]
 		before := w.lost.Load()
 		w.lose([]loss{theRequest, theAnswer}[d.rng.IntN(2)])
-		d.await("a request of "+name, 3*time.Second, func() bool { return w.lost.Load() > before })
+		d.until(func() bool { return w.lost.Load() > before })
 		w.lose(nothing)
 	}
 	return hits
+}
+
+// until waits until ok, and releases more load whenever all is handled. It returns false if no load is
+// left, and fails after a minute.
+func (d *disturber) until(ok func() bool) bool {
+	d.t.Helper()
+	for range 60 {
+		if d.await(time.Second, ok) {
+			return true
+		}
+		if lag, err := d.lag(); err != nil || lag > 0 {
+			continue // a worker is starting, or slow
+		}
+		if d.load.spent() {
+			return false
+		}
+		d.load.release(d.portion)
+	}
+	d.crew.dump()
+	require.Fail(d.t, "the workers do not go on", "for a minute")
+	return false
 }
 
 // lag returns how many records are not committed, or an error while the coordinator moves.
@@ -70,29 +96,24 @@ func (d *disturber) lag() (int64, error) {
 // none ended.
 const settled = 20 * partitions
 
-// victim returns a worker that handles events at this moment.
-func (d *disturber) victim(portion int) (name string) {
+// victim returns a worker that handles events at this moment, or "" if no load is left.
+func (d *disturber) victim() (name string) {
 	d.t.Helper()
 	d.crew.working() // from here on
-	for range 60 {
-		var names []string
-		if d.await("progress", time.Second, func() bool {
-			names = slices.DeleteFunc(d.crew.working(), func(name string) bool {
-				return d.crew.now[name].handled.Load() < settled
-			})
-			return len(names) > 0
-		}) {
-			return names[d.rng.IntN(len(names))]
-		}
-		d.load.release(portion) // the rest may be done
+	var names []string
+	if !d.until(func() bool {
+		names = slices.DeleteFunc(d.crew.working(), func(name string) bool {
+			return d.crew.now[name].handled.Load() < settled
+		})
+		return len(names) > 0
+	}) {
+		return ""
 	}
-	d.crew.dump()
-	require.Fail(d.t, "no worker makes progress in a minute")
-	return ""
+	return names[d.rng.IntN(len(names))]
 }
 
 // await polls until ok, and reports whether that came in time.
-func (d *disturber) await(_ string, limit time.Duration, ok func() bool) bool {
+func (d *disturber) await(limit time.Duration, ok func() bool) bool {
 	poll, end := time.NewTicker(5*time.Millisecond), time.After(limit)
 	defer poll.Stop()
 	for {
@@ -110,7 +131,7 @@ func (d *disturber) await(_ string, limit time.Duration, ok func() bool) bool {
 }
 
 func (d *disturber) pause(limit time.Duration) {
-	d.await("", time.Duration(d.rng.Int64N(int64(limit))), func() bool { return false })
+	d.await(time.Duration(d.rng.Int64N(int64(limit))), func() bool { return false })
 }
 
 // finish waits until the group has committed everything. It fails if the lag stays as it is for a minute.

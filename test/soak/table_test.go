@@ -69,7 +69,7 @@ func long() bool { return os.Getenv("IDEM_SOAK") != "" }
 // sized returns the row in the form that there is time for.
 func (l line) sized() line {
 	if !long() {
-		l.events, l.kills, l.cuts = 4_000, 4, 6
+		l.events, l.kills, l.cuts = 8_000, 4, 6
 	}
 	return l
 }
