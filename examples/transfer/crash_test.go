@@ -180,12 +180,16 @@ func (w *weather) cut() {
 const serverName = "-server"
 
 // hangUp ends the sessions of the server at any point, so that the server does not know whether a
-// COMMIT has arrived.
+// COMMIT has arrived. A server has no session shortly after the previous hang-up; the next session
+// is ended then.
 func (w *weather) hangUp() {
-	ended, err := w.vault.pool.Exec(w.t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-		WHERE application_name = current_setting('application_name') || $1`, serverName)
-	require.NoError(w.t, err)
-	require.NotZero(w.t, ended.RowsAffected())
+	w.t.Helper()
+	w.server.waitFor(func() bool {
+		ended, err := w.vault.pool.Exec(w.t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE application_name = current_setting('application_name') || $1`, serverName)
+		require.NoError(w.t, err)
+		return ended.RowsAffected() > 0
+	})
 }
 
 func (w *weather) pause(limit time.Duration) {
