@@ -44,6 +44,7 @@
 //	retention in consumed time                 ProgressRecorder
 //	a maximum size of results                  ResultLimiter
 //	claims of concurrent callers in one call   CallSharer
+//	warnings of another server, while in use   Watcher
 //	look-up, shadow mode, a bound, and a       TxLooker, TxRunner, TxLimiter,
 //	crash guard for transactional handlers     StartCounter
 //	transactions of many events, replay of     TxChecker, Savepointer, TxKeeper:

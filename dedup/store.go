@@ -112,6 +112,18 @@ type Checker interface {
 	Ping(ctx context.Context) error
 }
 
+// Watcher is an ability of a [Store] whose server may be replaced, or get other settings, while the
+// store is in use.
+type Watcher interface {
+	// Watch returns warnings for the log about what has changed since the last call of Check or
+	// Watch: another server answers, which may lack records, or a setting has become unsafe. One
+	// call reports each change. Without an earlier call, Watch has nothing to compare servers with.
+	//
+	// A runner calls Watch once a minute, for at most 10 s. The error of a server that does not
+	// answer matches [ErrUnavailable]; the next call compares with the same state then.
+	Watch(ctx context.Context) (warnings []string, err error)
+}
+
 // CallSharer is an ability of a [Store] whose Claim observes [Request.Token]. The callers of a
 // [LeaseRenewer] share calls of Claim then.
 type CallSharer interface {

@@ -72,7 +72,9 @@ func (l *Life) Run(
 		stop(errors.Join(idem.ErrStopping, context.Cause(ctx)))
 	})()
 	l.Group.Hooks.Stopping = func() bool { return run.Err() != nil }
+	ended := l.watchStores(run)
 	err := serve(run)
+	ended()
 	if run.Err() != nil && errors.Is(err, idem.ErrStopping) {
 		err = nil
 	}
@@ -87,6 +89,17 @@ func (l *Life) Run(
 	}
 	l.cfg.Logger.Info("consumer has stopped")
 	return nil
+}
+
+// watchStores looks for changes behind the stores until the caller ends that.
+func (l *Life) watchStores(ctx context.Context) (end func()) {
+	ctx, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { l.Stores.watch(ctx) })
+	return func() {
+		stop()
+		watch.Wait()
+	}
 }
 
 // Ready returns nil if the runner is in the group and works, see [Group.Ready].

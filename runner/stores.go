@@ -21,6 +21,8 @@ const (
 	// checkWait bounds one check of a store, and registerWait one registration.
 	checkWait    = 10 * time.Second
 	registerWait = 15 * time.Second
+	// watchInterval is the time between two looks for another server behind a store.
+	watchInterval = time.Minute
 )
 
 // setupWatch separates an error of a store's set-up from an outage.
@@ -111,6 +113,38 @@ func tryCheck(ctx context.Context, checker dedup.Checker) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
 	return checker.Check(ctx)
+}
+
+// watch logs, until ctx ends, what changes behind the stores.
+func (s *StoreStart) watch(ctx context.Context) {
+	watched := slices.ContainsFunc(s.proc.Stores(), func(store dedup.Store) bool {
+		_, ok := store.(dedup.Watcher)
+		return ok
+	})
+	for watched && Pause(ctx, watchInterval) == nil {
+		s.look(ctx, checkWait)
+	}
+}
+
+// look asks each store once what has changed. An error is no finding: calls of the store notice an
+// outage, and the next look compares with the same state.
+func (s *StoreStart) look(ctx context.Context, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for _, store := range s.proc.Stores() {
+		watcher, ok := store.(dedup.Watcher)
+		if !ok {
+			continue
+		}
+		name := fmt.Sprintf("%T", store)
+		warnings, err := watcher.Watch(ctx)
+		if err != nil {
+			s.log.Debug("store cannot be watched", "store", name, "error", s.text(err))
+		}
+		for _, w := range warnings {
+			s.log.Warn("store: "+w, "store", name)
+		}
+	}
 }
 
 func isOutage(err error) bool {

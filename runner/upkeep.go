@@ -122,16 +122,19 @@ func (u *Upkeep) noOffsets(ctx context.Context) (bool, error) {
 // Idle records the progress of partitions that are read to their ends, at most once a minute. Call
 // Idle in each turn of the loop. When a report is due, Idle calls read, which returns the next
 // offset of each partition without unsettled messages whose end the loop has seen, retry topics
-// included. Idle sets CaughtUp.
+// included. Idle sets CaughtUp. Idle also warns in the log if another server answers for a store
+// than before ([dedup.Watcher]).
 //
-// Idle waits at most 3 seconds for the stores. A failure is logged, once until a report succeeds;
-// it only delays deletions in the store.
+// Idle waits at most 3 seconds for the stores that it records progress in, and as long for those
+// that it watches. A failure to record is logged, once until a report succeeds; it only delays
+// deletions in the store.
 func (u *Upkeep) Idle(ctx context.Context, read func() []dedup.Progress) {
 	now := time.Now()
 	if now.Before(u.next) {
 		return
 	}
 	u.next = now.Add(idleInterval)
+	u.stores.look(ctx, progressWait)
 	if !recordsProgress(u.proc.Stores()) {
 		return
 	}

@@ -23,43 +23,63 @@ import (
 //
 // Check warns if the append-only file is off, and of each setting that INFO does not show.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	found, err := s.checkServers(ctx)
+	switch {
+	case err == nil, errors.Is(err, errUnfit):
+		s.seen.replace(found)
+		return found.warnings, err
+	case errors.Is(err, errClient):
+		return nil, err
+	}
+	return found.warnings, s.unavailable(ctx, "check", err)
+}
+
+// servers is what INFO shows of all masters.
+type servers struct {
+	lives    []string // run_id: a server has another one after each start
+	warnings []string
+}
+
+func (s *Store) checkServers(ctx context.Context) (found servers, err error) {
 	var mu sync.Mutex
 	err = s.eachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
-		w, err := s.checkServer(ctx, c)
+		life, warnings, err := s.checkServer(ctx, c)
 		mu.Lock()
 		defer mu.Unlock()
-		warnings = append(warnings, w...)
+		if life != "" {
+			found.lives = append(found.lives, life)
+		}
+		found.warnings = append(found.warnings, warnings...)
 		return err
 	})
-	slices.Sort(warnings)
-	warnings = slices.Compact(warnings)
-	switch {
-	case err == nil, errors.Is(err, errUnfit), errors.Is(err, errClient):
-		return warnings, err
-	}
-	return warnings, s.unavailable(ctx, "check", err)
+	slices.Sort(found.lives)
+	slices.Sort(found.warnings)
+	found.warnings = slices.Compact(found.warnings)
+	return found, err
 }
 
 // errUnfit marks a setting with which the store must not be used.
 var errUnfit = errors.New("redis cannot be used as a store")
 
-func (s *Store) checkServer(ctx context.Context, c *redis.Client) (warnings []string, err error) {
+func (s *Store) checkServer(
+	ctx context.Context, c *redis.Client,
+) (life string, warnings []string, err error) {
 	if err := c.Time(ctx).Err(); unknowable(err) {
-		return nil, fmt.Errorf("%w: TIME is not permitted, but the age of events needs the clock "+
+		return "", nil, fmt.Errorf("%w: TIME is not permitted, but the age of events needs the clock "+
 			"of the server: ACL SETUSER <user> +time", errUnfit)
 	} else if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	info := make(map[string]string)
 	for _, section := range [...]string{"server", "memory", "persistence"} {
 		text, err := c.Info(ctx, section).Result()
 		if unknowable(err) {
-			return []string{"redis: cannot check version, eviction and persistence: INFO is not " +
+			return "", []string{"redis: cannot check version, eviction and persistence: INFO is not " +
 				"permitted; grant it with ACL SETUSER <user> +info, or check by hand: version " +
 				"7.0, maxmemory-policy noeviction, appendonly yes"}, nil
 		}
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
 		readInfo(info, text)
 	}
@@ -70,7 +90,7 @@ func (s *Store) checkServer(ctx context.Context, c *redis.Client) (warnings []st
 			warnings = append(warnings, w)
 		}
 	}
-	return warnings, errors.Join(err1, err2)
+	return info["run_id"], warnings, errors.Join(err1, err2)
 }
 
 func checkPersistence(aof string) (warning string) {

@@ -6,10 +6,10 @@
 // # Guarantees
 //
 // Those of [dedup.Store], as long as the server keeps every acknowledged write (see Failure
-// modes). The package also implements [dedup.Looker], [dedup.Checker], [dedup.Registrar] and
-// [dedup.Operator]. The package does not implement [dedup.Lister], because Redis has no index by
-// state or ID. Scripts of one key cannot maintain such an index, and a search would read
-// millions of keys with SCAN. An operator needs the whole key of an event.
+// modes). The package also implements [dedup.Looker], [dedup.Checker], [dedup.Watcher],
+// [dedup.Registrar] and [dedup.Operator]. The package does not implement [dedup.Lister], because
+// Redis has no index by state or ID. Scripts of one key cannot maintain such an index, and a search
+// would read millions of keys with SCAN. An operator needs the whole key of an event.
 //
 //   - Each change of a key is one command or one script, atomic on the server. Every call may be
 //     repeated, because the record has the token of the claim. Keep the retries of go-redis on:
@@ -114,7 +114,8 @@
 //     the window by min-replicas-max-lag. This store does not send WAIT. A hook of the client may
 //     add WAIT to each pipeline, and fail the call if too few replicas answer. That closes the
 //     window only if the new master is a replica that answered. The same holds for a restored
-//     snapshot: its claims come back as Uncertain.
+//     snapshot: its claims come back as Uncertain. [Store.Watch] notices that another server
+//     answers, and runners log it.
 //   - Restart: with appendonly yes and appendfsync everysec, the last second may be lost; with
 //     always, no write. Without appendonly, all writes since the last snapshot are lost
 //     ([Store.Check] warns).
@@ -129,8 +130,8 @@
 //   - [Store.Check] refuses a ring of the client (redis.Ring), which moves the keys of a failed
 //     server to other servers.
 //
-// The user of the store needs these rights. +ping and +info are for [Store.Ping] and [Store.Check].
-// On a cluster the client also needs +cluster|slots.
+// The user of the store needs these rights. +ping and +info are for [Store.Ping], [Store.Check] and
+// [Store.Watch]. On a cluster the client also needs +cluster|slots.
 //
 //	ACL SETUSER idem on >password ~idem:* -@all
 //	   +get +set +pttl +pexpire +eval +evalsha +time +ping +info

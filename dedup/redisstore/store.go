@@ -20,6 +20,7 @@ type Store struct {
 	evicts  bool
 	clock   clock
 	births  births
+	seen    seen
 	results atomic.Bool // a result was seen: completions read before they write
 }
 
@@ -27,6 +28,7 @@ var (
 	_ dedup.Store    = (*Store)(nil)
 	_ dedup.Looker   = (*Store)(nil)
 	_ dedup.Checker  = (*Store)(nil)
+	_ dedup.Watcher  = (*Store)(nil)
 	_ dedup.Operator = (*Store)(nil)
 
 	_ dedup.CallSharer = (*Store)(nil)
