@@ -118,7 +118,7 @@ long-modules:
 		IDEM_REQUIRE_DRILLS=1 go -C test/drills $(LONG) ./... || failed=1; \
 		exit $$failed) >"$$beside" 2>&1 & \
 	failed=0; \
-	go $(LONG) . ./consumer/... ./runner ./lane ./dedup/... ./httpidem/... || failed=1; \
+	go $(LONG) . ./consumer/... ./runner ./lane ./dedup/... ./httpidem/... ./outbox/... || failed=1; \
 	go -C cmd/idem $(LONG) ./... || failed=1; \
 	wait $$! || failed=1; \
 	cat "$$beside"; rm "$$beside"; \
