@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -99,6 +100,45 @@ func doTxManyCallers(t *testing.T, pool *pgxpool.Pool, processes []*dedup.Guard)
 func newGuard(t testing.TB, s *pgstore.Store) *dedup.Guard {
 	t.Helper()
 	return guards(t, 1, dedup.GuardConfig{Poll: 10 * time.Millisecond}, func() *pgstore.Store { return s })[0]
+}
+
+// G-13: the table has no readable result. A process with the earlier and the later key replays it, and one without the key gets
+// an error and does not run the function again.
+func TestDoTx_Sealed_G13(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	ring := func(sealWith string, ids ...string) *dedup.Keyring {
+		cfg := dedup.KeyringConfig{SealWith: sealWith, Keys: map[string][]byte{}}
+		for _, id := range ids {
+			cfg.Keys[id] = bytes.Repeat([]byte(id), 32)
+		}
+		k, err := dedup.NewKeyring(cfg)
+		require.NoError(t, err)
+		return k
+	}
+	call := func(k *dedup.Keyring) (receipt, bool, error) {
+		g := guards(t, 1, dedup.GuardConfig{Poll: 10 * time.Millisecond, Keyring: k}, func() *pgstore.Store { return s })[0]
+		return dedup.DoTx(t.Context(), g, doKey("e"), time.Minute, func(ctx context.Context, tx pgx.Tx) (receipt, error) {
+			return receipt{Run: 7, Notes: map[string]int{"card 4242": 1}}, addEffect(ctx, tx, "paid")
+		})
+	}
+	paid, replayed, err := call(ring("a", "a"))
+	require.NoError(t, err)
+	require.False(t, replayed)
+	readable := 0
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM processed_events WHERE position('4242'::bytea IN result) > 0").Scan(&readable))
+	require.Zero(t, readable)
+	again, replayed, err := call(ring("b", "a", "b"))
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Equal(t, paid, again)
+	for _, k := range []*dedup.Keyring{nil, ring("b", "b")} {
+		none, replayed, err := call(k)
+		require.ErrorIs(t, err, dedup.ErrSealed)
+		require.False(t, replayed)
+		require.Zero(t, none)
+	}
+	require.Equal(t, 1, countEffects(t, pool, "paid"))
 }
 
 // P-13: an error and a panic roll all of it back; the key is free.

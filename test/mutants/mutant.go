@@ -30,5 +30,6 @@ func mutants() []mutant {
 		postgresMutants(), redisMutants(), sqlMutants(), sqlPostgresMutants(), mariaMutants(),
 		dynamoMutants(), memoryMutants(),
 		httpMutants(), outboxMutants(), identityMutants(), authMutants(),
+		keyringMutants(), secondSecretMutants(),
 	)
 }
