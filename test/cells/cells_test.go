@@ -209,7 +209,14 @@ func (b *board) one(t *testing.T, c combination, restarted func(stands bool)) {
 		}
 		r.group = newGroup(t, r.topic, partitions)
 	}
-	if c.fault == cutBefore || c.fault == cutAfter || c.step == beforeAnswer {
+	if c.kind == relays {
+		r.box = newBox(t, c.store, r.topic, base.addrs)
+		r.base = r.box.base
+	}
+	switch {
+	case c.step == beforeAck || c.fault.ofBroker():
+		r.wire = newWire(t, "", []string{r.box.broker})
+	case c.fault == cutBefore || c.fault == cutAfter || c.step == beforeAnswer:
 		r.wire = newWire(t, c.store, base.addrs)
 	}
 	b.control.add(r)

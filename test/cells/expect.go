@@ -109,6 +109,8 @@ func expect(c combination) want {
 		return want{1, 1, []answer{result}}
 	case c.kind == careful:
 		return expectCareful(c)
+	case c.kind == relays:
+		return want{1, mostOfRow(c), []answer{noAnswer}}
 	case c.kind.records():
 		return want{1, mostOfRecord(c), []answer{noAnswer}}
 	}
@@ -145,7 +147,7 @@ func expectCareful(c combination) want {
 		if c.step == beforeEffect { // the context of the handler may end during its effect
 			return want{0, 1, []answer{noAnswer, letter}}
 		}
-	case cutBefore, cutAfter, copied:
+	case cutBefore, cutAfter, copied, unsent, unacked:
 	}
 	return want{1, 1, []answer{noAnswer}}
 }
@@ -174,7 +176,32 @@ func mostOfRecord(c combination) int {
 		if c.step == beforeEffect {
 			return 2
 		}
-	case cutBefore, cutAfter, copied:
+	case cutBefore, cutAfter, copied, unsent, unacked:
+	}
+	return 1
+}
+
+// mostOfRow returns how often a relay may publish a row: twice if the row was published and its
+// settlement was not recorded, and another epoch of the shard begins.
+func mostOfRow(c combination) int {
+	switch c.fault {
+	case kill:
+		if c.step.inWindow() {
+			return 2
+		}
+	case stop:
+		// A relay that wakes may publish what it was about to.
+		if c.step.inWindow() || c.step == beforeEffect {
+			return 2
+		}
+	case restart:
+		// The outage may last as long as a lease. The relay takes its shards again then.
+		if c.step.inWindow() || c.step == beforeEffect || c.step == afterClaim {
+			return 2
+		}
+	case unacked: // the producer sends again; the sequence number of the broker is not part of the promise
+		return 2
+	case panics, hang, cutBefore, cutAfter, rebalance, copied, unsent:
 	}
 	return 1
 }
@@ -214,7 +241,7 @@ func expectCall(c combination) want {
 			}
 			return want{0, 1, []answer{result, unknown}}
 		}
-	case cutBefore, cutAfter, rebalance, copied:
+	case cutBefore, cutAfter, rebalance, copied, unsent, unacked:
 	}
 	return done
 }
@@ -226,7 +253,7 @@ func expectCall(c combination) want {
 // it.
 func expectFirst(c combination) []answer {
 	switch {
-	case c.kind.records() || c.fault == kill || c.fault == hang:
+	case c.kind.records() || c.kind == relays || c.fault == kill || c.fault == hang:
 		return []answer{noAnswer}
 	case c.fault == panics && (c.kind == do || c.kind == doTx):
 		return []answer{panicked}

@@ -6,6 +6,7 @@ replace (
 	github.com/idem-go/idem => ../..
 	github.com/idem-go/idem/dedup/dynamostore => ../../dedup/dynamostore
 	github.com/idem-go/idem/dedup/sqlstore => ../../dedup/sqlstore
+	github.com/idem-go/idem/outbox/sqloutbox => ../../outbox/sqloutbox
 )
 
 require (
@@ -17,6 +18,7 @@ require (
 	github.com/idem-go/idem v0.0.0-00010101000000-000000000000
 	github.com/idem-go/idem/dedup/dynamostore v0.0.0-00010101000000-000000000000
 	github.com/idem-go/idem/dedup/sqlstore v0.0.0-00010101000000-000000000000
+	github.com/idem-go/idem/outbox/sqloutbox v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
@@ -57,6 +59,8 @@ require (
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/xdg-go/scram v1.4.0 // indirect
 	github.com/xdg-go/stringprep v1.0.4 // indirect
+	go.opentelemetry.io/otel v1.47.0 // indirect
+	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.57.0 // indirect

@@ -124,19 +124,25 @@ func (g *group) settled() bool {
 }
 
 // deadLetters returns how many dead letters there are.
-func (g *group) deadLetters() (n int64) {
+func (g *group) deadLetters() int64 {
 	g.t.Helper()
+	return recordsIn(g.t, g.client, g.name+"."+g.name+".dlq", g.partitions)
+}
+
+// recordsIn returns how many records a topic has.
+func recordsIn(t testing.TB, client *kgo.Client, name string, partitions int32) (n int64) {
+	t.Helper()
 	req := kmsg.NewPtrListOffsetsRequest()
 	topic := kmsg.NewListOffsetsRequestTopic()
-	topic.Topic = g.name + "." + g.name + ".dlq"
-	for p := range g.partitions {
+	topic.Topic = name
+	for p := range partitions {
 		asked := kmsg.NewListOffsetsRequestTopicPartition()
 		asked.Partition, asked.Timestamp = p, -1
 		topic.Partitions = append(topic.Partitions, asked)
 	}
 	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(g.t.Context(), g.client)
-	require.NoError(g.t, err)
+	resp, err := req.RequestWith(t.Context(), client)
+	require.NoError(t, err)
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
 			n += max(0, p.Offset)

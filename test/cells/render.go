@@ -86,13 +86,14 @@ func rows(k kind, in []store, came map[combination]string) (all []row) {
 const intro = `# The crash matrix
 
 For readers of [the guarantees](guarantees.md) who want to see them tested. A cell is a kind of
-handler, a step, a store and a fault. ` + "`make cells`" + ` runs every cell with worker processes on
-real servers, and writes this page. A test compares the cells of this page with the table in
-` + "`test/cells`" + `, and runs a share of the cells at each change. The share has no restart of a server.
+handler or the relay of an outbox, a step, a store and a fault. ` + "`make cells`" + ` runs every cell with
+worker processes on real servers, and writes this page. A test compares the cells of this page with
+the table in ` + "`test/cells`" + `, and runs a share of the cells at each change. The share has no restart of
+a server.
 
-A cell has one event, or one key. The fault strikes once, at its step. Afterwards a second worker,
-or the first one if it lives, finishes the work. Kafka is kfake, a broker inside the test. The
-expected number is that of the effects; each entry is what came:
+A cell has one event, one key, or the rows of one outbox. The fault strikes once, at its step.
+Afterwards a second worker, or the first one if it lives, finishes the work. Kafka is kfake, a broker
+inside the test. The expected number is that of the effects; each entry is what came:
 
 * **1**: one effect. The offset is committed, or the caller has the result.
 * **1 + repeat**: the window of ` + "`On`" + ` between effect and completion. The second effect has the
@@ -100,6 +101,8 @@ expected number is that of the effects; each entry is what came:
 * **0** or **1** with **unknown outcome**: the caller learns that the outcome is unknown, in place of a repeat.
 * **0** or **1** with **dead letter**: a person decides about the event, in place of a repeat.
 * **panic told**, **failure told**: the caller gets the stored answer of the one run.
+* Of an outbox, **1**: each row was published once. **1 + repeat**: rows were published again, with the
+  same ID and content.
 * **-**: no cell, [for a reason](#combinations-that-are-no-cells).
 
 | fault | what happens |
@@ -112,9 +115,16 @@ expected number is that of the effects; each entry is what came:
 | cut after the server acted | The answer to the claim, or to the end, is lost |
 | server restarted | A crash of the server (SIGKILL) and a start on its data |
 | rebalance | The member is expelled, and another member gets the partition |
-| copy elsewhere | Another worker gets a copy of the event, or a call with the key, at the same moment |
+| copy elsewhere | Another worker gets a copy of the event, or a call with the key, at the same moment; or a second relay runs |
+| cut before the broker acts | The messages of a relay do not reach Kafka |
+| cut after the broker acted | The acknowledgement of Kafka is lost |
 
-"The end" is the completion of a claim, or COMMIT of a transaction.
+"The end" is the completion of a claim, or COMMIT of a transaction. For a relay, the claim is the fetch
+of rows, the effect is their publication, and the end is their settlement. "Effect without answer":
+the broker acted, the relay did not learn it. The outbox is that of ` + "`pgoutbox`" + ` or ` + "`sqloutbox/mysql`" + `.
+
+No row of an outbox is lost. The first publications of an aggregate are in the order of commits. A
+consumer with Idem handles each event once. Rows are added after the fault too.
 
 The history of each claimed cell is checked too. A fence only grows, and belongs to one worker. Each
 effect and each completion has a claim that its worker was granted before. One claim is completed,

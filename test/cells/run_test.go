@@ -24,7 +24,8 @@ type run struct {
 	url   string // of the control server
 	base  *base
 	wire  *wire  // nil: the workers have direct connections
-	group *group // nil: a call
+	group *group // nil: a call, or a relay
+	box   *box   // nil: no relay
 
 	reached chan string   // the name of a worker at the step of the fault
 	goOn    chan struct{} // closed when that worker may go on
@@ -151,7 +152,7 @@ func (c *run) run() outcome {
 	switch c.fault {
 	case kill:
 		c.letGo()
-		if c.step == beforeAnswer {
+		if c.step.onTheWire() {
 			c.sprung()
 			first.signal(syscall.SIGKILL)
 			c.openWire(true)
@@ -173,13 +174,16 @@ func (c *run) run() outcome {
 		first.wait(25 * time.Second)
 		ensure()
 	case stop:
-		if c.step == beforeAnswer {
+		if c.step.onTheWire() {
 			c.letGo()
 			c.sprung()
 		}
 		first.signal(syscall.SIGSTOP)
 		first.waitStopped()
 		c.expel(name)
+		if c.box != nil {
+			c.box.add("A") // for the other relay, whatever is left of the rows
+		}
 		second := ensure()
 		o.replaced = c.finished(second, other, c.standsStill())
 		first.signal(syscall.SIGCONT)
@@ -198,18 +202,18 @@ func (c *run) run() outcome {
 		c.sprung()
 		c.openWire(true)
 	case restart:
-		if c.step == beforeAnswer {
+		if c.step.onTheWire() {
 			c.letGo()
 			c.sprung()
 		}
 		c.restarted(true)
-		if c.step == beforeAnswer {
+		if c.step.onTheWire() {
 			c.openWire(true)
 		} else {
 			c.letGo()
 		}
 	case rebalance:
-		if c.step == beforeAnswer {
+		if c.step.onTheWire() {
 			c.letGo()
 			c.sprung()
 		}
@@ -217,14 +221,26 @@ func (c *run) run() outcome {
 		c.othersAsk(other)
 		c.letGoOrOpen()
 	case copied:
-		if c.step == beforeAnswer {
+		if c.step.onTheWire() {
 			c.letGo()
 			c.sprung()
 		}
 		c.othersAsk(other)
 		c.letGoOrOpen()
+	case unsent:
+		c.wire.set(cutAsk)
+		c.letGo()
+		c.sprung()
+	case unacked:
+		c.letGo()
+		c.sprung()
+		c.openWire(true)
 	}
-	if c.group == nil {
+	switch {
+	case c.box != nil:
+		c.endRelay(workers)
+		return c.box.outcome(o.replaced)
+	case c.group == nil:
 		if c.fault != stop && c.fault != copied {
 			first.wait(finalLimit + 5*time.Second)
 		}
@@ -233,7 +249,7 @@ func (c *run) run() outcome {
 		}
 		c.endCalls(workers)
 		o.answer, o.first = c.answerOf(other), c.answerOf(name)
-	} else {
+	default:
 		c.endGroup(workers)
 		if o.letters = c.group.deadLetters(); o.letters > 0 && c.kind == careful {
 			o.answer = letter
@@ -269,10 +285,14 @@ func (c *run) begin(name string, armed bool) *process {
 	if c.group != nil {
 		s.Brokers = c.group.broker
 	}
+	if c.box != nil {
+		s.Brokers = c.box.broker
+	}
 	return begin(c.t, s)
 }
 
-// await waits until a worker stands at the step. Before the answer of the end, the wire is set first.
+// await waits until a worker stands at the step. Before an answer that is held back, the wire is set
+// first.
 func (c *run) await(workers map[string]*process) string {
 	c.t.Helper()
 	ended := workers["first"].ended
@@ -282,7 +302,7 @@ func (c *run) await(workers map[string]*process) string {
 	select {
 	case name := <-c.reached:
 		switch {
-		case c.step == beforeAnswer:
+		case c.step.onTheWire():
 			c.wire.set(holdFinal)
 		case c.fault == cutAfter && c.kind.inTx():
 			c.wire.set(holdFirst)
@@ -302,7 +322,7 @@ func (c *run) letGo() { close(c.goOn) }
 
 // letGoOrOpen ends the wait of the worker, at the step or for an answer.
 func (c *run) letGoOrOpen() {
-	if c.step == beforeAnswer {
+	if c.step.onTheWire() {
 		c.openWire(false)
 	} else {
 		c.letGo()
@@ -364,14 +384,25 @@ func (c *run) lockedFile() bool {
 // finished waits until a worker has finished the work, for a time, and reports whether it has.
 func (c *run) finished(p *process, name string, limit time.Duration) bool {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
-		if c.group != nil && c.group.settled() || c.group == nil && c.answerOf(name) != noAnswer {
+		if c.settled(name) {
 			return true
 		}
 		if !p.running() {
 			break
 		}
 	}
-	return c.group == nil && c.answerOf(name) != noAnswer
+	return c.group == nil && c.settled(name)
+}
+
+// settled reports whether a worker has finished the work.
+func (c *run) settled(name string) bool {
+	switch {
+	case c.box != nil:
+		return c.box.empty()
+	case c.group != nil:
+		return c.group.settled()
+	}
+	return c.answerOf(name) != noAnswer
 }
 
 func (c *run) answerOf(name string) answer {
@@ -387,6 +418,23 @@ func (c *run) endCalls(workers map[string]*process) {
 		p.wait(finalLimit + 5*time.Second)
 		if c.fault != kill && c.fault != hang || name == "second" {
 			require.NoError(c.t, p.err, "the %s worker", name)
+		}
+	}
+}
+
+// endRelay waits until all rows are settled, with one that is added last, and stops the relays.
+func (c *run) endRelay(workers map[string]*process) {
+	c.t.Helper()
+	c.box.add("A")
+	c.box.add("B")
+	require.Eventually(c.t, c.box.empty, finalLimit, 30*time.Millisecond, "a row is not settled")
+	for _, p := range workers {
+		p.signal(syscall.SIGTERM)
+	}
+	for _, p := range workers {
+		p.wait(25 * time.Second)
+		if c.fault != kill || p.name != "first" {
+			require.NoError(c.t, p.err, "the %s relay", p.name)
 		}
 	}
 }

@@ -5,7 +5,8 @@ import "strings"
 // kind is how the work of an event or a call runs.
 type kind string
 
-// The kinds. The first five handle records of a consumer group, the others are calls with a key.
+// The kinds. The first five handle records of a consumer group, the last one publishes the rows of an
+// outbox, and the others are calls with a key.
 const (
 	on        kind = "On"
 	careful   kind = "On with DeadLetterUncertain"
@@ -16,9 +17,10 @@ const (
 	doTx      kind = "DoTx"
 	viaHTTP   kind = "HTTP"
 	viaHTTPTx kind = "HTTPTx"
+	relays    kind = "Outbox relay"
 )
 
-var kinds = []kind{on, careful, onBatch, onTx, onBatchTx, do, doTx, viaHTTP, viaHTTPTx}
+var kinds = []kind{on, careful, onBatch, onTx, onBatchTx, do, doTx, viaHTTP, viaHTTPTx, relays}
 
 // inTx reports whether claim, effect and completion share one transaction.
 func (k kind) inTx() bool { return strings.HasSuffix(string(k), "Tx") }
@@ -48,14 +50,20 @@ func (s store) hasTx() bool { return s == pg || s == sqlPG || s == sqlMaria || s
 // hasServer reports whether a connection leads to the store.
 func (s store) hasServer() bool { return s != onSQLite && s != inMemory }
 
+// hasOutbox reports whether the database of the store has an outbox with a relay of its own.
+func (s store) hasOutbox() bool { return s == pg || s == sqlMaria }
+
 // step is the place of a fault in the work.
 type step string
 
-// The steps, in the order of the work. In a transaction the end is COMMIT, else the completion.
+// The steps, in the order of the work. In a transaction the end is COMMIT, else the completion. For
+// a relay the claim is the fetch of rows, the effect is their publication, and the end is their
+// settlement.
 const (
 	beforeClaim  step = "before the claim"
 	afterClaim   step = "after the claim"
 	beforeEffect step = "before the effect"
+	beforeAck    step = "effect without answer" // of the broker
 	afterEffect  step = "after the effect"
 	beforeEnd    step = "before the end"
 	beforeAnswer step = "end without answer"
@@ -63,13 +71,16 @@ const (
 )
 
 var steps = []step{
-	beforeClaim, afterClaim, beforeEffect, afterEffect, beforeEnd, beforeAnswer, afterEnd,
+	beforeClaim, afterClaim, beforeEffect, beforeAck, afterEffect, beforeEnd, beforeAnswer, afterEnd,
 }
 
 func (s step) inHandler() bool { return s == beforeEffect || s == afterEffect }
 
 // inWindow reports whether the effect lies before the step, and the end was not recorded.
-func (s step) inWindow() bool { return s == afterEffect || s == beforeEnd }
+func (s step) inWindow() bool { return s == beforeAck || s == afterEffect || s == beforeEnd }
+
+// onTheWire reports whether a server has acted, and its answer is held back.
+func (s step) onTheWire() bool { return s == beforeAck || s == beforeAnswer }
 
 // fault is the event that disturbs the work.
 type fault string
@@ -85,9 +96,16 @@ const (
 	restart   fault = "server restarted"
 	rebalance fault = "rebalance"
 	copied    fault = "copy elsewhere"
+	unsent    fault = "cut before the broker acts"
+	unacked   fault = "cut after the broker acted"
 )
 
-var faults = []fault{kill, panics, hang, stop, cutBefore, cutAfter, restart, rebalance, copied}
+var faults = []fault{
+	kill, panics, hang, stop, cutBefore, cutAfter, restart, rebalance, copied, unsent, unacked,
+}
+
+// ofBroker reports whether the connection to Kafka is cut.
+func (f fault) ofBroker() bool { return f == unsent || f == unacked }
 
 // combination is one point of the full product.
 type combination struct {
@@ -127,19 +145,31 @@ func cells() (all []combination) {
 
 // The reasons why a combination is no cell.
 const (
+	noOutbox     = "the store has no outbox with a relay of its own"
 	noTx         = "the store has no transactions"
 	inProcess    = "the store lives in the process: nothing of it is left for a second process"
 	noConnection = "no connection leads to the store, and no server answers"
 	noData       = "DynamoDB Local keeps its data in memory: a restart removes the table"
-	noGroup      = "a call belongs to no consumer group"
+	noGroup      = "a call, or a relay, belongs to no consumer group"
 	onlyHandlers = "the fault is one of the handler's code"
 	nothingToCut = "no request follows, or its answer is awaited: that is the cut after the server acted"
 	noRequest    = "the server acts on requests only: the claim and the end"
+	noHandler    = "a relay runs no handler"
+	noPublisher  = "only a relay waits for the broker between effect and end"
+	noMessage    = "no message is on its way to the broker"
 )
 
 // reason returns why c is no cell, or the empty string for a cell. The first reason counts.
 func reason(c combination) string {
 	switch {
+	case c.kind == relays && !c.store.hasOutbox():
+		return noOutbox
+	case c.kind == relays && (c.fault == panics || c.fault == hang):
+		return noHandler
+	case c.kind != relays && (c.step == beforeAck || c.fault.ofBroker()):
+		return noPublisher
+	case c.fault == unsent && c.step != beforeEffect, c.fault == unacked && c.step != beforeAck:
+		return noMessage
 	case c.kind.inTx() && !c.store.hasTx():
 		return noTx
 	case c.store == inMemory && c.fault != panics:
@@ -153,7 +183,7 @@ func reason(c combination) string {
 		return noGroup
 	case (c.fault == panics || c.fault == hang) && !c.step.inHandler():
 		return onlyHandlers
-	case c.fault == cutBefore && (c.step == beforeAnswer || c.step == afterEnd):
+	case c.fault == cutBefore && (c.step.onTheWire() || c.step == afterEnd):
 		return nothingToCut
 	case c.fault == cutAfter && c.step != afterClaim && c.step != beforeAnswer:
 		return noRequest

@@ -23,9 +23,9 @@ const (
 	holdFinal      // the answer that says that the work of the server is durable is held back
 )
 
-// wire is the way of the workers of one cell to the servers of the store.
+// wire is the way of the workers of one cell to the servers of the store, or to Kafka.
 type wire struct {
-	store   store
+	store   store // empty: the wire leads to Kafka
 	through map[string]string
 	trap    atomic.Int32
 	sprung  chan struct{} // closed when the trap has had its work
@@ -106,10 +106,10 @@ func (l *link) up(server io.Writer, client io.Reader) {
 		if err != nil {
 			return
 		}
-		if l.w.springs(cutAsk) {
+		acts := l.actsBy(buf[:n])
+		if (acts || l.w.store != "") && l.w.springs(cutAsk) {
 			return
 		}
-		acts := l.actsBy(buf[:n])
 		if l.w.is(holdFirst) || l.w.is(holdFinal) {
 			l.asked.Store(true)
 			if acts {
@@ -131,6 +131,8 @@ func (l *link) actsBy(part []byte) bool {
 			!bytes.Contains(text, []byte("cluster"))
 	case sqlMaria:
 		return l.commitsBy(part)
+	case "": // a request has its size and its number, which is zero for a publication
+		return len(part) >= 6 && part[4] == 0 && part[5] == 0
 	default:
 		return true
 	}

@@ -65,6 +65,9 @@ func work(text string) error {
 	slog.SetDefault(w.log)
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
+	if w.Kind == relays {
+		return w.relay(ctx)
+	}
 	s, err := w.Place.open(ctx, w)
 	for end := time.Now().Add(finalLimit / 2); err != nil; s, err = w.Place.open(ctx, w) {
 		if time.Now().After(end) { // a file may be locked: a supervisor starts the program again
@@ -115,7 +118,7 @@ func (w *worker) at(s step) {
 		w.log.Error("tell the step", "error", err)
 		return
 	}
-	if s == beforeAnswer {
+	if s.onTheWire() {
 		return // the test holds the answer back, and has the fault
 	}
 	switch w.Fault {
@@ -127,7 +130,7 @@ func (w *worker) at(s step) {
 	case hang:
 		select {} // whatever the context says
 	case stop, // by the test
-		cutBefore, cutAfter, restart, rebalance, copied:
+		cutBefore, cutAfter, restart, rebalance, copied, unsent, unacked:
 	}
 }
 
