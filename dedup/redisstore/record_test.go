@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"encoding/hex"
 	"math"
 	"strings"
 	"testing"
@@ -99,6 +100,42 @@ func TestRecordOfUnknownVersionIsRefused(t *testing.T) {
 		_, err := parse(string(v) + r.encode()[1:])
 		require.ErrorIs(t, err, errVersion)
 	}
+}
+
+// Rule 35: the records of version 1 as they lie on servers. A later release must read them, and one that writes other bytes
+// needs another version: workers of both releases share a server during a deployment.
+func TestRecordsOfVersion1_Rule35(t *testing.T) {
+	fixed := func() dedup.Token { return dedup.Token([]byte("0123456789abcdef")) }
+	for want, r := range map[string]record{
+		"claimed": {state: pending, check: 0x01020304, token: fixed(), fingerprint: dedup.Checksum([]byte("x")),
+			fence: 1, lease: 30_000, total: 86_430_000, first: someOrigin},
+		"taken over": {state: pending, uncertain: true, token: fixed(), fingerprint: dedup.Fingerprint([]byte("fingerprint of x")),
+			fence: 300, failures: 2, takeovers: 1, lease: 30_000, total: 86_430_000, first: someOrigin},
+		"waits for a retry": {state: open, token: fixed(), fence: 1, failures: 1, position: dedup.Position{Retry: 1}, total: 86_400_000, first: someOrigin},
+		"reopened":          {state: open, reopened: true, token: fixed(), fence: 2, position: dedup.Position{Generation: 1}, total: 86_400_000, first: someOrigin},
+		"done":              {state: done, token: fixed(), fence: 1, first: someOrigin},
+		"done, result":      {state: done, token: fixed(), fence: 1, first: someOrigin, result: dedup.Result{Schema: 7, Data: []byte(`{"id":1}`)}},
+		"dead":              {state: dead, token: fixed(), fence: 1, total: 86_400_000, first: someOrigin, reason: "poison"},
+	} {
+		t.Run(want, func(t *testing.T) {
+			require.Equal(t, recordsOfVersion1[want], hex.EncodeToString([]byte(r.encode())))
+			value, err := hex.DecodeString(recordsOfVersion1[want])
+			require.NoError(t, err)
+			got, err := parse(string(value))
+			require.NoError(t, err)
+			require.Equal(t, r, got)
+		})
+	}
+}
+
+var recordsOfVersion1 = map[string]string{
+	"done":              "0164000000000030313233343536373839616263646566010000000000001106aab4de75f6b183c598686f7264657273",
+	"done, result":      "0164080000000030313233343536373839616263646566010000000000001106aab4de75f6b183c598686f7264657273077b226964223a317d",
+	"dead":              "017800000000003031323334353637383961626364656601000000000080b899291106aab4de75f6b183c598686f7264657273706f69736f6e",
+	"claimed":           "0170100102030430313233343536373839616263646566a93c5f930100000000b0ea01b0a29b291106aab4de75f6b183c598686f7264657273",
+	"taken over":        "017005000000003031323334353637383961626364656666696e6765727072696e74206f662078ac0202010000b0ea01b0a29b291106aab4de75f6b183c598686f7264657273",
+	"waits for a retry": "016f00000000003031323334353637383961626364656601010000010080b899291106aab4de75f6b183c598686f7264657273",
+	"reopened":          "016f02000000003031323334353637383961626364656602000001000080b899291106aab4de75f6b183c598686f7264657273",
 }
 
 func TestRecordRefusesNonsense(t *testing.T) {
