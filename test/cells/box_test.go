@@ -107,7 +107,7 @@ func (b *box) add(key string) {
 	b.added[key] = append(b.added[key], id)
 }
 
-func payloadOf(id string) []byte { return fmt.Appendf(nil, `{"event_id":%q}`, id) }
+func payloadOf(id string) []byte { return fmt.Appendf(nil, `{"event_id":%q,"note":"of %s"}`, id, id) }
 
 // empty reports whether all rows are settled.
 func (b *box) empty() bool {
@@ -115,13 +115,20 @@ func (b *box) empty() bool {
 	return err == nil && n == 0
 }
 
-// outcome compares the topic with the rows: each is there, with its ID and content, and first
-// publications are in the order of commits. The effects are the publications of the row that was
-// published most often, or none if a row is lost. A consumer handles each event once.
+// outcome returns what came of the cell.
 func (b *box) outcome(replaced bool) outcome {
 	b.t.Helper()
-	o := outcome{sameKey: true, replaced: replaced}
-	records := b.records()
+	o := b.judge(b.records())
+	o.replaced = replaced
+	return o
+}
+
+// judge compares the topic with the rows: each is there, with its ID and content, and first
+// publications are in the order of commits. The effects are the publications of the row that was
+// published most often, or none if a row is lost. A consumer handles each event once.
+func (b *box) judge(records []*kgo.Record) outcome {
+	b.t.Helper()
+	o := outcome{sameKey: true}
 	copies, first := make(map[string]int), make(map[string][]string)
 	for _, r := range records {
 		id := ""
@@ -173,6 +180,46 @@ func (b *box) records() (all []*kgo.Record) {
 	return all
 }
 
+// What a relay must not do is found in the topic.
+func TestJudge(t *testing.T) {
+	b := &box{t: t, topic: "t", added: map[string][]string{"A": {"A0", "A1"}, "B": {"B0"}}}
+	record := func(id string) *kgo.Record {
+		return &kgo.Record{
+			Topic: b.topic, Key: []byte(id[:1]), Value: payloadOf(id),
+			Headers: []kgo.RecordHeader{{Key: outbox.HeaderID, Value: []byte(id)}, {Key: outbox.HeaderType, Value: []byte(eventType)}},
+		}
+	}
+	for name, c := range map[string]struct {
+		ids  []string
+		most int
+		fits bool
+	}{
+		"each once":             {[]string{"A0", "B0", "A1"}, 1, true},
+		"a copy":                {[]string{"A0", "A1", "B0", "A0"}, 2, true},
+		"a copy too many":       {[]string{"A0", "A1", "B0", "A0"}, 1, false},
+		"a copy of a part":      {[]string{"A0", "A0", "A1", "B0"}, 2, true},
+		"a lost row":            {[]string{"A0", "A1"}, 1, false},
+		"all are lost":          {nil, 1, false},
+		"another order":         {[]string{"A1", "A0", "B0"}, 1, false},
+		"overtaken, and a copy": {[]string{"A1", "A0", "A1", "B0"}, 2, false},
+		"no row has it":         {[]string{"A0", "A1", "B0", "B1"}, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var records []*kgo.Record
+			for i, id := range c.ids {
+				r := record(id)
+				r.Offset = int64(i)
+				records = append(records, r)
+			}
+			broken := b.judge(records).fits(want{1, c.most, []answer{noAnswer}})
+			require.Equal(t, c.fits, broken == "", broken)
+		})
+	}
+	other := []*kgo.Record{record("A0"), record("A1"), record("B0")}
+	other[1].Value = []byte(`{"event_id":"A1","note":"of another event"}`)
+	require.NotEmpty(t, b.judge(other).fits(want{1, 1, []answer{noAnswer}}), "another content")
+}
+
 // consume handles records as a consumer with Idem does, and returns the runs by event ID.
 func (b *box) consume(records []*kgo.Record) map[string]int {
 	b.t.Helper()
@@ -187,7 +234,9 @@ func (b *box) consume(records []*kgo.Record) map[string]int {
 	})
 	require.NoError(b.t, err)
 	for _, r := range records {
-		m := &idem.Message{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Time: r.Timestamp}
+		m := &idem.Message{
+			Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Time: r.Timestamp,
+		}
 		for _, h := range r.Headers {
 			m.Headers = append(m.Headers, idem.Header{Key: h.Key, Value: h.Value})
 		}
