@@ -62,7 +62,6 @@ func TestScreenshots(t *testing.T) {
 		look       look
 	}{
 		{"start-light", "", large},
-		{"start-dark", "", dark(large)},
 		{"event", "event?id=order-4711", large},
 		{"activity", "activity", dark(large)},
 		{"dead-letters-phone", "dead-letters", small},
