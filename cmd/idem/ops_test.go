@@ -22,9 +22,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/idem-go/idem/cmd/idem/internal/signin/issuertest"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/issuertest"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
