@@ -164,7 +164,7 @@ func (w *world) handled(ids ...string) {
 	}
 }
 
-// letterCount waits until there are as many dead letters.
+// deadLetterCount waits until there are as many dead letters.
 func (w *world) deadLetterCount(n int64) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { return w.size(w.deadLetters) >= n }, patience, 20*time.Millisecond, "%d dead letters", n)
