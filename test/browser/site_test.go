@@ -27,7 +27,7 @@ var sitePages = []struct{ kind, name, says string }{
 	{"how-to", "how-to/retries.html", "Retry"},
 	{"table of options", "reference/options.html", "Options"},
 	{"the command", "command.html", "Exit codes"},
-	{"explanation", "guarantees.html", "Guarantees"},
+	{"explanation", "why-not-exactly-once.html", "exactly-once"},
 	{"search results", "index.html?q=dead+letter", "matching documents"},
 	{"not found", "no-such-page.html", "There is no such page"},
 }
