@@ -154,10 +154,13 @@ tidy: ## go mod tidy in every module
 	@$(call each-module,go mod tidy)
 	@cd tools && go mod tidy
 
+# The folder of the site.
+SITE ?= $(CURDIR)/.site
+
 # Versions and checksums are in tools/docs/requirements.txt. The first time needs PyPI. With --quiet, mkdocs would not count
 # warnings, and dead links would pass.
 docs: .bin/docs/installed ## Build docs/ as a site, .site/index.html; a dead link or anchor fails (needs Python 3 with venv)
-	@NO_MKDOCS_2_WARNING=1 .bin/docs/bin/mkdocs build --config-file tools/docs/mkdocs.yml 2>&1 | { grep -v '^INFO ' || true; }
+	@NO_MKDOCS_2_WARNING=1 .bin/docs/bin/mkdocs build --config-file tools/docs/mkdocs.yml --site-dir '$(SITE)' 2>&1 | { grep -v '^INFO ' || true; }
 
 .bin/docs/installed: tools/docs/requirements.txt
 	@python3 -m venv --clear .bin/docs

@@ -21,15 +21,17 @@ import (
 
 // opsFlags are those of idem ops.
 type opsFlags struct {
-	listen   string
-	health   string
-	prefix   string
-	title    string
-	origins  []string
-	payloads string
-	outbox   outboxFlag
-	doctor   doctorOptions
-	signin   signinFlags
+	listen     string
+	listenCert string
+	listenKey  string
+	health     string
+	prefix     string
+	title      string
+	origins    []string
+	payloads   string
+	outbox     outboxFlag
+	doctor     doctorOptions
+	signin     signinFlags
 }
 
 // The values of --payloads.
@@ -50,7 +52,9 @@ func newOpsCmd(a *app) *cobra.Command {
 			"\n" +
 			"Without authentication the page is for this machine only, and every person is the user\n" +
 			"\"loopback\". Another address of --listen needs --oidc-issuer, --basic-auth-file, or --auth-header\n" +
-			"for a proxy that signs persons in. The page speaks HTTP: put TLS in front of it.\n" +
+			"for a proxy that signs persons in. The page speaks HTTP, or HTTPS with --listen-tls-cert and\n" +
+			"--listen-tls-key. Their files are read again at each handshake, so a renewed certificate counts at\n" +
+			"once. --tls-cert and --tls-key are those of a client of Kafka.\n" +
 			"\n" +
 			"If a store cannot be reached at the start, the command ends with exit code 3; later the page\n" +
 			"shows the failure. Logs go to standard error, as JSON with --output json.\n" +
@@ -69,6 +73,11 @@ func newOpsCmd(a *app) *cobra.Command {
 
 func (f *opsFlags) flags(a *app, s *pflag.FlagSet) {
 	s.StringVar(&f.listen, "listen", "127.0.0.1:8080", "serve the page at this `address`")
+	s.StringVar(
+		&f.listenCert, "listen-tls-cert", "",
+		"PEM `file` with the certificate of --listen and its intermediates, to serve HTTPS",
+	)
+	s.StringVar(&f.listenKey, "listen-tls-key", "", "PEM `file` with the key of --listen-tls-cert")
 	s.StringVar(
 		&f.health, "health", "", "serve /healthz and /readyz at this `address`, such as :8081",
 	)
@@ -138,6 +147,10 @@ func (a *app) ops(cmd *cobra.Command, f *opsFlags) error {
 			f.listen,
 		)
 	}
+	serverTLS, err := f.listenTLS(cfg.Logger)
+	if err != nil {
+		return err
+	}
 	cfg.Loopback = guard.Method == nil
 	cfg.AllowReplay = guard.Rules.AnyOperator()
 	cfg.Authorize = f.authorize(guard.Rules)
@@ -175,7 +188,9 @@ func (a *app) ops(cmd *cobra.Command, f *opsFlags) error {
 	if handler, err = measured(handler, f.prefix); err != nil {
 		return err
 	}
-	server := &opsServer{app: a, page: page, handler: handler, log: cfg.Logger, loopback: cfg.Loopback}
+	server := &opsServer{
+		app: a, page: page, handler: handler, tls: serverTLS, log: cfg.Logger, loopback: cfg.Loopback,
+	}
 	return server.run(ctx, f)
 }
 

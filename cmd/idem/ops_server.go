@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type opsServer struct {
 	app      *app
 	page     *ops.Handler
 	handler  http.Handler
+	tls      *tls.Config // nil for HTTP
 	log      *slog.Logger
 	loopback bool // persons do not sign in
 	ends     atomic.Bool
@@ -62,13 +64,20 @@ func (s *opsServer) run(ctx context.Context, f *opsFlags) (err error) {
 
 func (s *opsServer) serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
-		Handler: s.handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
+		Handler: s.handler, TLSConfig: s.tls, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
 		WriteTimeout: 90 * time.Second, // the doctor and plans take their time
 		IdleTimeout:  2 * time.Minute, MaxHeaderBytes: 32 << 10,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(netutil.LimitListener(l, maxConnections)) }()
+	go func() {
+		limited := netutil.LimitListener(l, maxConnections)
+		if s.tls == nil {
+			failed <- server.Serve(limited)
+		} else {
+			failed <- server.ServeTLS(limited, "", "")
+		}
+	}()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("the server has failed: %w", err)
@@ -96,6 +105,9 @@ func (s *opsServer) closePage(ctx context.Context) error {
 
 func (s *opsServer) print(event, address, prefix string) error {
 	url := "http://" + address + prefix
+	if s.tls != nil {
+		url = "https://" + address + prefix
+	}
 	if s.app.output == "json" {
 		text, err := json.Marshal(map[string]any{"ops": event, "url": url})
 		if err != nil {

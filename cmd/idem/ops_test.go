@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -22,9 +25,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/idem-go/idem/cmd/idem/internal/signin/issuertest"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/issuertest"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -240,6 +243,59 @@ func TestOps_OIDC(t *testing.T) {
 
 	away := "http://" + testenv.FreeAddr(t)
 	commandWith(t, stores, "", append(append([]string{"ops"}, args...), "--oidc-issuer", away)...).failed(t, exitFailure, "--oidc-issuer", away, "configuration cannot be read")
+}
+
+// The page speaks HTTPS with a certificate of its own. A renewed one counts at the next connection, and a bad one does not.
+func TestOps_TLS(t *testing.T) {
+	_, stores := memory()
+	first, ca := certificate(t)
+	second, ca2 := certificate(t)
+	folder := t.TempDir()
+	cert, key := filepath.Join(folder, "page.pem"), filepath.Join(folder, "page.key")
+	install := func(pair tls.Certificate) {
+		private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+		require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), 0o600))
+	}
+	client := func(ca string) *http.Client {
+		pool := x509.NewCertPool()
+		text, err := os.ReadFile(ca)
+		require.NoError(t, err)
+		require.True(t, pool.AppendCertsFromPEM(text))
+		return &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true, ForceAttemptHTTP2: true,
+		}}
+	}
+	install(first)
+	args := []string{"-G", "billing", "--store", inMemory, "--listen-tls-cert", cert, "--listen-tls-key", key}
+	p := startOps(t, stores, args...)
+	require.True(t, strings.HasPrefix(p.url, "https://127.0.0.1:"), p.url)
+	p.client = client(ca)
+	require.Contains(t, p.get(""), "read-only")
+	_, _, res := p.ask("", nil)
+	require.Equal(t, 2, res.ProtoMajor)
+	require.GreaterOrEqual(t, res.TLS.Version, uint16(tls.VersionTLS12))
+	_, err := client(ca2).Get(p.url)
+	var unknown x509.UnknownAuthorityError
+	require.ErrorAs(t, err, &unknown)
+	plainly, err := http.Get(strings.Replace(p.url, "https:", "http:", 1))
+	require.NoError(t, err)
+	require.NoError(t, plainly.Body.Close())
+	require.Equal(t, http.StatusBadRequest, plainly.StatusCode)
+
+	require.NoError(t, os.WriteFile(cert, []byte("half a certificate"), 0o600))
+	for range 2 {
+		require.Contains(t, p.get(""), "read-only")
+	}
+	require.Equal(t, 1, strings.Count(p.stderr.String(), "the old one stays in use"), p.stderr.String())
+	install(second)
+	p.client = client(ca2)
+	require.Contains(t, p.get(""), "read-only")
+	p.end(t)
+
+	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: first.Certificate[0]}), 0o600))
+	commandWith(t, stores, "", append([]string{"ops"}, args...)...).failed(t, exitUsage, "--listen-tls-cert", cert, "private key does not match")
 }
 
 // newTLSFront is a proxy with TLS, to an address that is set later.

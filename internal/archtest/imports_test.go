@@ -134,11 +134,12 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/internal/decision":            {[]string{"/dedup"}, nil, "a store's decisions are pure: they know no database"},
 		"/idemtest":                     {[]string{"", "/deadletter", "/dedup", "/dedup/memstore", "/observe"}, nil, "tests of handlers need no Kafka client and no server"},
 		"/internal/faketime":            {nil, nil, "it serves tests of every package"},
+		"/internal/opsstyle":            {nil, nil, "a style sheet needs nothing"},
 		"/internal/redact":              {nil, nil, "whoever prints needs it"},
 		"/internal/groups":              {[]string{"/deadletter", ""}, []string{"github.com/IBM/sarama"}, "a page and a command ask how far a group is: neither flags nor a terminal, no store"},
 		"/internal/outboxview":          {[]string{"/internal/pgschema", "/outbox/pgoutbox"}, []string{"github.com/jackc/pgx/v5"}, "a page and a command ask what waits: neither flags nor a terminal, no broker"},
 		"/ops": {
-			[]string{"/observe", "/deadletter", "", "/consumer", "/dedup", "/internal/events", "/internal/groups", "/internal/kafkalog", "/internal/deadletters", "/outbox", "/outbox/pgoutbox"},
+			[]string{"/observe", "/deadletter", "", "/consumer", "/dedup", "/internal/events", "/internal/groups", "/internal/kafkalog", "/internal/deadletters", "/internal/opsstyle", "/outbox", "/outbox/pgoutbox"},
 			[]string{"github.com/IBM/sarama"}, "the page must not bring the clients of all stores along",
 		},
 		"/ops/doctor": {

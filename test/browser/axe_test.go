@@ -55,12 +55,9 @@ func everybody(t *testing.T, w *world, b *browser) {
 		tb.open(name)
 		tb.run(chromedp.Evaluate[chromedp.Void](axe))
 		tb.run(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach(d => d.open = true)`))
-		for _, l := range []look{desktop, phone} {
-			for _, dark := range []bool{false, true} {
-				l.dark = dark
-				tb.as(l)
-				tb.judge(name, l)
-			}
+		for _, l := range looks() {
+			tb.as(l)
+			tb.judge(name, l)
 		}
 	}
 }
@@ -74,6 +71,7 @@ type finding struct {
 	}
 }
 
+// judge fails the test at a finding of axe that is serious or critical, and at a page that scrolls sideways.
 func (tb *tab) judge(name string, l look) {
 	tb.t.Helper()
 	tb.until(fmt.Sprintf(`matchMedia("(prefers-color-scheme: dark)").matches === %t && document.documentElement.clientWidth <= %d`, l.dark, l.width), l.String())

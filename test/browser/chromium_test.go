@@ -73,6 +73,7 @@ func startBrowser(t testing.TB) *browser {
 		"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-extensions", "disable-default-apps",
 		"disable-dev-shm-usage", "disable-breakpad", "metrics-recording-only", "force-color-profile=srgb",
 		"disable-background-timer-throttling", "disable-backgrounding-occluded-windows", "disable-renderer-backgrounding",
+		"blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4", // a mouse is there
 	} {
 		name, value, _ := strings.Cut(flag, "=")
 		if value == "" {
@@ -101,6 +102,16 @@ var (
 	phone   = look{width: 390, height: 844}
 )
 
+// looks are those that axe judges: large and small, light and dark.
+func looks() (all []look) {
+	for _, l := range []look{desktop, phone} {
+		for _, l.dark = range []bool{false, true} {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
 func (l look) String() string {
 	return fmt.Sprintf("%dx%d, %s", l.width, l.height, map[bool]string{true: "dark", false: "light"}[l.dark])
 }
@@ -128,16 +139,23 @@ type status struct {
 // tab opens a window for somebody who is signed in at w.
 func (b *browser) tab(t testing.TB, w *world, l look) *tab {
 	t.Helper()
-	ctx, closeIt := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
-	t.Cleanup(closeIt)
-	tb := &tab{t: t, ctx: ctx, base: w.url, requests: make(map[network.RequestID]status)}
-	require.NoError(t, chromedp.Listen(ctx, tb.note))
-	call(tb, network.Enable, network.EnableParams{})
-	call(tb, cdplog.Enable, cdp.Empty{})
+	tb := b.window(t, w.url, l)
 	yes := true
 	call(tb, network.SetCookie, network.SetCookieParams{
 		Name: "sign-in", Value: w.signIn, URL: w.url, SameSite: network.CookieSameSiteNone, Secure: &yes, HTTPOnly: &yes,
 	})
+	return tb
+}
+
+// window opens a window without cookies, for pages below base.
+func (b *browser) window(t testing.TB, base string, l look) *tab {
+	t.Helper()
+	ctx, closeIt := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
+	t.Cleanup(closeIt)
+	tb := &tab{t: t, ctx: ctx, base: base, requests: make(map[network.RequestID]status)}
+	require.NoError(t, chromedp.Listen(ctx, tb.note))
+	call(tb, network.Enable, network.EnableParams{})
+	call(tb, cdplog.Enable, cdp.Empty{})
 	tb.as(l)
 	t.Cleanup(func() {
 		tb.mu.Lock()

@@ -33,6 +33,7 @@ func TestPage(t *testing.T) {
 		{"without script", withoutScript},
 		{"other origins", otherOrigins},
 		{"axe", everybody},
+		{"sign in and out", signInAndOut},
 		{"hostile", hostileTexts},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.test(t, w, b) }) && t.Context().Err() != nil {

@@ -53,7 +53,7 @@ func TestScreenshots(t *testing.T) {
 	shop := w.open()
 	shop.trade(trading)
 	w.send("order.paid", "order-4711")
-	w.letterCount(5)
+	w.deadLetterCount(5)
 	large, small := desktop, phone
 	small.scale = 2
 	dark := func(l look) look { l.dark = true; return l }
@@ -62,7 +62,6 @@ func TestScreenshots(t *testing.T) {
 		look       look
 	}{
 		{"start-light", "", large},
-		{"start-dark", "", dark(large)},
 		{"event", "event?id=order-4711", large},
 		{"activity", "activity", dark(large)},
 		{"dead-letters-phone", "dead-letters", small},

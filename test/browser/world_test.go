@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -67,14 +66,26 @@ func worldOf(t testing.TB, topic, group string) *world {
 
 // start builds the program and runs it until the end of the test.
 func (w *world) start(brokers string) {
-	t := w.t
+	w.t.Helper()
+	w.url = run(w.t, exec.Command(built(w.t, ".", "./page"), "-brokers", brokers, "-postgres", w.postgres, "-topic", w.topic, "-group", w.group,
+		"-provider", w.provider.URL, "-sign-in", w.signIn, "-title", "staging"), w.provider.releaseAll)
+}
+
+// built builds a program of the module in a folder, and returns its path.
+func built(t testing.TB, folder, pkg string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "page")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./page").CombinedOutput()
+	path := filepath.Join(t.TempDir(), "program")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, pkg)
+	cmd.Dir = folder
+	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	cmd := exec.Command(path, "-brokers", brokers, "-postgres", w.postgres, "-topic", w.topic, "-group", w.group,
-		"-provider", w.provider.URL, "-sign-in", w.signIn, "-title", "staging")
-	cmd.Env = os.Environ()
+	return path
+}
+
+// run runs a program until the end of the test, and returns the first line that it prints. The program ends when its standard input
+// does. Before that, the test calls release.
+func run(t testing.TB, cmd *exec.Cmd, release func()) (line string) {
+	t.Helper()
 	stdin, err := cmd.StdinPipe() // it ends with us, however we end
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
@@ -92,7 +103,7 @@ func (w *world) start(brokers string) {
 		_, _ = io.Copy(io.Discard, all)
 	}()
 	t.Cleanup(func() {
-		w.provider.releaseAll()
+		release()
 		_ = stdin.Close()
 		limit := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 		<-read
@@ -104,10 +115,11 @@ func (w *world) start(brokers string) {
 		}
 	})
 	select {
-	case w.url = <-lines:
+	case line = <-lines:
 	case <-time.After(patience):
 	}
-	require.NotEmpty(t, w.url, "the program says where its page is")
+	require.NotEmpty(t, line, "the program says where its page is")
+	return line
 }
 
 // record is one to be produced.
@@ -152,7 +164,7 @@ func (w *world) handled(ids ...string) {
 	}
 }
 
-// letterCount waits until there are as many dead letters.
+// deadLetterCount waits until there are as many dead letters.
 func (w *world) deadLetterCount(n int64) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { return w.size(w.deadLetters) >= n }, patience, 20*time.Millisecond, "%d dead letters", n)

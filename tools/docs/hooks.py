@@ -1,4 +1,5 @@
-"""Links of pages to files outside of docs/ go to the repository, if the file exists. Adds the style."""
+"""Links of pages to files outside of docs/ go to the repository, if the file exists. Adds style and script, and mends
+the theme."""
 
 import logging
 import posixpath
@@ -12,13 +13,46 @@ ROOT = Path(__file__).resolve().parents[2]
 log = logging.getLogger("mkdocs.hooks.links")
 
 FENCE = re.compile(r"(?m)^ *(```+)[^`]*?^ *\1 *$", re.DOTALL)
+# What the theme writes, and what stands for it on each page.
+MENDS = {
+    # A dialog needs a name for screen readers.
+    'data-md-component="search" role="dialog"': 'data-md-component="search" role="dialog" aria-label="Search"',
+    # The script of the theme would ask api.github.com for the stars of the repository.
+    ' data-md-component="source"': "",
+}
+
+MISSING = """<h1>There is no such page</h1>
+<p>It may have moved. Search for it, or begin at <a href="{home}">the first page</a>.</p>"""
+
 LINK = re.compile(r"\]\(([^)\s#:]+)(#[^)\s]+)?\)")
 
 
 def on_files(files, config):
-    style = Path(__file__).with_name("site.css")
-    files.append(File.generated(config, "assets/site.css", abs_src_path=str(style)))
+    for name in ("site.css", "site.js"):
+        path = Path(__file__).with_name(name)
+        files.append(File.generated(config, f"assets/{name}", abs_src_path=str(path)))
     return files
+
+
+def on_post_template(output, template_name, config):
+    if template_name != "404.html":
+        return output
+    found, title = mend(output, template_name), "<h1>404 - Not found</h1>"
+    if title not in found:
+        log.warning("%s: the theme does not write %s any more", template_name, title)
+    return found.replace(title, MISSING.format(home=config.site_url))
+
+
+def on_post_page(output, page, config):
+    return mend(output, page.file.src_uri)
+
+
+def mend(output, name):
+    for old, new in MENDS.items():
+        if old not in output:
+            log.warning("%s: the theme does not write %s any more", name, old)
+        output = output.replace(old, new)
+    return output
 
 
 def on_page_markdown(markdown, page, config, files):

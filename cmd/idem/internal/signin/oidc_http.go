@@ -3,7 +3,9 @@ package signin
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"html/template"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+
+	"github.com/idem-go/idem/internal/opsstyle"
 )
 
 // The paths below the page.
@@ -207,20 +211,34 @@ type message struct {
 	Out         bool   // with a form to sign out
 	Issuer      string // where to sign out at the issuer, or ""
 	Page        string
+	Style       template.HTML
 }
+
+// style is the style sheet of the ops page, as an element: the page serves the sheet only to persons
+// who are signed in. The policy allows this element by its hash.
+var style = template.HTML("<style>" + opsstyle.CSS + "</style>") //nolint:gosec // no part of it is foreign
+
+// messagePolicy limits browsers to the style and to forms of the page.
+var messagePolicy = func() string {
+	sum := sha256.Sum256([]byte(opsstyle.CSS))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+}()
 
 var messagePage = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><title>{{.Title}} · Idem</title></head>
-<body><main><h1>{{.Title}}</h1><p>{{.Text}}</p>
-{{if .Out}}<form action="{{.Page}}signout" method="post"><button type="submit">Sign out</button></form>
-{{else}}<p><a href="{{.Page}}">Sign in</a></p>{{end}}
-{{with .Issuer}}<p><a href="{{.}}">Sign out at the issuer too</a></p>{{end}}
-</main></body></html>
+<meta name="color-scheme" content="light dark"><title>{{.Title}} · Idem</title><link rel="icon" href="data:,">
+{{.Style}}</head>
+<body><header class="top"><div class="wrap top-row"><span class="brand">Idem</span></div></header>
+<main class="wrap"><section class="card"><h1>{{.Title}}</h1><p>{{.Text}}</p>
+<div class="actions">{{if .Out}}<form action="{{.Page}}signout" method="post"><button class="primary" type="submit">Sign out</button></form>
+{{else}}<a href="{{.Page}}">Sign in</a>{{end}}
+{{with .Issuer}}<a href="{{.}}">Sign out at the issuer too</a>{{end}}</div>
+</section></main></body></html>
 `))
 
 func (o *OIDC) say(w http.ResponseWriter, status int, m message) {
-	m.Page = o.cfg.PublicURL
+	m.Page, m.Style = o.cfg.PublicURL, style
 	o.secure(w)
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
@@ -231,7 +249,7 @@ func (o *OIDC) say(w http.ResponseWriter, status int, m message) {
 func (o *OIDC) secure(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy", messagePolicy)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")

@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idem-go/idem/cmd/idem/internal/signin/issuertest"
+	"github.com/idem-go/idem/internal/issuertest"
 )
 
 // logged has the text of a log.

@@ -1,4 +1,4 @@
-// Package issuertest has a small issuer of OpenID Connect, for tests of package signin.
+// Package issuertest has a small issuer of OpenID Connect, for tests of the command and of its pages.
 package issuertest
 
 import (
