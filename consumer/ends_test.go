@@ -158,6 +158,7 @@ func progressOf(m *member, store *told, topic string, id int32) dedup.Progress {
 // TestKfake_LeaderAway_Rule8: a leader accepts connections and does not answer. Its partition is
 // not caught up, that of the other leader is, and progress waits no longer than it may.
 func TestKfake_LeaderAway_Rule8(t *testing.T) {
+	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(2, "orders", "orders.g.dlq"), kfake.GroupMinSessionTimeout(time.Second))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)

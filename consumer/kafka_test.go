@@ -201,6 +201,7 @@ func TestKafka_GapWhileRunning_K16(t *testing.T) {
 
 // TestKafka_MissingTopic_K36: a misspelt topic is an error within seconds, and is not created.
 func TestKafka_MissingTopic_K36(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)
 	cfg.Topics = append(cfg.Topics, topic+"-mispelt", topic+"-also")
 	began := time.Now()
@@ -219,6 +220,7 @@ func TestKafka_MissingTopic_K36(t *testing.T) {
 // TestKafka_MissingDeadLetterTopic_K36: and so is a missing topic for dead letters, unless it is to
 // be created, in the shape of its source.
 func TestKafka_MissingDeadLetterTopic_K36(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 5)
 	cfg.CreateDeadLetterTopics = nil
 	m := start(t, cfg, routed(func(context.Context, *idem.Message) error { return nil }))
@@ -354,6 +356,7 @@ func (h *GroupHandler) anyMember() string {
 // TestKafka_HungHandler_K07: a handler that hears nothing does not hold the partition: it moves
 // within the grace. Run says that something was left behind (rule 56).
 func TestKafka_HungHandler_K07(t *testing.T) {
+	t.Parallel()
 	for _, cooperative := range []bool{false, true} {
 		brokers, topic, cfg := onKafka(t, 2)
 		cfg.Cooperative, cfg.Store, cfg.Grace = cooperative, forever(), 4*time.Second
@@ -431,6 +434,7 @@ func header(m *sarama.ConsumerMessage, name string) string {
 // TestKafka_BrokersAway: brokers that cannot be reached are waited for, with one line, until ctx
 // ends.
 func TestKafka_BrokersAway(t *testing.T) {
+	t.Parallel()
 	addr := testenv.FreeAddr(t)
 	m := start(t, Config{Brokers: []string{addr}, Group: "g", Topics: []string{"t"}},
 		routed(func(context.Context, *idem.Message) error { return nil }))

@@ -22,6 +22,7 @@ import (
 // TestKfake_Lost_K11: the group threw us out. Running handlers are cancelled at once, nothing is
 // committed for what may be somebody else's, and the consumer joins again.
 func TestKfake_Lost_K11(t *testing.T) {
+	t.Parallel()
 	for name, request := range map[string]int16{"heartbeat": int16(kmsg.Heartbeat), "cooperative rejoin": int16(kmsg.JoinGroup)} {
 		t.Run(name, func(t *testing.T) {
 			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq"), kfake.GroupMinSessionTimeout(time.Second))
@@ -117,6 +118,7 @@ func TestKfake_StartStop_K38(t *testing.T) {
 // TestKfake_BrokersComeAndGo_K21: brokers that are not there at start, and go later, are waited
 // for; one line tells each change.
 func TestKfake_BrokersComeAndGo_K21(t *testing.T) {
+	t.Parallel()
 	addr := testenv.FreeAddr(t)
 	_, text, err := net.SplitHostPort(addr)
 	require.NoError(t, err)

@@ -41,6 +41,7 @@ func (s *recalling) Progress(_ context.Context, scope string, topics ...string) 
 // TestKfake_LostOffsets_K19: the group's offsets are gone, the log is not, and the store knows how
 // far the scope was. Nothing begins before somebody chose; then what was chosen happens.
 func TestKfake_LostOffsets_K19(t *testing.T) {
+	t.Parallel()
 	for policy, want := range map[LostOffsetsPolicy]int{RefuseLost: 0, ResumeLost: 6, StartLost: 20} {
 		t.Run(policy.String(), func(t *testing.T) {
 			brokers := fakeBrokers(t, 2, "orders", "orders.g2.dlq")
@@ -81,6 +82,7 @@ func TestKfake_LostOffsets_K19(t *testing.T) {
 // TestKfake_ShortSessions_K18: what ends every session at once is tried again ever more slowly, and
 // told once.
 func TestKfake_ShortSessions_K18(t *testing.T) {
+	t.Parallel()
 	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq")
 	store := &deaf{told: newTold()}
 	m := start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"orders"}, Store: store}, routed(nothing))

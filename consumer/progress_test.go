@@ -278,6 +278,7 @@ func TestProgress_SlowStore(t *testing.T) {
 // records are caught up from the start, those with records when they are settled, and all of it is
 // there when Run returns.
 func TestKafka_Progress_Rule8(t *testing.T) {
+	t.Parallel()
 	url := testenv.Postgres(t)
 	pool, err := pgxpool.New(t.Context(), url)
 	require.NoError(t, err)

@@ -125,6 +125,7 @@ func TestHandler_WaitsUntilDue_T05(t *testing.T) {
 // TestKafka_RetryTopics_T05: copies wait for longer than a rebalance may take, and the group has
 // none. Replayed dead letters run at once. The topics have the shape of their source.
 func TestKafka_RetryTopics_T05(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 3)
 	const short, long = time.Second, 9 * time.Second
 	cfg.Grace, cfg.Store, cfg.StallTimeout = time.Second, forever(), 2*time.Second
@@ -262,6 +263,7 @@ func TestRetryTopics(t *testing.T) {
 // TestKafka_LaterAttempts_Rule3: a handler declares delays; what fails in its place is tried again
 // after each, by whoever has the partition of that topic, and the events behind it do not wait.
 func TestKafka_LaterAttempts_Rule3(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 2)
 	cfg.Store = forever()
 	var got, failed tally

@@ -28,6 +28,7 @@ func (f silences) ObserveSilence(_ context.Context, e observe.SilenceEvent) { f(
 // is joined anew, once, and consumption is back. A partition that is paused, or idle, is not
 // silent.
 func TestKfake_Silence_K15(t *testing.T) {
+	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq"), kfake.GroupMinSessionTimeout(time.Second))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)

@@ -36,10 +36,12 @@ func hangOnce(got *tally) (handle func(context.Context, *idem.Message) error, hu
 // the other member within StallTimeout + 10 s, and the one that left comes back. Liveness stays
 // green: nothing needs a restart.
 func TestKafka_LeaveGroup_K13(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*Config){
 		"eager": func(*Config) {}, "cooperative": func(c *Config) { c.Cooperative = true }, "static": func(c *Config) { c.InstanceID = "pod-0" },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			brokers, topic, cfg := onKafka(t, 2)
 			cfg.Store, cfg.StallTimeout, cfg.WhenStalled, cfg.Lease = forever(), 2*time.Second, LeaveGroup, 2*time.Second
 			change(&cfg)
@@ -110,6 +112,7 @@ func TestKafka_LeaveGroupAlone_K13(t *testing.T) {
 
 // TestKafka_ExitOnStall_K13: Run ends, with what was settled committed.
 func TestKafka_ExitOnStall_K13(t *testing.T) {
+	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)
 	cfg.StallTimeout, cfg.WhenStalled = 2*time.Second, ExitOnStall
 	var got tally

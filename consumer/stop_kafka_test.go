@@ -159,6 +159,7 @@ func TestKafka_StopWhileJoining_K03(t *testing.T) {
 // up. What it handled since the rejoin began is committed; while no broker takes offsets, Run says
 // so.
 func TestKafka_StopInRejoin_K03(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		leader bool // the other member leads, and does not give out the partitions
 		late   bool // but does it after the stop
@@ -167,6 +168,7 @@ func TestKafka_StopInRejoin_K03(t *testing.T) {
 		"join": {}, "sync": {leader: true, want: ErrNotCommitted}, "sync, late": {leader: true, late: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			brokers, topic, cfg := onKafka(t, 1)
 			var joins atomic.Int64
 			gate := make(chan struct{})

@@ -103,6 +103,7 @@ func TestKfake_StopWhileConnecting_K03(t *testing.T) {
 // K-03: a member is stopped in the middle of a cooperative rejoin, in which sarama commits nothing.
 // What it handled meanwhile is committed all the same, or Run says that it is not.
 func TestKfake_StopInRejoin_K03(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		key      kmsg.Key
 		instance string
@@ -117,6 +118,7 @@ func TestKfake_StopInRejoin_K03(t *testing.T) {
 		"static sync, answered late": {key: kmsg.SyncGroup, instance: "pod-0", answer: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			cluster := oneBroker(t)
 			brokers := cluster.ListenAddrs()
 			gate := make(chan struct{})
@@ -159,6 +161,7 @@ func TestKfake_StopInRejoin_K03(t *testing.T) {
 
 // rule 13: a stop in the middle of a rejoin still gives running handlers the grace.
 func TestKfake_StopInRejoinDrains_Rule13(t *testing.T) {
+	t.Parallel()
 	cluster := oneBroker(t)
 	brokers := cluster.ListenAddrs()
 	var got tally
@@ -189,6 +192,7 @@ func TestKfake_StopInRejoinDrains_Rule13(t *testing.T) {
 // K-03: brokers that fall silent do not hold up a stop beyond its bound, and Run does not claim
 // that all is committed.
 func TestKfake_StopWhileSilent_K03(t *testing.T) {
+	t.Parallel()
 	for _, cooperative := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cooperative=%v", cooperative), func(t *testing.T) {
 			cluster := oneBroker(t)

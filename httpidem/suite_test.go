@@ -56,6 +56,7 @@ func (l *stores) harness() httpidemtest.Harness {
 // sized returns h with the size of this run.
 func sized(h httpidemtest.Harness) httpidemtest.Harness {
 	h.HangUps = soak(10, 1000)
+	h.Keys = soak(60, 500)
 	if testing.Short() {
 		h.Callers, h.Keys = 50, 50
 	}
