@@ -45,6 +45,7 @@ var oneTry = idem.Retry(idem.RetryPolicy{MaxAttempts: 1})
 // rule 4: the next release cannot decode the head of a queue, whose handler is transactional. It blocks the queue like any other dead
 // event, its record says so, and a replay after a further release lets it run in its place.
 func TestUnreadableHeadBlocks_Rule4(t *testing.T) {
+	t.Parallel()
 	s, _ := newStore(t)
 	e := &engine{t: t, runs: make(map[string]int)}
 	old, stop := deferringEngine(t, s, e, func(r *idem.Router) {
@@ -107,6 +108,7 @@ func TestUnreadableHeadBlocks_Rule4(t *testing.T) {
 
 // T-05, rule 4: 600 queues whose type nobody handles any longer keep no other queue from its turn.
 func TestStuckQueuesStarveNoOther_Rule4(t *testing.T) {
+	t.Parallel()
 	s, _ := newStore(t)
 	e := &engine{t: t, runs: make(map[string]int)}
 	part := dedup.DeferredPartition{Scope: "orders", Topic: "payments"}

@@ -61,6 +61,7 @@ func TestHorizon_Rewind_Rule8(t *testing.T) {
 // TestHorizon_NeverFresh_Rule8: while a reaper works, old events are claimed again and again by those who look before it
 // and write behind it. None of them is ever fresh.
 func TestHorizon_NeverFresh_Rule8(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	many(t, pool, "g", 300)
 	_, err := pool.Exec(t.Context(), `UPDATE processed_events SET origin_time = created_at - interval '1 hour';

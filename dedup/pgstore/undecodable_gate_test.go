@@ -17,6 +17,7 @@ import (
 // the client. All good events have their effect once. Delivered again, no event runs. A replay runs
 // under the key of the event as soon as the value is known to the handler (rule 6).
 func TestUndecodable_GivenUpOnce_Rule6(t *testing.T) {
+	t.Parallel()
 	type amount struct{ N int }
 	for mode, m := range modes {
 		for form, register := range map[string]func(*engine, *idem.Router){
