@@ -126,7 +126,7 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 			if f.watch {
 				return a.reapWatch(ctx, l, f, fields)
 			}
-			result, err := l.reaper(f.config()).RunOnce(ctx)
+			result, err := a.reapOnce(ctx, l, f)
 			fields["events"], fields["claims"], fields["starts"] = result.Events, result.Claims, result.Starts
 			if err != nil {
 				return fmt.Errorf(
@@ -145,6 +145,17 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 		return nil
 	}
 	return a.show(all, nil, reapRows(all))
+}
+
+// reapOnce makes one run, and tells the progress.
+func (a *app) reapOnce(
+	ctx context.Context, l *openedStore, f *reapFlags,
+) (pgstore.ReapResult, error) {
+	seen := a.progress("rows deleted", 0)
+	defer seen.end()
+	cfg := f.config()
+	cfg.Deleted = func(rows int64) { seen.add(rows, nil) }
+	return l.reaper(cfg).RunOnce(ctx)
 }
 
 func (f *reapFlags) config() pgstore.ReaperConfig {

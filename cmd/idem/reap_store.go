@@ -21,6 +21,7 @@ func (l *openedStore) reaper(cfg pgstore.ReaperConfig) reaper {
 	c := sqlstore.ReaperConfig{
 		Interval: cfg.Interval, Batch: cfg.Batch, Pause: cfg.Pause, Grace: cfg.Grace,
 		DeadLetterRetention: cfg.DeadLetterRetention, WallClock: cfg.WallClock, Logger: cfg.Logger,
+		Deleted: cfg.Deleted,
 	}
 	if cfg.Observe != nil {
 		c.Observe = func(r sqlstore.ReapResult, err error) { cfg.Observe(resultOfReap(r), err) }

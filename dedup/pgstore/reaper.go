@@ -51,6 +51,9 @@ type ReaperConfig struct {
 	Logger *slog.Logger
 	// Observe, if not nil, is called after each run of [Reaper.Run], in the goroutine of Run.
 	Observe func(ReapResult, error)
+	// Deleted, if not nil, is called after each batch that has deleted rows, with their number, in
+	// the goroutine of the run. It must return soon: the run waits for it.
+	Deleted func(rows int64)
 }
 
 // ReapResult is the result of one run. With an error, the counts are those before the error.
@@ -278,7 +281,7 @@ func (r *Reaper) empty(ctx context.Context, text func(*statements) string, a *Sc
 	from := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for {
 		n, next, err := r.rows.deleteBatch(ctx, text, a, from)
-		*total += n
+		r.count(n, total)
 		if err != nil || n < int64(r.cfg.Batch) {
 			return err
 		}
@@ -296,13 +299,21 @@ func (r *Reaper) reapStarts(ctx context.Context) (total int64, err error) {
 			func(ctx context.Context, tx pgx.Tx, q *statements) error {
 				return tx.QueryRow(ctx, q.aging.starts, int64(r.cfg.Batch)).Scan(&n)
 			})
-		total += n
+		r.count(n, &total)
 		if err != nil || n < int64(r.cfg.Batch) {
 			return total, err
 		}
 		if err := r.between(ctx); err != nil {
 			return total, err
 		}
+	}
+}
+
+// count adds the rows of a batch to total.
+func (r *Reaper) count(n int64, total *int64) {
+	*total += n
+	if n > 0 && r.cfg.Deleted != nil {
+		r.cfg.Deleted(n)
 	}
 }
 

@@ -281,10 +281,14 @@ func TestReaper_Batches_P08(t *testing.T) {
 	defer tx.Rollback(context.Background())
 	_, err = tx.Exec(t.Context(), "SELECT 1 FROM processed_events WHERE event_id IN ('7', '4711') FOR UPDATE")
 	require.NoError(t, err)
-	require.EqualValues(t, 4998, reap(t, s, soonest()).Events)
+	var told []int64
+	cfg := soonest()
+	cfg.Deleted = func(rows int64) { told = append(told, rows) }
+	require.EqualValues(t, 4998, reap(t, s, cfg).Events)
 	var sizes []int64
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT array_agg(n) FROM batches").Scan(&sizes))
 	require.Equal(t, []int64{1000, 1000, 1000, 1000, 998}, sizes)
+	require.Equal(t, sizes, told)
 	require.Equal(t, []string{"event/4711", "event/7"}, left(t, pool))
 	require.NoError(t, tx.Commit(t.Context()))
 	require.EqualValues(t, 2, reap(t, s, soonest()).Events)

@@ -58,6 +58,9 @@ type ReaperConfig struct {
 	Logger *slog.Logger
 	// Observe, if not nil, is called after each run of [Reaper.Run], in the goroutine of Run.
 	Observe func(ReapResult, error)
+	// Deleted, if not nil, is called after each batch that has deleted rows, with their number, in
+	// the goroutine of the run. It must return soon: the run waits for it.
+	Deleted func(rows int64)
 }
 
 // Validate returns the mistakes in c.
@@ -291,7 +294,7 @@ func (r *Reaper) empty(ctx context.Context, t *table, a *ScopeAge, total *int64)
 			return err
 		}
 		n, err := r.rows.remove(ctx, t, a, rows.keys)
-		*total += n
+		r.count(n, total)
 		if err != nil || len(rows.keys) < r.cfg.Batch {
 			return err
 		}
@@ -308,13 +311,21 @@ func (r *Reaper) empty(ctx context.Context, t *table, a *ScopeAge, total *int64)
 func (r *Reaper) reapStarts(ctx context.Context) (total int64, err error) {
 	for {
 		n, more, err := r.rows.removeStarts(ctx, r.cfg.Batch)
-		total += n
+		r.count(n, &total)
 		if err != nil || !more || n == 0 {
 			return total, err
 		}
 		if err := r.between(ctx); err != nil {
 			return total, err
 		}
+	}
+}
+
+// count adds the rows of a batch to total.
+func (r *Reaper) count(n int64, total *int64) {
+	*total += n
+	if n > 0 && r.cfg.Deleted != nil {
+		r.cfg.Deleted(n)
 	}
 }
 

@@ -47,8 +47,11 @@ func sameExpiry(t *testing.T, site Site) {
 	cfg := soonest()
 	cfg.Batch = 7
 	reap(t, s, cfg)
+	var told []int64
+	cfg.Deleted = func(rows int64) { told = append(told, rows) }
 	result := reap(t, s, cfg)
 	require.Equal(t, []int64{30, 30}, []int64{result.Events, result.Claims})
+	require.Equal(t, []int64{7, 7, 7, 7, 2, 7, 7, 7, 7, 2}, told)
 }
 
 // locked: a reaper does not wait for a row that another transaction holds (P-08). A batch of held
