@@ -202,7 +202,7 @@ func onceBy(err error) string {
 	if !errors.As(err, &refused) {
 		return ""
 	}
-	return "; in Postgres and Redis the record can be written instead, with: " + refused.Command()
+	return "; in SQL databases and Redis the record can be written instead, with: " + refused.Command()
 }
 
 func (s *StoreStart) tryRegister(ctx context.Context, r dedup.Registration) error {

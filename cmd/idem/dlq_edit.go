@@ -188,10 +188,11 @@ func (d *deadLetters) replayEdited(ctx context.Context, lines []deadletters.Expo
 }
 
 // auditEdit writes the audit line of an edited value.
-func (d *deadLetters) auditEdit(l deadletters.Done) {
+func (d *deadLetters) auditEdit(l deadletters.Done, seen *progress) {
 	if l.Edit == nil {
 		return
 	}
+	seen.end()
 	fields := map[string]any{
 		"topic": d.Topic, "group": d.Group, "record": l.Record, "scope": l.Scope, "tenant": l.Tenant,
 		"type": l.Type, "event": l.ID, "sha256_before": l.Edit.Before, "sha256_after": l.Edit.After,

@@ -110,7 +110,7 @@ func (d *deadLetters) replay(
 		Exported: bounds.lines,
 		Each: func(done deadletters.Done) {
 			seen.add(1, nil)
-			d.auditEdit(done)
+			d.auditEdit(done, seen)
 		},
 		Audit: func(fields map[string]any) { seen.end(); d.app.audit("dlq replay", fields) },
 	})

@@ -57,8 +57,12 @@ func describeRequest(r *http.Request, prefix string) (name string, attrs []attri
 		method = "_OTHER"
 	}
 	name = method
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
 	attrs = []attribute.KeyValue{
-		attribute.String("http.request.method", method), attribute.String("url.scheme", "http"),
+		attribute.String("http.request.method", method), attribute.String("url.scheme", scheme),
 	}
 	if page, ok := strings.CutPrefix(r.URL.Path, prefix); ok && slices.Contains(opsRoutes, page) {
 		name += " " + prefix + page

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem/dedup"
@@ -44,33 +46,67 @@ func (a *app) descriptorsOf(
 	ctx context.Context, l *openedStore, scope string,
 ) (map[string]string, error) {
 	known := make(map[string]string)
-	switch store := l.store.(type) {
-	case *redisstore.Store:
+	if store, ok := l.store.(*redisstore.Store); ok {
 		types, err := store.Types(ctx, scope)
 		for _, typ := range types {
 			known[typ] = ""
 		}
 		return known, err
-	default:
-		if l.pool == nil {
-			return nil, usage("%s does not show its records of scopes", l.name)
+	}
+	keep := func(typ, descriptor string) { known[typ] = descriptor }
+	var err error
+	switch {
+	case l.pool != nil:
+		err = descriptorsInPostgres(ctx, l.pool, pgschema.Table(a.schema, "idem_descriptors"), scope, keep)
+	case l.db != nil:
+		err = descriptorsIn(ctx, l.db, scope, keep)
+	case l.file != "":
+		var db *sql.DB
+		if db, err = readSQLite(l.file); err == nil {
+			err = descriptorsIn(ctx, db, scope, keep)
+			_ = db.Close() // it was read only
 		}
+	default:
+		return nil, usage("%s does not show its records of scopes", l.name)
 	}
-	rows, err := l.pool.Query(ctx,
-		"SELECT event_type, descriptor FROM "+pgschema.Table(a.schema, "idem_descriptors")+
-			" WHERE scope = $1", scope)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", l.name, err)
-	}
-	var typ, descriptor string
-	_, err = pgx.ForEachRow(rows, []any{&typ, &descriptor}, func() error {
-		known[typ] = descriptor
-		return nil
-	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", l.name, err)
 	}
 	return known, nil
+}
+
+func descriptorsInPostgres(
+	ctx context.Context, pool *pgxpool.Pool, table, scope string, keep func(typ, descriptor string),
+) error {
+	rows, err := pool.Query(ctx, "SELECT event_type, descriptor FROM "+table+" WHERE scope = $1", scope)
+	if err != nil {
+		return err
+	}
+	var typ, descriptor string
+	_, err = pgx.ForEachRow(rows, []any{&typ, &descriptor}, func() error {
+		keep(typ, descriptor)
+		return nil
+	})
+	return err
+}
+
+// descriptorsIn reads a store of sqlstore.
+func descriptorsIn(
+	ctx context.Context, db *sql.DB, scope string, keep func(typ, descriptor string),
+) error {
+	rows, err := db.QueryContext(ctx, "SELECT event_type, descriptor FROM idem_descriptors WHERE scope = ?", scope)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var typ, descriptor string
+		if err := rows.Scan(&typ, &descriptor); err != nil {
+			return err
+		}
+		keep(typ, descriptor)
+	}
+	return rows.Err()
 }
 
 // register writes a record into each store.

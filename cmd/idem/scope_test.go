@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	driver "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
@@ -18,6 +21,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/dedup/sqlstore/mysql"
+	"github.com/idem-go/idem/dedup/sqlstore/sqlite"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -134,6 +139,26 @@ func scopeCommands(t *testing.T, store dedup.Store, flags ...string) {
 
 func TestScopeCommandsOnPostgres(t *testing.T) {
 	onPostgres(t, func(t *testing.T, s *pgstore.Store, url string) { scopeCommands(t, s, "--store", url) })
+}
+
+func TestScopeCommandsOnSQLite(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.db")
+	s, err := sqlite.Open(t.Context(), file, sqlite.NoReaper())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	scopeCommands(t, s, "--store", "sqlite:"+file)
+}
+
+func TestScopeCommandsOnMariaDB(t *testing.T) {
+	dsn := testenv.MariaDB(t)
+	cfg, err := driver.ParseDSN(dsn)
+	require.NoError(t, err)
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	require.NoError(t, mysql.Migrate(t.Context(), db))
+	t.Setenv("IDEM_STORE", fmt.Sprintf("mysql://%s:%s@%s/%s", cfg.User, cfg.Passwd, cfg.Addr, cfg.DBName))
+	scopeCommands(t, mysql.New(db))
 }
 
 func TestScopeCommandsOnRedis(t *testing.T) {

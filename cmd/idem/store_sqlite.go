@@ -69,11 +69,7 @@ func sqliteTables(ctx context.Context, path string) (t tables) {
 	case !info.Mode().IsRegular():
 		return tables{err: errors.New("not a file")}
 	}
-	if path, err = filepath.Abs(path); err != nil {
-		return tables{err: err}
-	}
-	u := url.URL{Scheme: "file", Path: path, RawQuery: "mode=ro&_pragma=busy_timeout(2000)"}
-	db, err := sql.Open("sqlite", u.String())
+	db, err := readSQLite(path)
 	if err != nil {
 		return tables{err: err}
 	}
@@ -84,6 +80,16 @@ func sqliteTables(ctx context.Context, path string) (t tables) {
 		return tables{err: err}
 	}
 	return schemaVersion(ctx, db)
+}
+
+// readSQLite opens a file that nothing can be written to.
+func readSQLite(path string) (*sql.DB, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	u := url.URL{Scheme: "file", Path: path, RawQuery: "mode=ro&_pragma=busy_timeout(2000)"}
+	return sql.Open("sqlite", u.String())
 }
 
 // schemaVersion reads the version of tables that are there.

@@ -140,7 +140,8 @@ func (s *Store) Find(ctx context.Context, scope, id string) (records []dedup.Rec
 	for i := range keys {
 		keys[i].ID = id
 	}
-	return s.Inspect(ctx, keys...)
+	slices.SortFunc(keys, dedup.Key.Compare) // both tables may have a kind
+	return s.Inspect(ctx, slices.Compact(keys)...)
 }
 
 // kinds returns each tenant, scope and type of a table. The ID is the last column of the key, so the

@@ -129,4 +129,12 @@ func findID(k *kit) {
 	require.ElementsMatch(k, []dedup.Key{key("e"), tenant, scope, typ}, find("", "e"))
 	require.Empty(k, find("orders", "unknown"))
 	require.Empty(k, find("nobody's", "e"))
+	// The ID is found once if both tables of a store may have its kind.
+	require.NoError(k, k.operator().Discard(k.ctx, key("skipped"), retention, "lost"))
+	skipped, err := k.lister().Find(k.ctx, "orders", "skipped")
+	require.NoError(k, err)
+	inspected, err := k.operator().Inspect(k.ctx, key("skipped"))
+	require.NoError(k, err)
+	require.Equal(k, inspected, skipped)
+	require.ElementsMatch(k, []dedup.Key{key("e"), tenant, typ}, find("orders", "e"))
 }

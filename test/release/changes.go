@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -53,6 +54,15 @@ func unnamed(changed []string, changelog string) (missing []string) {
 	return missing
 }
 
+// unreleased returns that section of CHANGELOG.md.
+func (r repo) unreleased() (string, error) {
+	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
+	if err != nil {
+		return "", err
+	}
+	return unreleased(string(text))
+}
+
 // unreleased returns that section of the changelog.
 func unreleased(changelog string) (string, error) {
 	_, rest, ok := strings.Cut(changelog, "\n## Unreleased\n")
@@ -76,11 +86,7 @@ func (r repo) checkAPI() error {
 	if d := changes(recorded, want); len(d) > 0 {
 		return fmt.Errorf("the API has changes that %s lacks. Run make api, and name them in CHANGELOG.md:\n%s", nextFile, strings.Join(d, "\n"))
 	}
-	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
-	if err != nil {
-		return err
-	}
-	section, err := unreleased(string(text))
+	section, err := r.unreleased()
 	if err != nil {
 		return err
 	}
@@ -103,7 +109,12 @@ func (r repo) next() ([]string, error) {
 	return changes(released, now), nil
 }
 
-// writeNext writes api/next.txt. Without a file of a release, the API of now becomes it.
+// changelogMark begins the first line of api/next.txt, which has the checksum of section Unreleased.
+const changelogMark = "# section Unreleased of CHANGELOG.md: "
+
+// writeNext writes api/next.txt. Without a file of a release, the API of now becomes it. If the API
+// has changed, but not the changelog, writeNext fails: the changelog may name a declaration already
+// that has now another signature.
 func (r repo) writeNext() error {
 	if _, err := os.Stat(filepath.Join(r.root, releasedFile)); errors.Is(err, fs.ErrNotExist) {
 		now, err := r.api()
@@ -118,15 +129,37 @@ func (r repo) writeNext() error {
 	if err != nil {
 		return err
 	}
-	return r.write(nextFile, next)
+	recorded, err := r.lines(nextFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	d := changes(recorded, next)
+	if err == nil && len(d) == 0 {
+		return nil
+	}
+	section, err := r.unreleased()
+	if err != nil {
+		return err
+	}
+	mark := fmt.Sprintf("%s%x", changelogMark, sha256.Sum256([]byte(section)))
+	old, err := os.ReadFile(filepath.Join(r.root, nextFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if strings.HasPrefix(string(old), mark) {
+		return fmt.Errorf("the API has changes, but section Unreleased of CHANGELOG.md is the same. Add a line to it, then run make api:\n%s", strings.Join(d, "\n"))
+	}
+	return r.write(nextFile, append([]string{mark}, next...))
 }
 
+// lines returns the lines of a file, but not its comments.
 func (r repo) lines(name string) ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(r.root, name))
 	if err != nil || len(text) == 0 {
 		return nil, err
 	}
-	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), nil
+	all := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	return slices.DeleteFunc(all, func(l string) bool { return strings.HasPrefix(l, "#") }), nil
 }
 
 func (r repo) write(name string, lines []string) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/zip"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -90,12 +91,31 @@ func TestChangedAPIFails(t *testing.T) {
 			require.NoError(t, r.checkAPI())
 			write(t, r, c.file, c.text)
 			require.ErrorContains(t, r.checkAPI(), c.says)
+			write(t, r, "CHANGELOG.md", "# Changelog\n\n## Unreleased\n\n* Another line.\n\n## 0.0.1\n")
 			require.NoError(t, r.writeNext())
 			require.ErrorContains(t, r.checkAPI(), "does not name in backticks")
 			write(t, r, "CHANGELOG.md", "# Changelog\n\n## Unreleased\n\n* "+c.symbol+" changed.\n\n## 0.0.1\n")
 			require.NoError(t, r.checkAPI())
 		})
 	}
+}
+
+// The changelog names a declaration already. Another signature of it needs another line.
+func TestChangedSignatureOfANamedDeclarationFails(t *testing.T) {
+	r := small(t)
+	log := "# Changelog\n\n## Unreleased\n\n* `Store.Claim`, `Shown`, `Hidden`.\n"
+	claim := "package idem\ntype Store struct { Name string }\nfunc (s *Store) Claim(%s string) error { return nil }\n"
+	write(t, r, "CHANGELOG.md", log)
+	write(t, r, "idem.go", fmt.Sprintf(claim, "id, tenant"))
+	require.NoError(t, r.writeNext())
+	require.NoError(t, r.checkAPI())
+	write(t, r, "idem.go", fmt.Sprintf(claim, "id, tenant, scope"))
+	require.ErrorContains(t, r.checkAPI(), "Run make api")
+	require.ErrorContains(t, r.writeNext(), "section Unreleased of CHANGELOG.md is the same")
+	require.ErrorContains(t, r.checkAPI(), "Run make api")
+	write(t, r, "CHANGELOG.md", log+"* `Store.Claim` takes the scope.\n")
+	require.NoError(t, r.writeNext())
+	require.NoError(t, r.checkAPI())
 }
 
 func TestTree(t *testing.T) {
