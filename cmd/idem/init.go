@@ -31,7 +31,7 @@ func newInitCmd(a *app) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&s.Module, "module", "", "module path of the service; its last element is the name and the group")
+	flags.StringVar(&s.Module, "module", "", "module path of the service; its last element, but for a major version, is the name and the group")
 	flags.StringVar(&s.Topic, "topic", "payments", "topic that the service consumes")
 	flags.StringVar(&s.Store, "store-type", scaffold.Stores[0], "store of the service: "+strings.Join(scaffold.Stores, " or "))
 	flags.StringVar(&s.Replace, "replace", "", "use this clone of Idem instead of a release")

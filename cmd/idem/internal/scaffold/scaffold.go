@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 )
@@ -40,7 +41,7 @@ const (
 
 // Service is the service to write.
 type Service struct {
-	Module  string // the module path; its last element is the name of the service
+	Module  string // the module path; its last element, but for a major version, is the name of the service
 	Topic   string // the topic to consume
 	Store   string // one of Stores
 	Version string // the version of Idem that go.mod requires; "" with Replace
@@ -58,12 +59,22 @@ func (s Service) Check() error {
 	switch {
 	case !modulePath.MatchString(s.Module):
 		return fmt.Errorf("%q is no module path: give one such as example.com/payments", s.Module)
-	case !topicName.MatchString(s.Topic):
+	case !topicName.MatchString(s.Topic), s.Topic == ".", s.Topic == "..":
 		return fmt.Errorf("%q is no name of a topic: use letters, digits, dots, - and _", s.Topic)
 	case !slices.Contains(Stores, s.Store):
 		return fmt.Errorf("the store %q is unknown: use %s", s.Store, strings.Join(Stores, " or "))
 	case s.Replace == "" && !release.MatchString(s.Version):
-		return errors.New("this program was not built from a release of Idem: name a clone with --replace")
+		return errors.New("this program was not built from a release of Idem: name a clone with --replace, such as ../idem")
+	}
+	if s.Replace == "" {
+		return nil
+	}
+	mod, err := os.ReadFile(filepath.Join(s.Replace, "go.mod"))
+	if err != nil {
+		return fmt.Errorf("%s is no clone of Idem: %w", s.Replace, err)
+	}
+	if !bytes.HasPrefix(mod, []byte("module "+library+"\n")) {
+		return fmt.Errorf("%s is no clone of Idem: its go.mod is that of another module", s.Replace)
 	}
 	return nil
 }
@@ -78,18 +89,36 @@ type values struct {
 }
 
 func (s Service) values() values {
-	v := values{Service: s, Name: path.Base(s.Module), Go: goVersion, Requires: []string{library}}
+	v := values{Service: s, Name: nameOf(s.Module), Go: goVersion, Requires: []string{library}}
 	if s.Store == SQLite {
 		v.Requires = append(v.Requires, sqlstore)
 	}
 	if s.Replace != "" {
 		v.Version = placeholder
-		v.Replaces = map[string]string{library: s.Replace}
+		v.Replaces = map[string]string{library: quoted(s.Replace)}
 		if s.Store == SQLite {
-			v.Replaces[sqlstore] = filepath.Join(s.Replace, "dedup", "sqlstore")
+			v.Replaces[sqlstore] = quoted(filepath.Join(s.Replace, "dedup", "sqlstore"))
 		}
 	}
 	return v
+}
+
+var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
+
+// nameOf returns the last element of a module path that is no major version.
+func nameOf(module string) string {
+	if dir, last := path.Split(module); dir != "" && majorVersion.MatchString(last) {
+		return path.Base(dir)
+	}
+	return path.Base(module)
+}
+
+// quoted returns a directory as go.mod has it.
+func quoted(dir string) string {
+	if strings.ContainsAny(dir, " \t\"'`,()[]{}") || strings.Contains(dir, "//") {
+		return strconv.Quote(dir)
+	}
+	return dir
 }
 
 // Write writes s into dir, which must be empty or absent, and returns the names of the files.

@@ -34,6 +34,9 @@ func TestWrite_Refused(t *testing.T) {
 	}{
 		"module":      {t.TempDir(), func(s *Service) { s.Module = "Pay ments" }, "no module path"},
 		"topic":       {t.TempDir(), func(s *Service) { s.Topic = "a b" }, "no name of a topic"},
+		"dots":        {t.TempDir(), func(s *Service) { s.Topic = ".." }, "no name of a topic"},
+		"no clone":    {t.TempDir(), func(s *Service) { s.Replace = t.TempDir() }, "is no clone of Idem"},
+		"another":     {t.TempDir(), func(s *Service) { s.Replace = "../.." }, "another module"},
 		"store":       {t.TempDir(), func(s *Service) { s.Store = "mongo" }, "use sqlite or postgres"},
 		"development": {t.TempDir(), func(s *Service) { s.Version = "(devel)" }, "--replace"},
 		"pseudo":      {t.TempDir(), func(s *Service) { s.Version = "v0.0.0-20261127001234-0123456789ab" }, "--replace"},
@@ -66,6 +69,33 @@ func TestWrite_Release(t *testing.T) {
 		require.NotContains(t, string(text), "{{", name)
 		require.NotContains(t, string(text), "<no value>", name)
 	}
+}
+
+func TestNameOf(t *testing.T) {
+	for module, want := range map[string]string{
+		"example.com/shop": "shop", "example.com/shop/v2": "shop", "shop": "shop", "v2": "v2", "example.com/v2go": "v2go",
+	} {
+		require.Equal(t, want, nameOf(module), module)
+	}
+}
+
+// A clone may be in a folder with spaces in its name.
+func TestReplaceWithSpaces(t *testing.T) {
+	clone := filepath.Join(t.TempDir(), "a clone")
+	require.NoError(t, os.Mkdir(clone, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(clone, "go.mod"), []byte("module "+library+"\n"), 0o600))
+	dir, s := t.TempDir(), service(SQLite)
+	s.Version, s.Replace = "", clone
+	_, err := Write(dir, s)
+	require.NoError(t, err)
+	cmd := exec.Command("go", "mod", "edit", "-json")
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), `"Path": "`+clone+`"`)
+	docker, err := os.ReadFile(filepath.Join(dir, "Dockerfile"))
+	require.NoError(t, err)
+	require.NotContains(t, string(docker), "go mod download", "the clone is not in the image")
 }
 
 // The service builds, passes its own test, and handles a payment once that came twice.
@@ -101,6 +131,7 @@ func buildService(t *testing.T, store string, env []string) (dir string) {
 	require.NoError(t, err)
 	for _, args := range [][]string{
 		{"mod", "tidy"}, {"vet", "./..."}, {"test", "-count=1", "./..."}, {"build", "-o", "payments", "."},
+		{"mod", "vendor"}, {"list", "-mod=vendor", "./..."}, // as the Dockerfile says
 	} {
 		cmd := exec.Command("go", args...)
 		cmd.Dir = dir
