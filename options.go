@@ -85,9 +85,6 @@ func Type(e Extractor) Option {
 	return func(s *options) { s.Source = src }
 }
 
-// Retry sets how often a failing event is tried again. See [RetryPolicy] for the defaults.
-func Retry(p RetryPolicy) Option { return func(s *options) { s.Retry = p } }
-
 // Retention sets for how long the store remembers a handled event. The default is 7 days, which is
 // also Kafka's default for keeping records. The retention must be positive.
 //

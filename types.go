@@ -40,15 +40,6 @@ const (
 	ClassNotACopy    = idemtype.ClassNotACopy
 )
 
-// RetryPolicy limits the retries of a failing event, see [idemtype.RetryPolicy].
-type RetryPolicy = idemtype.RetryPolicy
-
-// NoLimit, as [RetryPolicy].MaxAttempts, sets no limit of attempts.
-const NoLimit = idemtype.NoLimit
-
-// Forever, as a duration in [RetryPolicy] or [Config], sets no limit of time.
-const Forever = idemtype.Forever
-
 // UncertainPolicy decides about an uncertain event, see [idemtype.UncertainPolicy].
 type UncertainPolicy = idemtype.UncertainPolicy
 

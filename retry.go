@@ -4,8 +4,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/idem-go/idem/idemtype"
 	"github.com/idem-go/idem/internal/engine"
 )
+
+// RetryPolicy limits the retries of a failing event, see [idemtype.RetryPolicy].
+type RetryPolicy = idemtype.RetryPolicy
+
+// NoLimit, as [RetryPolicy].MaxAttempts, sets no limit of attempts.
+const NoLimit = idemtype.NoLimit
+
+// Forever, as a duration in [RetryPolicy] or [Config], sets no limit of time.
+const Forever = idemtype.Forever
+
+// Retry sets how often a failing event is tried again. See [RetryPolicy] for the defaults.
+func Retry(p RetryPolicy) Option { return func(s *options) { s.Retry = p } }
 
 // Blocking keeps all order, at the price of the lane: a failing event is tried again in its place,
 // as [Retry] says, and what is behind it in its lane waits. Then it goes to the dead-letter topic,
