@@ -129,6 +129,12 @@ type Config struct {
 	// published. Give retry topics cleanup.policy=delete and a retention well above the delay.
 	CreateDeadLetterTopics *TopicSpec
 
+	// SetupWait is how long Run waits at the start for tables, topics or rights that are missing. A
+	// log line says within 5 s what is missing, and the command that mends it. Then Run ends with an
+	// error: a [dedup.SetupError], or a [*TopicError], or one that matches [ErrUnauthorized].
+	// Defaults to 3 s; [idem.Forever]: no limit.
+	SetupWait time.Duration
+
 	// Shadow is shadow mode: the store is kept as usual, every delivery runs, and duplicates are
 	// only counted; see [idem.Config].Shadow. Use shadow mode to move an existing consumer to Idem.
 	Shadow bool
@@ -166,7 +172,7 @@ func (c Config) neutral() runner.Config {
 		Grace: c.Grace, CommitInterval: c.CommitInterval,
 		StallTimeout: c.StallTimeout, WhenStalled: c.WhenStalled, SilenceTimeout: c.SilenceTimeout,
 		Producer: c.Producer, DeadLetterTopic: c.DeadLetterTopic,
-		CreateDeadLetterTopics: c.CreateDeadLetterTopics, Shadow: c.Shadow,
+		CreateDeadLetterTopics: c.CreateDeadLetterTopics, SetupWait: c.SetupWait, Shadow: c.Shadow,
 		Observers: c.Observers, Logger: c.Logger, ErrorText: c.ErrorText,
 	}
 }
@@ -176,7 +182,7 @@ func (c Config) withDefaults() Config {
 	c.ClientID = cmp.Or(c.ClientID, "idem")
 	c.Scope, c.Lease, c.Lanes, c.QueueBytes = r.Scope, r.Lease, r.Lanes, r.QueueBytes
 	c.Grace, c.CommitInterval = r.Grace, r.CommitInterval
-	c.StallTimeout, c.SilenceTimeout = r.StallTimeout, r.SilenceTimeout
+	c.StallTimeout, c.SilenceTimeout, c.SetupWait = r.StallTimeout, r.SilenceTimeout, r.SetupWait
 	c.DeadLetterTopic, c.Logger, c.ErrorText = r.DeadLetterTopic, r.Logger, r.ErrorText
 	return c
 }

@@ -160,7 +160,7 @@ func (r *Relay) loop(ctx, produce context.Context) error {
 			missing = time.Time{}
 		case missing.IsZero():
 			missing = time.Now()
-		case time.Since(missing) >= setupWait:
+		case time.Since(missing) >= r.cfg.SetupWait:
 			return err
 		}
 		if rest.until <= 0 {

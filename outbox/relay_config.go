@@ -20,6 +20,11 @@ type RelayConfig struct {
 	// ends within seconds, and its error names the commands that mend it. The producer must be a
 	// [TopicChecker]. Default: none. A row whose topic is missing is parked after MaxAttempts.
 	Topics []string
+	// SetupWait is how long Run waits at the start for tables, topics or rights that are missing. A
+	// log line says within 5 s what is missing, and how to mend it. Then Run ends with an error: a
+	// [dedup.SetupError], or one that matches [idem.ErrNoTopic]. Default: 3 s; [idem.Forever]: no
+	// limit.
+	SetupWait time.Duration
 	// Interval is the pause after a round without rows. Default: 500 ms. There is no pause while
 	// rows wait.
 	Interval time.Duration
@@ -69,6 +74,7 @@ const (
 )
 
 func (c RelayConfig) withDefaults() RelayConfig {
+	c.SetupWait = cmp.Or(c.SetupWait, setupWait)
 	c.Interval = cmp.Or(c.Interval, DefaultInterval)
 	c.Batch = cmp.Or(c.Batch, DefaultBatch)
 	c.BatchBytes = cmp.Or(c.BatchBytes, DefaultBatchBytes)
@@ -90,6 +96,7 @@ func (c *RelayConfig) check() error {
 	}
 	refuse(c.Store == nil, "Store is nil")
 	refuse(c.Producer == nil, "Producer is nil")
+	refuse(c.SetupWait < 0, "SetupWait %s is negative", c.SetupWait)
 	refuse(c.Interval < 0, "Interval %s is negative", c.Interval)
 	refuse(c.Batch < 0 || c.Batch > maxBatch, "Batch %d is not between 1 and %d", c.Batch, maxBatch)
 	refuse(c.BatchBytes < 0, "BatchBytes %d is negative", c.BatchBytes)

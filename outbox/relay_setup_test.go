@@ -20,6 +20,7 @@ import (
 func TestRelay_NotSetUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		missing := fmt.Errorf("store: %w", &dedup.SetupError{Problem: "tables are missing", Fix: "run `idem migrate up --outbox`"})
+		var setupWait time.Duration
 		run := func(from, until, end time.Duration) (time.Duration, error) { // missing from, until
 			began := time.Now()
 			producer := newProducer(b.broker, nil)
@@ -29,7 +30,7 @@ func TestRelay_NotSetUp(t *testing.T) {
 				}
 				return nil
 			}}
-			r, err := outbox.NewRelay(outbox.RelayConfig{Store: store, Producer: producer, Logger: slog.New(slog.NewTextHandler(b.log, nil))})
+			r, err := outbox.NewRelay(outbox.RelayConfig{Store: store, Producer: producer, SetupWait: setupWait, Logger: slog.New(slog.NewTextHandler(b.log, nil))})
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), end)
 			defer cancel()
@@ -54,5 +55,14 @@ func TestRelay_NotSetUp(t *testing.T) {
 		require.GreaterOrEqual(t, took, 10*time.Minute)
 		require.Equal(t, 6, b.log.count("run `idem migrate up --outbox`")-before)
 		require.Equal(t, 2, b.table.count(sent))
+
+		b.table.add("t", "a", "3")
+		setupWait = time.Hour
+		_, err = run(0, 40*time.Minute, 50*time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, 3, b.table.count(sent))
+		took, err = run(0, math.MaxInt64, 2*time.Hour)
+		require.ErrorAs(t, err, &setup)
+		require.InDelta(t, time.Hour, took, float64(time.Minute))
 	})
 }

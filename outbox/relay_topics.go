@@ -12,7 +12,7 @@ import (
 // topicPause is the pause between two looks for missing topics.
 const topicPause = 250 * time.Millisecond
 
-// checkTopics looks for the configured topics. A missing one is looked for again for setupWait: the
+// checkTopics looks for the configured topics. A missing one is looked for again for SetupWait: the
 // brokers do not know a new topic at once. If the brokers give no answer, the relay starts, and waits
 // for them as it does later.
 func (r *Relay) checkTopics(ctx context.Context) error {
@@ -20,7 +20,7 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 	if !ok || len(r.cfg.Topics) == 0 {
 		return nil
 	}
-	deadline := time.Now().Add(setupWait)
+	began, told := time.Now(), false
 	for {
 		err := checker.CheckTopics(ctx, r.cfg.Topics)
 		switch {
@@ -30,8 +30,14 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 			r.cfg.Logger.WarnContext(ctx, "outbox relay starts without a look at its topics",
 				"topics", r.cfg.Topics, "error", errorText(err))
 			return nil
-		case !time.Now().Before(deadline):
+		}
+		switch waited := time.Since(began); {
+		case waited >= r.cfg.SetupWait:
 			return fmt.Errorf("topics: %w", err)
+		case waited >= setupWait && !told:
+			told = true
+			r.cfg.Logger.WarnContext(ctx, "topics or rights are missing, waiting for them",
+				"error", errorText(err))
 		}
 		pause(ctx, nil, topicPause)
 	}

@@ -118,6 +118,12 @@ type Config struct {
 	// published. Give retry topics cleanup.policy=delete and a retention well above the delay.
 	CreateDeadLetterTopics *TopicSpec
 
+	// SetupWait is how long Run waits at the start for tables, topics or rights that are missing. A
+	// log line says within 5 s what is missing, and the command that mends it. Then Run ends with an
+	// error: a [dedup.SetupError], or a [*TopicError], or one that matches [ErrUnauthorized].
+	// Defaults to 3 s; [idem.Forever]: no limit.
+	SetupWait time.Duration
+
 	// Shadow is shadow mode: the store is kept as usual, every delivery runs, and duplicates are
 	// only counted; see [idem.Config].Shadow. Use shadow mode to move an existing consumer to Idem.
 	Shadow bool
@@ -173,6 +179,7 @@ func (c Config) WithDefaults() Config {
 	c.CommitInterval = cmp.Or(c.CommitInterval, time.Second)
 	c.StallTimeout = cmp.Or(c.StallTimeout, 5*time.Minute)
 	c.SilenceTimeout = cmp.Or(c.SilenceTimeout, time.Minute)
+	c.SetupWait = cmp.Or(c.SetupWait, setupWait)
 	if c.DeadLetterTopic == nil {
 		c.DeadLetterTopic = deadletter.Topic(c.Group)
 	}
@@ -206,6 +213,7 @@ func (c Config) Validate(subscribes bool) (problems []error) {
 	add(c.CommitInterval < 0, "CommitInterval is negative")
 	add(c.StallTimeout < 0, "StallTimeout is negative")
 	add(c.Grace < 0, "Grace is negative")
+	add(c.SetupWait < 0, "SetupWait is negative")
 	add(c.Lanes < 1 || c.Lanes > maxLanes, "Lanes is %d, not between 1 and %d", c.Lanes, maxLanes)
 	add(c.QueueBytes < 0, "QueueBytes is negative")
 	add(c.Start > Newest, "Start is %s", c.Start)

@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// setupWait is how long a store may lack tables or rights at the start: another process may
-	// just create them.
+	// setupWait is the default of [Config].SetupWait: another process may just create tables.
 	setupWait = 3 * time.Second
 	// setupPause is the pause between two looks meanwhile.
 	setupPause = 250 * time.Millisecond
@@ -26,7 +25,10 @@ const (
 )
 
 // setupWatch separates an error of a store's set-up from an outage.
-type setupWatch struct{ since time.Time }
+type setupWatch struct {
+	limit time.Duration
+	since time.Time
+}
 
 // over reports whether err ends Run.
 func (w *setupWatch) over(err error) bool {
@@ -38,12 +40,12 @@ func (w *setupWatch) over(err error) bool {
 	if w.since.IsZero() {
 		w.since = time.Now()
 	}
-	return time.Since(w.since) >= setupWait
+	return time.Since(w.since) >= w.limit
 }
 
-// wait waits before the store is asked again, only briefly while a set-up error may end Run.
+// wait waits before the store is asked again, only briefly while the set-up may just go on.
 func (w *setupWatch) wait(ctx context.Context, back *Backoff) error {
-	if w.since.IsZero() {
+	if w.since.IsZero() || time.Since(w.since) > setupWait {
 		return back.Wait(ctx)
 	}
 	back.Tries++
@@ -53,14 +55,15 @@ func (w *setupWatch) wait(ctx context.Context, back *Backoff) error {
 // StoreStart checks and registers the stores at the start of a runner. Create a StoreStart with
 // [NewStoreStart].
 type StoreStart struct {
-	proc *idem.Processor
-	log  *slog.Logger
-	text func(error) string
+	proc  *idem.Processor
+	log   *slog.Logger
+	text  func(error) string
+	setup time.Duration // how long a store may lack tables or rights
 }
 
 // NewStoreStart returns the start of the stores of proc. It needs the defaults of cfg.
 func NewStoreStart(cfg Config, proc *idem.Processor) *StoreStart {
-	return &StoreStart{proc: proc, log: cfg.Logger, text: cfg.Text}
+	return &StoreStart{proc: proc, log: cfg.Logger, text: cfg.Text, setup: cfg.SetupWait}
 }
 
 // Check lets every store check the settings of the server, and waits for a store that is down. An
@@ -80,7 +83,7 @@ func (s *StoreStart) Check(ctx context.Context) error {
 
 func (s *StoreStart) checkOne(ctx context.Context, checker dedup.Checker, name string) error {
 	var back Backoff
-	var setup setupWatch
+	setup := setupWatch{limit: s.setup}
 	for {
 		warnings, err := tryCheck(ctx, checker)
 		switch {
@@ -164,7 +167,7 @@ func (s *StoreStart) Registers() bool {
 // error.
 func (s *StoreStart) Register(ctx context.Context, r dedup.Registration) error {
 	var back Backoff
-	var setup setupWatch
+	setup := setupWatch{limit: s.setup}
 	for {
 		err := s.tryRegister(ctx, r)
 		switch {

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -62,6 +63,50 @@ func TestLife_WatchesStores_Rule50(t *testing.T) {
 		time.Sleep(10 * watchInterval)
 		require.Equal(t, 5, store.calls, "the runner has ended")
 	})
+}
+
+// emptyStore has no tables before a time.
+type emptyStore struct {
+	dedup.Store
+	comes time.Time
+}
+
+func (s *emptyStore) Check(context.Context) ([]string, error) {
+	if time.Now().Before(s.comes) {
+		return nil, fmt.Errorf("check: %w", &dedup.SetupError{Problem: "no tables", Fix: "idem migrate up"})
+	}
+	return nil, nil
+}
+
+func (s *emptyStore) Ping(context.Context) error { return nil }
+
+// SetupWait: a start waits for missing tables, and says at once what creates them.
+func TestStoreStart_SetupWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		wait, comes, took time.Duration
+		fails             bool
+	}{
+		"no limit":       {wait: idem.Forever, comes: time.Hour, took: time.Hour},
+		"too late":       {wait: time.Minute, comes: time.Hour, took: time.Minute, fails: true},
+		"of its default": {comes: time.Hour, took: setupWait, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, log := time.Now(), new(strings.Builder)
+				store := &emptyStore{memstore.New(memstore.Volatile()), began.Add(c.comes)}
+				cfg := good()
+				cfg.SetupWait, cfg.Logger = c.wait, slog.New(slog.NewTextHandler(log, nil))
+				err := NewStoreStart(cfg.WithDefaults(), processorOn(t, store)).Check(t.Context())
+				require.InDelta(t, c.took, time.Since(began), float64(maxBackoff))
+				require.Equal(t, 1, strings.Count(log.String(), "idem migrate up"), log)
+				var setup *dedup.SetupError
+				require.Equal(t, c.fails, errors.As(err, &setup), "%v", err)
+				if !c.fails {
+					require.NoError(t, err)
+				}
+			})
+		})
+	}
 }
 
 // Rule 50: the upkeep of a loop of one's own watches too, once a minute.

@@ -9,39 +9,48 @@ import (
 )
 
 const (
-	// awaitTopics is how long missing topics are waited for. A new topic is not known to all
-	// brokers at once.
+	// awaitTopics is how long a new topic may take to be known to all brokers.
 	awaitTopics = 3 * time.Second
 	// awaitPause is the pause between two looks.
 	awaitPause = 250 * time.Millisecond
 )
 
-// await returns the topics when all exist and this client has all of ops on each. After 3 s, the
-// error is missing, which names the topics, or matches ErrUnauthorized.
+// await returns the topics when all exist and this client has all of ops on each. After wait, the
+// error is missing, which names the topics and which complete has completed, or matches
+// ErrUnauthorized. If wait is longer than awaitTopics, the error is logged then.
 func (s *TopicSetup) await(
-	ctx context.Context, names []string, ops Operations,
+	ctx context.Context, names []string, ops Operations, wait time.Duration,
+	complete func(missing *TopicError),
 ) (topics []TopicInfo, missing *TopicError, err error) {
 	if len(names) == 0 {
 		return nil, nil, nil
 	}
-	deadline := time.Now().Add(awaitTopics)
+	began, told := time.Now(), false
 	for {
 		topics, err := s.Admin.Topics(ctx, names)
 		if err != nil {
 			return nil, nil, err
 		}
 		found, err := accessOf(topics, ops)
-		switch late := !time.Now().Before(deadline); {
+		switch {
 		case err != nil:
 			return nil, nil, err
 		case len(found.missing)+len(found.denied) == 0:
 			return topics, nil, nil
 		// a denied topic may be missing too, and is reported next
-		case late && len(found.missing) > 0:
+		case len(found.missing) > 0:
 			missing = &TopicError{Topics: found.missing}
-			return nil, missing, missing
-		case late:
-			return nil, nil, s.Commands.DeniedError(found.denied, ops)
+			complete(missing)
+			err = missing
+		default:
+			missing, err = nil, s.Commands.DeniedError(found.denied, ops)
+		}
+		switch waited := time.Since(began); {
+		case waited >= wait:
+			return nil, missing, err
+		case waited >= awaitTopics && !told:
+			told = true
+			s.Config.Logger.Warn("topics or rights are missing, waiting for them", "error", s.Config.Text(err))
 		}
 		select {
 		case <-time.After(awaitPause):

@@ -28,10 +28,9 @@ type TopicSetup struct {
 // Ensure checks the sources and the group, then creates and checks the retry and dead-letter
 // topics. Errors that are not fatal deserve another try.
 func (s *TopicSetup) Ensure(ctx context.Context) error {
-	sources, missing, err := s.await(ctx, s.Config.Topics, OpRead)
-	if missing != nil {
+	sources, _, err := s.await(ctx, s.Config.Topics, OpRead, s.Config.SetupWait, func(missing *TopicError) {
 		missing.Fix = s.Commands.CreateAll(missing.Topics, nil)
-	}
+	})
 	if err != nil {
 		return err
 	}
@@ -74,11 +73,11 @@ func (s *TopicSetup) prepareDeadLetters(
 			return err
 		}
 	}
-	_, missing, err := s.await(ctx, slices.Sorted(maps.Keys(all)), OpWrite)
-	if missing != nil {
+	names := slices.Sorted(maps.Keys(all))
+	_, _, err = s.await(ctx, names, OpWrite, s.Config.SetupWait, func(missing *TopicError) {
 		missing.DeadLetters = true
 		missing.Fix = s.Commands.CreateAll(missing.Topics, all, DeadLetterSetting)
-	}
+	})
 	return err
 }
 
@@ -98,17 +97,16 @@ func (s *TopicSetup) prepareRetries(ctx context.Context, sources []TopicInfo) er
 		return err
 	}
 	names := slices.Sorted(maps.Keys(needed))
-	_, missing, err := s.await(ctx, names, OpRead|OpWrite)
-	if missing != nil {
+	_, _, err = s.await(ctx, names, OpRead|OpWrite, s.Config.SetupWait, func(missing *TopicError) {
 		missing.Retries = true
 		missing.Fix = s.Commands.CreateAll(missing.Topics, all, RetrySetting)
-	}
+	})
 	if err != nil {
 		return err
 	}
 	// Topics for replays that were just created are subscribed to at once. The next look finds
 	// those that are still missing, or that this client may create and not describe.
-	_, missing, err = s.await(ctx, created, 0)
+	_, missing, err := s.await(ctx, created, 0, awaitTopics, func(*TopicError) {})
 	if err != nil && missing == nil && !errors.Is(err, ErrUnauthorized) {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/observe"
 )
 
@@ -151,6 +152,43 @@ func TestTopicSetup_K36(t *testing.T) {
 				if s := admin.created[retry]; s != nil && c.want == "" {
 					require.Equal(t, map[string]string{"cleanup.policy": "delete", "max.message.bytes": "1"}, s)
 					require.Equal(t, map[string]string{"retention.ms": "86460000"}, admin.changed[retry], "a minute and a day")
+				}
+			})
+		})
+	}
+}
+
+// SetupWait: a start waits for a topic that is missing, and says soon which one and what creates it.
+func TestTopicSetup_SetupWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		wait, comes, took time.Duration
+		want              string
+	}{
+		"no limit":       {wait: idem.Forever, comes: time.Hour, took: time.Hour},
+		"within it":      {wait: time.Minute, comes: 40 * time.Second, took: 40 * time.Second},
+		"too late":       {wait: time.Minute, comes: time.Hour, took: time.Minute, want: "--create --topic t"},
+		"of its default": {comes: time.Hour, took: setupWait, want: "--create --topic t"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg, logged := good(), new(strings.Builder)
+				cfg.SetupWait, cfg.Logger = c.wait, slog.New(slog.NewTextHandler(logged, nil))
+				admin, began := newFakeAdmin("t.g.dlq"), time.Now()
+				defer time.AfterFunc(c.comes, func() { admin.put("t", OpDescribe|OpRead) }).Stop()
+				defer time.AfterFunc(5*time.Second, func() {
+					require.Equal(t, 1, strings.Count(logged.String(), "--create --topic t"), logged)
+				}).Stop()
+				setup := &TopicSetup{
+					Config: cfg.WithDefaults(), Admin: admin, Commands: Commands{Brokers: []string{"b:1"}, Group: "g"},
+					OwnProducer: true, Topics: NewTopicList(GroupTopics{Group: "g"}, "t"), Classify: classify,
+				}
+				err := setup.Ensure(t.Context())
+				require.InDelta(t, c.took, time.Since(began), float64(awaitPause))
+				if c.want == "" {
+					require.NoError(t, err)
+					require.Equal(t, 1, strings.Count(logged.String(), "topics or rights are missing"), logged)
+				} else {
+					require.ErrorContains(t, err, c.want)
 				}
 			})
 		})

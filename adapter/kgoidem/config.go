@@ -91,7 +91,8 @@ type Config struct {
 	DeadLetterTopic        func(topic string) string
 	CreateDeadLetterTopics *runner.TopicSpec
 
-	Shadow bool
+	SetupWait time.Duration
+	Shadow    bool
 
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
 	TLS *tls.Config
@@ -119,7 +120,7 @@ func (c Config) neutral() runner.Config {
 		Lanes: c.Lanes, QueueBytes: c.QueueBytes, Grace: c.Grace, CommitInterval: c.CommitInterval,
 		StallTimeout: c.StallTimeout, WhenStalled: c.WhenStalled, SilenceTimeout: c.SilenceTimeout,
 		Producer: c.Producer, DeadLetterTopic: c.DeadLetterTopic,
-		CreateDeadLetterTopics: c.CreateDeadLetterTopics, Shadow: c.Shadow, Observers: c.Observers,
+		CreateDeadLetterTopics: c.CreateDeadLetterTopics, SetupWait: c.SetupWait, Shadow: c.Shadow, Observers: c.Observers,
 		Logger: c.Logger, ErrorText: c.ErrorText,
 	}
 }
