@@ -23,7 +23,7 @@ SERVICES := test/services/services.sh
 # of the machine. Modules whose tests mostly wait run one after another beside the others.
 TEST_PACKAGES ?= 2
 # Many tests wait for a broker or for a lease: more of them go on at once than there are processors.
-TEST_PARALLEL ?= 6
+TEST_PARALLEL ?= 4
 TEST_TIMEOUT ?= 20m
 # For one's own flags: make test TESTFLAGS='-run TestClaim -v'
 TESTFLAGS ?=
@@ -60,7 +60,8 @@ demo-chain: ## Run three examples as one chain on real services, kill each proce
 	@$(SERVICES) run go -C examples run ./chain
 
 test: ## All tests of every module, with -race, against real services (started and stopped if they are not up)
-	@IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory test-modules
+	@IDEM_REQUIRE_SERVICES=1 IDEM_SERVICES_DIR="$${IDEM_SERVICES_DIR:-$$($(SERVICES) memory)}" \
+		$(SERVICES) run $(MAKE) --no-print-directory test-modules
 
 CHAOS := ./test/chaos
 WAITING := $(addprefix ./,adapter/kafkagoidem adapter/kgoidem dedup/dynamostore test/auth test/drills test/watermill)

@@ -44,10 +44,10 @@ func (b bench) left() (holder dedup.Claim) {
 	return b.held(dedup.Fresh, long, request("held"))
 }
 
-// with its append-only file Redis forgets nothing in a crash of its own, and the time has run on meanwhile: who holds a
+// with its append-only file, written before each answer, Redis forgets nothing in a crash of its own, and the time has run on meanwhile: who holds a
 // claim holds it still, and a lease that ended while the server was down is an Uncertain event, not a forgotten one.
 func TestRestartWithAppendOnlyFile(t *testing.T) {
-	b := onServer(t, testenv.RedisServer(t, "--appendonly", "yes", "--enable-debug-command", "yes"))
+	b := onServer(t, testenv.RedisServer(t, "--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "yes"))
 	holder := b.left()
 	b.crash()
 	b.meets(dedup.Done, request("done"))

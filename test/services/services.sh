@@ -12,6 +12,7 @@
 #   services.sh restart SERVICE    stop, then start
 #   services.sh pause SERVICE      freeze it: its connections stay open, and nothing answers
 #   services.sh resume SERVICE     let it go on
+#   services.sh memory             a directory for IDEM_SERVICES_DIR in memory if there is room, else the default
 #   services.sh compose            what is added to docker-compose.yml, for a Docker engine
 #   services.sh kafka TOOL ARG...  Kafka's own tools: topics, acls, consumer-groups, console-producer, console-consumer
 #   services.sh postgres TOOL ARG  Postgres's own tools, connected: pg_dump, psql
@@ -1051,6 +1052,19 @@ cmd_run() {
 	"$@"
 }
 
+# cmd_memory: a file system in memory does not wait for a disk. A crash of a service loses nothing there either: what
+# the service has written is the system's. Benchmarks measure the disk too, and stay there.
+cmd_memory() {
+	local need=$((8 << 20)) room available # KiB
+	room=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $4}') || room=0
+	available=$(awk '$1 == "MemAvailable:" {print $2}' /proc/meminfo 2>/dev/null) || available=0
+	if ((${room:-0} >= need && ${available:-0} >= 3 * need / 2)); then
+		echo "/dev/shm/idem-$(id -u)-$(cksum <<<"$ROOT" | cut -d' ' -f1)"
+	else
+		echo "$STATE"
+	fi
+}
+
 (($# > 0)) || usage
 command=$1
 shift
@@ -1058,6 +1072,7 @@ case $command in
 env) cmd_env | sed "s/^/export /" ;;
 run) cmd_run "$@" ;;
 compose) kafka_override ;;
+memory) cmd_memory ;;
 status) "$(engine)_status" ;;
 up | down)
 	lock
