@@ -58,12 +58,9 @@ func (r repo) checkTidy(ctx context.Context) (found error) {
 
 // checkSnippets fails if Go code of the README or of a page in docs does not compile.
 func (r repo) checkSnippets(ctx context.Context) (found error) {
-	checker, err := snippets.NewChecker(r.root)
-	if err != nil {
-		return err
-	}
+	checker := snippets.NewChecker(r.root)
 	pages := []string{"README.md"}
-	err = filepath.WalkDir(filepath.Join(r.root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(r.root, "docs"), func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".md" {
 			return err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,16 +54,22 @@ func git(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-// Each fault is planted in a copy of this repository. `make release-check` then fails, and its message
-// says what to do.
-func TestPlantedFaults(t *testing.T) {
-	r := copied(t)
-	// The sound programs of these pages would compile all packages anew, in their other folder.
+// hidePrograms marks the sound programs of pages as plain text. They would compile all packages
+// anew, in their other folder.
+func hidePrograms(t *testing.T, r repo) {
+	t.Helper()
 	for _, page := range []string{"README.md", "docs/getting-started.md"} {
 		text, err := os.ReadFile(filepath.Join(r.root, page))
 		require.NoError(t, err)
 		require.NoError(t, put(filepath.Join(r.root, page), bytes.ReplaceAll(text, []byte("```go"), []byte("```text"))))
 	}
+}
+
+// Each fault is planted in a copy of this repository. `make release-check` then fails, and its message
+// says what to do.
+func TestPlantedFaults(t *testing.T) {
+	r := copied(t)
+	hidePrograms(t, r)
 	for name, c := range map[string]struct {
 		check, file, old, planted string
 		says                      []string
@@ -87,10 +94,6 @@ func TestPlantedFaults(t *testing.T) {
 			"snippets", "README.md", "```text\npackage main\n", "```go\npackage main\n\nfunc f( {}\n",
 			[]string{"README.md:", "main.go:", "does not compile, correct it in the page"},
 		},
-		"a piece of a page with a name that no package has": {
-			"snippets", "docs/overview.md", "idem.On(", "idem.OnEvent(",
-			[]string{"docs/overview.md:", "package idem has no OnEvent", "correct it in the page"},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(r.root, c.file)
@@ -105,4 +108,33 @@ func TestPlantedFaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One check finds all faults that are planted in pieces of pages, and says their lines.
+func TestPlantedFaultsInPages(t *testing.T) {
+	r := copied(t)
+	var says []string
+	for _, c := range []struct{ page, old, planted, says string }{
+		{"docs/overview.md", "idem.On(", "idem.OnEvent(", "undefined: idem.OnEvent"},
+		{"docs/ops.md", "Prefix: ", "Prefixx: ", "unknown field Prefixx in struct literal of type ops.Config"},
+		{
+			"docs/moving-over.md", `idem.OnTx(router, "payment.completed", pay)`, `idem.OnTx("payment.completed", router, pay, 7, nil)`,
+			`cannot use "payment.completed" (untyped string constant) as *idem.Router`,
+		},
+		{"docs/http.md", "defer m.Close()", "defer m.Clos()", "m.Clos undefined"},
+		{"docs/how-to/conflicts.md", `"payment.completed", pay, `, "", "not enough arguments in call to idem.On"},
+	} {
+		sound, err := os.ReadFile(filepath.Join(r.root, c.page))
+		require.NoError(t, err)
+		before, after, found := strings.Cut(string(sound), c.old)
+		require.True(t, found, "%s has no %s", c.page, c.old)
+		require.NoError(t, put(filepath.Join(r.root, c.page), []byte(before+c.planted+after)))
+		says = append(says, fmt.Sprintf("%s:%d: %s", c.page, 1+strings.Count(before, "\n"), c.says))
+	}
+	hidePrograms(t, r)
+	err := run(t.Context(), []string{"-root", r.root, "-modules", strings.Join(r.modules, " "), "check", "snippets"})
+	for _, says := range says {
+		require.ErrorContains(t, err, says)
+	}
+	require.Equal(t, len(says), strings.Count(err.Error(), "correct it in the page"), err)
 }
