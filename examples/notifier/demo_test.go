@@ -121,8 +121,14 @@ func TestDemoShowsBrokenStores(t *testing.T) {
 	require.Contains(t, out, "FAILED")
 	require.Contains(t, out, "more than the")
 
-	// The kill hits notifications that are not out yet.
-	s, out = play(t, hasty{memstore.New()}, true, func(d *demo) { d.before, d.after = 2*d.before, 1 })
+	// The kill hits a notification that is not out yet, but for the moment between the look and the
+	// kill, in which the only one in flight may go out. Then another kill is needed.
+	for range 3 {
+		s, out = play(t, hasty{memstore.New()}, true, func(d *demo) { d.before, d.after = 2*d.before, 1 })
+		if s.lost > 0 {
+			break
+		}
+	}
 	require.Positive(t, s.lost, out)
 	require.Contains(t, out, "lost")
 	require.Contains(t, out, "FAILED")
