@@ -294,11 +294,13 @@ func (b *broker) add(resource sarama.Resource, acl sarama.Acl) {
 	require.NoError(b.t, b.admin.CreateACLs([]*sarama.ResourceAcls{{Resource: resource, Acls: []*sarama.Acl{&acl}}}))
 }
 
+// deleteTopics returns when the broker no longer reports the topics.
 func (b *broker) deleteTopics(names ...string) {
 	b.t.Helper()
 	for _, name := range names {
 		require.NoError(b.t, b.admin.DeleteTopic(name))
 	}
+	b.settle()
 }
 
 // settle waits until the broker has applied what was changed: it reads its log of metadata in a thread of its own.
