@@ -42,7 +42,7 @@ none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${fa
 # $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
 each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
-.PHONY: help api licences licence-texts sbom goreleaser-check snapshot release-check release-prepare release release-notes release-archives vulnerabilities docs demo demo-ops command-docs browser-deps screenshots cells test test-modules test-short race lint fmt tidy bench bench-quick soak long-tests long-modules mutants drill up down example-orderstatus demo-chain
+.PHONY: help api licences licence-texts sbom goreleaser-check snapshot release-check release-prepare release release-notes release-archives vulnerabilities docs demo demo-ops command-docs browser-deps screenshots pictures cells test test-modules test-short race lint fmt tidy bench bench-quick soak long-tests long-modules mutants drill up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,13 @@ test/browser/node_modules/.package-lock.json: test/browser/package-lock.json
 
 screenshots: browser-deps ## Take the pictures of docs/ops.md anew: docs/images/ops-*.png (needs chromium)
 	@IDEM_REQUIRE_SERVICES=1 IDEM_REQUIRE_BROWSER=1 $(SERVICES) run go -C test/browser test -tags screenshots -count=1 -timeout 10m -run TestScreenshots .
+
+PICTURES ?= $(CURDIR)/.pictures
+
+pictures: browser-deps ## Keep a picture of each page that axe judges, light and dark, wide and narrow, in PICTURES
+	@mkdir -p "$(PICTURES)"
+	@IDEM_PICTURES="$(abspath $(PICTURES))" IDEM_REQUIRE_SERVICES=1 IDEM_REQUIRE_BROWSER=1 \
+		$(SERVICES) run go -C test/browser test -count=1 -timeout 10m .
 
 # On servers of its own, which it restarts: nothing else may use them meanwhile.
 cells: ## Run every cell of the crash matrix, and write docs/proof.md (minutes)

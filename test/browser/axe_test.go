@@ -91,6 +91,7 @@ func (tb *tab) judge(name string, l look) {
 	}
 	tb.until(fmt.Sprintf("document.scrollingElement.scrollWidth <= %d", l.width), fmt.Sprintf("%q (%s) does not scroll sideways", name, l))
 	assert.Empty(tb.t, tb.text(stuckBoxes), "%q (%s): boxes that scroll sideways, and that a keyboard does not reach", name, l)
+	tb.keep(name, l)
 }
 
 // stuckBoxes are boxes wider inside than outside that scroll, and neither take the focus nor hold something that does.
