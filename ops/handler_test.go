@@ -200,7 +200,9 @@ func TestFilters(t *testing.T) {
 	body = s.get("dead-letters?since=20m").body
 	require.Contains(t, body, "order-4711")
 	require.NotContains(t, body, "order-4700")
-	require.Contains(t, s.get("dead-letters?since=nonsense").body, "A time is such as")
+	for query, label := range map[string]string{"since": "Failed since", "until": "Failed before"} {
+		require.Contains(t, s.get("dead-letters?"+query+"=nonsense").body, "&#34;"+label+"&#34; is no time.")
+	}
 	require.Contains(t, s.get("dead-letters?topic=orders").body, "no dead-letter topic of this group")
 	require.Contains(t, s.get("dead-letters?type=nothing").body, "No dead letter matches")
 }

@@ -24,12 +24,14 @@ type deadLettersView struct {
 	Since   string // as it was typed
 	Until   string
 	Invalid string // error of the filter
-	Page    part[deadLetterPage]
-	Classes []idem.Class
-	Again   url.Values
-	Any     bool   // a filter is set
-	May     bool   // the person may make plans
-	Older   string // link to those that come after the ones that are shown
+
+	TimeForm string // how a time is written
+	Page     part[deadLetterPage]
+	Classes  []idem.Class
+	Again    url.Values
+	Any      bool   // a filter is set
+	May      bool   // the person may make plans
+	Older    string // link to those that come after the ones that are shown
 }
 
 var classes = []idem.Class{
@@ -40,6 +42,9 @@ var classes = []idem.Class{
 	idem.ClassNotACopy,
 }
 
+// timeForm says how Since and Until are written.
+const timeForm = "A time is such as 2026-01-31T12:00, in UTC, or how long ago, such as 90m or 2h."
+
 func (h *Handler) showDeadLetters(v *visit) error {
 	l := &deadLettersView{
 		Topics: fromCell(
@@ -49,7 +54,7 @@ func (h *Handler) showDeadLetters(v *visit) error {
 			Topic: v.query("topic"), Type: v.query("type"), Class: v.query("class"),
 			ID: v.query("id"),
 		},
-		Since: v.query("since"), Until: v.query("until"),
+		Since: v.query("since"), Until: v.query("until"), TimeForm: timeForm,
 	}
 	l.Any = l.Filter.Type+l.Filter.Class+l.Filter.ID+l.Since+l.Until != ""
 	if l.Topics.OK() {
@@ -72,8 +77,10 @@ func (h *Handler) listDeadLetters(v *visit, l *deadLettersView) {
 	l.Filter.Since, err1 = parseTime(h.now(), l.Since)
 	l.Filter.Until, err2 = parseTime(h.now(), l.Until)
 	switch {
-	case err1 != nil || err2 != nil:
-		l.Invalid = "A time is such as 2026-01-31T12:00, in UTC, or how long ago, such as 90m or 2h."
+	case err1 != nil:
+		l.Invalid = `"Failed since" is no time. ` + timeForm
+	case err2 != nil:
+		l.Invalid = `"Failed before" is no time. ` + timeForm
 	case l.Filter.Topic == "":
 	case !slices.Contains(l.Topics.Value, l.Filter.Topic):
 		l.Invalid = "That is no dead-letter topic of this group."

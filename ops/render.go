@@ -64,23 +64,14 @@ func (h *Handler) frame(v *visit, name, title string, live time.Duration, conten
 
 var functions = template.FuncMap{
 	"ago": ago, "stamp": stamp, "clock": clock, "iso": machineTime, "span": span, "size": size,
-	"plural": plural, "visible": visible, "capital": capital,
+	"visible": visible, "capital": capital,
 	"number": func(n any) (string, error) {
-		switch n := n.(type) {
-		case int:
-			return number(int64(n)), nil
-		case int32:
-			return number(int64(n)), nil
-		case int64:
-			return number(n), nil
-		case *int64:
-			return number(*n), nil
-		case uint32:
-			return number(int64(n)), nil
-		case uint64:
-			return number(int64(n)), nil
-		}
-		return "", fmt.Errorf("%T is no number", n)
+		whole, err := wholeNumber(n)
+		return number(whole), err
+	},
+	"plural": func(n any, noun string) (string, error) {
+		whole, err := wholeNumber(n)
+		return plural(whole, noun), err
 	},
 	// with gives a template that another one includes several values.
 	"with_": func(pairs ...any) (map[string]any, error) {
@@ -94,6 +85,25 @@ var functions = template.FuncMap{
 		}
 		return m, nil
 	},
+}
+
+// wholeNumber reads the types of numbers that views have.
+func wholeNumber(n any) (int64, error) {
+	switch n := n.(type) {
+	case int:
+		return int64(n), nil
+	case int32:
+		return int64(n), nil
+	case int64:
+		return n, nil
+	case *int64:
+		return *n, nil
+	case uint32:
+		return int64(n), nil
+	case uint64:
+		return int64(n), nil
+	}
+	return 0, fmt.Errorf("%T is no number", n)
 }
 
 // pageTemplates are parsed once, when the first page is made.

@@ -17,11 +17,11 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-func plural(n int, what string) string {
+func plural[N int | int64](n N, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return number(int64(n)) + " " + what + "s"
+	return number(int64(n)) + " " + noun + "s"
 }
 
 // number groups digits: 12 345 678 with thin spaces that do not break.

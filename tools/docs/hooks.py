@@ -24,6 +24,9 @@ MENDS = {
 MISSING = """<h1>There is no such page</h1>
 <p>It may have moved. Search for it, or begin at <a href="{home}">the first page</a>.</p>"""
 
+# The search shows the pages of this section below those for users.
+MAINTAINERS = "For maintainers"
+
 LINK = re.compile(r"\]\(([^)\s#:]+)(#[^)\s]+)?\)")
 
 
@@ -56,6 +59,8 @@ def mend(output, name):
 
 
 def on_page_markdown(markdown, page, config, files):
+    if any(section.title == MAINTAINERS for section in page.ancestors):
+        page.meta.setdefault("search", {"boost": 0.2})
     folder = posixpath.dirname(posixpath.join("docs", page.file.src_uri))
 
     def rewrite(match):
