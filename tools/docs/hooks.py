@@ -24,8 +24,9 @@ MENDS = {
 MISSING = """<h1>There is no such page</h1>
 <p>It may have moved. Search for it, or begin at <a href="{home}">the first page</a>.</p>"""
 
-# The search shows the pages of this section below those for users.
+# The search shows the pages of this section, and those with results of tests, below the others.
 MAINTAINERS = "For maintainers"
+TABLES = {"proof.md", "matrix.md"}
 
 LINK = re.compile(r"\]\(([^)\s#:]+)(#[^)\s]+)?\)")
 
@@ -59,7 +60,8 @@ def mend(output, name):
 
 
 def on_page_markdown(markdown, page, config, files):
-    if any(section.title == MAINTAINERS for section in page.ancestors):
+    maintainers = any(section.title == MAINTAINERS for section in page.ancestors)
+    if maintainers or page.file.src_uri in TABLES:
         page.meta.setdefault("search", {"boost": 0.2})
     folder = posixpath.dirname(posixpath.join("docs", page.file.src_uri))
 
