@@ -6,18 +6,12 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
-)
-
-const (
-	// awaitTopics is how long a new topic may take to be known to all brokers.
-	awaitTopics = 3 * time.Second
-	// awaitPause is the pause between two looks.
-	awaitPause = 250 * time.Millisecond
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
 // await returns the topics when all exist and this client has all of ops on each. After wait, the
 // error is missing, which names the topics and which complete has completed, or matches
-// ErrUnauthorized. If wait is longer than awaitTopics, the error is logged then.
+// ErrUnauthorized. If wait is longer than its default, the error is logged within the default.
 func (s *TopicSetup) await(
 	ctx context.Context, names []string, ops Operations, wait time.Duration,
 	complete func(missing *TopicError),
@@ -45,17 +39,17 @@ func (s *TopicSetup) await(
 		default:
 			missing, err = nil, s.Commands.DeniedError(found.denied, ops)
 		}
-		switch waited := time.Since(began); {
-		case waited >= wait:
+		waited := time.Since(began)
+		pause, again := setupwait.Pause(waited, wait)
+		if !again {
 			return nil, missing, err
-		case waited >= awaitTopics && !told:
+		}
+		if waited+pause > setupwait.Default && !told {
 			told = true
 			s.Config.Logger.Warn("topics or rights are missing, waiting for them", "error", s.Config.Text(err))
 		}
-		select {
-		case <-time.After(awaitPause):
-		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
+		if err := Pause(ctx, pause); err != nil {
+			return nil, nil, err
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
 // TopicSetup makes sure, at the start of a runner, that all topics exist and may be used. All fields
@@ -106,7 +107,7 @@ func (s *TopicSetup) prepareRetries(ctx context.Context, sources []TopicInfo) er
 	}
 	// Topics for replays that were just created are subscribed to at once. The next look finds
 	// those that are still missing, or that this client may create and not describe.
-	_, missing, err := s.await(ctx, created, 0, awaitTopics, func(*TopicError) {})
+	_, missing, err := s.await(ctx, created, 0, setupwait.Default, func(*TopicError) {})
 	if err != nil && missing == nil && !errors.Is(err, ErrUnauthorized) {
 		return err
 	}

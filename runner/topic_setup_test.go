@@ -15,13 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/setupwait"
 	"github.com/idem-go/idem/observe"
 )
 
 // fakeAdmin is a cluster with topics. created has the new topics with their settings.
 type fakeAdmin struct {
-	mu            sync.Mutex // of topics
+	mu            sync.Mutex // of topics and looks
 	topics        map[string]TopicInfo
+	looks         int // calls of Topics
 	created       map[string]map[string]string
 	changed       map[string]map[string]string
 	denied        map[string]error // of CreateTopic
@@ -48,6 +50,7 @@ func (f *fakeAdmin) put(name string, ops Operations) {
 func (f *fakeAdmin) Topics(_ context.Context, names []string) (all []TopicInfo, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.looks++
 	if names == nil {
 		names = slices.Collect(maps.Keys(f.topics))
 	}
@@ -138,7 +141,7 @@ func TestTopicSetup_K36(t *testing.T) {
 				var logged strings.Builder
 				began := time.Now()
 				err := setUp(t, admin, c.create, &logged)
-				require.LessOrEqual(t, time.Since(began), awaitTopics)
+				require.LessOrEqual(t, time.Since(began), setupwait.Default)
 				require.Equal(t, c.want != "", err != nil, "%v", err)
 				if c.want != "" {
 					require.ErrorContains(t, err, c.want)
@@ -159,15 +162,16 @@ func TestTopicSetup_K36(t *testing.T) {
 }
 
 // SetupWait: a start waits for a topic that is missing, and says soon which one and what creates it.
+// It asks the brokers ever less often, at last every 5 s.
 func TestTopicSetup_SetupWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait, comes, took time.Duration
 		want              string
 	}{
-		"no limit":       {wait: idem.Forever, comes: time.Hour, took: time.Hour},
-		"within it":      {wait: time.Minute, comes: 40 * time.Second, took: 40 * time.Second},
+		"no limit":       {wait: idem.Forever, comes: time.Hour, took: time.Hour + 3*time.Second},
+		"within it":      {wait: time.Minute, comes: 40 * time.Second, took: 43 * time.Second},
 		"too late":       {wait: time.Minute, comes: time.Hour, took: time.Minute, want: "--create --topic t"},
-		"of its default": {comes: time.Hour, took: setupWait, want: "--create --topic t"},
+		"of its default": {comes: time.Hour, took: setupwait.Default, want: "--create --topic t"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -183,7 +187,8 @@ func TestTopicSetup_SetupWait(t *testing.T) {
 					OwnProducer: true, Topics: NewTopicList(GroupTopics{Group: "g"}, "t"), Classify: classify,
 				}
 				err := setup.Ensure(t.Context())
-				require.InDelta(t, c.took, time.Since(began), float64(awaitPause))
+				require.Equal(t, c.took, time.Since(began))
+				require.LessOrEqual(t, admin.looks, 10+int(c.took/(5*time.Second)))
 				if c.want == "" {
 					require.NoError(t, err)
 					require.Equal(t, 1, strings.Count(logged.String(), "topics or rights are missing"), logged)
