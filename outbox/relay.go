@@ -9,16 +9,11 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
-const (
-	// maxGrace bounds the wait for the producer after the end of Run's context.
-	maxGrace = 10 * time.Second
-
-	// setupWait is how long a relay that starts looks again for missing tables or rights: another
-	// process may be creating them.
-	setupWait = 3 * time.Second
-)
+// maxGrace bounds the wait for the producer after the end of Run's context.
+const maxGrace = 10 * time.Second
 
 var (
 	errRunTwice = errors.New("outbox: Relay.Run was called before")
@@ -158,10 +153,15 @@ func (r *Relay) loop(ctx, produce context.Context) error {
 			started = true
 		case started || !errors.As(err, &setup):
 			missing = time.Time{}
-		case missing.IsZero():
-			missing = time.Now()
-		case time.Since(missing) >= r.cfg.SetupWait:
-			return err
+		default:
+			if missing.IsZero() {
+				missing = time.Now()
+			}
+			d, again := setupwait.Pause(time.Since(missing), r.cfg.SetupWait)
+			if !again {
+				return err
+			}
+			rest.until = d
 		}
 		if rest.until <= 0 {
 			continue

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
 // RelayConfig configures a [Relay]. Store and Producer are required. The zero value of every other
@@ -74,7 +76,7 @@ const (
 )
 
 func (c RelayConfig) withDefaults() RelayConfig {
-	c.SetupWait = cmp.Or(c.SetupWait, setupWait)
+	c.SetupWait = cmp.Or(c.SetupWait, setupwait.Default)
 	c.Interval = cmp.Or(c.Interval, DefaultInterval)
 	c.Batch = cmp.Or(c.Batch, DefaultBatch)
 	c.BatchBytes = cmp.Or(c.BatchBytes, DefaultBatchBytes)

@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/setupwait"
 )
-
-// topicPause is the pause between two looks for missing topics.
-const topicPause = 250 * time.Millisecond
 
 // checkTopics looks for the configured topics. A missing one is looked for again for SetupWait: the
 // brokers do not know a new topic at once. If the brokers give no answer, the relay starts, and waits
@@ -31,14 +29,16 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 				"topics", r.cfg.Topics, "error", errorText(err))
 			return nil
 		}
-		switch waited := time.Since(began); {
-		case waited >= r.cfg.SetupWait:
+		waited := time.Since(began)
+		d, again := setupwait.Pause(waited, r.cfg.SetupWait)
+		if !again {
 			return fmt.Errorf("topics: %w", err)
-		case waited >= setupWait && !told:
+		}
+		if waited+d > setupwait.Default && !told {
 			told = true
 			r.cfg.Logger.WarnContext(ctx, "topics or rights are missing, waiting for them",
 				"error", errorText(err))
 		}
-		pause(ctx, nil, topicPause)
+		pause(ctx, nil, d)
 	}
 }

@@ -30,34 +30,43 @@ func TestRelay_Topics(t *testing.T) {
 	for name, c := range map[string]struct {
 		until time.Duration // the look fails
 		err   error
-		ends  bool
+		ends  time.Duration // after it Run has an error
+		wait  time.Duration // SetupWait
+		looks int
 	}{
-		"all there":       {},
-		"missing":         {time.Hour, missing, true},
-		"created in time": {2 * time.Second, missing, false},
-		"brokers away":    {time.Hour, away, false},
+		"all there":       {looks: 1},
+		"missing":         {until: time.Hour, err: missing, ends: 3 * time.Second, looks: 6},
+		"created in time": {until: 2 * time.Second, err: missing, looks: 5},
+		"created later":   {until: 20 * time.Second, err: missing, wait: idem.Forever, looks: 10},
+		"too late":        {until: time.Hour, err: missing, wait: 20 * time.Second, ends: 20 * time.Second, looks: 10},
+		"brokers away":    {until: time.Hour, err: away, looks: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				b.table.add("orders", "a", "1")
-				began := time.Now()
+				began, looks := time.Now(), 0
 				p := looker{newProducer(b.broker, nil), func(topics []string) error {
 					require.Equal(t, []string{"orders"}, topics)
+					looks++
 					if time.Since(began) < c.until {
 						return c.err
 					}
 					return nil
 				}}
-				r, err := outbox.NewRelay(outbox.RelayConfig{Store: b.table, Producer: p, Topics: []string{"orders"},
+				r, err := outbox.NewRelay(outbox.RelayConfig{Store: b.table, Producer: p, Topics: []string{"orders"}, SetupWait: c.wait,
 					Logger: slog.New(slog.NewTextHandler(b.log, nil))})
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				err = r.Run(ctx)
-				if c.ends {
+				require.Equal(t, c.looks, looks)
+				if c.wait > 0 {
+					require.Equal(t, 1, b.log.count("topics or rights are missing"), "said once")
+				}
+				if c.ends > 0 {
 					require.ErrorIs(t, err, idem.ErrNoTopic)
 					require.ErrorContains(t, err, "kafka-topics --create")
-					require.LessOrEqual(t, time.Since(began), 5*time.Second)
+					require.Equal(t, c.ends, time.Since(began))
 					require.Zero(t, b.table.count(sent))
 					return
 				}

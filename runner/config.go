@@ -11,6 +11,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/setupwait"
 	"github.com/idem-go/idem/observe"
 )
 
@@ -179,7 +180,7 @@ func (c Config) WithDefaults() Config {
 	c.CommitInterval = cmp.Or(c.CommitInterval, time.Second)
 	c.StallTimeout = cmp.Or(c.StallTimeout, 5*time.Minute)
 	c.SilenceTimeout = cmp.Or(c.SilenceTimeout, time.Minute)
-	c.SetupWait = cmp.Or(c.SetupWait, setupWait)
+	c.SetupWait = cmp.Or(c.SetupWait, setupwait.Default)
 	if c.DeadLetterTopic == nil {
 		c.DeadLetterTopic = deadletter.Topic(c.Group)
 	}

@@ -44,6 +44,8 @@ type TopicError struct {
 	Retries bool
 	// Fix has the commands that create the topics.
 	Fix string
+
+	created bool // by [Config].CreateDeadLetterTopics, and yet missing
 }
 
 // Error names the topics, and the commands that create them.
@@ -54,6 +56,9 @@ func (e *TopicError) Error() string {
 		kind, or = "retry topics", ", or set CreateDeadLetterTopics"
 	case e.DeadLetters:
 		kind, or = "dead-letter topics", ", or set CreateDeadLetterTopics"
+	}
+	if e.created {
+		or = ""
 	}
 	names := strings.Join(e.Topics, ", ")
 	text := fmt.Sprintf("%s do not exist: %s: create them%s", kind, names, or)

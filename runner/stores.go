@@ -10,13 +10,10 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
 const (
-	// setupWait is the default of [Config].SetupWait: another process may just create tables.
-	setupWait = 3 * time.Second
-	// setupPause is the pause between two looks meanwhile.
-	setupPause = 250 * time.Millisecond
 	// checkWait bounds one check of a store, and registerWait one registration.
 	checkWait    = 10 * time.Second
 	registerWait = 15 * time.Second
@@ -43,13 +40,14 @@ func (w *setupWatch) over(err error) bool {
 	return time.Since(w.since) >= w.limit
 }
 
-// wait waits before the store is asked again, only briefly while the set-up may just go on.
+// wait waits before the store is asked again, at first only briefly while the set-up may just go on.
 func (w *setupWatch) wait(ctx context.Context, back *Backoff) error {
-	if w.since.IsZero() || time.Since(w.since) > setupWait {
+	if w.since.IsZero() {
 		return back.Wait(ctx)
 	}
 	back.Tries++
-	return Pause(ctx, setupPause)
+	pause, _ := setupwait.Pause(time.Since(w.since), w.limit)
+	return Pause(ctx, pause)
 }
 
 // StoreStart checks and registers the stores at the start of a runner. Create a StoreStart with

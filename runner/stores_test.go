@@ -15,6 +15,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
 // watchedStore answers with the next finding.
@@ -69,9 +70,11 @@ func TestLife_WatchesStores_Rule50(t *testing.T) {
 type emptyStore struct {
 	dedup.Store
 	comes time.Time
+	looks int
 }
 
 func (s *emptyStore) Check(context.Context) ([]string, error) {
+	s.looks++
 	if time.Now().Before(s.comes) {
 		return nil, fmt.Errorf("check: %w", &dedup.SetupError{Problem: "no tables", Fix: "idem migrate up"})
 	}
@@ -86,18 +89,19 @@ func TestStoreStart_SetupWait(t *testing.T) {
 		wait, comes, took time.Duration
 		fails             bool
 	}{
-		"no limit":       {wait: idem.Forever, comes: time.Hour, took: time.Hour},
+		"no limit":       {wait: idem.Forever, comes: time.Hour, took: time.Hour + 3*time.Second},
 		"too late":       {wait: time.Minute, comes: time.Hour, took: time.Minute, fails: true},
-		"of its default": {comes: time.Hour, took: setupWait, fails: true},
+		"of its default": {comes: time.Hour, took: setupwait.Default, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began, log := time.Now(), new(strings.Builder)
-				store := &emptyStore{memstore.New(memstore.Volatile()), began.Add(c.comes)}
+				store := &emptyStore{Store: memstore.New(memstore.Volatile()), comes: began.Add(c.comes)}
 				cfg := good()
 				cfg.SetupWait, cfg.Logger = c.wait, slog.New(slog.NewTextHandler(log, nil))
 				err := NewStoreStart(cfg.WithDefaults(), processorOn(t, store)).Check(t.Context())
-				require.InDelta(t, c.took, time.Since(began), float64(maxBackoff))
+				require.Equal(t, c.took, time.Since(began))
+				require.LessOrEqual(t, store.looks, 10+int(c.took/(5*time.Second)))
 				require.Equal(t, 1, strings.Count(log.String(), "idem migrate up"), log)
 				var setup *dedup.SetupError
 				require.Equal(t, c.fails, errors.As(err, &setup), "%v", err)

@@ -6,32 +6,36 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
-const (
-	// awaitTopics is how long a new topic may take to be known to all brokers.
-	awaitTopics = 3 * time.Second
-	// awaitPause is the pause between two looks.
-	awaitPause = 250 * time.Millisecond
-)
+// awaited has the topics that a start waits for.
+type awaited struct {
+	names []string
+	ops   Operations // that this client must have on each topic
+	wait  time.Duration
+	// complete completes the error about missing topics.
+	complete func(missing *TopicError)
+	// create creates missing topics, before each pause. Nil: nothing is created.
+	create func(ctx context.Context, missing []string) error
+}
 
-// await returns the topics when all exist and this client has all of ops on each. After wait, the
-// error is missing, which names the topics and which complete has completed, or matches
-// ErrUnauthorized. If wait is longer than awaitTopics, the error is logged then.
+// await returns the topics when all exist and this client has all rights on each. At the end of the
+// wait, the error is missing, which names the topics, or matches ErrUnauthorized. If the wait is
+// longer than its default, the error is logged within the default.
 func (s *TopicSetup) await(
-	ctx context.Context, names []string, ops Operations, wait time.Duration,
-	complete func(missing *TopicError),
+	ctx context.Context, a awaited,
 ) (topics []TopicInfo, missing *TopicError, err error) {
-	if len(names) == 0 {
+	if len(a.names) == 0 {
 		return nil, nil, nil
 	}
 	began, told := time.Now(), false
 	for {
-		topics, err := s.Admin.Topics(ctx, names)
+		topics, err := s.Admin.Topics(ctx, a.names)
 		if err != nil {
 			return nil, nil, err
 		}
-		found, err := accessOf(topics, ops)
+		found, err := accessOf(topics, a.ops)
 		switch {
 		case err != nil:
 			return nil, nil, err
@@ -40,22 +44,27 @@ func (s *TopicSetup) await(
 		// a denied topic may be missing too, and is reported next
 		case len(found.missing) > 0:
 			missing = &TopicError{Topics: found.missing}
-			complete(missing)
+			a.complete(missing)
 			err = missing
 		default:
-			missing, err = nil, s.Commands.DeniedError(found.denied, ops)
+			missing, err = nil, s.Commands.DeniedError(found.denied, a.ops)
 		}
-		switch waited := time.Since(began); {
-		case waited >= wait:
+		waited := time.Since(began)
+		pause, again := setupwait.Pause(waited, a.wait)
+		if !again {
 			return nil, missing, err
-		case waited >= awaitTopics && !told:
+		}
+		if waited+pause > setupwait.Default && !told {
 			told = true
 			s.Config.Logger.Warn("topics or rights are missing, waiting for them", "error", s.Config.Text(err))
 		}
-		select {
-		case <-time.After(awaitPause):
-		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
+		if a.create != nil && len(found.missing) > 0 {
+			if err := a.create(ctx, found.missing); err != nil {
+				return nil, nil, err
+			}
+		}
+		if err := Pause(ctx, pause); err != nil {
+			return nil, nil, err
 		}
 	}
 }

@@ -15,6 +15,18 @@ type topicCreator struct {
 	spec     *TopicSpec // nil: nothing is created
 	commands Commands
 	log      *slog.Logger
+	made     map[string]bool // created by this start: brokers may not know the topic at once
+}
+
+// when returns create if topics shall be created, else nil. A broker may still have reported a topic
+// that was just deleted, so such a topic is missing only later.
+func (c *topicCreator) when(
+	create func(context.Context, []string) error,
+) func(context.Context, []string) error {
+	if c.spec == nil {
+		return nil
+	}
+	return create
 }
 
 // toCreate returns those of topics that do not exist and shall be created. Without the right to
@@ -60,6 +72,9 @@ func (c *topicCreator) retries(ctx context.Context, name string, source *TopicIn
 func (c *topicCreator) create(
 	ctx context.Context, kind, name string, source *TopicInfo, settings map[string]string,
 ) error {
+	if c.made[name] {
+		return nil
+	}
 	partitions, replicas := c.spec.Partitions, c.spec.ReplicationFactor
 	if partitions == 0 {
 		partitions = int32(len(source.Partitions)) //nolint:gosec // far below
@@ -69,7 +84,8 @@ func (c *topicCreator) create(
 	}
 	created, err := c.admin.CreateTopic(ctx, name, partitions, replicas, settings)
 	if err == nil {
-		if created { // otherwise another instance was first
+		if created { // otherwise another instance was first, or the brokers still delete the topic
+			c.made[name] = true
 			c.log.Info(kind+" created", "topic", name,
 				"partitions", partitions, "replicas", replicas)
 		}

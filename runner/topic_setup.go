@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
 // TopicSetup makes sure, at the start of a runner, that all topics exist and may be used. All fields
@@ -28,8 +29,11 @@ type TopicSetup struct {
 // Ensure checks the sources and the group, then creates and checks the retry and dead-letter
 // topics. Errors that are not fatal deserve another try.
 func (s *TopicSetup) Ensure(ctx context.Context) error {
-	sources, _, err := s.await(ctx, s.Config.Topics, OpRead, s.Config.SetupWait, func(missing *TopicError) {
-		missing.Fix = s.Commands.CreateAll(missing.Topics, nil)
+	sources, _, err := s.await(ctx, awaited{
+		names: s.Config.Topics, ops: OpRead, wait: s.Config.SetupWait,
+		complete: func(missing *TopicError) {
+			missing.Fix = s.Commands.CreateAll(missing.Topics, nil)
+		},
 	})
 	if err != nil {
 		return err
@@ -52,7 +56,7 @@ func (s *TopicSetup) Ensure(ctx context.Context) error {
 func (s *TopicSetup) creator() *topicCreator {
 	return &topicCreator{
 		admin: s.Admin, classify: s.Classify, spec: s.Config.CreateDeadLetterTopics,
-		commands: s.Commands, log: s.Config.Logger,
+		commands: s.Commands, log: s.Config.Logger, made: make(map[string]bool),
 	}
 }
 
@@ -64,19 +68,29 @@ func (s *TopicSetup) prepareDeadLetters(
 	for _, source := range sources {
 		all[s.Config.DeadLetterTopic(source.Name)] = &source
 	}
-	create, err := s.creator().toCreate(ctx, all)
+	creator := s.creator()
+	create := func(ctx context.Context, names []string) error {
+		for _, name := range names {
+			if err := creator.deadLetters(ctx, name, all[name]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	names, err := creator.toCreate(ctx, all)
 	if err != nil {
 		return err
 	}
-	for _, name := range create {
-		if err := s.creator().deadLetters(ctx, name, all[name]); err != nil {
-			return err
-		}
+	if err := create(ctx, names); err != nil {
+		return err
 	}
-	names := slices.Sorted(maps.Keys(all))
-	_, _, err = s.await(ctx, names, OpWrite, s.Config.SetupWait, func(missing *TopicError) {
-		missing.DeadLetters = true
-		missing.Fix = s.Commands.CreateAll(missing.Topics, all, DeadLetterSetting)
+	_, _, err = s.await(ctx, awaited{
+		names: slices.Sorted(maps.Keys(all)), ops: OpWrite, wait: s.Config.SetupWait,
+		complete: func(missing *TopicError) {
+			missing.DeadLetters, missing.created = true, creator.spec != nil
+			missing.Fix = s.Commands.CreateAll(missing.Topics, all, DeadLetterSetting)
+		},
+		create: creator.when(create),
 	})
 	return err
 }
@@ -92,21 +106,36 @@ func (s *TopicSetup) prepareRetries(ctx context.Context, sources []TopicInfo) er
 			all[name], needed[name] = &source, d
 		}
 	}
-	created, err := s.createRetries(ctx, all, needed)
+	creator, created := s.creator(), []string(nil)
+	create := func(ctx context.Context, names []string) error {
+		now, err := s.createRetries(ctx, creator, names, all, needed)
+		created = slices.Compact(slices.Sorted(slices.Values(append(created, now...))))
+		return err
+	}
+	toCreate, err := creator.toCreate(ctx, all)
 	if err != nil {
 		return err
 	}
+	if err := create(ctx, toCreate); err != nil {
+		return err
+	}
 	names := slices.Sorted(maps.Keys(needed))
-	_, _, err = s.await(ctx, names, OpRead|OpWrite, s.Config.SetupWait, func(missing *TopicError) {
-		missing.Retries = true
-		missing.Fix = s.Commands.CreateAll(missing.Topics, all, RetrySetting)
+	_, _, err = s.await(ctx, awaited{
+		names: names, ops: OpRead | OpWrite, wait: s.Config.SetupWait,
+		complete: func(missing *TopicError) {
+			missing.Retries, missing.created = true, creator.spec != nil
+			missing.Fix = s.Commands.CreateAll(missing.Topics, all, RetrySetting)
+		},
+		create: creator.when(create),
 	})
 	if err != nil {
 		return err
 	}
 	// Topics for replays that were just created are subscribed to at once. The next look finds
 	// those that are still missing, or that this client may create and not describe.
-	_, missing, err := s.await(ctx, created, 0, awaitTopics, func(*TopicError) {})
+	_, missing, err := s.await(ctx, awaited{
+		names: created, wait: setupwait.Default, complete: func(*TopicError) {},
+	})
 	if err != nil && missing == nil && !errors.Is(err, ErrUnauthorized) {
 		return err
 	}
@@ -119,17 +148,14 @@ func (s *TopicSetup) prepareRetries(ctx context.Context, sources []TopicInfo) er
 	return nil
 }
 
-// createRetries creates the missing topics and returns the names of those that exist then. Only
-// replays need a topic without a delay, so a missing right to create one is a warning (rule 46).
+// createRetries creates the topics and returns the names of those that exist then. Only replays need
+// a topic without a delay, so a missing right to create one is a warning (rule 46).
 func (s *TopicSetup) createRetries(
-	ctx context.Context, all map[string]*TopicInfo, needed map[string]time.Duration,
+	ctx context.Context, creator *topicCreator, names []string,
+	all map[string]*TopicInfo, needed map[string]time.Duration,
 ) (created []string, err error) {
-	create, err := s.creator().toCreate(ctx, all)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range create {
-		err := s.creator().retries(ctx, name, all[name])
+	for _, name := range names {
+		err := creator.retries(ctx, name, all[name])
 		if _, must := needed[name]; !must && errors.Is(err, ErrUnauthorized) {
 			s.Config.Logger.Warn("topic for replayed dead letters cannot be created",
 				"topic", name, "error", s.Config.Text(err))

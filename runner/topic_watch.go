@@ -16,6 +16,7 @@ type TopicWatch struct {
 	list      *TopicList
 	admin     Admin
 	group     string
+	creates   bool // a start creates missing topics
 	commands  Commands
 	log       *slog.Logger
 	observers []observe.TopicObserver
@@ -25,7 +26,7 @@ type TopicWatch struct {
 func NewTopicWatch(cfg Config, admin Admin, commands Commands, list *TopicList) *TopicWatch {
 	own, _ := sortObservers(cfg.Observers)
 	return &TopicWatch{
-		list: list, admin: admin, group: cfg.Group, commands: commands, log: cfg.Logger,
+		list: list, admin: admin, group: cfg.Group, creates: cfg.CreateDeadLetterTopics != nil, commands: commands, log: cfg.Logger,
 		observers: own.Topic,
 	}
 }
@@ -71,10 +72,13 @@ func (w *TopicWatch) report(change topicChanges, found access) {
 		w.observe(topic, false)
 	}
 	if len(change.lacking) > 0 {
+		advice := "set CreateDeadLetterTopics"
+		if w.creates { // the start could not: a right was missing, or the topic was just deleted
+			advice = "start again"
+		}
 		w.log.Warn("dead letters cannot be replayed until their topics exist: create them, or "+
-			"set CreateDeadLetterTopics",
-			"topics", change.lacking, "create", w.commands.CreateAll(change.lacking, nil,
-				RetrySetting))
+			advice, "topics", change.lacking, "create", w.commands.CreateAll(change.lacking, nil,
+			RetrySetting))
 	}
 	if len(change.denied) > 0 { // only replays need them (rule 46)
 		w.log.Warn("retry topics must not be read: dead letters cannot be replayed, and copies "+

@@ -49,6 +49,7 @@ func TestUsage(t *testing.T) {
 		{"migrate print --layout wide", "readable or compact"},
 		{"migrate up", "--store"},
 		{"reap --batch 0", "--batch"},
+		{"reap --health :8080", "--health needs --watch"},
 		{"init", "module"},
 		{"init --module Shop!", "no module path"},
 		{"init --module shop --topic a/b", "no name of a topic"},

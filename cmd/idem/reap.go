@@ -21,6 +21,7 @@ type reapFlags struct {
 	batch       int
 	watch       bool
 	interval    time.Duration
+	health      string
 }
 
 const (
@@ -33,10 +34,10 @@ func newReapCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reap",
 		Short: "Delete expired rows from stores in SQL databases",
-		Long: "Deletes expired rows from stores in SQL databases, in one run: start the command periodically. A run\n" +
-			"announces rows, and a run at least a minute later deletes them. A row is deleted when its whole\n" +
-			"scope has consumed beyond the expiry, so a group that stands still keeps all rows. The command\n" +
-			"does the same as a Reaper inside a service; one reaper works at a time.\n" +
+		Long: "Deletes expired rows from stores in SQL databases, in one run: start the command periodically, or\n" +
+			"with --watch. A run announces rows, and a run at least a minute later deletes them. A row is\n" +
+			"deleted when its whole scope has consumed beyond the expiry, so a group that stands still keeps\n" +
+			"all rows. The command does the same as a Reaper inside a service; one reaper works at a time.\n" +
 			"\n" +
 			"The command asks for confirmation only if --wall-clock or a shorter --dead-letter-retention\n" +
 			"deletes rows that would stay otherwise.",
@@ -59,6 +60,10 @@ func newReapCmd(a *app) *cobra.Command {
 	s.IntVar(&f.batch, "batch", 1000, "rows that one transaction deletes, at most 10000")
 	s.BoolVar(&f.watch, "watch", false, "go on until interrupted, one run each --interval")
 	s.DurationVar(&f.interval, "interval", reapEvery, "pause between two runs of --watch")
+	s.StringVar(
+		&f.health, "health", "",
+		"serve /healthz and /readyz of --watch at this `address`, such as :8080",
+	)
 	return cmd
 }
 
@@ -105,6 +110,9 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 		return usage(
 			"--batch must be between 1 and 10000, --dead-letter-retention and --interval positive",
 		)
+	}
+	if f.health != "" && !f.watch {
+		return usage("--health needs --watch")
 	}
 	stores, err := a.openTables(ctx, "")
 	if err != nil {
@@ -241,8 +249,15 @@ func (a *app) reapWatch(
 	ctx context.Context, l *openedStore, f *reapFlags, total map[string]any,
 ) error {
 	cfg := f.config()
+	health := reapHealth{last: errNoRun}
+	stop, err := serveHealth(ctx, f.health, a.ready(health.ready), a.logger())
+	if err != nil {
+		return fmt.Errorf("--health: %w", err)
+	}
+	defer stop()
 	var events, claims int64
 	cfg.Observe = func(r pgstore.ReapResult, err error) {
+		health.note(err)
 		events, claims = events+r.Events, claims+r.Claims
 		v := viewOfReap(l, r)
 		if err != nil {
@@ -262,7 +277,7 @@ func (a *app) reapWatch(
 		}
 		fmt.Fprintln(a.stdout, time.Now().UTC().Format(time.RFC3339), plain(text))
 	}
-	err := l.reaper(cfg).Run(ctx)
+	err = l.reaper(cfg).Run(ctx)
 	total["events"], total["claims"] = events, claims
 	if errors.Is(err, context.Canceled) {
 		return nil

@@ -5,16 +5,17 @@ package deploy
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	apps "k8s.io/api/apps/v1"
-	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
@@ -45,7 +46,6 @@ type scaledObject struct {
 var kinds = map[string]func() any{
 	"apps/v1 StatefulSet":                func() any { return new(apps.StatefulSet) },
 	"apps/v1 Deployment":                 func() any { return new(apps.Deployment) },
-	"batch/v1 CronJob":                   func() any { return new(batch.CronJob) },
 	"v1 Service":                         func() any { return new(core.Service) },
 	"policy/v1 PodDisruptionBudget":      func() any { return new(policy.PodDisruptionBudget) },
 	"networking.k8s.io/v1 NetworkPolicy": func() any { return new(networking.NetworkPolicy) },
@@ -73,8 +73,6 @@ func podOf(object any) (pod core.PodSpec, ok bool) {
 		return o.Spec.Template.Spec, true
 	case *apps.Deployment:
 		return o.Spec.Template.Spec, true
-	case *batch.CronJob:
-		return o.Spec.JobTemplate.Spec.Template.Spec, true
 	}
 	return pod, false
 }
@@ -90,7 +88,11 @@ func TestManifests(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
-			for _, object := range decode(t, text) {
+			objects := decode(t, text)
+			for _, fault := range unguarded(objects) {
+				t.Error(fault)
+			}
+			for _, object := range objects {
 				if pod, ok := podOf(object); ok {
 					require.True(t, *pod.SecurityContext.RunAsNonRoot)
 					volumes := map[string]bool{}
@@ -110,6 +112,108 @@ func TestManifests(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// workload is a set of pods. Ports are those of its containers.
+type workload struct {
+	name     string
+	replicas int32 // zero: another object sets them
+	labels   map[string]string
+	ports    []int
+}
+
+func workloadOf(object any) (w workload, ok bool) {
+	var replicas *int32
+	switch o := object.(type) {
+	case *apps.StatefulSet:
+		w, replicas = workload{name: o.Name, labels: o.Spec.Template.Labels}, o.Spec.Replicas
+	case *apps.Deployment:
+		w, replicas = workload{name: o.Name, labels: o.Spec.Template.Labels}, o.Spec.Replicas
+	default:
+		return w, false
+	}
+	if replicas != nil {
+		w.replicas = *replicas
+	}
+	pod, _ := podOf(object)
+	for _, c := range pod.Containers {
+		for _, p := range c.Ports {
+			w.ports = append(w.ports, int(p.ContainerPort))
+		}
+	}
+	slices.Sort(w.ports)
+	return w, true
+}
+
+// unguarded returns which pods lack a network policy in both directions, or a disruption budget. A
+// single pod has no budget: a budget would keep its node from being drained.
+func unguarded(objects []any) (all []string) {
+	for _, object := range objects {
+		w, ok := workloadOf(object)
+		if !ok {
+			continue
+		}
+		policies, budgets := 0, 0
+		var open []int
+		for _, other := range objects {
+			switch o := other.(type) {
+			case *networking.NetworkPolicy:
+				if maps.Equal(o.Spec.PodSelector.MatchLabels, w.labels) && len(o.Spec.PolicyTypes) == 2 {
+					policies++
+					open = append(open, portsIn(o)...)
+				}
+			case *policy.PodDisruptionBudget:
+				if maps.Equal(o.Spec.Selector.MatchLabels, w.labels) {
+					budgets++
+				}
+			}
+		}
+		slices.Sort(open)
+		if policies != 1 || !slices.Equal(open, w.ports) {
+			all = append(all, fmt.Sprintf("%s: %d network policies for ports %v, in to %v", w.name, policies, w.ports, open))
+		}
+		if (budgets == 1) != (w.replicas != 1) {
+			all = append(all, fmt.Sprintf("%s: %d disruption budgets for %d pods", w.name, budgets, w.replicas))
+		}
+	}
+	return all
+}
+
+func portsIn(o *networking.NetworkPolicy) (ports []int) {
+	for _, rule := range o.Spec.Ingress {
+		for _, p := range rule.Ports {
+			ports = append(ports, p.Port.IntValue())
+		}
+	}
+	return ports
+}
+
+func TestUnguarded(t *testing.T) {
+	for want, plant := range map[string]func([]any) []any{
+		"":        func(all []any) []any { return all },
+		"budgets": func(all []any) []any { all[1].(*policy.PodDisruptionBudget).Spec.Selector.MatchLabels = nil; return all },
+		"for 1 pods": func(all []any) []any {
+			one := int32(1)
+			all[0].(*apps.Deployment).Spec.Replicas = &one
+			return all
+		},
+		"0 network policies": func(all []any) []any { return all[:2] },
+		"in to [8081]": func(all []any) []any {
+			port := intstr.FromInt32(8081)
+			all[2].(*networking.NetworkPolicy).Spec.Ingress[0].Ports[0].Port = &port
+			return all
+		},
+	} {
+		text, err := os.ReadFile(root + "/deploy/kubernetes/relay.yaml")
+		require.NoError(t, err)
+		found := unguarded(plant(decode(t, text)))
+		if want == "" {
+			require.Empty(t, found)
+			continue
+		}
+		require.Len(t, found, 1)
+		require.Contains(t, found[0], want)
 	}
 }
 

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup/sqlstore/sqlite"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// --watch is ready after its first run, and while the last run did not fail.
+func TestReapHealth(t *testing.T) {
+	h := reapHealth{last: errNoRun}
+	require.ErrorIs(t, h.ready(), errNoRun)
+	h.note(nil)
+	require.NoError(t, h.ready())
+	h.note(errors.New("no database"))
+	require.ErrorContains(t, h.ready(), "the last run failed: no database")
+	h.note(nil)
+	require.NoError(t, h.ready())
+}
+
+// The process answers probes, and ends in order at SIGTERM: with code 0, after its audit line.
+func TestReapWatchProcess(t *testing.T) {
+	dir := t.TempDir()
+	program, store := filepath.Join(dir, "idem"), filepath.Join(dir, "shop.db")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	s, err := sqlite.Open(t.Context(), store, sqlite.NoReaper())
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+
+	var stdout, stderr buffer
+	health := testenv.FreeAddr(t)
+	cmd := exec.CommandContext(t.Context(), program, "reap", "--watch", "--interval", "50ms", "--yes", "--output", "json", "--store", "sqlite:"+store, "--health", health)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	require.NoError(t, cmd.Start())
+	get := func(path string) int {
+		resp, err := http.Get("http://" + health + path)
+		if err != nil {
+			return 0
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode
+	}
+	require.Eventually(t, func() bool { return get("/readyz") == http.StatusOK }, soon, poll, "%s", &stderr)
+	require.Equal(t, http.StatusOK, get("/healthz"))
+	require.Eventually(t, func() bool { return strings.Count(stdout.String(), `"events":0`) > 1 }, soon, poll)
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Wait(), "%s", &stderr)
+	require.Contains(t, stderr.String(), `"audit":"reap"`)
+	require.Contains(t, stderr.String(), `"outcome":"done"`)
+	require.Zero(t, get("/healthz"))
+}
