@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strings"
 )
 
 // This file writes the audit lines, to the log and to Config.Audit.
@@ -72,11 +73,12 @@ func (h *Handler) refused(v *visit, a Action, why string) {
 func (h *Handler) audit(ctx context.Context, level slog.Level, e AuditEvent) {
 	ctx = context.WithoutCancel(ctx)
 	e.Time, e.Group, e.Note = h.now(), h.cfg.Consumer.Group, clip(e.Note, maxErrorText)
+	topic, record, _ := strings.Cut(e.DeadLetter, "/") // as the other audit lines have them
 	attrs := []slog.Attr{
-		slog.String("who", e.Who), slog.String("group", e.Group), slog.String("outcome", e.Outcome),
+		slog.String("user", e.Who), slog.String("group", e.Group), slog.String("outcome", e.Outcome),
 	}
 	for _, x := range []struct{ name, value string }{
-		{"plan", e.Plan}, {"dead_letter", e.DeadLetter}, {"type", e.EventType},
+		{"plan", e.Plan}, {"topic", topic}, {"record", record}, {"type", e.EventType},
 		{"event_id", e.EventID}, {"path", e.Path}, {"note", e.Note},
 	} {
 		if x.value != "" {

@@ -55,7 +55,7 @@ func TestPlanAndReplay(t *testing.T) {
 	}
 	require.Equal(t, "order-4700", audit[1].EventID)
 	require.Equal(t, "orders.billing.dlq/0/0", audit[1].DeadLetter)
-	require.Equal(t, 3, strings.Count(log.String(), "who=loopback"))
+	require.Equal(t, 3, strings.Count(log.String(), "user=loopback"))
 	require.Contains(t, log.String(), "event_id=order-4700")
 	require.NotContains(t, log.String(), "A-4711", "a payload in the log")
 }

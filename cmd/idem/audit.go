@@ -110,6 +110,12 @@ func auditEntry(action string, fields map[string]any) string {
 	return string(text) + "\n"
 }
 
+// topicAndRecord splits a place, <topic>/<partition>/<offset>, into the fields of an audit line.
+func topicAndRecord(place string) (topic, record string) {
+	topic, record, _ = strings.Cut(place, "/")
+	return topic, record
+}
+
 // appendAudit writes an entry into the file of --audit-file, if there is one.
 func (a *app) appendAudit(entry string) {
 	a.auditing.Lock()

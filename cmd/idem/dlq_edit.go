@@ -195,7 +195,7 @@ func (d *deadLetters) auditEdit(l deadletters.Done, seen *progress) {
 	seen.end()
 	fields := map[string]any{
 		"topic": d.Topic, "group": d.Group, "record": l.Record, "scope": l.Scope, "tenant": l.Tenant,
-		"type": l.Type, "event": l.ID, "sha256_before": l.Edit.Before, "sha256_after": l.Edit.After,
+		"type": l.Type, "event_id": l.ID, "sha256_before": l.Edit.Before, "sha256_after": l.Edit.After,
 	}
 	switch {
 	case l.Err != nil:
@@ -218,7 +218,7 @@ func editsOf(lines []deadletters.Exported) (all []map[string]string) {
 			after = deadletter.ValueHash(value)
 		}
 		all = append(all, map[string]string{
-			"record": x.Record, "event": x.ID, "sha256_before": x.SHA256, "sha256_after": after,
+			"record": x.Record, "event_id": x.ID, "sha256_before": x.SHA256, "sha256_after": after,
 		})
 	}
 	return all
@@ -243,7 +243,7 @@ func editedText(lines []deadletters.Exported) string {
 			b.WriteString("\n  ...")
 			break
 		}
-		fmt.Fprintf(&b, "\n  %s %s: sha256 %s, was %s", e["record"], plain(e["event"]),
+		fmt.Fprintf(&b, "\n  %s %s: sha256 %s, was %s", e["record"], plain(e["event_id"]),
 			shorten(e["sha256_after"], 17), shorten(e["sha256_before"], 17))
 	}
 	return b.String()

@@ -91,7 +91,7 @@ func TestEditCommand(t *testing.T) {
 	require.Len(t, audits, 2)
 	require.Equal(t, "dlq edit", audits[0]["audit"])
 	require.Equal(t, "done", audits[0]["outcome"])
-	require.Equal(t, "a", audits[0]["event"])
+	require.Equal(t, "a", audits[0]["event_id"])
 	require.Equal(t, deadletter.ValueHash([]byte(good)), audits[0]["sha256_after"])
 	require.Equal(t, deadletter.ValueHash([]byte(`{"event_id":"a","type":"paid","amount":"x"}`)), audits[0]["sha256_before"])
 	require.Equal(t, "dlq replay", audits[1]["audit"])

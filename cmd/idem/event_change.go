@@ -10,7 +10,7 @@ import (
 
 func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
 	fields := map[string]any{
-		"event": asked.ID, "scope": asked.Scope, "type": asked.Type, "tenant": asked.Tenant,
+		"event_id": asked.ID, "type": asked.Type, "tenant": asked.Tenant, "scope": asked.Scope,
 	}
 	if reason != "" {
 		fields["reason"] = reason
@@ -34,7 +34,7 @@ func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
 
 // verbResult is the result of a verb.
 type verbResult struct {
-	Event  string `json:"id"`
+	ID     string `json:"event_id"`
 	Type   string `json:"type"`
 	Store  string `json:"store"`
 	Result string `json:"result"`
@@ -43,13 +43,13 @@ type verbResult struct {
 
 func (a *app) showResult(e *events.Event, result, next string) error {
 	r := verbResult{
-		Event: e.Key.ID, Type: e.Key.Type, Store: e.Store.Name, Result: result, Next: next,
+		ID: e.Key.ID, Type: e.Key.Type, Store: e.Store.Name, Result: result, Next: next,
 	}
 	return a.show(
 		r,
 		nil,
 		[][]string{
-			{result + ":", fmt.Sprintf("event %s of type %s in %s", r.Event, r.Type, r.Store)},
+			{result + ":", fmt.Sprintf("event %s of type %s in %s", r.ID, r.Type, r.Store)},
 			{"next:", next},
 		},
 	)

@@ -40,8 +40,8 @@ func TestEventSkip_ByRecord(t *testing.T) {
 	require.Contains(t, r.ok(t), "skipped")
 	line := r.audits(t)[0]
 	for field, want := range map[string]any{
-		"audit": "event skip", "outcome": "done", "event": "e1", "type": "order", "reason": "by hand",
-		"record": fmt.Sprintf("orders/%d/%d", partition, standard),
+		"audit": "event skip", "outcome": "done", "event_id": "e1", "type": "order", "reason": "by hand",
+		"topic": "orders", "record": fmt.Sprintf("%d/%d", partition, standard),
 	} {
 		require.Equal(t, want, line[field], field)
 	}

@@ -80,7 +80,7 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg string, s skippi
 	}
 	fields := auditOf(e, asked, s.reason)
 	if s.record != "" {
-		fields["record"] = s.record
+		fields["topic"], fields["record"] = topicAndRecord(s.record)
 	}
 	err = a.audited("event skip", fields, func() error {
 		if err != nil {

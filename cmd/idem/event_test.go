@@ -101,7 +101,7 @@ func TestEventRelease(t *testing.T) {
 	require.Contains(t, r.ok(t), "idem rewind -G billing --topic orders --to 2026-01-02T03:04:05Z (partition 2, offset 7)")
 	line := r.audits(t)[0]
 	for field, want := range map[string]any{
-		"audit": "event release", "outcome": "done", "event": "1", "type": "order", "scope": "billing", "store": "memory",
+		"audit": "event release", "outcome": "done", "event_id": "1", "type": "order", "scope": "billing", "store": "memory",
 		"before": "done", "reason": "ticket 12",
 	} {
 		require.Equal(t, want, line[field], field)
@@ -115,7 +115,7 @@ func TestEventRelease(t *testing.T) {
 	require.Equal(t, "refused", r.audits(t)[0]["outcome"])
 	r = commandWith(t, known, "", onMemory("release", "2", "--type", "order", "-y")...)
 	r.failed(t, exitFound, "not known")
-	require.Equal(t, "2", r.audits(t)[0]["event"])
+	require.Equal(t, "2", r.audits(t)[0]["event_id"])
 }
 
 // skip gives up, also what the store does not know yet, and never what was handled.

@@ -141,3 +141,20 @@ func finish(t testing.TB, s dedup.Store, c dedup.Claim, reason string) {
 func dedupOrigin(offset int64) dedup.Origin {
 	return dedup.Origin{Topic: "orders", Partition: 2, Offset: offset, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 }
+
+// tempFile is a new file.
+func tempFile(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// read is the text of a file.
+func read(t testing.TB, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}

@@ -298,10 +298,11 @@ func (l *openedStore) reachable(ctx context.Context, schema string) error {
 // The log on standard error has a line of its own for each.
 func (a *app) opsAudit() func(context.Context, ops.AuditEvent) {
 	return func(_ context.Context, e ops.AuditEvent) {
+		topic, record := topicAndRecord(e.DeadLetter)
 		fields := map[string]any{"user": e.Who, "outcome": e.Outcome}
 		for name, value := range map[string]string{
-			"plan": e.Plan, "group": e.Group, "dead_letter": e.DeadLetter, "type": e.EventType,
-			"id": e.EventID, "note": e.Note, "path": e.Path,
+			"plan": e.Plan, "group": e.Group, "topic": topic, "record": record,
+			"type": e.EventType, "event_id": e.EventID, "note": e.Note, "path": e.Path,
 		} {
 			if value != "" {
 				fields[name] = value

@@ -177,6 +177,10 @@ func TestOps_Postgres(t *testing.T) {
 	outcomes := map[string]string{}
 	for _, line := range auditLines(t, string(text)) {
 		outcomes[line["user"].(string)+" "+line["audit"].(string)] += line["outcome"].(string) + " "
+		if line["audit"] == "ops replay dead letter" {
+			require.Equal(t, []any{"orders.g.dlq", place[1]}, []any{line["topic"], line["record"]})
+			require.Equal(t, "a", line["event_id"])
+		}
 	}
 	require.Equal(t, "begun done ", outcomes["ada ops replay"], "%v", outcomes)
 	require.Equal(t, "replayed ", outcomes["ada ops replay dead letter"])

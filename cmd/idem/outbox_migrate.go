@@ -84,7 +84,7 @@ func (a *app) migrateOutboxStatus(cmd *cobra.Command, layout string) error {
 
 // status is a line of migrate status for an outbox.
 func (b *openedOutbox) status(ctx context.Context) tablesView {
-	v := tablesView{Store: b.name, Layout: layoutOutbox, State: "ok"}
+	v := tablesView{Outbox: b.name, Layout: layoutOutbox, State: "ok"}
 	layout, err := outboxview.Find(ctx, b.pool, b.schema)
 	v.Schema, v.Version = layout.Schema, layout.Version
 	switch problem := layout.Problem(); {

@@ -22,12 +22,12 @@ type parkedRowView struct {
 	Parked  time.Time            `json:"parked"`
 	Added   time.Time            `json:"added"`
 	Topic   string               `json:"topic"`
-	Key     deadletters.Bytes    `json:"key"`
+	Key     deadletters.Bytes    `json:"kafka_key"`
 	Type    string               `json:"type"`
-	ID      string               `json:"id"`
+	ID      string               `json:"event_id"`
 	Behind  int64                `json:"behind"` // rows of its aggregate that are blocked
 	Reason  string               `json:"reason"`
-	Bytes   int                  `json:"bytes"` // of the payload
+	Size    int                  `json:"size"` // of the payload
 	Payload *deadletters.Bytes   `json:"payload,omitempty"`
 	Headers []deadletters.Header `json:"headers,omitempty"`
 }
@@ -75,7 +75,7 @@ func (a *app) outboxParked(cmd *cobra.Command, o *outboxFlag, payload bool, limi
 		rows = append(rows, []string{
 			strconv.FormatInt(
 				v.Seq, 10,
-			), stampOf(&v.Parked), v.Topic, shorten(bytesText(v.Key), 60), v.Type, v.ID, strconv.Itoa(v.Bytes),
+			), stampOf(&v.Parked), v.Topic, shorten(bytesText(v.Key), 60), v.Type, v.ID, strconv.Itoa(v.Size),
 			strconv.FormatInt(v.Behind, 10), shorten(a.redact(v.Reason), 200),
 		})
 		if payload {
@@ -96,7 +96,7 @@ func viewOfParked(p *pgoutbox.Parked, payload bool) parkedRowView {
 	}
 	v := parkedRowView{
 		Seq: p.Row.Seq, Parked: p.At.UTC(), Added: p.Row.Added.UTC(), Topic: e.Topic, Key: key, Type: e.Type, ID: e.ID,
-		Behind: p.Behind, Reason: p.Error, Bytes: len(e.Payload),
+		Behind: p.Behind, Reason: p.Error, Size: len(e.Payload),
 	}
 	if payload {
 		shown := deadletters.BytesOf(e.Payload)
@@ -215,7 +215,7 @@ func (a *app) outboxVerb(
 	ctx := cmd.Context()
 	action := "outbox " + verb.name
 	var names []parkedName
-	fields := map[string]any{"outbox": b.name, "seq": seqs}
+	fields := map[string]any{"outbox": b.name, "seqs": seqs}
 	if reason != "" {
 		fields["reason"] = reason
 	}
@@ -227,13 +227,13 @@ func (a *app) outboxVerb(
 		if err := allParked(seqs, names); err != nil {
 			return err
 		}
-		events := make([]string, len(names))
+		ids := make([]string, len(names))
 		text := fmt.Sprintf("Parked in the outbox of %s:", b.name)
 		for i := range names {
-			events[i] = names[i].id
+			ids[i] = names[i].id
 			text += "\n  " + names[i].String()
 		}
-		fields["event"] = events
+		fields["event_ids"] = ids
 		if err := a.confirm("%s\n%s", text, verb.question); err != nil {
 			return err
 		}
@@ -246,7 +246,7 @@ func (a *app) outboxVerb(
 	for i := range names {
 		rows = append(rows, []string{verb.done, names[i].String()})
 	}
-	return a.show(map[string]any{"outbox": b.name, "seq": seqs, "outcome": verb.done}, nil, rows)
+	return a.show(map[string]any{"outbox": b.name, "seqs": seqs, "result": verb.done}, nil, rows)
 }
 
 func allParked(seqs []int64, names []parkedName) error {

@@ -222,7 +222,7 @@ func TestOutboxParked_O10_G04(t *testing.T) {
 	require.Len(t, all, 1)
 	require.Nil(t, all[0].Payload)
 	require.Equal(t, e.ID, all[0].ID)
-	require.Equal(t, 6, all[0].Bytes)
+	require.Equal(t, 6, all[0].Size)
 	r := command(t, "outbox", "parked", "--outbox", o.url, "-o", "json", "--payload", "--limit", "1")
 	r.json(t, &all)
 	require.Equal(t, "canary", all[0].Payload.Text)
@@ -252,7 +252,7 @@ func TestOutboxRetrySkip_O10(t *testing.T) {
 	line := r.audits(t)[0]
 	require.Equal(t, "outbox retry", line["audit"])
 	require.Equal(t, "done", line["outcome"])
-	require.Equal(t, []any{"a"}, line["event"])
+	require.Equal(t, []any{"a"}, line["event_ids"])
 	require.Equal(t, []any{float64(a)}, line["acted"])
 	require.Equal(t, "the limit was raised", line["reason"])
 	require.Equal(t, []int64{2, 1, 1}, []int64{o.backlog().Waiting, o.backlog().Parked, o.backlog().Blocked})

@@ -85,7 +85,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		a.audit(
 			"rewind",
 			map[string]any{
-				"group": group, "to": to.UTC().Format(time.RFC3339), "outcome": "refused",
+				"group": group, "to_time": to.UTC().Format(time.RFC3339), "outcome": "refused",
 				"error": err.Error(),
 			},
 		)
@@ -111,7 +111,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		return err
 	}
 	record := map[string]any{
-		"group": group, "to": to.UTC().Format(time.RFC3339), "events": events,
+		"group": group, "to_time": to.UTC().Format(time.RFC3339), "events": events,
 		"partitions": rows,
 	}
 	if err := a.confirmed("rewind", record, "group %s: %d events are delivered again.", group, events); err != nil {

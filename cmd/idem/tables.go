@@ -1,13 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 )
 
 // tablesView is a line of migrate status.
 type tablesView struct {
-	Store    string   `json:"store"`
+	Store    string   `json:"store,omitempty"`
+	Outbox   string   `json:"outbox,omitempty"` // instead of a store
 	Schema   string   `json:"schema,omitempty"`
 	Layout   string   `json:"layout,omitempty"`
 	Version  int      `json:"version"`
@@ -19,7 +21,7 @@ type tablesView struct {
 var tablesHeader = []string{"STORE", "SCHEMA", "LAYOUT", "VERSION", "STATE", "PROBLEM"}
 
 func (v *tablesView) row() []string {
-	return []string{v.Store, v.Schema, v.Layout, strconv.Itoa(v.Version), v.State, v.Problem}
+	return []string{cmp.Or(v.Store, v.Outbox), v.Schema, v.Layout, strconv.Itoa(v.Version), v.State, v.Problem}
 }
 
 // lines are the row and its warnings.

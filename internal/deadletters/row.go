@@ -21,7 +21,7 @@ type Row struct {
 	Tenant     string     `json:"tenant,omitempty"`
 	Scope      string     `json:"scope,omitempty"`
 	Type       string     `json:"type,omitempty"`
-	ID         string     `json:"id,omitempty"`
+	ID         string     `json:"event_id,omitempty"`
 	Origin     string     `json:"origin,omitempty"` // topic/partition/offset
 	Group      string     `json:"group,omitempty"`
 	Attempts   int        `json:"attempts"`

@@ -15,7 +15,7 @@ type View struct {
 	Scope         string `json:"scope"`
 	Type          string `json:"type"`
 	Tenant        string `json:"tenant,omitempty"`
-	ID            string `json:"id"`
+	ID            string `json:"event_id"`
 	Transactional bool   `json:"transactional"`
 	State         string `json:"state"`
 	Settled       bool   `json:"settled"`
