@@ -26,7 +26,7 @@ func (k *kafkaDoctor) checkGroup(r *Findings) {
 	}
 	g := groups[0]
 	r.choose("kafka.group.state", on,
-		fmt.Sprintf("%s, %d members", strings.ToLower(g.State), len(g.Members)),
+		strings.ToLower(g.State)+", "+counted(len(g.Members), "member"),
 		choice{strings.HasSuffix(g.State, "Rebalance"), Warn,
 			g.State + ": if this lasts for a minute, a member does not give its partitions back",
 			k.tool("kafka-consumer-groups.sh", "--describe --group %s --members", k.in.Group)})

@@ -282,12 +282,12 @@ func (f *redisFacts) judgeReplication(r *Findings, on string) {
 	}
 	replicas, _ := f.info.number("connected_slaves")
 	good, guarded := f.info.number("min_slaves_good_slaves") // only with min-replicas-to-write
-	r.choose("redis.replication", on, fmt.Sprintf("%d replicas", replicas),
-		choice{guarded, OK, fmt.Sprintf("%d replicas, %d of them close enough for "+
-			"min-replicas-to-write", replicas, good), ""},
+	r.choose("redis.replication", on, counted(replicas, "replica"),
+		choice{guarded, OK, fmt.Sprintf("%s, %d of them close enough for "+
+			"min-replicas-to-write", counted(replicas, "replica"), good), ""},
 		choice{replicas > 0, Warn,
-			fmt.Sprintf("%d replicas, and min-replicas-to-write is 0: a master that lost its "+
-				"replicas still grants claims, and a failover loses those", replicas),
+			counted(replicas, "replica") + ", and min-replicas-to-write is 0: a master that lost its " +
+				"replicas still grants claims, and a failover loses those",
 			"CONFIG SET min-replicas-to-write 1; CONFIG SET min-replicas-max-lag 10; " +
 				"CONFIG REWRITE; a Postgres store for effects that must not repeat"})
 }

@@ -199,13 +199,13 @@ func (d *examination) checkPool(r *Findings, on string, n int) {
 		enough++
 	}
 	r.choose("settings.pool", on,
-		fmt.Sprintf("%d connections, of which %d for transactions, for %d lanes a partition",
-			n, inTx, lanes),
+		fmt.Sprintf("%s, of which %d for transactions, for %s a partition",
+			counted(n, "connection"), inTx, counted(lanes, "lane")),
 		choice{n == 1, Bad, "one connection: a handler that reads beside its transaction waits " +
 			"for itself forever", "pool_max_conns=4 or more in the URL"},
 		choice{lanes > inTx, Warn,
-			fmt.Sprintf("%d connections let %d transactions run at once, and one partition has %d "+
-				"lanes: the others wait", n, inTx, lanes),
+			fmt.Sprintf("%s let %s run at once, and one partition has %s: the others wait",
+				counted(n, "connection"), counted(inTx, "transaction"), counted(lanes, "lane")),
 			fmt.Sprintf("pool_max_conns=%d in the URL, or fewer lanes", enough)})
 }
 

@@ -86,7 +86,7 @@ func (k *kafkaDoctor) present(r *Findings, role string, t, source *topicFacts, n
 		return false
 	}
 	r.say(OK, id, t.name,
-		fmt.Sprintf("%d partitions, %d replicas", len(t.partitions), t.replicas), "")
+		counted(len(t.partitions), "partition")+", "+counted(t.replicas, "replica"), "")
 	if t.err != nil {
 		k.blind(r, "kafka.rights", t.name, t.err, "DescribeConfigs", "--topic "+t.name)
 		return false
@@ -139,7 +139,7 @@ func (k *kafkaDoctor) checkSafety(r *Findings, role string, t *topicFacts) {
 	}
 	prefix := "kafka." + role + "."
 	r.choose(prefix+"replication", t.name,
-		fmt.Sprintf("%d replicas on %d brokers", t.replicas, k.brokers),
+		counted(t.replicas, "replica")+" on "+counted(k.brokers, "broker"),
 		choice{t.replicas == 1 && k.brokers > 1, severe,
 			fmt.Sprintf("one replica although there are %d brokers: the loss of one disk "+
 				"loses the records", k.brokers),
@@ -162,7 +162,7 @@ func (k *kafkaDoctor) checkMinISR(r *Findings, id string, t *topicFacts) {
 		return
 	}
 	fit := k.set(t.name, fmt.Sprintf("min.insync.replicas=%d", max(1, t.replicas-1)))
-	state := fmt.Sprintf("min.insync.replicas is %d of %d replicas", isr, t.replicas)
+	state := fmt.Sprintf("min.insync.replicas is %d of %s", isr, counted(t.replicas, "replica"))
 	r.choose(id, t.name, fmt.Sprintf("%d of %d", isr, t.replicas),
 		choice{isr > int64(t.replicas), Bad,
 			state + ": a write that waits for all in-sync replicas always fails", fit},
@@ -180,8 +180,8 @@ func (k *kafkaDoctor) checkOwn(r *Findings, role string, t, source *topicFacts) 
 	n, want := len(t.partitions), len(source.partitions)
 	r.choose(prefix+"partitions", t.name, fmt.Sprintf("%d, the source has %d", n, want),
 		choice{n < want, Warn,
-			fmt.Sprintf("%d partitions, the source has %d: if every event fails, this topic "+
-				"is slower", n, want),
+			fmt.Sprintf("%s, the source has %d: if every event fails, this topic "+
+				"is slower", counted(n, "partition"), want),
 			k.tool("kafka-topics.sh", "--alter --topic %s --partitions %d", t.name, want)})
 	k.checkSafety(r, role, t)
 	policy := t.config["cleanup.policy"]
