@@ -32,7 +32,7 @@ func TestSetupTables(t *testing.T) {
 	pool := newPool(t, url)
 	cfg := pool.Config().ConnConfig
 	schema := cfg.RuntimeParams["search_path"]
-	command := fmt.Sprintf("IDEM_STORE=postgres://%s:PASSWORD@%s:%d/%s idem migrate up --schema %s`", cfg.User, cfg.Host, cfg.Port, cfg.Database, schema)
+	command := fmt.Sprintf("IDEM_STORE=postgres://%s:xxxxx@%s:%d/%s idem migrate up --schema %s`", cfg.User, cfg.Host, cfg.Port, cfg.Database, schema)
 	s := pgstore.New(pool)
 	_, err := s.Check(t.Context())
 	require.Contains(t, mends(t, err, "tables of the store are missing"), command)

@@ -17,7 +17,7 @@ var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
 // use. more are further flags. Without cfg the command names no database.
 //
 // If cfg has a password, the command passes the URL in the environment, because it refuses a
-// password in an argument. The URL has the word PASSWORD in place of the password.
+// password in an argument. The URL has xxxxx in place of the password, as logs do.
 func MigrateCommand(cfg *pgx.ConnConfig, schema string, more ...string) string {
 	words, variable := append([]string{"idem", "migrate", "up"}, more...), ""
 	if cfg != nil {
@@ -31,12 +31,12 @@ func MigrateCommand(cfg *pgx.ConnConfig, schema string, more ...string) string {
 			}
 		}
 		if cfg.Password != "" {
-			u.User = url.UserPassword(cfg.User, "PASSWORD")
+			u.User = url.UserPassword(cfg.User, cfg.Password)
 			variable = "IDEM_STORE"
 			if slices.Contains(more, "--outbox") {
 				variable = "IDEM_OUTBOX"
 			}
-			variable += "=" + quote(u.String()) + " "
+			variable += "=" + quote(u.Redacted()) + " "
 		} else {
 			words = append(words, "--store", quote(u.String()))
 		}

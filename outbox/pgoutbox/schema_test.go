@@ -42,7 +42,7 @@ func TestMigrate(t *testing.T) {
 	err = box.Add(t.Context(), tx, entry("A", "1"))
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
 	require.ErrorContains(t, err, "run `IDEM_OUTBOX=postgres://")
-	require.ErrorContains(t, err, ":PASSWORD@")
+	require.ErrorContains(t, err, ":xxxxx@")
 	require.ErrorContains(t, err, " idem migrate up --outbox")
 	require.NoError(t, tx.Commit(t.Context()), "the transaction is usable")
 	box = pgoutbox.New(elsewhere, pgoutbox.InSchema(schema))
