@@ -30,8 +30,6 @@ func TestGettingStarted_Idempotent(t *testing.T) {
 	}
 	dir := t.TempDir()
 	makeModule(t, dir, page)
-	program := programIn(t, page)
-	build(t, dir, program)
 	runShell(t, root(t), nil, "go build -C cmd/idem -o "+dir+"/idem")
 	runShell(t, dir, env, commandIn(t, page, `^(\./idem migrate up)`))
 	_, err = db.Exec(t.Context(), commandIn(t, page, `psql -c '(CREATE TABLE .*)'`))
@@ -54,11 +52,13 @@ func TestGettingStarted_Idempotent(t *testing.T) {
 	stop()
 
 	refusal := regexp.MustCompile(`(?m)^\tif city == "" \{\n.*\n\t\}\n`)
+	program := programIn(t, page)
 	repair := regexp.MustCompile("(?s)```go\n(\tif city == .*?)```").FindSubmatch(page)
 	require.NotNil(t, repair)
 	require.True(t, refusal.Match(program))
 	program = bytes.Replace(refusal.ReplaceAll(program, repair[1]), []byte("\t\"errors\"\n"), nil, 1)
-	build(t, dir, program)
+	save(t, dir, program)
+	build(t, dir)
 	stop = startProgram(t, dir, &out, env)
 	replay := commandIn(t, page, `^(\./idem dlq replay .*?--yes)$`)
 	runShell(t, dir, env, replay)

@@ -38,20 +38,62 @@ func programIn(t *testing.T, page []byte) []byte {
 	return m[1]
 }
 
-// makeModule runs the commands of a page that make a module, all but the last one, go mod tidy. The
-// module gets the versions and checksums that this clone knows, so that tests need no network.
+const (
+	saveProgram = "save as main.go"
+	tidy        = "go mod tidy"
+)
+
+// step is a command about the module, or the place where a page has its program saved.
+var step = regexp.MustCompile("(?m)(?:^ *|&& )(go mod (?:[^#&\n]*\\\\\n)*[^#&\n]*)|as `?main\\.go")
+
+// stepsOf returns what a reader of a page does to make the module, in the order of the page.
+func stepsOf(page []byte) (steps []string) {
+	for _, m := range step.FindAllSubmatch(page, -1) {
+		command := string(bytes.TrimSpace(m[1]))
+		if command == "" {
+			command = saveProgram
+		}
+		steps = append(steps, command)
+	}
+	return steps
+}
+
+// makeModule does what a page says, in the order of the page, and builds the program shop. Only in
+// front of go mod tidy the module gets versions and checksums that this clone knows, so that tests
+// need no network.
 func makeModule(t *testing.T, dir string, page []byte) {
 	t.Helper()
-	var commands []string
-	for _, line := range regexp.MustCompile(`(?m)^ *go mod (?:.*\\\n)*.*`).FindAll(page, -1) {
-		commands = append(commands, string(bytes.TrimSpace(line)))
-	}
-	require.GreaterOrEqual(t, len(commands), 3, "%q", commands)
-	last := len(commands) - 1
-	require.Equal(t, "go mod tidy", commands[last])
-	for _, command := range commands[:last] {
+	for _, command := range stepsOf(page) {
+		switch command {
+		case saveProgram:
+			save(t, dir, programIn(t, page))
+			continue
+		case tidy:
+			addVersions(t, dir)
+		}
 		runShell(t, dir, nil, strings.ReplaceAll(command, "=../idem", "="+root(t)))
 	}
+	build(t, dir)
+}
+
+// A module is tidy only if the program was there before go mod tidy.
+func TestStepsOfPages(t *testing.T) {
+	for name, replaces := range map[string]int{"README.md": 2, "docs/getting-started.md": 1} {
+		steps := stepsOf(readPage(t, name))
+		require.Equal(t, replaces, strings.Count(strings.Join(steps, "\n"), "-replace "), name)
+		for i, step := range steps {
+			steps[i] = strings.Join(strings.Fields(step)[:3], " ")
+		}
+		require.ElementsMatch(t, []string{"go mod init", "go mod edit", saveProgram, tidy}, steps, name)
+		require.Equal(t, tidy, steps[len(steps)-1], name)
+	}
+	require.Equal(t, []string{tidy, "go mod init a", saveProgram, "go mod edit -replace a=../b \\\n -replace c=d"},
+		stepsOf([]byte("x\n go mod tidy\nmkdir a && go mod init a # saved as main.go\ngo mod edit -replace a=../b \\\n -replace c=d # e\n")))
+}
+
+// addVersions gives a module the versions and checksums that this clone knows.
+func addVersions(t *testing.T, dir string) {
+	t.Helper()
 	var sums []byte
 	for _, module := range []string{".", "dedup/sqlstore"} {
 		sum, err := os.ReadFile(filepath.Join(root(t), module, "go.sum"))
@@ -64,11 +106,16 @@ func makeModule(t *testing.T, dir string, page []byte) {
 	runShell(t, dir, nil, "go mod edit -require github.com/jackc/pgx/v5@"+string(pgx[1]))
 }
 
-// build makes the program shop of a module.
-func build(t *testing.T, dir string, program []byte) {
+// save writes main.go.
+func save(t *testing.T, dir string, program []byte) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), program, 0o600))
-	runShell(t, dir, nil, "go mod tidy && go build -o shop .")
+}
+
+// build makes the program shop of a module.
+func build(t *testing.T, dir string) {
+	t.Helper()
+	runShell(t, dir, nil, "go build -o shop .")
 }
 
 // runShell runs a command as a reader would, and returns its output.

@@ -19,7 +19,6 @@ func TestREADMEProgram_Idempotent(t *testing.T) {
 	page := readPage(t, "README.md")
 	dir := t.TempDir()
 	makeModule(t, dir, page)
-	build(t, dir, programIn(t, page))
 
 	client, brokers := openKafka(t, "payments")
 	admin := kadm.NewClient(client)
