@@ -39,7 +39,6 @@ type app struct {
 
 	known       map[string]*openedStore // stores by URL that need not be opened: those of tests
 	opened      []*openedStore
-	shown       bool            // a result was printed
 	bare        bool            // a file without tables is a store, too: for idem migrate
 	ctx         context.Context // of the command that runs
 	begun       bool            // flags and arguments were found good

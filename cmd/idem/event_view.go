@@ -130,7 +130,7 @@ func has(e *events.Event, is func(dedup.Record) bool) bool {
 
 func warnRelease(e *events.Event) string {
 	switch {
-	case has(e, func(r dedup.Record) bool { return r.State == dedup.Finished }):
+	case has(e, isDone):
 		return " The event was handled, so its effect will happen a second time."
 	case has(e, func(r dedup.Record) bool { return r.Doubtful || events.Stuck(r) }):
 		return " An earlier run may have had its effect, and the handler will not be informed."
@@ -140,8 +140,12 @@ func warnRelease(e *events.Event) string {
 	return ""
 }
 
+func isLive(r dedup.Record) bool { return r.State == dedup.Claimed && !events.Stuck(r) }
+
+func isDone(r dedup.Record) bool { return r.State == dedup.Finished }
+
 func warnSkip(e *events.Event) string {
-	if has(e, func(r dedup.Record) bool { return r.State == dedup.Claimed && !events.Stuck(r) }) {
+	if has(e, isLive) {
 		return " A handler that runs now may still have its effect."
 	}
 	return ""

@@ -55,13 +55,21 @@ func newRewindCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// rewindRow is one partition.
+// rewindView is the result: it is shown before the question, since a person decides by it.
+type rewindView struct {
+	dryRunView
+	Group      string      `json:"group"`
+	Events     int64       `json:"events"` // of all partitions
+	Partitions []rewindRow `json:"partitions"`
+}
+
+// rewindRow is one partition. Events counts marks of transactions and compacted records too.
 type rewindRow struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
 	Committed int64  `json:"committed"`
 	To        int64  `json:"to"`
-	Events    int64  `json:"events"` // that are delivered again; marks of transactions and compacted records count too
+	Events    int64  `json:"events"` // that are delivered again
 	Note      string `json:"note,omitempty"`
 }
 
@@ -96,12 +104,13 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		return err
 	}
 	a.warnAboutSources(group, rows)
-	if err := a.showRewind(rows); err != nil {
-		return err
-	}
 	events := int64(0)
 	for _, r := range rows {
 		events += r.Events
+	}
+	view := rewindView{dryRunView{a.dryRun}, group, events, rows}
+	if err := a.showRewind(&view); err != nil {
+		return err
 	}
 	if events == 0 {
 		a.note("group %s: no offsets to rewind", group)
@@ -114,8 +123,10 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		"group": group, "to_time": to.UTC().Format(time.RFC3339), "events": events,
 		"partitions": rows,
 	}
-	if err := a.confirmed("rewind", record, "group %s: %d events are delivered again.", group, events); err != nil {
-		return err
+	if err := a.confirmed(
+		"rewind", record, "group %s: %d events are delivered again.", group, events,
+	); err != nil {
+		return unlessDryRun(err)
 	}
 	err = setOffsets(client, group, rows)
 	record["outcome"] = deadletters.OutcomeOf(ctx, err)
@@ -256,15 +267,15 @@ func rewindRowOf(
 	return row, nil
 }
 
-func (a *app) showRewind(rows []rewindRow) error {
-	cells := make([][]string, len(rows))
-	for i, r := range rows {
+func (a *app) showRewind(v *rewindView) error {
+	cells := make([][]string, len(v.Partitions))
+	for i, r := range v.Partitions {
 		cells[i] = []string{
-			r.Topic, strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Committed, 10), strconv.FormatInt(r.To, 10),
-			strconv.FormatInt(r.Events, 10), r.Note,
+			r.Topic, strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Committed, 10),
+			strconv.FormatInt(r.To, 10), strconv.FormatInt(r.Events, 10), r.Note,
 		}
 	}
-	return a.show(rows, []string{"TOPIC", "PARTITION", "COMMITTED", "TO", "EVENTS", "NOTE"}, cells)
+	return a.show(v, []string{"TOPIC", "PARTITION", "COMMITTED", "TO", "EVENTS", "NOTE"}, cells)
 }
 
 // setOffsets commits in the name of the group. A broker refuses that if members came meanwhile.

@@ -32,7 +32,7 @@ var verbs = map[string]verb{
 	"event list":            {uses: usesEvents},
 	"event release":         {uses: usesEvents | usesChange, changes: "store", asks: "yes"},
 	"event skip":            {uses: usesEvents | usesKafka | usesChange, changes: "store", asks: "yes"},
-	"import":                {uses: usesEvents | usesKafka | usesQuestion | usesAudit, changes: "store", asks: "unless `--dry-run`"},
+	"import":                {uses: usesEvents | usesKafka | usesChange, changes: "store", asks: "yes"},
 	"init":                  {changes: "new files"},
 	"lag":                   {uses: usesOutput | usesGroup | usesKafka},
 	"migrate print":         {},
