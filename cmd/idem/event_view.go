@@ -25,10 +25,7 @@ func viewRows(v *events.View) (rows [][]string) {
 	add("store", "%s", v.Store)
 	if v.Fence > 0 || v.Created != nil ||
 		v.Changed != nil { // unknown for a deferred event without a record
-		add(
-			"handler", "%s",
-			map[bool]string{true: "transactional", false: "with claims"}[v.Transactional],
-		)
+		add("handler", "%s", handlerText(v))
 	}
 	add("state", "%s", stateText(v))
 	if v.Reason != "" {
@@ -56,6 +53,14 @@ func viewRows(v *events.View) (rows [][]string) {
 	}
 	add("next", "%s", v.Next)
 	return rows
+}
+
+// handlerText is the kind of handlers that a record is for.
+func handlerText(v *events.View) string {
+	if v.Transactional {
+		return "transactional"
+	}
+	return "with claims"
 }
 
 func stateText(v *events.View) string {
@@ -155,7 +160,8 @@ func warnSkip(e *events.Event) string {
 func howDelivered(e *events.Event, group string) string {
 	if p := e.Deferred; p != nil {
 		if p.IsHead() {
-			return "deferred, first of its key: the owner of its partition runs the event as soon as possible"
+			return "deferred, first of its key: " +
+				"the owner of its partition runs the event as soon as possible"
 		}
 		return fmt.Sprintf("deferred: runs after %q, the first of its key", p.Head.Key.ID)
 	}
@@ -166,14 +172,10 @@ func howDelivered(e *events.Event, group string) string {
 	for _, r := range e.Records {
 		if o := r.First; o.Topic != "" && !o.Time.IsZero() {
 			return fmt.Sprintf(
-				"%s, or after idem rewind -G %s --topic %s --to %s (partition %d, offset %d); other events that are read again are "+
-					"known and skipped",
-				next,
-				cmp.Or(group, "<group>"),
-				o.Topic,
-				o.Time.UTC().Format(time.RFC3339),
-				o.Partition,
-				o.Offset,
+				"%s, or after idem rewind -G %s --topic %s --to %s (partition %d, offset %d); "+
+					"other events that are read again are known and skipped",
+				next, cmp.Or(group, "<group>"), o.Topic, o.Time.UTC().Format(time.RFC3339),
+				o.Partition, o.Offset,
 			)
 		}
 	}
