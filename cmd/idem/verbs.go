@@ -57,9 +57,12 @@ func verbName(cmd *cobra.Command) string {
 	return name
 }
 
-// eachVerb visits the runnable commands below cmd, in the order of their names.
+// eachVerb visits the runnable commands below cmd, in the order of their names. A topic of help is none.
 func eachVerb(cmd *cobra.Command, visit func(*cobra.Command)) {
-	if !cmd.HasSubCommands() {
+	switch {
+	case cmd.IsAdditionalHelpTopicCommand():
+		return
+	case !cmd.HasSubCommands():
 		visit(cmd)
 		return
 	}
