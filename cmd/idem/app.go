@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/idem-go/idem/internal/redact"
 )
@@ -26,6 +27,7 @@ type app struct {
 	dryRun  bool
 
 	auditPath     string
+	now           func() time.Time // of progress; nil: time.Now
 	schema        string
 	redisPrefix   string
 	tls           bool

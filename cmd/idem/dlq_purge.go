@@ -61,7 +61,7 @@ type purgeRow struct {
 func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 	rows := []purgeRow{}
 	deleted := 0
-	twins, err := d.Survey(ctx, deadletters.Filter{})
+	twins, err := d.surveyAll(ctx, deadletters.Filter{})
 	if errors.Is(err, deadletters.ErrTooMany) {
 		d.app.note(
 			"warning: more than %d events: dead letters of one event with different values are not looked for",

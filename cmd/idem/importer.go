@@ -47,6 +47,7 @@ type importer struct {
 	batch  []dedup.Imported
 	seen   *progress
 	total  int64 // records to read; 0: not known
+	about  bool  // the total is an estimate
 	odd    int   // shown examples of unusable records
 }
 
@@ -57,6 +58,7 @@ const (
 
 func (im *importer) run(ctx context.Context, read func(context.Context) error) error {
 	im.seen = im.a.progress("records read", im.total)
+	im.seen.estimate = im.about
 	defer im.seen.end()
 	err := read(ctx)
 	if err == nil {

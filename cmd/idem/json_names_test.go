@@ -43,8 +43,8 @@ var jsonConcepts = []struct{ concept, name, others string }{
 	{"a run that changes nothing", "dry_run", "would"},
 }
 
-// A check of the doctor has an ID of its own.
-var jsonExceptions = map[string]string{"id": "../../internal/doctor"}
+// A check of the doctor has an ID of its own. A plan of Postgres is read, not printed.
+var jsonExceptions = map[string]string{"id": "../../internal/doctor", "Plan Rows": "."}
 
 // All fields of JSON are in snake case, and one thing has one name in all of them.
 func TestNamesInJSON(t *testing.T) {
@@ -55,11 +55,12 @@ func TestNamesInJSON(t *testing.T) {
 		require.NotEmpty(t, names, dir)
 		for name, where := range names {
 			all[name] = true
+			if jsonExceptions[name] == dir {
+				continue
+			}
 			require.Regexp(t, snake, name, where)
 			for _, c := range jsonConcepts {
-				if jsonExceptions[name] != dir {
-					require.NotContains(t, strings.Fields(c.others), name, "%s: %s: %q", where, c.concept, c.name)
-				}
+				require.NotContains(t, strings.Fields(c.others), name, "%s: %s: %q", where, c.concept, c.name)
 			}
 		}
 	}

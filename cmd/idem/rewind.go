@@ -164,7 +164,13 @@ func (a *app) rewindRows(
 	if len(committed) == 0 {
 		return nil, found("group %s has no committed offsets", group)
 	}
-	seen := a.progress("partitions", 0)
+	total := 0
+	for topic, partitions := range committed {
+		if o.wants(topic, group) {
+			total += len(partitions)
+		}
+	}
+	seen := a.progress("partitions", int64(total))
 	defer seen.end()
 	for _, topic := range slices.Sorted(maps.Keys(committed)) {
 		if !o.wants(topic, group) {
@@ -206,8 +212,8 @@ func (a *app) warnAboutSources(group string, rows []rewindRow) {
 		if isRetry && groups.IsRetryOf(r.Topic, source, group) && !covered[source] {
 			covered[source] = true
 			a.note(
-				"warning: topic %s is not rewound: the group has no committed offsets there, or this user may not describe the topic",
-				source,
+				"warning: topic %s is not rewound: the group has no committed offsets there, "+
+					"or this user may not describe the topic", source,
 			)
 		}
 	}
@@ -339,9 +345,9 @@ func (a *app) warnAboutHorizon(
 	from := first.Format(time.RFC3339)
 	if limit := time.Now().Add(-retention); retention > 0 && first.Before(limit) {
 		a.note(
-			"warning: events from %s on, but the store remembers since %s only: older events meet the policy of their handler (WhenTooOld)",
-			from,
-			limit.UTC().Format(time.RFC3339),
+			"warning: events from %s on, but the store remembers since %s only: "+
+				"older events meet the policy of their handler (WhenTooOld)",
+			from, limit.UTC().Format(time.RFC3339),
 		)
 	}
 	if len(a.stores) == 0 {
@@ -370,16 +376,14 @@ func (a *app) warnOfStores(ctx context.Context, first time.Time, retention time.
 			a.note("warning: %s: cannot read how far the store remembers: %v", l.name, err)
 		case l.pool == nil && retention == 0:
 			a.note(
-				"warning: %s: give --retention of its handlers to check whether the store remembers events from %s on",
-				l.name,
-				from,
+				"warning: %s: give --retention of its handlers to check "+
+					"whether the store remembers events from %s on", l.name, from,
 			)
 		case first.Before(horizon):
 			a.note(
-				"warning: %s: events from %s on, but the store remembers since %s only: older events meet the policy of their handler (WhenTooOld)",
-				l.name,
-				from,
-				horizon.UTC().Format(time.RFC3339),
+				"warning: %s: events from %s on, but the store remembers since %s only: "+
+					"older events meet the policy of their handler (WhenTooOld)",
+				l.name, from, horizon.UTC().Format(time.RFC3339),
 			)
 		}
 	}
