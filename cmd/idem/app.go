@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/idem-go/idem/internal/redact"
 )
@@ -26,6 +27,7 @@ type app struct {
 	dryRun  bool
 
 	auditPath     string
+	now           func() time.Time // of progress; nil: time.Now
 	schema        string
 	redisPrefix   string
 	tls           bool
@@ -39,7 +41,6 @@ type app struct {
 
 	known       map[string]*openedStore // stores by URL that need not be opened: those of tests
 	opened      []*openedStore
-	shown       bool            // a result was printed
 	bare        bool            // a file without tables is a store, too: for idem migrate
 	ctx         context.Context // of the command that runs
 	begun       bool            // flags and arguments were found good

@@ -20,7 +20,7 @@ var errRefused = errors.New("not confirmed, nothing was done (--yes does not ask
 const maxAnswer = 1024
 
 // confirm asks before an action that cannot be undone. Without a person to answer, --yes is
-// required.
+// required. The error of a dry run is errDryRun: the caller skips the action and shows its result.
 func (a *app) confirm(format string, args ...any) error {
 	if a.dryRun {
 		return a.showDryRun(fmt.Sprintf(format, args...))
@@ -53,7 +53,7 @@ func (a *app) confirm(format string, args ...any) error {
 // confirmed is confirm for a verb that writes its own audit line: here, a refusal.
 func (a *app) confirmed(action string, fields map[string]any, format string, args ...any) error {
 	err := a.confirm(format, args...)
-	if err != nil {
+	if unlessDryRun(err) != nil {
 		fields["outcome"], fields["error"] = "refused", err.Error()
 		a.audit(action, fields)
 	}

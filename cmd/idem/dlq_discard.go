@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -63,19 +62,23 @@ func (d *deadLetters) discard(ctx context.Context, f deadletters.Filter, reason 
 		return found("%s: %d records, no dead letter matches", d.Topic, s.Scanned)
 	}
 	fields := map[string]any{"topic": d.Topic, "group": d.Group, "reason": reason}
-	if err := d.app.confirmed("dlq discard", fields, "%s: of %d records, %d dead letters match. Dead letters that no worker handles are given up for good.",
-		d.Topic, s.Scanned, s.Matched); err != nil {
+	if err := unlessDryRun(d.app.confirmed(
+		"dlq discard", fields, "%s: of %d records, %d dead letters match. "+
+			"Dead letters that no worker handles are given up for good.",
+		d.Topic, s.Scanned, s.Matched,
+	)); err != nil {
 		return err
 	}
 	w, err := d.app.rows("RECORD", "CLASS", "EVENT", "VERDICT", "RESULT", "NOTE")
 	if err != nil {
 		return err
 	}
+	w.list = "dead_letters"
 	var records []string
 	var printing error
 	done, err := d.Discard(
 		ctx,
-		deadletters.Discard{Filter: f, Reason: reason, Each: func(l deadletters.Discarded) {
+		deadletters.Discard{Filter: f, Reason: reason, DryRun: d.app.dryRun, Each: func(l deadletters.Discarded) {
 			result := "left alone"
 			if l.Done {
 				result = "discarded"
@@ -93,15 +96,23 @@ func (d *deadLetters) discard(ctx context.Context, f deadletters.Filter, reason 
 			)
 		}},
 	)
-	fields["discarded"], fields["records"], fields["outcome"] = done, records, deadletters.OutcomeOf(
-		ctx,
-		err,
-	)
+	fields["discarded"], fields["records"] = done, records
+	fields["outcome"] = deadletters.OutcomeOf(ctx, err)
 	d.app.audit("dlq discard", fields)
-	d.app.note(
-		"%s: %s of %s dead letters discarded", d.Topic, strconv.Itoa(done), strconv.Itoa(s.Matched),
-	)
-	return errors.Join(err, printing, w.end())
+	if !d.app.dryRun {
+		d.app.note("%s: %d of %d dead letters discarded", d.Topic, done, s.Matched)
+	}
+	view := discardView{dryRunView{d.app.dryRun}, d.Topic, d.Group, s.Matched, done}
+	return errors.Join(err, printing, w.endWith(view))
+}
+
+// discardView is the result beside its rows.
+type discardView struct {
+	dryRunView
+	Topic     string `json:"topic"`
+	Group     string `json:"group"`
+	Matched   int    `json:"matched"`
+	Discarded int    `json:"discarded"`
 }
 
 type discardRow struct {

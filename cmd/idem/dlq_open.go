@@ -103,20 +103,29 @@ type deadLetters struct {
 // left alone.
 func decisionFlags(f *pflag.FlagSet, o *deadletters.Decisions) {
 	f.BoolVar(
-		&o.Again,
-		"again",
-		false,
-		fmt.Sprintf(
-			"also events that were replayed %d times before and came back",
-			deadletters.MaxGenerations,
-		),
+		&o.Again, "again", false,
+		fmt.Sprintf("also events that were replayed %d times before and came back",
+			deadletters.MaxGenerations),
 	)
 	f.BoolVar(
-		&o.Forgotten,
-		"forgotten",
-		false,
-		"also run events that the store does not know, at any age: the store may have forgotten that they were handled",
+		&o.Forgotten, "forgotten", false,
+		"also run events that the store does not know, at any age: "+
+			"the store may have forgotten that they were handled",
 	)
+}
+
+func (d *deadLetters) surveyAll(
+	ctx context.Context, f deadletters.Filter,
+) (*deadletters.Survey, error) {
+	total := d.Size()
+	if len(f.At) > 0 {
+		total = min(total, int64(len(f.At)))
+	}
+	seen := d.app.progress("records surveyed", total)
+	defer seen.end()
+	d.Surveyed = func() { seen.add(1, nil) }
+	defer func() { d.Surveyed = nil }()
+	return d.Survey(ctx, f)
 }
 
 // openDLQ connects to Kafka, and to the stores if they are to be asked.
@@ -153,11 +162,11 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 	return &deadLetters{Queue: q, app: a}, nil
 }
 
-// survey reads the topic once.
+// survey reads the topic once, or the records that the filter names, and tells the progress.
 func (d *deadLetters) survey(
 	ctx context.Context, f deadletters.Filter,
 ) (*deadletters.Survey, error) {
-	s, err := d.Survey(ctx, f)
+	s, err := d.surveyAll(ctx, f)
 	if errors.Is(err, deadletters.ErrTooMany) {
 		return nil, usage("%w: choose fewer, with --type or --id", err)
 	}

@@ -21,7 +21,7 @@ func newDLQPurge(a *app) *cobra.Command {
 		Long: "Deletes, in each partition of the dead-letter topic, the dead letters before the first unsettled\n" +
 			"one. A dead letter is settled if its event was handled or discarded (idem event skip, idem dlq\n" +
 			"discard), or if it has no identity and was replayed. Kafka deletes from the beginning only.",
-		Example: "  idem dlq purge --topic orders -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
+		Example: "  idem dlq purge --topic orders -G billing --store postgres://idem@db/shop\n" +
 			"  idem dlq purge --topic orders -G billing --conflicts --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.openDLQ(cmd.Context(), &o, true)
@@ -32,9 +32,20 @@ func newDLQPurge(a *app) *cobra.Command {
 		},
 	}
 	o.add(cmd.Flags())
-	cmd.Flags().
-		BoolVar(&conflicts, "conflicts", false, "also dead letters whose value differs from the handled event of the same ID")
+	cmd.Flags().BoolVar(
+		&conflicts, "conflicts", false,
+		"also dead letters whose value differs from the handled event of the same ID",
+	)
 	return cmd
+}
+
+// purgeView is the result: it is shown before the question, since a person decides by it.
+type purgeView struct {
+	dryRunView
+	Topic       string     `json:"topic"`
+	Group       string     `json:"group"`
+	DeadLetters int        `json:"dead_letters"` // of all partitions
+	Partitions  []purgeRow `json:"partitions"`
 }
 
 // purgeRow is how far a partition may be deleted.
@@ -48,9 +59,9 @@ type purgeRow struct {
 }
 
 func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
-	var rows []purgeRow
+	rows := []purgeRow{}
 	deleted := 0
-	twins, err := d.Survey(ctx, deadletters.Filter{})
+	twins, err := d.surveyAll(ctx, deadletters.Filter{})
 	if errors.Is(err, deadletters.ErrTooMany) {
 		d.app.note(
 			"warning: more than %d events: dead letters of one event with different values are not looked for",
@@ -76,21 +87,24 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 		}
 	}
 	seen.end()
-	if err := d.showPurge(rows); err != nil {
+	view := purgeView{dryRunView{d.app.dryRun}, d.Topic, d.Group, deleted, rows}
+	if err := d.showPurge(&view); err != nil {
 		return err
 	}
 	if len(to) == 0 {
 		d.app.note("%s: no dead letters to delete", d.Topic)
 		return nil
 	}
-	if err := d.app.confirmed("dlq purge", map[string]any{"topic": d.Topic, "group": d.Group, "dead_letters": deleted, "offsets": to}, "%d dead letters of %s are deleted for good.", deleted, d.Topic); err != nil {
-		return err
+	audit := map[string]any{
+		"topic": d.Topic, "group": d.Group, "dead_letters": deleted, "offsets": to,
+	}
+	if err := d.app.confirmed(
+		"dlq purge", audit, "%d dead letters of %s are deleted for good.", deleted, d.Topic,
+	); err != nil {
+		return unlessDryRun(err)
 	}
 	err = d.deleteTo(to)
-	audit := map[string]any{
-		"topic": d.Topic, "group": d.Group, "dead_letters": deleted,
-		"offsets": to, "outcome": deadletters.OutcomeOf(ctx, err),
-	}
+	audit["outcome"] = deadletters.OutcomeOf(ctx, err)
 	d.app.audit("dlq purge", audit)
 	return err
 }
@@ -117,18 +131,16 @@ func (d *deadLetters) purgeable(
 	return row, err
 }
 
-func (d *deadLetters) showPurge(rows []purgeRow) error {
-	cells := make([][]string, len(rows))
-	for i, r := range rows {
+func (d *deadLetters) showPurge(v *purgeView) error {
+	cells := make([][]string, len(v.Partitions))
+	for i, r := range v.Partitions {
 		cells[i] = []string{
-			strconv.Itoa(
-				int(r.Partition),
-			), strconv.FormatInt(r.From, 10), strconv.FormatInt(r.To, 10), strconv.FormatInt(r.End, 10),
-			strconv.Itoa(r.DeadLetters), plain(shorten(r.StoppedBy, 120)),
+			strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.From, 10),
+			strconv.FormatInt(r.To, 10), strconv.FormatInt(r.End, 10), strconv.Itoa(r.DeadLetters), plain(shorten(r.StoppedBy, 120)),
 		}
 	}
 	return d.app.show(
-		rows, []string{"PARTITION", "FROM", "TO", "END", "DEAD LETTERS", "STOPPED BY"}, cells,
+		v, []string{"PARTITION", "FROM", "TO", "END", "DEAD LETTERS", "STOPPED BY"}, cells,
 	)
 }
 

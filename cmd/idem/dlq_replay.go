@@ -92,7 +92,9 @@ func (d *deadLetters) replay(
 	}
 	if s.Matched == 0 && len(bounds.lines) == 0 {
 		d.app.note("%s: %d records, no dead letter matches", d.Topic, s.Scanned)
-		return d.app.reportReplay(d.NoResult(s.Scanned))
+		none := d.NoResult(s.Scanned)
+		none.DryRun = d.app.dryRun
+		return d.app.reportReplay(none)
 	}
 	d.warnAboutReaders(s)
 	most := ""
@@ -100,14 +102,18 @@ func (d *deadLetters) replay(
 		most = fmt.Sprintf(" At most %d are replayed.", bounds.limit)
 	}
 	most += editedText(bounds.lines)
-	if err := d.app.confirmed("dlq replay", map[string]any{"topic": d.Topic, "group": d.Group}, "%s: of %d records, %d dead letters match. Those whose events are not settled are copied to %s.%s",
-		d.Topic, s.Scanned, s.Matched, strings.Join(s.RetryTopics(d.Group), ", "), most); err != nil {
+	if err := unlessDryRun(d.app.confirmed(
+		"dlq replay", map[string]any{"topic": d.Topic, "group": d.Group},
+		"%s: of %d records, %d dead letters match. "+
+			"Those whose events are not settled are copied to %s.%s",
+		d.Topic, s.Scanned, s.Matched, strings.Join(s.RetryTopics(d.Group), ", "), most,
+	)); err != nil {
 		return err
 	}
 	seen := d.app.progress("dead letters", int64(s.Matched))
 	result, err := d.Replay(ctx, deadletters.Replay{
-		Producer: producer, Filter: f, Decisions: d.decisions, Rate: bounds.rate, Limit: bounds.limit, Survey: s,
-		Exported: bounds.lines,
+		Producer: producer, Filter: f, Decisions: d.decisions, Rate: bounds.rate, Limit: bounds.limit,
+		Survey: s, Exported: bounds.lines, DryRun: d.app.dryRun,
 		Each: func(done deadletters.Done) {
 			seen.add(1, nil)
 			d.auditEdit(done, seen)

@@ -5,24 +5,25 @@ import (
 	"fmt"
 )
 
-// errDryRun ends a dry run, where the verb would ask before its change.
+// errDryRun ends the change of a dry run, where the verb would ask. The verb then shows the result of
+// the change that it did not make.
 var errDryRun = errors.New("dry run: nothing was changed")
 
-// dryRunView is the result of a dry run that has printed no other.
+// dryRunView is the part of a result that tells of a dry run. The other fields are those of a change.
 type dryRunView struct {
-	DryRun bool   `json:"dry_run"`
-	Would  string `json:"would"`
+	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// showDryRun prints the question that is not asked. The error is errDryRun, or that of the output.
+// unlessDryRun returns err, but nil for the end of a dry run.
+func unlessDryRun(err error) error {
+	if err == errDryRun { //nolint:errorlint // beside another error it is none of success
+		return nil
+	}
+	return err
+}
+
+// showDryRun prints the question that is not asked.
 func (a *app) showDryRun(question string) error {
-	question = a.redact(question)
-	if a.output == outputs[0] || a.shown { // the rows of the verb are the JSON then
-		fmt.Fprintf(a.stderr, "%s\n%s\n", plainLines(question), errDryRun)
-		return errDryRun
-	}
-	if err := a.show(dryRunView{true, question}, nil, nil); err != nil {
-		return err
-	}
+	fmt.Fprintln(a.stderr, plainLines(a.redact(question)))
 	return errDryRun
 }

@@ -34,6 +34,7 @@ func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
 
 // verbResult is the result of a verb.
 type verbResult struct {
+	dryRunView
 	ID     string `json:"event_id"`
 	Type   string `json:"type"`
 	Store  string `json:"store"`
@@ -43,7 +44,8 @@ type verbResult struct {
 
 func (a *app) showResult(e *events.Event, result, next string) error {
 	r := verbResult{
-		ID: e.Key.ID, Type: e.Key.Type, Store: e.Store.Name, Result: result, Next: next,
+		dryRunView: dryRunView{a.dryRun},
+		ID:         e.Key.ID, Type: e.Key.Type, Store: e.Store.Name, Result: result, Next: next,
 	}
 	return a.show(
 		r,

@@ -17,12 +17,10 @@ import (
 
 // statuses are the values of --status: states, and groups of states.
 var statuses = map[string][]dedup.State{
-	"claimed": {
-		dedup.Claimed,
-	}, "released": {dedup.Released}, "waiting": {dedup.Waiting}, "done": {dedup.Finished}, "dead": {dedup.GivenUp},
-	"pending": {
-		dedup.Claimed, dedup.Released, dedup.Waiting,
-	}, "failed": {dedup.GivenUp}, "stuck": {dedup.Claimed},
+	"claimed": {dedup.Claimed}, "released": {dedup.Released}, "waiting": {dedup.Waiting},
+	"done": {dedup.Finished}, "dead": {dedup.GivenUp},
+	"pending": {dedup.Claimed, dedup.Released, dedup.Waiting},
+	"failed":  {dedup.GivenUp}, "stuck": {dedup.Claimed},
 }
 
 func statusNames() []string {
@@ -45,7 +43,8 @@ func newEventListCmd(a *app) *cobra.Command {
 		Long: "Lists events of a store in a SQL database by state, the least recently changed first. \"pending\"\n" +
 			"events are claimed, released or waiting; \"failed\" events are dead; \"stuck\" events have a claim whose\n" +
 			"lease is over. The command reads the tables from end to end. Without --group and --scope, events\n" +
-			"of all scopes are listed.",
+			"of all scopes are listed. An event can have two records, one for handlers with claims and one for\n" +
+			"transactional ones: an event that was given up has both.",
 		Example: "  idem event list --status pending --until 5m -G billing --store postgres://idem@db/shop\n" +
 			"  idem event list --status failed --limit 20 -o json",
 		Args: none,
@@ -111,8 +110,8 @@ func (a *app) eventList(ctx context.Context, f dedup.Filter, limit int) error {
 	for _, l := range stores {
 		if _, ok := l.store.(dedup.Lister); !ok {
 			return usage(
-				"%s cannot list events: only stores in SQL databases, such as Postgres, can. Show one event with idem event get, "+
-					"or use idem dlq ls and idem lag",
+				"%s cannot list events: only stores in SQL databases, such as Postgres, can. "+
+					"Show one event with idem event get, or use idem dlq ls and idem lag",
 				l.name,
 			)
 		}
@@ -140,13 +139,17 @@ func (a *app) eventList(ctx context.Context, f dedup.Filter, limit int) error {
 	if more {
 		all = all[:limit]
 	}
-	if err := a.show(all, []string{"STATE", "EVENT", "TYPE", "SCOPE", "FAILED", "UNCHANGED", "ORIGIN", "REASON"}, listRows(all)); err != nil {
+	if err := a.show(all, listHeader, listRows(all)); err != nil {
 		return err
 	}
 	if more {
 		fmt.Fprintf(a.stderr, "idem: there are more than %d: --limit\n", limit)
 	}
 	return nil
+}
+
+var listHeader = []string{
+	"STATE", "EVENT", "TYPE", "SCOPE", "HANDLER", "FAILED", "UNCHANGED", "ORIGIN", "REASON",
 }
 
 // shownReason is how many bytes of a reason fit into a table.
@@ -169,8 +172,8 @@ func listRows(all []listed) (rows [][]string) {
 		rows = append(
 			rows,
 			[]string{
-				stateText(&l.View), id, l.Type, l.Scope, strconv.Itoa(int(l.Failures)), l.Age,
-				origin, reason,
+				stateText(&l.View), id, l.Type, l.Scope, handlerText(&l.View),
+				strconv.Itoa(int(l.Failures)), l.Age, origin, reason,
 			},
 		)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/events"
 )
 
 func newEventReleaseCmd(a *app) *cobra.Command {
@@ -37,16 +38,18 @@ func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason strin
 		if err != nil {
 			return err
 		}
-		if err := a.confirm("%s\nThe event will be forgotten: its next delivery runs.%s", describe(e), warnRelease(e)); err != nil {
+		if a.dryRun && has(e, isLive) {
+			return beingHandled(e)
+		}
+		if err := a.confirm(
+			"%s\nThe event will be forgotten: its next delivery runs.%s", describe(e), warnRelease(e),
+		); err != nil {
 			return err
 		}
 		err := e.Store.Operator().Forget(ctx, e.Key)
 		switch {
 		case errors.Is(err, dedup.ErrHeld):
-			return found(
-				"event %q is being handled, the command changed no record: wait until the lease ends (idem event get shows the time)",
-				e.Key.ID,
-			)
+			return beingHandled(e)
 		case errors.Is(err, dedup.ErrNotFound) && e.Deferred == nil:
 			return found("%s", notKnown(e.Key, true))
 		case err != nil && !errors.Is(err, dedup.ErrNotFound):
@@ -59,8 +62,14 @@ func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason strin
 		}
 		return nil
 	})
-	if err != nil {
+	if unlessDryRun(err) != nil {
 		return err
 	}
 	return a.showResult(e, "released", howDelivered(e, a.group))
+}
+
+// beingHandled refuses to forget an event with a live claim.
+func beingHandled(e *events.Event) error {
+	return found("event %q is being handled, the command changed no record: "+
+		"wait until the lease ends (idem event get shows the time)", e.Key.ID)
 }

@@ -55,8 +55,10 @@ func newEventSkipCmd(a *app) *cobra.Command {
 	f.add(cmd)
 	record.add(cmd)
 	cmd.Flags().StringVar(&s.reason, "reason", "", "why, for the store and the audit line")
-	cmd.Flags().
-		DurationVar(&s.retention, "retention", 30*24*time.Hour, "how long the store remembers that the event was given up")
+	cmd.Flags().DurationVar(
+		&s.retention, "retention", 30*24*time.Hour,
+		"how long the store remembers that the event was given up",
+	)
 	return cmd
 }
 
@@ -86,13 +88,21 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg string, s skippi
 		if err != nil {
 			return err
 		}
-		if err := a.confirm("%s\nThe event will be given up for good: no delivery will run.%s", describe(e), warnSkip(e)); err != nil {
+		if e.Deferred != nil {
+			next = e.Deferred.After()
+		}
+		if a.dryRun && has(e, isDone) && e.Deferred == nil {
+			return handledAlready(e)
+		}
+		if err := a.confirm(
+			"%s\nThe event will be given up for good: no delivery will run.%s", describe(e), warnSkip(e),
+		); err != nil {
 			return err
 		}
 		err := e.Store.Operator().
 			Discard(ctx, e.Key, s.retention, cmp.Or(s.reason, "by the operator's command"))
 		if errors.Is(err, dedup.ErrSettled) && e.Deferred == nil {
-			return found("event %q was handled already and cannot be skipped", e.Key.ID)
+			return handledAlready(e)
 		}
 		if err != nil && !errors.Is(err, dedup.ErrSettled) {
 			return fmt.Errorf("%s: %w", e.Store.Name, err)
@@ -105,8 +115,13 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg string, s skippi
 		}
 		return nil
 	})
-	if err != nil {
+	if unlessDryRun(err) != nil {
 		return err
 	}
 	return a.showResult(e, "skipped", next)
+}
+
+// handledAlready refuses to give up an event that was handled.
+func handledAlready(e *events.Event) error {
+	return found("event %q was handled already and cannot be skipped", e.Key.ID)
 }

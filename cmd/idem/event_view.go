@@ -25,10 +25,7 @@ func viewRows(v *events.View) (rows [][]string) {
 	add("store", "%s", v.Store)
 	if v.Fence > 0 || v.Created != nil ||
 		v.Changed != nil { // unknown for a deferred event without a record
-		add(
-			"handler", "%s",
-			map[bool]string{true: "transactional", false: "with claims"}[v.Transactional],
-		)
+		add("handler", "%s", handlerText(v))
 	}
 	add("state", "%s", stateText(v))
 	if v.Reason != "" {
@@ -56,6 +53,14 @@ func viewRows(v *events.View) (rows [][]string) {
 	}
 	add("next", "%s", v.Next)
 	return rows
+}
+
+// handlerText is the kind of handlers that a record is for.
+func handlerText(v *events.View) string {
+	if v.Transactional {
+		return "transactional"
+	}
+	return "with claims"
 }
 
 func stateText(v *events.View) string {
@@ -130,7 +135,7 @@ func has(e *events.Event, is func(dedup.Record) bool) bool {
 
 func warnRelease(e *events.Event) string {
 	switch {
-	case has(e, func(r dedup.Record) bool { return r.State == dedup.Finished }):
+	case has(e, isDone):
 		return " The event was handled, so its effect will happen a second time."
 	case has(e, func(r dedup.Record) bool { return r.Doubtful || events.Stuck(r) }):
 		return " An earlier run may have had its effect, and the handler will not be informed."
@@ -140,8 +145,12 @@ func warnRelease(e *events.Event) string {
 	return ""
 }
 
+func isLive(r dedup.Record) bool { return r.State == dedup.Claimed && !events.Stuck(r) }
+
+func isDone(r dedup.Record) bool { return r.State == dedup.Finished }
+
 func warnSkip(e *events.Event) string {
-	if has(e, func(r dedup.Record) bool { return r.State == dedup.Claimed && !events.Stuck(r) }) {
+	if has(e, isLive) {
 		return " A handler that runs now may still have its effect."
 	}
 	return ""
@@ -151,7 +160,8 @@ func warnSkip(e *events.Event) string {
 func howDelivered(e *events.Event, group string) string {
 	if p := e.Deferred; p != nil {
 		if p.IsHead() {
-			return "deferred, first of its key: the owner of its partition runs the event as soon as possible"
+			return "deferred, first of its key: " +
+				"the owner of its partition runs the event as soon as possible"
 		}
 		return fmt.Sprintf("deferred: runs after %q, the first of its key", p.Head.Key.ID)
 	}
@@ -162,14 +172,10 @@ func howDelivered(e *events.Event, group string) string {
 	for _, r := range e.Records {
 		if o := r.First; o.Topic != "" && !o.Time.IsZero() {
 			return fmt.Sprintf(
-				"%s, or after idem rewind -G %s --topic %s --to %s (partition %d, offset %d); other events that are read again are "+
-					"known and skipped",
-				next,
-				cmp.Or(group, "<group>"),
-				o.Topic,
-				o.Time.UTC().Format(time.RFC3339),
-				o.Partition,
-				o.Offset,
+				"%s, or after idem rewind -G %s --topic %s --to %s (partition %d, offset %d); "+
+					"other events that are read again are known and skipped",
+				next, cmp.Or(group, "<group>"), o.Topic, o.Time.UTC().Format(time.RFC3339),
+				o.Partition, o.Offset,
 			)
 		}
 	}

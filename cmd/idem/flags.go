@@ -86,7 +86,8 @@ func (a *app) storeFlags(f *pflag.FlagSet) {
 	f.Var(
 		a.addURLFlag(storeFlag),
 		storeFlag.name,
-		"`URL` of a store, which begins with "+storeSchemes+", or @FILE; several if events are in either (env IDEM_STORE)",
+		"`URL` of a store, which begins with "+storeSchemes+
+			", or @FILE; several if events are in either (env IDEM_STORE)",
 	)
 	f.StringVar(
 		&a.schema,
@@ -105,6 +106,11 @@ func (a *app) redisFlags(f *pflag.FlagSet) {
 
 func (a *app) kafkaFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers, host:port (env IDEM_BROKERS)")
+	defer f.VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != "brokers" {
+			flag.Annotations = map[string][]string{ofConnection: {}}
+		}
+	})
 	f.BoolVar(&a.tls, "tls", false, "TLS to Kafka")
 	f.StringVar(
 		&a.tlsCA, "tls-ca", "",
@@ -125,7 +131,8 @@ func (a *app) kafkaFlags(f *pflag.FlagSet) {
 	a.oauth.flags(f)
 	f.BoolVar(
 		&a.allowInsecure, "allow-insecure", false,
-		"use SASL without TLS: PLAIN sends the password, OAUTHBEARER the token, SCRAM lets listeners guess the password",
+		"use SASL without TLS: PLAIN sends the password, OAUTHBEARER the token, "+
+			"SCRAM lets listeners guess the password",
 	)
 }
 

@@ -71,14 +71,21 @@ func TestEnvironmentOfAllVerbs(t *testing.T) {
 
 // Help shows the flags of the verb before the shared ones.
 func TestHelpBeginsWithFlagsOfTheVerb(t *testing.T) {
+	topic := command(t, "help", topicConnections).ok(t)
 	eachVerb(root(), func(cmd *cobra.Command) {
 		cmd.InitDefaultHelpFlag()
 		help := cmd.UsageString()
 		at := strings.Index(help, "\nFlags:\n")
 		require.Positive(t, at, help)
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden {
-				line := regexp.MustCompile(`(?m)^  (    |-\w, )--` + f.Name + " ")
+			line := regexp.MustCompile(`(?m)^  (    |-\w, )--` + f.Name + " ")
+			switch {
+			case f.Hidden:
+			case isOfConnection(f):
+				require.Empty(t, line.FindAllString(help, -1), "%s --%s", cmd.CommandPath(), f.Name)
+				require.Len(t, line.FindAllString(topic, -1), 1, f.Name)
+				require.Contains(t, help, "idem help connections")
+			default:
 				require.Len(t, line.FindAllString(help[at:], -1), 1, "%s --%s", cmd.CommandPath(), f.Name)
 			}
 		})
@@ -90,4 +97,20 @@ func TestHelpBeginsWithFlagsOfTheVerb(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The flags for details of connections are not in the help of verbs, and work and complete there.
+func TestFlagsOfConnections(t *testing.T) {
+	kafka := root().Flags() // hidden copies of all shared flags
+	for _, name := range []string{"tls", "tls-ca", "tls-cert", "tls-key", "sasl-mechanism", "sasl-user",
+		"sasl-token-file", "sasl-token-url", "allow-insecure"} {
+		require.True(t, isOfConnection(kafka.Lookup(name)), name)
+		require.Contains(t, command(t, "__complete", "lag", "--"+name).ok(t), "--"+name)
+	}
+	require.False(t, isOfConnection(kafka.Lookup("brokers")))
+	require.Less(t, strings.Count(command(t, "lag", "--help").ok(t), "\n"), 35)
+	require.Contains(t, command(t, "--help").ok(t), "idem help connections")
+	require.NotContains(t, command(t, "version", "--help").ok(t), "connections")
+	t.Setenv("IDEM_SASL_USER", "canary")
+	require.NotContains(t, command(t, "help", "connections").ok(t), "canary", "the environment is not shown")
 }

@@ -23,7 +23,7 @@ func newImportCmd(a *app) *cobra.Command {
 			"before a time (--until). By default IDs and types are read as handlers without options read\n" +
 			"them. If your handlers have options for identity, give the same by flags: with other flags the\n" +
 			"import writes other keys than the handlers look up. Stop the old consumer first.",
-		Example: "  idem import --from-table 'SELECT payment_id AS event_id, created_at AS time FROM payments' --type payment.captured --tx -G billing\n" +
+		Example: "  idem import --from-table 'SELECT payment_id AS event_id FROM payments' --type paid --tx -G billing\n" +
 			"  idem import --from-topic orders --to-committed -G billing --dry-run",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runImport(cmd.Context(), &f) },
@@ -67,11 +67,11 @@ func (f *importFlags) add(a *app, cmd *cobra.Command) {
 		"how long the store keeps the events from now on, at least the handler's Retention",
 	)
 	s.BoolVar(&f.tx, "tx", false, "the handler is a transactional one (OnTx, OnBatchTx)")
-	s.BoolVar(&f.dryRun, "dry-run", false, dryRunWords)
 	cmd.MarkFlagsMutuallyExclusive("from-table", "from-topic")
 	cmd.MarkFlagsOneRequired("from-table", "from-topic")
 	for _, group := range [][]string{
-		{"type-header", "type-json", "type-fixed"}, {"until", "to-committed"}, {"to-time", "to-committed"}, {"until", "to-time"}, {"since", "from-time"},
+		{"type-header", "type-json", "type-fixed"}, {"until", "to-committed"},
+		{"to-time", "to-committed"}, {"until", "to-time"}, {"since", "from-time"},
 	} {
 		cmd.MarkFlagsMutuallyExclusive(group...)
 	}
@@ -94,30 +94,29 @@ func (a *app) runImport(ctx context.Context, f *importFlags) error {
 	case len(stores) > 1:
 		return usage("import fills one store: give one --store")
 	case f.tx && !l.hasTables():
-		return usage("--tx: the store of a transactional handler is in a SQL database, such as Postgres, and %s is not", l.name)
+		return usage("--tx: the store of a transactional handler is in a SQL database, "+
+			"such as Postgres, and %s is not", l.name)
 	}
 	im := &importer{
 		a: a, f: f, store: l, scope: scope,
-		counts: imported{Store: l.name, DryRun: f.dryRun},
+		counts: imported{dryRunView: dryRunView{a.dryRun}, Store: l.name},
 	}
 	read, err := im.source(ctx)
 	if err != nil {
 		return err
 	}
-	work := func() error { return im.run(ctx, read) }
-	if f.dryRun {
-		err = work()
-	} else {
-		fields := map[string]any{"store": l.name, "scope": scope, "from": im.counts.From, "tx": f.tx}
-		err = a.audited("import", fields, func() error {
-			defer func() { fields["read"], fields["added"] = im.counts.Read, im.counts.Added }()
-			err := a.confirm("%s\nof scope %q in %s will count as handled: no delivery of these events runs.", im.counts.From, scope, l.name)
-			if err != nil {
-				return err
-			}
-			return work()
-		})
-	}
+	fields := map[string]any{"store": l.name, "scope": scope, "from": im.counts.From, "tx": f.tx}
+	err = a.audited("import", fields, func() error {
+		defer func() { fields["read"], fields["added"] = im.counts.Read, im.counts.Added }()
+		err := unlessDryRun(a.confirm(
+			"%s\nof scope %q in %s will count as handled: no delivery of these events runs.",
+			im.counts.From, scope, l.name,
+		))
+		if err != nil {
+			return err
+		}
+		return im.run(ctx, read) // only counts in a dry run
+	})
 	if err != nil {
 		return err
 	}

@@ -33,11 +33,13 @@ func (im *importer) openTable(ctx context.Context) (func(context.Context) error,
 		)
 	case len(f.types) > 1:
 		return nil, usage(
-			"--from-table takes one --type, that of all rows; with several, give the query a column type",
+			"--from-table takes one --type, that of all rows; " +
+				"with several, give the query a column type",
 		)
 	case f.given() || f.typeFixed != "":
 		return nil, usage(
-			"--id-*, --type-* and --tenant-* are for --from-topic: a query names its columns event_id, type, tenant",
+			"--id-*, --type-* and --tenant-* are for --from-topic: " +
+				"a query names its columns event_id, type, tenant",
 		)
 	}
 	pool := im.store.pool
@@ -57,7 +59,22 @@ func (im *importer) openTable(ctx context.Context) (func(context.Context) error,
 	if err != nil {
 		return nil, err
 	}
+	im.total, im.about = estimateRows(ctx, pool, wrapped), true
 	return func(ctx context.Context) error { return im.readTable(ctx, pool, wrapped) }, nil
+}
+
+// estimateRows asks the planner how many rows a query has, without running it. Zero: not known.
+func estimateRows(ctx context.Context, pool *pgxpool.Pool, query string) int64 {
+	var plans []struct {
+		Plan struct {
+			Rows float64 `json:"Plan Rows"`
+		}
+	}
+	err := pool.QueryRow(ctx, "EXPLAIN (FORMAT JSON) "+query).Scan(&plans)
+	if err != nil || len(plans) != 1 { // only the progress needs it
+		return 0
+	}
+	return int64(plans[0].Plan.Rows)
 }
 
 // wrapQuery reads the columns of a query and returns a query with all of them as text. typed means
@@ -79,12 +96,14 @@ func wrapQuery(ctx context.Context, pool *pgxpool.Pool, query string, typed bool
 	switch {
 	case !slices.Contains(names, "event_id"):
 		return "", usage(
-			"--from-table: the query has no column event_id, but %q: name the column, such as SELECT payment_id AS event_id",
+			"--from-table: the query has no column event_id, but %q: "+
+				"name the column, such as SELECT payment_id AS event_id",
 			names,
 		)
 	case !typed && !slices.Contains(names, "type"):
 		return "", usage(
-			"--from-table: the type of the events is missing: give --type, or add a column type to the query, which has %q",
+			"--from-table: the type of the events is missing: "+
+				"give --type, or add a column type to the query, which has %q",
 			names,
 		)
 	case typed && slices.Contains(names, "type"):
@@ -109,7 +128,9 @@ func (im *importer) readTable(ctx context.Context, pool *pgxpool.Pool, query str
 		pool,
 		pgx.TxOptions{AccessMode: pgx.ReadOnly},
 		func(tx pgx.Tx) error {
-			for _, q := range []string{"SET LOCAL timezone = 'UTC'", "DECLARE idem_import NO SCROLL CURSOR FOR " + query} {
+			for _, q := range []string{
+				"SET LOCAL timezone = 'UTC'", "DECLARE idem_import NO SCROLL CURSOR FOR " + query,
+			} {
 				if _, err := tx.Exec(ctx, q); err != nil {
 					return fmt.Errorf("--from-table: %w", err)
 				}

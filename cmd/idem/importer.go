@@ -19,15 +19,15 @@ type importFlags struct {
 	toCommitted     bool
 	types           []string
 	identityFlags
-	retention  time.Duration
-	tx, dryRun bool
+	retention time.Duration
+	tx        bool
 }
 
 // imported counts the records that were read, by result.
 type imported struct {
+	dryRunView
 	Store      string `json:"store"`
 	From       string `json:"from"`
-	DryRun     bool   `json:"dry_run,omitempty"`
 	Read       int64  `json:"read"`
 	Added      int64  `json:"added"`       // or would be, in a dry run
 	Known      int64  `json:"known"`       // before the import, or twice in the input
@@ -47,6 +47,7 @@ type importer struct {
 	batch  []dedup.Imported
 	seen   *progress
 	total  int64 // records to read; 0: not known
+	about  bool  // the total is an estimate
 	odd    int   // shown examples of unusable records
 }
 
@@ -57,6 +58,7 @@ const (
 
 func (im *importer) run(ctx context.Context, read func(context.Context) error) error {
 	im.seen = im.a.progress("records read", im.total)
+	im.seen.estimate = im.about
 	defer im.seen.end()
 	err := read(ctx)
 	if err == nil {
@@ -65,7 +67,7 @@ func (im *importer) run(ctx context.Context, read func(context.Context) error) e
 	if err == nil {
 		return nil
 	}
-	if im.f.dryRun {
+	if im.a.dryRun {
 		return err
 	}
 	return fmt.Errorf(
@@ -99,7 +101,7 @@ func (im *importer) flush(ctx context.Context) error {
 		return ctx.Err()
 	}
 	put := im.store.operator().Import
-	if im.f.dryRun {
+	if im.a.dryRun {
 		put = im.wouldAdd
 	}
 	added, err := put(ctx, im.batch)
@@ -153,18 +155,11 @@ func (im *importer) example(where string, err error) {
 }
 
 func (c *imported) rows() [][]string {
-	added := "added"
-	if c.DryRun {
-		added = "would be added"
-	}
 	n := func(i int64) string { return strconv.FormatInt(i, 10) }
 	return [][]string{
-		{
-			"FROM", strings.Join(strings.Fields(c.From), " "),
-		}, {"TO", c.Store}, {"read", n(c.Read)}, {added, n(c.Added)},
-		{
-			"known before, or twice", n(c.Known),
-		}, {"without identity", n(c.NoIdentity)}, {"invalid identity", n(c.Invalid)},
+		{"FROM", strings.Join(strings.Fields(c.From), " ")}, {"TO", c.Store},
+		{"read", n(c.Read)}, {"added", n(c.Added)}, {"known before, or twice", n(c.Known)},
+		{"without identity", n(c.NoIdentity)}, {"invalid identity", n(c.Invalid)},
 		{"of other types", n(c.OtherTypes)},
 	}
 }

@@ -40,11 +40,11 @@ var jsonConcepts = []struct{ concept, name, others string }{
 	{"time to which a group goes back", "to_time", ""},
 	{"what a verb has done to an object", "result", ""},
 	{"end of an action", "outcome", "status"},
-	{"a run that changes nothing", "dry_run", ""},
+	{"a run that changes nothing", "dry_run", "would"},
 }
 
-// A check of the doctor has an ID of its own.
-var jsonExceptions = map[string]string{"id": "../../internal/doctor"}
+// A check of the doctor has an ID of its own. A plan of Postgres is read, not printed.
+var jsonExceptions = map[string]string{"id": "../../internal/doctor", "Plan Rows": "."}
 
 // All fields of JSON are in snake case, and one thing has one name in all of them.
 func TestNamesInJSON(t *testing.T) {
@@ -55,11 +55,12 @@ func TestNamesInJSON(t *testing.T) {
 		require.NotEmpty(t, names, dir)
 		for name, where := range names {
 			all[name] = true
+			if jsonExceptions[name] == dir {
+				continue
+			}
 			require.Regexp(t, snake, name, where)
 			for _, c := range jsonConcepts {
-				if jsonExceptions[name] != dir {
-					require.NotContains(t, strings.Fields(c.others), name, "%s: %s: %q", where, c.concept, c.name)
-				}
+				require.NotContains(t, strings.Fields(c.others), name, "%s: %s: %q", where, c.concept, c.name)
 			}
 		}
 	}
@@ -86,7 +87,8 @@ func namesInJSON(t *testing.T, pattern string) map[string]string {
 		parsed, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		add := func(at ast.Node, quoted string) {
-			if name, err := strconv.Unquote(quoted); err == nil && name != "" && name != "-" {
+			name, err := strconv.Unquote(quoted)
+			if err == nil && name != "" && name != "-" && !strings.Contains(name, ".") { // a check
 				names[name] = set.Position(at.Pos()).String()
 			}
 		}

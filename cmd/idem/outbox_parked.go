@@ -42,11 +42,14 @@ func newOutboxParkedCmd(a *app) *cobra.Command {
 		Example: "  idem outbox parked --outbox postgres://idem@db/shop\n" +
 			"  idem outbox parked --limit 10 --payload -o json",
 		Args: none,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.outboxParked(cmd, &o, payload, limit) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.outboxParked(cmd, &o, payload, limit)
+		},
 	}
 	o.flags(a, cmd.Flags())
-	cmd.Flags().
-		BoolVar(&payload, "payload", false, "show payloads and headers too, which not everybody may see")
+	cmd.Flags().BoolVar(
+		&payload, "payload", false, "show payloads and headers too, which not everybody may see",
+	)
 	cmd.Flags().IntVar(&limit, "limit", 100, "rows at most, up to 10000")
 	return cmd
 }
@@ -73,9 +76,8 @@ func (a *app) outboxParked(cmd *cobra.Command, o *outboxFlag, payload bool, limi
 		v := viewOfParked(&all[i], payload)
 		views = append(views, v)
 		rows = append(rows, []string{
-			strconv.FormatInt(
-				v.Seq, 10,
-			), stampOf(&v.Parked), v.Topic, shorten(bytesText(v.Key), 60), v.Type, v.ID, strconv.Itoa(v.Size),
+			strconv.FormatInt(v.Seq, 10), stampOf(&v.Parked), v.Topic,
+			shorten(bytesText(v.Key), 60), v.Type, v.ID, strconv.Itoa(v.Size),
 			strconv.FormatInt(v.Behind, 10), shorten(a.redact(v.Reason), 200),
 		})
 		if payload {
@@ -95,8 +97,8 @@ func viewOfParked(p *pgoutbox.Parked, payload bool) parkedRowView {
 		key = deadletters.Bytes{Null: true}
 	}
 	v := parkedRowView{
-		Seq: p.Row.Seq, Parked: p.At.UTC(), Added: p.Row.Added.UTC(), Topic: e.Topic, Key: key, Type: e.Type, ID: e.ID,
-		Behind: p.Behind, Reason: p.Error, Size: len(e.Payload),
+		Seq: p.Row.Seq, Parked: p.At.UTC(), Added: p.Row.Added.UTC(),
+		Topic: e.Topic, Key: key, Type: e.Type, ID: e.ID, Behind: p.Behind, Reason: p.Error, Size: len(e.Payload),
 	}
 	if payload {
 		shown := deadletters.BytesOf(e.Payload)
@@ -113,16 +115,17 @@ func viewOfParked(p *pgoutbox.Parked, payload bool) parkedRowView {
 func newOutboxRetryCmd(a *app) *cobra.Command {
 	return newOutboxVerb(a, &outboxVerb{
 		name: "retry", short: "Publish parked rows again, and the rows that they block",
-		question: "These rows will be published again, and then the rows that they block.", done: "to be published again",
-		do: (*pgoutbox.Outbox).Retry,
+		question: "These rows will be published again, and then the rows that they block.",
+		done:     "to be published again", do: (*pgoutbox.Outbox).Retry,
 	})
 }
 
 func newOutboxSkipCmd(a *app) *cobra.Command {
 	return newOutboxVerb(a, &outboxVerb{
 		name: "skip", short: "Delete parked rows, and publish the rows that they block",
-		question: "These rows will be deleted: no consumer will get these events. The rows that they block are published.", done: "dropped",
-		do: (*pgoutbox.Outbox).Skip,
+		question: "These rows will be deleted: no consumer will get these events. " +
+			"The rows that they block are published.",
+		done: "dropped", do: (*pgoutbox.Outbox).Skip,
 	})
 }
 
@@ -136,10 +139,12 @@ func newOutboxVerb(a *app, verb *outboxVerb) *cobra.Command {
 	var o outboxFlag
 	var reason string
 	cmd := &cobra.Command{
-		Use:     verb.name + " SEQ...",
-		Short:   verb.short,
-		Long:    verb.short + ". Name rows by their SEQ, see idem outbox parked. If one row is not parked, no row is changed.",
-		Example: "  idem outbox " + verb.name + " 4711 4712 --outbox postgres://idem@db/shop --reason 'ticket 12'",
+		Use:   verb.name + " SEQ...",
+		Short: verb.short,
+		Long: verb.short + ". Name rows by their SEQ, see idem outbox parked. If one row is\n" +
+			"not parked, no row is changed.",
+		Example: "  idem outbox " + verb.name +
+			" 4711 4712 --outbox postgres://idem@db/shop --reason 'ticket 12'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			seqs, err := parseSeqs(args)
 			if err != nil {
@@ -239,14 +244,22 @@ func (a *app) outboxVerb(
 		}
 		return b.each(ctx, verb, names, fields)
 	})
-	if err != nil {
+	if unlessDryRun(err) != nil {
 		return err
 	}
 	var rows [][]string
 	for i := range names {
 		rows = append(rows, []string{verb.done, names[i].String()})
 	}
-	return a.show(map[string]any{"outbox": b.name, "seqs": seqs, "result": verb.done}, nil, rows)
+	return a.show(outboxResult{dryRunView{a.dryRun}, b.name, seqs, verb.done}, nil, rows)
+}
+
+// outboxResult is the result of a verb on parked rows.
+type outboxResult struct {
+	dryRunView
+	Outbox string  `json:"outbox"`
+	Seqs   []int64 `json:"seqs"`
+	Result string  `json:"result"`
 }
 
 func allParked(seqs []int64, names []parkedName) error {

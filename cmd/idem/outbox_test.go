@@ -104,6 +104,7 @@ func TestOutboxUsage(t *testing.T) {
 		"relay --brokers h:1 --outbox postgres://h/db --batch 10001":         "--batch",
 		"relay --brokers h:1 --outbox postgres://h/db --batch-bytes -1":      "--batch-bytes",
 		"relay --brokers h:1 --outbox postgres://h/db --interval 0s":         "--interval",
+		"relay --brokers h:1 --outbox postgres://h/db --setup-wait 0s":       "--setup-wait",
 		"relay --brokers h:1 --outbox postgres://h/db --lease 10ms":          "--lease",
 		"relay --brokers h:1 --outbox postgres://h/db --max-attempts 0":      "--max-attempts",
 		"relay --brokers h:1 --outbox postgres://h/db --keep -1s":            "--keep",

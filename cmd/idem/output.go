@@ -11,7 +11,6 @@ import (
 // show prints rows as a table, or value as JSON. Control characters in cells are escaped, because
 // the text of a producer must not reach the terminal as a command (G-04).
 func (a *app) show(value any, header []string, rows [][]string) error {
-	a.shown = true
 	switch a.output {
 	case "json":
 		enc := json.NewEncoder(a.stdout)
@@ -19,6 +18,7 @@ func (a *app) show(value any, header []string, rows [][]string) error {
 		enc.SetEscapeHTML(false)
 		return enc.Encode(value)
 	case "table":
+		a.sayDryRun()
 		w := tabwriter.NewWriter(a.stdout, 0, 4, 2, ' ', 0)
 		if len(header) > 0 {
 			fmt.Fprintln(w, strings.Join(header, "\t"))
@@ -36,10 +36,18 @@ func (a *app) show(value any, header []string, rows [][]string) error {
 	}
 }
 
+// sayDryRun begins the text of a dry run, which is otherwise that of the change.
+func (a *app) sayDryRun() {
+	if a.dryRun {
+		fmt.Fprintln(a.stdout, errDryRun)
+	}
+}
+
 // rowWriter prints rows one by one, as a table or as a JSON array, for topics of any length.
 type rowWriter struct {
 	out    io.Writer
 	json   bool
+	list   string // name of the array in an object; empty: the array is all
 	header []string
 	table  *tabwriter.Writer
 	n      int
@@ -50,9 +58,11 @@ type rowWriter struct {
 const tableChunk = 200
 
 func (a *app) rows(header ...string) (*rowWriter, error) {
-	a.shown = true
 	switch a.output {
-	case "json", "table":
+	case "table":
+		a.sayDryRun()
+		fallthrough
+	case "json":
 		return &rowWriter{out: a.stdout, json: a.output == "json", header: header}, nil
 	default:
 		return nil, usage("--output is table or json, not %q", a.output)
@@ -80,7 +90,7 @@ func (w *rowWriter) addJSON(value any) error {
 	}
 	before := ",\n  "
 	if w.n == 0 {
-		before = "[\n  "
+		before = w.open() + "\n  "
 	}
 	_, err = fmt.Fprintf(w.out, "%s%s", before, text)
 	return err
@@ -101,6 +111,31 @@ func (w *rowWriter) addCells(cells []string) error {
 		return w.table.Flush()
 	}
 	return nil
+}
+
+// open begins the array.
+func (w *rowWriter) open() string {
+	if w.list == "" {
+		return "["
+	}
+	return fmt.Sprintf("{\n  %q: [", w.list)
+}
+
+// endWith finishes the output. JSON is an object with the array and the fields of value.
+func (w *rowWriter) endWith(value any) error {
+	if w.err != nil || !w.json {
+		return w.end()
+	}
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	before := "\n  ]"
+	if w.n == 0 {
+		before = w.open() + "]"
+	}
+	_, err = fmt.Fprintf(w.out, "%s,%s\n", before, strings.TrimPrefix(string(text), "{"))
+	return err
 }
 
 // end finishes the output.

@@ -20,6 +20,7 @@ type progress struct {
 	terminal bool
 	what     string // that is counted, such as "records"
 	total    int64  // 0: not known
+	estimate bool   // the total is one
 	now      func() time.Time
 
 	began, told time.Time
@@ -29,10 +30,16 @@ type progress struct {
 
 // progress begins to count. end must be called.
 func (a *app) progress(what string, total int64) *progress {
-	return newProgress(a.stderr, writesToTerminal(a.stderr), what, total, time.Now)
+	now := a.now
+	if now == nil {
+		now = time.Now
+	}
+	return newProgress(a.stderr, writesToTerminal(a.stderr), what, total, now)
 }
 
-func newProgress(out io.Writer, terminal bool, what string, total int64, now func() time.Time) *progress {
+func newProgress(
+	out io.Writer, terminal bool, what string, total int64, now func() time.Time,
+) *progress {
 	p := &progress{out: out, terminal: terminal, what: what, total: total, now: now, began: now()}
 	p.told = p.began
 	return p
@@ -50,7 +57,7 @@ func (p *progress) add(n int64, more func() string) {
 		return
 	}
 	p.told = now
-	line := progressText(p.what, p.n, p.total, now.Sub(p.began))
+	line := progressText(p.what, p.n, p.total, p.estimate, now.Sub(p.began))
 	if more != nil {
 		line += ", " + more()
 	}
@@ -71,10 +78,17 @@ func (p *progress) end() {
 }
 
 // progressText is a line with count, share, rate and the rest of the time, so far as they are known.
-func progressText(what string, n, total int64, took time.Duration) string {
+// An estimate that was too small is not shown any more.
+func progressText(what string, n, total int64, estimate bool, took time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d", n)
-	if total > 0 {
+	if estimate && n > total {
+		total = 0
+	}
+	switch {
+	case total > 0 && estimate:
+		fmt.Fprintf(&b, " of about %d", total)
+	case total > 0:
 		fmt.Fprintf(&b, " of %d", total)
 	}
 	b.WriteString(" " + what)

@@ -89,8 +89,8 @@ type scopeView struct {
 
 func viewOfReap(l *openedStore, r pgstore.ReapResult) reapView {
 	v := reapView{
-		Store: l.name, Elsewhere: r.Elsewhere, Events: r.Events, Claims: r.Claims, Starts: r.Starts, Stuck: r.Stuck, Scopes: []scopeView{},
-		Silent: r.Silent,
+		Store: l.name, Elsewhere: r.Elsewhere, Events: r.Events, Claims: r.Claims,
+		Starts: r.Starts, Stuck: r.Stuck, Scopes: []scopeView{}, Silent: r.Silent,
 	}
 	for i := range r.Scopes {
 		s := &r.Scopes[i]
@@ -135,7 +135,8 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 				return a.reapWatch(ctx, l, f, fields)
 			}
 			result, err := a.reapOnce(ctx, l, f)
-			fields["events"], fields["claims"], fields["starts"] = result.Events, result.Claims, result.Starts
+			fields["events"], fields["claims"] = result.Events, result.Claims
+			fields["starts"] = result.Starts
 			if err != nil {
 				return fmt.Errorf(
 					"%s: after %d events and %d claims were deleted: %w", l.name, result.Events,
@@ -168,8 +169,8 @@ func (a *app) reapOnce(
 
 func (f *reapFlags) config() pgstore.ReaperConfig {
 	return pgstore.ReaperConfig{
-		Interval: f.interval, Batch: f.batch, DeadLetterRetention: f.deadLetters, WallClock: f.wallClock,
-		Logger: slog.New(slog.DiscardHandler), // the results have the errors
+		Interval: f.interval, Batch: f.batch, DeadLetterRetention: f.deadLetters,
+		WallClock: f.wallClock, Logger: slog.New(slog.DiscardHandler), // the results have the errors
 	}
 }
 
@@ -177,16 +178,15 @@ func (a *app) confirmReap(l *openedStore, f *reapFlags) error {
 	switch {
 	case len(f.wallClock) > 0:
 		return a.confirm(
-			"In %s the expired rows of %q will be deleted by the wall clock. If a Kafka consumer uses them, waiting events "+
-				"of its topics will be handled again.",
-			l.name,
-			f.wallClock,
+			"In %s the expired rows of %q will be deleted by the wall clock. "+
+				"If a Kafka consumer uses them, waiting events of its topics will be handled again.",
+			l.name, f.wallClock,
 		)
 	case f.deadLetters < deadLettersKept:
 		return a.confirm(
-			"In %s given-up events will be forgotten after %s. A dead letter that is published again later is a new event.",
-			l.name,
-			short(f.deadLetters),
+			"In %s given-up events will be forgotten after %s. "+
+				"A dead letter that is published again later is a new event.",
+			l.name, short(f.deadLetters),
 		)
 	}
 	return nil
@@ -236,7 +236,8 @@ func reapRows(all []reapView) (rows [][]string) {
 				rows,
 				[]string{
 					"scope " + scope,
-					"all rows stay: the scope records no progress, and --wall-clock does not name the scope",
+					"all rows stay: the scope records no progress, " +
+						"and --wall-clock does not name the scope",
 				},
 			)
 		}
@@ -256,8 +257,19 @@ func (a *app) reapWatch(
 	}
 	defer stop()
 	var events, claims int64
+	var seen *progress // of the present run
+	cfg.Deleted = func(rows int64) {
+		if seen == nil {
+			seen = a.progress("rows deleted", 0)
+		}
+		seen.add(rows, nil)
+	}
 	cfg.Observe = func(r pgstore.ReapResult, err error) {
 		health.note(err)
+		if seen != nil { // on a terminal the line of the result takes its place
+			seen.end()
+			seen = nil
+		}
 		events, claims = events+r.Events, claims+r.Claims
 		v := viewOfReap(l, r)
 		if err != nil {

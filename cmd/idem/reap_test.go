@@ -93,9 +93,10 @@ func TestReapWatch(t *testing.T) {
 	defer cancel()
 	var stderr bytes.Buffer
 	seen := &onWrite{substring: `"claims":2`, then: cancel}
-	a := &app{stdin: strings.NewReader(""), stdout: seen, stderr: &stderr}
+	a := &app{stdin: strings.NewReader(""), stdout: seen, stderr: &stderr, now: ticking()}
 	code := a.run(ctx, withoutPasswords(t, []string{"reap", "--watch", "--store", ledger, "-o", "json", "--interval", "1s"}))
 	require.Equal(t, exitOK, code, stderr.String())
+	require.Contains(t, stderr.String(), "idem: 2 rows deleted")
 	line := auditLines(t, stderr.String())[0]
 	require.InDelta(t, 2, line["claims"], 0)
 }

@@ -14,12 +14,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/outbox"
 )
 
 // relayFlags are those of idem relay.
 type relayFlags struct {
 	topics      []string
+	setupWait   time.Duration
 	outbox      outboxFlag
 	interval    time.Duration
 	batch       int
@@ -59,6 +61,10 @@ func (f *relayFlags) flags(a *app, s *pflag.FlagSet) {
 		"topics that must exist at the start; by default a row whose topic is missing is parked later",
 	)
 	s.DurationVar(
+		&f.setupWait, "setup-wait", defaultSetupWait,
+		"how long to wait at the start for missing tables, topics and rights",
+	)
+	s.DurationVar(
 		&f.interval, "interval", outbox.DefaultInterval,
 		"how long to wait when the outbox is empty",
 	)
@@ -94,6 +100,9 @@ func (f *relayFlags) flags(a *app, s *pflag.FlagSet) {
 	)
 }
 
+// defaultSetupWait is the default of outbox.RelayConfig.SetupWait.
+const defaultSetupWait = 3 * time.Second
+
 // maxRelayBatch is the limit of a relay. It is checked before a connection is opened.
 const maxRelayBatch = 10_000
 
@@ -105,6 +114,9 @@ func (f *relayFlags) config() (c outbox.RelayConfig, err error) {
 	if f.batch > maxRelayBatch {
 		return c, usage("--batch is %d at most", maxRelayBatch)
 	}
+	if f.setupWait <= 0 {
+		return c, usage("--setup-wait must be positive")
+	}
 	if f.lease < time.Second {
 		return c, usage("--lease must be 1s at least")
 	}
@@ -112,8 +124,8 @@ func (f *relayFlags) config() (c outbox.RelayConfig, err error) {
 		return c, usage("--keep must not be negative")
 	}
 	c = outbox.RelayConfig{
-		Interval: f.interval, Batch: f.batch, BatchBytes: f.batchBytes, Lease: f.lease, MaxAttempts: f.maxAttempts, Keep: f.keep,
-		Wake: f.wake, Topics: f.topics,
+		Topics: f.topics, SetupWait: f.setupWait, Interval: f.interval, Batch: f.batch,
+		BatchBytes: f.batchBytes, Lease: f.lease, MaxAttempts: f.maxAttempts, Keep: f.keep, Wake: f.wake,
 	}
 	switch f.whenParked {
 	case outbox.Halt.String():
@@ -151,12 +163,14 @@ func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
 		return err
 	}
 	cfg.Logger = a.logger()
-	if err := b.reachable(ctx, cfg.Logger); err != nil {
-		return err
+	var setup *dedup.SetupError // Run waits for what is missing
+	missing := b.reachable(ctx, cfg.Logger)
+	if missing != nil && !errors.As(missing, &setup) {
+		return missing
 	}
 	producer, err := a.openProducer(access)
 	if err != nil {
-		return err
+		return errors.Join(missing, err)
 	}
 	defer producer.Close()
 	observer, end, err := observe(ctx, "idem-relay", cfg.Logger)
@@ -222,7 +236,8 @@ func (a *app) printRelay(event, from, to string, seen *relayCounts, took time.Du
 		v := map[string]any{"relay": event, "outbox": from, "kafka": to}
 		if seen != nil {
 			v["seconds"] = took.Seconds()
-			v["rows"], v["sent"], v["failed"], v["parked"] = seen.rows.Load(), seen.sent.Load(), seen.failed.Load(), seen.parked.Load()
+			v["rows"], v["sent"] = seen.rows.Load(), seen.sent.Load()
+			v["failed"], v["parked"] = seen.failed.Load(), seen.parked.Load()
 		}
 		text, err := json.Marshal(v)
 		if err != nil {

@@ -274,3 +274,28 @@ func TestRelay_MissingTopic(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second)
 	require.Contains(t, r.stderr.String(), "--create --topic no-such-topic")
 }
+
+// A relay waits for tables as long as it is told, and begins when they are there.
+func TestRelay_SetupWait(t *testing.T) {
+	cluster, _ := fakeKafka(t, 1)
+	p := newPgSchema(t)
+	args := []string{"--outbox", p.url, "--brokers", strings.Join(cluster.ListenAddrs(), ",")}
+	short := startRelay(t, append(args, "--setup-wait", "1ms")...)
+	<-short.done
+	require.Equal(t, exitFailure, short.code)
+	require.Contains(t, short.stderr.String(), "idem migrate up --outbox")
+
+	health := testenv.FreeAddr(t)
+	long := startRelay(t, append(args, "--setup-wait", "10m", "--interval", "50ms", "--health", health)...)
+	require.Eventually(t, func() bool { return strings.Contains(long.stdout.String(), "started") }, soon, poll)
+	command(t, "migrate", "up", "--outbox", "--store", p.url).ok(t)
+	require.Eventually(t, func() bool {
+		r, err := http.Get("http://" + health + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	}, soon, poll)
+	require.Contains(t, long.end(t), "0 sent")
+}

@@ -55,13 +55,21 @@ func newRewindCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// rewindRow is one partition.
+// rewindView is the result: it is shown before the question, since a person decides by it.
+type rewindView struct {
+	dryRunView
+	Group      string      `json:"group"`
+	Events     int64       `json:"events"` // of all partitions
+	Partitions []rewindRow `json:"partitions"`
+}
+
+// rewindRow is one partition. Events counts marks of transactions and compacted records too.
 type rewindRow struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
 	Committed int64  `json:"committed"`
 	To        int64  `json:"to"`
-	Events    int64  `json:"events"` // that are delivered again; marks of transactions and compacted records count too
+	Events    int64  `json:"events"` // that are delivered again
 	Note      string `json:"note,omitempty"`
 }
 
@@ -96,12 +104,13 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		return err
 	}
 	a.warnAboutSources(group, rows)
-	if err := a.showRewind(rows); err != nil {
-		return err
-	}
 	events := int64(0)
 	for _, r := range rows {
 		events += r.Events
+	}
+	view := rewindView{dryRunView{a.dryRun}, group, events, rows}
+	if err := a.showRewind(&view); err != nil {
+		return err
 	}
 	if events == 0 {
 		a.note("group %s: no offsets to rewind", group)
@@ -114,8 +123,10 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		"group": group, "to_time": to.UTC().Format(time.RFC3339), "events": events,
 		"partitions": rows,
 	}
-	if err := a.confirmed("rewind", record, "group %s: %d events are delivered again.", group, events); err != nil {
-		return err
+	if err := a.confirmed(
+		"rewind", record, "group %s: %d events are delivered again.", group, events,
+	); err != nil {
+		return unlessDryRun(err)
 	}
 	err = setOffsets(client, group, rows)
 	record["outcome"] = deadletters.OutcomeOf(ctx, err)
@@ -153,7 +164,13 @@ func (a *app) rewindRows(
 	if len(committed) == 0 {
 		return nil, found("group %s has no committed offsets", group)
 	}
-	seen := a.progress("partitions", 0)
+	total := 0
+	for topic, partitions := range committed {
+		if o.wants(topic, group) {
+			total += len(partitions)
+		}
+	}
+	seen := a.progress("partitions", int64(total))
 	defer seen.end()
 	for _, topic := range slices.Sorted(maps.Keys(committed)) {
 		if !o.wants(topic, group) {
@@ -195,8 +212,8 @@ func (a *app) warnAboutSources(group string, rows []rewindRow) {
 		if isRetry && groups.IsRetryOf(r.Topic, source, group) && !covered[source] {
 			covered[source] = true
 			a.note(
-				"warning: topic %s is not rewound: the group has no committed offsets there, or this user may not describe the topic",
-				source,
+				"warning: topic %s is not rewound: the group has no committed offsets there, "+
+					"or this user may not describe the topic", source,
 			)
 		}
 	}
@@ -256,15 +273,15 @@ func rewindRowOf(
 	return row, nil
 }
 
-func (a *app) showRewind(rows []rewindRow) error {
-	cells := make([][]string, len(rows))
-	for i, r := range rows {
+func (a *app) showRewind(v *rewindView) error {
+	cells := make([][]string, len(v.Partitions))
+	for i, r := range v.Partitions {
 		cells[i] = []string{
-			r.Topic, strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Committed, 10), strconv.FormatInt(r.To, 10),
-			strconv.FormatInt(r.Events, 10), r.Note,
+			r.Topic, strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Committed, 10),
+			strconv.FormatInt(r.To, 10), strconv.FormatInt(r.Events, 10), r.Note,
 		}
 	}
-	return a.show(rows, []string{"TOPIC", "PARTITION", "COMMITTED", "TO", "EVENTS", "NOTE"}, cells)
+	return a.show(v, []string{"TOPIC", "PARTITION", "COMMITTED", "TO", "EVENTS", "NOTE"}, cells)
 }
 
 // setOffsets commits in the name of the group. A broker refuses that if members came meanwhile.
@@ -328,9 +345,9 @@ func (a *app) warnAboutHorizon(
 	from := first.Format(time.RFC3339)
 	if limit := time.Now().Add(-retention); retention > 0 && first.Before(limit) {
 		a.note(
-			"warning: events from %s on, but the store remembers since %s only: older events meet the policy of their handler (WhenTooOld)",
-			from,
-			limit.UTC().Format(time.RFC3339),
+			"warning: events from %s on, but the store remembers since %s only: "+
+				"older events meet the policy of their handler (WhenTooOld)",
+			from, limit.UTC().Format(time.RFC3339),
 		)
 	}
 	if len(a.stores) == 0 {
@@ -359,16 +376,14 @@ func (a *app) warnOfStores(ctx context.Context, first time.Time, retention time.
 			a.note("warning: %s: cannot read how far the store remembers: %v", l.name, err)
 		case l.pool == nil && retention == 0:
 			a.note(
-				"warning: %s: give --retention of its handlers to check whether the store remembers events from %s on",
-				l.name,
-				from,
+				"warning: %s: give --retention of its handlers to check "+
+					"whether the store remembers events from %s on", l.name, from,
 			)
 		case first.Before(horizon):
 			a.note(
-				"warning: %s: events from %s on, but the store remembers since %s only: older events meet the policy of their handler (WhenTooOld)",
-				l.name,
-				from,
-				horizon.UTC().Format(time.RFC3339),
+				"warning: %s: events from %s on, but the store remembers since %s only: "+
+					"older events meet the policy of their handler (WhenTooOld)",
+				l.name, from, horizon.UTC().Format(time.RFC3339),
 			)
 		}
 	}

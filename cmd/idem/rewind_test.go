@@ -86,7 +86,7 @@ func TestRewind(t *testing.T) {
 
 	code, out, said := w.command("rewind", "--to", "30m30s", "--yes", "-o", "json")
 	require.Zero(t, code, said)
-	rows := decodeJSON[[]rewindRow](t, strings.NewReader(out))
+	rows := decodeJSON[rewindView](t, strings.NewReader(out)).Partitions
 	require.Len(t, rows, 2)
 	require.EqualValues(t, 29, w.committed("orders"))
 	require.EqualValues(t, 29, w.committed("orders.g.retry"))
@@ -127,14 +127,14 @@ func TestRewindOfAGroupThatIsBehind(t *testing.T) {
 	w.commit("orders", 50) // consumed just now: records from more than two hours ago
 	code, out, said := w.command("rewind", "--before-failover", "10m30s", "--yes", "-o", "json")
 	require.Zero(t, code, said)
-	rows := decodeJSON[[]rewindRow](t, strings.NewReader(out))
+	rows := decodeJSON[rewindView](t, strings.NewReader(out)).Partitions
 	require.EqualValues(t, 11, rows[0].Events)
 	require.Contains(t, rows[0].Note, "the last consumed record is older")
 	require.EqualValues(t, 39, w.committed("orders"))
 
 	code, out, said = w.command("rewind", "--to", "10m", "--yes", "-o", "json")
 	require.Zero(t, code, said)
-	require.Contains(t, decodeJSON[[]rewindRow](t, strings.NewReader(out))[0].Note, "all that was consumed is older")
+	require.Contains(t, decodeJSON[rewindView](t, strings.NewReader(out)).Partitions[0].Note, "all that was consumed is older")
 	require.EqualValues(t, 39, w.committed("orders"))
 }
 

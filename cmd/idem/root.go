@@ -63,6 +63,7 @@ func newRoot(a *app) *cobra.Command {
 	root.AddCommand(newInitCmd(a), newScopeCmd(a), newOpsCmd(a))
 	root.InitDefaultCompletionCmd()
 	shared := a.sharedFlags()
+	root.AddCommand(newConnectionsTopic(shared))
 	placeFlags(root, shared)
 	completeShared(shared)
 	a.completeFlags(root)

@@ -121,6 +121,7 @@ func register(ctx context.Context, stores []*openedStore, r dedup.Registration) 
 
 // scopeResult is the result of a verb of scopes.
 type scopeResult struct {
+	dryRunView
 	Scope  string   `json:"scope"`
 	Group  string   `json:"group,omitempty"`
 	Topics []string `json:"topics,omitempty"`

@@ -75,7 +75,7 @@ func (a *app) acceptIdentity(ctx context.Context, f *acceptFlags) error {
 		return err
 	}
 	types := slices.Sorted(maps.Keys(now))
-	view := scopeResult{Scope: scope, Types: types}
+	view := scopeResult{dryRunView: dryRunView{a.dryRun}, Scope: scope, Types: types}
 	fields := map[string]any{"scope": scope, "descriptors": now}
 	err = a.audited("scope accept", fields, func() error {
 		stores, err := a.registrars(ctx)
@@ -99,7 +99,7 @@ func (a *app) acceptIdentity(ctx context.Context, f *acceptFlags) error {
 			Scope: scope, Descriptors: now, AcceptNewIdentity: true,
 		})
 	})
-	if err != nil {
+	if unlessDryRun(err) != nil {
 		return err
 	}
 	return a.show(view, nil, [][]string{

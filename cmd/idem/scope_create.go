@@ -37,7 +37,7 @@ func (a *app) createScope(ctx context.Context, topics []string) error {
 	case len(topics) == 0:
 		return usage("no topics: give --topic")
 	}
-	view := scopeResult{Scope: scope, Group: group, Topics: topics}
+	view := scopeResult{dryRunView: dryRunView{a.dryRun}, Scope: scope, Group: group, Topics: topics}
 	fields := map[string]any{"scope": scope, "group": group, "topics": topics}
 	err = a.audited("scope create", fields, func() error {
 		if err := (dedup.Key{Scope: scope, Type: "-", ID: "-"}).Validate(); err != nil {
@@ -49,15 +49,18 @@ func (a *app) createScope(ctx context.Context, topics []string) error {
 		}
 		view.Stores = namesOf(stores)
 		fields["stores"] = view.Stores
-		if err := a.confirm("Scope %q of group %q is new on %s: a group without committed offsets handles all records there, also those that other scopes have handled.",
-			scope, group, strings.Join(topics, ", ")); err != nil {
+		if err := a.confirm(
+			"Scope %q of group %q is new on %s: a group without committed offsets handles all records "+
+				"there, also those that other scopes have handled.",
+			scope, group, strings.Join(topics, ", "),
+		); err != nil {
 			return err
 		}
 		return register(ctx, stores, dedup.Registration{
 			Scope: scope, Group: group, Topics: topics, NoOffsets: true, NewScope: true,
 		})
 	})
-	if err != nil {
+	if unlessDryRun(err) != nil {
 		return err
 	}
 	return a.show(view, nil, [][]string{

@@ -4,6 +4,8 @@ import (
 	"database/sql"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,6 +27,11 @@ func TestSQLite(t *testing.T) {
 	require.Contains(t, command(t, "event", "get", "1", "-G", "billing", "--store", store).ok(t), "state       done")
 	require.Contains(t, command(t, "event", "list", "--status", "failed", "--store", store).ok(t), "no account")
 	command(t, "event", "skip", "3", "--type", "order", "-G", "billing", "--store", store, "-y").ok(t)
+	lines := strings.Split(command(t, "event", "list", "--type", "order", "--store", store).ok(t), "\n")
+	require.Len(t, lines, 6, "a header, two events with a record each, two records of the skipped one")
+	slices.Sort(lines[3:5])
+	require.Regexp(t, `^dead, given up by a person +3 .* transactional `, lines[3])
+	require.Regexp(t, `^dead, given up by a person +3 .* with claims `, lines[4])
 	command(t, "event", "release", "1", "-G", "billing", "--store", store, "-y").ok(t)
 	command(t, "event", "get", "1", "-G", "billing", "--store", store).failed(t, exitFound, "not known")
 	command(t, "event", "get", "2", "-G", "billing", "--store", store+",redis://127.0.0.1:1").failed(t, exitFailure, "redis")

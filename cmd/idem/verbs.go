@@ -32,7 +32,7 @@ var verbs = map[string]verb{
 	"event list":            {uses: usesEvents},
 	"event release":         {uses: usesEvents | usesChange, changes: "store", asks: "yes"},
 	"event skip":            {uses: usesEvents | usesKafka | usesChange, changes: "store", asks: "yes"},
-	"import":                {uses: usesEvents | usesKafka | usesQuestion | usesAudit, changes: "store", asks: "unless `--dry-run`"},
+	"import":                {uses: usesEvents | usesKafka | usesChange, changes: "store", asks: "yes"},
 	"init":                  {changes: "new files"},
 	"lag":                   {uses: usesOutput | usesGroup | usesKafka},
 	"migrate print":         {},
@@ -57,9 +57,12 @@ func verbName(cmd *cobra.Command) string {
 	return name
 }
 
-// eachVerb visits the runnable commands below cmd, in the order of their names.
+// eachVerb visits the runnable commands below cmd, in the order of their names. A topic of help is none.
 func eachVerb(cmd *cobra.Command, visit func(*cobra.Command)) {
-	if !cmd.HasSubCommands() {
+	switch {
+	case cmd.IsAdditionalHelpTopicCommand():
+		return
+	case !cmd.HasSubCommands():
 		visit(cmd)
 		return
 	}

@@ -48,6 +48,9 @@ type Config struct {
 	Scope string
 	// Stores are asked in order. The first one remembers replayed dead letters without identity.
 	Stores []NamedStore
+	// Surveyed, if not nil, is called for each record that [Queue.Survey] has read, one after the
+	// other.
+	Surveyed func()
 }
 
 // Queue is a dead-letter topic up to the end at the time of Open. Later records are not read. A

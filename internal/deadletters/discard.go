@@ -14,6 +14,8 @@ type Discard struct {
 	Filter Filter
 	// Reason is kept in the store. Required.
 	Reason string
+	// DryRun changes nothing, and reports the dead letters that would be discarded.
+	DryRun bool
 	// Each, if not nil, is called with the result for each dead letter, one after the other.
 	Each func(Discarded)
 }
@@ -44,7 +46,7 @@ func (q *Queue) Discard(ctx context.Context, what Discard) (done int, err error)
 		if err != nil {
 			return false, err
 		}
-		d, err := q.discard(ctx, &all[0], what.Reason)
+		d, err := q.discard(ctx, &all[0], what)
 		if err != nil {
 			return false, fmt.Errorf("dead letter %s: %w", l.Place, err)
 		}
@@ -60,7 +62,7 @@ func (q *Queue) Discard(ctx context.Context, what Discard) (done int, err error)
 }
 
 // discard gives one up.
-func (q *Queue) discard(ctx context.Context, j *Judged, reason string) (Discarded, error) {
+func (q *Queue) discard(ctx context.Context, j *Judged, what Discard) (Discarded, error) {
 	d := Discarded{Row: j.Row()}
 	key, store := q.discardKey(j.Place), &q.Stores[0]
 	switch j.Verdict {
@@ -77,7 +79,11 @@ func (q *Queue) discard(ctx context.Context, j *Judged, reason string) (Discarde
 		key, store = j.DeadLetter.Key, j.store
 	default: // the store has no record of the event
 	}
-	err := store.Operator().Discard(ctx, key, deadLetterMemory, reason)
+	if what.DryRun {
+		d.Done = true
+		return d, nil
+	}
+	err := store.Operator().Discard(ctx, key, deadLetterMemory, what.Reason)
 	if errors.Is(err, dedup.ErrSettled) { // meanwhile
 		d.Note = "nothing is left to be done"
 		return d, nil

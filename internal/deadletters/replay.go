@@ -30,6 +30,8 @@ type Replay struct {
 	// Exported are the lines of an exported file, with values that may be edited. They need a
 	// filter that names their records. Empty: dead letters are replayed as they are.
 	Exported []Exported
+	// DryRun changes neither store nor topic, and counts the replays that would be done.
+	DryRun bool
 	// Each, if not nil, is called with the result for each dead letter, one after the other.
 	Each func(Done)
 	// Audit, if not nil, is called once at the end with the fields for the audit log: topic, group,
@@ -53,6 +55,7 @@ type Done struct {
 
 // Result is the result of a replay.
 type Result struct {
+	DryRun    bool            `json:"dry_run,omitempty"` // nothing was replayed
 	Topic     string          `json:"topic"`
 	Group     string          `json:"group"`
 	Scanned   int             `json:"scanned"`
@@ -108,6 +111,7 @@ type replayer struct {
 // valid too, and its outcome shows whether ctx ended the replay.
 func (q *Queue) Replay(ctx context.Context, what Replay) (Result, error) {
 	r := &replayer{q: q, what: what, topics: make(map[string]error), result: q.NoResult(0)}
+	r.result.DryRun = what.DryRun
 	if r.what.Survey == nil {
 		var err error
 		if r.what.Survey, err = q.Survey(ctx, r.what.Filter); err != nil {
@@ -268,7 +272,7 @@ func (r *replayer) fail(j Judged, err error) error {
 
 // pace keeps to the rate.
 func (r *replayer) pace(ctx context.Context) error {
-	if r.what.Rate <= 0 {
+	if r.what.Rate <= 0 || r.what.DryRun {
 		return ctx.Err()
 	}
 	due := r.began.Add(
@@ -304,11 +308,14 @@ const stepTimeout = time.Minute
 func (r *replayer) do(ctx context.Context, j *Judged) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
 	defer cancel()
-	if j.Action == ActUnblock {
+	switch {
+	case j.Action == ActUnblock && r.what.DryRun:
+		return nil
+	case j.Action == ActUnblock:
 		return r.unblock(ctx, j)
 	}
 	topic := deadletter.RetryTopic(j.DeadLetter.Message.Topic, r.q.Group, 0)
-	if err := r.haveTopic(topic); err != nil {
+	if err := r.haveTopic(topic); err != nil || r.what.DryRun {
 		return err
 	}
 	position, err := r.position(ctx, j)

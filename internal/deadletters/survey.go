@@ -47,6 +47,9 @@ func (q *Queue) Survey(ctx context.Context, f Filter) (*Survey, error) {
 	s := &Survey{filter: f, events: make(map[digest]kin), origins: make(map[string]bool)}
 	var err error
 	s.Scanned, err = scan(ctx, q.Client, f.narrow(q.spans), func(l *Found) (bool, error) {
+		if q.Surveyed != nil {
+			q.Surveyed()
+		}
 		if !f.sameEvents(l) {
 			return true, nil
 		}
