@@ -29,6 +29,7 @@ type box struct {
 	topic  string
 	broker string
 	client *kgo.Client
+	kafka  *kafka
 	base   *base
 	insert func(context.Context, outbox.Entry) error
 	count  func(context.Context) (n int, err error)
@@ -37,12 +38,11 @@ type box struct {
 
 // newBox has an outbox of its own: the relays of other cells publish nothing of it. Rows of two
 // aggregates wait.
-func newBox(t testing.TB, s store, topic string, addrs []string) *box {
+func newBox(t testing.TB, s store, topic string, addrs []string, restarts bool) *box {
 	t.Helper()
-	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
-	require.NoError(t, err)
-	t.Cleanup(fake.Close)
-	b := &box{t: t, topic: topic, broker: fake.ListenAddrs()[0], added: make(map[string][]string)}
+	k := startKafka(t, restarts, kfake.SeedTopics(1, topic))
+	b := &box{t: t, topic: topic, broker: k.addr, kafka: k, added: make(map[string][]string)}
+	var err error
 	b.client, err = kgo.NewClient(kgo.SeedBrokers(b.broker), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	require.NoError(t, err)

@@ -34,17 +34,29 @@ func named(t testing.TB) *regexp.Regexp {
 	return nil
 }
 
-// selected returns the cells of this run. By default a seed chooses one cell for each fault with each
-// kind, and for each fault with each store. No cell restarts a server then, since other tests use
-// the servers too: IDEM_CELLS_RESTART says that no other test does. A pattern that matches no cell is
-// an error.
-func selected(seed uint64, only *regexp.Regexp) (some []combination, err error) {
-	type pair struct {
-		fault fault
-		other string
+// slot is one of the share: a fault with a kind, or a fault with a store. The seed chooses its
+// cell.
+type slot struct {
+	fault fault
+	other string
+}
+
+// slotsOf returns the slots that a cell may take. So that the share takes no longer, a kind with
+// Rerun shares its slot with the kind without, and a restart of Kafka shares one with a rebalance.
+func slotsOf(c combination) [2]slot {
+	f := c.fault
+	if f == kafkaRestart {
+		f = rebalance
 	}
-	chosen := make(map[pair]combination)
-	lowest := make(map[pair]uint64)
+	return [2]slot{{f, string(c.kind.base())}, {f, string(c.store)}}
+}
+
+// selected returns the cells of this run. By default a seed chooses one cell for each slot of the
+// share. No cell restarts a server then, since other tests use the servers too: IDEM_CELLS_RESTART
+// says that no other test does. A pattern that matches no cell is an error.
+func selected(seed uint64, only *regexp.Regexp) (some []combination, err error) {
+	chosen := make(map[slot]combination)
+	lowest := make(map[slot]uint64)
 	for _, c := range cells() {
 		if c.fault == restart && os.Getenv("IDEM_CELLS_RESTART") == "" {
 			continue
@@ -53,7 +65,7 @@ func selected(seed uint64, only *regexp.Regexp) (some []combination, err error) 
 			some = append(some, c)
 		}
 		h := hashOf(fmt.Sprint(seed, c))
-		for _, p := range []pair{{c.fault, string(c.kind)}, {c.fault, string(c.store)}} {
+		for _, p := range slotsOf(c) {
 			if _, known := lowest[p]; !known || h < lowest[p] {
 				lowest[p], chosen[p] = h, c
 			}
@@ -138,8 +150,19 @@ func TestCells(t *testing.T) {
 		came, err := parse(text)
 		require.NoError(t, err)
 		maps.Copy(came, b.came)
-		write(t, page{fmt.Sprintf("%s %d cells ran again at commit %s.", ranOf(text), len(b.came), tested), came})
+		write(t, page{ranAgain(ranOf(text), os.Getenv("IDEM_CELLS"), len(b.came), tested), came})
 	}
+}
+
+// ranAgain adds to the line of a run that some of its cells, or further ones, are of another run. A
+// later run of the same pattern takes the place of an earlier one.
+func ranAgain(ran, pattern string, cells int, tested string) string {
+	name := fmt.Sprintf(" Cells that match `%s`:", pattern)
+	if before, after, found := strings.Cut(ran, name); found {
+		_, rest, _ := strings.Cut(after, ".")
+		ran = before + rest
+	}
+	return fmt.Sprintf("%s%s %d, at commit %s.", ran, name, cells, tested)
 }
 
 func write(t testing.TB, p page) {
@@ -207,10 +230,12 @@ func (b *board) one(t *testing.T, c combination, restarted func(stands bool)) {
 		if c.fault == copied {
 			partitions = 2
 		}
-		r.group = newGroup(t, r.topic, partitions)
+		r.group = newGroup(t, r.topic, partitions, c.fault == kafkaRestart)
+		r.kafka = r.group.kafka
 	}
 	if c.kind == relays {
-		r.box = newBox(t, c.store, r.topic, base.addrs)
+		r.box = newBox(t, c.store, r.topic, base.addrs, c.fault == kafkaRestart)
+		r.kafka = r.box.kafka
 		r.base = r.box.base
 	}
 	switch {

@@ -77,8 +77,8 @@ func (o outcome) fits(w want) string {
 		return fmt.Sprintf("the answer is %q", o.answer)
 	case (o.answer == result || o.answer == noAnswer) && o.effects == 0:
 		return "no effect, and no answer that tells so"
-	case o.answer == result && o.effects != 1:
-		return fmt.Sprintf("the answer is a result, with %d effects", o.effects)
+	case (o.answer == failed || o.answer == panicked) && o.effects > 1:
+		return fmt.Sprintf("the answer of one run is told, with %d effects", o.effects)
 	case len(o.broken) > 0:
 		return strings.Join(o.broken, "; ")
 	case o.letters != 0 && o.answer != letter:
@@ -113,8 +113,45 @@ func expect(c combination) want {
 		return want{1, mostOfRow(c), []answer{noAnswer}}
 	case c.kind.records():
 		return want{1, mostOfRecord(c), []answer{noAnswer}}
+	case c.kind.reruns():
+		return expectRerun(c)
 	}
 	return expectCall(c)
+}
+
+// expectRerun returns what may come of a claimed call with Rerun: a run that was cut short runs
+// again, and the caller gets a result. The effect is repeated in the window between effect and
+// completion. A handler of HTTP that has answered, or has panicked, was not cut short.
+func expectRerun(c combination) want {
+	effects := 1
+	if c.step.inWindow() {
+		effects = 2
+	}
+	switch c.fault {
+	case kill, hang:
+		return want{effects, effects, []answer{result}}
+	case panics:
+		if c.kind == viaHTTPRerun {
+			return expectCall(c)
+		}
+		return want{effects, effects, []answer{result}}
+	case stop:
+		if c.step == beforeEffect { // as for records
+			return want{1, 2, []answer{result}}
+		}
+		return want{effects, effects, []answer{result}}
+	case restart:
+		// The outage may last as long as a lease: the context of the work ends during its effect.
+		// A result is written once the server is back.
+		if c.step == afterClaim || c.step == beforeEffect {
+			if c.kind == viaHTTPRerun {
+				return want{0, 2, []answer{result, failed}}
+			}
+			return want{1, 2, []answer{result}}
+		}
+	case cutBefore, cutAfter, rebalance, kafkaRestart, copied, unsent, unacked:
+	}
+	return want{1, 1, []answer{result}}
 }
 
 // expectCareful returns what may come of a handler that never repeats an effect: at most one effect,
@@ -143,7 +180,7 @@ func expectCareful(c combination) want {
 		if c.step == afterClaim || c.step == beforeEffect {
 			return want{0, 1, []answer{noAnswer, letter}}
 		}
-	case rebalance:
+	case rebalance, kafkaRestart: // a broker that is away may end the session of its group
 		if c.step == beforeEffect { // the context of the handler may end during its effect
 			return want{0, 1, []answer{noAnswer, letter}}
 		}
@@ -171,7 +208,7 @@ func mostOfRecord(c combination) int {
 		if c.step.inWindow() || c.step == beforeEffect {
 			return 2
 		}
-	case rebalance:
+	case rebalance, kafkaRestart:
 		// The context of the handler may end during its effect.
 		if c.step == beforeEffect {
 			return 2
@@ -201,6 +238,10 @@ func mostOfRow(c combination) int {
 		}
 	case unacked: // the producer sends again; the sequence number of the broker is not part of the promise
 		return 2
+	case kafkaRestart: // the same, since the acknowledgement is lost
+		if c.step == beforeAck {
+			return 2
+		}
 	case panics, hang, cutBefore, cutAfter, rebalance, copied, unsent:
 	}
 	return 1
@@ -221,7 +262,7 @@ func expectCall(c combination) want {
 			return want{effects, effects, []answer{unknown}}
 		}
 	case panics:
-		if c.kind == viaHTTP {
+		if c.kind.base() == viaHTTP {
 			return want{effects, effects, []answer{panicked}}
 		}
 		return want{effects, effects, []answer{unknown}}
@@ -241,7 +282,7 @@ func expectCall(c combination) want {
 			}
 			return want{0, 1, []answer{result, unknown}}
 		}
-	case cutBefore, cutAfter, rebalance, copied, unsent, unacked:
+	case cutBefore, cutAfter, rebalance, kafkaRestart, copied, unsent, unacked:
 	}
 	return done
 }
@@ -255,9 +296,9 @@ func expectFirst(c combination) []answer {
 	switch {
 	case c.kind.records() || c.kind == relays || c.fault == kill || c.fault == hang:
 		return []answer{noAnswer}
-	case c.fault == panics && (c.kind == do || c.kind == doTx):
+	case c.fault == panics && (c.kind.base() == do || c.kind.base() == doTx):
 		return []answer{panicked}
-	case c.fault == stop && c.kind == viaHTTP && c.step.inWindow():
+	case c.fault == stop && c.kind.base() == viaHTTP && c.step.inWindow():
 		return []answer{result}
 	}
 	return expect(c).answers

@@ -19,14 +19,14 @@ type group struct {
 	partitions int32
 	broker     string
 	client     *kgo.Client
+	kafka      *kafka
 }
 
-func newGroup(t testing.TB, name string, partitions int32) *group {
+func newGroup(t testing.TB, name string, partitions int32, restarts bool) *group {
 	t.Helper()
-	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, name))
-	require.NoError(t, err)
-	t.Cleanup(fake.Close)
-	g := &group{t: t, name: name, partitions: partitions, broker: fake.ListenAddrs()[0]}
+	k := startKafka(t, restarts, kfake.SeedTopics(partitions, name))
+	g := &group{t: t, name: name, partitions: partitions, broker: k.addr, kafka: k}
+	var err error
 	g.client, err = kgo.NewClient(kgo.SeedBrokers(g.broker), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
 	t.Cleanup(g.client.Close)

@@ -96,8 +96,8 @@ Afterwards a second worker, or the first one if it lives, finishes the work. Kaf
 inside the test. The expected number is that of the effects; each entry is what came:
 
 * **1**: one effect. The offset is committed, or the caller has the result.
-* **1 + repeat**: the window of ` + "`On`" + ` between effect and completion. The second effect has the
-  same idempotency key.
+* **1 + repeat**: the window of ` + "`On`" + `, and of calls with ` + "`Rerun`" + `, between effect and completion.
+  The second effect has the same idempotency key. The expected number is 2 then, or 1-2.
 * **0** or **1** with **unknown outcome**: the caller learns that the outcome is unknown, in place of a repeat.
 * **0** or **1** with **dead letter**: a person decides about the event, in place of a repeat.
 * **panic told**, **failure told**: the caller gets the stored answer of the one run.
@@ -115,9 +115,19 @@ inside the test. The expected number is that of the effects; each entry is what 
 | cut after the server acted | The answer to the claim, or to the end, is lost |
 | server restarted | A crash of the server (SIGKILL) and a start on its data |
 | rebalance | The member is expelled, and another member gets the partition |
+| Kafka restarted | Kafka is away for a second, and starts on its data. Its groups keep their members |
 | copy elsewhere | Another worker gets a copy of the event, or a call with the key, at the same moment; or a second relay runs |
 | cut before the broker acts | The messages of a relay do not reach Kafka |
 | cut after the broker acted | The acknowledgement of Kafka is lost |
+
+A restart of Kafka cuts every connection, and loses the sessions of fetches. Records, offsets,
+members of groups and numbers of producers are kept. kfake imitates that. ` + "`TestOutages`" + ` in
+` + "`test/chaos`" + ` crashes and freezes a real Kafka under load. ` + "`test/drills`" + ` kills brokers of a real
+cluster.
+
+"With Rerun" sets ` + "`Rerun`" + ` of ` + "`dedup.GuardConfig`" + ` or ` + "`httpidem.Config`" + `: a call whose run was cut
+short runs again, and no outcome is unknown. ` + "`DoTx`" + ` takes a guard with ` + "`Rerun`" + `, and acts as
+without.
 
 "The end" is the completion of a claim, or COMMIT of a transaction. For a relay, the claim is the fetch
 of rows, the effect is their publication, and the end is their settlement. "Effect without answer":
@@ -143,6 +153,9 @@ func render(p page) string {
 		"The share of a change has the day as its seed (`IDEM_CELLS_SEED`).\n", len(p.came), p.expected(), p.ran)
 	for _, k := range kinds {
 		in := columns(k)
+		if len(in) == 0 {
+			continue // the list of reasons says why
+		}
 		fmt.Fprintf(&b, "\n## %s\n\n%s", k, head)
 		for _, s := range in {
 			fmt.Fprintf(&b, " %s |", s)

@@ -17,7 +17,7 @@ const proof = "../../docs/proof.md"
 func TestProofListsTheCells(t *testing.T) {
 	text, _ := readProof(t)
 	requireProof(t, text)
-	require.LessOrEqual(t, strings.Count(text, "\n"), 300)
+	require.LessOrEqual(t, strings.Count(text, "\n"), 400)
 }
 
 // readProof returns the part of the page about cells, and the rest, which `make soak` writes.
@@ -52,6 +52,17 @@ func faulty(text string, came map[combination]string) error {
 		wrong = append(wrong, errors.New("the page differs from the one that its entries make"))
 	}
 	return errors.Join(wrong...)
+}
+
+// The line of a run says which cells are of a later one, once for each pattern.
+func TestRanAgain(t *testing.T) {
+	const ran = "Run on a day, commit 1."
+	once := ranAgain(ran, "^On", 7, "2")
+	require.Equal(t, "Run on a day, commit 1. Cells that match `^On`: 7, at commit 2.", once)
+	both := ranAgain(once, "^Do", 3, "3")
+	require.Equal(t, once+" Cells that match `^Do`: 3, at commit 3.", both)
+	again := ranAgain(ranAgain(ran, "^Do", 3, "3"), "^On", 8, "4")
+	require.Equal(t, again, ranAgain(both, "^On", 8, "4"))
 }
 
 // A rendered page is parsed to what it was rendered from. A page without a cell, with another

@@ -26,7 +26,7 @@ type server struct {
 func serve(s *opened, w *worker) (*server, error) {
 	cfg := httpidem.Config{
 		Store: s.store, Scope: w.Topic, Public: true, Lease: w.Lease, Timeout: w.limit(),
-		Secret: []byte("the same in all workers"), Logger: w.log,
+		Secret: []byte("the same in all workers"), Logger: w.log, Rerun: w.Kind.reruns(),
 	}
 	v := &server{key: w.Topic, ended: make(chan struct{}), client: &http.Client{
 		// A client that repeats requests by itself would hide their answers.

@@ -26,6 +26,7 @@ type run struct {
 	wire  *wire  // nil: the workers have direct connections
 	group *group // nil: a call, or a relay
 	box   *box   // nil: no relay
+	kafka *kafka // nil: a call
 
 	reached chan string   // the name of a worker at the step of the fault
 	goOn    chan struct{} // closed when that worker may go on
@@ -227,6 +228,17 @@ func (c *run) run() outcome {
 		}
 		c.othersAsk(other)
 		c.letGoOrOpen()
+	case kafkaRestart:
+		if c.step.onTheWire() {
+			c.letGo()
+			c.sprung()
+		}
+		c.kafka.restart()
+		if c.step.onTheWire() {
+			c.openWire(c.step == beforeAck) // the connection to Kafka is gone
+		} else {
+			c.letGo()
+		}
 	case unsent:
 		c.wire.set(cutAsk)
 		c.letGo()
@@ -260,13 +272,21 @@ func (c *run) run() outcome {
 	o.effects = len(runs)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	results := make(map[string]bool)
 	for name, a := range c.told {
+		if a.answer == result {
+			results[a.run] = true
+		}
 		if a.run != "" && !slices.Contains(runs, a.run) {
 			o.broken = append(o.broken, fmt.Sprintf("the %s caller has the result of the run %q, which had no effect", name, a.run))
 		}
 		if a.run == "" && a.answer == result {
 			o.broken = append(o.broken, fmt.Sprintf("the %s caller has an empty result", name))
 		}
+	}
+	// With Rerun the client of a handler that stood still has the answer of its own run.
+	if len(results) > 1 && c.kind.base() != viaHTTP {
+		o.broken = append(o.broken, fmt.Sprintf("the callers have %d results", len(results)))
 	}
 	o.broken = append(o.broken, history.Broken(c.history, c.store == onRedis || c.store == onCluster)...)
 	return o

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -217,11 +218,14 @@ func openBase(t testing.TB, s store) *base {
 		require.NoError(t, err)
 		cfg := pool.Config().ConnConfig
 		return &base{place{Store: s, URL: url}, []string{fmt.Sprintf("%s:%d", cfg.Host, cfg.Port)},
-			func(t testing.TB, topic string) []string {
-				rows, err := pool.Query(t.Context(), listEffects+"$1", topic)
-				require.NoError(t, err)
-				runs, err := pgx.CollectRows(rows, pgx.RowTo[string])
-				require.NoError(t, err)
+			func(t testing.TB, topic string) (runs []string) {
+				require.Eventually(t, func() bool { // connections from before a restart may be in the pool
+					rows, err := pool.Query(t.Context(), listEffects+"$1", topic)
+					if err == nil {
+						runs, err = pgx.CollectRows(rows, pgx.RowTo[string])
+					}
+					return err == nil
+				}, 10*time.Second, 20*time.Millisecond, "the effects cannot be read")
 				return runs
 			}}
 	case sqlMaria:

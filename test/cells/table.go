@@ -1,6 +1,9 @@
 package cells
 
-import "strings"
+import (
+	"strings"
+	"sync"
+)
 
 // kind is how the work of an event or a call runs.
 type kind string
@@ -8,22 +11,38 @@ type kind string
 // The kinds. The first five handle records of a consumer group, the last one publishes the rows of an
 // outbox, and the others are calls with a key.
 const (
-	on        kind = "On"
-	careful   kind = "On with DeadLetterUncertain"
-	onBatch   kind = "OnBatch"
-	onTx      kind = "OnTx"
-	onBatchTx kind = "OnBatchTx"
-	do        kind = "Do"
-	doTx      kind = "DoTx"
-	viaHTTP   kind = "HTTP"
-	viaHTTPTx kind = "HTTPTx"
-	relays    kind = "Outbox relay"
+	on             kind = "On"
+	careful        kind = "On with DeadLetterUncertain"
+	onBatch        kind = "OnBatch"
+	onTx           kind = "OnTx"
+	onBatchTx      kind = "OnBatchTx"
+	do             kind = "Do"
+	doRerun        kind = do + withRerun
+	doTx           kind = "DoTx"
+	doTxRerun      kind = doTx + withRerun
+	viaHTTP        kind = "HTTP"
+	viaHTTPRerun   kind = viaHTTP + withRerun
+	viaHTTPTx      kind = "HTTPTx"
+	viaHTTPTxRerun kind = viaHTTPTx + withRerun
+	relays         kind = "Outbox relay"
+
+	// withRerun ends the name of a kind whose guard or middleware has the option Rerun.
+	withRerun = " with Rerun"
 )
 
-var kinds = []kind{on, careful, onBatch, onTx, onBatchTx, do, doTx, viaHTTP, viaHTTPTx, relays}
+var kinds = []kind{
+	on, careful, onBatch, onTx, onBatchTx, do, doRerun, doTx, doTxRerun, viaHTTP, viaHTTPRerun,
+	viaHTTPTx, viaHTTPTxRerun, relays,
+}
+
+// reruns reports whether the option Rerun is set.
+func (k kind) reruns() bool { return strings.HasSuffix(string(k), withRerun) }
+
+// base returns the kind without the option Rerun.
+func (k kind) base() kind { return kind(strings.TrimSuffix(string(k), withRerun)) }
 
 // inTx reports whether claim, effect and completion share one transaction.
-func (k kind) inTx() bool { return strings.HasSuffix(string(k), "Tx") }
+func (k kind) inTx() bool { return strings.HasSuffix(string(k.base()), "Tx") }
 
 // records reports whether the work handles records of Kafka.
 func (k kind) records() bool { return strings.HasPrefix(string(k), "On") }
@@ -87,21 +106,23 @@ type fault string
 
 // The faults.
 const (
-	kill      fault = "kill -9"
-	panics    fault = "panic"
-	hang      fault = "hang"
-	stop      fault = "SIGSTOP beyond the lease"
-	cutBefore fault = "cut before the server acts"
-	cutAfter  fault = "cut after the server acted"
-	restart   fault = "server restarted"
-	rebalance fault = "rebalance"
-	copied    fault = "copy elsewhere"
-	unsent    fault = "cut before the broker acts"
-	unacked   fault = "cut after the broker acted"
+	kill         fault = "kill -9"
+	panics       fault = "panic"
+	hang         fault = "hang"
+	stop         fault = "SIGSTOP beyond the lease"
+	cutBefore    fault = "cut before the server acts"
+	cutAfter     fault = "cut after the server acted"
+	restart      fault = "server restarted"
+	rebalance    fault = "rebalance"
+	kafkaRestart fault = "Kafka restarted"
+	copied       fault = "copy elsewhere"
+	unsent       fault = "cut before the broker acts"
+	unacked      fault = "cut after the broker acted"
 )
 
 var faults = []fault{
-	kill, panics, hang, stop, cutBefore, cutAfter, restart, rebalance, copied, unsent, unacked,
+	kill, panics, hang, stop, cutBefore, cutAfter, restart, rebalance, kafkaRestart, copied, unsent,
+	unacked,
 }
 
 // ofBroker reports whether the connection to Kafka is cut.
@@ -133,24 +154,26 @@ func product() (all []combination) {
 	return all
 }
 
-// cells returns the combinations that are run.
-func cells() (all []combination) {
+// cells returns the combinations that are run. Callers do not change the slice.
+var cells = sync.OnceValue(func() (all []combination) {
 	for _, c := range product() {
 		if reason(c) == "" {
 			all = append(all, c)
 		}
 	}
 	return all
-}
+})
 
 // The reasons why a combination is no cell.
 const (
+	noRerun      = "httpidem.NewTx refuses Rerun: a transaction leaves no outcome unknown"
 	noOutbox     = "the store has no outbox with a relay of its own"
 	noTx         = "the store has no transactions"
 	inProcess    = "the store lives in the process: nothing of it is left for a second process"
 	noConnection = "no connection leads to the store, and no server answers"
 	noData       = "DynamoDB Local keeps its data in memory: a restart removes the table"
 	noGroup      = "a call, or a relay, belongs to no consumer group"
+	noKafka      = "a call uses no broker"
 	onlyHandlers = "the fault is one of the handler's code"
 	nothingToCut = "no request follows, or its answer is awaited: that is the cut after the server acted"
 	noRequest    = "the server acts on requests only: the claim and the end"
@@ -162,6 +185,8 @@ const (
 // reason returns why c is no cell, or the empty string for a cell. The first reason counts.
 func reason(c combination) string {
 	switch {
+	case c.kind == viaHTTPTxRerun:
+		return noRerun
 	case c.kind == relays && !c.store.hasOutbox():
 		return noOutbox
 	case c.kind == relays && (c.fault == panics || c.fault == hang):
@@ -172,7 +197,9 @@ func reason(c combination) string {
 		return noMessage
 	case c.kind.inTx() && !c.store.hasTx():
 		return noTx
-	case c.store == inMemory && c.fault != panics:
+	case c.fault == kafkaRestart && !c.kind.records() && c.kind != relays:
+		return noKafka
+	case c.store == inMemory && c.fault != panics && c.fault != kafkaRestart:
 		return inProcess
 	case !c.store.hasServer() && (c.step == beforeAnswer || c.fault == cutBefore ||
 		c.fault == cutAfter || c.fault == restart):

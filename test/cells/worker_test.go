@@ -130,7 +130,7 @@ func (w *worker) at(s step) {
 	case hang:
 		select {} // whatever the context says
 	case stop, // by the test
-		cutBefore, cutAfter, restart, rebalance, copied, unsent, unacked:
+		cutBefore, cutAfter, restart, rebalance, kafkaRestart, copied, unsent, unacked:
 	}
 }
 
@@ -236,12 +236,14 @@ type told struct {
 // call calls with one key until the answer is final, and tells the answer.
 func (w *worker) call(ctx context.Context, s *opened) error {
 	var once func(context.Context) (told, error)
-	switch w.Kind {
+	switch w.Kind.base() {
 	case do, doTx:
-		g := dedup.NewGuard(s.store, dedup.GuardConfig{Lease: w.Lease, Poll: 100 * time.Millisecond})
+		g := dedup.NewGuard(s.store, dedup.GuardConfig{
+			Lease: w.Lease, Poll: 100 * time.Millisecond, Rerun: w.Kind.reruns(),
+		})
 		defer g.Close()
 		key := dedup.Key{Scope: w.Topic, Type: eventType, ID: w.Topic}
-		if w.Kind == do {
+		if w.Kind.base() == do {
 			once = func(ctx context.Context) (told, error) {
 				run, _, err := dedup.Do(ctx, g, key, func(ctx context.Context) (string, error) {
 					return w.effect(ctx, key.UUID(), 0)
