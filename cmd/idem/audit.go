@@ -135,7 +135,8 @@ func (a *app) audited(action string, fields map[string]any, fn func() error) err
 	var exit *exitError
 	switch {
 	case err == nil:
-	case errors.As(err, &exit) && exit.code == exitUsage: // the arguments are wrong, and no action began
+	// the arguments are wrong, and no action began
+	case errors.As(err, &exit) && exit.code == exitUsage:
 		return err
 	case errors.As(err, &exit) && exit.code == exitFound:
 		fields["outcome"] = "refused"

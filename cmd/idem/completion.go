@@ -18,8 +18,9 @@ const completeWait = 2 * time.Second
 
 // classes are the classes of dead letters.
 var classes = []idemtype.Class{
-	idemtype.ClassAlreadyDead, idemtype.ClassAmbiguous, idemtype.ClassConflict, idemtype.ClassCrashLoop,
-	idemtype.ClassFailed, idemtype.ClassNoID, idemtype.ClassNoType, idemtype.ClassNotACopy,
+	idemtype.ClassAlreadyDead, idemtype.ClassAmbiguous, idemtype.ClassConflict,
+	idemtype.ClassCrashLoop, idemtype.ClassFailed, idemtype.ClassNoID, idemtype.ClassNoType,
+	idemtype.ClassNotACopy,
 	idemtype.ClassNotJSON, idemtype.ClassPanic, idemtype.ClassPermanent, idemtype.ClassRetryAfter,
 	idemtype.ClassTimeout, idemtype.ClassTooOld, idemtype.ClassUncertain, idemtype.ClassUndecodable,
 }
@@ -46,14 +47,17 @@ func (a *app) completeFlags(root *cobra.Command) {
 			pick = func(topics []string) []string { return withDeadLetters(topics, a.group) }
 		}
 		for _, flag := range []string{"topic", "topics", "from-topic"} {
-			a.completeFromKafka(cmd, flag, func(_ context.Context, c sarama.Client) ([]string, error) {
-				topics, err := c.Topics()
-				return pick(topics), err
-			})
+			a.completeFromKafka(
+				cmd, flag, func(_ context.Context, c sarama.Client) ([]string, error) {
+					topics, err := c.Topics()
+					return pick(topics), err
+				},
+			)
 		}
 		a.completeFromKafka(cmd, "dlq", func(_ context.Context, c sarama.Client) ([]string, error) {
 			topics, err := c.Topics()
-			return without(topics, func(t string) bool { return !strings.HasSuffix(t, ".dlq") }), err
+			isOther := func(t string) bool { return !strings.HasSuffix(t, ".dlq") }
+			return without(topics, isOther), err
 		})
 		a.completeFromKafka(cmd, "group", listGroups)
 	})
@@ -72,15 +76,18 @@ func (a *app) completeFromKafka(
 	if cmd.Flags().Lookup(flag) == nil {
 		return
 	}
-	_ = cmd.RegisterFlagCompletionFunc(flag, // an error means that the flag is shared, and has this function
+	// an error means that the flag is shared, and has this function
+	_ = cmd.RegisterFlagCompletionFunc(flag,
 		func(cmd *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Root().Context()), completeWait)
+			ctx := context.WithoutCancel(cmd.Root().Context())
+			ctx, cancel := context.WithTimeout(ctx, completeWait)
 			defer cancel()
 			names, err := a.listFromKafka(ctx, list)
 			if err != nil { // a shell has no place for it
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return without(names, func(n string) bool { return !strings.HasPrefix(n, begin) }), cobra.ShellCompDirectiveNoFileComp
+			isOther := func(n string) bool { return !strings.HasPrefix(n, begin) }
+			return without(names, isOther), cobra.ShellCompDirectiveNoFileComp
 		})
 }
 
@@ -110,7 +117,8 @@ func without(names []string, drop func(string) bool) []string {
 
 // isDerived reports whether a topic has dead letters or copies, or is Kafka's own.
 func isDerived(topic string) bool {
-	return strings.HasPrefix(topic, "__") || strings.HasSuffix(topic, ".dlq") || strings.Contains(topic, ".retry")
+	return strings.HasPrefix(topic, "__") || strings.HasSuffix(topic, ".dlq") ||
+		strings.Contains(topic, ".retry")
 }
 
 // withDeadLetters returns the topics for which the group, or any group, has a dead-letter topic.

@@ -15,13 +15,16 @@ func newDLQDiscard(a *app) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: "discard", Short: "Give dead letters up for good", Args: cobra.NoArgs,
-		Long: "Gives up the chosen dead letters for good: replays skip them, and purge may delete them. Use\n" +
-			"discard for records that no handler can take, such as values that are no JSON.\n" +
+		Long: "Gives up the chosen dead letters for good: replays skip them, and purge may\n" +
+			"delete them. Use discard for records that no handler can take, such as values\n" +
+			"that are no JSON.\n" +
 			"\n" +
-			"If the event is dead in the store, no later delivery runs. If the store does not know the event,\n" +
-			"a good copy with the same ID may still run. Events that were handled, that wait for a handler, or\n" +
-			"that block their queue are left alone (for the latter see idem event skip).",
-		Example: "  idem dlq discard --topic orders --class not-json --reason 'test records of a load generator'\n" +
+			"If the event is dead in the store, no later delivery runs. If the store does not\n" +
+			"know the event, a good copy with the same ID may still run. Events that were\n" +
+			"handled, that wait for a handler, or that block their queue are left alone (for\n" +
+			"the latter see idem event skip).",
+		Example: "  idem dlq discard --topic orders --class not-json " +
+			"--reason 'test records of a load generator'\n" +
 			"  idem dlq discard --topic orders --at 0/17 --reason 'the customer has cancelled'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
@@ -78,7 +81,9 @@ func (d *deadLetters) discard(ctx context.Context, f deadletters.Filter, reason 
 	var printing error
 	done, err := d.Discard(
 		ctx,
-		deadletters.Discard{Filter: f, Reason: reason, DryRun: d.app.dryRun, Each: func(l deadletters.Discarded) {
+		deadletters.Discard{Filter: f, Reason: reason, DryRun: d.app.dryRun, Each: func(
+			l deadletters.Discarded,
+		) {
 			result := "left alone"
 			if l.Done {
 				result = "discarded"

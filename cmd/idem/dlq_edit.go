@@ -24,17 +24,20 @@ func newDLQEdit(a *app) *cobra.Command {
 	var e editFlags
 	var decided deadletters.Decisions
 	cmd := &cobra.Command{
-		Use: "edit [<partition>/<offset>]", Short: "Correct the value of a dead letter and replay it",
+		Use: "edit [<partition>/<offset>]", Short: "Correct the value of a dead letter and " +
+			"replay it",
 		Args: cobra.MaximumNArgs(1),
-		Long: "Opens the value in the editor of $VISUAL or $EDITOR, or takes the new value from --value-file.\n" +
-			"Then replays the event with that value, under the same identity: see idem dlq replay. The audit\n" +
-			"line has the SHA-256 of both values. The dead letter stays as it is.\n" +
+		Long: "Opens the value in the editor of $VISUAL or $EDITOR, or takes the new value from\n" +
+			"--value-file. Then replays the event with that value, under the same identity:\n" +
+			"see idem dlq replay. The audit line has the SHA-256 of both values. The dead\n" +
+			"letter stays as it is.\n" +
 			"\n" +
-			"Only the value may be edited. A value that was JSON must remain JSON, and the event must keep its\n" +
-			"ID, type and tenant: a consumer refuses a copy with another identity.\n" +
+			"Only the value may be edited. A value that was JSON must remain JSON, and the\n" +
+			"event must keep its ID, type and tenant: a consumer refuses a copy with another\n" +
+			"identity.\n" +
 			"\n" +
-			"--out writes the edited dead letter to a file instead, for a second person, who replays the file\n" +
-			"with idem dlq replay --from.",
+			"--out writes the edited dead letter to a file instead, for a second person, who\n" +
+			"replays the file with idem dlq replay --from.",
 		Example: "  idem dlq edit --topic orders 0/14\n" +
 			"  idem dlq edit --topic orders 0/14 --value-file corrected.json --out edited.jsonl\n" +
 			"  idem dlq edit --topic orders --from exported.jsonl",
@@ -43,7 +46,8 @@ func newDLQEdit(a *app) *cobra.Command {
 				return usage("which dead letter? give <partition>/<offset>, or --from with a file")
 			}
 			if e.out != "" && a.dryRun {
-				return usage("--out replays nothing, and a dry run writes no file: give one of the two")
+				return usage("--out replays nothing, and a dry run writes no file: give one of " +
+					"the two")
 			}
 			d, err := a.openDLQ(cmd.Context(), &o, e.out == "")
 			if err != nil {
@@ -64,7 +68,8 @@ func newDLQEdit(a *app) *cobra.Command {
 		},
 	}
 	o.add(cmd.Flags())
-	cmd.Flags().StringVar(&e.from, "from", "", "edit the dead letters of this `file` of idem dlq export")
+	cmd.Flags().StringVar(&e.from, "from", "", "edit the dead letters of this `file` of idem dlq "+
+		"export")
 	cmd.Flags().StringVar(&e.valueFile, "value-file", "", "take the new value from this `file`")
 	cmd.Flags().StringVar(
 		&e.out, "out", "", "write the edited dead letters to this new `file`, and replay none",
@@ -125,7 +130,8 @@ func (d *deadLetters) edit(
 			return nil, err
 		}
 		if names := x.Differs(l); len(names) > 0 {
-			return nil, found("%s: the line and the record in the topic differ in %s", at, strings.Join(names, ", "))
+			return nil, found("%s: the line and the record in the topic differ in %s", at,
+				strings.Join(names, ", "))
 		}
 		before, err := x.Value.Bytes()
 		if err != nil {
@@ -194,8 +200,9 @@ func (d *deadLetters) auditEdit(l deadletters.Done, seen *progress) {
 	}
 	seen.end()
 	fields := map[string]any{
-		"topic": d.Topic, "group": d.Group, "record": l.Record, "scope": l.Scope, "tenant": l.Tenant,
-		"type": l.Type, "event_id": l.ID, "sha256_before": l.Edit.Before, "sha256_after": l.Edit.After,
+		"topic": d.Topic, "group": d.Group, "record": l.Record,
+		"scope": l.Scope, "tenant": l.Tenant, "type": l.Type, "event_id": l.ID,
+		"sha256_before": l.Edit.Before, "sha256_after": l.Edit.After,
 	}
 	switch {
 	case l.Err != nil:

@@ -22,12 +22,14 @@ func newDLQExport(a *app) *cobra.Command {
 	var limit int
 	var out string
 	cmd := &cobra.Command{
-		Use: "export", Short: "Write dead letters with their values as JSON Lines", Args: cobra.NoArgs,
-		Long: "Writes one line of JSON for each chosen dead letter: its record, identity, class, error, headers,\n" +
-			"Kafka key and value. Bytes that are not UTF-8 are in base64. Values may be personal data.\n" +
+		Use: "export", Args: cobra.NoArgs,
+		Short: "Write dead letters with their values as JSON Lines",
+		Long: "Writes one line of JSON for each chosen dead letter: its record, identity,\n" +
+			"class, error, headers, Kafka key and value. Bytes that are not UTF-8 are in\n" +
+			"base64. Values may be personal data.\n" +
 			"\n" +
-			"idem dlq replay --from and idem dlq edit --from take the file. It is no backup: they need the\n" +
-			"records in the dead-letter topic too.",
+			"idem dlq replay --from and idem dlq edit --from take the file. It is no backup:\n" +
+			"they need the records in the dead-letter topic too.",
 		Example: "  idem dlq export --topic orders --class not-json --out exported.jsonl\n" +
 			"  idem dlq export --topic orders --at 0/14",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,7 +57,8 @@ func newDLQExport(a *app) *cobra.Command {
 	chosen.add(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", exportLimit, "write at most so many")
 	cmd.Flags().StringVar(
-		&out, "out", "", "write to this new `file`, readable by its owner only; default: standard output",
+		&out, "out", "", "write to this new `file`, readable by its owner only; default: "+
+			"standard output",
 	)
 	return cmd
 }
@@ -76,7 +79,8 @@ func (d *deadLetters) export(
 	})
 	d.app.note("%s: %d of %d records, %d written", d.Topic, scanned, d.Size(), n)
 	if more {
-		d.app.note("warning: other dead letters match: raise --limit, or choose by --since and --until")
+		d.app.note("warning: other dead letters match: raise --limit, or choose by --since and " +
+			"--until")
 	}
 	return n, err
 }

@@ -17,10 +17,12 @@ func newDLQPlan(a *app) *cobra.Command {
 	var decided deadletters.Decisions
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Print the actions of a replay", Args: cobra.NoArgs,
-		Long: "Asks the store about the event of each dead letter and prints the action that a replay would\n" +
-			"take. The command changes no state and reads the topic twice. Dead letters of one event with\n" +
-			"different values are not replayed until --at chooses one.",
-		Example: "  idem dlq plan --topic orders -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
+		Long: "Asks the store about the event of each dead letter and prints the action that a\n" +
+			"replay would take. The command changes no state and reads the topic twice. Dead\n" +
+			"letters of one event with different values are not replayed until --at chooses\n" +
+			"one.",
+		Example: "  idem dlq plan --topic orders -G billing --brokers localhost:9092 " +
+			"--store postgres://idem@db/shop\n" +
 			"  idem dlq plan --topic orders -G billing --type order.created --limit 20",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()

@@ -18,9 +18,10 @@ func newDLQPurge(a *app) *cobra.Command {
 	var conflicts bool
 	cmd := &cobra.Command{
 		Use: "purge", Short: "Delete dead letters whose events are settled", Args: cobra.NoArgs,
-		Long: "Deletes, in each partition of the dead-letter topic, the dead letters before the first unsettled\n" +
-			"one. A dead letter is settled if its event was handled or discarded (idem event skip, idem dlq\n" +
-			"discard), or if it has no identity and was replayed. Kafka deletes from the beginning only.",
+		Long: "Deletes, in each partition of the dead-letter topic, the dead letters before the\n" +
+			"first unsettled one. A dead letter is settled if its event was handled or\n" +
+			"discarded (idem event skip, idem dlq discard), or if it has no identity and was\n" +
+			"replayed. Kafka deletes from the beginning only.",
 		Example: "  idem dlq purge --topic orders -G billing --store postgres://idem@db/shop\n" +
 			"  idem dlq purge --topic orders -G billing --conflicts --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,7 +65,8 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 	twins, err := d.surveyAll(ctx, deadletters.Filter{})
 	if errors.Is(err, deadletters.ErrTooMany) {
 		d.app.note(
-			"warning: more than %d events: dead letters of one event with different values are not looked for",
+			"warning: more than %d events: dead letters of one event with different values are "+
+				"not looked for",
 			deadletters.MaxEvents,
 		)
 		twins, err = nil, nil
@@ -115,7 +117,9 @@ func (d *deadLetters) purgeable(
 ) (purgeRow, error) {
 	row := purgeRow{Partition: s.Partition, From: s.Begin, To: s.Begin, End: s.End}
 	_, err := d.Only(s).
-		EachJudged(ctx, deadletters.Filter{}, twins, d.decisions, func(j *deadletters.Judged) (bool, error) {
+		EachJudged(ctx, deadletters.Filter{}, twins, d.decisions, func(
+			j *deadletters.Judged,
+		) (bool, error) {
 			seen.add(1, nil)
 			if !j.Settled(conflicts) {
 				row.To, row.StoppedBy = j.Offset, j.Place.String()+": "+string(j.Verdict)
@@ -136,7 +140,8 @@ func (d *deadLetters) showPurge(v *purgeView) error {
 	for i, r := range v.Partitions {
 		cells[i] = []string{
 			strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.From, 10),
-			strconv.FormatInt(r.To, 10), strconv.FormatInt(r.End, 10), strconv.Itoa(r.DeadLetters), plain(shorten(r.StoppedBy, 120)),
+			strconv.FormatInt(r.To, 10), strconv.FormatInt(r.End, 10),
+			strconv.Itoa(r.DeadLetters), plain(shorten(r.StoppedBy, 120)),
 		}
 	}
 	return d.app.show(

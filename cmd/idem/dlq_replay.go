@@ -30,15 +30,17 @@ func newDLQReplay(a *app) *cobra.Command {
 	var from string
 	cmd := &cobra.Command{
 		Use: "replay", Short: "Let the events of dead letters run again", Args: cobra.NoArgs,
-		Long: "Reopens each event in the store, then publishes a copy of its dead letter to the group's own\n" +
-			"retry topic <topic>.<group>.retry, which no other group reads. Events that were handled are\n" +
-			"skipped. The dead letters stay in their topic: see purge.\n" +
+		Long: "Reopens each event in the store, then publishes a copy of its dead letter to the\n" +
+			"group's own retry topic <topic>.<group>.retry, which no other group reads.\n" +
+			"Events that were handled are skipped. The dead letters stay in their topic: see\n" +
+			"purge.\n" +
 			"\n" +
-			"You can interrupt the command and repeat it. A reopened event keeps its position until a copy\n" +
-			"runs, and the store lets one copy of a position run.\n" +
+			"You can interrupt the command and repeat it. A reopened event keeps its position\n" +
+			"until a copy runs, and the store lets one copy of a position run.\n" +
 			"\n" +
-			"--from takes the dead letters of an exported file, with values that were edited there. All else\n" +
-			"comes from the dead-letter topic: a line that differs from its record is refused.",
+			"--from takes the dead letters of an exported file, with values that were edited\n" +
+			"there. All else comes from the dead-letter topic: a line that differs from its\n" +
+			"record is refused.",
 		Example: "  idem dlq replay --topic orders -G billing --class timeout --rate 10\n" +
 			"  idem dlq replay --topic orders -G billing --at 0/14 --yes\n" +
 			"  idem dlq replay --topic orders -G billing --from exported.jsonl",
@@ -112,8 +114,8 @@ func (d *deadLetters) replay(
 	}
 	seen := d.app.progress("dead letters", int64(s.Matched))
 	result, err := d.Replay(ctx, deadletters.Replay{
-		Producer: producer, Filter: f, Decisions: d.decisions, Rate: bounds.rate, Limit: bounds.limit,
-		Survey: s, Exported: bounds.lines, DryRun: d.app.dryRun,
+		Producer: producer, Filter: f, Decisions: d.decisions, Rate: bounds.rate,
+		Limit: bounds.limit, Survey: s, Exported: bounds.lines, DryRun: d.app.dryRun,
 		Each: func(done deadletters.Done) {
 			seen.add(1, nil)
 			d.auditEdit(done, seen)

@@ -66,7 +66,9 @@ func (d *deadLetters) warnAboutReaders(s *deadletters.Survey) {
 		switch {
 		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 			d.app.note("warning: %v", deadletters.NoRetryTopic(topic))
-		case len(members) > 0 && !slices.ContainsFunc(members, func(m groups.Member) bool { return len(m.Assigned[topic]) > 0 }):
+		case len(members) > 0 && !slices.ContainsFunc(members, func(m groups.Member) bool {
+			return len(m.Assigned[topic]) > 0
+		}):
 			d.app.note(
 				"warning: no member of group %s reads %s: copies wait there until one does",
 				d.Group, topic,

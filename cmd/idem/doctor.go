@@ -35,7 +35,8 @@ func (o *doctorOptions) workerFlags(f *pflag.FlagSet) {
 		&o.Topics,
 		"topics",
 		nil,
-		"topics consumed; by default those the store has on record, else those with committed offsets",
+		"topics consumed; by default those the store has on record, else those with committed "+
+			"offsets",
 	)
 	f.StringVar(
 		&o.dlqTopic, "dlq-topic", "{topic}.{group}.dlq", "name of the dead-letter topic of a topic",
@@ -62,7 +63,8 @@ func (o *doctorOptions) workerFlags(f *pflag.FlagSet) {
 		&o.PoolSize,
 		"pool-size",
 		0,
-		"connections of a worker's Postgres pool; by default pool_max_conns of the URL, or the default of pgx on this host",
+		"connections of a worker's Postgres pool; by default pool_max_conns of the URL, or the "+
+			"default of pgx on this host",
 	)
 	f.IntVar(&o.Instances, "instances", d.Instances, "how many workers run at once")
 }
@@ -97,16 +99,17 @@ func newDoctorCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for settings of workers, Kafka and stores that lose or double events",
-		Long: "Looks for settings of workers, Kafka and stores that lose or double events, and prints a remedy\n" +
-			"for each finding. The command changes no state: the test of unique keys writes in a transaction\n" +
-			"and rolls back.\n" +
+		Long: "Looks for settings of workers, Kafka and stores that lose or double events, and\n" +
+			"prints a remedy for each finding. The command changes no state: the test of\n" +
+			"unique keys writes in a transaction and rolls back.\n" +
 			"\n" +
-			"Flags describe the settings that only the workers' program has. The defaults of these flags are\n" +
-			"the defaults of the library.\n" +
+			"Flags describe the settings that only the workers' program has. The defaults of\n" +
+			"these flags are the defaults of the library.\n" +
 			"\n" +
-			"The exit code is 1 if a check is bad, and 0 if the worst findings are warnings. docs/doctor.md\n" +
-			"describes each check.",
-		Example: "  idem doctor -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
+			"The exit code is 1 if a check is bad, and 0 if the worst findings are warnings.\n" +
+			"docs/doctor.md describes each check.",
+		Example: "  idem doctor -G billing --brokers localhost:9092 " +
+			"--store postgres://idem@db/shop\n" +
 			"  idem doctor --offline --timeout 20s --lanes 8",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -168,7 +171,8 @@ func (a *app) examine(ctx context.Context, o *doctorOptions) (doctor.Findings, e
 // doctorInput returns the settings to examine, without stores and Kafka.
 func (a *app) doctorInput(o *doctorOptions) doctor.Input {
 	in := doctor.Input{
-		Options: o.Options, Group: a.group, Scope: a.scope, Brokers: a.brokers, Schema: a.schema, Offline: o.offline, Redact: a.redact,
+		Options: o.Options, Group: a.group, Scope: a.scope, Brokers: a.brokers,
+		Schema: a.schema, Offline: o.offline, Redact: a.redact,
 	}
 	in.DeadLetterTopic = o.deadLetterTopic(a.group)
 	return in

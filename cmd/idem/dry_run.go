@@ -5,11 +5,12 @@ import (
 	"fmt"
 )
 
-// errDryRun ends the change of a dry run, where the verb would ask. The verb then shows the result of
-// the change that it did not make.
+// errDryRun ends the change of a dry run, where the verb would ask. The verb then shows the result
+// of the change that it did not make.
 var errDryRun = errors.New("dry run: nothing was changed")
 
-// dryRunView is the part of a result that tells of a dry run. The other fields are those of a change.
+// dryRunView is the part of a result that tells of a dry run. The other fields are those of a
+// change.
 type dryRunView struct {
 	DryRun bool `json:"dry_run,omitempty"`
 }

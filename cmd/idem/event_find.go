@@ -98,7 +98,8 @@ func theOne(all []*events.Event, asked dedup.Key, lookedDeferred bool) (*events.
 func notKnown(asked dedup.Key, lookedDeferred bool) string {
 	text := events.NotKnown(asked, "type, tenant or --source")
 	if !lookedDeferred {
-		text += "; to find an event that was deferred behind another before its claim, give --type and --topic"
+		text += "; to find an event that was deferred behind another before its claim, give " +
+			"--type and --topic"
 	}
 	return text
 }

@@ -17,11 +17,12 @@ func newEventGetCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get <id>",
 		Short: "Show an event",
-		Long: "Prints the records of an event in the stores: state, times, handler, failures, origin and the next\n" +
-			"step. With --dead-letters also its dead letters; the command then reads the dead-letter topics\n" +
-			"from end to end.",
+		Long: "Prints the records of an event in the stores: state, times, handler, failures,\n" +
+			"origin and the next step. With --dead-letters also its dead letters; the command\n" +
+			"then reads the dead-letter topics from end to end.",
 		Example: "  idem event get order-4711 -G billing --store postgres://idem@db/shop\n" +
-			"  idem event get A234-1234-1234 --source /shop/orders -G billing --dead-letters --brokers localhost:9092",
+			"  idem event get A234-1234-1234 --source /shop/orders -G billing " +
+			"--dead-letters --brokers localhost:9092",
 		Args: one("the event's ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.eventGet(cmd.Context(), &f, args[0], letters)
@@ -29,7 +30,8 @@ func newEventGetCmd(a *app) *cobra.Command {
 	}
 	f.add(cmd)
 	cmd.Flags().
-		BoolVar(&letters, "dead-letters", false, "also search its dead letters (with --brokers and --group)")
+		BoolVar(&letters, "dead-letters", false, "also search its dead letters (with --brokers "+
+			"and --group)")
 	return cmd
 }
 

@@ -40,12 +40,14 @@ func newEventListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List events by their state (not in Redis)",
-		Long: "Lists events of a store in a SQL database by state, the least recently changed first. \"pending\"\n" +
-			"events are claimed, released or waiting; \"failed\" events are dead; \"stuck\" events have a claim whose\n" +
-			"lease is over. The command reads the tables from end to end. Without --group and --scope, events\n" +
-			"of all scopes are listed. An event can have two records, one for handlers with claims and one for\n" +
-			"transactional ones: an event that was given up has both.",
-		Example: "  idem event list --status pending --until 5m -G billing --store postgres://idem@db/shop\n" +
+		Long: "Lists events of a store in a SQL database by state, the least recently changed\n" +
+			"first. \"pending\" events are claimed, released or waiting; \"failed\" events\n" +
+			"are dead; \"stuck\" events have a claim whose lease is over. The command reads\n" +
+			"the tables from end to end. Without --group and --scope, events of all scopes\n" +
+			"are listed. An event can have two records, one for handlers with claims and one\n" +
+			"for transactional ones: an event that was given up has both.",
+		Example: "  idem event list --status pending --until 5m -G billing " +
+			"--store postgres://idem@db/shop\n" +
 			"  idem event list --status failed --limit 20 -o json",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {

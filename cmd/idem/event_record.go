@@ -31,9 +31,11 @@ func (f *recordFlags) check(of *eventFlags, args []string) error {
 	case len(args) > 1:
 		return usage("idem event skip wants one argument, the event's ID; it got %d", len(args))
 	case f.offset < 0 && f.partition < 0 && f.given():
-		return usage("flags such as --id-header read a record: give --topic, --partition and --offset too")
+		return usage("flags such as --id-header read a record: give --topic, --partition and " +
+			"--offset too")
 	case f.offset < 0 && f.partition < 0 && len(args) != 1:
-		return usage("which event? give the event's ID, or --topic, --partition and --offset of a record")
+		return usage("which event? give the event's ID, or --topic, --partition and --offset of " +
+			"a record")
 	case f.offset < 0 && f.partition < 0:
 		return nil
 	case f.offset < 0 || f.partition < 0:
@@ -71,7 +73,8 @@ func (f *recordFlags) identify(ctx context.Context, a *app, of *eventFlags) (id 
 	}{{"type", which.typ, &of.typ}, {"ID", which.id, &id}, {"tenant", which.tenant, &of.tenant}} {
 		if *part.into, err = part.find.Extract(m); err != nil {
 			return "", found("the record %s has no %s that this command can read: %s; "+
-				"give the same places as the options of its handler, such as --id-header or --id-json",
+				"give the same places as the options of its handler, such as --id-header or "+
+				"--id-json",
 				f.at(of.topic), part.name, plain(a.redact(err.Error())))
 		}
 	}

@@ -17,10 +17,12 @@ func newEventReleaseCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release <id>",
 		Short: "Delete the records of an event, so that its next delivery runs",
-		Long: "Deletes all records of an event, so that its next delivery runs like the first one. The command\n" +
-			"delivers no copy. An event that a live worker holds is refused. An effect that happened before\n" +
-			"happens again. For a dead event prefer idem dlq replay, which also publishes a copy.",
-		Example: "  idem event release order-4711 -G billing --store postgres://idem@db/shop --reason 'ticket 12'\n" +
+		Long: "Deletes all records of an event, so that its next delivery runs like the first\n" +
+			"one. The command delivers no copy. An event that a live worker holds is refused.\n" +
+			"An effect that happened before happens again. For a dead event prefer idem dlq\n" +
+			"replay, which also publishes a copy.",
+		Example: "  idem event release order-4711 -G billing " +
+			"--store postgres://idem@db/shop --reason 'ticket 12'\n" +
 			"  idem event release order-4711 --type order.created --topic orders -G billing --yes",
 		Args: one("the event's ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,7 +44,8 @@ func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason strin
 			return beingHandled(e)
 		}
 		if err := a.confirm(
-			"%s\nThe event will be forgotten: its next delivery runs.%s", describe(e), warnRelease(e),
+			"%s\nThe event will be forgotten: its next delivery runs.%s",
+			describe(e), warnRelease(e),
 		); err != nil {
 			return err
 		}

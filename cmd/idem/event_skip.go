@@ -20,17 +20,21 @@ func newEventSkipCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skip [<id>]",
 		Short: "Give an event up for good, so that others go on",
-		Long: "Gives up an event for good: later deliveries are skipped, and a handler that runs now loses its\n" +
-			"claim. If the event is deferred in a SQL store, the events of its key behind it go on.\n" +
+		Long: "Gives up an event for good: later deliveries are skipped, and a handler that\n" +
+			"runs now loses its claim. If the event is deferred in a SQL store, the events of\n" +
+			"its key behind it go on.\n" +
 			"\n" +
-			"An event that was handled is refused. With --type the command also gives up an event that the\n" +
-			"store does not know yet.\n" +
+			"An event that was handled is refused. With --type the command also gives up an\n" +
+			"event that the store does not know yet.\n" +
 			"\n" +
-			"Instead of the ID, --topic, --partition and --offset name a record, such as one of a log line. The\n" +
-			"command reads the identity of the record as handlers without options do. If your handler has\n" +
-			"options for identity, give the same by flags, else another event would be given up.",
-		Example: "  idem event skip order-4711 --type order.created -G billing --reason 'ticket 12'\n" +
-			"  idem event skip --topic orders --partition 3 --offset 4711 -G billing --brokers localhost:9092",
+			"Instead of the ID, --topic, --partition and --offset name a record, such as one\n" +
+			"of a log line. The command reads the identity of the record as handlers without\n" +
+			"options do. If your handler has options for identity, give the same by flags,\n" +
+			"else another event would be given up.",
+		Example: "  idem event skip order-4711 --type order.created -G billing " +
+			"--reason 'ticket 12'\n" +
+			"  idem event skip --topic orders --partition 3 --offset 4711 -G billing " +
+			"--brokers localhost:9092",
 		Args: cobra.ArbitraryArgs, // checked below
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if s.retention <= 0 {
@@ -95,7 +99,8 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg string, s skippi
 			return handledAlready(e)
 		}
 		if err := a.confirm(
-			"%s\nThe event will be given up for good: no delivery will run.%s", describe(e), warnSkip(e),
+			"%s\nThe event will be given up for good: no delivery will run.%s",
+			describe(e), warnSkip(e),
 		); err != nil {
 			return err
 		}

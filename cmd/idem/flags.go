@@ -22,8 +22,10 @@ const (
 	usesAudit                     // writes audit lines
 	usesDryRun                    // can stop before the change
 
-	usesEvents = usesOutput | usesGroup | usesScope | usesStores
-	usesChange = usesQuestion | usesAudit | usesDryRun // a verb that always asks before it changes anything
+	usesEvents        = usesOutput | usesGroup | usesScope | usesStores
+	usesEventsInKafka = usesEvents | usesKafka
+	// a verb that always asks before it changes anything
+	usesChange = usesQuestion | usesAudit | usesDryRun
 )
 
 // sharedFlags are the flags of one thing.
@@ -93,7 +95,8 @@ func (a *app) storeFlags(f *pflag.FlagSet) {
 		&a.schema,
 		"schema",
 		os.Getenv("IDEM_SCHEMA"),
-		"schema of the tables in Postgres, found through the search path by default (env IDEM_SCHEMA)",
+		"schema of the tables in Postgres, found through the search path by default (env "+
+			"IDEM_SCHEMA)",
 	)
 }
 

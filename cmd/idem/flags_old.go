@@ -18,12 +18,13 @@ func oldName(f *pflag.FlagSet, old, name string) {
 	f.AddFlag(&former)
 }
 
-// warnOfOldNames names the flags to use instead. pflag would write to standard output, where scripts
-// expect the result.
+// warnOfOldNames names the flags to use instead. pflag would write to standard output, where
+// scripts expect the result.
 func (a *app) warnOfOldNames(cmd *cobra.Command) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if now := f.Annotations[oldNameOf]; len(now) > 0 {
-			fmt.Fprintf(a.stderr, "idem: --%s is the old name of --%s, and will be removed\n", f.Name, now[0])
+			fmt.Fprintf(a.stderr, "idem: --%s is the old name of --%s, and will be removed\n",
+				f.Name, now[0])
 		}
 	})
 }

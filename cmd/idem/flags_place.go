@@ -22,7 +22,8 @@ func placeFlags(root *cobra.Command, all []sharedFlags) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		var missing *pflag.NotExistError
 		if errors.As(err, &missing) && isShared(all, missing) {
-			return usage("%w: other verbs have this flag, %s has no use for it", err, cmd.CommandPath())
+			return usage("%w: other verbs have this flag, %s has no use for it",
+				err, cmd.CommandPath())
 		}
 		return &exitError{exitUsage, err}
 	})

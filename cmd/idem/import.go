@@ -12,18 +12,20 @@ func newImportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
 		Short: "Fill a store with events that were handled before there was one",
-		Long: "Fills a store with events that were handled before the store existed, so that a consumer which\n" +
-			"begins to use Idem skips them. Known events stay as they are: an import can be repeated, for\n" +
-			"example after an interruption.\n" +
+		Long: "Fills a store with events that were handled before the store existed, so that a\n" +
+			"consumer which begins to use Idem skips them. Known events stay as they are: an\n" +
+			"import can be repeated, for example after an interruption.\n" +
 			"\n" +
-			"--from-table reads a query of a Postgres database, with a column event_id and optional columns\n" +
-			"type, tenant and time.\n" +
+			"--from-table reads a query of a Postgres database, with a column event_id and\n" +
+			"optional columns type, tenant and time.\n" +
 			"\n" +
-			"--from-topic reads a topic below the offsets that --group has committed (--to-committed), or\n" +
-			"before a time (--until). By default IDs and types are read as handlers without options read\n" +
-			"them. If your handlers have options for identity, give the same by flags: with other flags the\n" +
-			"import writes other keys than the handlers look up. Stop the old consumer first.",
-		Example: "  idem import --from-table 'SELECT payment_id AS event_id FROM payments' --type paid --tx -G billing\n" +
+			"--from-topic reads a topic below the offsets that --group has committed\n" +
+			"(--to-committed), or before a time (--until). By default IDs and types are read\n" +
+			"as handlers without options read them. If your handlers have options for\n" +
+			"identity, give the same by flags: with other flags the import writes other keys\n" +
+			"than the handlers look up. Stop the old consumer first.",
+		Example: "  idem import --from-table 'SELECT payment_id AS event_id FROM payments' " +
+			"--type paid --tx -G billing\n" +
 			"  idem import --from-topic orders --to-committed -G billing --dry-run",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runImport(cmd.Context(), &f) },

@@ -78,7 +78,8 @@ func deletedNotes(spans []kafkalog.Span) []string {
 		return nil
 	}
 	return []string{
-		fmt.Sprintf("in %d partitions Kafka has deleted older records: their events are not imported", n),
+		fmt.Sprintf("in %d partitions Kafka has deleted older records: their events are not "+
+			"imported", n),
 	}
 }
 
@@ -171,7 +172,8 @@ func (im *importer) cutCommitted(
 			notes = append(
 				notes,
 				fmt.Sprintf(
-					"%s/%d: the committed offset %d lies behind the end %d: the topic may have been created again",
+					"%s/%d: the committed offset %d lies behind the end %d: the topic may have "+
+						"been created again",
 					s.Topic,
 					s.Partition,
 					block.Offset,
@@ -197,7 +199,8 @@ func (im *importer) cutCommitted(
 		notes = append(
 			notes,
 			fmt.Sprintf(
-				"the group has %d members: events that they handle from now on are not imported, stop them first",
+				"the group has %d members: events that they handle from now on are not imported, "+
+					"stop them first",
 				len(described[0].Members),
 			),
 		)

@@ -16,11 +16,12 @@ func newInitCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [<directory>]",
 		Short: "Write a small service with a consumer, a handler and its test",
-		Long: "Writes a small service into an empty directory, by default the current one: a consumer with one\n" +
-			"handler, its test, a Dockerfile, a compose file with the servers, and a Makefile. The command\n" +
-			"connects to no server.",
+		Long: "Writes a small service into an empty directory, by default the current one: a\n" +
+			"consumer with one handler, its test, a Dockerfile, a compose file with the\n" +
+			"servers, and a Makefile. The command connects to no server.",
 		Example: "  idem init --module example.com/payments\n" +
-			"  idem init --module example.com/payments --store-type postgres --topic payments payments",
+			"  idem init --module example.com/payments --store-type postgres " +
+			"--topic payments payments",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := "."
@@ -31,9 +32,11 @@ func newInitCmd(a *app) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&s.Module, "module", "", "module path of the service; its last element, but for a major version, is the name and the group")
+	flags.StringVar(&s.Module, "module", "", "module path of the service; its last element, but "+
+		"for a major version, is the name and the group")
 	flags.StringVar(&s.Topic, "topic", "payments", "topic that the service consumes")
-	flags.StringVar(&s.Store, "store-type", scaffold.Stores[0], "store of the service: "+strings.Join(scaffold.Stores, " or "))
+	flags.StringVar(&s.Store, "store-type", scaffold.Stores[0],
+		"store of the service: "+strings.Join(scaffold.Stores, " or "))
 	flags.StringVar(&s.Replace, "replace", "", "use this clone of Idem instead of a release")
 	_ = cmd.MarkFlagRequired("module") // an error means that the flag does not exist
 	complete(cmd, "store-type", scaffold.Stores...)

@@ -76,7 +76,8 @@ func (a *app) sasl() (*consumer.SASL, error) {
 		return nil, usage("--sasl-mechanism without a user: give --sasl-user")
 	case password == "":
 		return nil, usage(
-			"no password for %q: set IDEM_SASL_PASSWORD (a flag would show the password to every user of the host)",
+			"no password for %q: set IDEM_SASL_PASSWORD (a flag would show the password to every "+
+				"user of the host)",
 			a.saslUser,
 		)
 	}

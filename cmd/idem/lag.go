@@ -24,11 +24,13 @@ type lagFlags struct {
 func newLagCmd(a *app) *cobra.Command {
 	var o lagFlags
 	cmd := &cobra.Command{
-		Use: "lag", Short: "Show how far consumer groups are behind, and how many dead letters they have", Args: cobra.NoArgs,
-		Long: "Prints, for each topic with committed offsets of a group and for its retry topics: the committed\n" +
-			"offset, the end of the log, the member that reads the partition, and the age of the oldest record\n" +
-			"that is not consumed. For its dead-letter topics: the number of records. Without --group all\n" +
-			"groups of the cluster are listed.",
+		Use: "lag", Short: "Show how far consumer groups are behind, and how many dead letters " +
+			"they have", Args: cobra.NoArgs,
+		Long: "Prints, for each topic with committed offsets of a group and for its retry\n" +
+			"topics: the committed offset, the end of the log, the member that reads the\n" +
+			"partition, and the age of the oldest record that is not consumed. For its\n" +
+			"dead-letter topics: the number of records. Without --group all groups of the\n" +
+			"cluster are listed.",
 		Example: "  idem lag -G billing --brokers localhost:9092\n" +
 			"  idem lag -G billing --max 10000 --max-dead-letters 0",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.lag(cmd.Context(), o) },
@@ -36,7 +38,8 @@ func newLagCmd(a *app) *cobra.Command {
 	cmd.Flags().
 		Int64Var(&o.most, "max", -1, "exit code 1 if a partition has more unconsumed records")
 	cmd.Flags().
-		Int64Var(&o.mostDeadLetters, "max-dead-letters", -1, "exit code 1 if a dead-letter topic has more records")
+		Int64Var(&o.mostDeadLetters, "max-dead-letters", -1, "exit code 1 if a dead-letter topic "+
+			"has more records")
 	cmd.Flags().
 		BoolVar(&o.ages, "ages", true, "read the oldest unconsumed record, for the age")
 	return cmd
@@ -80,7 +83,8 @@ func (a *app) lag(ctx context.Context, o lagFlags) error {
 	}
 	if a.group != "" && len(rows) == 0 { // else a misspelt group is never behind
 		return found(
-			"group %s has neither members nor committed offsets on topics that this user may describe",
+			"group %s has neither members nor committed offsets on topics that this user may "+
+				"describe",
 			a.group,
 		)
 	}
@@ -111,7 +115,8 @@ func (a *app) lagOf(
 			return nil, p.Err
 		}
 		row := lagRow{
-			Group: group, Topic: p.Topic, Partition: p.Partition, Kind: p.Kind, Committed: p.Committed, End: p.End, Lag: p.Lag, Member: p.Reader,
+			Group: group, Topic: p.Topic, Partition: p.Partition, Kind: p.Kind,
+			Committed: p.Committed, End: p.End, Lag: p.Lag, Member: p.Reader,
 		}
 		if ages && row.Lag > 0 && !unreadable[p.Topic] {
 			row.Oldest, err = firstTime(
@@ -143,7 +148,8 @@ func (a *app) showLag(rows []lagRow) error {
 			age = time.Since(*r.Oldest).Round(time.Second).String()
 		}
 		cells[i] = []string{
-			r.Group, r.Topic, strconv.Itoa(int(r.Partition)), string(r.Kind), committed, strconv.FormatInt(r.End, 10),
+			r.Group, r.Topic, strconv.Itoa(int(r.Partition)), string(r.Kind), committed,
+			strconv.FormatInt(r.End, 10),
 			strconv.FormatInt(r.Lag, 10), age, plain(r.Member),
 		}
 	}
@@ -164,7 +170,8 @@ func (o lagFlags) judge(rows []lagRow) error {
 		if r.Kind == groups.DeadLetters {
 			letters[r.Topic] += r.Lag
 		} else if o.most >= 0 && r.Lag > o.most {
-			return found("group %s is %d records behind on %s/%d, more than %d", r.Group, r.Lag, r.Topic, r.Partition, o.most)
+			return found("group %s is %d records behind on %s/%d, more than %d",
+				r.Group, r.Lag, r.Topic, r.Partition, o.most)
 		}
 	}
 	for _, topic := range slices.Sorted(maps.Keys(letters)) {

@@ -22,16 +22,18 @@ func newMigrateCmd(a *app) *cobra.Command {
 	var layout string
 	var box bool
 	cmd.PersistentFlags().
-		BoolVar(&box, "outbox", false, "those of an outbox: in the database of --store, else of IDEM_OUTBOX, else of IDEM_STORE")
+		BoolVar(&box, "outbox", false, "those of an outbox: in the database of --store, else of "+
+			"IDEM_OUTBOX, else of IDEM_STORE")
 	cmd.PersistentFlags().
-		StringVar(&layout, "layout", "", "readable or compact; that of the tables if they are there, else readable")
+		StringVar(&layout, "layout", "", "readable or compact; that of the tables if they are "+
+			"there, else readable")
 	cmd.AddCommand(
 		newMigratePrint(a, &layout, &box),
 		&cobra.Command{
 			Use:   "up",
 			Short: "Make the tables, or bring them up to date",
-			Long: "Makes the tables or brings them up to date, in one transaction. The command can be repeated and\n" +
-				"keeps existing rows.",
+			Long: "Makes the tables or brings them up to date, in one transaction. The command\n" +
+				"can be repeated and keeps existing rows.",
 			Example: "  idem migrate up --store postgres://idem@db/shop\n" +
 				"  idem migrate up --outbox --store postgres://idem@db/shop --schema events",
 			Args: none,
@@ -45,8 +47,9 @@ func newMigrateCmd(a *app) *cobra.Command {
 		&cobra.Command{
 			Use:   "status",
 			Short: "Check that the tables are there and fit for use",
-			Long: "Prints whether the tables exist, have the version of this release, and are fit for use. The\n" +
-				"command writes test rows in transactions and rolls back. Exit code 1 if a store must not be used.",
+			Long: "Prints whether the tables exist, have the version of this release, and are\n" +
+				"fit for use. The command writes test rows in transactions and rolls back.\n" +
+				"Exit code 1 if a store must not be used.",
 			Example: "  idem migrate status --store postgres://idem@db/shop\n" +
 				"  idem migrate status --outbox -o json",
 			Args: none,

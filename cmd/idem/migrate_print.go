@@ -35,7 +35,8 @@ func newMigratePrint(a *app, layout *string, box *bool) *cobra.Command {
 			return a.migratePrint(database, *layout)
 		},
 	}
-	cmd.Flags().StringVar(&database, "database", printed[0], strings.Join(printed, " or ")+"; a store in SQLite makes its own tables")
+	cmd.Flags().StringVar(&database, "database", printed[0],
+		strings.Join(printed, " or ")+"; a store in SQLite makes its own tables")
 	complete(cmd, "database", printed...)
 	return cmd
 }

@@ -29,11 +29,13 @@ func (o *oauthFlags) flags(f *pflag.FlagSet) {
 	)
 	f.StringVar(
 		&o.endpoint, "sasl-token-url", os.Getenv("IDEM_SASL_TOKEN_URL"),
-		"https `URL` of the server that gives tokens for client credentials (env IDEM_SASL_TOKEN_URL)",
+		"https `URL` of the server that gives tokens for client credentials (env "+
+			"IDEM_SASL_TOKEN_URL)",
 	)
 	f.StringVar(
 		&o.clientID, "sasl-client-id", os.Getenv("IDEM_SASL_CLIENT_ID"),
-		"client at --sasl-token-url (env IDEM_SASL_CLIENT_ID); the secret is taken from env IDEM_SASL_CLIENT_SECRET",
+		"client at --sasl-token-url (env IDEM_SASL_CLIENT_ID); the secret is taken from env "+
+			"IDEM_SASL_CLIENT_SECRET",
 	)
 	f.StringSliceVar(&o.scopes, "sasl-scope", nil, "scopes of the token (env IDEM_SASL_SCOPES)")
 	f.StringArrayVar(
@@ -63,7 +65,8 @@ func (a *app) tokenSource() (kafkaauth.TokenSource, error) {
 	secret := os.Getenv("IDEM_SASL_CLIENT_SECRET")
 	if secret == "" {
 		return nil, usage(
-			"no secret for client %q: set IDEM_SASL_CLIENT_SECRET (a flag would show the secret to every user of the host)",
+			"no secret for client %q: set IDEM_SASL_CLIENT_SECRET (a flag would show the secret "+
+				"to every user of the host)",
 			o.clientID,
 		)
 	}

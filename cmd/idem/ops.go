@@ -46,23 +46,30 @@ func newOpsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ops",
 		Short: "Serve the ops page, until interrupted",
-		Long: "Serves the ops page until interrupted: events, dead letters, lag, outbox and doctor of one group.\n" +
-			"Persons look only, unless --operators or --operator-groups name them. Operators replay\n" +
-			"dead letters, as idem dlq replay does.\n" +
+		Long: "Serves the ops page until interrupted: events, dead letters, lag, outbox and\n" +
+			"doctor of one group. Persons look only, unless --operators or --operator-groups\n" +
+			"name them. Operators replay dead letters, as idem dlq replay does.\n" +
 			"\n" +
-			"Without authentication the page is for this machine only, and every person is the user\n" +
-			"\"loopback\". Another address of --listen needs --oidc-issuer, --basic-auth-file, or --auth-header\n" +
-			"for a proxy that signs persons in. The page speaks HTTP, or HTTPS with --listen-tls-cert and\n" +
-			"--listen-tls-key. Their files are read again at each handshake, so a renewed certificate counts at\n" +
-			"once. --tls-cert and --tls-key are those of a client of Kafka.\n" +
+			"Without authentication the page is for this machine only, and every person is\n" +
+			"the user \"loopback\". Another address of --listen needs --oidc-issuer,\n" +
+			"--basic-auth-file, or --auth-header for a proxy that signs persons in. The page\n" +
+			"speaks HTTP, or HTTPS with --listen-tls-cert and --listen-tls-key. Their files\n" +
+			"are read again at each handshake, so a renewed certificate counts at once.\n" +
+			"--tls-cert and --tls-key are those of a client of Kafka.\n" +
 			"\n" +
-			"If a store cannot be reached at the start, the command ends with exit code 3; later the page\n" +
-			"shows the failure. Logs go to standard error, as JSON with --output json.\n" +
+			"If a store cannot be reached at the start, the command ends with exit code 3;\n" +
+			"later the page shows the failure. Logs go to standard error, as JSON with\n" +
+			"--output json.\n" +
 			"\n" + telemetryHelp,
-		Example: "  idem ops -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
-			"  idem ops -G billing --listen :8080 --basic-auth-file /run/secrets/htpasswd --operators ada\n" +
-			"  idem ops -G billing --listen :8080 --auth-header X-Forwarded-User --trusted-proxies 10.0.0.0/24\n" +
-			"  idem ops -G billing --listen :8080 --oidc-issuer https://id.example.com --oidc-client-id ops --oidc-client-secret-file /run/secrets/oidc --public-url https://ops.example.com/ --viewer-groups dev --operator-groups sre",
+		Example: "" +
+			"  idem ops -G billing --brokers localhost:9092 --store postgres://idem@db/shop\n" +
+			"  idem ops -G billing --listen :8080 --basic-auth-file /run/secrets/htpasswd " +
+			"--operators ada\n" +
+			"  idem ops -G billing --listen :8080 --auth-header X-Forwarded-User " +
+			"--trusted-proxies 10.0.0.0/24\n" +
+			"  idem ops -G billing --listen :8080 --oidc-issuer https://id.example.com " +
+			"--oidc-client-id ops --oidc-client-secret-file /run/secrets/oidc --public-url " +
+			"https://ops.example.com/ --viewer-groups dev --operator-groups sre",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.ops(cmd, &f) },
 	}
@@ -83,19 +90,22 @@ func (f *opsFlags) flags(a *app, s *pflag.FlagSet) {
 	)
 	s.StringVar(
 		&f.prefix, "prefix", "/",
-		"`path` of the page, which begins and ends with a slash, for a proxy that passes the path on",
+		"`path` of the page, which begins and ends with a slash, for a proxy that passes the "+
+			"path on",
 	)
 	s.StringVar(&f.title, "title", "", "shown beside the group, such as production")
 	s.StringSliceVar(
 		&f.origins, "trusted-origins", nil,
-		"further origins of the page's forms, such as https://ops.example.com, behind a proxy that changes Host",
+		"further origins of the page's forms, such as https://ops.example.com, behind a proxy "+
+			"that changes Host",
 	)
 	s.StringVar(
 		&f.payloads, "payloads", payloadsAll,
 		"persons who see the values of dead letters: all, operators or none",
 	)
 	f.outbox.flags(a, s)
-	s.Lookup("outbox").Usage = "postgres:// `URL` of the database with the outbox, or @FILE (env IDEM_OUTBOX)"
+	s.Lookup("outbox").Usage = "postgres:// `URL` of the database with the outbox, or @FILE (env " +
+		"IDEM_OUTBOX)"
 	f.doctor.workerFlags(s)
 	f.signin.flags(s)
 }
@@ -143,7 +153,8 @@ func (a *app) ops(cmd *cobra.Command, f *opsFlags) error {
 	}
 	if guard.Method == nil && !isLoopbackAddress(f.listen) {
 		return usage(
-			"--listen %s is not a loopback address, and persons need not sign in: set --oidc-issuer, --basic-auth-file, or --auth-header with --trusted-proxies",
+			"--listen %s is not a loopback address, and persons need not sign in: set "+
+				"--oidc-issuer, --basic-auth-file, or --auth-header with --trusted-proxies",
 			f.listen,
 		)
 	}
@@ -189,7 +200,8 @@ func (a *app) ops(cmd *cobra.Command, f *opsFlags) error {
 		return err
 	}
 	server := &opsServer{
-		app: a, page: page, handler: handler, tls: serverTLS, log: cfg.Logger, loopback: cfg.Loopback,
+		app: a, page: page, handler: handler, tls: serverTLS, log: cfg.Logger,
+		loopback: cfg.Loopback,
 	}
 	return server.run(ctx, f)
 }
@@ -288,7 +300,8 @@ func (l *openedStore) reachable(ctx context.Context, schema string) error {
 			return fmt.Errorf("%s: %w", l.name, t.err)
 		}
 		if t.layout == "" {
-			return found("%s: the tables are missing: the consumer makes them, or idem migrate up", l.name)
+			return found("%s: the tables are missing: the consumer makes them, or idem migrate up",
+				l.name)
 		}
 	}
 	return nil

@@ -64,7 +64,8 @@ func (s *opsServer) run(ctx context.Context, f *opsFlags) (err error) {
 
 func (s *opsServer) serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
-		Handler: s.handler, TLSConfig: s.tls, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
+		Handler: s.handler, TLSConfig: s.tls,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
 		WriteTimeout: 90 * time.Second, // the doctor and plans take their time
 		IdleTimeout:  2 * time.Minute, MaxHeaderBytes: 32 << 10,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),

@@ -42,7 +42,8 @@ type oidcFlags struct {
 
 func (f *oidcFlags) flags(s *pflag.FlagSet) {
 	s.StringVar(
-		&f.issuer, "oidc-issuer", "", "`URL` of the issuer at which persons sign in, by OpenID Connect",
+		&f.issuer, "oidc-issuer", "", "`URL` of the issuer at which persons sign in, by OpenID "+
+			"Connect",
 	)
 	s.StringVar(&f.clientID, "oidc-client-id", "", "client of the page at the issuer")
 	s.StringVar(
@@ -51,18 +52,21 @@ func (f *oidcFlags) flags(s *pflag.FlagSet) {
 	)
 	s.StringVar(
 		&f.publicURL, "public-url", "",
-		"`URL` of the page in browsers, which ends with a slash; the issuer sends persons to signin/callback below it",
+		"`URL` of the page in browsers, which ends with a slash; the issuer sends persons to "+
+			"signin/callback below it",
 	)
 	s.StringSliceVar(
 		&f.scopes, "oidc-scopes", []string{"profile", "email"}, "scopes to request beside openid",
 	)
 	s.StringVar(&f.nameClaim, "oidc-name-claim", "email", "claim of the ID token with the user")
 	s.StringVar(
-		&f.groupsClaim, "oidc-groups-claim", "groups", "claim of the ID token with the user's groups",
+		&f.groupsClaim, "oidc-groups-claim", "groups", "claim of the ID token with the user's "+
+			"groups",
 	)
 	s.StringVar(
 		&f.keyFile, "session-key-file", "",
-		"`file` with 32 bytes or more that encrypt sessions, the same for all replicas; random by default, until the end of the process",
+		"`file` with 32 bytes or more that encrypt sessions, the same for all replicas; random "+
+			"by default, until the end of the process",
 	)
 	s.DurationVar(&f.life, "session-life", 8*time.Hour, "how long a session lasts, at most 24h")
 }
@@ -70,7 +74,8 @@ func (f *oidcFlags) flags(s *pflag.FlagSet) {
 func (f *signinFlags) flags(s *pflag.FlagSet) {
 	s.StringVar(
 		&f.header, "auth-header", "",
-		"`name` of the header in which a proxy sends the signed-in person, such as X-Forwarded-User",
+		"`name` of the header in which a proxy sends the signed-in person, "+
+			"such as X-Forwarded-User",
 	)
 	s.StringVar(
 		&f.groupsHeader, "auth-groups-header", "",
@@ -78,18 +83,21 @@ func (f *signinFlags) flags(s *pflag.FlagSet) {
 	)
 	s.StringSliceVar(
 		&f.proxies, "trusted-proxies", nil,
-		"addresses or ranges of the proxies with --auth-header, such as 10.0.0.0/24; others are refused",
+		"addresses or ranges of the proxies with --auth-header, such as 10.0.0.0/24; others are "+
+			"refused",
 	)
 	s.StringVar(
 		&f.basicFile, "basic-auth-file", "",
-		"`file` in htpasswd form with bcrypt hashes, for basic authentication; read again when it changes",
+		"`file` in htpasswd form with bcrypt hashes, for basic authentication; read again when "+
+			"it changes",
 	)
 	s.StringSliceVar(
 		&f.rules.Operators, "operators", nil,
 		"users who may replay dead letters; * for all who sign in; none by default",
 	)
 	s.StringSliceVar(
-		&f.rules.OperatorGroups, "operator-groups", nil, "groups whose members may replay dead letters",
+		&f.rules.OperatorGroups, "operator-groups", nil, "groups whose members may replay dead "+
+			"letters",
 	)
 	s.StringSliceVar(
 		&f.rules.Viewers, "viewers", nil,
@@ -107,7 +115,8 @@ func (f *signinFlags) oidcMethod(
 ) (*signin.OIDC, error) {
 	o := &f.oidc
 	cfg := signin.OIDCConfig{
-		Issuer: o.issuer, ClientID: o.clientID, PublicURL: o.publicURL, Prefix: prefix, Scopes: o.scopes,
+		Issuer: o.issuer, ClientID: o.clientID, PublicURL: o.publicURL, Prefix: prefix,
+		Scopes:    o.scopes,
 		NameClaim: o.nameClaim, GroupsClaim: o.groupsClaim, Life: o.life, Log: log,
 		Groups: slices.Concat(f.rules.ViewerGroups, f.rules.OperatorGroups),
 	}
@@ -116,7 +125,8 @@ func (f *signinFlags) oidcMethod(
 		return nil, usage("--oidc-issuer needs --oidc-client-id and --public-url")
 	case len(f.rules.Viewers)+len(f.rules.ViewerGroups) == 0:
 		return nil, usage(
-			"--oidc-issuer needs --viewers or --viewer-groups; --viewers '*' lets each account of the issuer in",
+			"--oidc-issuer needs --viewers or --viewer-groups; --viewers '*' lets each account " +
+				"of the issuer in",
 		)
 	}
 	if o.secretFile != "" {
@@ -142,7 +152,8 @@ func (f *signinFlags) oidcMethod(
 	case errors.As(err, &away):
 		return nil, fmt.Errorf("--oidc-issuer: %w", err)
 	case err != nil:
-		return nil, usage("--oidc-issuer, --public-url, --session-key-file, --session-life: %w", err)
+		return nil, usage(
+			"--oidc-issuer, --public-url, --session-key-file, --session-life: %w", err)
 	}
 	return m, nil
 }
@@ -175,14 +186,17 @@ func (f *signinFlags) guard(
 	switch {
 	case f.header != "" && f.basicFile != "", f.oidc.issuer != "" && f.header+f.basicFile != "":
 		return nil, usage("--auth-header, --basic-auth-file or --oidc-issuer, not several")
-	case f.oidc.issuer == "" && f.oidc.clientID+f.oidc.secretFile+f.oidc.publicURL+f.oidc.keyFile != "":
-		return nil, usage("--oidc-client-id, --public-url and --session-key-file need --oidc-issuer")
+	case f.oidc.issuer == "" &&
+		f.oidc.clientID+f.oidc.secretFile+f.oidc.publicURL+f.oidc.keyFile != "":
+		return nil, usage(
+			"--oidc-client-id, --public-url and --session-key-file need --oidc-issuer")
 	case f.header == "" && f.groupsHeader != "":
 		return nil, usage("--auth-groups-header needs --auth-header")
 	case f.header == "" && len(f.proxies) > 0:
 		return nil, usage("--trusted-proxies needs --auth-header")
 	case groups && f.groupsHeader == "" && f.oidc.issuer == "":
-		return nil, usage("--operator-groups and --viewer-groups need --auth-groups-header or --oidc-issuer")
+		return nil, usage("--operator-groups and --viewer-groups need --auth-groups-header or " +
+			"--oidc-issuer")
 	case f.oidc.issuer != "":
 		m, err := f.oidcMethod(ctx, a, prefix, log)
 		if err != nil {
@@ -202,7 +216,8 @@ func (f *signinFlags) guard(
 		}
 		g.Method = m
 	case len(f.rules.Viewers) > 0:
-		return nil, usage("--viewers needs a way to sign in: --basic-auth-file, --auth-header or --oidc-issuer")
+		return nil, usage("--viewers needs a way to sign in: --basic-auth-file, --auth-header or " +
+			"--oidc-issuer")
 	}
 	return g, nil
 }

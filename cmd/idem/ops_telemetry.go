@@ -27,7 +27,9 @@ func measured(next http.Handler, prefix string) (http.Handler, error) {
 	duration, err := otel.Meter(scope).Float64Histogram(
 		"http.server.request.duration", metric.WithUnit("s"),
 		metric.WithDescription("Duration of requests to the ops page."),
-		metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
+		metric.WithExplicitBucketBoundaries(
+			0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10,
+		),
 	)
 	if err != nil {
 		return nil, err
@@ -37,7 +39,8 @@ func measured(next http.Handler, prefix string) (http.Handler, error) {
 		began := time.Now()
 		name, attrs := describeRequest(r, prefix)
 		ctx, span := tracer.Start(
-			r.Context(), name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...),
+			r.Context(), name, trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithAttributes(attrs...),
 		)
 		defer span.End()
 		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
@@ -47,7 +50,8 @@ func measured(next http.Handler, prefix string) (http.Handler, error) {
 		if seen.status >= http.StatusInternalServerError {
 			span.SetStatus(codes.Error, "")
 		}
-		duration.Record(ctx, time.Since(began).Seconds(), metric.WithAttributes(append(attrs, status)...))
+		duration.Record(ctx, time.Since(began).Seconds(),
+			metric.WithAttributes(append(attrs, status)...))
 	}), nil
 }
 

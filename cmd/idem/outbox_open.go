@@ -24,7 +24,8 @@ func (o *outboxFlag) flags(a *app, f *pflag.FlagSet) {
 	f.Var(
 		a.addURLFlag(url),
 		url.name,
-		"postgres:// `URL` of the database with the outbox, or @FILE (env IDEM_OUTBOX), by default --store",
+		"postgres:// `URL` of the database with the outbox, or @FILE (env IDEM_OUTBOX), by "+
+			"default --store",
 	)
 }
 

@@ -98,7 +98,8 @@ func viewOfParked(p *pgoutbox.Parked, payload bool) parkedRowView {
 	}
 	v := parkedRowView{
 		Seq: p.Row.Seq, Parked: p.At.UTC(), Added: p.Row.Added.UTC(),
-		Topic: e.Topic, Key: key, Type: e.Type, ID: e.ID, Behind: p.Behind, Reason: p.Error, Size: len(e.Payload),
+		Topic: e.Topic, Key: key, Type: e.Type, ID: e.ID, Behind: p.Behind,
+		Reason: p.Error, Size: len(e.Payload),
 	}
 	if payload {
 		shown := deadletters.BytesOf(e.Payload)

@@ -34,7 +34,8 @@ func (a *app) postgresPoolFor(
 	if err != nil || redact.SplitsPassword(text) {
 		return nil, usage(
 			"%s: this URL cannot be parsed (not shown, as a password may be in it): "+
-				"postgres://user:password@host:5432/database, special characters in the password percent-encoded",
+				"postgres://user:password@host:5432/database, special characters in the password "+
+				"percent-encoded",
 			flag,
 		)
 	}

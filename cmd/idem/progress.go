@@ -13,8 +13,8 @@ const (
 	progressClearLine = "\r\x1b[K"
 )
 
-// progress tells on standard error how far a long verb is: one line that changes on a terminal, else
-// a line every few seconds. It is not safe for concurrent use.
+// progress tells on standard error how far a long verb is: one line that changes on a terminal,
+// else a line every few seconds. It is not safe for concurrent use.
 type progress struct {
 	out      io.Writer
 	terminal bool
@@ -77,8 +77,8 @@ func (p *progress) end() {
 	}
 }
 
-// progressText is a line with count, share, rate and the rest of the time, so far as they are known.
-// An estimate that was too small is not shown any more.
+// progressText is a line with count, share, rate and the rest of the time, so far as they are
+// known. An estimate that was too small is not shown any more.
 func progressText(what string, n, total int64, estimate bool, took time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d", n)

@@ -34,13 +34,14 @@ func newReapCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reap",
 		Short: "Delete expired rows from stores in SQL databases",
-		Long: "Deletes expired rows from stores in SQL databases, in one run: start the command periodically, or\n" +
-			"with --watch. A run announces rows, and a run at least a minute later deletes them. A row is\n" +
-			"deleted when its whole scope has consumed beyond the expiry, so a group that stands still keeps\n" +
-			"all rows. The command does the same as a Reaper inside a service; one reaper works at a time.\n" +
+		Long: "Deletes expired rows from stores in SQL databases, in one run: start the command\n" +
+			"periodically, or with --watch. A run announces rows, and a run at least a minute\n" +
+			"later deletes them. A row is deleted when its whole scope has consumed beyond the\n" +
+			"expiry, so a group that stands still keeps all rows. The command does the same as\n" +
+			"a Reaper inside a service; one reaper works at a time.\n" +
 			"\n" +
-			"The command asks for confirmation only if --wall-clock or a shorter --dead-letter-retention\n" +
-			"deletes rows that would stay otherwise.",
+			"The command asks for confirmation only if --wall-clock or a shorter\n" +
+			"--dead-letter-retention deletes rows that would stay otherwise.",
 		Example: "  idem reap --store postgres://idem@db/shop\n" +
 			"  idem reap --store postgres://idem@db/shop --wall-clock http --watch --yes",
 		Args: none,
@@ -55,7 +56,8 @@ func newReapCmd(a *app) *cobra.Command {
 		&f.wallClock,
 		"wall-clock",
 		nil,
-		"`scopes` whose rows are deleted by the wall clock: without a Kafka consumer, or out of use",
+		"`scopes` whose rows are deleted by the wall clock: "+
+			"without a Kafka consumer, or out of use",
 	)
 	s.IntVar(&f.batch, "batch", 1000, "rows that one transaction deletes, at most 10000")
 	s.BoolVar(&f.watch, "watch", false, "go on until interrupted, one run each --interval")
@@ -170,7 +172,8 @@ func (a *app) reapOnce(
 func (f *reapFlags) config() pgstore.ReaperConfig {
 	return pgstore.ReaperConfig{
 		Interval: f.interval, Batch: f.batch, DeadLetterRetention: f.deadLetters,
-		WallClock: f.wallClock, Logger: slog.New(slog.DiscardHandler), // the results have the errors
+		// the results have the errors
+		WallClock: f.wallClock, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -179,7 +182,8 @@ func (a *app) confirmReap(l *openedStore, f *reapFlags) error {
 	case len(f.wallClock) > 0:
 		return a.confirm(
 			"In %s the expired rows of %q will be deleted by the wall clock. "+
-				"If a Kafka consumer uses them, waiting events of its topics will be handled again.",
+				"If a Kafka consumer uses them, "+
+				"waiting events of its topics will be handled again.",
 			l.name, f.wallClock,
 		)
 	case f.deadLetters < deadLettersKept:

@@ -40,8 +40,8 @@ func (r sqlReaper) RunOnce(ctx context.Context) (pgstore.ReapResult, error) {
 
 func resultOfReap(r sqlstore.ReapResult) pgstore.ReapResult {
 	result := pgstore.ReapResult{
-		Elsewhere: r.Elsewhere, Events: r.Events, Claims: r.Claims, Starts: r.Starts, Stuck: r.Stuck,
-		Silent: r.Silent,
+		Elsewhere: r.Elsewhere, Events: r.Events, Claims: r.Claims, Starts: r.Starts,
+		Stuck: r.Stuck, Silent: r.Silent,
 	}
 	for i := range r.Scopes {
 		s := &r.Scopes[i]

@@ -39,13 +39,14 @@ func newRelayCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "relay",
 		Short: "Publish the rows of an outbox, until interrupted",
-		Long: "Publishes the rows of an outbox until interrupted, as outbox.Relay does inside a service. Several\n" +
-			"relays may run at once and share the rows. If the database or Kafka cannot be reached at the\n" +
-			"start, the command ends with exit code 3; later the relay waits for them. Logs go to standard\n" +
-			"error, as JSON with --output json.\n" +
+		Long: "Publishes the rows of an outbox until interrupted, as outbox.Relay does inside a\n" +
+			"service. Several relays may run at once and share the rows. If the database or\n" +
+			"Kafka cannot be reached at the start, the command ends with exit code 3; later\n" +
+			"the relay waits for them. Logs go to standard error, as JSON with --output json.\n" +
 			"\n" + telemetryHelp,
 		Example: "  idem relay --brokers localhost:9092 --outbox postgres://relay@db/shop\n" +
-			"  idem relay --brokers localhost:9092 --outbox @/run/secrets/outbox --health :8080 -o json",
+			"  idem relay --brokers localhost:9092 --outbox @/run/secrets/outbox " +
+			"--health :8080 -o json",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.relay(cmd, &f) },
 	}
@@ -58,7 +59,8 @@ func (f *relayFlags) flags(a *app, s *pflag.FlagSet) {
 	f.outbox.flags(a, s)
 	s.StringSliceVar(
 		&f.topics, "topics", nil,
-		"topics that must exist at the start; by default a row whose topic is missing is parked later",
+		"topics that must exist at the start; by default a row whose topic is missing is parked "+
+			"later",
 	)
 	s.DurationVar(
 		&f.setupWait, "setup-wait", defaultSetupWait,
@@ -125,7 +127,8 @@ func (f *relayFlags) config() (c outbox.RelayConfig, err error) {
 	}
 	c = outbox.RelayConfig{
 		Topics: f.topics, SetupWait: f.setupWait, Interval: f.interval, Batch: f.batch,
-		BatchBytes: f.batchBytes, Lease: f.lease, MaxAttempts: f.maxAttempts, Keep: f.keep, Wake: f.wake,
+		BatchBytes: f.batchBytes, Lease: f.lease, MaxAttempts: f.maxAttempts, Keep: f.keep,
+		Wake: f.wake,
 	}
 	switch f.whenParked {
 	case outbox.Halt.String():

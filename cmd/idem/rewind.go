@@ -32,15 +32,18 @@ type rewindFlags struct {
 func newRewindCmd(a *app) *cobra.Command {
 	var o rewindFlags
 	cmd := &cobra.Command{
-		Use: "rewind", Short: "Let a stopped group consume again from an earlier time", Args: cobra.NoArgs,
-		Long: "Moves the committed offsets of a group back, never forward. Stop the group first. Events that\n" +
-			"the store remembers are skipped; events that a store lost in a failover run again.\n" +
+		Use: "rewind", Args: cobra.NoArgs,
+		Short: "Let a stopped group consume again from an earlier time",
+		Long: "Moves the committed offsets of a group back, never forward. Stop the group\n" +
+			"first. Events that the store remembers are skipped; events that a store lost in\n" +
+			"a failover run again.\n" +
 			"\n" +
-			"--before-failover 10m goes back to the records of the last 10 minutes. Where the group was behind,\n" +
-			"the command goes back to 10 minutes before the last record that the group consumed. Choose more\n" +
-			"than the store can have lost, and more than the time since then. Retry topics of the chosen\n" +
-			"topics are rewound too.",
-		Example: "  idem rewind -G billing --to 2026-01-31T12:00:00Z --topic orders --brokers localhost:9092\n" +
+			"--before-failover 10m goes back to the records of the last 10 minutes. Where the\n" +
+			"group was behind, the command goes back to 10 minutes before the last record\n" +
+			"that the group consumed. Choose more than the store can have lost, and more than\n" +
+			"the time since then. Retry topics of the chosen topics are rewound too.",
+		Example: "  idem rewind -G billing --to 2026-01-31T12:00:00Z --topic orders " +
+			"--brokers localhost:9092\n" +
 			"  idem rewind -G billing --before-failover 10m --store postgres://idem@db/shop",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.rewind(cmd.Context(), o) },
 	}

@@ -32,7 +32,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 func (a *app) exitOf(err error) *exitError {
 	var exit *exitError
 	switch {
-	case err == nil, err == errDryRun: //nolint:errorlint // beside another error it is none of success
+	case unlessDryRun(err) == nil:
 		return nil
 	case errors.As(err, &exit):
 		return exit
@@ -48,8 +48,8 @@ func newRoot(a *app) *cobra.Command {
 		Short: "Inspect and correct events: stores, dead letters, offsets",
 		Long: "Idem inspects and corrects events: stores, dead letters, offsets.\n" +
 			"\n" +
-			"Exit codes: 0 done; 1 done, with a bad result or a refused question; 2 wrong flags or arguments;\n" +
-			"3 failed, for example because a server was away.",
+			"Exit codes: 0 done; 1 done, with a bad result or a refused question; 2 wrong\n" +
+			"flags or arguments; 3 failed, for example because a server was away.",
 		Version:       versionOf(debug.ReadBuildInfo()).line(),
 		SilenceUsage:  true,
 		SilenceErrors: true,

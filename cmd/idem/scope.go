@@ -18,9 +18,10 @@ func newScopeCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scope",
 		Short: "Records of scopes: create one, accept a new identity",
-		Long: "A store has a record of each scope: its topics, and where its handlers find the identity of each\n" +
-			"event type. A consumer that differs from the record does not start. These commands write the record\n" +
-			"that a consumer with Config.NewScope or Config.AcceptNewIdentity would write, once.",
+		Long: "A store has a record of each scope: its topics, and where its handlers find the\n" +
+			"identity of each event type. A consumer that differs from the record does not\n" +
+			"start. These commands write the record that a consumer with Config.NewScope or\n" +
+			"Config.AcceptNewIdentity would write, once.",
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newScopeCreateCmd(a), newScopeAcceptCmd(a))
@@ -41,7 +42,8 @@ func (a *app) registrars(ctx context.Context) ([]*openedStore, error) {
 	return stores, nil
 }
 
-// descriptorsOf returns the recorded descriptors of a scope by event type. Redis has the types only.
+// descriptorsOf returns the recorded descriptors of a scope by event type. Redis has the types
+// only.
 func (a *app) descriptorsOf(
 	ctx context.Context, l *openedStore, scope string,
 ) (map[string]string, error) {
@@ -57,7 +59,8 @@ func (a *app) descriptorsOf(
 	var err error
 	switch {
 	case l.pool != nil:
-		err = descriptorsInPostgres(ctx, l.pool, pgschema.Table(a.schema, "idem_descriptors"), scope, keep)
+		table := pgschema.Table(a.schema, "idem_descriptors")
+		err = descriptorsInPostgres(ctx, l.pool, table, scope, keep)
 	case l.db != nil:
 		err = descriptorsIn(ctx, l.db, scope, keep)
 	case l.file != "":
@@ -78,7 +81,8 @@ func (a *app) descriptorsOf(
 func descriptorsInPostgres(
 	ctx context.Context, pool *pgxpool.Pool, table, scope string, keep func(typ, descriptor string),
 ) error {
-	rows, err := pool.Query(ctx, "SELECT event_type, descriptor FROM "+table+" WHERE scope = $1", scope)
+	rows, err := pool.Query(ctx,
+		"SELECT event_type, descriptor FROM "+table+" WHERE scope = $1", scope)
 	if err != nil {
 		return err
 	}
@@ -94,7 +98,8 @@ func descriptorsInPostgres(
 func descriptorsIn(
 	ctx context.Context, db *sql.DB, scope string, keep func(typ, descriptor string),
 ) error {
-	rows, err := db.QueryContext(ctx, "SELECT event_type, descriptor FROM idem_descriptors WHERE scope = ?", scope)
+	rows, err := db.QueryContext(ctx, "SELECT event_type, descriptor FROM idem_descriptors WHERE "+
+		"scope = ?", scope)
 	if err != nil {
 		return err
 	}

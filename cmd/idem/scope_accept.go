@@ -21,13 +21,16 @@ type acceptFlags struct {
 func newScopeAcceptCmd(a *app) *cobra.Command {
 	var f acceptFlags
 	cmd := &cobra.Command{
-		Use: "accept --new-identity", Short: "Record that events are identified in another way", Args: none,
-		Long: "Writes the new descriptors of event types, as a consumer with Config.AcceptNewIdentity does. The\n" +
-			"error of the consumer that does not start has the whole command.\n" +
+		Use: "accept --new-identity", Args: none,
+		Short: "Record that events are identified in another way",
+		Long: "Writes the new descriptors of event types, as a consumer with\n" +
+			"Config.AcceptNewIdentity does. The error of the consumer that does not start has\n" +
+			"the whole command.\n" +
 			"\n" +
-			"Events of the backlog that were handled under their old identity run again under the new one. Stop\n" +
-			"the group at zero lag, and without delayed retries, first. Dead letters may stay: a replay settles the\n" +
-			"old identity, and the event runs once under the new one.",
+			"Events of the backlog that were handled under their old identity run again under\n" +
+			"the new one. Stop the group at zero lag, and without delayed retries, first.\n" +
+			"Dead letters may stay: a replay settles the old identity, and the event runs\n" +
+			"once under the new one.",
 		Example: "  idem scope accept --new-identity --scope billing --type paid " +
 			"--descriptor 'type=standard-type/1 id=json(\"payment_id\")'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -35,10 +38,12 @@ func newScopeAcceptCmd(a *app) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&f.newIdentity, "new-identity", false, "accept new places of ID, type and tenant; required")
+	flags.BoolVar(&f.newIdentity, "new-identity", false, "accept new places of ID, type and "+
+		"tenant; required")
 	flags.StringArrayVar(&f.types, "type", nil, "event type; several, each with a descriptor")
 	flags.StringArrayVar(
-		&f.descriptors, "descriptor", nil, "new descriptor of the type, from the error of the consumer",
+		&f.descriptors, "descriptor", nil, "new descriptor of the type, from the error of the "+
+			"consumer",
 	)
 	return cmd
 }
@@ -50,7 +55,8 @@ func (f *acceptFlags) pairs() (map[string]string, error) {
 	case !f.newIdentity:
 		return nil, usage("accept what? give --new-identity")
 	case len(f.types) == 0 || len(f.types) != len(f.descriptors):
-		return nil, usage("give --type and --descriptor, as in the error of the consumer: %d types, %d descriptors",
+		return nil, usage("give --type and --descriptor, as in the error of the consumer: %d "+
+			"types, %d descriptors",
 			len(f.types), len(f.descriptors))
 	}
 	for i, typ := range f.types {
@@ -91,7 +97,8 @@ func (a *app) acceptIdentity(ctx context.Context, f *acceptFlags) error {
 			a.note("scope %s: the record has these descriptors already", scope)
 			return nil
 		}
-		if err := a.confirm("%s\nEvents of the backlog that were handled under the old identity run again.",
+		if err := a.confirm("%s\nEvents of the backlog that were handled under the old identity "+
+			"run again.",
 			descriptorLines(scope, types, now, fields)); err != nil {
 			return err
 		}
@@ -108,8 +115,8 @@ func (a *app) acceptIdentity(ctx context.Context, f *acceptFlags) error {
 	})
 }
 
-// changed returns the stores whose records differ, of those that know the scope and the types. If no
-// store knows them, the flags have a mistake: a consumer needs no permission for a new type.
+// changed returns the stores whose records differ, of those that know the scope and the types. If
+// no store knows them, the flags have a mistake: a consumer needs no permission for a new type.
 func (a *app) changed(
 	ctx context.Context, stores []*openedStore, scope string, now map[string]string,
 	fields map[string]any,
@@ -124,8 +131,8 @@ func (a *app) changed(
 			return nil, err
 		}
 		if typ, ok := unknownType(now, known); ok {
-			missing = found("%s: scope %q has no record of type %q; it knows %q", l.name, scope, typ,
-				slices.Sorted(maps.Keys(known)))
+			missing = found("%s: scope %q has no record of type %q; it knows %q",
+				l.name, scope, typ, slices.Sorted(maps.Keys(known)))
 			continue
 		}
 		knows++

@@ -13,9 +13,10 @@ func newScopeCreateCmd(a *app) *cobra.Command {
 	var topics []string
 	cmd := &cobra.Command{
 		Use: "create", Short: "Record a new scope for topics that other scopes know", Args: none,
-		Long: "Writes the record of the scope, as a consumer with Config.NewScope does. The group may then start\n" +
-			"without committed offsets. It handles all records of the topics, also those that other scopes have\n" +
-			"handled: use create for another consumer, and Config.Scope for a renamed group.",
+		Long: "Writes the record of the scope, as a consumer with Config.NewScope does. The\n" +
+			"group may then start without committed offsets. It handles all records of the\n" +
+			"topics, also those that other scopes have handled: use create for another\n" +
+			"consumer, and Config.Scope for a renamed group.",
 		Example: "  idem scope create --group audit --topic orders --topic payments",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.createScope(cmd.Context(), topics)
@@ -37,7 +38,9 @@ func (a *app) createScope(ctx context.Context, topics []string) error {
 	case len(topics) == 0:
 		return usage("no topics: give --topic")
 	}
-	view := scopeResult{dryRunView: dryRunView{a.dryRun}, Scope: scope, Group: group, Topics: topics}
+	view := scopeResult{
+		dryRunView: dryRunView{a.dryRun}, Scope: scope, Group: group, Topics: topics,
+	}
 	fields := map[string]any{"scope": scope, "group": group, "topics": topics}
 	err = a.audited("scope create", fields, func() error {
 		if err := (dedup.Key{Scope: scope, Type: "-", ID: "-"}).Validate(); err != nil {
@@ -50,7 +53,8 @@ func (a *app) createScope(ctx context.Context, topics []string) error {
 		view.Stores = namesOf(stores)
 		fields["stores"] = view.Stores
 		if err := a.confirm(
-			"Scope %q of group %q is new on %s: a group without committed offsets handles all records "+
+			"Scope %q of group %q is new on %s: a group without committed offsets handles all "+
+				"records "+
 				"there, also those that other scopes have handled.",
 			scope, group, strings.Join(topics, ", "),
 		); err != nil {

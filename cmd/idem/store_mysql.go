@@ -17,13 +17,16 @@ import (
 
 const mysqlExample = "mysql://user:password@host:3306/database"
 
-// openMySQL makes a client of MariaDB or MySQL. An unreachable server is an error of the first call.
+// openMySQL makes a client of MariaDB or MySQL. An unreachable server is an error of the first
+// call.
 func (a *app) openMySQL(text string) (*openedStore, error) {
 	cfg, err := mysqlConfig(text)
 	if err != nil || redact.SplitsPassword(text) {
 		return nil, usage(
-			"--store: this URL cannot be parsed (not shown, as a password may be in it): %s, special "+
-				"characters in the password percent-encoded; parameters as go-sql-driver has them, such as ?tls=true",
+			"--store: this URL cannot be parsed (not shown, as a password may be in it): %s, "+
+				"special "+
+				"characters in the password percent-encoded; parameters as go-sql-driver has "+
+				"them, such as ?tls=true",
 			mysqlExample,
 		)
 	}

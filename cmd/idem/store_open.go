@@ -29,10 +29,12 @@ func (a *app) openStores(ctx context.Context) ([]*openedStore, error) {
 		all = append(all, l)
 	}
 	a.opened = all
-	if a.given("schema") && !slices.ContainsFunc(all, func(l *openedStore) bool { return l.pg != nil }) {
+	inPostgres := func(l *openedStore) bool { return l.pg != nil }
+	if a.given("schema") && !slices.ContainsFunc(all, inPostgres) {
 		return nil, usage("--schema is for stores in Postgres")
 	}
-	if a.given("redis-prefix") && !slices.ContainsFunc(all, func(l *openedStore) bool { return l.redis != nil }) {
+	inRedis := func(l *openedStore) bool { return l.redis != nil }
+	if a.given("redis-prefix") && !slices.ContainsFunc(all, inRedis) {
 		return nil, usage("--redis-prefix is for stores in Redis")
 	}
 	return all, nil
@@ -49,9 +51,11 @@ func (a *app) openStore(ctx context.Context, text string) (*openedStore, error) 
 	}
 	scheme, _, ok := strings.Cut(text, "://")
 	switch {
-	case !ok || strings.ContainsAny(scheme, ":@/?#"): // not shown, because the text may contain a password (G-04)
+	// not shown, because the text may contain a password (G-04)
+	case !ok || strings.ContainsAny(scheme, ":@/?#"):
 		return nil, usage(
-			"--store: a URL such as postgres://user:password@host:5432/database or redis://host:6379/0",
+			"--store: a URL such as postgres://user:password@host:5432/database or " +
+				"redis://host:6379/0",
 		)
 	case scheme == "postgres" || scheme == "postgresql":
 		return a.openPostgres(ctx, text)
@@ -94,8 +98,10 @@ func (a *app) openRedis(scheme, text string) (*openedStore, error) {
 		) { // the text may contain parts of the password, after a wrong '#' for example (G-04)
 		return nil, usage(
 			"--store: this URL cannot be parsed (not shown, as a password may be in it): " +
-				"redis://user:password@host:6379/0, redis+cluster://user:password@host:6379,host:6380 or " +
-				"redis+sentinel://user:password@host:26379,host:26380/0?master_name=main (rediss for TLS), " +
+				"redis://user:password@host:6379/0, " +
+				"redis+cluster://user:password@host:6379,host:6380 or " +
+				"redis+sentinel://user:password@host:26379,host:26380/0?master_name=main (rediss " +
+				"for TLS), " +
 				"special characters in the password percent-encoded; options as go-redis has them",
 		)
 	}

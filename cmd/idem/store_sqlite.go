@@ -38,7 +38,8 @@ func (a *app) openSQLite(ctx context.Context, path string) (*openedStore, error)
 	case a.bare && !usable:
 		return l, nil
 	case missing:
-		return nil, found("%s: the file, or the tables in it, are missing: the consumer makes them, or idem migrate up", l.name)
+		return nil, found("%s: the file, or the tables in it, are missing: the consumer makes "+
+			"them, or idem migrate up", l.name)
 	case l.state.err != nil:
 		return nil, fmt.Errorf("%s: %w", l.name, l.state.err)
 	}
@@ -75,7 +76,8 @@ func sqliteTables(ctx context.Context, path string) (t tables) {
 	}
 	defer db.Close()
 	var n int
-	err = db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master WHERE name = 'idem_schema'").Scan(&n)
+	err = db.QueryRowContext(ctx,
+		"SELECT count(*) FROM sqlite_master WHERE name = 'idem_schema'").Scan(&n)
 	if err != nil || n == 0 {
 		return tables{err: err}
 	}
@@ -94,7 +96,8 @@ func readSQLite(path string) (*sql.DB, error) {
 
 // schemaVersion reads the version of tables that are there.
 func schemaVersion(ctx context.Context, db *sql.DB) (t tables) {
-	t.err = db.QueryRowContext(ctx, "SELECT layout, version FROM idem_schema ORDER BY version DESC LIMIT 1").
+	t.err = db.QueryRowContext(ctx, "SELECT layout, version FROM idem_schema ORDER BY version "+
+		"DESC LIMIT 1").
 		Scan(&t.layout, &t.version)
 	return t
 }

@@ -21,7 +21,8 @@ type tablesView struct {
 var tablesHeader = []string{"STORE", "SCHEMA", "LAYOUT", "VERSION", "STATE", "PROBLEM"}
 
 func (v *tablesView) row() []string {
-	return []string{cmp.Or(v.Store, v.Outbox), v.Schema, v.Layout, strconv.Itoa(v.Version), v.State, v.Problem}
+	name := cmp.Or(v.Store, v.Outbox)
+	return []string{name, v.Schema, v.Layout, strconv.Itoa(v.Version), v.State, v.Problem}
 }
 
 // lines are the row and its warnings.
@@ -53,7 +54,8 @@ func (a *app) openTables(ctx context.Context, layout string) ([]*openedStore, er
 	for _, l := range stores {
 		switch {
 		case !l.hasTables():
-			return nil, usage("%s has no tables: this command is for stores in SQL databases, such as Postgres", l.name)
+			return nil, usage("%s has no tables: this command is for stores in SQL databases, "+
+				"such as Postgres", l.name)
 		case l.pg == nil && layout != "":
 			return nil, usage("--layout is for stores in Postgres, %s has one layout", l.name)
 		case l.db != nil:

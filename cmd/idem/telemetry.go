@@ -9,7 +9,8 @@ import (
 )
 
 // telemetryHelp describes the telemetry of a verb that runs until interrupted.
-const telemetryHelp = "The variables OTEL_* of OpenTelemetry turn metrics and traces on, such as\n" +
+const telemetryHelp = "" +
+	"The variables OTEL_* of OpenTelemetry turn metrics and traces on, such as\n" +
 	"OTEL_METRICS_EXPORTER=prometheus, or OTEL_EXPORTER_OTLP_ENDPOINT for a collector."
 
 // observe starts telemetry, if the variables of OpenTelemetry ask for it. end exports the rest, in

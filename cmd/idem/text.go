@@ -72,7 +72,8 @@ func moment(t time.Time) *time.Time {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // timeForms are the forms of a time on the command line.
-const timeForms = "a time such as 2026-01-31T12:00:00Z, a day in UTC such as 2026-01-31, or how long ago, such as 90m"
+const timeForms = "a time such as 2026-01-31T12:00:00Z, a day in UTC such as 2026-01-31, or how " +
+	"long ago, such as 90m"
 
 // parseTime reads an instant, or how long ago it was. The instant of an empty text is zero.
 func parseTime(flag, text string) (time.Time, error) {

@@ -57,7 +57,8 @@ func (f *urlFlag) resolve() error {
 			text = content
 		case !strings.HasPrefix(text, sqliteScheme) && redact.HasPassword(text):
 			return usage(
-				"--%s: the URL has a password, which every user of this host could see: set %s, or write the URL into a file and give --%s @FILE",
+				"--%s: the URL has a password, which every user of this host could see: set %s, "+
+					"or write the URL into a file and give --%s @FILE",
 				f.name,
 				f.env,
 				f.name,

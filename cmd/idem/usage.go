@@ -20,8 +20,8 @@ const ofConnection = "idem_connection"
 
 func isOfConnection(f *pflag.Flag) bool { return f.Annotations[ofConnection] != nil }
 
-// newConnectionsTopic makes "idem help connections". It is no verb: every verb that connects to Kafka
-// has these flags, and their completion.
+// newConnectionsTopic makes "idem help connections". It is no verb: every verb that connects to
+// Kafka has these flags, and their completion.
 func newConnectionsTopic(shared []sharedFlags) *cobra.Command {
 	details := pflag.NewFlagSet("", pflag.ContinueOnError)
 	for _, s := range shared {
@@ -34,19 +34,22 @@ func newConnectionsTopic(shared []sharedFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   topicConnections,
 		Short: "Flags for TLS and SASL to Kafka",
-		Long: "Every verb that has --brokers has these flags too. Passwords and secrets come from the environment\n" +
+		Long: "Every verb that has --brokers has these flags too. Passwords and secrets come " +
+			"from the environment\n" +
 			"(IDEM_SASL_PASSWORD, IDEM_SASL_CLIENT_SECRET), never from a flag.\n" +
 			"\n" +
 			"Examples:\n" +
-			"  idem lag --brokers kafka:9093 --tls --sasl-mechanism SCRAM-SHA-512 --sasl-user ops\n" +
-			"  idem lag --brokers kafka:9093 --tls-ca ca.pem --tls-cert ops.pem --tls-key ops.key\n" +
+			"  idem lag --brokers kafka:9093 --tls --sasl-mechanism SCRAM-SHA-512 " +
+			"--sasl-user ops\n" +
+			"  idem lag --brokers kafka:9093 --tls-ca ca.pem --tls-cert ops.pem " +
+			"--tls-key ops.key\n" +
 			"\n" +
 			"Flags:\n" + strings.TrimRight(details.FlagUsagesWrapped(helpWidth), "\n"),
 	}
 }
 
-// usageOf returns the function that prints how a command is used: its own flags come first, then the
-// shared ones, by the thing that they are for.
+// usageOf returns the function that prints how a command is used: its own flags come first, then
+// the shared ones, by the thing that they are for.
 func usageOf(shared []sharedFlags) func(*cobra.Command) error {
 	return func(cmd *cobra.Command) error {
 		var b strings.Builder

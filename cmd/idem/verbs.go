@@ -19,36 +19,48 @@ var verbs = map[string]verb{
 	"completion fish":       {},
 	"completion powershell": {},
 	"completion zsh":        {},
-	"dlq discard":           {uses: usesEvents | usesKafka | usesChange, changes: "store", asks: "yes"},
-	"dlq edit":              {uses: usesEvents | usesKafka | usesChange, changes: "store, retry topic", asks: "yes"},
-	"dlq export":            {uses: usesEvents | usesKafka | usesAudit, changes: "new file"},
-	"dlq ls":                {uses: usesOutput | usesGroup | usesScope | usesKafka},
-	"dlq plan":              {uses: usesEvents | usesKafka},
-	"dlq purge":             {uses: usesEvents | usesKafka | usesChange, changes: "dead-letter topic", asks: "yes"},
-	"dlq replay":            {uses: usesEvents | usesKafka | usesChange, changes: "store, retry topic", asks: "yes"},
-	"dlq show":              {uses: usesOutput | usesGroup | usesScope | usesKafka},
-	"doctor":                {uses: usesEvents | usesKafka},
-	"event get":             {uses: usesEvents | usesKafka},
-	"event list":            {uses: usesEvents},
-	"event release":         {uses: usesEvents | usesChange, changes: "store", asks: "yes"},
-	"event skip":            {uses: usesEvents | usesKafka | usesChange, changes: "store", asks: "yes"},
-	"import":                {uses: usesEvents | usesKafka | usesChange, changes: "store", asks: "yes"},
-	"init":                  {changes: "new files"},
-	"lag":                   {uses: usesOutput | usesGroup | usesKafka},
-	"migrate print":         {},
-	"migrate status":        {uses: usesOutput | usesTables},
-	"migrate up":            {uses: usesOutput | usesTables | usesAudit, changes: "tables"},
-	"ops":                   {uses: usesEvents | usesOutbox | usesKafka | usesAudit, changes: "store, retry topic", asks: "on its page"},
-	"outbox parked":         {uses: usesOutput | usesOutbox},
-	"outbox retry":          {uses: usesOutput | usesOutbox | usesChange, changes: "outbox", asks: "yes"},
-	"outbox skip":           {uses: usesOutput | usesOutbox | usesChange, changes: "outbox", asks: "yes"},
-	"outbox status":         {uses: usesOutput | usesOutbox},
-	"reap":                  {uses: usesOutput | usesTables | usesQuestion | usesAudit, changes: "store", asks: "for `--wall-clock`, or a shorter `--dead-letter-retention`"},
-	"relay":                 {uses: usesOutput | usesOutbox | usesKafka, changes: "outbox, topics"},
-	"rewind":                {uses: usesEvents | usesKafka | usesChange, changes: "offsets", asks: "yes"},
-	"scope accept":          {uses: usesEvents | usesChange, changes: "store", asks: "yes"},
-	"scope create":          {uses: usesEvents | usesChange, changes: "store", asks: "yes"},
-	"version":               {uses: usesOutput},
+	"dlq discard":           {uses: usesEventsInKafka | usesChange, changes: "store", asks: "yes"},
+	"dlq edit": {
+		uses: usesEventsInKafka | usesChange, changes: "store, retry topic", asks: "yes",
+	},
+	"dlq export": {uses: usesEvents | usesKafka | usesAudit, changes: "new file"},
+	"dlq ls":     {uses: usesOutput | usesGroup | usesScope | usesKafka},
+	"dlq plan":   {uses: usesEvents | usesKafka},
+	"dlq purge": {
+		uses: usesEventsInKafka | usesChange, changes: "dead-letter topic", asks: "yes",
+	},
+	"dlq replay": {
+		uses: usesEventsInKafka | usesChange, changes: "store, retry topic", asks: "yes",
+	},
+	"dlq show":       {uses: usesOutput | usesGroup | usesScope | usesKafka},
+	"doctor":         {uses: usesEvents | usesKafka},
+	"event get":      {uses: usesEvents | usesKafka},
+	"event list":     {uses: usesEvents},
+	"event release":  {uses: usesEvents | usesChange, changes: "store", asks: "yes"},
+	"event skip":     {uses: usesEventsInKafka | usesChange, changes: "store", asks: "yes"},
+	"import":         {uses: usesEventsInKafka | usesChange, changes: "store", asks: "yes"},
+	"init":           {changes: "new files"},
+	"lag":            {uses: usesOutput | usesGroup | usesKafka},
+	"migrate print":  {},
+	"migrate status": {uses: usesOutput | usesTables},
+	"migrate up":     {uses: usesOutput | usesTables | usesAudit, changes: "tables"},
+	"ops": {
+		uses:    usesEventsInKafka | usesOutbox | usesAudit,
+		changes: "store, retry topic", asks: "on its page",
+	},
+	"outbox parked": {uses: usesOutput | usesOutbox},
+	"outbox retry":  {uses: usesOutput | usesOutbox | usesChange, changes: "outbox", asks: "yes"},
+	"outbox skip":   {uses: usesOutput | usesOutbox | usesChange, changes: "outbox", asks: "yes"},
+	"outbox status": {uses: usesOutput | usesOutbox},
+	"reap": {
+		uses: usesOutput | usesTables | usesQuestion | usesAudit, changes: "store",
+		asks: "for `--wall-clock`, or a shorter `--dead-letter-retention`",
+	},
+	"relay":        {uses: usesOutput | usesOutbox | usesKafka, changes: "outbox, topics"},
+	"rewind":       {uses: usesEventsInKafka | usesChange, changes: "offsets", asks: "yes"},
+	"scope accept": {uses: usesEvents | usesChange, changes: "store", asks: "yes"},
+	"scope create": {uses: usesEvents | usesChange, changes: "store", asks: "yes"},
+	"version":      {uses: usesOutput},
 }
 
 // verbName is the key of a command in verbs.
@@ -57,7 +69,8 @@ func verbName(cmd *cobra.Command) string {
 	return name
 }
 
-// eachVerb visits the runnable commands below cmd, in the order of their names. A topic of help is none.
+// eachVerb visits the runnable commands below cmd, in the order of their names. A topic of help is
+// none.
 func eachVerb(cmd *cobra.Command, visit func(*cobra.Command)) {
 	switch {
 	case cmd.IsAdditionalHelpTopicCommand():

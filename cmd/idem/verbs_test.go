@@ -22,15 +22,21 @@ const (
 
 func root() *cobra.Command { return newRoot(&app{stdout: io.Discard, stderr: io.Discard}) }
 
-// verbTable is the table of all commands, for the documentation.
+// verbTable is the table of all commands, for the documentation. Scripts for shells come last.
 func verbTable() string {
-	text := "| verb | does | connects to | changes | asks |\n|---|---|---|---|---|\n"
+	text, shells := "| verb | does | connects to | changes | asks |\n|---|---|---|---|---|\n", ""
 	eachVerb(root(), func(cmd *cobra.Command) {
 		v := verbs[verbName(cmd)]
-		text += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n",
-			cmd.CommandPath(), cmd.Short, cmp.Or(v.uses.connections(), "–"), cmp.Or(v.changes, "–"), cmp.Or(v.asks, "–"))
+		row := fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n",
+			cmd.CommandPath(), cmd.Short, cmp.Or(v.uses.connections(), "–"),
+			cmp.Or(v.changes, "–"), cmp.Or(v.asks, "–"))
+		if strings.HasPrefix(verbName(cmd), "completion ") {
+			shells += row
+		} else {
+			text += row
+		}
 	})
-	return text
+	return text + shells
 }
 
 // Every command is in the table of verbs, and every line of that table is a command.

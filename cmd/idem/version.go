@@ -12,8 +12,8 @@ import (
 // unknown stands for a part of the version that the build did not record.
 const unknown = "unknown"
 
-// release is the version of a released program, set by -ldflags in .goreleaser.yaml. Any other program
-// has the version of its main module.
+// release is the version of a released program, set by -ldflags in .goreleaser.yaml. Any other
+// program has the version of its main module.
 var release string
 
 // buildVersion says which program runs.

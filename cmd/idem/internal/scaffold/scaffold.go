@@ -41,7 +41,8 @@ const (
 
 // Service is the service to write.
 type Service struct {
-	Module  string // the module path; its last element, but for a major version, is the name of the service
+	// the module path; its last element, but for a major version, is the name of the service
+	Module  string
 	Topic   string // the topic to consume
 	Store   string // one of Stores
 	Version string // the version of Idem that go.mod requires; "" with Replace
@@ -64,7 +65,8 @@ func (s Service) Check() error {
 	case !slices.Contains(Stores, s.Store):
 		return fmt.Errorf("the store %q is unknown: use %s", s.Store, strings.Join(Stores, " or "))
 	case s.Replace == "" && !release.MatchString(s.Version):
-		return errors.New("this program was not built from a release of Idem: name a clone with --replace, such as ../idem")
+		return errors.New("this program was not built from a release of Idem: name a clone with " +
+			"--replace, such as ../idem")
 	}
 	if s.Replace == "" {
 		return nil
@@ -139,7 +141,8 @@ func Write(dir string, s Service) (files []string, err error) {
 	}
 	for _, f := range there {
 		if f.Name() != ".git" {
-			return nil, fmt.Errorf("%s has files, such as %s: give an empty directory", dir, f.Name())
+			return nil, fmt.Errorf("%s has files, such as %s: give an empty directory",
+				dir, f.Name())
 		}
 	}
 	for name, text := range content {

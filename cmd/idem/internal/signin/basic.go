@@ -122,7 +122,9 @@ func (b *Basic) Person(r *http.Request) (p Person, err error) {
 const slotWait = 5 * time.Second
 
 // compare calls bcrypt, for an unknown user too.
-func (b *Basic) compare(ctx context.Context, known *passwords, hash []byte, password string) (bool, error) {
+func (b *Basic) compare(
+	ctx context.Context, known *passwords, hash []byte, password string,
+) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, slotWait)
 	defer cancel()
 	select {

@@ -60,14 +60,16 @@ func parseProxies(text string) (netip.Prefix, error) {
 // Person implements [Method].
 func (h *Header) Person(r *http.Request) (p Person, err error) {
 	if !h.trusts(r.RemoteAddr) {
-		return p, fmt.Errorf("%w: the request comes from %s, which is no trusted proxy", ErrForbidden, r.RemoteAddr)
+		return p, fmt.Errorf("%w: the request comes from %s, which is no trusted proxy",
+			ErrForbidden, r.RemoteAddr)
 	}
 	values := r.Header.Values(h.user)
 	switch {
 	case len(values) == 0:
 		return p, fmt.Errorf("%w: the proxy has set no header %s", ErrUnknown, h.user)
 	case len(values) > 1: // one may come from the browser
-		return p, fmt.Errorf("%w: the request has the header %s %d times", ErrForbidden, h.user, len(values))
+		return p, fmt.Errorf("%w: the request has the header %s %d times",
+			ErrForbidden, h.user, len(values))
 	}
 	p.Name = strings.TrimSpace(values[0])
 	if !isName(p.Name) {
@@ -84,7 +86,8 @@ const maxGroups = 1000
 
 func groupsOf(values []string) (groups []string, err error) {
 	if len(values) > 1 {
-		return nil, fmt.Errorf("%w: the header of groups is there %d times", ErrForbidden, len(values))
+		return nil, fmt.Errorf("%w: the header of groups is there %d times",
+			ErrForbidden, len(values))
 	}
 	for _, value := range values {
 		for name := range strings.SplitSeq(value, ",") {
@@ -92,7 +95,8 @@ func groupsOf(values []string) (groups []string, err error) {
 				groups = append(groups, name)
 			}
 			if len(groups) > maxGroups {
-				return nil, fmt.Errorf("%w: the person has more than %d groups", ErrForbidden, maxGroups)
+				return nil, fmt.Errorf("%w: the person has more than %d groups",
+					ErrForbidden, maxGroups)
 			}
 		}
 	}

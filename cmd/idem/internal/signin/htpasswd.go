@@ -85,14 +85,17 @@ func (p *passwords) add(entry string) (cost int, err error) {
 		return 0, fmt.Errorf("user %q is there twice", name)
 	case len(p.hashes) == maxUsers:
 		return 0, fmt.Errorf("more than %d users", maxUsers)
-	case !strings.HasPrefix(hash, "$2a$") && !strings.HasPrefix(hash, "$2b$") && !strings.HasPrefix(hash, "$2y$"):
-		return 0, fmt.Errorf("the hash of user %q is not of bcrypt: make the line with htpasswd -B", name)
+	case !strings.HasPrefix(hash, "$2a$") && !strings.HasPrefix(hash, "$2b$") &&
+		!strings.HasPrefix(hash, "$2y$"):
+		return 0, fmt.Errorf("the hash of user %q is not of bcrypt: make the line with htpasswd -B",
+			name)
 	}
 	if cost, err = bcrypt.Cost([]byte(hash)); err != nil {
 		return 0, fmt.Errorf("the hash of user %q is damaged: %w", name, err)
 	}
 	if cost > maxCost {
-		return 0, fmt.Errorf("the hash of user %q has cost %d, and the highest is %d", name, cost, maxCost)
+		return 0, fmt.Errorf("the hash of user %q has cost %d, and the highest is %d",
+			name, cost, maxCost)
 	}
 	p.hashes[name] = []byte(hash)
 	return cost, nil

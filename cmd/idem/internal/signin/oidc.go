@@ -47,8 +47,8 @@ type OIDCConfig struct {
 	Log *slog.Logger
 }
 
-// OIDC signs persons in by the authorization code flow of OpenID Connect, with PKCE. A session is an
-// encrypted cookie.
+// OIDC signs persons in by the authorization code flow of OpenID Connect, with PKCE. A session is
+// an encrypted cookie.
 type OIDC struct {
 	cfg      OIDCConfig
 	client   *http.Client
@@ -121,10 +121,13 @@ func NewOIDC(ctx context.Context, cfg OIDCConfig) (*OIDC, error) {
 		return nil, &DiscoveryError{Issuer: cfg.Issuer, Err: err}
 	}
 	o.endAt = more.EndSession
-	o.verifier = provider.Verifier(&oidc.Config{ClientID: cfg.ClientID, Now: func() time.Time { return o.now() }})
+	o.verifier = provider.Verifier(&oidc.Config{
+		ClientID: cfg.ClientID, Now: func() time.Time { return o.now() },
+	})
 	o.oauth = oauth2.Config{
 		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, Endpoint: provider.Endpoint(),
-		RedirectURL: cfg.PublicURL + callbackPath, Scopes: append([]string{oidc.ScopeOpenID}, cfg.Scopes...),
+		RedirectURL: cfg.PublicURL + callbackPath,
+		Scopes:      append([]string{oidc.ScopeOpenID}, cfg.Scopes...),
 	}
 	return o, nil
 }
@@ -260,9 +263,11 @@ func (o *OIDC) personOf(token *oidc.IDToken) (p Person, err error) {
 	if !isName(p.Name) {
 		return Person{}, fmt.Errorf("the ID token has no name in the claim %q", o.cfg.NameClaim)
 	}
-	if verified := claims["email_verified"]; o.cfg.NameClaim == "email" && verified != true && verified != "true" {
+	verified := claims["email_verified"]
+	if o.cfg.NameClaim == "email" && verified != true && verified != "true" {
 		return Person{}, errors.New(
-			"the issuer has not verified the e-mail address (claim email_verified): take another claim for names",
+			"the issuer has not verified the e-mail address (claim email_verified): take another " +
+				"claim for names",
 		)
 	}
 	p.Groups = o.groupsOf(claims[o.cfg.GroupsClaim])
@@ -276,7 +281,8 @@ func (o *OIDC) groupsOf(claim any) (groups []string) {
 	}
 	list, _ := claim.([]any)
 	for _, item := range list {
-		if name, ok := item.(string); ok && slices.Contains(o.cfg.Groups, name) && !slices.Contains(groups, name) {
+		name, ok := item.(string)
+		if ok && slices.Contains(o.cfg.Groups, name) && !slices.Contains(groups, name) {
 			groups = append(groups, name)
 		}
 	}

@@ -183,7 +183,9 @@ func (o *OIDC) signOut(w http.ResponseWriter, r *http.Request) {
 	o.say(w, http.StatusOK, m)
 }
 
-func (o *OIDC) setCookie(w http.ResponseWriter, s *sealer, name string, value any, life time.Duration) error {
+func (o *OIDC) setCookie(
+	w http.ResponseWriter, s *sealer, name string, value any, life time.Duration,
+) error {
 	text, err := s.seal(value, o.now().Add(life))
 	if err != nil {
 		return err
@@ -202,7 +204,9 @@ func (o *OIDC) dropCookie(w http.ResponseWriter, name string) {
 
 // cookie has the attributes of all cookies. Lax, because the answer of the issuer is a link.
 func (o *OIDC) cookie(name string) *http.Cookie {
-	return &http.Cookie{Name: name, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode}
+	return &http.Cookie{
+		Name: name, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+	}
 }
 
 // message is a page of its own.
@@ -214,8 +218,8 @@ type message struct {
 	Style       template.HTML
 }
 
-// style is the style sheet of the ops page, as an element: the page serves the sheet only to persons
-// who are signed in. The policy allows this element by its hash.
+// style is the style sheet of the ops page, as an element: the page serves the sheet only to
+// persons who are signed in. The policy allows this element by its hash.
 var style = template.HTML("<style>" + opsstyle.CSS + "</style>") //nolint:gosec // no part of it is foreign
 
 // messagePolicy limits browsers to the style and to forms of the page.

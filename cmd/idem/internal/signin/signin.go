@@ -119,7 +119,8 @@ func refuse(w http.ResponseWriter, err error) {
 	case errors.Is(err, ErrForbidden):
 		http.Error(w, "This page is not for you.", http.StatusForbidden)
 	default:
-		http.Error(w, "Sign-in does not work at present. The log has the reason.", http.StatusServiceUnavailable)
+		http.Error(w, "Sign-in does not work at present. The log has the reason.",
+			http.StatusServiceUnavailable)
 	}
 }
 
