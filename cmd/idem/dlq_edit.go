@@ -29,8 +29,8 @@ func newDLQEdit(a *app) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		Long: "Opens the value in the editor of $VISUAL or $EDITOR, or takes the new value from\n" +
 			"--value-file. Then replays the event with that value, under the same identity:\n" +
-			"see idem dlq replay. The audit line has the SHA-256 of both values. The dead\n" +
-			"letter stays as it is.\n" +
+			"see idem dlq replay. The audit line has the SHA-256 of both values.\n" +
+			"The dead letter stays as it is.\n" +
 			"\n" +
 			"Only the value may be edited. A value that was JSON must remain JSON, and the\n" +
 			"event must keep its ID, type and tenant: a consumer refuses a copy with another\n" +

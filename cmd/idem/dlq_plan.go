@@ -18,9 +18,9 @@ func newDLQPlan(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Print the actions of a replay", Args: cobra.NoArgs,
 		Long: "Asks the store about the event of each dead letter and prints the action that a\n" +
-			"replay would take. The command changes no state and reads the topic twice. Dead\n" +
-			"letters of one event with different values are not replayed until --at chooses\n" +
-			"one.",
+			"replay would take. The command changes no state and reads the topic twice.\n" +
+			"Dead letters of one event with different values are not replayed until --at\n" +
+			"chooses one.",
 		Example: "  idem dlq plan --topic orders -G billing --brokers localhost:9092 " +
 			"--store postgres://idem@db/shop\n" +
 			"  idem dlq plan --topic orders -G billing --type order.created --limit 20",

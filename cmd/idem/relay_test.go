@@ -277,6 +277,14 @@ func TestRelay_MissingTopic(t *testing.T) {
 
 // A relay waits for tables as long as it is told, and begins when they are there.
 func TestRelay_SetupWait(t *testing.T) {
+	f := relayFlags{
+		setupWait: time.Hour, interval: 1, batch: 1, batchBytes: 1, lease: time.Minute, maxAttempts: 1,
+		whenParked: outbox.Halt.String(),
+	}
+	cfg, err := f.config()
+	require.NoError(t, err)
+	require.Equal(t, time.Hour, cfg.SetupWait)
+
 	cluster, _ := fakeKafka(t, 1)
 	p := newPgSchema(t)
 	args := []string{"--outbox", p.url, "--brokers", strings.Join(cluster.ListenAddrs(), ",")}
