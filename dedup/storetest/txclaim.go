@@ -30,6 +30,7 @@ func txClaimTests[Tx any]() []txTest[Tx] {
 			run: txDeadOrigin[Tx]},
 		{name: "tx: Retry by a completion (rule 3)", run: txRetry[Tx]},
 		{name: "tx: a completion for some, the rest is Done", run: txSome[Tx]},
+		{name: "tx: a completion of an event that the call did not claim", run: txForeign[Tx]},
 		{name: "tx: keys must ascend, and be valid", run: txOrder[Tx]},
 		{name: "tx: awkward keys are different keys (R-17, P-23)", run: txKeys[Tx]},
 		{name: "tx: apart from the claims of Store", run: txApart[Tx]},
@@ -272,6 +273,26 @@ func txSome[Tx any](k *txKit[Tx]) {
 	require.NoError(k, err)
 	require.Equal(k, []dedup.Verdict{dedup.Done, dedup.Dead, dedup.Rescheduled}, verdicts(answers))
 	k.count(0, "again")
+}
+
+// txForeign completes an event of another call, and one that is done: nothing of the call is kept.
+func txForeign[Tx any](k *txKit[Tx]) {
+	k.one(dedup.Fresh, request("b"), k.effect("before"))
+	group := []dedup.Request{request("a"), request("b")}
+	for _, other := range []dedup.Request{request("b"), request("c")} {
+		_, err := k.call(group, func(tx Tx, answers []dedup.Answer) ([]dedup.Completion, error) {
+			return []dedup.Completion{
+				dead(group[0].Held(dedup.Token{}, answers[0]), "why"),
+				dead(other.Held(dedup.Token{}, dedup.Answer{}), "why"),
+			}, k.h.Exec(k.ctx, tx, "group")
+		})
+		require.Error(k, err, other.Key.ID)
+		require.NotErrorIs(k, err, dedup.ErrUnavailable)
+		k.count(0, "group")
+		k.meets(dedup.Done, request("b"))
+	}
+	k.unmarked(request("a"))
+	k.unmarked(request("c"))
 }
 
 func txOrder[Tx any](k *txKit[Tx]) {

@@ -303,7 +303,7 @@ func sqlMutants() []mutant {
 			name: "sql-completion-of-another-event", file: dir + "tx_run.go",
 			old: "\t\tcase at < 0:\n", with: "\t\tcase at < 0 && i > 0:\n\t\t\tcontinue\n\t\tcase at < 0:\n",
 			promise: "A transaction completes only events that it has claimed.",
-			tests:   lite("^TestTxConformance$/completion"),
+			tests:   lite("^TestTxConformance$/did_not_claim"),
 		},
 		{
 			name: "sql-take-back-of-others", file: dir + "tx_run.go",
