@@ -31,7 +31,7 @@ func viewRows(v *events.View) (rows [][]string) {
 	if v.Reason != "" {
 		add("reason", "%s", v.Reason)
 	}
-	add("attempts", "%s", attemptsText(v))
+	add("claims", "%s", claimsText(v))
 	if o := v.Origin; o != nil {
 		add("origin", "%s/%d offset %d%s", o.Topic, o.Partition, o.Offset, at(" of ", o.Time))
 	}
@@ -77,8 +77,8 @@ func stateText(v *events.View) string {
 	return s
 }
 
-func attemptsText(v *events.View) string {
-	s := fmt.Sprintf("%d failed, %d taken over, %d claims", v.Failures, v.Takeovers, v.Fence)
+func claimsText(v *events.View) string {
+	s := fmt.Sprintf("%d, %d failed, %d taken over", v.Fence, v.Failures, v.Takeovers)
 	if v.Generation > 0 || v.Retry > 0 {
 		s += fmt.Sprintf("; generation %d, attempt %d", v.Generation, v.Retry)
 	}
