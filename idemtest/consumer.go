@@ -225,9 +225,12 @@ func (c *Consumer) StoreDown(part func()) {
 }
 
 // Advance lets time pass, and settles the records that have become due. In a bubble of
-// testing/synctest the time passes at once; elsewhere Advance sleeps.
+// testing/synctest the time passes at once; elsewhere Advance sleeps. A negative d fails the test.
 func (c *Consumer) Advance(d time.Duration) {
 	c.t.Helper()
+	if d < 0 {
+		c.t.Fatalf("idemtest: Advance(%s): time does not go back", d)
+	}
 	c.topics.commit()
 	pause(c.t.Context(), d)
 	c.settle()

@@ -9,6 +9,7 @@ import (
 
 const (
 	tortureLimit = 6 * time.Hour // of fake time, for the work of a process
+	stuckLimit   = 2 * tortureLimit
 	beyondLease  = 5 * time.Minute
 	copyLimit    = time.Second
 )
@@ -83,6 +84,27 @@ func (c *cast) start() *process {
 	return p
 }
 
+// work lets a process do everything, until the end of its work or its death. A worker that ends for
+// neither is stuck in a handler, which nothing can end: then the program ends.
+func (c *cast) work(p *process) error {
+	ended := make(chan error, 1)
+	c.running.Go(func() { ended <- p.worker.work(everything, tortureLimit) })
+	stuck := time.NewTimer(stuckLimit)
+	defer stuck.Stop()
+	select {
+	case err := <-ended:
+		if errors.Is(err, errDead) {
+			return nil
+		}
+		return err
+	case <-p.died:
+		return nil
+	case <-stuck.C:
+		panic("idemtest: a handler or function has not ended after " + stuckLimit.String() +
+			" of fake time: it must end when its context ends")
+	}
+}
+
 // second lets another process do a share, and waits for it.
 func (c *cast) second(what share, limit time.Duration) {
 	done := make(chan struct{})
@@ -120,15 +142,7 @@ func play(f *Faults, work job, state func() any) (out outcomeOf) {
 	}
 	first.others = func() { c.second(otherParts, copyLimit) }
 	first.move = func() { c.second(everything, beyondLease) }
-	ended := make(chan error, 1)
-	c.running.Go(func() { ended <- first.worker.work(everything, tortureLimit) })
-	select {
-	case out.err = <-ended:
-		if errors.Is(out.err, errDead) {
-			out.err = nil
-		}
-	case <-first.died:
-	}
+	out.err = c.work(first)
 	for again := range 2 {
 		if out.err != nil {
 			break
@@ -137,7 +151,7 @@ func play(f *Faults, work job, state func() any) (out outcomeOf) {
 			f.note("-- everything comes once more")
 			work.repeat(repeated)
 		}
-		out.err = c.start().worker.work(everything, tortureLimit)
+		out.err = c.work(c.start())
 	}
 	f.stop()
 	out.state = state()

@@ -72,6 +72,10 @@ func look[W any](
 	if clean.err != nil {
 		t.Fatalf("idemtest: the run without faults failed: %v\n%s", clean.err, story(clean.trace))
 	}
+	if len(clean.points) == 0 {
+		t.Fatal("idemtest: the run without faults reached no step: Torture needs Records, " +
+			"and a handler or function of Idem must run")
+	}
 	if s.breaks(clean, clean) {
 		return report(nil, clean, clean, s.again), true
 	}

@@ -24,7 +24,8 @@ import (
 // told as a story, with a test function that repeats it.
 //
 // Each run is in a bubble of testing/synctest, so leases and retries cost no time. Do not call
-// Torture in a bubble.
+// Torture in a bubble. A handler that does not end when its context ends makes Torture panic after
+// twelve hours of fake time, since nothing can end the handler.
 func Torture[W any](
 	t *testing.T, setup func(testing.TB, *Faults) W, handlers func(*idem.Router, W), state func(W) any,
 	opts ...TortureOption,

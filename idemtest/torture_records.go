@@ -134,7 +134,7 @@ func (w *recordsWorker) drain(chosen func(place) bool, limit time.Duration) erro
 	deadline := time.Now().Add(limit)
 	for {
 		progress, wait, failed := false, time.Duration(0), error(nil)
-		for _, at := range w.kafka.read(func(string) bool { return true }) {
+		for _, at := range w.kafka.read(func(topic string) bool { return topic != deadLetters }) {
 			if !chosen(at) {
 				continue
 			}
