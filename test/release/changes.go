@@ -90,6 +90,13 @@ func (r repo) checkAPI() error {
 	if err != nil {
 		return err
 	}
+	mark, err := r.mark()
+	if err != nil {
+		return err
+	}
+	if mark != "" && mark != markOf(section) {
+		return fmt.Errorf("section Unreleased of CHANGELOG.md has changed: run make api, which notes its checksum in %s", nextFile)
+	}
 	if missing := unnamed(recorded, section); len(missing) > 0 {
 		return fmt.Errorf("section Unreleased of CHANGELOG.md does not name in backticks these changes. Add a line for each:\n%s", strings.Join(missing, "\n"))
 	}
@@ -114,7 +121,8 @@ const changelogMark = "# section Unreleased of CHANGELOG.md: "
 
 // writeNext writes api/next.txt. Without a file of a release, the API of now becomes it. If the API
 // has changed, but not the changelog, writeNext fails: the changelog may name a declaration already
-// that has now another signature.
+// that has now another signature. So that no earlier edit of the changelog counts, checkAPI wants the
+// checksum of now.
 func (r repo) writeNext() error {
 	if _, err := os.Stat(filepath.Join(r.root, releasedFile)); errors.Is(err, fs.ErrNotExist) {
 		now, err := r.api()
@@ -133,23 +141,34 @@ func (r repo) writeNext() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	d := changes(recorded, next)
-	if err == nil && len(d) == 0 {
-		return nil
-	}
 	section, err := r.unreleased()
 	if err != nil {
 		return err
 	}
-	mark := fmt.Sprintf("%s%x", changelogMark, sha256.Sum256([]byte(section)))
-	old, err := os.ReadFile(filepath.Join(r.root, nextFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	mark, err := r.mark()
+	if err != nil {
 		return err
 	}
-	if strings.HasPrefix(string(old), mark) {
+	if d := changes(recorded, next); len(d) > 0 && mark == markOf(section) {
 		return fmt.Errorf("the API has changes, but section Unreleased of CHANGELOG.md is the same. Add a line to it, then run make api:\n%s", strings.Join(d, "\n"))
 	}
-	return r.write(nextFile, append([]string{mark}, next...))
+	return r.write(nextFile, append([]string{markOf(section)}, next...))
+}
+
+// markOf is the first line of api/next.txt for a section of the changelog.
+func markOf(section string) string {
+	return fmt.Sprintf("%s%x", changelogMark, sha256.Sum256([]byte(section)))
+}
+
+// mark returns the first line of api/next.txt, or "" for a file that is missing or empty, as after a
+// release.
+func (r repo) mark() (string, error) {
+	text, err := os.ReadFile(filepath.Join(r.root, nextFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	return first, err
 }
 
 // lines returns the lines of a file, but not its comments.

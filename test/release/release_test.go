@@ -95,6 +95,8 @@ func TestChangedAPIFails(t *testing.T) {
 			require.NoError(t, r.writeNext())
 			require.ErrorContains(t, r.checkAPI(), "does not name in backticks")
 			write(t, r, "CHANGELOG.md", "# Changelog\n\n## Unreleased\n\n* "+c.symbol+" changed.\n\n## 0.0.1\n")
+			require.ErrorContains(t, r.checkAPI(), "has changed: run make api")
+			require.NoError(t, r.writeNext())
 			require.NoError(t, r.checkAPI())
 		})
 	}
@@ -109,6 +111,10 @@ func TestChangedSignatureOfANamedDeclarationFails(t *testing.T) {
 	write(t, r, "idem.go", fmt.Sprintf(claim, "id, tenant"))
 	require.NoError(t, r.writeNext())
 	require.NoError(t, r.checkAPI())
+	log += "* Something else.\n" // does not stand for the change
+	write(t, r, "CHANGELOG.md", log)
+	require.ErrorContains(t, r.checkAPI(), "has changed: run make api")
+	require.NoError(t, r.writeNext())
 	write(t, r, "idem.go", fmt.Sprintf(claim, "id, tenant, scope"))
 	require.ErrorContains(t, r.checkAPI(), "Run make api")
 	require.ErrorContains(t, r.writeNext(), "section Unreleased of CHANGELOG.md is the same")
