@@ -15,7 +15,9 @@ import (
 func snippetsIn(t *testing.T, language string) (all []snippets.Snippet) {
 	t.Helper()
 	for _, page := range files(t, ".md") {
-		all = append(all, snippets.Find(page, string(read(t, page)), language)...)
+		text := string(read(t, page))
+		require.NoError(t, snippets.Form(page, text))
+		all = append(all, snippets.Find(page, text, language)...)
 	}
 	require.Greater(t, len(all), 10, language)
 	return all

@@ -44,6 +44,22 @@ func Find(page, src, language string) (all []Snippet) {
 	return all
 }
 
+// fence matches the line above a block of code, and its language.
+var fence = regexp.MustCompile("(?m)^ *(?:~{3,}|`{3,}) *(\\w+).*$")
+
+// Form returns an error if a page has Go code in another form than Find finds. Nothing would check it.
+func Form(page, src string) error {
+	for _, m := range fence.FindAllStringSubmatchIndex(src, -1) {
+		language := strings.ToLower(src[m[2]:m[3]])
+		line := strings.TrimSpace(src[m[0]:m[1]])
+		if (language == "go" || language == "golang") && line != "```go" {
+			return fmt.Errorf("%s:%d: begin Go code with ```go alone: %q is not checked",
+				page, 1+strings.Count(src[:m[0]], "\n"), line)
+		}
+	}
+	return nil
+}
+
 // A Checker checks snippets in Go against the packages of a working tree. It is safe for concurrent
 // use.
 type Checker struct {

@@ -35,6 +35,15 @@ func TestFind(t *testing.T) {
 	require.Equal(t, []Snippet{{Page: "a.md", Line: 15, Text: "ls\n"}}, Find("a.md", page, "sh"))
 }
 
+func TestForm(t *testing.T) {
+	for _, fence := range []string{"~~~go", "~~~ go", "````go", "```golang", "```Go", "```go title=\"x\"", "``` go", "   ```Go {1}"} {
+		require.ErrorContains(t, Form("a.md", "# A\n\n"+fence+"\na := 1\n"), "a.md:3: ", fence)
+	}
+	for _, fence := range []string{"```go", "  ```go", "```sh", "```text", "```gotemplate", "~~~", "`go`"} {
+		require.NoError(t, Form("a.md", "# A\n\n"+fence+"\na := 1\n"), fence)
+	}
+}
+
 // A snippet may use names of the code around it. What is known of the types must fit.
 func TestTypes(t *testing.T) {
 	c := NewChecker("../..")

@@ -56,11 +56,14 @@ func (r repo) checkTidy(ctx context.Context) (found error) {
 	return found
 }
 
-// checkSnippets fails if Go code of the README or of a page in docs does not compile.
+// checkSnippets fails if Go code of a page does not compile.
 func (r repo) checkSnippets(ctx context.Context) (found error) {
 	checker := snippets.NewChecker(r.root)
-	pages := []string{"README.md"}
-	err := filepath.WalkDir(filepath.Join(r.root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+	pages, err := fs.Glob(os.DirFS(r.root), "*.md")
+	if err != nil {
+		return err
+	}
+	err = filepath.WalkDir(filepath.Join(r.root, "docs"), func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".md" {
 			return err
 		}
@@ -76,6 +79,7 @@ func (r repo) checkSnippets(ctx context.Context) (found error) {
 		if err != nil {
 			return err
 		}
+		found = errors.Join(found, snippets.Form(page, string(text)))
 		for _, s := range snippets.Find(page, string(text), "go") {
 			found = errors.Join(found, checker.Check(ctx, s))
 		}
