@@ -70,7 +70,9 @@ OTHERS := $(filter-out $(WAITING) $(CHAOS),$(MODULES))
 MEASURING := ^(TestOutages|TestDeferredKeysLeaveTheOthersTheirRate)$$
 # SQLite and its libc are C, translated to Go: with -race and its checks of pointers they use four times the CPU, and
 # find nothing. The driver above them keeps both.
-RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
+# Tests of pages and of the shape of the code parse all of it, with packages of Go that have tests of their own.
+WITHOUT_RACE := modernc.org/sqlite/lib modernc.org/libc go/types go/parser go/ast go/scanner go/token go/constant
+RACE := -race $(WITHOUT_RACE:%=-gcflags=%=-race=false)
 # `make lint` runs vet. Without the tables of debuggers (-w) each of the hundred test programs links in 0.7 of the time.
 TEST = go test $(RACE) -vet=off -ldflags=-w -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) $(TESTFLAGS)
 

@@ -25,7 +25,7 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 		err := checker.CheckTopics(ctx, r.cfg.Topics)
 		switch {
 		case err == nil, ctx.Err() != nil:
-			return nil //nolint:nilerr // the end of ctx is no error of Run
+			return nil // the end of ctx is no error of Run
 		case !errors.Is(err, idem.ErrNoTopic):
 			r.cfg.Logger.WarnContext(ctx, "outbox relay starts without a look at its topics",
 				"topics", r.cfg.Topics, "error", errorText(err))
