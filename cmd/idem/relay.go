@@ -154,6 +154,11 @@ func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.health != "" {
+		if err := checkAddress(ctx, "health", f.health); err != nil {
+			return err
+		}
+	}
 	if _, err := a.kafkaConfig(); err != nil {
 		return err
 	}
