@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"math"
+	"net"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -58,4 +61,28 @@ func one(what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// checkLimit refuses a --limit outside its bounds. A most of [math.MaxInt] is no bound.
+func checkLimit(limit, least, most int) error {
+	switch {
+	case limit >= least && limit <= most:
+		return nil
+	case most == math.MaxInt:
+		return usage("--limit must be at least %d", least)
+	}
+	return usage("--limit must be between %d and %d", least, most)
+}
+
+// checkAddress refuses the address of a flag for a listener, unless it is a host and a port. The
+// host may be empty.
+func checkAddress(ctx context.Context, flag, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" {
+		return usage("--%s %q is no host:port", flag, address)
+	}
+	if _, err := net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil {
+		return usage("--%s %q: %q is no port", flag, address, port)
+	}
+	return nil
 }

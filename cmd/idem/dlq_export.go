@@ -34,11 +34,11 @@ func newDLQExport(a *app) *cobra.Command {
 			"  idem dlq export --topic orders --at 0/14",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case limit < 1 || limit > deadletters.MaxExported:
-				return usage("--limit is from 1 to %d", deadletters.MaxExported)
+			}
+			if err := checkLimit(limit, 1, deadletters.MaxExported); err != nil {
+				return err
 			}
 			d, err := a.openDLQ(cmd.Context(), &o, false)
 			if err != nil {

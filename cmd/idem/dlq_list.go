@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,9 @@ func newDLQList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := checkLimit(limit, 0, math.MaxInt); err != nil {
+				return err
+			}
 			d, err := a.openDLQ(cmd.Context(), &o, false)
 			if err != nil {
 				return err
@@ -33,7 +37,7 @@ func newDLQList(a *app) *cobra.Command {
 	}
 	o.add(cmd.Flags())
 	chosen.add(cmd.Flags())
-	cmd.Flags().IntVar(&limit, "limit", 0, "stop after so many")
+	cmd.Flags().IntVar(&limit, "limit", 0, "stop after so many; 0: no limit")
 	return cmd
 }
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -66,6 +68,11 @@ func (o *filterFlags) isSet() bool {
 }
 
 func (o *filterFlags) filter() (f deadletters.Filter, err error) {
+	for _, c := range o.classes {
+		if !slices.Contains(classNames(), c) {
+			return f, usage("--class has no %q, only %s", c, strings.Join(classNames(), ", "))
+		}
+	}
 	f = deadletters.Filter{Types: o.types, Classes: o.classes, ID: o.id}
 	if f.Since, err = parseTime("since", o.since); err != nil {
 		return f, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 
 	"github.com/spf13/cobra"
 
@@ -29,6 +30,9 @@ func newDLQPlan(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := checkLimit(limit, 0, math.MaxInt); err != nil {
+				return err
+			}
 			d, err := a.openDLQ(cmd.Context(), &o, true)
 			if err != nil {
 				return err
@@ -39,7 +43,7 @@ func newDLQPlan(a *app) *cobra.Command {
 	}
 	o.add(cmd.Flags())
 	chosen.add(cmd.Flags())
-	cmd.Flags().IntVar(&limit, "limit", 0, "stop after so many")
+	cmd.Flags().IntVar(&limit, "limit", 0, "stop after so many; 0: no limit")
 	decisionFlags(cmd.Flags(), &decided)
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -47,6 +48,9 @@ func newDLQReplay(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
 			if err != nil {
+				return err
+			}
+			if err := checkLimit(bounds.limit, 0, math.MaxInt); err != nil {
 				return err
 			}
 			if bounds.rate < 0 {

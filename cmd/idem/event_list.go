@@ -55,8 +55,8 @@ func newEventListCmd(a *app) *cobra.Command {
 			if err := setStates(&f, status); err != nil {
 				return err
 			}
-			if limit < 1 || limit > listMost {
-				return usage("--limit must be between 1 and %d", listMost)
+			if err := checkLimit(limit, 1, listMost); err != nil {
+				return err
 			}
 			changed, err := parseTime("until", until)
 			if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime/debug"
@@ -55,6 +56,9 @@ func (a *app) writeService(dir string, s scaffold.Service) error {
 		return usage("%v", err)
 	}
 	files, err := scaffold.Write(dir, s)
+	if errors.Is(err, scaffold.ErrNotEmpty) {
+		return usage("%w", err)
+	}
 	if err != nil {
 		return err
 	}

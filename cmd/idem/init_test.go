@@ -19,5 +19,5 @@ func TestInit(t *testing.T) {
 	clone, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	require.Contains(t, string(mod), "replace github.com/idem-go/idem => "+clone)
-	command(t, args...).failed(t, exitFailure, "has files, such as", "give an empty directory")
+	command(t, args...).failed(t, exitUsage, "has files, such as", "give an empty directory")
 }

@@ -41,9 +41,15 @@ func (a *app) kafkaConfig() (*sarama.Config, error) {
 	if err != nil {
 		return nil, usage("%v (of this command: --tls, --allow-insecure)", err)
 	}
-	sc.Metadata.Retry.Max = 3 // a person waits, no session has to be kept
+	// A person waits, and no session has to be kept. At a broker that accepts connections and
+	// never answers, sarama waits for three answers and then sees that the metadata are too late.
+	sc.Net.DialTimeout, sc.Net.ReadTimeout, sc.Net.WriteTimeout = kafkaWait, kafkaWait, kafkaWait
+	sc.Metadata.Retry.Max, sc.Metadata.Timeout = 3, kafkaWait+2*time.Second
 	return sc, nil
 }
+
+// kafkaWait bounds each answer of a broker to a person's command.
+const kafkaWait = 8 * time.Second
 
 func (a *app) tlsConfig() (*tls.Config, error) {
 	if !a.tls && a.tlsCA == "" && a.tlsCert == "" && a.tlsKey == "" {
@@ -85,8 +91,18 @@ func (a *app) sasl() (*consumer.SASL, error) {
 	return &consumer.SASL{Mechanism: a.saslMechanism, User: a.saslUser, Password: password}, nil
 }
 
-// kafka connects to the brokers.
+// kafka connects to the brokers, until the end of the command.
 func (a *app) kafka() (sarama.Client, error) {
+	client, err := a.connectKafka()
+	if err != nil {
+		return nil, err
+	}
+	a.closers = append(a.closers, func() { _ = client.Close() })
+	return client, nil
+}
+
+// connectKafka connects to the brokers. The caller closes the client.
+func (a *app) connectKafka() (sarama.Client, error) {
 	cfg, err := a.kafkaConfig()
 	if err != nil {
 		return nil, err
@@ -95,7 +111,6 @@ func (a *app) kafka() (sarama.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
 	}
-	a.closers = append(a.closers, func() { _ = client.Close() })
 	return client, nil
 }
 

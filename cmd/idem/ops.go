@@ -111,12 +111,20 @@ func (f *opsFlags) flags(a *app, s *pflag.FlagSet) {
 }
 
 // config returns the part of the page's configuration that needs no connection.
-func (f *opsFlags) config() (c ops.Config, err error) {
+func (f *opsFlags) config(ctx context.Context) (c ops.Config, err error) {
 	if !slices.Contains([]string{payloadsAll, payloadsOperators, payloadsNone}, f.payloads) {
 		return c, usage("--payloads is all, operators or none, not %q", f.payloads)
 	}
 	if err := f.doctor.validate(); err != nil {
 		return c, err
+	}
+	if err := checkAddress(ctx, "listen", f.listen); err != nil {
+		return c, err
+	}
+	if f.health != "" {
+		if err := checkAddress(ctx, "health", f.health); err != nil {
+			return c, err
+		}
 	}
 	if f.health != "" && f.health == f.listen {
 		return c, usage("--health and --listen are the same address")
@@ -142,7 +150,7 @@ func (f *opsFlags) authorize(rules signin.Rules) func(*http.Request, string, ops
 // ops serves the page.
 func (a *app) ops(cmd *cobra.Command, f *opsFlags) error {
 	ctx := cmd.Context()
-	cfg, err := f.config()
+	cfg, err := f.config(ctx)
 	if err != nil {
 		return err
 	}

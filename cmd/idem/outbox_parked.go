@@ -55,8 +55,8 @@ func newOutboxParkedCmd(a *app) *cobra.Command {
 }
 
 func (a *app) outboxParked(cmd *cobra.Command, o *outboxFlag, payload bool, limit int) error {
-	if limit < 1 || limit > 10_000 {
-		return usage("--limit must be between 1 and 10000")
+	if err := checkLimit(limit, 1, 10_000); err != nil {
+		return err
 	}
 	b, err := a.openOutbox(cmd, o, poolUse{"idem-cli", 2})
 	if err != nil {

@@ -116,6 +116,11 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 	if f.health != "" && !f.watch {
 		return usage("--health needs --watch")
 	}
+	if f.health != "" {
+		if err := checkAddress(ctx, "health", f.health); err != nil {
+			return err
+		}
+	}
 	stores, err := a.openTables(ctx, "")
 	if err != nil {
 		return err

@@ -154,6 +154,11 @@ func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.health != "" {
+		if err := checkAddress(ctx, "health", f.health); err != nil {
+			return err
+		}
+	}
 	if _, err := a.kafkaConfig(); err != nil {
 		return err
 	}
@@ -212,8 +217,14 @@ func (b *openedOutbox) reachable(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// openProducer connects. Errors of the flags were reported before.
+// openProducer connects. Errors of the flags were reported before. The time-outs of a relay at work
+// are long, so a client with short ones asks the brokers first.
 func (a *app) openProducer(access consumer.Config) (*consumer.Producer, error) {
+	client, err := a.connectKafka()
+	if err != nil {
+		return nil, err
+	}
+	_ = client.Close() // it has only read
 	producer, err := consumer.OpenProducer(access)
 	if err != nil {
 		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)

@@ -77,7 +77,32 @@ func newRoot(a *app) *cobra.Command {
 		a.harden(cmd)
 	}
 	root.Args, root.RunE = cobra.ArbitraryArgs, choose
+	hardenHelp(root)
 	return root
+}
+
+// hardenHelp makes an unknown verb after "idem help" an error. Cobra prints the help of the last
+// command that it knows. The help is no verb, so Execute adds it to the commands.
+func hardenHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, help := range root.Commands() {
+		if help.Name() != "help" {
+			continue
+		}
+		root.RemoveCommand(help)
+		help.Run = nil
+		help.RunE = func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			switch {
+			case err != nil:
+				return usage("%w", err)
+			case len(rest) > 0:
+				return choose(cmd, rest)
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		}
+	}
 }
 
 // harden makes each command check the shared flags first. It also makes an unknown subcommand an

@@ -123,6 +123,9 @@ func quoted(dir string) string {
 	return dir
 }
 
+// ErrNotEmpty means that the directory of a new service has files.
+var ErrNotEmpty = errors.New("give an empty directory")
+
 // Write writes s into dir, which must be empty or absent, and returns the names of the files.
 func Write(dir string, s Service) (files []string, err error) {
 	if err := s.Check(); err != nil {
@@ -141,8 +144,7 @@ func Write(dir string, s Service) (files []string, err error) {
 	}
 	for _, f := range there {
 		if f.Name() != ".git" {
-			return nil, fmt.Errorf("%s has files, such as %s: give an empty directory",
-				dir, f.Name())
+			return nil, fmt.Errorf("%s has files, such as %s: %w", dir, f.Name(), ErrNotEmpty)
 		}
 	}
 	for name, text := range content {
