@@ -32,6 +32,6 @@ func TestUnknownClasses(t *testing.T) {
 	verbs := verbsWith("class")
 	require.Subset(t, verbs, []string{"dlq discard", "dlq export", "dlq ls", "dlq plan", "dlq replay"})
 	for _, verb := range verbs {
-		command(t, append(strings.Fields(verb), "--class", "failed,permanant")...).failed(t, exitUsage, `"permanant"`, "panic, permanent, retry-after")
+		command(t, append(strings.Fields(verb), "--class", "failed,permanentt")...).failed(t, exitUsage, `"permanentt"`, "panic, permanent, retry-after")
 	}
 }
