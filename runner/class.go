@@ -67,11 +67,6 @@ func denied(err error, class Class) bool {
 	return errors.Is(err, ErrUnauthorized) || class == DeniedTopic || class == DeniedGroup
 }
 
-// needsPerson reports whether a person must mend the cause: a missing right or a refused login.
-func needsPerson(err error, class Class) bool {
-	return denied(err, class) || class == BadLogin || class == StaleLogin
-}
-
 // Lost reports whether a session that ended for an error of this class had lost its partitions
 // before. Another member may be handling the events (K-11).
 func (c Class) Lost() bool {

@@ -71,36 +71,61 @@ func TestRetrier_Fatal(t *testing.T) {
 	require.NoError(t, r.Fatal(nil))
 }
 
-// TestTrouble_G04: one line when consuming begins to fail, one when it works again, and each detail
-// once a minute. The texts quote no data.
+// TestTrouble_G04: one line when consuming begins to fail, one in each minute of failures, one when
+// it works again, and each detail once a minute. The texts quote no data.
 func TestTrouble_G04(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, quoting := strconv.Atoi("canary")
+	_, quoting := strconv.Atoi("canary")
+	setup := func(t *testing.T) (*Retrier, *strings.Builder) {
 		var lines strings.Builder
 		cfg := good()
 		cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
 		cfg.ErrorText = func(error) string { return "hidden" }
-		class := Transient
-		r := NewRetrier(cfg, "client", func(error) Class { return class }, func(err error) error { return err })
-		var back Backoff
-		for range 10 {
-			require.NoError(t, r.Wait(t.Context(), &back, quoting))
-		}
-		for range 10 {
-			r.Detail(quoting, "topic", "orders")
-			time.Sleep(10 * time.Second)
-		}
-		require.NotContains(t, lines.String(), "canary")
-		require.Equal(t, 1, strings.Count(lines.String(), "cannot consume, will go on trying"), lines.String())
-		require.Equal(t, 2, strings.Count(lines.String(), `msg=client error=hidden topic=orders`))
-		r.Serving()
-		r.Serving()
-		require.Equal(t, 1, strings.Count(lines.String(), "consuming again"))
-
-		class = DeniedTopic // a person must mend it
-		for range 20 {
-			require.NoError(t, r.Wait(t.Context(), &back, quoting))
-		}
-		require.GreaterOrEqual(t, strings.Count(lines.String(), "still cannot consume"), 1)
+		t.Cleanup(func() { require.NotContains(t, lines.String(), "canary") })
+		return NewRetrier(cfg, "client", func(error) Class { return Transient }, func(err error) error { return err }), &lines
+	}
+	t.Run("lasts", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, lines := setup(t)
+			var back Backoff
+			// A pause is at most 10 s, so that the fifth repetition comes within 350 s, the sixth after 360 s.
+			for began := time.Now(); time.Since(began) < 355*time.Second; {
+				said := lines.String()
+				require.NoError(t, r.Wait(t.Context(), &back, quoting))
+				if time.Since(began) < time.Minute && said != "" {
+					require.Equal(t, said, lines.String(), "no repetition within the first minute")
+				}
+			}
+			require.Equal(t, 1, strings.Count(lines.String(), `msg="cannot consume, will go on trying" error=hidden`), lines)
+			require.Equal(t, 5, strings.Count(lines.String(), `msg="still cannot consume, will go on trying" for=`), lines)
+			require.Equal(t, 6, strings.Count(lines.String(), "\n"), lines)
+			require.Contains(t, lines.String(), " for=1m", lines)
+			r.Serving()
+			r.Serving()
+			require.Equal(t, 1, strings.Count(lines.String(), `msg="consuming again" after=`), lines)
+			r.Begin(quoting)
+			r.Begin(quoting)
+			require.Equal(t, 2, strings.Count(lines.String(), `msg="cannot consume`), "another outage")
+			require.Equal(t, 8, strings.Count(lines.String(), "\n"), lines)
+		})
+	})
+	t.Run("ends unseen", func(t *testing.T) { // franz-go connects again, and no record comes
+		synctest.Test(t, func(t *testing.T) {
+			r, lines := setup(t)
+			r.Begin(quoting)
+			time.Sleep(time.Hour)
+			r.Begin(quoting)
+			require.Equal(t, 2, strings.Count(lines.String(), `msg="cannot consume`), lines)
+			require.NotContains(t, lines.String(), "still")
+		})
+	})
+	t.Run("details", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, lines := setup(t)
+			for range 10 {
+				r.Detail(quoting, "topic", "orders")
+				time.Sleep(10 * time.Second)
+			}
+			require.Equal(t, 2, strings.Count(lines.String(), `msg=client error=hidden topic=orders`), lines)
+		})
 	})
 }

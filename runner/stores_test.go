@@ -88,10 +88,11 @@ func TestStoreStart_SetupWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait, comes, took time.Duration
 		fails             bool
+		lines             int // that have the command
 	}{
-		"no limit":       {wait: idem.Forever, comes: time.Hour, took: time.Hour + 3*time.Second},
-		"too late":       {wait: time.Minute, comes: time.Hour, took: time.Minute, fails: true},
-		"of its default": {comes: time.Hour, took: setupwait.Default, fails: true},
+		"no limit":       {wait: idem.Forever, comes: time.Hour, took: time.Hour + 3*time.Second, lines: 60},
+		"too late":       {wait: time.Minute, comes: time.Hour, took: time.Minute, fails: true, lines: 1},
+		"of its default": {comes: time.Hour, took: setupwait.Default, fails: true, lines: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -102,12 +103,81 @@ func TestStoreStart_SetupWait(t *testing.T) {
 				err := NewStoreStart(cfg.WithDefaults(), processorOn(t, store)).Check(t.Context())
 				require.Equal(t, c.took, time.Since(began))
 				require.LessOrEqual(t, store.looks, 10+int(c.took/(5*time.Second)))
-				require.Equal(t, 1, strings.Count(log.String(), "idem migrate up"), log)
+				require.Equal(t, c.lines, strings.Count(log.String(), "idem migrate up"), log)
 				var setup *dedup.SetupError
 				require.Equal(t, c.fails, errors.As(err, &setup), "%v", err)
 				if !c.fails {
 					require.NoError(t, err)
 				}
+			})
+		})
+	}
+}
+
+// awayStore gives no answer before a time.
+type awayStore struct {
+	dedup.Store
+	comes           time.Time
+	checks, answers bool // Check fails, Register fails
+}
+
+func (s *awayStore) answer(fails bool) error {
+	if fails && time.Now().Before(s.comes) {
+		return fmt.Errorf("dial: %w", dedup.ErrUnavailable)
+	}
+	return nil
+}
+
+func (s *awayStore) Check(context.Context) ([]string, error) { return nil, s.answer(s.checks) }
+
+func (s *awayStore) Ping(context.Context) error { return nil }
+
+func (s *awayStore) Register(context.Context, dedup.Registration) error { return s.answer(s.answers) }
+
+// A start that waits for a store, or for the committed offsets, says so at once and then once a
+// minute, with the error, and says when the wait is over.
+func TestUpkeep_StartSaysWhatItWaitsFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		store               awayStore
+		offsets             bool
+		first, again, after string
+	}{
+		"check": {
+			store: awayStore{checks: true},
+			first: `msg="store unavailable at start, waiting for it" store=*runner.awayStore error=`,
+			again: `msg="store still unavailable at start, waiting for it" store=*runner.awayStore for=`,
+			after: `msg="store available again" store=*runner.awayStore`,
+		},
+		"registration": {
+			store: awayStore{answers: true},
+			first: `msg="store unavailable at start, waiting for it" error=`,
+			again: `msg="store still unavailable at start, waiting for it" for=`,
+			after: `msg="store available again"`,
+		},
+		"offsets": {
+			offsets: true,
+			first:   `msg="cannot read the committed offsets, will go on trying" error=`,
+			again:   `msg="still cannot read the committed offsets, will go on trying" for=`,
+			after:   `msg="committed offsets can be read again"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, store := new(strings.Builder), c.store
+				store.Store = memstore.New(memstore.Volatile())
+				// A pause is at most 10 s, so that the fifth repetition comes within 350 s, the sixth after 360 s.
+				store.comes = time.Now().Add(355 * time.Second)
+				u, err := NewUpkeep(processorOn(t, &store), UpkeepConfig{
+					Topics: []string{"things"}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+					NoOffsets: func(context.Context) (bool, error) { return true, store.answer(c.offsets) },
+				})
+				require.NoError(t, err)
+				require.NoError(t, u.Start(t.Context()))
+				require.Equal(t, 1, strings.Count(log.String(), c.first), "%s", log)
+				require.Equal(t, 5, strings.Count(log.String(), c.again), log)
+				require.Equal(t, 6, strings.Count(log.String(), "unavailable"+`"`+"\n"), "lines with the error: %s", log)
+				require.Equal(t, 1, strings.Count(log.String(), c.after), log)
+				require.Equal(t, 7, strings.Count(log.String(), "\n"), log)
 			})
 		})
 	}

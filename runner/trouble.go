@@ -1,17 +1,42 @@
 package runner
 
 import (
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
 )
 
-// repeatEvery is how often a lasting problem is logged again.
-const repeatEvery = time.Minute
+const (
+	// repeatEvery is how often a lasting problem is logged again.
+	repeatEvery = time.Minute
+	// quietFor without an error means that a problem was over before the next error. A client that
+	// connects again by itself does not report the success.
+	quietFor = 5 * time.Minute
+)
+
+// lasting decides which errors of a lasting problem are logged: the first, and then one in
+// repeatEvery. The zero value is no problem.
+type lasting struct {
+	since, logged, heard time.Time
+}
+
+// again notes an error. The result is false if the error is not to be logged. lasts is the duration
+// of the problem, and zero for its first error.
+func (l *lasting) again() (lasts time.Duration, log bool) {
+	now := time.Now()
+	if now.Sub(l.heard) > quietFor { // also the first error of all
+		l.since, l.logged = now, time.Time{}
+	}
+	l.heard = now
+	if now.Sub(l.logged) < repeatEvery {
+		return 0, false
+	}
+	l.logged = now
+	return now.Sub(l.since).Round(time.Second), true
+}
 
 // trouble turns a stream of errors into changes of state: one log line when consuming begins to
-// fail, and one when consuming works again.
+// fail, one in each minute of failures, and one when consuming works again.
 type trouble struct {
 	log      *slog.Logger
 	text     func(error) string
@@ -19,28 +44,20 @@ type trouble struct {
 	classify Classify
 
 	mu     sync.Mutex
-	since  time.Time
-	last   time.Time            // of the last line of begin
+	away   lasting
 	logged map[string]time.Time // the last line of each error of Detail
 }
 
-// begin logs that the group cannot be consumed now. Problems that only a person can mend are logged
-// again once a minute.
+// begin logs that the group cannot be consumed now, once a minute while that lasts.
 func (t *trouble) begin(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var missing *TopicError
-	person := errors.As(err, &missing) || needsPerson(err, t.classify(err))
-	now := time.Now()
-	switch {
-	case t.since.IsZero():
-		t.since, t.last = now, now
+	switch lasts, log := t.away.again(); {
+	case !log:
+	case lasts == 0:
 		t.log.Warn("cannot consume, will go on trying", "error", t.text(err))
-	case person && now.Sub(t.last) >= repeatEvery:
-		t.last = now
-		t.log.Warn("still cannot consume, will go on trying",
-			"for", now.Sub(t.since).Round(time.Second),
-			"error", t.text(err))
+	default:
+		t.log.Warn("still cannot consume, will go on trying", "for", lasts, "error", t.text(err))
 	}
 }
 
@@ -48,9 +65,9 @@ func (t *trouble) begin(err error) {
 func (t *trouble) Over() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.since.IsZero() {
-		t.log.Info("consuming again", "after", time.Since(t.since).Round(time.Millisecond))
-		t.since = time.Time{}
+	if since := t.away.since; !since.IsZero() {
+		t.log.Info("consuming again", "after", time.Since(since).Round(time.Millisecond))
+		t.away = lasting{}
 	}
 }
 

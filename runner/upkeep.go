@@ -75,7 +75,8 @@ func NewUpkeep(proc *idem.Processor, cfg UpkeepConfig) (*Upkeep, error) {
 }
 
 // Start checks the stores and registers the scope. Call Start before the loop subscribes. Start
-// waits for stores that are down, without a limit, until ctx ends; the log has one line then.
+// waits for stores that are down, without a limit, until ctx ends. The log has a line at the first
+// error, one in each minute of the wait, and one at its end.
 //
 // The error names a store whose settings are unsafe, or that is not set up. It matches
 // [dedup.ErrIdentityChanged] or [dedup.ErrOtherScope] if the store refuses the registration.
@@ -101,17 +102,26 @@ func (u *Upkeep) noOffsets(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	var back Backoff
+	var away lasting
 	for {
 		none, err := u.cfg.NoOffsets(ctx)
 		if err == nil {
+			if back.Tries > 0 {
+				u.cfg.Logger.Info("committed offsets can be read again")
+			}
 			return none, nil
 		}
 		if ctx.Err() != nil {
 			return false, fmt.Errorf("committed offsets: %w", context.Cause(ctx))
 		}
-		if back.Tries == 0 {
+		switch lasts, log := away.again(); {
+		case !log:
+		case lasts == 0:
 			u.cfg.Logger.Warn("cannot read the committed offsets, will go on trying",
 				"error", u.cfg.ErrorText(err))
+		default:
+			u.cfg.Logger.Warn("still cannot read the committed offsets, will go on trying",
+				"for", lasts, "error", u.cfg.ErrorText(err))
 		}
 		if err := back.Wait(ctx); err != nil {
 			return false, err
