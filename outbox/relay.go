@@ -18,6 +18,7 @@ const maxGrace = 10 * time.Second
 var (
 	errRunTwice = errors.New("outbox: Relay.Run was called before")
 	errStopped  = errors.New("outbox: the relay is stopped")
+	errNoAnswer = errors.New("no answer")
 	errNoWake   = errors.New("the call ended without an error")
 )
 
@@ -130,8 +131,8 @@ func (r *Relay) Run(ctx context.Context) error {
 // Ready returns nil if the relay works. Use Ready for a readiness probe; a restart does not repair
 // the problems. Safe for concurrent use.
 //
-// The error names everything that is wrong: Run does not run, or one of these was not possible
-// within the last lease:
+// The error names everything that is wrong: Run does not run, Run waits at the start for topics, or
+// one of these was not possible within the last lease:
 //
 //   - get the relay's share from the database (the share may be empty)
 //   - read and write the table

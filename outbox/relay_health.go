@@ -14,6 +14,7 @@ type health struct {
 
 	mu      sync.Mutex
 	running bool
+	topics  error     // why the start still looks for its topics; nil: it does not
 	asked   time.Time // the first question without an answer of the broker; zero: all are answered
 }
 
@@ -40,6 +41,13 @@ func (h *health) run(running bool) {
 	h.mu.Unlock()
 }
 
+// waitsForTopics notes why the start cannot go on. Nil: the start has ended its look at the topics.
+func (h *health) waitsForTopics(why error) {
+	h.mu.Lock()
+	h.topics = why
+	h.mu.Unlock()
+}
+
 // asks notes that messages are given to the producer.
 func (h *health) asks() {
 	h.mu.Lock()
@@ -60,28 +68,35 @@ func (h *health) answers() {
 // answered which shards the relay holds.
 func (h *health) ready(limit time.Duration, held time.Time) error {
 	h.mu.Lock()
-	running, asked := h.running, h.asked
+	running, topics, asked := h.running, h.topics, h.asked
 	h.mu.Unlock()
 	if !running {
 		return errors.New("outbox: the relay does not run")
+	}
+	if topics != nil { // before that the relay asks nothing else
+		return fmt.Errorf("outbox: the relay waits for its topics: %w", topics)
 	}
 	var problems []error
 	add := func(format string, args ...any) {
 		problems = append(problems, fmt.Errorf("outbox: "+format, args...))
 	}
-	if held.IsZero() {
+	failing, last := h.store.now()
+	switch d := time.Since(held); {
+	case held.IsZero() && last != nil && failing <= limit: // else the next problem has the error
+		add("the database has not yet answered which shards the relay holds: %w", last)
+	case held.IsZero():
 		add("the database has not yet answered which shards the relay holds")
-	} else if d := time.Since(held); d > limit {
+	case d > limit:
 		add("the database has not answered for %s which shards the relay holds",
 			d.Round(time.Second))
 	}
-	if d, err := h.store.now(); d > limit {
-		add("the table cannot be read or written for %s: %w", d.Round(time.Second), err)
+	if failing > limit {
+		add("the table cannot be read or written for %s: %w", failing.Round(time.Second), last)
 	}
 	if d := time.Since(asked); !asked.IsZero() && d > limit {
 		_, err := h.broker.now()
 		if err == nil {
-			err = errors.New("no answer")
+			err = errNoAnswer
 		}
 		add("the broker has taken nothing for %s: %w", d.Round(time.Second), err)
 	}

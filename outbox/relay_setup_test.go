@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,5 +65,28 @@ func TestRelay_NotSetUp(t *testing.T) {
 		took, err = run(0, math.MaxInt64, 2*time.Hour)
 		require.ErrorAs(t, err, &setup)
 		require.Equal(t, time.Hour, took)
+	})
+}
+
+// A relay that waits for tables is not ready, and names once what is missing.
+func TestRelay_NotSetUpReady(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		missing := &dedup.SetupError{Problem: "tables are missing", Fix: "run `idem migrate up --outbox`"}
+		began := time.Now()
+		r := b.start(func(cfg *outbox.RelayConfig, store *faults) {
+			cfg.SetupWait = 10 * time.Minute
+			store.before = func(context.Context, string) error {
+				if time.Since(began) < 5*time.Minute {
+					return missing
+				}
+				return nil
+			}
+		})
+		for range 24 {
+			time.Sleep(10 * time.Second)
+			require.Equal(t, 1, strings.Count(r.Ready().Error(), missing.Error()), "%v", r.Ready())
+		}
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, r.Ready())
 	})
 }

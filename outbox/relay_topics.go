@@ -18,6 +18,8 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 	if !ok || len(r.cfg.Topics) == 0 {
 		return nil
 	}
+	r.health.waitsForTopics(errNoAnswer)
+	defer r.health.waitsForTopics(nil)
 	began, told := time.Now(), false
 	for {
 		err := checker.CheckTopics(ctx, r.cfg.Topics)
@@ -29,6 +31,7 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 				"topics", r.cfg.Topics, "error", errorText(err))
 			return nil
 		}
+		r.health.waitsForTopics(err)
 		waited := time.Since(began)
 		d, again := setupwait.Pause(waited, r.cfg.SetupWait)
 		if !again {

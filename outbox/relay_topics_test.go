@@ -79,3 +79,34 @@ func TestRelay_Topics(t *testing.T) {
 	require.ErrorContains(t, err, "Topics has an empty name")
 	require.ErrorContains(t, err, "does not implement TopicChecker")
 }
+
+// A relay that waits for topics is not ready, and names them. A relay whose look has ended names
+// topics no more.
+func TestRelay_TopicsReady(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		missing := fmt.Errorf("%w: orders: kafka-topics --create", idem.ErrNoTopic)
+		began := time.Now()
+		r := b.start(func(cfg *outbox.RelayConfig, _ *faults) {
+			cfg.Topics, cfg.SetupWait = []string{"orders"}, idem.Forever
+			cfg.Producer = looker{cfg.Producer.(*producer), func([]string) error {
+				switch waited := time.Since(began); {
+				case waited == 0:
+					time.Sleep(5 * time.Second) // a slow answer
+					return missing
+				case waited < 5*time.Minute:
+					return missing
+				}
+				return nil
+			}}
+		})
+		time.Sleep(4 * time.Second)
+		require.EqualError(t, r.Ready(), "outbox: the relay waits for its topics: no answer")
+		for range 4 {
+			time.Sleep(time.Minute)
+			require.EqualError(t, r.Ready(), "outbox: the relay waits for its topics: "+missing.Error())
+			require.ErrorIs(t, r.Ready(), idem.ErrNoTopic)
+		}
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, r.Ready())
+	})
+}
