@@ -20,12 +20,19 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 	}
 	r.health.waitsForTopics(errNoAnswer)
 	defer r.health.waitsForTopics(nil)
-	began, told := time.Now(), false
+	began := time.Now()
+	var told time.Time // when the log last had the error
 	for {
 		err := checker.CheckTopics(ctx, r.cfg.Topics)
 		switch {
-		case err == nil, ctx.Err() != nil:
+		case ctx.Err() != nil:
 			return nil // the end of ctx is no error of Run
+		case err == nil:
+			if !told.IsZero() {
+				r.cfg.Logger.InfoContext(ctx, "topics and rights are there",
+					"after", time.Since(began).Round(time.Millisecond))
+			}
+			return nil
 		case !errors.Is(err, idem.ErrNoTopic):
 			r.cfg.Logger.WarnContext(ctx, "outbox relay starts without a look at its topics",
 				"topics", r.cfg.Topics, "error", errorText(err))
@@ -37,10 +44,16 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 		if !again {
 			return fmt.Errorf("topics: %w", err)
 		}
-		if waited+d > setupwait.Default && !told {
-			told = true
+		switch now := time.Now(); {
+		case waited+d <= setupwait.Default:
+		case told.IsZero():
+			told = now
 			r.cfg.Logger.WarnContext(ctx, "topics or rights are missing, waiting for them",
 				"error", errorText(err))
+		case now.Sub(told) >= setupEvery:
+			told = now
+			r.cfg.Logger.WarnContext(ctx, "topics or rights are still missing, waiting for them",
+				"for", waited.Round(time.Second), "error", errorText(err))
 		}
 		pause(ctx, nil, d)
 	}

@@ -108,5 +108,9 @@ func TestRelay_TopicsReady(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		require.NoError(t, r.Ready())
+		require.Equal(t, 1, b.log.count(`"topics or rights are missing, waiting for them" error=`), b.log)
+		require.Equal(t, 4, b.log.count(`"topics or rights are still missing, waiting for them" for=`), b.log)
+		require.Equal(t, 5, b.log.count("kafka-topics --create"), b.log)
+		require.Equal(t, 1, b.log.count(`"topics and rights are there" after=5m`), b.log)
 	})
 }

@@ -29,7 +29,8 @@ func (s *TopicSetup) await(
 	if len(a.names) == 0 {
 		return nil, nil, nil
 	}
-	began, told := time.Now(), false
+	began := time.Now()
+	var told lasting
 	for {
 		topics, err := s.Admin.Topics(ctx, a.names)
 		if err != nil {
@@ -40,6 +41,10 @@ func (s *TopicSetup) await(
 		case err != nil:
 			return nil, nil, err
 		case len(found.missing)+len(found.denied) == 0:
+			if !told.since.IsZero() {
+				s.Config.Logger.Info("topics and rights are there",
+					"after", time.Since(began).Round(time.Millisecond))
+			}
 			return topics, nil, nil
 		// a denied topic may be missing too, and is reported next
 		case len(found.missing) > 0:
@@ -54,9 +59,8 @@ func (s *TopicSetup) await(
 		if !again {
 			return nil, missing, err
 		}
-		if waited+pause > setupwait.Default && !told {
-			told = true
-			s.Config.Logger.Warn("topics or rights are missing, waiting for them", "error", s.Config.Text(err))
+		if waited+pause > setupwait.Default {
+			s.logAwaited(&told, waited, err)
 		}
 		if a.create != nil && len(found.missing) > 0 {
 			if err := a.create(ctx, found.missing); err != nil {
@@ -66,6 +70,19 @@ func (s *TopicSetup) await(
 		if err := Pause(ctx, pause); err != nil {
 			return nil, nil, err
 		}
+	}
+}
+
+// logAwaited logs that a start has waited for topics or rights, once a minute while that lasts.
+func (s *TopicSetup) logAwaited(told *lasting, waited time.Duration, err error) {
+	switch lasts, log := told.again(); {
+	case !log:
+	case lasts == 0:
+		s.Config.Logger.Warn("topics or rights are missing, waiting for them",
+			"error", s.Config.Text(err))
+	default:
+		s.Config.Logger.Warn("topics or rights are still missing, waiting for them",
+			"for", waited.Round(time.Second), "error", s.Config.Text(err))
 	}
 }
 

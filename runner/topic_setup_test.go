@@ -177,26 +177,45 @@ func TestTopicSetup_K36(t *testing.T) {
 	}
 }
 
+// lockedLog keeps log lines. Safe for concurrent use.
+type lockedLog struct {
+	mu    sync.Mutex
+	lines strings.Builder
+}
+
+func (l *lockedLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines.Write(line)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines.String()
+}
+
 // SetupWait: a start waits for a topic that is missing, and says soon which one and what creates it.
 // It asks the brokers ever less often, at last every 5 s.
 func TestTopicSetup_SetupWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait, comes, took time.Duration
 		want              string
+		repeats           int
 	}{
-		"no limit":       {wait: idem.Forever, comes: time.Hour, took: time.Hour + 3*time.Second},
+		"no limit":       {wait: idem.Forever, comes: time.Hour, took: time.Hour + 3*time.Second, repeats: 59},
 		"within it":      {wait: time.Minute, comes: 40 * time.Second, took: 43 * time.Second},
 		"too late":       {wait: time.Minute, comes: time.Hour, took: time.Minute, want: "--create --topic t"},
 		"of its default": {comes: time.Hour, took: setupwait.Default, want: "--create --topic t"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cfg, logged := good(), new(strings.Builder)
+				cfg, logged := good(), new(lockedLog)
 				cfg.SetupWait, cfg.Logger = c.wait, slog.New(slog.NewTextHandler(logged, nil))
 				admin, began := newFakeAdmin("t.g.dlq"), time.Now()
 				defer time.AfterFunc(c.comes, func() { admin.put("t", OpDescribe|OpRead) }).Stop()
 				defer time.AfterFunc(5*time.Second, func() {
-					require.Equal(t, 1, strings.Count(logged.String(), "--create --topic t"), logged)
+					require.Equal(t, 1, strings.Count(logged.String(), "--create --topic t"), logged.String())
 				}).Stop()
 				setup := &TopicSetup{
 					Config: cfg.WithDefaults(), Admin: admin, Commands: Commands{Brokers: []string{"b:1"}, Group: "g"},
@@ -205,9 +224,11 @@ func TestTopicSetup_SetupWait(t *testing.T) {
 				err := setup.Ensure(t.Context())
 				require.Equal(t, c.took, time.Since(began))
 				require.LessOrEqual(t, admin.looks, 10+int(c.took/(5*time.Second)))
+				require.Equal(t, c.repeats, strings.Count(logged.String(), `"topics or rights are still missing, waiting for them" for=`), logged.String())
 				if c.want == "" {
 					require.NoError(t, err)
-					require.Equal(t, 1, strings.Count(logged.String(), "topics or rights are missing"), logged)
+					require.Equal(t, 1, strings.Count(logged.String(), `"topics and rights are there" after=`), logged.String())
+					require.Equal(t, 1, strings.Count(logged.String(), "topics or rights are missing"), logged.String())
 				} else {
 					require.ErrorContains(t, err, c.want)
 				}

@@ -296,14 +296,26 @@ func TestRelay_SetupWait(t *testing.T) {
 	health := testenv.FreeAddr(t)
 	long := startRelay(t, append(args, "--setup-wait", "10m", "--interval", "50ms", "--health", health)...)
 	require.Eventually(t, func() bool { return strings.Contains(long.stdout.String(), "started") }, soon, poll)
-	command(t, "migrate", "up", "--outbox", "--store", p.url).ok(t)
-	require.Eventually(t, func() bool {
-		r, err := http.Get("http://" + health + "/readyz")
+	ready := func(address string) string { // the reason, or "ready"
+		resp, err := http.Get("http://" + address + "/readyz")
 		if err != nil {
-			return false
+			return err.Error()
 		}
-		_ = r.Body.Close()
-		return r.StatusCode == http.StatusOK
-	}, soon, poll)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		if resp.StatusCode == http.StatusOK {
+			return "ready"
+		}
+		return string(text)
+	}
+	require.Eventually(t, func() bool { return strings.Contains(ready(health), "idem migrate up --outbox") }, soon, poll)
+	command(t, "migrate", "up", "--outbox", "--store", p.url).ok(t)
+	require.Eventually(t, func() bool { return ready(health) == "ready" }, soon, poll)
+	require.Contains(t, long.end(t), "0 sent")
+
+	health = testenv.FreeAddr(t)
+	long = startRelay(t, append(args, "--setup-wait", "10m", "--topics", "no-such-topic", "--health", health)...)
+	require.Eventually(t, func() bool { return strings.Contains(ready(health), "--create --topic no-such-topic") }, soon, poll)
 	require.Contains(t, long.end(t), "0 sent")
 }
