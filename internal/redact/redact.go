@@ -71,20 +71,23 @@ func HasPassword(text string) bool {
 	return values.Get("password")+values.Get("sslpassword") != ""
 }
 
+// mask takes the place of a secret, as in the URLs of [net/url.URL.Redacted].
+const mask = "xxxxx"
+
 // credentials matches user and password before the host of a URL, and passwords in connection
 // strings.
 var credentials = []struct {
 	find *regexp.Regexp
 	put  string
 }{
-	{regexp.MustCompile(`://[^/\s"'@]*:[^\s"']*@`), "://***@"},
-	{regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)(?:'[^']*'|[^\s&"'\\]+)`), "${1}***"},
+	{regexp.MustCompile(`://([^/\s"'@:]*):[^\s"']*@`), "://${1}:" + mask + "@"},
+	{regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)(?:'[^']*'|[^\s&"'\\]+)`), "${1}" + mask},
 }
 
 // Text returns text without the secrets.
 func (s *Secrets) Text(text string) string {
 	for _, secret := range s.all {
-		text = strings.ReplaceAll(text, secret, "***")
+		text = strings.ReplaceAll(text, secret, mask)
 	}
 	for _, c := range credentials {
 		text = c.find.ReplaceAllString(text, c.put)

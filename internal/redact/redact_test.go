@@ -12,14 +12,16 @@ func TestText_G04(t *testing.T) {
 	s.AddURL("postgres://idem:p%40ss%2Fword@host/db?sslpassword=another-one")
 	s.Add("", "short", "canary-4711", "canary-4711-longer")
 	for text, want := range map[string]string{
-		"login with p@ss/word failed":             "login with *** failed",
-		"as written: p%40ss%2Fword":               "as written: ***",
-		"key another-one":                         "key ***",
-		"SASL user alice canary-4711-longer":      "SASL user alice ***",
+		"login with p@ss/word failed":             "login with xxxxx failed",
+		"as written: p%40ss%2Fword":               "as written: xxxxx",
+		"key another-one":                         "key xxxxx",
+		"SASL user alice canary-4711-longer":      "SASL user alice xxxxx",
 		"a short word":                            "a short word",
-		"dial redis://u:whatever@host:6379/0 now": "dial redis://***@host:6379/0 now",
-		"host=h password=geheim dbname=d":         "host=h password=*** dbname=d",
-		"host=h password='ge heim' dbname=d":      "host=h password=*** dbname=d",
+		"dial redis://u:whatever@host:6379/0 now": "dial redis://u:xxxxx@host:6379/0 now",
+		"redis://:what:ever@host:6379/0":          "redis://:xxxxx@host:6379/0",
+		"as masked: postgres://u:xxxxx@host/db":   "as masked: postgres://u:xxxxx@host/db",
+		"host=h password=geheim dbname=d":         "host=h password=xxxxx dbname=d",
+		"host=h password='ge heim' dbname=d":      "host=h password=xxxxx dbname=d",
 		"postgres 127.0.0.1:5432/db":              "postgres 127.0.0.1:5432/db",
 		"see https://example.com/a:b":             "see https://example.com/a:b",
 	} {

@@ -160,7 +160,7 @@ const maxText = 300
 // mask returns text without secrets, cut to maxText.
 func (s secrets) mask(text string) string {
 	for _, secret := range s {
-		text = strings.ReplaceAll(text, secret, "***")
+		text = strings.ReplaceAll(text, secret, "xxxxx")
 	}
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + "..."
