@@ -191,8 +191,11 @@ func portsIn(o *networking.NetworkPolicy) (ports []int) {
 
 func TestUnguarded(t *testing.T) {
 	for want, plant := range map[string]func([]any) []any{
-		"":        func(all []any) []any { return all },
-		"budgets": func(all []any) []any { all[1].(*policy.PodDisruptionBudget).Spec.Selector.MatchLabels = nil; return all },
+		"": func(all []any) []any { return all },
+		"budgets": func(all []any) []any {
+			all[1].(*policy.PodDisruptionBudget).Spec.Selector.MatchLabels = nil
+			return all
+		},
 		"for 1 pods": func(all []any) []any {
 			one := int32(1)
 			all[0].(*apps.Deployment).Spec.Replicas = &one
