@@ -44,7 +44,7 @@ func (s *sender) publish(ctx context.Context, msgs []*idem.Message) []error {
 	for part := range partsOf(all, func(i int) int { return sizeOf(msgs[i]) }) {
 		c.sendByTopic(ctx, part)
 	}
-	c.sendAlone(ctx, c.failed(all, isBatchVerdict))
+	c.sendAlone(ctx, c.failed(all, isSentAgain))
 	c.lookUpAgain(ctx, all)
 	return c.errs
 }
@@ -77,6 +77,13 @@ func partsOf(indexes []int, sizeOf func(i int) int) iter.Seq[[]int] {
 // isBatchVerdict reports whether the broker has refused a batch. Messages that are sent together
 // share a batch, so another message may be the reason.
 func isBatchVerdict(err error) bool { return isTooLarge(err) || isRefused(err) }
+
+// isSentAgain reports whether the broker has refused a message for what was sent beside it: for its
+// batch, or for an error of another partition, after which sarama raises the producer's epoch. A
+// batch in flight has the old one then.
+func isSentAgain(err error) bool {
+	return isBatchVerdict(err) || errors.Is(err, sarama.ErrInvalidProducerEpoch)
+}
 
 func (c *call) failed(indexes []int, test func(error) bool) (some []int) {
 	for _, i := range indexes {
@@ -171,10 +178,12 @@ func (c *call) sendAlone(ctx context.Context, indexes []int) {
 			}
 			return
 		}
-		bad := c.failed(group, isBatchVerdict)
+		bad := c.failed(group, isSentAgain)
 		switch {
 		case len(group) == 1 && len(bad) == 1:
-			c.classify(group[0])
+			if isBatchVerdict(c.errs[group[0]]) {
+				c.classify(group[0])
+			}
 		case len(bad) == 1:
 			groups = append(groups, bad)
 		case len(bad) > 1: // the first half is next, to keep the order
