@@ -15,6 +15,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/internal/testenv"
 )
@@ -60,11 +61,11 @@ func TestTablesDropped(t *testing.T) {
 			require.NoError(t, err)
 			defer cluster.Close()
 
-			said, runs := &written{}, &mailbox{}
+			said, runs, store := &written{}, &mailbox{}, pgstore.New(pool)
 			router := idem.NewRouter()
 			option(router, func(id string) { _ = runs.Send(t.Context(), "", id) })
 			c, err := consumer.New(consumer.Config{
-				Brokers: cluster.ListenAddrs(), Group: "orders", Topics: []string{"payments"}, Store: pgstore.New(pool),
+				Brokers: cluster.ListenAddrs(), Group: "orders", Topics: []string{"payments"}, Store: store,
 				Logger: slog.New(slog.NewTextHandler(said, nil)), Grace: time.Second,
 			}, router)
 			require.NoError(t, err)
@@ -73,7 +74,12 @@ func TestTablesDropped(t *testing.T) {
 			go func() { ended <- c.Run(ctx) }()
 			defer cancel()
 			produce(t, cluster.ListenAddrs(), 1, `{"event_id":"1","type":"order.created"}`)
-			require.Eventually(t, func() bool { return runs.count() == 1 }, 30*time.Second, 20*time.Millisecond, "%s", said)
+			// Its handler has ended, and its end is recorded: without the record it would run again.
+			require.Eventually(t, func() bool {
+				records, err := store.Find(t.Context(), "orders", "1")
+				return err == nil && len(records) == 1 && records[0].State == dedup.Finished
+			}, 30*time.Second, time.Millisecond, "%s", said)
+			require.Equal(t, 1, runs.count())
 
 			_, err = pool.Exec(t.Context(), "DROP SCHEMA "+schemaOf(t, pool)+" CASCADE; CREATE SCHEMA "+schemaOf(t, pool))
 			require.NoError(t, err)
