@@ -86,16 +86,23 @@ func postgresStores() *stores {
 	}
 }
 
+func TestMain(m *testing.M) { testenv.DropTables(m.Run()) }
+
 // newDatabase returns the URL of a schema with the tables of the store and that of the effects.
 func newDatabase(t testing.TB) string {
 	t.Helper()
-	url := testenv.Postgres(t)
-	pool := newPool(t, url, 4)
-	require.NoError(t, pgstore.Migrate(t.Context(), pool))
-	_, err := pool.Exec(t.Context(), "CREATE TABLE effects (id text NOT NULL)")
-	require.NoError(t, err)
-	pool.Close()
-	return url
+	return testenv.PostgresTables(t, "pgstore", func(url string) error {
+		pool, err := pgxpool.New(t.Context(), url)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			return err
+		}
+		_, err = pool.Exec(t.Context(), "CREATE TABLE effects (id text NOT NULL)")
+		return err
+	})
 }
 
 func newPool(t testing.TB, url string, conns int32, change ...func(*pgxpool.Config)) *pgxpool.Pool {
@@ -144,16 +151,15 @@ func TestSuitePostgres(t *testing.T) {
 
 func TestSuitePostgresTx(t *testing.T) {
 	t.Parallel()
-	var pools sync.Map // of the tests, by database
+	var pools sync.Map // of the tests, by store
 	l := postgresStores()
 	httpidemtest.RunTx(t, httpidemtest.TxHarness[pgx.Tx]{
 		Harness: l.harness(), Effect: addEffect,
 		Effects: func(t testing.TB, s dedup.Store, id string) int {
-			url := l.of(s)
-			pool, ok := pools.Load(url)
+			pool, ok := pools.Load(s)
 			if !ok {
-				pool = newPool(t, url, 2)
-				pools.Store(url, pool)
+				pool = newPool(t, l.of(s), 2)
+				pools.Store(s, pool)
 			}
 			return countEffects(t, pool.(*pgxpool.Pool), id)
 		},

@@ -250,7 +250,8 @@ func TestTemporaryTableDoesNotHideTheStore_G05(t *testing.T) {
 // The planner must not choose to scan a table that was small once: the plan is kept while the table grows.
 func TestLookUpsUseTheKey(t *testing.T) {
 	t.Parallel()
-	s, pool := newStore(t, maxConns(1))
+	pool := newPool(t, unusedTables(t), maxConns(1))
+	s := pgstore.New(pool)
 	answers := make([]dedup.Answer, 3)
 	_, err := pool.Exec(t.Context(), "VACUUM ANALYZE processed_events, idempotency_keys")
 	require.NoError(t, err)

@@ -75,7 +75,8 @@ func TestReaperOfCompactRows_Rule8(t *testing.T) {
 // What has expired is found by the index, whose expression must be that of the view, and without its joins.
 func TestReaperOfCompactRowsUsesTheIndex(t *testing.T) {
 	t.Parallel()
-	s, pool := newCompactStore(t)
+	pool := newPool(t, unusedTables(t, pgstore.Compact()))
+	s := pgstore.New(pool, pgstore.Compact())
 	putCompact(t, s, pool, "g", "a", "")
 	_, err := pool.Exec(t.Context(), `INSERT INTO processed_events_compact (expires, made, kind, id)
 		SELECT expires + n, made, kind, gen_random_uuid() FROM processed_events_compact, generate_series(0, 9999) n;

@@ -177,7 +177,7 @@ func TestBytesPerEvent(t *testing.T) {
 }
 
 func bytesPerEvent(t *testing.T, table string, check bool, opts ...pgstore.Option) float64 {
-	pool := newPool(t, newTables(t, opts...), param("synchronous_commit", "off"))
+	pool := newPool(t, unusedTables(t, opts...), param("synchronous_commit", "off"))
 	s := pgstore.New(pool, opts...)
 	const n, batches = 500, 100
 	answers := make([]dedup.Answer, n)

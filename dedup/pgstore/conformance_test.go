@@ -61,16 +61,36 @@ func newPool(t testing.TB, url string, with ...configure) *pgxpool.Pool {
 	return pool
 }
 
-// newStore returns the URL of a schema with the tables and the one that the tests' effects go to.
+func TestMain(m *testing.M) { testenv.DropTables(m.Run()) }
+
+// newTables returns the URL of a schema with the tables and the one that the tests' effects go to.
+// Tests that have ended may have used the tables.
 func newTables(t testing.TB, opts ...pgstore.Option) string {
 	t.Helper()
+	return testenv.PostgresTables(t, pgstore.Schema(opts...), func(url string) error {
+		return createTables(t.Context(), url, opts...)
+	})
+}
+
+// unusedTables are for tests of sizes, statistics and plans.
+func unusedTables(t testing.TB, opts ...pgstore.Option) string {
+	t.Helper()
 	url := testenv.Postgres(t)
-	pool := newPool(t, url)
-	require.NoError(t, pgstore.Migrate(t.Context(), pool, opts...))
-	_, err := pool.Exec(t.Context(), "CREATE TABLE effects (name text NOT NULL)")
-	require.NoError(t, err)
-	pool.Close()
+	require.NoError(t, createTables(t.Context(), url, opts...))
 	return url
+}
+
+func createTables(ctx context.Context, url string, opts ...pgstore.Option) error {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := pgstore.Migrate(ctx, pool, opts...); err != nil {
+		return err
+	}
+	_, err = pool.Exec(ctx, "CREATE TABLE effects (name text NOT NULL)")
+	return err
 }
 
 func newStore(t testing.TB, with ...configure) (*pgstore.Store, *pgxpool.Pool) {

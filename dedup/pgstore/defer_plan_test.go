@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
 )
 
 // statementLog keeps what is sent in batches.
@@ -37,7 +38,8 @@ func (l *statementLog) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchE
 // table that has just grown (rule 4).
 func TestDueReadsNoQueue_Rule4(t *testing.T) {
 	log := &statementLog{}
-	s, pool := newStore(t, maxConns(1), func(c *pgxpool.Config) { c.ConnConfig.Tracer = log })
+	pool := newPool(t, unusedTables(t), maxConns(1), func(c *pgxpool.Config) { c.ConnConfig.Tracer = log })
+	s := pgstore.New(pool)
 	part := dedup.DeferredPartition{Scope: "orders", Topic: "payments"}
 	var events []dedup.Deferred
 	for i := range 600 {

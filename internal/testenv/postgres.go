@@ -20,10 +20,7 @@ import (
 func Postgres(t testing.TB) string {
 	t.Helper()
 	admin := service(t, "POSTGRES_URL")
-	u, err := url.Parse(admin)
-	require.NoError(t, err, "POSTGRES_URL")
-	schema := "test_" + strings.ToLower(rand.Text())
-	require.NoError(t, execPostgres(t.Context(), admin, "CREATE SCHEMA "+schema))
+	schema := newSchema(t, admin)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -31,33 +28,51 @@ func Postgres(t testing.TB) string {
 			t.Errorf("drop the schema of the test: %v", err)
 		}
 	})
+	return inSchema(t, admin, schema)
+}
+
+func newSchema(t testing.TB, admin string) (schema string) {
+	t.Helper()
+	schema = "test_" + strings.ToLower(rand.Text())
+	require.NoError(t, withConn(t.Context(), admin, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(t.Context(), "CREATE SCHEMA "+schema)
+		return err
+	}))
+	return schema
+}
+
+// inSchema returns the URL with the schema as the search path.
+func inSchema(t testing.TB, admin, schema string) string {
+	t.Helper()
+	u, err := url.Parse(admin)
+	require.NoError(t, err, "POSTGRES_URL")
 	q := u.Query()
 	q.Set("search_path", schema)
 	u.RawQuery = q.Encode()
 	return u.String()
 }
 
-func execPostgres(ctx context.Context, url, sql string, args ...any) error {
+// dropSchema first ends the sessions that use the schema: a session that a test left open must not
+// block the next test.
+func dropSchema(ctx context.Context, admin, schema string) error {
+	return withConn(ctx, admin, func(conn *pgx.Conn) error {
+		if err := endSessions(ctx, conn, schema); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, "DROP SCHEMA IF EXISTS "+schema+" CASCADE")
+		return err
+	})
+}
+
+// withConn calls fn with a connection, and closes it.
+func withConn(ctx context.Context, url string, fn func(*pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, sql, args...)
+	err = fn(conn)
 	if closeErr := conn.Close(ctx); err == nil {
 		err = closeErr
 	}
 	return err
-}
-
-// dropSchema first ends the sessions that hold locks in the schema: a session that a test left open
-// must not block the next test.
-func dropSchema(ctx context.Context, url, schema string) error {
-	err := execPostgres(ctx, url, `SELECT pg_terminate_backend(l.pid)
-		FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
-		WHERE l.locktype = 'relation' AND c.relnamespace = to_regnamespace($1)
-			AND l.pid <> pg_backend_pid()`, schema)
-	if err != nil {
-		return err
-	}
-	return execPostgres(ctx, url, "DROP SCHEMA IF EXISTS "+schema+" CASCADE")
 }

@@ -35,16 +35,36 @@ func siteOf(s dedup.Store) site {
 	return v.(site)
 }
 
+func TestMain(m *testing.M) { testenv.DropTables(m.Run()) }
+
+// newTables returns the URL of a schema with the tables and the one that the tests' effects go to.
+// Tests that have ended may have used the tables.
 func newTables(t testing.TB) string {
 	t.Helper()
+	return testenv.PostgresTables(t, "pgstore", func(url string) error {
+		return createTables(t.Context(), url)
+	})
+}
+
+// unusedTables are for tests of plans.
+func unusedTables(t testing.TB) string {
+	t.Helper()
 	url := testenv.Postgres(t)
-	pool, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	defer pool.Close()
-	require.NoError(t, pgstore.Migrate(t.Context(), pool))
-	_, err = pool.Exec(t.Context(), "CREATE TABLE effects (name text NOT NULL)")
-	require.NoError(t, err)
+	require.NoError(t, createTables(t.Context(), url))
 	return url
+}
+
+func createTables(ctx context.Context, url string) error {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := pgstore.Migrate(ctx, pool); err != nil {
+		return err
+	}
+	_, err = pool.Exec(ctx, "CREATE TABLE effects (name text NOT NULL)")
+	return err
 }
 
 func open(t testing.TB, driver, url string) *sqlstore.Store {

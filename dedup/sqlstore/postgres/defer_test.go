@@ -27,7 +27,7 @@ func TestKeyOrder_Rule4(t *testing.T) {
 
 // Rule 4. The plans hold without statistics too: autovacuum looks at a table that has grown later.
 func TestPlans_Rule4(t *testing.T) {
-	db, log := sqlrecord.Open(t, "pgx", newTables(t)+"&"+postgres.Parameters)
+	db, log := sqlrecord.Open(t, "pgx", unusedTables(t)+"&"+postgres.Parameters)
 	for _, table := range []string{"deferred_queues", "deferred_events"} {
 		_, err := db.ExecContext(t.Context(),
 			"ALTER TABLE "+table+" SET (autovacuum_enabled = off)")

@@ -17,7 +17,7 @@ import (
 // A plan that was made for a small table stays until autovacuum has looked at the grown one. So the
 // plans for small tables find rows by their whole keys too.
 func TestKeysAreLookedUpInTheIndex(t *testing.T) {
-	db, log := sqlrecord.Open(t, "pgx", newTables(t)+"&"+postgres.Parameters)
+	db, log := sqlrecord.Open(t, "pgx", unusedTables(t)+"&"+postgres.Parameters)
 	s := postgres.New(db)
 	ctx := t.Context()
 	requests := func(n int) []dedup.Request {
