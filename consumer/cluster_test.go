@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -151,6 +152,24 @@ func produce(t *testing.T, brokers []string, msgs ...*sarama.ProducerMessage) {
 	require.NoError(t, err)
 	defer p.Close()
 	require.NoError(t, p.SendMessages(msgs))
+}
+
+// createTopic creates a topic with a name of the test, and waits until it can be used: the broker
+// knows a topic some time after it has acknowledged its creation.
+func createTopic(t *testing.T, brokers []string, name string, partitions int32) {
+	t.Helper()
+	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
+	require.NoError(t, err)
+	admin, err := sarama.NewClusterAdminFromClient(client)
+	require.NoError(t, err)
+	defer admin.Close() // and the client
+	detail := &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}
+	require.Eventually(t, func() bool { // a topic of the name may not be deleted yet
+		err = admin.CreateTopic(name, detail, false)
+		return !errors.Is(err, sarama.ErrTopicAlreadyExists)
+	}, soon, poll)
+	require.NoError(t, err)
+	testenv.WaitTopic(t, client, name, partitions)
 }
 
 // byHeader honours ProducerMessage.Partition if Metadata says so.

@@ -353,6 +353,16 @@ func (h *GroupHandler) anyMember() string {
 	return ""
 }
 
+// anyContext returns the context of a session.
+func (h *GroupHandler) anyContext() context.Context {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.sessions {
+		return s.Context()
+	}
+	return nil
+}
+
 // TestKafka_HungHandler_K07: a handler that hears nothing does not hold the partition: it moves
 // within the grace. Run says that something was left behind (rule 56).
 func TestKafka_HungHandler_K07(t *testing.T) {

@@ -148,7 +148,7 @@ func TestKfake_TopicMadeAnew_K19(t *testing.T) {
 func TestKafka_BeginRetries_K29(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 2)
 	retries := deadletter.RetryTopic(topic, cfg.Group, 0)
-	require.NoError(t, testenv.KafkaAdmin(t, brokers).CreateTopic(retries, &sarama.TopicDetail{NumPartitions: 2, ReplicationFactor: 1}, false))
+	createTopic(t, brokers, retries, 2)
 	sc := testenv.KafkaConfig()
 	sc.Consumer.Offsets.AutoCommit.Enable = false
 	client, err := sarama.NewClient(brokers, sc)

@@ -164,10 +164,7 @@ func TestKafka_TopicDeleted_K27(t *testing.T) {
 		brokers, topic, cfg := onKafka(t, 2)
 		admin := testenv.KafkaAdmin(t, brokers)
 		doomed := topic + "-doomed"
-		create := func() error {
-			return admin.CreateTopic(doomed, &sarama.TopicDetail{NumPartitions: 2, ReplicationFactor: 1}, false)
-		}
-		require.NoError(t, create())
+		createTopic(t, brokers, doomed, 2)
 		events := new(topicEvents)
 		cfg.Topics, cfg.Cooperative, cfg.Grace = append(cfg.Topics, doomed), cooperative, time.Second
 		cfg.Observers, cfg.OnGap = []observe.Observer{events}, EarliestOnGap
@@ -195,13 +192,10 @@ func TestKafka_TopicDeleted_K27(t *testing.T) {
 		t.Logf("cooperative %v: consumed after %s", cooperative, time.Since(began))
 		require.Equal(t, 1, one.count("does not exist any longer"))
 
-		require.Eventually(t, func() bool { return create() == nil }, soon, time.Second)
+		createTopic(t, brokers, doomed, 2)
 		produceEvents(t, brokers, doomed, 2000, 2020)
 		require.Eventually(t, func() bool { return got.events() == 80 }, soon, poll)
 		require.Eventually(t, func() bool { return one.Ready() == nil && two.Ready() == nil }, soon, poll)
-		events.mu.Lock()
-		require.Len(t, events.all, 4, "by two members")
-		events.mu.Unlock()
 		for _, m := range []*member{one, two} { // the topic that is back may still be shared out
 			if err := m.end(); err != nil {
 				// The brokers have begun the next generation and refuse commits of the one before.
@@ -210,6 +204,7 @@ func TestKafka_TopicDeleted_K27(t *testing.T) {
 				require.ErrorIs(t, err, ErrNotCommitted, "a stop in the middle of a rebalance says what is delivered again")
 			}
 		}
+		require.Len(t, events.all, 4, "by two members")
 	}
 }
 
@@ -222,7 +217,7 @@ func TestKafka_StopAfterTopicDeleted_K27(t *testing.T) {
 			brokers, topic, cfg := onKafka(t, 1)
 			admin := testenv.KafkaAdmin(t, brokers)
 			doomed := topic + "-doomed"
-			require.NoError(t, admin.CreateTopic(doomed, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
+			createTopic(t, brokers, doomed, 1)
 			cfg.Topics, cfg.Cooperative, cfg.Grace, cfg.CommitInterval = append(cfg.Topics, doomed), cooperative, time.Second, time.Hour
 			var got tally
 			m := start(t, cfg, routed(got.handle))

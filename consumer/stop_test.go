@@ -165,16 +165,18 @@ func TestKfake_StopInRejoinDrains_Rule13(t *testing.T) {
 	cluster := oneBroker(t)
 	brokers := cluster.ListenAddrs()
 	var got tally
-	begun := make(chan struct{}, 10)
+	begun, gate := make(chan struct{}, 10), make(chan struct{})
 	m := start(t, Config{
 		Brokers: brokers, Group: "g", Topics: []string{"orders"}, Cooperative: true, CommitInterval: 50 * time.Millisecond, Grace: 20 * time.Second,
 	}, routed(func(ctx context.Context, m *idem.Message) error {
 		begun <- struct{}{}
-		if err := pause(ctx, 3*time.Second); err != nil {
-			return err
+		select {
+		case <-gate:
+			got.add(eventID(m))
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		got.add(eventID(m))
-		return nil
 	}))
 	require.Eventually(t, func() bool { return claimsOf(m) == 1 }, soon, poll)
 	produceEvents(t, brokers, "orders", 0, 10)
@@ -182,7 +184,12 @@ func TestKfake_StopInRejoinDrains_Rule13(t *testing.T) {
 	h := hold(t, cluster, kmsg.JoinGroup)
 	rebalanceOnce(cluster)
 	require.Eventually(t, func() bool { return h.held.Load() > 0 }, soon, poll)
+	session := m.handler.anyContext()
 	began := time.Now()
+	m.stop()
+	<-session.Done() // the handler runs on when the session has ended
+	_ = pause(t.Context(), 2*time.Second)
+	close(gate)
 	require.NoError(t, m.end())
 	require.Less(t, time.Since(began), 8*time.Second)
 	require.Equal(t, 1, got.total(), "what ran has ended in order, and nothing more began")

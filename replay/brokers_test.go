@@ -80,7 +80,8 @@ func TestRun_WaitsForBrokersAtTheStart(t *testing.T) {
 	var run sync.WaitGroup
 	var result Result
 	run.Go(func() { result, err = r.Run(t.Context(), plan, nil) })
-	require.Eventually(t, func() bool { return b.refused.Load() >= 3 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.refused.Load() >= 3 && log.count(waiting) == 1 },
+		30*time.Second, 10*time.Millisecond)
 	b.open.Store(true)
 	run.Wait()
 	require.NoError(t, err)

@@ -31,13 +31,16 @@ func manyCallers(k *kit) {
 	k.Logf("repeat with IDEM_SEED=%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	peer := k.Peer(k, k.store)
+	// So many callers keep a store longer than its time-out, which is not the subject.
+	inTime := func(c *httpidem.Config) { c.StoreTimeout = 4 * eventLimit }
 	waiting := func(c *httpidem.Config) { c.Wait, c.Poll = eventLimit, 5*time.Millisecond }
 	other := func(c *httpidem.Config) { c.Store = peer }
 	r := &rush{kit: k, crowds: make(map[string]*crowd)}
 	h := k.handler(r.handle)
-	prompt := [2]http.Handler{k.middleware().Handler(h), k.middleware(other).Handler(h)}
-	patient := [2]http.Handler{k.middleware(waiting).Handler(h),
-		k.middleware(waiting, other).Handler(h)}
+	prompt := [2]http.Handler{k.middleware(inTime).Handler(h),
+		k.middleware(inTime, other).Handler(h)}
+	patient := [2]http.Handler{k.middleware(inTime, waiting).Handler(h),
+		k.middleware(inTime, waiting, other).Handler(h)}
 
 	work := make(chan *crowd)
 	var workers sync.WaitGroup

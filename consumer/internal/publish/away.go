@@ -16,7 +16,8 @@ const maxProbes = 16
 // single message at a time, the probe, tries whether the partition is back. No call waits for a
 // probe to the end.
 //
-// A message without a key has no known partition and is never held back.
+// A message without a key has no known partition and is never held back. Neither is a message for a
+// topic that the client does not know: to ask brokers for it would delay the results of all others.
 type awayPartitions struct {
 	mu           sync.Mutex
 	partitioners *partitioners
@@ -31,15 +32,6 @@ func newAwayPartitions(client sarama.Client) *awayPartitions {
 	}
 }
 
-// partitionOf returns the partition of a message, if its key decides. The caller holds the mutex.
-func (a *awayPartitions) partitionOf(m *sarama.ProducerMessage) (at partition, ok bool) {
-	if m.Key == nil {
-		return partition{}, false
-	}
-	at, fixed, err := a.partitioners.choose(m)
-	return at, fixed && err == nil
-}
-
 // holds reports whether a partition is away.
 func (a *awayPartitions) holds(at partition) bool {
 	a.mu.Lock()
@@ -48,24 +40,30 @@ func (a *awayPartitions) holds(at partition) bool {
 	return away
 }
 
-// note takes the result of a message.
-func (a *awayPartitions) note(m *sarama.ProducerMessage, err error, probe bool) {
+// note takes the result of a message. probe is the partition that the message tests, or nil.
+func (a *awayPartitions) note(m *sarama.ProducerMessage, err error, probe *partition) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if probe {
+	if probe != nil {
 		a.probes--
 	}
 	answered := err == nil || isTooLarge(err) || isRefused(err) || isNoTopic(err)
 	if answered && len(a.probing) == 0 {
 		return
 	}
-	at, ok := a.partitionOf(m)
-	switch {
-	case !ok:
-	case answered:
+	if probe != nil { // the client may not know its topic any longer
+		a.settle(*probe, answered, false)
+	} else if at, ok := a.partitioners.chooseKnown(m); ok {
+		a.settle(at, answered, a.probing[at])
+	}
+}
+
+// settle notes whether a partition is back. The caller holds the mutex.
+func (a *awayPartitions) settle(at partition, back, probing bool) {
+	if back {
 		delete(a.probing, at)
-	default:
-		a.probing[at] = a.probing[at] && !probe
+	} else {
+		a.probing[at] = probing
 	}
 }
 
@@ -73,7 +71,7 @@ func (a *awayPartitions) note(m *sarama.ProducerMessage, err error, probe bool) 
 func (a *awayPartitions) noteSilence(m *sarama.ProducerMessage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if at, ok := a.partitionOf(m); ok {
+	if at, ok := a.partitioners.chooseKnown(m); ok {
 		probing := a.probing[at] // a probe in flight stays one
 		a.probing[at] = probing
 	}
@@ -82,7 +80,7 @@ func (a *awayPartitions) noteSilence(m *sarama.ProducerMessage) {
 // decide reports whether a message for a partition that is away is held, and whether it goes as the
 // probe. A message that is not held may be sent.
 func (a *awayPartitions) decide(m *sarama.ProducerMessage) (at partition, held, probe bool) {
-	at, ok := a.partitionOf(m)
+	at, ok := a.partitioners.chooseKnown(m)
 	probing, away := a.probing[at]
 	if !ok || !away {
 		return at, false, false

@@ -1,6 +1,8 @@
 package publish
 
 import (
+	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/testenv"
 )
 
 // TestProduceEach_PartitionAway_O10: a partition that takes nothing holds up the messages for
@@ -60,6 +63,46 @@ func TestProduceEach_PartitionAway_O10(t *testing.T) {
 	there := values(t, brokers, "away")
 	require.Len(t, there, 50)
 	require.Zero(t, p.budget.Used())
+}
+
+// TestProduceEach_DeletedWhileAway_O10: a topic is deleted while a partition of it takes nothing.
+// When the topic is there again, the partition is tried again.
+func TestProduceEach_DeletedWhileAway_O10(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 1, []string{"away"})
+	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "away", Err: kerr.NotEnoughReplicas, Count: -1})
+	p := openProducer(t, brokers)
+	require.Error(t, p.ProduceEach(t.Context(), messages("away", 0, 1))[0])
+	require.True(t, p.away.holds(partition{"away", 0}))
+	admin := testenv.KafkaAdmin(t, brokers)
+	require.NoError(t, admin.DeleteTopic("away"))
+	require.Error(t, p.ProduceEach(t.Context(), messages("away", 0, 1))[0], "the probe")
+	fault.Remove()
+	require.NoError(t, admin.CreateTopic("away", &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
+	require.Eventually(t, func() bool {
+		return p.ProduceEach(t.Context(), messages("away", 0, 1))[0] == nil
+	}, soon, poll)
+}
+
+// The result of a message whose topic is gone asks no broker. Otherwise each result would wait for
+// those before it, and those of all other topics too.
+func TestProduceEach_ResultsOfADeletedTopic_O10(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 1, []string{"stock"})
+	p := openProducer(t, brokers)
+	noErrors(t, p.ProduceEach(t.Context(), messages("stock", 0, 1)))
+	require.NoError(t, testenv.KafkaAdmin(t, brokers).DeleteTopic("stock"))
+	require.Error(t, p.client.RefreshMetadata("stock"))
+	var asked atomic.Int64
+	cluster.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		asked.Add(1)
+		return nil, nil, false
+	})
+	for _, m := range messages("stock", 0, 100) {
+		p.away.note(ToSarama(m), io.EOF, nil)
+		p.away.noteSilence(ToSarama(m))
+	}
+	require.Zero(t, asked.Load())
+	require.Empty(t, p.away.probing)
 }
 
 // TestProduceEach_BrokerSilent_O10: one broker of two takes connections and does not answer.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,38 +182,40 @@ func TestProduceEach_TopicGoes_O10(t *testing.T) {
 // TestProduceEach_MissingTopicHoldsUpNobody_O10: while brokers are asked for a topic that does not
 // exist, other messages arrive, also those of the same call.
 func TestProduceEach_MissingTopicHoldsUpNobody_O10(t *testing.T) {
-	_, brokers := fakeCluster(t, 3, []string{"orders"})
-	p := openProducer(t, brokers)
-	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
-	stop := make(chan struct{})
-	var group sync.WaitGroup
-	group.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			began := time.Now()
-			for _, err := range p.ProduceEach(t.Context(), messages(fmt.Sprint("missing-", i), 0, 1000)) {
-				if !isAny(err, idem.ErrNoTopic) {
-					t.Error(err)
-				}
-			}
-			if i == 0 {
-				t.Logf("a missing topic is known as such after %s", time.Since(began))
+	cluster, brokers := fakeCluster(t, 3, []string{"orders"})
+	var asked atomic.Bool
+	cluster.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		for _, topic := range r.(*kmsg.MetadataRequest).Topics {
+			if *topic.Topic == "missing" {
+				asked.Store(true)
 			}
 		}
+		return nil, nil, false
 	})
-	began := time.Now()
+	p := openProducer(t, brokers, func(sc *sarama.Config) {
+		sc.Metadata.Retry.Max = 10_000 // the test ends before the question does
+	})
+	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan []error, 1)
+	go func() {
+		ended <- p.ProduceEach(ctx, append(messages("orders", 1, 11), messages("missing", 0, 1000)...))
+	}()
+	require.Eventually(t, asked.Load, soon, poll)
 	for i := range 50 {
-		noErrors(t, p.ProduceEach(t.Context(), messages("orders", i, i+20)))
+		noErrors(t, p.ProduceEach(t.Context(), messages("orders", 11+20*i, 31+20*i)))
 	}
-	each := time.Since(began) / 50
-	close(stop)
-	group.Wait()
-	t.Logf("a call beside takes %s", each)
-	require.Less(t, each, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return len(values(t, brokers, "orders")) == 1011 }, soon, poll)
+	require.Empty(t, ended, "the brokers are still asked")
+	cancel()
+	errs := <-ended
+	noErrors(t, errs[:10])
+	for _, err := range errs[10:] {
+		require.ErrorIs(t, err, errNotSent)
+		require.False(t, isAny(err, idem.ErrTooLarge, idem.ErrRefused, idem.ErrNoTopic), "%v", err)
+	}
 }
 
 // TestProduceEach_BrokerAway_O15: brokers that are away are not the messages' fault, hold up nobody

@@ -86,8 +86,8 @@ func (h *heldBack) sendProbe(ctx context.Context, i int, at partition) {
 		h.over = h.timer.C
 	}
 	m := h.msgs[i]
-	if err := h.s.enqueue(ctx, m, &origin{index: i, results: h.results, probe: true}); err != nil {
-		h.s.away.note(ToSarama(m), err, true)
+	if err := h.s.enqueue(ctx, m, &origin{index: i, results: h.results, probe: &at}); err != nil {
+		h.s.away.note(ToSarama(m), err, &at)
 		h.errs[i] = fmt.Errorf("%w: %w", errNotSent, err)
 		h.fail(h.waiting[at])
 		delete(h.waiting, at)

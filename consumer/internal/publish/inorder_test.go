@@ -306,12 +306,13 @@ func TestProduceInOrder_ContextEnds_O15(t *testing.T) {
 	p := openProducer(t, brokers, func(sc *sarama.Config) { sc.Net.ReadTimeout = 2 * time.Second })
 	noErrors(t, p.ProduceInOrder(t.Context(), keyed("orders", "a", 0, 1)))
 	awake := make(chan struct{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
 	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cancel(errBrokersSilent) // the batch is under way
 		cluster.SleepControl(func() { <-awake })
 		return nil, nil, false
 	})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, errBrokersSilent)
-	defer cancel()
 	began := time.Now()
 	for _, err := range p.ProduceInOrder(ctx, keyed("orders", "a", 1, 2)) {
 		require.ErrorIs(t, err, errBrokersSilent)

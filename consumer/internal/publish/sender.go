@@ -33,7 +33,7 @@ type origin struct {
 	index   int // of the message in its call
 	weight  int // in the budget
 	results chan<- result
-	probe   bool // tests whether its partition is back
+	probe   *partition // the message tests whether this one is back; nil: none
 }
 
 // result is the outcome of one message.
