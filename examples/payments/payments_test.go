@@ -263,7 +263,7 @@ func TestProviderAway_Idempotent(t *testing.T) {
 			})
 			limit := s.cashier.provider.http.Timeout
 			if c.fault.Hang {
-				s.cashier.provider.http.Timeout = 200 * time.Millisecond
+				s.cashier.provider.http.Timeout = 2 * time.Second // the charge takes less
 			}
 			a := s.post("shop", "k-1", wish("o-1", "ada", 995))
 			require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
