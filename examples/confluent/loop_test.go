@@ -165,9 +165,9 @@ func TestLoop_CommitsSettledRecords(t *testing.T) {
 	f := newFake()
 	var mu sync.Mutex
 	runs := make(map[string]int)
-	end := consume(t, f, memstore.New(memstore.Volatile()), lane.Config{Lanes: 4, Queue: 8}, func(ctx context.Context, id string) error {
+	pay := func(ctx context.Context, id string) error {
 		select {
-		case <-f.full: // until then no lane has room for all its records
+		case <-f.full: // the lanes are full, and Pause was called
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -175,7 +175,9 @@ func TestLoop_CommitsSettledRecords(t *testing.T) {
 		defer mu.Unlock()
 		runs[id]++
 		return nil
-	})
+	}
+	store := memstore.New(memstore.Volatile())
+	end := consume(t, f, store, lane.Config{Lanes: 4, Queue: 8}, pay)
 	f.assign(0, 1)
 	for i := range int64(200) {
 		f.record(0, i, fmt.Sprint(i))
