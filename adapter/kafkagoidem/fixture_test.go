@@ -2,7 +2,6 @@ package kafkagoidem
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,23 +49,7 @@ func onFake(t *testing.T, partitions int32) (brokers []string, topic string, cfg
 func onKafka(t *testing.T, partitions int32) (brokers []string, topic string, cfg Config) {
 	t.Helper()
 	brokers = testenv.Kafka(t)
-	topic = "test-" + strings.ToLower(rand.Text()[:16])
-	admin := kadm.NewClient(clientOf(t, brokers))
-	_, err := admin.CreateTopic(t.Context(), partitions, 1, nil, topic)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx := context.Background()
-		topics, err := admin.ListTopics(ctx)
-		if err != nil {
-			t.Logf("topics of the test stay: %v", err)
-			return
-		}
-		for name := range topics {
-			if strings.HasPrefix(name, topic) {
-				_, _ = admin.DeleteTopic(ctx, name)
-			}
-		}
-	})
+	topic = testenv.CreateTopic(t, brokers, partitions)
 	return brokers, topic, configFor(brokers, topic)
 }
 

@@ -29,12 +29,16 @@ type fake struct {
 	refuse    error // the answer to commits
 	lost      bool
 	paused    map[int32]bool
-	pauses    int
+	full      chan struct{} // closed by the first Pause
+	once      sync.Once
 	closed    bool
 }
 
 func newFake() *fake {
-	return &fake{events: make(chan any, 10_000), committed: make(map[int32]int64), paused: make(map[int32]bool)}
+	return &fake{
+		events: make(chan any, 10_000), committed: make(map[int32]int64), paused: make(map[int32]bool),
+		full: make(chan struct{}),
+	}
 }
 
 func (f *fake) SubscribeTopics(_ []string, cb kafka.RebalanceCb) error {
@@ -72,7 +76,7 @@ func (f *fake) Pause(p []kafka.TopicPartition) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.paused[p[0].Partition] = true
-	f.pauses++
+	f.once.Do(func() { close(f.full) })
 	return nil
 }
 
@@ -104,6 +108,13 @@ func (f *fake) assign(partitions ...int32) {
 
 func (f *fake) revoke(partitions ...int32) {
 	f.events <- func() { _ = f.rebalance(nil, kafka.RevokedPartitions{Partitions: places(partitions)}) }
+}
+
+// handled waits until Poll has run all functions that were given before.
+func (f *fake) handled() {
+	done := make(chan struct{})
+	f.events <- func() { close(done) }
+	<-done
 }
 
 func places(partitions []int32) (all []kafka.TopicPartition) {
@@ -154,12 +165,19 @@ func TestLoop_CommitsSettledRecords(t *testing.T) {
 	f := newFake()
 	var mu sync.Mutex
 	runs := make(map[string]int)
-	end := consume(t, f, memstore.New(memstore.Volatile()), lane.Config{Lanes: 4, Queue: 8}, func(_ context.Context, id string) error {
+	pay := func(ctx context.Context, id string) error {
+		select {
+		case <-f.full: // the lanes are full, and Pause was called
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		runs[id]++
 		return nil
-	})
+	}
+	store := memstore.New(memstore.Volatile())
+	end := consume(t, f, store, lane.Config{Lanes: 4, Queue: 8}, pay)
 	f.assign(0, 1)
 	for i := range int64(200) {
 		f.record(0, i, fmt.Sprint(i))
@@ -172,7 +190,6 @@ func TestLoop_CommitsSettledRecords(t *testing.T) {
 	for id, n := range runs {
 		require.Equal(t, 1, n, id)
 	}
-	require.Positive(t, f.pauses, "the lanes were full")
 	require.False(t, f.paused[0] || f.paused[1])
 }
 
@@ -212,6 +229,7 @@ func TestLoop_LostPartitionIsNotCommitted(t *testing.T) {
 	<-began
 	f.lost = true
 	f.revoke(0)
+	f.handled() // an end before that would commit
 	require.NoError(t, end())
 	require.ErrorIs(t, cause, idem.ErrPartitionLost)
 	require.Zero(t, f.offset(0))

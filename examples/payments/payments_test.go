@@ -66,7 +66,7 @@ func newShop(t testing.TB, configure ...func(*pgxpool.Config)) *shop {
 	s.provider = provider.New(s.faults.decide)
 	srv := httptest.NewServer(s.provider)
 	t.Cleanup(srv.Close)
-	client, err := newProviderClient(srv.URL, 200*time.Millisecond, 10)
+	client, err := newProviderClient(srv.URL, 10*time.Second, 10)
 	require.NoError(t, err)
 	t.Cleanup(client.close)
 
@@ -261,9 +261,14 @@ func TestProviderAway_Idempotent(t *testing.T) {
 				}
 				return provider.Fault{}
 			})
+			limit := s.cashier.provider.http.Timeout
+			if c.fault.Hang {
+				s.cashier.provider.http.Timeout = 2 * time.Second // the charge takes less
+			}
 			a := s.post("shop", "k-1", wish("o-1", "ada", 995))
 			require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
 			require.Contains(t, a.body, "try_again")
+			s.cashier.provider.http.Timeout = limit
 			s.require(0, c.charges, 0)
 			a = s.post("shop", "k-1", wish("o-1", "ada", 995))
 			require.Equal(t, a.id(t), s.provider.Charges()[0].Reference)
@@ -339,7 +344,6 @@ func TestOrderPaidTwiceAtOnce(t *testing.T) {
 			release := sync.OnceFunc(func() { close(goOn) })
 			t.Cleanup(release)
 			var asked atomic.Int32
-			s.cashier.provider.http.Timeout = 5 * time.Second
 			s.faults.set(func(provider.Request) provider.Fault {
 				if asked.Add(1) > 1 {
 					return provider.Fault{}

@@ -189,7 +189,7 @@ func TestKilledBetweenChargeAndCommit_Idempotent(t *testing.T) {
 	require.Zero(t, count(t, s.pool, `SELECT count(*) FROM payments`))
 	require.Zero(t, count(t, s.pool, `SELECT count(*) FROM processed_events`))
 
-	s.start()
+	s.start("-provider-timeout", "10s") // the provider is asked once
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	a, _, err := s.insist(ctx, "k-1", wish("o-1", "ada", 995))
