@@ -83,8 +83,8 @@ func (s *shareKeeper) hold(ctx context.Context, shared bool) error {
 	return nil
 }
 
-// leave gives all shards up. If that fails, other relays take them when the leases end. A relay that
-// never had an answer had no shard.
+// leave gives all shards up. If that fails, other relays take them when the leases end. A relay
+// that never had an answer had no shard.
 func (s *shareKeeper) leave(ctx context.Context) {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()

@@ -18,10 +18,10 @@ const (
 	askAll  = 4 * time.Second
 )
 
-// firstToAnswer returns a client of the first broker that answers, and its address. sarama asks the brokers one after
-// the other, and a silent broker would use up the time for all. A broker that gives no answer within
-// a second is asked on, beside the next one. A refused login ends the search: the other brokers know
-// the same users.
+// firstToAnswer returns a client of the first broker that answers, and its address. sarama asks the
+// brokers one after the other, and a silent broker would use up the time for all. A broker that
+// gives no answer within a second is asked on, beside the next one. A refused login ends the
+// search: the other brokers know the same users.
 //
 // end closes the client, and waits for the ends of the other questions, whose connections are cut.
 func firstToAnswer(

@@ -137,8 +137,8 @@ func (s *relayStart) ObserveRound(_ context.Context, r outbox.Round) {
 	}
 }
 
-// ObserveBacklog implements [outbox.BacklogObserver]. A relay reads the backlog after its first round
-// without an error.
+// ObserveBacklog implements [outbox.BacklogObserver]. A relay reads the backlog after its first
+// round without an error.
 func (s *relayStart) ObserveBacklog(context.Context, outbox.Backlog) { s.begins() }
 
 func (s *relayStart) begins() {
