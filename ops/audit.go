@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
+
+	"github.com/idem-go/idem/internal/words"
 )
 
 // This file writes the audit lines, to the log and to Config.Audit.
@@ -56,7 +58,7 @@ func (h *Handler) refused(v *visit, a Action, why string) {
 		return
 	}
 	if left > 0 {
-		why += fmt.Sprintf(" (%s before it were not written)", plural(left, "refusal"))
+		why += fmt.Sprintf(" (%s before it were not written)", words.Count(left, "refusal"))
 	}
 	e := AuditEvent{
 		Who: v.who, Action: string(a.Kind), Plan: clip(a.Plan, maxErrorText),

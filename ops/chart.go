@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/idem-go/idem/internal/words"
 )
 
 // This file draws charts as plain SVG on the server. The style sheet has the colours. Words stand
@@ -158,7 +160,7 @@ func niceTop(v float64) float64 {
 func short(v float64) string {
 	switch {
 	case v == math.Trunc(v) || v >= 100:
-		return number(int64(math.Round(v)))
+		return words.Number(int64(math.Round(v)))
 	case v >= 10:
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/idem-go/idem/internal/words"
 	"github.com/idem-go/idem/observe"
 )
 
@@ -80,11 +81,11 @@ func (m *Monitor) noteRebalance(e observe.RebalanceEvent, n int) {
 	}
 	switch e.Kind {
 	case observe.Assigned:
-		one.Title = plural(n, "partition") + " assigned"
+		one.Title = words.Count(n, "partition") + " assigned"
 	case observe.Revoked:
-		one.Title = plural(n, "partition") + " given back in order"
+		one.Title = words.Count(n, "partition") + " given back in order"
 	case observe.Lost:
-		one.Title, one.Level = plural(n, "partition")+" lost", "warn"
+		one.Title, one.Level = words.Count(n, "partition")+" lost", "warn"
 		one.Text += "; without a commit: events under way are delivered again"
 	}
 	m.notices.add(one)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/words"
 )
 
 // eventView answers "was event X handled, when, and why not?".
@@ -186,7 +187,7 @@ func stepsOf(now time.Time, r *eventRecord) (steps []step) {
 		add(
 			step{
 				Level: "warn", Title: "The handler failed",
-				Text: plural(int(r.Failures), "attempt") + " in all",
+				Text: words.Count(int(r.Failures), "attempt") + " in all",
 			},
 		)
 	}
@@ -195,7 +196,7 @@ func stepsOf(now time.Time, r *eventRecord) (steps []step) {
 			step{
 				Level: "warn",
 				Title: "Taken over",
-				Text: plural(
+				Text: words.Count(
 					int(r.Takeovers), "time",
 				) + ": its holder went silent, and another worker went on",
 			},
@@ -283,7 +284,7 @@ func stepOfDeadLetter(l *deadLetterRow) step {
 		Link: deadLetterLink(l.deadLetterPlace),
 	}
 	if l.Attempts > 0 {
-		s.Text = plural(l.Attempts, "attempt") + ": " + s.Text
+		s.Text = words.Count(l.Attempts, "attempt") + ": " + s.Text
 	}
 	return s
 }

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"time"
+
+	"github.com/idem-go/idem/internal/words"
 )
 
 // planView is a plan and its outcome.
@@ -75,7 +77,7 @@ func chosenDeadLetters(v *visit) (topic string, at []deadLetterPlace, err error)
 		return "", nil, &pageError{
 			400,
 			"Too many dead letters",
-			"A plan has at most " + number(
+			"A plan has at most " + words.Number(
 				maxPlanned,
 			) + ". For more there is the command idem dlq replay.",
 		}

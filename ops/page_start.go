@@ -3,6 +3,8 @@ package ops
 import (
 	"cmp"
 	"time"
+
+	"github.com/idem-go/idem/internal/words"
 )
 
 // startView is the first page: a question, and whether anything needs attention.
@@ -69,7 +71,7 @@ func (h *Handler) glanceMonitor(s *startView, m *Monitor) {
 			Name:  "Deliveries",
 			Value: rate(a.Rate),
 			Unit:  "/s",
-			Note: number(
+			Note: words.Number(
 				int64(a.Total[kindDelivery]),
 			) + " since " + span(
 				time.Since(m.began),
@@ -79,18 +81,15 @@ func (h *Handler) glanceMonitor(s *startView, m *Monitor) {
 		},
 		tile{
 			ID: "duplicates", Name: "Duplicates skipped",
-			Value: number(int64(a.Total[kindDuplicate])),
+			Value: words.Number(int64(a.Total[kindDuplicate])),
 			Note:  percent(a.Total[kindDuplicate], a.Total[kindDelivery]) + " of deliveries",
 			Link:  "activity#duplicates", Spark: a.SparkDuplicates,
 		},
 	)
 	failed := tile{
-		ID: "failed", Name: "Failed runs", Value: number(int64(a.Recent[kindFailed])),
-		Unit: "in 5 min", Note: plural(int(a.Recent[kindRetry]), "retry") + " followed",
+		ID: "failed", Name: "Failed runs", Value: words.Number(int64(a.Recent[kindFailed])),
+		Unit: "in 5 min", Note: words.Count(int(a.Recent[kindRetry]), "retry") + " followed",
 		Link: "activity#failures", Level: "ok",
-	}
-	if a.Recent[kindRetry] != 1 {
-		failed.Note = number(int64(a.Recent[kindRetry])) + " retries followed"
 	}
 	if a.Recent[kindFailed] > 0 {
 		failed.Level = "warn"
@@ -101,7 +100,7 @@ func (h *Handler) glanceMonitor(s *startView, m *Monitor) {
 		s.Alerts = append(
 			s.Alerts,
 			alert{
-				"bad", plural(stalled, "partition") + " at rest",
+				"bad", words.Count(stalled, "partition") + " at rest",
 				"There is something to do, and nothing moves.", "partitions", "See which",
 			},
 		)
@@ -110,8 +109,8 @@ func (h *Handler) glanceMonitor(s *startView, m *Monitor) {
 		s.Glance = append(
 			s.Glance,
 			tile{
-				ID: "lag", Name: "Lag", Value: number(lag), Unit: "records",
-				Note: plural(assigned, "partition") + " in this process", Link: "partitions",
+				ID: "lag", Name: "Lag", Value: words.Number(lag), Unit: "records",
+				Note: words.Count(assigned, "partition") + " in this process", Link: "partitions",
 			},
 		)
 	}
@@ -130,8 +129,8 @@ func (s *startView) glanceGroup(p part[groupState]) {
 	}
 	g := &p.Value
 	t := tile{
-		ID: "lag", Name: "Lag", Value: number(g.lag()), Unit: "records",
-		Note: plural(len(g.Partitions), "partition") + ", " + plural(len(g.Members), "member"),
+		ID: "lag", Name: "Lag", Value: words.Number(g.lag()), Unit: "records",
+		Note: words.Count(len(g.Partitions), "partition") + ", " + words.Count(len(g.Members), "member"),
 		Link: "partitions",
 	}
 	s.Glance = append(s.Glance, t)
@@ -153,12 +152,12 @@ const calmDeadLetters = time.Hour
 
 func (s *startView) glanceDeadLetters(letters int64, topics int, quiet time.Duration) {
 	t := tile{
-		ID: "dead-letters", Name: "Dead letters", Value: number(letters), Unit: "records",
-		Note: "in " + plural(topics, "topic"), Link: "dead-letters", Level: "ok",
+		ID: "dead-letters", Name: "Dead letters", Value: words.Number(letters), Unit: "records",
+		Note: "in " + words.Count(topics, "topic"), Link: "dead-letters", Level: "ok",
 	}
 	if letters > 0 {
 		t.Level = "warn"
-		title := number(letters) + " records in dead-letter topics"
+		title := words.Number(letters) + " records in dead-letter topics"
 		if letters == 1 {
 			title = "One record in a dead-letter topic"
 		}
@@ -194,7 +193,7 @@ func (s *startView) glanceClaims(p part[[]storeClaims]) {
 		return
 	}
 	t := tile{
-		ID: "stuck", Name: "Stuck claims", Value: number(int64(n)), Link: "claims", Level: "ok",
+		ID: "stuck", Name: "Stuck claims", Value: words.Number(int64(n)), Link: "claims", Level: "ok",
 		Note: "none: every lease is alive",
 	}
 	if n > 0 {
@@ -202,7 +201,7 @@ func (s *startView) glanceClaims(p part[[]storeClaims]) {
 		s.Alerts = append(
 			s.Alerts,
 			alert{
-				"warn", plural(n, "claim") + " without a living holder",
+				"warn", words.Count(n, "claim") + " without a living holder",
 				"The next delivery of each event takes over the claim. Without a delivery, the event must be sent again.",
 				"claims", "See which",
 			},
@@ -218,15 +217,15 @@ func (s *startView) glanceDeferred(p part[deferredState]) {
 	}
 	events, blocked := p.Value.sums()
 	t := tile{
-		ID: "deferred", Name: "Deferred events", Value: number(int64(events)),
-		Note: "in " + plural(len(p.Value.Queues), "queue"), Link: "deferred",
+		ID: "deferred", Name: "Deferred events", Value: words.Number(int64(events)),
+		Note: "in " + words.Count(len(p.Value.Queues), "queue"), Link: "deferred",
 	}
 	if blocked > 0 {
 		t.Level = "warn"
 		s.Alerts = append(
 			s.Alerts,
 			alert{
-				"warn", plural(blocked, "key") + " blocked",
+				"warn", words.Count(blocked, "key") + " blocked",
 				"The first event of each was given up, and those behind it wait for a person.",
 				"deferred", "See which",
 			},
@@ -242,7 +241,7 @@ func (s *startView) glanceOutbox(p part[outboxState]) {
 	}
 	o := &p.Value
 	t := tile{
-		ID: "outbox", Name: "Outbox", Value: number(o.Waiting), Unit: "waiting", Link: "outbox",
+		ID: "outbox", Name: "Outbox", Value: words.Number(o.Waiting), Unit: "waiting", Link: "outbox",
 		Level: "ok", Note: "nothing waits",
 	}
 	if o.Waiting > 0 {
@@ -254,8 +253,8 @@ func (s *startView) glanceOutbox(p part[outboxState]) {
 			s.Alerts,
 			alert{
 				"warn",
-				plural(int(o.Backlog.Parked), "outbox row") + " parked",
-				"They will never be published as they are; " + number(
+				words.Count(int(o.Backlog.Parked), "outbox row") + " parked",
+				"They will never be published as they are; " + words.Number(
 					o.Blocked,
 				) + " wait behind them.",
 				"outbox",

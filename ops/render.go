@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/idem-go/idem/internal/words"
 )
 
 // frame is the part of a page around the content.
@@ -67,11 +69,11 @@ var functions = template.FuncMap{
 	"visible": visible, "capital": capital,
 	"number": func(n any) (string, error) {
 		whole, err := wholeNumber(n)
-		return number(whole), err
+		return words.Number(whole), err
 	},
 	"plural": func(n any, noun string) (string, error) {
 		whole, err := wholeNumber(n)
-		return plural(whole, noun), err
+		return words.Count(whole, noun), err
 	},
 	// with gives a template that another one includes several values.
 	"with_": func(pairs ...any) (map[string]any, error) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/url"
 	"time"
+
+	"github.com/idem-go/idem/internal/words"
 )
 
 // This file carries plans out.
@@ -81,7 +83,7 @@ func (p *replayPlan) replay() Action {
 func (h *Handler) carryOut(p *replayPlan) {
 	ctx := h.ctx
 	wanted := p.Wanted()
-	h.auditReplay(ctx, p, nil, outcomeBegun, plural(len(wanted), "dead letter"))
+	h.auditReplay(ctx, p, nil, outcomeBegun, words.Count(len(wanted), "dead letter"))
 	outcome, problem := outcomeDone, ""
 	if err := h.replayRows(ctx, p, wanted); err != nil {
 		outcome, problem = outcomeFailed, problemText(err)

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/idem-go/idem/internal/words"
 )
 
 // This file formats numbers and times for people.
@@ -17,33 +19,6 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-func plural[N int | int64](n N, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return number(int64(n)) + " " + noun + "s"
-}
-
-// number groups digits: 12 345 678 with thin spaces that do not break.
-func number(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, s = "-", s[1:]
-	}
-	if len(s) <= 4 {
-		return sign + s
-	}
-	var b strings.Builder
-	for i, c := range s {
-		if i > 0 && (len(s)-i)%3 == 0 {
-			b.WriteRune('\u202f')
-		}
-		b.WriteRune(c)
-	}
-	return sign + b.String()
-}
-
 // rate is a number of things in a second.
 func rate(perSecond float64) string {
 	switch {
@@ -52,7 +27,7 @@ func rate(perSecond float64) string {
 	case perSecond < 10:
 		return strconv.FormatFloat(perSecond, 'f', 1, 64)
 	}
-	return number(int64(perSecond + 0.5))
+	return words.Number(int64(perSecond + 0.5))
 }
 
 func percent(n, whole uint64) string {
@@ -133,7 +108,7 @@ func machineTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func size(n int) string {
 	switch {
 	case n < 1024:
-		return plural(n, "byte")
+		return words.Count(n, "byte")
 	case n < 1<<20:
 		return strconv.FormatFloat(float64(n)/1024, 'f', 1, 64) + " KiB"
 	}

@@ -120,8 +120,6 @@ func (r *Relay) Run(ctx context.Context) error {
 		err = r.loop(ctx, produce)
 	}
 	if err != nil {
-		r.cfg.Logger.ErrorContext(ctx, "outbox relay cannot start",
-			"relay", r.id, "error", errorText(err))
 		return fmt.Errorf("outbox: %w", err)
 	}
 	r.publisher.settleLast(ctx)

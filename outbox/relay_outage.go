@@ -8,14 +8,12 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
-// setupEvery is how often the log repeats that a store is not set up. A person must act then.
-const setupEvery = time.Minute
-
 // outage is a fault that lasts. The log has one line when an outage begins and one when it ends.
-// While a table or a right is missing, the warning is repeated every setupEvery. Safe for
-// concurrent use.
+// While a table or a right is missing, a person must act: the warning is repeated every
+// [setupwait.RepeatEvery]. Safe for concurrent use.
 type outage struct {
 	log          *slog.Logger
 	begins, ends string
@@ -41,7 +39,7 @@ func (o *outage) set(ctx context.Context, call string, err error) {
 		o.since, o.repeated = time.Now(), time.Time{}
 	}
 	again := errors.As(err, &setup) &&
-		(o.repeated.IsZero() || time.Since(o.repeated) >= setupEvery)
+		(o.repeated.IsZero() || time.Since(o.repeated) >= setupwait.RepeatEvery)
 	if again {
 		o.repeated = time.Now()
 	}

@@ -43,6 +43,7 @@ func TestRelay_NotSetUp(t *testing.T) {
 		require.ErrorAs(t, err, &setup)
 		require.ErrorContains(t, err, "tables are missing: run `idem migrate up --outbox`")
 		require.Equal(t, 3*time.Second, took)
+		require.Equal(t, 1, b.log.count("run `idem migrate up --outbox`"), "Run returns it: %s", b.log)
 
 		b.table.add("t", "a", "1")
 		_, err = run(0, 2*time.Second, time.Minute)

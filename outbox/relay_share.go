@@ -83,12 +83,14 @@ func (s *shareKeeper) hold(ctx context.Context, shared bool) error {
 	return nil
 }
 
-// leave gives all shards up. If that fails, other relays take them when the leases end.
+// leave gives all shards up. If that fails, other relays take them when the leases end. A relay
+// that never had an answer had no shard.
 func (s *shareKeeper) leave(ctx context.Context) {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
+	none := s.lastAnswer().IsZero()
 	s.forget()
-	if err := s.store.Leave(late, s.relay); err != nil {
+	if err := s.store.Leave(late, s.relay); err != nil && !none {
 		s.log.WarnContext(ctx, "outbox relay ends, its share is free when its lease is over",
 			"relay", s.relay, "lease", s.lease, "error", errorText(err))
 		return

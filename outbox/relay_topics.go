@@ -21,16 +21,19 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 	r.health.waitsForTopics(errNoAnswer)
 	defer r.health.waitsForTopics(nil)
 	began := time.Now()
-	var told time.Time // when the log last had the error
+	away := setupwait.Problem{
+		First: "topics or rights are missing, waiting for them",
+		Still: "topics or rights are still missing, waiting for them",
+		Since: began,
+	}
 	for {
 		err := checker.CheckTopics(ctx, r.cfg.Topics)
 		switch {
 		case ctx.Err() != nil:
 			return nil // the end of ctx is no error of Run
 		case err == nil:
-			if !told.IsZero() {
-				r.cfg.Logger.InfoContext(ctx, "topics and rights are there",
-					"after", time.Since(began).Round(time.Millisecond))
+			if lasted, logged := away.Over(); logged {
+				r.cfg.Logger.InfoContext(ctx, "topics and rights are there", "after", lasted)
 			}
 			return nil
 		case !errors.Is(err, idem.ErrNoTopic):
@@ -44,16 +47,8 @@ func (r *Relay) checkTopics(ctx context.Context) error {
 		if !again {
 			return fmt.Errorf("topics: %w", err)
 		}
-		switch now := time.Now(); {
-		case waited+d <= setupwait.Default:
-		case told.IsZero():
-			told = now
-			r.cfg.Logger.WarnContext(ctx, "topics or rights are missing, waiting for them",
-				"error", errorText(err))
-		case now.Sub(told) >= setupEvery:
-			told = now
-			r.cfg.Logger.WarnContext(ctx, "topics or rights are still missing, waiting for them",
-				"for", waited.Round(time.Second), "error", errorText(err))
+		if waited+d > setupwait.Default {
+			away.Log(ctx, r.cfg.Logger, errorText(err))
 		}
 		pause(ctx, nil, d)
 	}

@@ -19,7 +19,10 @@ func NewRetrier(
 	cfg Config, client string, classify Classify, explain func(error) error,
 ) *Retrier {
 	return &Retrier{
-		trouble: trouble{log: cfg.Logger, text: cfg.Text, client: client, classify: classify},
+		trouble: trouble{
+			log: cfg.Logger, text: cfg.Text, client: client, classify: classify,
+			away: consumeProblem(),
+		},
 		explain: explain,
 	}
 }

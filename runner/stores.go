@@ -81,7 +81,7 @@ func (s *StoreStart) Check(ctx context.Context) error {
 
 func (s *StoreStart) checkOne(ctx context.Context, checker dedup.Checker, name string) error {
 	var back Backoff
-	var away lasting
+	away := storeProblem()
 	setup := setupWatch{limit: s.setup}
 	for {
 		warnings, err := tryCheck(ctx, checker)
@@ -101,23 +101,18 @@ func (s *StoreStart) checkOne(ctx context.Context, checker dedup.Checker, name s
 		case !isOutage(err):
 			return fmt.Errorf("store %s must not be used: %w", name, err)
 		}
-		s.logAway(&away, err, "store", name)
+		away.Log(ctx, s.log, s.text(err), "store", name)
 		if err := setup.wait(ctx, &back); err != nil {
 			return err
 		}
 	}
 }
 
-// logAway logs that a start waits for a store, once a minute while that lasts.
-func (s *StoreStart) logAway(away *lasting, err error, attrs ...any) {
-	switch lasts, log := away.again(); {
-	case !log:
-	case lasts == 0:
-		s.log.Warn("store unavailable at start, waiting for it",
-			append(attrs, "error", s.text(err))...)
-	default:
-		s.log.Warn("store still unavailable at start, waiting for it",
-			append(attrs, "for", lasts, "error", s.text(err))...)
+// storeProblem has the texts for a start that waits for a store.
+func storeProblem() setupwait.Problem {
+	return setupwait.Problem{
+		First: "store unavailable at start, waiting for it",
+		Still: "store still unavailable at start, waiting for it",
 	}
 }
 
@@ -176,7 +171,7 @@ func (s *StoreStart) Registers() bool {
 // error.
 func (s *StoreStart) Register(ctx context.Context, r dedup.Registration) error {
 	var back Backoff
-	var away lasting
+	away := storeProblem()
 	setup := setupWatch{limit: s.setup}
 	for {
 		err := s.tryRegister(ctx, r)
@@ -200,7 +195,7 @@ func (s *StoreStart) Register(ctx context.Context, r dedup.Registration) error {
 		case setup.over(err), !isOutage(err):
 			return fmt.Errorf("register: %w", err)
 		}
-		s.logAway(&away, err)
+		away.Log(ctx, s.log, s.text(err))
 		if err := setup.wait(ctx, &back); err != nil {
 			return err
 		}

@@ -30,7 +30,11 @@ func (s *TopicSetup) await(
 		return nil, nil, nil
 	}
 	began := time.Now()
-	var told lasting
+	away := setupwait.Problem{
+		First: "topics or rights are missing, waiting for them",
+		Still: "topics or rights are still missing, waiting for them",
+		Since: began,
+	}
 	for {
 		topics, err := s.Admin.Topics(ctx, a.names)
 		if err != nil {
@@ -41,9 +45,8 @@ func (s *TopicSetup) await(
 		case err != nil:
 			return nil, nil, err
 		case len(found.missing)+len(found.denied) == 0:
-			if !told.since.IsZero() {
-				s.Config.Logger.Info("topics and rights are there",
-					"after", time.Since(began).Round(time.Millisecond))
+			if lasted, logged := away.Over(); logged {
+				s.Config.Logger.Info("topics and rights are there", "after", lasted)
 			}
 			return topics, nil, nil
 		// a denied topic may be missing too, and is reported next
@@ -60,7 +63,7 @@ func (s *TopicSetup) await(
 			return nil, missing, err
 		}
 		if waited+pause > setupwait.Default {
-			s.logAwaited(&told, waited, err)
+			away.Log(ctx, s.Config.Logger, s.Config.Text(err))
 		}
 		if a.create != nil && len(found.missing) > 0 {
 			if err := a.create(ctx, found.missing); err != nil {
@@ -70,19 +73,6 @@ func (s *TopicSetup) await(
 		if err := Pause(ctx, pause); err != nil {
 			return nil, nil, err
 		}
-	}
-}
-
-// logAwaited logs that a start has waited for topics or rights, once a minute while that lasts.
-func (s *TopicSetup) logAwaited(told *lasting, waited time.Duration, err error) {
-	switch lasts, log := told.again(); {
-	case !log:
-	case lasts == 0:
-		s.Config.Logger.Warn("topics or rights are missing, waiting for them",
-			"error", s.Config.Text(err))
-	default:
-		s.Config.Logger.Warn("topics or rights are still missing, waiting for them",
-			"for", waited.Round(time.Second), "error", s.Config.Text(err))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
 // GroupTopics names the topics of a group.
@@ -167,7 +168,9 @@ func (t *TopicList) set(found access) (c topicChanges) {
 	slices.Sort(t.gone)
 	c.gone, c.back, c.denied = without(t.gone, was), without(was, t.gone), without(c.denied,
 		wasDenied)
-	if now := time.Now(); len(c.gone) > 0 || len(t.gone) > 0 && now.Sub(t.logged) >= repeatEvery {
+	now := time.Now()
+	repeat := now.Sub(t.logged) >= setupwait.RepeatEvery
+	if len(c.gone) > 0 || len(t.gone) > 0 && repeat {
 		t.logged, c.again = now, true
 	}
 	return c

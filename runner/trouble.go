@@ -1,38 +1,20 @@
 package runner
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
-const (
-	// repeatEvery is how often a lasting problem is logged again.
-	repeatEvery = time.Minute
-	// quietFor without an error means that a problem was over before the next error. A client that
-	// connects again by itself does not report the success.
-	quietFor = 5 * time.Minute
-)
-
-// lasting decides which errors of a lasting problem are logged: the first, and then one in
-// repeatEvery. The zero value is no problem.
-type lasting struct {
-	since, logged, heard time.Time
-}
-
-// again notes an error. The result is false if the error is not to be logged. lasts is the duration
-// of the problem, and zero for its first error.
-func (l *lasting) again() (lasts time.Duration, log bool) {
-	now := time.Now()
-	if now.Sub(l.heard) > quietFor { // also the first error of all
-		l.since, l.logged = now, time.Time{}
+// consumeProblem has the texts for a group that cannot be consumed.
+func consumeProblem() setupwait.Problem {
+	return setupwait.Problem{
+		First: "cannot consume, will go on trying",
+		Still: "still cannot consume, will go on trying",
 	}
-	l.heard = now
-	if now.Sub(l.logged) < repeatEvery {
-		return 0, false
-	}
-	l.logged = now
-	return now.Sub(l.since).Round(time.Second), true
 }
 
 // trouble turns a stream of errors into changes of state: one log line when consuming begins to
@@ -44,7 +26,7 @@ type trouble struct {
 	classify Classify
 
 	mu     sync.Mutex
-	away   lasting
+	away   setupwait.Problem
 	logged map[string]time.Time // the last line of each error of Detail
 }
 
@@ -52,22 +34,15 @@ type trouble struct {
 func (t *trouble) begin(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch lasts, log := t.away.again(); {
-	case !log:
-	case lasts == 0:
-		t.log.Warn("cannot consume, will go on trying", "error", t.text(err))
-	default:
-		t.log.Warn("still cannot consume, will go on trying", "for", lasts, "error", t.text(err))
-	}
+	t.away.Log(context.Background(), t.log, t.text(err))
 }
 
 // Over logs that the group can be consumed again.
 func (t *trouble) Over() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if since := t.away.since; !since.IsZero() {
-		t.log.Info("consuming again", "after", time.Since(since).Round(time.Millisecond))
-		t.away = lasting{}
+	if lasted, logged := t.away.Over(); logged {
+		t.log.Info("consuming again", "after", lasted)
 	}
 }
 
@@ -78,7 +53,7 @@ func (t *trouble) Detail(err error, attrs ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if now.Sub(t.logged[text]) < repeatEvery {
+	if now.Sub(t.logged[text]) < setupwait.RepeatEvery {
 		return
 	}
 	if t.logged == nil || len(t.logged) >= 100 { // bounded: a text may contain addresses

@@ -10,6 +10,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/setupwait"
 )
 
 // UpkeepConfig describes the loop that an [Upkeep] serves.
@@ -102,7 +103,10 @@ func (u *Upkeep) noOffsets(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	var back Backoff
-	var away lasting
+	away := setupwait.Problem{
+		First: "cannot read the committed offsets, will go on trying",
+		Still: "still cannot read the committed offsets, will go on trying",
+	}
 	for {
 		none, err := u.cfg.NoOffsets(ctx)
 		if err == nil {
@@ -114,15 +118,7 @@ func (u *Upkeep) noOffsets(ctx context.Context) (bool, error) {
 		if ctx.Err() != nil {
 			return false, fmt.Errorf("committed offsets: %w", context.Cause(ctx))
 		}
-		switch lasts, log := away.again(); {
-		case !log:
-		case lasts == 0:
-			u.cfg.Logger.Warn("cannot read the committed offsets, will go on trying",
-				"error", u.cfg.ErrorText(err))
-		default:
-			u.cfg.Logger.Warn("still cannot read the committed offsets, will go on trying",
-				"for", lasts, "error", u.cfg.ErrorText(err))
-		}
+		away.Log(ctx, u.cfg.Logger, u.cfg.ErrorText(err))
 		if err := back.Wait(ctx); err != nil {
 			return false, err
 		}

@@ -28,6 +28,7 @@ type app struct {
 
 	auditPath     string
 	now           func() time.Time // of progress; nil: time.Now
+	kafkaWait     time.Duration    // of tests; zero: kafkaWait
 	schema        string
 	redisPrefix   string
 	tls           bool

@@ -79,10 +79,10 @@ func checkLimit(limit, least, most int) error {
 func checkAddress(ctx context.Context, flag, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil || port == "" {
-		return usage("--%s %q is no host:port", flag, address)
+		return usage("--%s %q is no host:port, such as 127.0.0.1:8080 or :8080", flag, address)
 	}
 	if _, err := net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil {
-		return usage("--%s %q: %q is no port", flag, address, port)
+		return usage("--%s %q: %q is no port, as in 127.0.0.1:8080", flag, address, port)
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func (f *recordFlags) identify(ctx context.Context, a *app, of *eventFlags) (id 
 			return "", found("the record %s has no %s that this command can read: %s; "+
 				"give the same places as the options of its handler, such as --id-header or "+
 				"--id-json",
-				f.at(of.topic), part.name, plain(a.redact(err.Error())))
+				f.at(of.topic), part.name, oneLine(a.redact(err.Error())))
 		}
 	}
 	return id, nil

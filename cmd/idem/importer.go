@@ -149,7 +149,7 @@ func (im *importer) example(where string, err error) {
 	if im.odd++; im.odd <= examplesShow {
 		im.seen.end()
 		fmt.Fprintf(
-			im.a.stderr, "idem: not imported: %s: %s\n", where, plain(im.a.redact(err.Error())),
+			im.a.stderr, "idem: not imported: %s: %s\n", where, oneLine(im.a.redact(err.Error())),
 		)
 	}
 }

@@ -43,8 +43,9 @@ func (a *app) kafkaConfig() (*sarama.Config, error) {
 	}
 	// A person waits, and no session has to be kept. At a broker that accepts connections and
 	// never answers, sarama waits for three answers and then sees that the metadata are too late.
-	sc.Net.DialTimeout, sc.Net.ReadTimeout, sc.Net.WriteTimeout = kafkaWait, kafkaWait, kafkaWait
-	sc.Metadata.Retry.Max, sc.Metadata.Timeout = 3, kafkaWait+2*time.Second
+	wait := cmp.Or(a.kafkaWait, kafkaWait)
+	sc.Net.DialTimeout, sc.Net.ReadTimeout, sc.Net.WriteTimeout = wait, wait, wait
+	sc.Metadata.Retry.Max, sc.Metadata.Timeout = 3, wait+wait/4
 	return sc, nil
 }
 
@@ -93,25 +94,26 @@ func (a *app) sasl() (*consumer.SASL, error) {
 
 // kafka connects to the brokers, until the end of the command.
 func (a *app) kafka() (sarama.Client, error) {
-	client, err := a.connectKafka()
+	client, _, end, err := a.connectKafka()
 	if err != nil {
 		return nil, err
 	}
-	a.closers = append(a.closers, func() { _ = client.Close() })
+	a.closers = append(a.closers, end)
 	return client, nil
 }
 
-// connectKafka connects to the brokers. The caller closes the client.
-func (a *app) connectKafka() (sarama.Client, error) {
+// connectKafka connects to the brokers, and returns the address of the one that has answered. The
+// caller calls end, which closes the client.
+func (a *app) connectKafka() (client sarama.Client, broker string, end func(), err error) {
 	cfg, err := a.kafkaConfig()
 	if err != nil {
-		return nil, err
+		return nil, "", nil, err
 	}
-	client, err := sarama.NewClient(a.brokers, cfg)
+	client, broker, end, err = firstToAnswer(a.brokers, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
+		return nil, "", nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
 	}
-	return client, nil
+	return client, broker, end, nil
 }
 
 // firstTime returns the time of the first record of a span, or nil.

@@ -1,21 +1,29 @@
 package main
 
 import (
+	"bytes"
+	"encoding/binary"
+	"io"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/idem-go/idem/internal/testenv"
 )
 
-// silentBroker accepts connections and never answers, as a broker that hangs.
-func silentBroker(t *testing.T) (addr string) {
+// silentBroker accepts connections and never answers, as a broker that hangs. It counts the requests.
+func silentBroker(t *testing.T) (addr string, asked *atomic.Int32) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var accepting sync.WaitGroup
+	asked = new(atomic.Int32)
+	var accepting, reading sync.WaitGroup
 	var held []net.Conn
 	accepting.Go(func() {
 		for {
@@ -24,6 +32,18 @@ func silentBroker(t *testing.T) (addr string) {
 				return
 			}
 			held = append(held, c)
+			reading.Go(func() {
+				for {
+					var size uint32
+					if binary.Read(c, binary.BigEndian, &size) != nil {
+						return
+					}
+					asked.Add(1)
+					if _, err := io.CopyN(io.Discard, c, int64(size)); err != nil {
+						return
+					}
+				}
+			})
 		}
 	})
 	t.Cleanup(func() {
@@ -32,15 +52,22 @@ func silentBroker(t *testing.T) (addr string) {
 		for _, c := range held {
 			_ = c.Close()
 		}
+		reading.Wait()
 	})
-	return l.Addr().String()
+	return l.Addr().String(), asked
 }
 
-// Every verb ends within half a minute at a broker that accepts connections and never answers.
+// Every verb ends within half a minute at a broker that accepts connections and never answers. The
+// test waits for less than a verb does. What a verb would wait for in addition is added.
 func TestSilentBroker(t *testing.T) {
 	t.Parallel()
-	broker := silentBroker(t)
-	soonEnough := func(t *testing.T, began time.Time) { require.Less(t, time.Since(began), 30*time.Second) }
+	const wait = kafkaWait / 16
+	soonEnough := func(t *testing.T, began time.Time, asked *atomic.Int32) {
+		n := time.Duration(asked.Load())
+		require.Positive(t, n)
+		require.GreaterOrEqual(t, time.Since(began), n*wait, "it waits for each answer")
+		require.Less(t, time.Since(began)+n*(kafkaWait-wait), 30*time.Second)
+	}
 	for args, code := range map[string]int{
 		"lag -G g":                  exitFailure,
 		"dlq ls -t orders -G g":     exitFailure,
@@ -51,26 +78,79 @@ func TestSilentBroker(t *testing.T) {
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
+			broker, asked := silentBroker(t)
 			_, known := memory()
 			all := append(strings.Fields(args), "--brokers", broker)
 			if strings.Contains(args, "replay") || strings.Contains(args, "import") {
 				all = append(all, "--store", inMemory)
 			}
+			var stdout, stderr bytes.Buffer
+			a := &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, known: known, kafkaWait: wait}
 			began := time.Now()
-			r := commandWith(t, known, "", all...)
-			soonEnough(t, began)
-			require.Equal(t, code, r.code, "%s%s", r.stdout, r.stderr)
-			require.Contains(t, r.stdout+r.stderr, "kafka "+broker)
+			require.Equal(t, code, a.run(t.Context(), all), "%s%s", &stdout, &stderr)
+			soonEnough(t, began, asked)
+			require.Contains(t, stdout.String()+stderr.String(), "kafka "+broker)
 		})
 	}
 	t.Run("producer of the relay", func(t *testing.T) {
 		t.Parallel()
-		a := &app{brokers: []string{broker}}
+		broker, asked := silentBroker(t)
+		a := &app{brokers: []string{broker}, kafkaWait: wait}
 		access, err := a.kafkaAccess("idem-relay")
 		require.NoError(t, err)
 		began := time.Now()
 		_, err = a.openProducer(access)
-		soonEnough(t, began)
+		soonEnough(t, began, asked)
 		require.ErrorContains(t, err, "kafka "+broker)
+	})
+	t.Run("the wait of a verb", func(t *testing.T) {
+		a := &app{brokers: []string{"b:1"}}
+		cfg, err := a.kafkaConfig()
+		require.NoError(t, err)
+		for _, of := range []time.Duration{cfg.Net.DialTimeout, cfg.Net.ReadTimeout, cfg.Net.WriteTimeout} {
+			require.Equal(t, kafkaWait, of)
+		}
+		require.Equal(t, 10*time.Second, cfg.Metadata.Timeout)
+	})
+}
+
+// Brokers that are silent or refuse connections do not keep a verb from the broker that answers,
+// whichever place it has in --brokers.
+func TestOneBrokerAnswers(t *testing.T) {
+	t.Parallel()
+	cluster, _ := fakeKafka(t, 1, kfake.SeedTopics(1, "orders", "orders.g.dlq"))
+	answers := cluster.ListenAddrs()[0]
+	silent := make([]string, 3)
+	for i := range silent {
+		silent[i], _ = silentBroker(t)
+	}
+	refuses := testenv.FreeAddr(t)
+	for name, brokers := range map[string][]string{
+		"silent first":    {silent[0], answers},
+		"refuses first":   {refuses, answers},
+		"all others":      {silent[0], refuses, silent[1], silent[2], answers},
+		"the first":       {answers, silent[0], refuses},
+		"no other broker": {answers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := strings.Join(brokers, ",")
+			began := time.Now()
+			command(t, "dlq", "ls", "-G", "g", "-t", "orders", "--brokers", all).ok(t)
+			require.Less(t, time.Since(began), 30*time.Second)
+			a := &app{brokers: brokers}
+			access, err := a.kafkaAccess("idem-relay")
+			require.NoError(t, err)
+			began = time.Now()
+			p, err := a.openProducer(access)
+			require.NoError(t, err)
+			require.Less(t, time.Since(began), 30*time.Second)
+			require.NoError(t, p.Close())
+		})
+	}
+	t.Run("none", func(t *testing.T) {
+		t.Parallel()
+		r := command(t, "lag", "-G", "g", "--brokers", refuses+","+testenv.FreeAddr(t))
+		r.failed(t, exitFailure, "kafka "+refuses+",", "connection refused")
 	})
 }

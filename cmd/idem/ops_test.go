@@ -371,7 +371,8 @@ func TestOps_StartFails(t *testing.T) {
 		require.Less(t, time.Since(began), soon)
 	}
 	_, stores := memory()
-	commandWith(t, stores, "", "ops", "-G", "g", "--store", inMemory, "--listen", silentBroker(t)).failed(t, exitFailure, "--listen", "in use")
+	taken, _ := silentBroker(t)
+	commandWith(t, stores, "", "ops", "-G", "g", "--store", inMemory, "--listen", taken).failed(t, exitFailure, "--listen", "in use")
 	path := filepath.Join(t.TempDir(), "htpasswd")
 	require.NoError(t, os.WriteFile(path, []byte("ada:plain\n"), 0o600))
 	commandWith(t, stores, "", "ops", "-G", "g", "--store", inMemory, "--basic-auth-file", path).failed(t, exitUsage, "--basic-auth-file", "not of bcrypt")

@@ -157,5 +157,5 @@ func (w *rowWriter) end() error {
 
 // note prints a remark beside the result.
 func (a *app) note(format string, args ...any) {
-	fmt.Fprintln(a.stderr, plain(a.redact(fmt.Sprintf(format, args...))))
+	fmt.Fprintln(a.stderr, oneLine(a.redact(fmt.Sprintf(format, args...))))
 }

@@ -128,6 +128,9 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 	if f.watch && len(stores) > 1 {
 		return usage("--watch is for one --store")
 	}
+	if err := a.checkWallClock(ctx, stores, f); err != nil {
+		return err
+	}
 	var all []reapView
 	for _, l := range stores {
 		fields := map[string]any{"store": l.name}
@@ -296,7 +299,7 @@ func (a *app) reapWatch(
 		case r.Elsewhere:
 			text = "another reaper is at work"
 		}
-		fmt.Fprintln(a.stdout, time.Now().UTC().Format(time.RFC3339), plain(text))
+		fmt.Fprintln(a.stdout, time.Now().UTC().Format(time.RFC3339), oneLine(text))
 	}
 	err = l.reaper(cfg).Run(ctx)
 	total["events"], total["claims"] = events, claims

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup/sqlstore/sqlite"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -69,7 +72,7 @@ func TestReap(t *testing.T) {
 // What lets go of more than a service would is asked for.
 func TestReapAsks(t *testing.T) {
 	ledger, _ := reapable(t)
-	for _, more := range [][]string{{"--wall-clock", "http"}, {"--dead-letter-retention", "24h"}} {
+	for _, more := range [][]string{{"--wall-clock", "billing"}, {"--dead-letter-retention", "24h"}} {
 		r := command(t, append([]string{"reap", "--store", ledger}, more...)...)
 		r.failed(t, exitFound, "not confirmed")
 		require.Equal(t, "refused", r.audits(t)[0]["outcome"])
@@ -99,4 +102,57 @@ func TestReapWatch(t *testing.T) {
 	require.Contains(t, stderr.String(), "idem: 2 rows deleted")
 	line := auditLines(t, stderr.String())[0]
 	require.InDelta(t, 2, line["claims"], 0)
+}
+
+// A scope of --wall-clock that the store has no record of is a mistake. --watch only warns: a service
+// may write its first record later.
+func TestReapUnknownScope(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shop.db")
+	store := "sqlite:" + path
+	s, err := sqlite.Open(t.Context(), path, sqlite.NoReaper())
+	require.NoError(t, err)
+	http := inScope("order", "1")
+	http.Scope = "http"
+	finish(t, s, claim(t, s, http, dedupOrigin(1)), "")
+	progress := []dedup.Progress{{Topic: "orders", Partition: 2, Next: 10, Time: time.Now(), CaughtUp: true}}
+	require.NoError(t, s.RecordProgress(t.Context(), "billing", progress))
+	require.NoError(t, s.Close())
+
+	for _, known := range []string{"billing", "http", "billing,http"} {
+		command(t, "reap", "--store", store, "--wall-clock", known, "-y").ok(t)
+	}
+	says := []string{`the store has no record of scope "htpp"`, `progress is on record for ["billing"`, "idem event list"}
+	command(t, "reap", "--store", store, "--wall-clock", "http,htpp", "-y").failed(t, exitFound, says...)
+
+	empty := "sqlite:" + filepath.Join(t.TempDir(), "other.db")
+	other, err := sqlite.Open(t.Context(), strings.TrimPrefix(empty, "sqlite:"), sqlite.NoReaper())
+	require.NoError(t, err)
+	require.NoError(t, other.Close())
+	command(t, "reap", "--store", empty+","+store, "--wall-clock", "http", "-y").ok(t)
+	command(t, "reap", "--store", empty+","+store, "--wall-clock", "htpp", "-y").failed(t, exitFound, "the stores have")
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var stderr bytes.Buffer
+	a := &app{stdin: strings.NewReader(""), stdout: &onWrite{substring: "0 events", then: cancel}, stderr: &stderr, now: ticking()}
+	code := a.run(ctx, []string{"reap", "--watch", "--store", store, "--wall-clock", "htpp", "-y"})
+	require.Equal(t, exitOK, code, stderr.String())
+	require.Contains(t, stderr.String(), "warning: --wall-clock: "+says[0])
+}
+
+// While the store is away, --watch prints each error as one readable line.
+func TestReapWatchStoreAway(t *testing.T) {
+	away := testenv.FreeAddr(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	seen := io.MultiWriter(&stdout, &onWrite{substring: away, then: cancel})
+	a := &app{stdin: strings.NewReader(""), stdout: seen, stderr: &stderr, now: ticking()}
+	code := a.run(ctx, []string{
+		"reap", "--watch", "--store", "postgres://idem@" + away + "/shop?sslmode=prefer", "--wall-clock", "http", "-y",
+	})
+	require.Equal(t, exitOK, code, stderr.String())
+	require.Equal(t, 1, strings.Count(stdout.String(), "\n"), &stdout)
+	require.NotContains(t, stdout.String(), `\u00`)
+	require.Contains(t, stdout.String(), "database=shop`: "+away)
 }

@@ -111,4 +111,6 @@ func TestPlainEscapesBytes(t *testing.T) {
 	require.Equal(t, "\uFFFD\\u001b", plain("\xff\x1b"))
 	require.Equal(t, "größe ✓", plain("größe ✓"))
 	require.Equal(t, "a:\n b \\u0007", plainLines("a:\n\tb\t\a"))
+	require.Equal(t, "a: b \\u0007; c: d", oneLine("\na:\n\tb\t\a\r\n\n\tc:\n\td\n"))
+	require.Empty(t, oneLine(" \n\t"))
 }

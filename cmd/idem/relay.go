@@ -2,18 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/outbox"
 )
@@ -40,9 +37,10 @@ func newRelayCmd(a *app) *cobra.Command {
 		Use:   "relay",
 		Short: "Publish the rows of an outbox, until interrupted",
 		Long: "Publishes the rows of an outbox until interrupted, as outbox.Relay does inside a\n" +
-			"service. Several relays may run at once and share the rows. If the database or\n" +
-			"Kafka cannot be reached at the start, the command ends with exit code 3; later\n" +
-			"the relay waits for them. Logs go to standard error, as JSON with --output json.\n" +
+			"service. Several relays may run at once and share the rows. If the database\n" +
+			"cannot be reached at the start, or Kafka for as long as --setup-wait, the command\n" +
+			"ends with exit code 3; later the relay waits for them. Logs go to standard error,\n" +
+			"as JSON with --output json.\n" +
 			"\n" + telemetryHelp,
 		Example: "  idem relay --brokers localhost:9092 --outbox postgres://relay@db/shop\n" +
 			"  idem relay --brokers localhost:9092 --outbox @/run/secrets/outbox " +
@@ -64,7 +62,7 @@ func (f *relayFlags) flags(a *app, s *pflag.FlagSet) {
 	)
 	s.DurationVar(
 		&f.setupWait, "setup-wait", defaultSetupWait,
-		"how long to wait at the start for missing tables, topics and rights",
+		"how long to wait at the start for Kafka, and for missing tables, topics and rights",
 	)
 	s.DurationVar(
 		&f.interval, "interval", outbox.DefaultInterval,
@@ -176,8 +174,17 @@ func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
 	if missing != nil && !errors.As(missing, &setup) {
 		return missing
 	}
-	producer, err := a.openProducer(access)
+	start := &relayStart{app: a, outbox: b.name, why: errNoBroker}
+	stop, err := serveHealth(ctx, f.health, a.ready(start.ready), cfg.Logger)
 	if err != nil {
+		return fmt.Errorf("--health: %w", err)
+	}
+	defer stop()
+	producer, err := start.awaitProducer(ctx, access, f.setupWait, cfg.Logger)
+	switch {
+	case err != nil && ctx.Err() != nil: // interrupted while it waits
+		return start.print("stopped", new(relayCounts), 0)
+	case err != nil:
 		return errors.Join(missing, err)
 	}
 	defer producer.Close()
@@ -187,17 +194,13 @@ func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
 	}
 	defer end()
 	seen := new(relayCounts)
-	cfg.Store, cfg.Producer, cfg.Observers = b.box, producer, []outbox.Observer{seen, observer}
+	cfg.Store, cfg.Producer = b.box, producer
+	cfg.Observers = []outbox.Observer{seen, start, observer}
 	relay, err := outbox.NewRelay(cfg)
 	if err != nil {
 		return usage("%v", err)
 	}
-	stop, err := serveHealth(ctx, f.health, a.ready(relay.Ready), cfg.Logger)
-	if err != nil {
-		return fmt.Errorf("--health: %w", err)
-	}
-	defer stop()
-	return a.runRelay(ctx, relay, b, seen)
+	return start.run(ctx, relay, seen)
 }
 
 // reachable asks the database for the first time: tables that are not there are no outage.
@@ -215,60 +218,6 @@ func (b *openedOutbox) reachable(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("%s: %w", b.name, err)
 	}
 	return nil
-}
-
-// openProducer connects. Errors of the flags were reported before. The time-outs of a relay at work
-// are long, so a client with short ones asks the brokers first.
-func (a *app) openProducer(access consumer.Config) (*consumer.Producer, error) {
-	client, err := a.connectKafka()
-	if err != nil {
-		return nil, err
-	}
-	_ = client.Close() // it has only read
-	producer, err := consumer.OpenProducer(access)
-	if err != nil {
-		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
-	}
-	return producer, nil
-}
-
-// runRelay runs the relay and prints a line before and after.
-func (a *app) runRelay(
-	ctx context.Context, relay *outbox.Relay, b *openedOutbox, seen *relayCounts,
-) error {
-	brokers := strings.Join(a.brokers, ",")
-	began := time.Now()
-	if err := a.printRelay("started", b.name, brokers, nil, 0); err != nil {
-		return err
-	}
-	err := relay.Run(ctx)
-	return errors.Join(err, a.printRelay("stopped", b.name, brokers, seen, time.Since(began)))
-}
-
-func (a *app) printRelay(event, from, to string, seen *relayCounts, took time.Duration) error {
-	if a.output == "json" {
-		v := map[string]any{"relay": event, "outbox": from, "kafka": to}
-		if seen != nil {
-			v["seconds"] = took.Seconds()
-			v["rows"], v["sent"] = seen.rows.Load(), seen.sent.Load()
-			v["failed"], v["parked"] = seen.failed.Load(), seen.parked.Load()
-		}
-		text, err := json.Marshal(v)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(a.stdout, string(text))
-		return err
-	}
-	text := fmt.Sprintf("relay %s: %s to kafka %s", event, from, to)
-	if seen != nil {
-		text += fmt.Sprintf(
-			", %s: %d sent, %d times failed, %d parked", short(took), seen.sent.Load(),
-			seen.failed.Load(), seen.parked.Load(),
-		)
-	}
-	_, err := fmt.Fprintln(a.stdout, plain(text))
-	return err
 }
 
 // relayCounts adds up the results of the relay.

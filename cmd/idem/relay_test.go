@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/outbox"
@@ -226,11 +229,46 @@ func TestRelay_BrokerAway(t *testing.T) {
 	began := time.Now()
 	r := command(t, "relay", "--outbox", o.url, "--brokers", away)
 	r.failed(t, exitFailure, "kafka "+away)
+	require.GreaterOrEqual(t, time.Since(began), defaultSetupWait, "it tries again")
 	require.Less(t, time.Since(began), soon)
 	require.Empty(t, r.stdout)
 	cluster, _ := fakeKafka(t, 1)
 	r = command(t, "relay", "--outbox", o.url, "--brokers", cluster.ListenAddrs()[0], "--health", "nowhere.invalid:1")
 	r.failed(t, exitFailure, "--health")
+}
+
+// TestRelay_BrokerComes: a relay waits for a Kafka that refuses connections as long as it is told, and
+// begins when Kafka is there.
+func TestRelay_BrokerComes(t *testing.T) {
+	o := newTestOutbox(t)
+	kafka, health := testenv.FreeAddr(t), testenv.FreeAddr(t)
+	r := startRelay(t, "--outbox", o.url, "--brokers", kafka, "--interval", "50ms", "--setup-wait", "10m", "--health", health)
+	reason := func() string {
+		resp, err := http.Get("http://" + health + "/readyz")
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.Eventually(t, func() bool { return strings.Contains(reason(), "kafka "+kafka) }, soon, poll)
+	require.Eventually(t, func() bool { return strings.Contains(r.stderr.String(), "Kafka cannot be reached") }, soon, poll)
+	require.Empty(t, r.stdout.String())
+	_, port, err := net.SplitHostPort(kafka)
+	require.NoError(t, err)
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	fakeKafka(t, 1, kfake.Ports(n))
+	require.Eventually(t, func() bool { return strings.Contains(r.stdout.String(), "relay started: ") }, soon, poll)
+	require.Contains(t, r.end(t), "0 sent")
+	require.Contains(t, r.stderr.String(), "Kafka can be reached")
+
+	away := testenv.FreeAddr(t)
+	r = startRelay(t, "--outbox", o.url, "--brokers", away, "--setup-wait", "10m", "--health", health)
+	require.Eventually(t, func() bool { return strings.Contains(reason(), "kafka "+away) }, soon, poll)
+	require.Contains(t, r.end(t), "0 sent", "an interruption of the wait is no failure")
 }
 
 // TestRelay_BrokerGoes_O15: a Kafka that goes away later is waited for; readiness says so after a
@@ -291,11 +329,14 @@ func TestRelay_SetupWait(t *testing.T) {
 	short := startRelay(t, append(args, "--setup-wait", "1ms")...)
 	<-short.done
 	require.Equal(t, exitFailure, short.code)
+	require.Empty(t, short.stdout.String(), "it did not start")
+	require.Equal(t, 1, strings.Count(short.stderr.String(), "WARN"), &short.stderr)
+	require.NotContains(t, short.stderr.String(), "ERROR")
+	require.Contains(t, short.stderr.String(), "idem: outbox: ")
 	require.Contains(t, short.stderr.String(), "idem migrate up --outbox")
 
 	health := testenv.FreeAddr(t)
 	long := startRelay(t, append(args, "--setup-wait", "10m", "--interval", "50ms", "--health", health)...)
-	require.Eventually(t, func() bool { return strings.Contains(long.stdout.String(), "started") }, soon, poll)
 	ready := func(address string) string { // the reason, or "ready"
 		resp, err := http.Get("http://" + address + "/readyz")
 		if err != nil {
@@ -310,8 +351,10 @@ func TestRelay_SetupWait(t *testing.T) {
 		return string(text)
 	}
 	require.Eventually(t, func() bool { return strings.Contains(ready(health), "idem migrate up --outbox") }, soon, poll)
+	require.Empty(t, long.stdout.String(), "it has not started")
 	command(t, "migrate", "up", "--outbox", "--store", p.url).ok(t)
 	require.Eventually(t, func() bool { return ready(health) == "ready" }, soon, poll)
+	require.Eventually(t, func() bool { return strings.Contains(long.stdout.String(), "relay started: ") }, soon, poll)
 	require.Contains(t, long.end(t), "0 sent")
 
 	health = testenv.FreeAddr(t)

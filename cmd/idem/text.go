@@ -41,6 +41,24 @@ func plainLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
+// oneLine is plain for a text of several lines, such as an error of a driver, as one line.
+func oneLine(s string) string {
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		line = strings.TrimSpace(line)
+		switch text := b.String(); {
+		case line == "":
+			continue
+		case strings.HasSuffix(text, ":"):
+			b.WriteByte(' ')
+		case text != "":
+			b.WriteString("; ")
+		}
+		b.WriteString(strings.ReplaceAll(line, "\t", " "))
+	}
+	return plain(b.String())
+}
+
 // shorten keeps a table readable.
 func shorten(s string, most int) string {
 	if r := []rune(s); len(r) > most {

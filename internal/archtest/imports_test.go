@@ -137,10 +137,11 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/internal/faketime":            {nil, nil, "it serves tests of every package"},
 		"/internal/opsstyle":            {nil, nil, "a style sheet needs nothing"},
 		"/internal/redact":              {nil, nil, "whoever prints needs it"},
+		"/internal/words":               {nil, nil, "numbers know nothing of the page and the command that show them"},
 		"/internal/groups":              {[]string{"/deadletter", ""}, []string{"github.com/IBM/sarama"}, "a page and a command ask how far a group is: neither flags nor a terminal, no store"},
 		"/internal/outboxview":          {[]string{"/internal/pgschema", "/outbox/pgoutbox"}, []string{"github.com/jackc/pgx/v5"}, "a page and a command ask what waits: neither flags nor a terminal, no broker"},
 		"/ops": {
-			[]string{"/observe", "/deadletter", "", "/consumer", "/dedup", "/internal/events", "/internal/groups", "/internal/kafkalog", "/internal/deadletters", "/internal/opsstyle", "/outbox", "/outbox/pgoutbox"},
+			[]string{"/observe", "/deadletter", "", "/consumer", "/dedup", "/internal/events", "/internal/groups", "/internal/kafkalog", "/internal/deadletters", "/internal/opsstyle", "/internal/words", "/outbox", "/outbox/pgoutbox"},
 			[]string{"github.com/IBM/sarama"}, "the page must not bring the clients of all stores along",
 		},
 		"/ops/doctor": {
@@ -148,7 +149,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"what it looks at is internal/doctor's business",
 		},
 		"/internal/doctor": {
-			[]string{"/deadletter", "", "/consumer", "/dedup/pgstore", "/dedup/redisstore", "/internal/outboxview", "/internal/pgschema", "/internal/redact", "/outbox/pgoutbox"},
+			[]string{"/deadletter", "", "/consumer", "/dedup/pgstore", "/dedup/redisstore", "/internal/outboxview", "/internal/pgschema", "/internal/redact", "/internal/words", "/outbox/pgoutbox"},
 			[]string{"github.com/IBM/sarama", "github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9"}, "it finds, a page and a command tell: neither flags nor a terminal",
 		},
 		"/dedup/storetest": {[]string{"/dedup"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/internal/words"
 )
 
 // checkKafka examines the cluster. The error means that ctx has ended.
@@ -44,7 +45,7 @@ func (d *examination) checkKafka(ctx context.Context, r *Findings) error {
 		k.servers = addresses(client.Brokers())
 	}
 	r.say(OK, "kafka.connect", strings.Join(k.servers, ","),
-		counted(k.brokers, "broker"), "")
+		words.Count(k.brokers, "broker"), "")
 	for _, check := range []func(*Findings){
 		k.checkBrokers, k.findSources, k.checkTopics, k.checkGroup, k.checkOffsets,
 	} {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/idem-go/idem/internal/words"
 )
 
 // mend returns the statement that changes a setting at its source.
@@ -116,9 +118,9 @@ func (f *pgFacts) checkDurability(r *Findings, on string, durable bool) {
 			f.mend(commit, "on")},
 		f.ofOthers(commit, "off", Warn, "if workers have that role, "+lost))
 	r.choose("postgres.replication", on,
-		fmt.Sprintf("%s, %d of them synchronous", counted(f.replicas, "standby"), f.synchronous),
+		fmt.Sprintf("%s, %d of them synchronous", words.Count(f.replicas, "standby"), f.synchronous),
 		choice{f.replicas > 0 && f.synchronous == 0, Warn,
-			counted(f.replicas, "standby") + ", none synchronous: a failover loses the last commits " +
+			words.Count(f.replicas, "standby") + ", none synchronous: a failover loses the last commits " +
 				"while the offsets stay",
 			"synchronous_standby_names; " +
 				"or idem rewind by the lag of the standby after each failover"})
@@ -212,8 +214,8 @@ func (f *pgFacts) checkConnections(r *Findings, on string, pool, instances int) 
 	if f.databaseLimit >= 0 && f.databaseLimit < limit {
 		limit, holder = f.databaseLimit, "the database may have"
 	}
-	sum := fmt.Sprintf("%s with %s each: %d", counted(instances, "worker"),
-		counted(pool, "connection"), want)
+	sum := fmt.Sprintf("%s with %s each: %d", words.Count(instances, "worker"),
+		words.Count(pool, "connection"), want)
 	r.choose(id, on, fmt.Sprintf("%s, %s %d", sum, holder, limit),
 		choice{want > limit, Bad,
 			fmt.Sprintf("%s, %s %d: under full load some workers stop", sum, holder, limit),

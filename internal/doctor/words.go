@@ -40,11 +40,3 @@ func list(names []string) string {
 	}
 	return text
 }
-
-// counted returns a number with its noun: 1 broker, 3 brokers.
-func counted[N int | int16 | int64](n N, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}

@@ -1,4 +1,5 @@
-// Package setupwait has the pauses of a start that waits for tables, topics or rights.
+// Package setupwait has the pauses of a start that waits for tables, topics or rights, and the log
+// lines of a problem that lasts.
 package setupwait
 
 import "time"
