@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -302,11 +303,15 @@ func TestReaper_AtOnce_Rule58(t *testing.T) {
 	record(t, s, "g", dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
 	reap(t, s, soonest())
 	cfg := soonest()
-	cfg.Pause, cfg.Batch = 50*time.Millisecond, 500
+	cfg.Batch = 500
+	working, goOn := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	busy := cfg
+	busy.Deleted = func(int64) { first.Do(func() { close(working); <-goOn }) }
 	done := make(chan pgstore.ReapResult)
 	go func() {
 		defer close(done)
-		result, err := pgstore.NewReaper(s, cfg).RunOnce(t.Context())
+		result, err := pgstore.NewReaper(s, busy).RunOnce(t.Context())
 		if err != nil {
 			t.Errorf("reap: %v", err)
 		}
@@ -316,8 +321,13 @@ func TestReaper_AtOnce_Rule58(t *testing.T) {
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM idem_leases").Scan(&n))
 		return n
 	}
-	require.Eventually(t, func() bool { return leased() == 1 }, 10*time.Second, time.Millisecond)
+	select {
+	case <-working: // its first batch is deleted
+	case <-done:
+		require.Fail(t, "the first reaper has deleted no batch")
+	}
 	result, err := pgstore.NewReaper(s, cfg).RunOnce(t.Context())
+	close(goOn)
 	require.NoError(t, err)
 	require.True(t, result.Elsewhere)
 	require.EqualValues(t, 5000, (<-done).Events)
