@@ -78,13 +78,12 @@ func TestUnguardedPool_P18(t *testing.T) {
 			cfg, err := pgxpool.ParseConfig(testenv.Postgres(t))
 			require.NoError(t, err)
 			c.set(cfg)
-			// The names of standbys belong to the server, which other tests use too: the session hides the
-			// function that Check reads them with.
+			// The names of standbys belong to the server, which other tests use too: a function in the
+			// schema of this test hides the one that Check reads them with.
 			cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-				_, err := conn.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS hidden;
-					CREATE OR REPLACE FUNCTION hidden.current_setting(name text) RETURNS text LANGUAGE sql AS $$
+				_, err := conn.Exec(ctx, `CREATE OR REPLACE FUNCTION current_setting(name text) RETURNS text LANGUAGE sql AS $$
 						SELECT CASE WHEN name = 'synchronous_standby_names' THEN 'heir' ELSE pg_catalog.current_setting(name) END $$;
-					SELECT set_config('search_path', 'hidden, pg_catalog, ' || pg_catalog.current_setting('search_path'), false)`)
+					SELECT set_config('search_path', pg_catalog.current_setting('search_path') || ', pg_catalog', false)`)
 				return err
 			}
 			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)

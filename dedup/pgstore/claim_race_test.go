@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ func TestClaimOfAChangedRow_R09(t *testing.T) {
 		}))
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // also after a failure
 		_, err = tx.Exec(t.Context(),
 			"SELECT FROM "+keysTable(t, pool)+" WHERE "+oneOf(t, pool, key)+" FOR UPDATE")
 		require.NoError(t, err)
@@ -39,13 +41,7 @@ func TestClaimOfAChangedRow_R09(t *testing.T) {
 				results <- result{answers[0].Verdict, err}
 			}()
 		}
-		require.Eventually(t, func() bool {
-			var waiting int
-			err := pool.QueryRow(t.Context(), "SELECT count(DISTINCT a.pid) FROM pg_locks l "+
-				"JOIN pg_stat_activity a USING (pid) "+
-				"WHERE NOT l.granted AND a.datname = current_database()").Scan(&waiting)
-			return err == nil && waiting == 2
-		}, 10*time.Second, 5*time.Millisecond)
+		waitForWaiting(t, pool, keysTable(t, pool), 2)
 		require.NoError(t, tx.Rollback(t.Context()))
 		got := map[dedup.Verdict]int{}
 		for range 2 {

@@ -35,6 +35,18 @@ func keysTable(t *testing.T, pool *pgxpool.Pool) (name string) {
 	return name
 }
 
+// waitForWaiting waits until n sessions that use a table wait for a lock. The sessions of other tests
+// use other tables of the database.
+func waitForWaiting(t *testing.T, pool *pgxpool.Pool, table string, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var waiting int
+		err := pool.QueryRow(t.Context(), "SELECT count(DISTINCT l.pid) FROM pg_locks l JOIN pg_locks u USING (pid) "+
+			"WHERE NOT l.granted AND u.relation = $1::text::regclass", table).Scan(&waiting)
+		return err == nil && waiting == n
+	}, 10*time.Second, 5*time.Millisecond, "%d sessions wait", n)
+}
+
 // A completion that waits for a change of its row is judged by the changed row.
 func TestCompleteWaitsForAChange(t *testing.T) {
 	inLayouts(t, 8, func(t *testing.T, s *pgstore.Store, pool *pgxpool.Pool) {
@@ -51,11 +63,7 @@ func TestCompleteWaitsForAChange(t *testing.T) {
 			require.NoError(t, err)
 			ended := make(chan error, 1)
 			go func() { ended <- s.Complete(t.Context(), done) }()
-			require.Eventually(t, func() (waits bool) {
-				err := pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid) "+
-					"WHERE NOT l.granted AND a.datname = current_database())").Scan(&waits)
-				return err == nil && waits
-			}, 10*time.Second, 5*time.Millisecond)
+			waitForWaiting(t, pool, keysTable(t, pool), 1)
 			require.NoError(t, tx.Commit(t.Context()))
 			err = <-ended
 			if !lost {

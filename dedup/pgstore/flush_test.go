@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -64,19 +65,21 @@ func group(ctx context.Context, s *pgstore.Store, fn func(pgx.Tx) ([]dedup.Compl
 	return s.ClaimTx(ctx, time.Minute, batch(2, 0), make([]dedup.Answer, 2), fn)
 }
 
-// foreignLock lets a session of somebody else hold an advisory lock until release is called.
-func foreignLock(t testing.TB, pool *pgxpool.Pool, n int) (release func()) {
+// foreignLock lets a session of somebody else hold an advisory lock until release is called. The
+// number of the lock is random, because other test runs use the same database.
+func foreignLock(t testing.TB, pool *pgxpool.Pool) (n int32, release func()) {
 	t.Helper()
+	n = rand.Int32()
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	release = func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }
 	t.Cleanup(release)
 	_, err = tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", n)
 	require.NoError(t, err)
-	return release
+	return n, release
 }
 
-func lock(n int) string { return fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", n) }
+func lock(n int32) string { return fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", n) }
 
 // Rules 10 and 22: whoever holds a lock that the work before a commit needs, and does not go on, is waited for two seconds. A single
 // event is Busy then, without an error, however it was about to end; a group is taken apart; nothing of them remains. As soon as the
@@ -87,8 +90,7 @@ func TestFlushMeetsAForeignLock_Rule22(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, pool := newStore(t, param("lock_timeout", "0"), param("statement_timeout", "300"))
-			n := len(name) + 2200
-			release := foreignLock(t, pool, n)
+			n, release := foreignLock(t, pool)
 			began := time.Now()
 			v, err := claimOne(t.Context(), s, request("e"), keeps(t.Context(), take(lock(n))))
 			require.NoError(t, err)
@@ -118,12 +120,12 @@ func TestFlushMeetsAForeignLock_Rule22(t *testing.T) {
 func TestFlushOfAGroupWaitsForACommit_Rule22(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
-	release := foreignLock(t, pool, 2210)
+	n, release := foreignLock(t, pool)
 	done := make(chan error, 1)
-	go func() { done <- group(t.Context(), s, keeps(t.Context(), batched(lock(2210)))) }()
+	go func() { done <- group(t.Context(), s, keeps(t.Context(), batched(lock(n)))) }()
 	require.Eventually(t, func() bool {
 		var waits bool
-		err := pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 2210 AND NOT granted)").Scan(&waits)
+		err := pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = $1::int8 AND NOT granted)", n).Scan(&waits)
 		return err == nil && waits
 	}, 5*time.Second, 5*time.Millisecond)
 	var a bool // well beyond the 20 ms

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -262,9 +263,10 @@ func TestReaper_Jit(t *testing.T) {
 // TestReaper_Batches_P08: small transactions, which never wait for a row that somebody works on, under time-outs of the
 // session that are meant for others (P-27).
 func TestReaper_Batches_P08(t *testing.T) {
-	s, pool := newStore(t, param("statement_timeout", "200"), param("lock_timeout", "100"))
+	direct, pool := newStore(t)
+	s := pgstore.New(newPool(t, pool.Config().ConnString(), param("statement_timeout", "200"), param("lock_timeout", "100")))
 	many(t, pool, "g", 5000)
-	record(t, s, "g", dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
+	record(t, direct, "g", dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
 	for _, sql := range []string{
 		"CREATE TABLE batches (n bigint)",
 		`CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -302,11 +304,15 @@ func TestReaper_AtOnce_Rule58(t *testing.T) {
 	record(t, s, "g", dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
 	reap(t, s, soonest())
 	cfg := soonest()
-	cfg.Pause, cfg.Batch = 50*time.Millisecond, 500
+	cfg.Batch = 500
+	working, goOn := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	busy := cfg
+	busy.Deleted = func(int64) { first.Do(func() { close(working); <-goOn }) }
 	done := make(chan pgstore.ReapResult)
 	go func() {
 		defer close(done)
-		result, err := pgstore.NewReaper(s, cfg).RunOnce(t.Context())
+		result, err := pgstore.NewReaper(s, busy).RunOnce(t.Context())
 		if err != nil {
 			t.Errorf("reap: %v", err)
 		}
@@ -316,8 +322,13 @@ func TestReaper_AtOnce_Rule58(t *testing.T) {
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM idem_leases").Scan(&n))
 		return n
 	}
-	require.Eventually(t, func() bool { return leased() == 1 }, 10*time.Second, time.Millisecond)
+	select {
+	case <-working: // its first batch is deleted
+	case <-done:
+		require.Fail(t, "the first reaper has deleted no batch")
+	}
 	result, err := pgstore.NewReaper(s, cfg).RunOnce(t.Context())
+	close(goOn)
 	require.NoError(t, err)
 	require.True(t, result.Elsewhere)
 	require.EqualValues(t, 5000, (<-done).Events)

@@ -12,9 +12,12 @@ import (
 )
 
 // O-12: a relay that listens is woken by a commit that notifies, and learns that its connection is
-// lost. Its connection is not one of the pool's.
+// lost. Its connection is not one of the pool's. The channel is that of a whole database, and other
+// tests notify and end sessions too.
 func TestWake(t *testing.T) {
-	quiet, pool := newBox(t, maxConns(2))
+	pool := newPool(t, newDatabase(t), maxConns(2))
+	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
+	quiet := pgoutbox.New(pool)
 	loud := pgoutbox.New(pool, pgoutbox.Notify())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

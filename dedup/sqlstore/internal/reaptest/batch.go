@@ -2,6 +2,7 @@ package reaptest
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -89,19 +90,28 @@ func atOnce(t *testing.T, site Site) {
 	record(t, s, "g", caughtUp())
 	reap(t, s, soonest())
 	cfg := soonest()
-	cfg.Pause, cfg.Batch = 200*time.Millisecond, 10
+	cfg.Batch = 10
+	working, goOn := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	busy := cfg
+	busy.Deleted = func(int64) { first.Do(func() { close(working); <-goOn }) }
 	done := make(chan sqlstore.ReapResult)
 	go func() {
 		defer close(done)
-		result, err := sqlstore.NewReaper(s, cfg).RunOnce(t.Context())
+		result, err := sqlstore.NewReaper(s, busy).RunOnce(t.Context())
 		if err != nil {
 			t.Errorf("reap: %v", err)
 		}
 		done <- result
 	}()
 	leased := func() int { return site.count(t, "SELECT count(*) FROM idem_leases") }
-	require.Eventually(t, func() bool { return leased() == 1 }, 10*time.Second, time.Millisecond)
+	select {
+	case <-working: // its first batch is deleted
+	case <-done:
+		require.Fail(t, "the first reaper has deleted no batch")
+	}
 	result, err := sqlstore.NewReaper(peer, cfg).RunOnce(t.Context())
+	close(goOn)
 	require.NoError(t, err)
 	require.True(t, result.Elsewhere)
 	require.Zero(t, result.Events)
