@@ -58,11 +58,22 @@ func New(client sarama.Client) (*Producer, error) {
 // Open connects and returns a producer with a client of its own, which Close closes.
 func Open(brokers []string, sc *sarama.Config) (*Producer, error) {
 	own := conns.New(sc)
-	client, err := sarama.NewClient(brokers, own.Config(sc))
+	sc = own.Config(sc)
+	if len(brokers) == 0 {
+		return nil, fmt.Errorf("producer: %w", sarama.ErrOutOfBrokers)
+	}
+	first, err := answering(brokers, sc)
+	if err != nil {
+		return nil, fmt.Errorf("producer: %w", err)
+	}
+	client, err := sarama.NewClient([]string{first}, sc)
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
 	p, err := New(client)
+	if err == nil {
+		err = client.RefreshBrokers(brokers) // the first one may be away later
+	}
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

@@ -1,0 +1,43 @@
+package publish
+
+import (
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// TestOpen_OneBrokerAnswers_O15: one broker of a list is enough, wherever it stands in the list.
+func TestOpen_OneBrokerAnswers_O15(t *testing.T) {
+	_, brokers := fakeCluster(t, 1, []string{"orders"})
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	for name, away := range map[string]string{
+		"refuses": testenv.FreeAddr(t), "silent": silent.Addr().String(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for i := range 6 {
+				list := []string{away, brokers[0]}
+				if i%2 == 1 {
+					list = []string{brokers[0], away}
+				}
+				p := openProducer(t, list, func(sc *sarama.Config) { sc.Net.ReadTimeout = time.Second })
+				noErrors(t, p.ProduceEach(t.Context(), messages("orders", i, i+1)))
+			}
+		})
+	}
+	t.Run("none", func(t *testing.T) {
+		sc := settings()
+		_, err := Open([]string{testenv.FreeAddr(t), testenv.FreeAddr(t)}, sc)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		_, err = Open(nil, sc)
+		require.Error(t, err)
+	})
+}
