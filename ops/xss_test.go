@@ -44,7 +44,7 @@ func poisoned(text string) sources {
 	m.notices.add(notice{kind: "x", subject: text, Level: "warn", Title: text, Text: text})
 	m.failures.note(failure{Key: key, Attempt: 1, Topic: text, Error: text, Class: idem.Class(text)})
 	m.ObserveProgress(nil, observe.ProgressEvent{Group: "billing", Topic: text, Next: 1, HighWater: 3}) //nolint:staticcheck // it is not looked at
-	m.began = m.began.Add(-10 * time.Second) // the second of the progress is over: a chart draws it
+	m.began = m.began.Add(-10 * time.Second)                                                            // the second of the progress is over: a chart draws it
 	m.calls.shards[0].all = map[*observe.Call]callState{{}: {"billing", text, 1, 2, key, 1, now}}
 	n := int64(4)
 	return sources{

@@ -57,7 +57,7 @@ func TestReplayOfNothingIsJSON(t *testing.T) {
 	require.Equal(t, "done", got.Outcome)
 }
 
-// What a message tells of others reaches the terminal escaped, in errors and in notes (G-04).
+// Text of others reaches the terminal escaped, in errors and in notes, and on one line (G-04).
 func TestErrorsAreEscaped(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	r := command(t, "lag", "--brokers", "\x1b[31mred:1")
@@ -65,7 +65,7 @@ func TestErrorsAreEscaped(t *testing.T) {
 	require.NotContains(t, r.stderr, "\x1b")
 	s := w.open()
 	s.app.note("warning: %s", "a\x1b[2J\nb")
-	require.Equal(t, "warning: a\\u001b[2J\\u000ab\n", s.err.String())
+	require.Equal(t, "warning: a\\u001b[2J; b\n", s.err.String())
 }
 
 // Instants before 1970 are the beginning of the log, not what Kafka means by negative times.

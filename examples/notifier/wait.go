@@ -19,6 +19,9 @@ func (d *demo) until(ctx context.Context, done condition) error {
 	defer tick.Stop()
 	for {
 		ok, err := done(ctx)
+		if ctx.Err() != nil { // the error of a request in flight would hide the reason
+			return context.Cause(ctx)
+		}
 		if ok || err != nil {
 			return err
 		}

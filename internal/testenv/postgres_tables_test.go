@@ -12,6 +12,7 @@ func TestMain(m *testing.M) { DropTables(m.Run()) }
 
 // A schema is used again if it is as create left it; the rows of its test are gone then.
 func TestPostgresTables(t *testing.T) {
+	service(t, "POSTGRES_URL")
 	run := func(t *testing.T, url, sql string) {
 		t.Helper()
 		require.NoError(t, withConn(t.Context(), url, func(conn *pgx.Conn) error {
