@@ -86,7 +86,7 @@ func postgresStores() *stores {
 	}
 }
 
-func TestMain(m *testing.M) { testenv.DropTables(m.Run()) }
+func TestMain(m *testing.M) { os.Exit(testenv.DropTables(m.Run())) }
 
 // newDatabase returns the URL of a schema with the tables of the store and that of the effects.
 func newDatabase(t testing.TB) string {

@@ -61,7 +61,7 @@ func newPool(t testing.TB, url string, with ...configure) *pgxpool.Pool {
 	return pool
 }
 
-func TestMain(m *testing.M) { testenv.DropTables(m.Run()) }
+func TestMain(m *testing.M) { os.Exit(testenv.DropTables(m.Run())) }
 
 // newTables returns the URL of a schema with the tables and the one that the tests' effects go to.
 // Tests that have ended may have used the tables.

@@ -83,10 +83,11 @@ func PostgresTables(t testing.TB, tables string, create func(url string) error) 
 	return named
 }
 
-// DropTables drops the schemas of [PostgresTables] and ends the process with the code of m.Run, or
-// with 1 if a schema cannot be dropped. It is called once, at the end of TestMain.
-func DropTables(code int) {
+// DropTables drops the schemas of [PostgresTables]. It returns code, that of m.Run, or 1 if a schema
+// cannot be dropped. It is called once, at the end of TestMain.
+func DropTables(code int) int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	for _, schemas := range kept.schemas {
 		for _, s := range schemas {
 			if err := dropSchema(ctx, kept.admin, s.name); err != nil {
@@ -95,8 +96,7 @@ func DropTables(code int) {
 			}
 		}
 	}
-	cancel()
-	os.Exit(code)
+	return code
 }
 
 func takeSchema(tables string) (s keptSchema, found bool) {

@@ -2,13 +2,14 @@ package testenv
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
-func TestMain(m *testing.M) { DropTables(m.Run()) }
+func TestMain(m *testing.M) { os.Exit(DropTables(m.Run())) }
 
 // A schema is used again if it is as create left it; the rows of its test are gone then.
 func TestPostgresTables(t *testing.T) {

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func siteOf(s dedup.Store) site {
 	return v.(site)
 }
 
-func TestMain(m *testing.M) { testenv.DropTables(m.Run()) }
+func TestMain(m *testing.M) { os.Exit(testenv.DropTables(m.Run())) }
 
 // newTables returns the URL of a schema with the tables and the one that the tests' effects go to.
 // Tests that have ended may have used the tables.
