@@ -25,10 +25,18 @@ var givenPorts struct {
 	ports map[int]bool
 }
 
-// FreeAddr returns an address of the loopback interface, as host:port, on which no server listens.
-// The system gives its port to no connection, so a test may start or restart a server there later.
-// No call in this process returns the address again.
+// FreeAddr returns the address of a [FreePort] as host:port.
 func FreeAddr(t testing.TB) string {
+	t.Helper()
+	return loopback(FreePort(t))
+}
+
+func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// FreePort returns a port of the loopback interface on which no server listens. The system gives
+// the port to no connection, so a test may start or restart a server there later. No call in this
+// process returns the port again.
+func FreePort(t testing.TB) int {
 	t.Helper()
 	end := firstSystemPort
 	if text, err := os.ReadFile(portRange); err == nil {
@@ -42,12 +50,12 @@ func FreeAddr(t testing.TB) string {
 	require.Greater(t, end-first, 1000, "%s leaves no ports for servers", portRange)
 	for range freePortAttempts {
 		port := first + rand.IntN(end-first)
-		if addr := fmt.Sprintf("127.0.0.1:%d", port); takePort(port) && isFree(t, addr) {
-			return addr
+		if takePort(port) && isFree(t, loopback(port)) {
+			return port
 		}
 	}
 	require.Fail(t, "no port is free", "from %d to %d", first, end)
-	return ""
+	return 0
 }
 
 // takePort reports whether no call has got the port before.

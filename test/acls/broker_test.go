@@ -3,7 +3,6 @@ package acls
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,8 +51,8 @@ func startBroker(t *testing.T, users []string) *broker {
 		"COMPOSE_PROJECT_NAME="+filepath.Base(dir),
 		"IDEM_KAFKA_LOGIN_PORT=", "IDEM_KAFKA_MUTUAL_PORT=", // beside IDEM_KAFKA_PORT
 		"JAVA_TOOL_OPTIONS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")} // each lives for seconds only
-	port := freePort(t)
-	b.env = append(b.env, fmt.Sprintf("IDEM_KAFKA_PORT=%d", port), fmt.Sprintf("IDEM_KAFKA_CONTROLLER_PORT=%d", freePort(t)))
+	port := testenv.FreePort(t)
+	b.env = append(b.env, fmt.Sprintf("IDEM_KAFKA_PORT=%d", port), fmt.Sprintf("IDEM_KAFKA_CONTROLLER_PORT=%d", testenv.FreePort(t)))
 	b.address = fmt.Sprintf("127.0.0.1:%d", port)
 	b.guard(dir)
 	b.run("", "up", "kafka")
@@ -313,19 +312,4 @@ func (b *broker) settle() {
 			ResourcePatternTypeFilter: sarama.AclPatternLiteral, Operation: sarama.AclOperationAny, PermissionType: sarama.AclPermissionAny})
 		return err == nil && len(found) == 1
 	}, 20*time.Second, 20*time.Millisecond)
-}
-
-// freePort returns a port that nothing listens on, below those that the kernel gives to clients.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := 20000 + rand.IntN(12000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			require.NoError(t, l.Close())
-			return port
-		}
-	}
-	require.Fail(t, "no free port")
-	return 0
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/httpidem"
+	"github.com/idem-go/idem/internal/testenv"
 )
 
 // Kafka, Postgres and Redis are away for 30 s, one after the other, while the examples work: the chain, which is the
@@ -120,7 +121,7 @@ type transferBank struct {
 
 func openBank(t *testing.T, s *services) *transferBank {
 	t.Helper()
-	b := &transferBank{addr: fmt.Sprintf("127.0.0.1:%d", freePort(t)), postgres: s.database(t, "bank")}
+	b := &transferBank{addr: testenv.FreeAddr(t), postgres: s.database(t, "bank")}
 	b.worker = start(t, "transfer", programs.path(t, "transfer"), nil,
 		"-listen", b.addr, "-postgres", b.postgres, "-redis", s.redis, "-seed", "10")
 	base := &http.Transport{MaxIdleConnsPerHost: 64}

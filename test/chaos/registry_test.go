@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/sr"
 	"github.com/twmb/franz-go/pkg/sr/srfake"
+
+	"github.com/idem-go/idem/internal/testenv"
 )
 
 // registryRole makes the test binary a schema registry, so that the test can kill and freeze it.
@@ -49,7 +51,7 @@ type registry struct {
 
 func newRegistry(t testing.TB) *registry {
 	t.Helper()
-	r := &registry{t: t, addr: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	r := &registry{t: t, addr: testenv.FreeAddr(t)}
 	r.start()
 	return r
 }

@@ -3,8 +3,6 @@ package chaos
 import (
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +37,7 @@ func privateServices(t testing.TB, only ...string) *services {
 		"IDEM_SERVICES_DIR="+dir, "COMPOSE_PROJECT_NAME="+filepath.Base(dir),
 		"IDEM_KAFKA_LOGIN_PORT=", "IDEM_KAFKA_MUTUAL_PORT=")} // beside IDEM_KAFKA_PORT
 	for _, port := range []string{"KAFKA", "KAFKA_CONTROLLER", "POSTGRES", "MARIADB", "REDIS"} {
-		s.env = append(s.env, fmt.Sprintf("IDEM_%s_PORT=%d", port, freePort(t)))
+		s.env = append(s.env, fmt.Sprintf("IDEM_%s_PORT=%d", port, testenv.FreePort(t)))
 	}
 	s.guard(dir)
 	s.run(append([]string{"up"}, only...)...)
@@ -116,20 +114,4 @@ func (s *services) takeAway(how fault, length time.Duration, names ...string) {
 	for _, name := range names {
 		s.run(how.back, name)
 	}
-}
-
-// freePort returns a port that nothing listens on, below those that the kernel gives to clients: while a service is down
-// nobody must take its port by chance.
-func freePort(t testing.TB) int {
-	t.Helper()
-	for range 100 {
-		port := 20000 + rand.IntN(12000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			require.NoError(t, l.Close())
-			return port
-		}
-	}
-	require.Fail(t, "no free port")
-	return 0
 }
