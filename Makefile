@@ -19,8 +19,9 @@ export GOWORK := off
 
 SERVICES := test/services/services.sh
 
-# Two packages of a module at a time: they share one Kafka, one Postgres and one Redis, and tests with deadlines need a share
-# of the machine. Modules whose tests mostly wait run one after another beside the others.
+# Three modules at a time, and two packages of each: they share one Kafka, one Postgres and one Redis, and tests with
+# deadlines need a share of the machine.
+TEST_MODULES ?= 3
 TEST_PACKAGES ?= 2
 # Many tests wait for a broker or for a lease: more of them go on at once than there are processors.
 TEST_PARALLEL ?= 4
@@ -64,8 +65,6 @@ test: ## All tests of every module, with -race, against real services (started a
 		$(SERVICES) run $(MAKE) --no-print-directory test-modules
 
 CHAOS := ./test/chaos
-WAITING := $(addprefix ./,adapter/kafkagoidem adapter/kgoidem dedup/dynamostore test/auth test/drills test/watermill)
-OTHERS := $(filter-out $(WAITING) $(CHAOS),$(MODULES))
 # The tests of test/chaos that measure time run alone.
 MEASURING := ^(TestOutages|TestDeferredKeysLeaveTheOthersTheirRate)$$
 # SQLite and its libc are C, translated to Go: with -race and its checks of pointers they use four times the CPU, and
@@ -74,17 +73,22 @@ MEASURING := ^(TestOutages|TestDeferredKeysLeaveTheOthersTheirRate)$$
 WITHOUT_RACE := modernc.org/sqlite/lib modernc.org/libc go/types go/parser go/ast go/scanner go/token go/constant
 RACE := -race $(WITHOUT_RACE:%=-gcflags=%=-race=false)
 # `make lint` runs vet. Without the tables of debuggers (-w) each of the hundred test programs links in 0.7 of the time.
-TEST = go test $(RACE) -vet=off -ldflags=-w -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) $(TESTFLAGS)
+# Tests that run make do not run it as a part of this one (MAKEFLAGS).
+TEST = MAKEFLAGS= go test $(RACE) -vet=off -ldflags=-w -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) $(TESTFLAGS)
+
+# The modules whose tests take longest begin first, so that all end together. A package is printed when it ends.
+LONGEST := $(CHAOS) . $(addprefix ./,dedup/sqlstore examples cmd/idem adapter/kgoidem dedup/dynamostore test/browser adapter/kafkagoidem test/auth test/drills test/release)
+TESTED := $(patsubst %,test-in-%,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
 
 test-modules:
-	@failed=(); beside=$$(mktemp); \
-	(failed=(); $(call in-modules,$(WAITING),$(TEST) ./...); \
-		$(call in-modules,$(CHAOS),$(TEST) -skip '$(MEASURING)' ./...); $(none-failed)) >"$$beside" 2>&1 & \
-	$(call in-modules,$(OTHERS),$(TEST) ./...); \
-	wait $$! || failed+=('the modules below'); \
-	printf '== beside these:\n'; cat "$$beside"; rm "$$beside"; \
+	@failed=(); \
+	$(MAKE) --no-print-directory --keep-going --jobs=$(TEST_MODULES) $(TESTED) || failed+=('the modules above'); \
 	$(call in-modules,$(CHAOS),$(TEST) -run '$(MEASURING)' ./...); \
 	$(none-failed)
+
+.PHONY: $(TESTED)
+$(TESTED): test-in-%:
+	@failed=(); $(call in-modules,$*,$(TEST) $(if $(filter $(CHAOS),$*),-skip '$(MEASURING)') ./...); $(none-failed)
 
 # What test/browser needs beside chromium, which the system's packages have. The lock file says which version, and its checksum.
 browser-deps: test/browser/node_modules/.package-lock.json ## Install axe-core for the browser tests (once; needs npm)
