@@ -12,7 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem/consumer/internal/conns"
+	"github.com/idem-go/idem/internal/conns"
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/runner"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/consumer/internal/conns"
+	"github.com/idem-go/idem/internal/conns"
 )
 
 // flushWait bounds how long ownProducer may send after the end of all handlers.

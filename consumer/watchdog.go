@@ -8,7 +8,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem/consumer/internal/conns"
+	"github.com/idem-go/idem/internal/conns"
 	"github.com/idem-go/idem/runner"
 )
 

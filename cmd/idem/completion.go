@@ -100,7 +100,7 @@ func (a *app) listFromKafka(
 	}
 	cfg.Net.DialTimeout, cfg.Net.ReadTimeout = completeWait/2, completeWait/2
 	cfg.Metadata.Retry.Max, cfg.Metadata.Timeout = 0, completeWait
-	client, err := sarama.NewClient(a.brokers, cfg)
+	client, err := a.firstToAnswer(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/internal/bootstrap"
 	"github.com/idem-go/idem/internal/kafkalog"
 	"github.com/idem-go/idem/kafkaauth"
 )
@@ -94,26 +95,26 @@ func (a *app) sasl() (*consumer.SASL, error) {
 
 // kafka connects to the brokers, until the end of the command.
 func (a *app) kafka() (sarama.Client, error) {
-	client, _, end, err := a.connectKafka()
+	cfg, err := a.kafkaConfig()
 	if err != nil {
 		return nil, err
 	}
-	a.closers = append(a.closers, end)
+	client, err := a.firstToAnswer(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
+	}
+	a.closers = append(a.closers, func() { _ = client.Close() })
 	return client, nil
 }
 
-// connectKafka connects to the brokers, and returns the address of the one that has answered. The
-// caller calls end, which closes the client.
-func (a *app) connectKafka() (client sarama.Client, broker string, end func(), err error) {
-	cfg, err := a.kafkaConfig()
+// firstToAnswer returns a client of the first broker that answers, within the time-out of a read.
+func (a *app) firstToAnswer(cfg *sarama.Config) (sarama.Client, error) {
+	limits := bootstrap.Limits{Answer: cfg.Net.ReadTimeout}
+	found, err := bootstrap.Find(context.Background(), a.brokers, cfg, limits)
 	if err != nil {
-		return nil, "", nil, err
+		return nil, err
 	}
-	client, broker, end, err = firstToAnswer(a.brokers, cfg)
-	if err != nil {
-		return nil, "", nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
-	}
-	return client, broker, end, nil
+	return sarama.NewClient([]string{found.First}, cfg)
 }
 
 // firstTime returns the time of the first record of a span, or nil.

