@@ -12,8 +12,9 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/idem-go/idem/internal/conns"
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/internal/bootstrap"
+	"github.com/idem-go/idem/internal/conns"
 	"github.com/idem-go/idem/runner"
 )
 
@@ -153,7 +154,7 @@ func (m *membership) tryConnect(
 	ctx context.Context, links *conns.Conns, first bool,
 ) (sarama.Client, error) {
 	defer context.AfterFunc(ctx, links.Cut)()
-	client, err := sarama.NewClient(m.cfg.Brokers, links.Config(m.sarama))
+	client, err := bootstrap.Client(ctx, m.cfg.Brokers, links.Config(m.sarama))
 	if err != nil {
 		return nil, err
 	}

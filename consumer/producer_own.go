@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/bootstrap"
 	"github.com/idem-go/idem/internal/conns"
 )
 
@@ -68,7 +69,7 @@ func (o *ownProducer) connected() (*Producer, error) {
 	if o.producer != nil {
 		return o.producer, nil
 	}
-	client, err := sarama.NewClient(o.brokers, o.config)
+	client, err := bootstrap.Client(context.Background(), o.brokers, o.config)
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}

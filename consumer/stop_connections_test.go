@@ -111,7 +111,7 @@ func selfSigned(t *testing.T) (certificate tls.Certificate, roots *x509.CertPool
 func TestOwnProducer_CloseWhileConnecting_K03(t *testing.T) {
 	sc, err := DefaultSaramaConfig(Config{Group: "g"})
 	require.NoError(t, err)
-	o := newOwnProducer([]string{listening(t)}, sc)
+	o := newOwnProducer([]string{listening(t), listening(t)}, sc)
 	ctx, stop := context.WithCancel(t.Context())
 	warmed := make(chan struct{})
 	go func() {

@@ -87,6 +87,15 @@ func TestKfake_StopWhileJoining_K03(t *testing.T) {
 
 // K-03: brokers that accept connections and never answer do not hold up a stop.
 func TestKfake_StopWhileConnecting_K03(t *testing.T) {
+	t.Run("several", func(t *testing.T) {
+		m := start(t, Config{
+			Brokers: []string{listening(t), listening(t)}, Group: "g", Topics: []string{"orders"}, Grace: 20 * time.Second,
+		}, routed(nothing))
+		_ = pause(t.Context(), 100*time.Millisecond) // any place of the search will do
+		began := time.Now()
+		require.NoError(t, m.end())
+		require.Less(t, time.Since(began), 5*time.Second)
+	})
 	for _, key := range []kmsg.Key{kmsg.ApiVersions, kmsg.Metadata, kmsg.FindCoordinator} {
 		t.Run(key.Name(), func(t *testing.T) {
 			cluster := oneBroker(t)

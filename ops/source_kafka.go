@@ -15,6 +15,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/internal/bootstrap"
 	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
@@ -76,7 +77,7 @@ func openClient(cfg consumer.Config) (sarama.Client, error) {
 		sc.Net.ReadTimeout, ownRead,
 	)
 	sc.Metadata.Retry.Max = min(sc.Metadata.Retry.Max, 1)
-	return sarama.NewClient(cfg.Brokers, sc)
+	return bootstrap.Client(context.Background(), cfg.Brokers, sc)
 }
 
 // closeOwn ends the running work, and closes the client if the page has opened it.

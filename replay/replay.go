@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/internal/bootstrap"
 	"github.com/idem-go/idem/observe"
 	"github.com/idem-go/idem/runner"
 )
@@ -144,7 +146,7 @@ func (r *Replay) connected() (sarama.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := sarama.NewClient(r.live.Brokers, sc)
+	client, err := bootstrap.Client(context.Background(), r.live.Brokers, sc)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/internal/bootstrap"
 	"github.com/idem-go/idem/internal/doctor"
 	"github.com/idem-go/idem/ops"
 )
@@ -62,7 +63,7 @@ func doctorClient(access consumer.Config) (sarama.Client, error) {
 	}
 	sc.Net.DialTimeout, sc.Net.ReadTimeout = min(sc.Net.DialTimeout, 5*time.Second), connectTimeout
 	sc.Metadata.Retry.Max = 1
-	client, err := sarama.NewClient(access.Brokers, sc)
+	client, err := bootstrap.Client(context.Background(), access.Brokers, sc)
 	if err != nil { // the interface must be nil too
 		return nil, err
 	}

@@ -106,11 +106,11 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/runner":    {[]string{"/deadletter", "/observe", "", "/dedup", "/internal/setupwait", "/lane"}, nil, "runners on every client share it"},
 		"/kafkaauth": {nil, nil, "every Kafka client needs credentials, whichever it is"},
 		"/consumer": {
-			[]string{"/runner", "/deadletter", "/observe", "", "/dedup", "/lane", "/kafkaauth", "/internal/conns", "/consumer/internal/publish", "/consumer/internal/topicadmin"},
+			[]string{"/runner", "/deadletter", "/observe", "", "/dedup", "/lane", "/kafkaauth", "/internal/bootstrap", "/internal/conns", "/consumer/internal/publish", "/consumer/internal/topicadmin"},
 			[]string{"github.com/IBM/sarama", "github.com/xdg-go/scram"}, "the sarama runner",
 		},
 		"/replay": {
-			[]string{"/consumer", "/deadletter", "/observe", "/runner", "", "/dedup", "/lane", "/kafkaauth", "/internal/kafkalog"},
+			[]string{"/consumer", "/deadletter", "/observe", "/runner", "", "/dedup", "/lane", "/kafkaauth", "/internal/bootstrap", "/internal/kafkalog"},
 			[]string{"github.com/IBM/sarama"}, "a replay reads the group's topics and is no member of it",
 		},
 		"/internal/conns":               {nil, []string{"github.com/IBM/sarama"}, "it knows connections, not what goes over them"},
@@ -142,11 +142,11 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/internal/groups":              {[]string{"/deadletter", ""}, []string{"github.com/IBM/sarama"}, "a page and a command ask how far a group is: neither flags nor a terminal, no store"},
 		"/internal/outboxview":          {[]string{"/internal/pgschema", "/outbox/pgoutbox"}, []string{"github.com/jackc/pgx/v5"}, "a page and a command ask what waits: neither flags nor a terminal, no broker"},
 		"/ops": {
-			[]string{"/observe", "/deadletter", "", "/consumer", "/dedup", "/internal/events", "/internal/groups", "/internal/kafkalog", "/internal/deadletters", "/internal/opsstyle", "/internal/words", "/outbox", "/outbox/pgoutbox"},
+			[]string{"/observe", "/deadletter", "", "/consumer", "/dedup", "/internal/events", "/internal/groups", "/internal/kafkalog", "/internal/deadletters", "/internal/bootstrap", "/internal/opsstyle", "/internal/words", "/outbox", "/outbox/pgoutbox"},
 			[]string{"github.com/IBM/sarama"}, "the page must not bring the clients of all stores along",
 		},
 		"/ops/doctor": {
-			[]string{"/consumer", "/internal/doctor", "/ops"}, []string{"github.com/IBM/sarama", "github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9"},
+			[]string{"/consumer", "/internal/doctor", "/ops", "/internal/bootstrap"}, []string{"github.com/IBM/sarama", "github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9"},
 			"what it looks at is internal/doctor's business",
 		},
 		"/internal/doctor": {

@@ -33,6 +33,8 @@ type Limits struct {
 	Grace  time.Duration // for the other brokers, from the first answer on
 }
 
+const clientGrace = time.Second
+
 type answer struct {
 	broker string
 	err    error
@@ -42,8 +44,8 @@ type answer struct {
 // one has answered and the grace is over, or all have answered. A broker answers when it accepts
 // the login and says which requests it knows (ApiVersions).
 //
-// The error names each broker and its reason. The error of a silent broker matches
-// [os.ErrDeadlineExceeded]. A refused login ends the search: the other brokers know the same users.
+// The error matches sarama.ErrOutOfBrokers, and names each broker and its reason. That of a silent
+// broker matches [os.ErrDeadlineExceeded]. A refused login ends the search: the other brokers know the same users.
 // If ctx ends, the error is its cause. No connection is open after Find.
 func Find(ctx context.Context, brokers []string, sc *sarama.Config, l Limits) (Found, error) {
 	if len(brokers) == 0 {
@@ -118,7 +120,21 @@ func judge(brokers []string, got []answer, limit time.Duration, cause error) (Fo
 				"broker %s: no answer within %s: %w", broker, limit, os.ErrDeadlineExceeded))
 		}
 	}
-	return Found{}, errors.Join(errs...)
+	return Found{}, fmt.Errorf("%w: %w", sarama.ErrOutOfBrokers, errors.Join(errs...))
+}
+
+// Client returns a client that knows the usable brokers of a list. The first answer may take as long
+// as a read of the client. A list of one broker is not searched.
+func Client(ctx context.Context, brokers []string, sc *sarama.Config) (sarama.Client, error) {
+	if len(brokers) > 1 {
+		limits := Limits{Answer: sc.Net.ReadTimeout, Grace: clientGrace}
+		found, err := Find(ctx, brokers, sc, limits)
+		if err != nil {
+			return nil, err
+		}
+		brokers = found.Usable
+	}
+	return sarama.NewClient(brokers, sc)
 }
 
 // ask returns nil if a broker answers. A client of sarama resolves the name of the broker as its

@@ -33,7 +33,7 @@ func TestJudge_O15(t *testing.T) {
 		"one refuses":            {[]string{"a", "b"}, []answer{{"a", refused}, {"b", nil}}, nil, Found{"b", []string{"a", "b"}}, nil, nil},
 		"a login too":            {[]string{"a", "b"}, []answer{{"b", nil}, {"a", denied}}, nil, Found{"b", []string{"b", "a"}}, nil, nil},
 		"an answer and the end":  {[]string{"a", "b"}, []answer{{"b", nil}}, stopped, Found{"b", []string{"b"}}, nil, nil},
-		"all refuse":             {[]string{"a", "b"}, []answer{{"a", refused}, {"b", refused}}, nil, Found{}, []error{refused}, []error{os.ErrDeadlineExceeded}},
+		"all refuse":             {[]string{"a", "b"}, []answer{{"a", refused}, {"b", refused}}, nil, Found{}, []error{refused, sarama.ErrOutOfBrokers}, []error{os.ErrDeadlineExceeded}},
 		"refused and silent":     {[]string{"a", "b"}, []answer{{"a", refused}}, nil, Found{}, []error{refused, os.ErrDeadlineExceeded}, nil},
 		"all silent":             {[]string{"a", "b"}, nil, nil, Found{}, []error{os.ErrDeadlineExceeded}, nil},
 		"a login is refused":     {[]string{"a", "b", "c"}, []answer{{"c", refused}, {"a", denied}}, nil, Found{}, []error{denied}, []error{os.ErrDeadlineExceeded, refused}},

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/internal/bootstrap"
 	"github.com/idem-go/idem/internal/doctor"
 	"github.com/idem-go/idem/ops"
 )
@@ -87,7 +88,7 @@ func open(cfg consumer.Config) (sarama.Client, error) {
 	sc.Net.DialTimeout = min(sc.Net.DialTimeout, dialTimeout)
 	sc.Net.ReadTimeout = min(sc.Net.ReadTimeout, readTimeout)
 	sc.Metadata.Retry.Max = min(sc.Metadata.Retry.Max, 1)
-	client, err := sarama.NewClient(cfg.Brokers, sc)
+	client, err := bootstrap.Client(context.Background(), cfg.Brokers, sc)
 	if err != nil { // otherwise the interface would have a nil client, and not be nil
 		return nil, err
 	}

@@ -1,0 +1,36 @@
+package consumer
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// TestKfake_OneBrokerAnswers_K21: brokers of the list that are silent or refuse connections delay
+// neither the start nor the first dead letter. A read of a silent broker would take half a minute.
+func TestKfake_OneBrokerAnswers_K21(t *testing.T) {
+	t.Parallel()
+	silent, refuses := []string{listening(t), listening(t), listening(t)}, testenv.FreeAddr(t)
+	for range 3 { // sarama asks in random order
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			cluster := oneBroker(t)
+			answers := cluster.ListenAddrs()
+			produceEvents(t, answers, "orders", 0, 2)
+			began := time.Now()
+			m := start(t, Config{
+				Brokers: slices.Concat(silent, []string{refuses}, answers), Group: "g", Topics: []string{"orders"},
+				Store: forever(), OnGap: EarliestOnGap,
+			}, routed(func(_ context.Context, m *idem.Message) error { return idem.Permanent(errTest) }))
+			require.Len(t, readAll(t, answers, "orders.g.dlq", 2), 2)
+			require.NoError(t, m.end())
+			require.Less(t, time.Since(began), 20*time.Second)
+		})
+	}
+}
