@@ -17,8 +17,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// TestJudge_O15: one broker that answers is enough, and silent ones are left out.
-func TestJudge_O15(t *testing.T) {
+// TestJudge_K21: one broker that answers is enough, and silent ones are left out.
+func TestJudge_K21(t *testing.T) {
 	refused, denied, stopped := errors.New("refused"), sarama.ErrSASLAuthenticationFailed, errors.New("stopped")
 	for name, c := range map[string]struct {
 		brokers []string
@@ -68,8 +68,8 @@ func silent(t *testing.T) (addr string) {
 	return l.Addr().String()
 }
 
-// TestFind_O15 asks brokers that answer, refuse and are silent, wherever they stand in the list.
-func TestFind_O15(t *testing.T) {
+// TestFind_K21 asks brokers that answer, refuse and are silent, wherever they stand in the list.
+func TestFind_K21(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(2))
 	require.NoError(t, err)
@@ -97,8 +97,8 @@ func TestFind_O15(t *testing.T) {
 	require.Equal(t, want, found.Usable)
 }
 
-// TestFind_NoAnswer_O15: the search ends in time and names the reason of each broker.
-func TestFind_NoAnswer_O15(t *testing.T) {
+// TestFind_NoAnswer_K21: the search ends in time and names the reason of each broker.
+func TestFind_NoAnswer_K21(t *testing.T) {
 	t.Parallel()
 	refuses, hangs := testenv.FreeAddr(t), silent(t)
 	began := time.Now()
@@ -119,8 +119,8 @@ func TestFind_NoAnswer_O15(t *testing.T) {
 	require.ErrorIs(t, err, stopped)
 }
 
-// TestFind_Login_O15: a refused login ends the search at once.
-func TestFind_Login_O15(t *testing.T) {
+// TestFind_Login_K21: a refused login ends the search at once.
+func TestFind_Login_K21(t *testing.T) {
 	t.Parallel()
 	broker := sarama.NewMockBroker(t, 1)
 	t.Cleanup(broker.Close)
