@@ -40,6 +40,8 @@ endef
 
 none-failed = if (( $${\#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${failed[*]}"; exit 1; fi
 
+note-failed = if (( $${\#failed[@]} > 0 )); then printf '%s\n' "$${failed[@]}" >>"$${FAILED:-/dev/stderr}"; exit 1; fi
+
 # $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
 each-module = failed=(); $(call in-modules,$(MODULES),$(1)); $(none-failed)
 
@@ -76,19 +78,23 @@ RACE := -race $(WITHOUT_RACE:%=-gcflags=%=-race=false)
 # Tests that run make do not run it as a part of this one (MAKEFLAGS).
 TEST = MAKEFLAGS= go test $(RACE) -vet=off -ldflags=-w -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) $(TESTFLAGS)
 
-# The modules whose tests take longest begin first, so that all end together. A package is printed when it ends.
+# The modules whose tests take longest begin first, so that all end together.
 LONGEST := $(CHAOS) . $(addprefix ./,dedup/sqlstore examples cmd/idem adapter/kgoidem dedup/dynamostore test/browser adapter/kafkagoidem test/auth test/drills test/release)
 TESTED := $(patsubst %,test-in-%,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
 
+# FAILED has a line for each module that fails.
 test-modules:
-	@failed=(); \
-	$(MAKE) --no-print-directory --keep-going --jobs=$(TEST_MODULES) $(TESTED) || failed+=('the modules above'); \
-	$(call in-modules,$(CHAOS),$(TEST) -run '$(MEASURING)' ./...); \
-	$(none-failed)
+	@list=$$(mktemp); status=0; \
+	FAILED="$$list" $(MAKE) --no-print-directory --keep-going --jobs=$(TEST_MODULES) $(TESTED) || status=1; \
+	FAILED="$$list" $(MAKE) --no-print-directory test-measuring || status=1; \
+	failed=($$(cat "$$list")); rm "$$list"; $(none-failed); exit $$status
 
-.PHONY: $(TESTED)
+.PHONY: test-measuring $(TESTED)
 $(TESTED): test-in-%:
-	@failed=(); $(call in-modules,$*,$(TEST) $(if $(filter $(CHAOS),$*),-skip '$(MEASURING)') ./...); $(none-failed)
+	@failed=(); $(call in-modules,$*,$(TEST) $(if $(filter $(CHAOS),$*),-skip '$(MEASURING)') ./...); $(note-failed)
+
+test-measuring:
+	@failed=(); $(call in-modules,$(CHAOS),$(TEST) -run '$(MEASURING)' ./...); $(note-failed)
 
 # What test/browser needs beside chromium, which the system's packages have. The lock file says which version, and its checksum.
 browser-deps: test/browser/node_modules/.package-lock.json ## Install axe-core for the browser tests (once; needs npm)

@@ -43,16 +43,16 @@ func NewProducer(client sarama.Client) (*Producer, error) {
 // Kafka's Java client chooses; [Config].Sarama may set another Producer.Partitioner. Settings that
 // could lose or double records are refused.
 //
-// One broker of the list that answers is enough. Brokers that are silent during OpenProducer are not
-// asked later, unless the cluster names them.
+// One broker of the list that answers is enough. A broker that is silent during OpenProducer is not
+// asked later, unless the cluster names it.
 //
 // While the leader of a partition changes, a message is retried for about 15 s, so the restart of
 // one broker of several goes unnoticed. When no broker can be reached, a message fails after about
 // 2 s. When brokers accept connections and do not answer, [Producer.ProduceEach] returns after 30
 // s.
 //
-// The error lists every mistake in cfg, or states for each broker why it was not reached, after at
-// most 10 s. An error that matches [ErrUnauthorized] means that the user has Write on no topic, or
+// The error lists every mistake in cfg, or states why no broker was reached. No first answer takes
+// longer than 10 s. An error that matches [ErrUnauthorized] means that the user has Write on no topic, or
 // that an authorization server refuses the client of [SASL].Token.
 func OpenProducer(cfg Config) (*Producer, error) {
 	sc, err := producerConfig(cfg)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/bootstrap"
 	"github.com/idem-go/idem/internal/groups"
 )
 
@@ -100,7 +101,7 @@ func (a *app) listFromKafka(
 	}
 	cfg.Net.DialTimeout, cfg.Net.ReadTimeout = completeWait/2, completeWait/2
 	cfg.Metadata.Retry.Max, cfg.Metadata.Timeout = 0, completeWait
-	client, err := a.firstToAnswer(cfg)
+	client, err := bootstrap.Client(ctx, a.brokers, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -42,8 +42,9 @@ func (a *app) kafkaConfig() (*sarama.Config, error) {
 	if err != nil {
 		return nil, usage("%v (of this command: --tls, --allow-insecure)", err)
 	}
-	// A person waits, and no session has to be kept. At a broker that accepts connections and
-	// never answers, sarama waits for three answers and then sees that the metadata are too late.
+	// A person waits, and no session has to be kept. At the only broker of a list, if it accepts
+	// connections and never answers, sarama waits for three answers and then sees that the metadata
+	// are too late.
 	wait := cmp.Or(a.kafkaWait, kafkaWait)
 	sc.Net.DialTimeout, sc.Net.ReadTimeout, sc.Net.WriteTimeout = wait, wait, wait
 	sc.Metadata.Retry.Max, sc.Metadata.Timeout = 3, wait+wait/4
@@ -99,22 +100,12 @@ func (a *app) kafka() (sarama.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := a.firstToAnswer(cfg)
+	client, err := bootstrap.Client(context.Background(), a.brokers, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
 	}
 	a.closers = append(a.closers, func() { _ = client.Close() })
 	return client, nil
-}
-
-// firstToAnswer returns a client of the first broker that answers, within the time-out of a read.
-func (a *app) firstToAnswer(cfg *sarama.Config) (sarama.Client, error) {
-	limits := bootstrap.Limits{Answer: cfg.Net.ReadTimeout}
-	found, err := bootstrap.Find(context.Background(), a.brokers, cfg, limits)
-	if err != nil {
-		return nil, err
-	}
-	return sarama.NewClient([]string{found.First}, cfg)
 }
 
 // firstTime returns the time of the first record of a span, or nil.

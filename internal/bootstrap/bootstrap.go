@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -20,10 +21,10 @@ import (
 
 // Found are the brokers of a list, as their first answers show them.
 type Found struct {
-	// First is the broker that has answered first.
-	First string
-	// Usable are all brokers that are not silent: First, those that answered within the grace, and
-	// those with an error, such as a refused connection, which costs a client no time.
+	// Answered are the brokers that have answered, the first one first.
+	Answered []string
+	// Usable are those and the ones that refuse connections. A broker that restarts refuses them for
+	// a moment, and that costs a client no time.
 	Usable []string
 }
 
@@ -35,6 +36,11 @@ type Limits struct {
 
 const clientGrace = time.Second
 
+var (
+	errNotReady = errors.New("the broker knows no brokers of the cluster yet")
+	errSilent   = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
+)
+
 type answer struct {
 	broker string
 	err    error
@@ -42,12 +48,16 @@ type answer struct {
 
 // Find asks all brokers at once, with the connections, login and time-outs of sc. Find returns when
 // one has answered and the grace is over, or all have answered. A broker answers when it accepts
-// the login and says which requests it knows (ApiVersions).
+// the login and names the brokers of the cluster (KIP-700).
 //
-// The error matches sarama.ErrOutOfBrokers, and names each broker and its reason. That of a silent
-// broker matches [os.ErrDeadlineExceeded]. A refused login ends the search: the other brokers know the same users.
-// If ctx ends, the error is its cause. No connection is open after Find.
+// A refused login ends the search, unless another broker has answered: most clusters have the same
+// users on all brokers. Any other error matches sarama.ErrOutOfBrokers and names each broker with
+// its reason. If ctx ends, the error is its cause.
+//
+// No connection is open after Find. A token provider or a name server that gives no answer holds
+// Find up.
 func Find(ctx context.Context, brokers []string, sc *sarama.Config, l Limits) (Found, error) {
+	brokers = slices.Compact(slices.Sorted(slices.Values(brokers)))
 	if len(brokers) == 0 {
 		return Found{}, sarama.ErrOutOfBrokers
 	}
@@ -60,10 +70,10 @@ func Find(ctx context.Context, brokers []string, sc *sarama.Config, l Limits) (F
 	}
 	got := collect(ctx, answers, len(brokers), l)
 	own.Cut()
-	for range len(brokers) - len(got) { // no question outlasts its connection
+	for range len(brokers) - len(got) {
 		<-answers
 	}
-	return judge(brokers, got, l.Answer, context.Cause(ctx))
+	return judge(brokers, got, context.Cause(ctx))
 }
 
 // collect returns the answers until the search is over.
@@ -91,40 +101,54 @@ func collect(ctx context.Context, answers <-chan answer, asked int, l Limits) (g
 	return got
 }
 
-// judge returns the result of a search. cause is that of its end by the caller, or nil.
-func judge(brokers []string, got []answer, limit time.Duration, cause error) (Found, error) {
-	var found Found
-	var errs []error
+// judge returns the result of a search. ended is the cause of its end by the caller, or nil.
+func judge(brokers []string, got []answer, ended error) (found Found, err error) {
+	failed := make(map[string]error)
+	for _, broker := range brokers {
+		failed[broker] = errSilent
+	}
 	for _, a := range got {
-		found.Usable = append(found.Usable, a.broker)
+		failed[a.broker] = a.err
 		switch {
-		case a.err != nil:
-			a.err = fmt.Errorf("broker %s: %w", a.broker, a.err)
-			if errors.Is(a.err, sarama.ErrSASLAuthenticationFailed) {
-				cause = a.err
-			}
-			errs = append(errs, a.err)
-		case found.First == "":
-			found.First = a.broker
+		case a.err == nil:
+			found.Answered = append(found.Answered, a.broker)
+			found.Usable = append(found.Usable, a.broker)
+		case errors.Is(a.err, syscall.ECONNREFUSED):
+			found.Usable = append(found.Usable, a.broker)
+		case errors.Is(a.err, sarama.ErrSASLAuthenticationFailed):
+			err = fmt.Errorf("broker %s: %w", a.broker, a.err)
 		}
 	}
 	switch {
-	case found.First != "":
+	case len(found.Answered) > 0:
 		return found, nil
-	case cause != nil:
-		return Found{}, cause
+	case ended != nil:
+		return Found{}, ended
+	case err != nil:
+		return Found{}, err
 	}
+	var errs []error
 	for _, broker := range brokers {
-		if !slices.Contains(found.Usable, broker) {
-			errs = append(errs, fmt.Errorf(
-				"broker %s: no answer within %s: %w", broker, limit, os.ErrDeadlineExceeded))
-		}
+		errs = append(errs, reason(broker, failed[broker]))
 	}
 	return Found{}, fmt.Errorf("%w: %w", sarama.ErrOutOfBrokers, errors.Join(errs...))
 }
 
+// reason names a broker and its error. As in sarama's own search, the code of one broker's answer is
+// no code of all brokers.
+func reason(broker string, err error) error {
+	var code sarama.KError
+	if errors.As(err, &code) {
+		return fmt.Errorf("broker %s: %s", broker, err.Error())
+	}
+	return fmt.Errorf("broker %s: %w", broker, err)
+}
+
 // Client returns a client that knows the usable brokers of a list. The first answer may take as long
 // as a read of the client. A list of one broker is not searched.
+//
+// The client learns of the other brokers from the cluster. sarama may then ask any of them, also one
+// that is silent.
 func Client(ctx context.Context, brokers []string, sc *sarama.Config) (sarama.Client, error) {
 	if len(brokers) > 1 {
 		limits := Limits{Answer: sc.Net.ReadTimeout, Grace: clientGrace}
@@ -137,15 +161,36 @@ func Client(ctx context.Context, brokers []string, sc *sarama.Config) (sarama.Cl
 	return sarama.NewClient(brokers, sc)
 }
 
+// describeCluster is the key of the request that names the brokers of a cluster.
+const describeCluster = 60
+
 // ask returns nil if a broker answers. A client of sarama resolves the name of the broker as its
-// settings for Kerberos say.
+// settings for Kerberos say. Its metrics are its own, because its end would remove those of others.
 func ask(broker string, sc *sarama.Config) error {
 	one := *sc // sarama may change its settings
+	one.MetricRegistry = sarama.NewConfig().MetricRegistry
 	client, err := sarama.NewClient([]string{broker}, &one)
 	if err != nil {
 		return err
 	}
-	_, err = client.LeastLoadedBroker().ApiVersions(&sarama.ApiVersionsRequest{})
-	_ = client.Close() // the answer is known
-	return err
+	defer client.Close() // the answer is known
+	b := client.LeastLoadedBroker()
+	versions, err := b.ApiVersions(&sarama.ApiVersionsRequest{})
+	if err != nil {
+		return err
+	}
+	knows := func(k sarama.ApiVersionsResponseKey) bool { return k.ApiKey == describeCluster }
+	if !slices.ContainsFunc(versions.ApiKeys, knows) {
+		return nil // before Kafka 2.8
+	}
+	cluster, err := b.DescribeCluster(&sarama.DescribeClusterRequest{})
+	switch {
+	case err != nil:
+		return err
+	case !errors.Is(cluster.Err, sarama.ErrNoError):
+		return cluster.Err
+	case len(cluster.Brokers) == 0: // it has just started (KAFKA-7924)
+		return errNotReady
+	}
+	return nil
 }

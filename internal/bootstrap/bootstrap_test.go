@@ -13,34 +13,39 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem/internal/testenv"
 )
 
 // TestJudge_K21: one broker that answers is enough, and silent ones are left out.
 func TestJudge_K21(t *testing.T) {
-	refused, denied, stopped := errors.New("refused"), sarama.ErrSASLAuthenticationFailed, errors.New("stopped")
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	denied, stopped, broken := sarama.ErrSASLAuthenticationFailed, errors.New("stopped"), errors.New("broken")
+	mechanism, out, silence := sarama.ErrUnsupportedSASLMechanism, sarama.ErrOutOfBrokers, os.ErrDeadlineExceeded
+	list := []string{"a", "b"}
 	for name, c := range map[string]struct {
-		brokers []string
-		got     []answer
-		cause   error
-		want    Found
-		is      []error
-		not     []error
+		got   []answer
+		ended error
+		want  Found
+		is    []error
+		not   []error
 	}{
-		"all answer":             {[]string{"a", "b"}, []answer{{"b", nil}, {"a", nil}}, nil, Found{"b", []string{"b", "a"}}, nil, nil},
-		"one is silent":          {[]string{"a", "b"}, []answer{{"b", nil}}, nil, Found{"b", []string{"b"}}, nil, nil},
-		"one refuses":            {[]string{"a", "b"}, []answer{{"a", refused}, {"b", nil}}, nil, Found{"b", []string{"a", "b"}}, nil, nil},
-		"a login too":            {[]string{"a", "b"}, []answer{{"b", nil}, {"a", denied}}, nil, Found{"b", []string{"b", "a"}}, nil, nil},
-		"an answer and the end":  {[]string{"a", "b"}, []answer{{"b", nil}}, stopped, Found{"b", []string{"b"}}, nil, nil},
-		"all refuse":             {[]string{"a", "b"}, []answer{{"a", refused}, {"b", refused}}, nil, Found{}, []error{refused, sarama.ErrOutOfBrokers}, []error{os.ErrDeadlineExceeded}},
-		"refused and silent":     {[]string{"a", "b"}, []answer{{"a", refused}}, nil, Found{}, []error{refused, os.ErrDeadlineExceeded}, nil},
-		"all silent":             {[]string{"a", "b"}, nil, nil, Found{}, []error{os.ErrDeadlineExceeded}, nil},
-		"a login is refused":     {[]string{"a", "b", "c"}, []answer{{"c", refused}, {"a", denied}}, nil, Found{}, []error{denied}, []error{os.ErrDeadlineExceeded, refused}},
-		"the end of the context": {[]string{"a", "b"}, []answer{{"a", refused}}, stopped, Found{}, []error{stopped}, []error{refused, os.ErrDeadlineExceeded}},
+		"all answer":                 {[]answer{{"b", nil}, {"a", nil}}, nil, Found{[]string{"b", "a"}, []string{"b", "a"}}, nil, nil},
+		"one is silent":              {[]answer{{"b", nil}}, nil, Found{[]string{"b"}, []string{"b"}}, nil, nil},
+		"one refuses":                {[]answer{{"a", refused}, {"b", nil}}, nil, Found{[]string{"b"}, []string{"a", "b"}}, nil, nil},
+		"one is broken":              {[]answer{{"a", broken}, {"b", nil}}, nil, Found{[]string{"b"}, []string{"b"}}, nil, nil},
+		"one refuses the login":      {[]answer{{"b", nil}, {"a", denied}}, nil, Found{[]string{"b"}, []string{"b"}}, nil, nil},
+		"an answer and the end":      {[]answer{{"b", nil}}, stopped, Found{[]string{"b"}, []string{"b"}}, nil, nil},
+		"all refuse":                 {[]answer{{"a", refused}, {"b", refused}}, nil, Found{}, []error{out, syscall.ECONNREFUSED}, []error{silence}},
+		"one refuses, one is silent": {[]answer{{"a", refused}}, nil, Found{}, []error{out, syscall.ECONNREFUSED, silence}, nil},
+		"all are silent":             {nil, nil, Found{}, []error{out, silence}, nil},
+		"a refused login":            {[]answer{{"b", broken}, {"a", denied}}, nil, Found{}, []error{denied}, []error{out, silence, broken}},
+		"the code of one":            {[]answer{{"a", mechanism}, {"b", refused}}, nil, Found{}, []error{out, syscall.ECONNREFUSED}, []error{mechanism}},
+		"the end of the context":     {[]answer{{"a", refused}}, stopped, Found{}, []error{stopped}, []error{out, silence}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found, err := judge(c.brokers, c.got, time.Second, c.cause)
+			found, err := judge(list, c.got, c.ended)
 			require.Equal(t, c.want, found)
 			require.Equal(t, c.is == nil, err == nil, err)
 			for _, is := range c.is {
@@ -83,8 +88,8 @@ func TestFind_K21(t *testing.T) {
 		found, err := Find(t.Context(), all, settings(), limits)
 		require.NoError(t, err, all)
 		require.Less(t, time.Since(began), limits.Answer)
-		require.Contains(t, answers, found.First)
-		require.Contains(t, found.Usable, found.First)
+		require.Contains(t, answers, found.Answered[0])
+		require.Subset(t, found.Usable, found.Answered)
 		require.NotContains(t, found.Usable, hangs)
 	}
 	began := time.Now()
@@ -106,7 +111,7 @@ func TestFind_NoAnswer_K21(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), time.Second)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
-	require.ErrorContains(t, err, "broker "+hangs+": no answer within 1s")
+	require.ErrorContains(t, err, "broker "+hangs+": no answer in time")
 	require.ErrorContains(t, err, "broker "+refuses+": ")
 
 	_, err = Find(t.Context(), nil, settings(), Limits{Answer: time.Second})
@@ -117,6 +122,44 @@ func TestFind_NoAnswer_K21(t *testing.T) {
 	defer time.AfterFunc(100*time.Millisecond, func() { cancel(stopped) }).Stop()
 	_, err = Find(ctx, []string{hangs}, settings(), Limits{Answer: time.Hour})
 	require.ErrorIs(t, err, stopped)
+}
+
+// TestFind_NotReady_K21: a broker that has just started knows no other broker, and is not used.
+func TestFind_NotReady_K21(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(2))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	all := cluster.ListenAddrs()
+	cluster.ControlKey(int16(kmsg.DescribeCluster), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if cluster.CurrentNode() != 0 {
+			return nil, nil, false
+		}
+		return req.ResponseKind(), nil, true
+	})
+	for range 5 {
+		found, err := Find(t.Context(), all, settings(), Limits{Answer: time.Minute, Grace: time.Minute})
+		require.NoError(t, err)
+		require.Equal(t, Found{Answered: all[1:], Usable: all[1:]}, found)
+	}
+}
+
+// TestClient_Metrics_K21: the search leaves the metrics of the client alone.
+func TestClient_Metrics_K21(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(3))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	for range 20 {
+		sc := settings()
+		client, err := Client(t.Context(), cluster.ListenAddrs(), sc)
+		require.NoError(t, err)
+		before := len(sc.MetricRegistry.GetAll())
+		require.Positive(t, before)
+		require.Never(t, func() bool { return len(sc.MetricRegistry.GetAll()) < before }, 50*time.Millisecond, 5*time.Millisecond)
+		require.NoError(t, client.Close())
+	}
 }
 
 // TestFind_Login_K21: a refused login ends the search at once.
@@ -146,5 +189,5 @@ func TestFind_Login_K21(t *testing.T) {
 	login(sarama.ErrNoError)
 	found, err := Find(t.Context(), list, sc, Limits{Answer: time.Hour})
 	require.NoError(t, err)
-	require.Equal(t, broker.Addr(), found.First)
+	require.Equal(t, []string{broker.Addr()}, found.Answered)
 }

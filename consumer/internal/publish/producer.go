@@ -61,9 +61,8 @@ func New(client sarama.Client) (*Producer, error) {
 }
 
 // Open connects and returns a producer with a client of its own, which Close closes. One broker of
-// the list that answers is enough. Without topics, sarama asks one broker for the producer's ID,
-// again and again, also one that is away: it knows only the one that has answered at that time. A
-// silent broker would use up the time of the first messages, so the client never learns of it.
+// the list that answers is enough. The client asks no silent broker, unless the cluster names it: a
+// silent broker would use up the time of the first messages.
 func Open(brokers []string, sc *sarama.Config) (*Producer, error) {
 	own := conns.New(sc)
 	sc = own.Config(sc)
@@ -72,18 +71,36 @@ func Open(brokers []string, sc *sarama.Config) (*Producer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	client, err := sarama.NewClient([]string{found.First}, sc)
+	var errs []error
+	for _, broker := range found.Answered {
+		p, err := openAt(broker, found.Usable, sc)
+		if err == nil {
+			p.conns, p.wait, p.away = own, callWait, newAwayPartitions(p.client)
+			return p, nil
+		}
+		errs = append(errs, err)
+		if errors.Is(err, sarama.ErrClusterAuthorizationFailed) {
+			break // the other brokers answer the same
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// openAt asks one broker for the producer's ID. Without topics, sarama asks one broker of its list
+// again and again, also one that is away. The client knows the others afterwards.
+func openAt(broker string, usable []string, sc *sarama.Config) (*Producer, error) {
+	client, err := sarama.NewClient([]string{broker}, sc)
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
 	p, err := New(client)
-	if err == nil {
-		err = client.RefreshBrokers(found.Usable) // the first one may be away later
-	}
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	p.conns, p.wait, p.away = own, callWait, newAwayPartitions(client)
+	if err := client.RefreshBrokers(usable); err != nil {
+		p.Close()
+		return nil, errors.Join(err, client.Close())
+	}
 	return p, nil
 }
 
