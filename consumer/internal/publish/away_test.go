@@ -4,6 +4,7 @@ import (
 	"io"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -58,7 +59,7 @@ func TestProduceEach_PartitionAway_O10(t *testing.T) {
 		n++
 		return arrived == 50
 	}, soon, poll)
-	require.Empty(t, p.away.probing)
+	require.Empty(t, p.away.byTopic)
 	require.Zero(t, p.away.probes)
 	there := values(t, brokers, "away")
 	require.Len(t, there, 50)
@@ -97,12 +98,10 @@ func TestProduceEach_ResultsOfADeletedTopic_O10(t *testing.T) {
 		asked.Add(1)
 		return nil, nil, false
 	})
-	for _, m := range messages("stock", 0, 100) {
-		p.away.note(ToSarama(m), io.EOF, nil)
-		p.away.noteSilence(ToSarama(m))
-	}
+	failAll(p, messages("stock", 0, 100))
 	require.Zero(t, asked.Load())
-	require.Empty(t, p.away.probing)
+	require.ErrorIs(t, p.ProduceEach(t.Context(), messages("stock", 0, 1))[0], idem.ErrNoTopic)
+	require.Empty(t, p.topics.partitions("stock"))
 }
 
 // TestProduceEach_BrokerSilent_O10: one broker of two takes connections and does not answer.
@@ -144,4 +143,64 @@ func TestProduceEach_BrokerSilent_O10(t *testing.T) {
 		}
 		return true
 	}, soon, poll)
+}
+
+// onlyConfig is a client that answers no other question.
+type onlyConfig struct {
+	sarama.Client
+	conf *sarama.Config
+}
+
+func (c onlyConfig) Config() *sarama.Config { return c.conf }
+
+// TestAway_Forgets: a partition that no message tries is away for some minutes only. Its topic may
+// have been deleted for good, and none of its messages would ever find out.
+func TestAway_Forgets(t *testing.T) {
+	for name, ask := range map[string]func(a *awayPartitions){
+		"a result":            func(a *awayPartitions) { a.note(ToSarama(messages("other", 0, 1)[0]), []int32{0}, io.EOF, nil) },
+		"an ordered call":     func(a *awayPartitions) { a.holds(partition{"orders", 0}) },
+		"a call of its topic": func(a *awayPartitions) { (&heldBack{s: &sender{away: a}}).split(t.Context(), "stock", []int32{0}, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAwayPartitions(onlyConfig{conf: settings()})
+				all := []int32{0, 1, 2}
+				for _, m := range messages("stock", 0, 20) {
+					a.note(ToSarama(m), all, io.EOF, nil)
+				}
+				require.Len(t, a.byTopic["stock"], 3)
+				time.Sleep(forgetAfter - time.Minute)
+				probed, held, probe := a.decide(ToSarama(messages("stock", 0, 1)[0]), all)
+				require.True(t, held && probe)
+				ask(a)
+				require.Len(t, a.byTopic["stock"], 3)
+				time.Sleep(2 * time.Minute)
+				ask(a)
+				require.Len(t, a.byTopic["stock"], 1, "a probe is in flight")
+				require.True(t, a.holds(probed))
+				a.note(nil, nil, io.EOF, &probed)
+				time.Sleep(forgetAfter - time.Minute)
+				require.True(t, a.holds(probed), "it was tried")
+				time.Sleep(2 * time.Minute)
+				ask(a)
+				require.Empty(t, a.byTopic["stock"])
+			})
+		})
+	}
+}
+
+// TestAway_OtherTopics: a partition that is away costs the messages of other topics nothing.
+func TestAway_OtherTopics(t *testing.T) {
+	chosen := 0
+	conf := settings()
+	conf.Producer.Partitioner = func(topic string) sarama.Partitioner {
+		chosen++
+		return sarama.NewMurmur2Partitioner(topic)
+	}
+	a := newAwayPartitions(onlyConfig{conf: conf})
+	a.note(ToSarama(messages("stock", 0, 1)[0]), []int32{0}, io.EOF, nil)
+	require.Equal(t, 1, chosen)
+	h := &heldBack{s: &sender{away: a}, msgs: messages("orders", 0, 3)}
+	require.Equal(t, []int{0, 1, 2}, h.split(t.Context(), "orders", []int32{0}, []int{0, 1, 2}))
+	require.Equal(t, 1, chosen)
 }

@@ -102,7 +102,7 @@ func (c *call) sendByTopic(ctx context.Context, indexes []int) {
 		c.errs[i] = errNotSent
 		byTopic[c.msgs[i].Topic] = append(byTopic[c.msgs[i].Topic], i)
 	}
-	answers, asked := c.s.ask(byTopic)
+	answers, asked := c.s.ask(byTopic, nil)
 	if !asked {
 		c.set(indexes, errClosed)
 		return
@@ -115,7 +115,7 @@ func (c *call) sendByTopic(ctx context.Context, indexes []int) {
 		case a := <-answers:
 			topics--
 			if a.err == nil {
-				inFlight += c.send(ctx, held.split(ctx, byTopic[a.topic]), false)
+				inFlight += c.send(ctx, held.split(ctx, a.topic, a.all, byTopic[a.topic]), false)
 			} else {
 				c.set(byTopic[a.topic], a.err)
 			}
@@ -233,7 +233,7 @@ func (c *call) lookUpAgain(ctx context.Context, indexes []int) {
 	if len(byTopic) == 0 {
 		return
 	}
-	answers, asked := c.s.ask(byTopic)
+	answers, asked := c.s.ask(byTopic, nil)
 	if !asked {
 		return
 	}
@@ -260,7 +260,8 @@ func (c *call) cut(ctx context.Context, indexes []int) {
 	silent := c.s.away != nil && errors.Is(context.Cause(ctx), errBrokersSilent)
 	for _, i := range indexes {
 		if silent && c.errs[i] == errNoAnswer { //nolint:errorlint // as below
-			c.s.away.noteSilence(ToSarama(c.msgs[i]))
+			topic := c.msgs[i].Topic
+			c.s.away.noteSilence(ToSarama(c.msgs[i]), c.s.topics.partitions(topic))
 		}
 		err := c.errs[i]
 		if err == errNotSent || err == errNoAnswer { //nolint:errorlint // else it has a cause

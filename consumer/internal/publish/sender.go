@@ -61,7 +61,7 @@ func (s *sender) settle(m *sarama.ProducerMessage, err error) {
 	o := m.Metadata.(*origin)
 	s.budget.Give(o.weight)
 	if s.away != nil {
-		s.away.note(m, err, o.probe)
+		s.away.note(m, s.topics.partitions(m.Topic), err, o.probe)
 	}
 	o.results <- result{o.index, err}
 }
@@ -94,8 +94,9 @@ func (s *sender) start(f func()) bool {
 	return true
 }
 
-// ask looks topics up. The result is false if the producer is closed.
-func (s *sender) ask(topics map[string][]int) (<-chan topicAnswer, bool) {
+// ask looks topics up. Those of writable get their partitions with a leader as well. The result is
+// false if the producer is closed.
+func (s *sender) ask(topics, writable map[string][]int) (<-chan topicAnswer, bool) {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
 	if s.closed {
@@ -103,7 +104,8 @@ func (s *sender) ask(topics map[string][]int) (<-chan topicAnswer, bool) {
 	}
 	answers := make(chan topicAnswer, len(topics)) // an answer never waits
 	for topic := range topics {
-		s.topics.lookUp(topic, answers)
+		_, also := writable[topic]
+		s.topics.lookUp(question{topic, also}, answers)
 	}
 	return answers, true
 }
