@@ -23,9 +23,8 @@ const (
 // probe to the end.
 //
 // A message without a key has no known partition and is never held back. Neither is a message for a
-// topic whose partitions are not known. Callers bring the partitions of a topic: sarama's client may
-// ask brokers for them, or hold its lock for as long as a broker is silent. The results of all
-// topics would wait for that.
+// topic whose partitions are not known. Callers bring the partitions of a topic. sarama's client may
+// ask brokers for them, or hold its lock while a broker is silent: all results would wait for that.
 type awayPartitions struct {
 	mu           sync.Mutex
 	partitioners *partitioners

@@ -265,7 +265,7 @@ func onePartition(
 	return first == at
 }
 
-// lookUp returns the answer for each topic.
+// lookUp returns the answer for each topic. A topic without an answer in time has an error.
 func (c *orderedCall) lookUp(ctx context.Context) (map[string]topicAnswer, error) {
 	topics, writable := map[string][]int{}, map[string][]int{}
 	for _, m := range c.msgs {
@@ -279,12 +279,22 @@ func (c *orderedCall) lookUp(ctx context.Context) (map[string]topicAnswer, error
 		return nil, errClosed
 	}
 	found := make(map[string]topicAnswer, len(topics))
-	for range topics {
+	patience := time.NewTimer(askWait)
+	defer patience.Stop()
+	for waits := true; waits && len(found) < len(topics); {
 		select {
 		case a := <-answers:
 			found[a.topic] = a
+		case <-patience.C:
+			waits = false
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+		}
+	}
+	for topic := range topics {
+		if _, ok := found[topic]; !ok {
+			err := fmt.Errorf("%w: topic %q: %w", errNotSent, topic, errBrokersSilent)
+			found[topic] = topicAnswer{topic: topic, err: err}
 		}
 	}
 	return found, nil
