@@ -28,21 +28,16 @@ const (
 type awayPartitions struct {
 	mu           sync.Mutex
 	partitioners *partitioners
-	byTopic      map[string]map[int32]awayPartition // has no empty map
-	probes       int
+	byTopic      map[string]map[int32]time.Time // when a partition was tried last; has no empty map
+	probes       map[partition]bool             // in flight, also to partitions that are back
+	alone        bool                           // a message is sent alone: no probe begins
 	swept        time.Time
-}
-
-// awayPartition is the state of a partition that is away.
-type awayPartition struct {
-	probing bool // a probe is in flight
-	tried   time.Time
 }
 
 func newAwayPartitions(client sarama.Client) *awayPartitions {
 	return &awayPartitions{
 		partitioners: newPartitioners(client.Config()),
-		byTopic:      map[string]map[int32]awayPartition{},
+		byTopic:      map[string]map[int32]time.Time{}, probes: map[partition]bool{},
 	}
 }
 
@@ -63,16 +58,16 @@ func (a *awayPartitions) note(
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if probe != nil {
-		a.probes--
+		delete(a.probes, *probe)
 	}
 	answered := err == nil || isTooLarge(err) || isRefused(err) || isNoTopic(err)
 	if answered && len(a.byTopic) == 0 {
 		return
 	}
 	if probe != nil { // the partitions of its topic may be others by now
-		a.settle(*probe, answered, false)
+		a.settle(*probe, answered)
 	} else if at, ok := a.partitioners.fixed(m, all); ok {
-		a.settle(at, answered, a.byTopic[at.topic][at.id].probing)
+		a.settle(at, answered)
 	}
 }
 
@@ -81,21 +76,21 @@ func (a *awayPartitions) noteSilence(m *sarama.ProducerMessage, all []int32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if at, ok := a.partitioners.fixed(m, all); ok {
-		a.settle(at, false, a.byTopic[at.topic][at.id].probing) // a probe in flight stays one
+		a.settle(at, false)
 	}
 }
 
 // settle notes whether a partition is back. The caller holds the mutex.
-func (a *awayPartitions) settle(at partition, back, probing bool) {
+func (a *awayPartitions) settle(at partition, back bool) {
 	a.forget()
 	if back {
 		a.remove(at)
 		return
 	}
 	if a.byTopic[at.topic] == nil {
-		a.byTopic[at.topic] = map[int32]awayPartition{}
+		a.byTopic[at.topic] = map[int32]time.Time{}
 	}
-	a.byTopic[at.topic][at.id] = awayPartition{probing, time.Now()}
+	a.byTopic[at.topic][at.id] = time.Now()
 }
 
 // remove takes a partition out. The caller holds the mutex.
@@ -115,9 +110,9 @@ func (a *awayPartitions) forget() {
 	}
 	a.swept = now
 	for topic, some := range a.byTopic {
-		for id, p := range some {
-			if !p.probing && now.Sub(p.tried) >= forgetAfter {
-				a.remove(partition{topic, id})
+		for id, tried := range some {
+			if at := (partition{topic, id}); !a.probes[at] && now.Sub(tried) >= forgetAfter {
+				a.remove(at)
 			}
 		}
 	}
@@ -130,14 +125,40 @@ func (a *awayPartitions) decide(
 	m *sarama.ProducerMessage, all []int32,
 ) (at partition, held, probe bool) {
 	at, ok := a.partitioners.fixed(m, all)
-	p, away := a.byTopic[at.topic][at.id]
+	_, away := a.byTopic[at.topic][at.id]
 	if !ok || !away {
 		return at, false, false
 	}
-	if p.probing || a.probes >= maxProbes {
+	if a.alone || a.probes[at] || len(a.probes) >= maxProbes {
 		return at, true, false
 	}
-	a.settle(at, false, true)
-	a.probes++
+	a.settle(at, false)
+	a.probes[at] = true
 	return at, true, true
+}
+
+// setAlone notes whether a message is sent alone.
+func (a *awayPartitions) setAlone(alone bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.alone = alone
+}
+
+// mayProbe reports whether a probe in flight may share the batch of a message. all is the partitions
+// of its topic.
+func (a *awayPartitions) mayProbe(m *sarama.ProducerMessage, all []int32) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.probes) == 0 {
+		return false
+	}
+	if at, ok := a.partitioners.fixed(m, all); ok {
+		return a.probes[at]
+	}
+	for at := range a.probes {
+		if at.topic == m.Topic {
+			return true
+		}
+	}
+	return false
 }
