@@ -24,7 +24,7 @@ type sender struct {
 	away    *awayPartitions // nil: each message is tried for as long as sarama tries
 
 	// closing is held shared while a message goes to async.
-	closing sync.RWMutex
+	closing gate
 	closed  bool
 }
 
@@ -44,6 +44,7 @@ type result struct {
 
 // run reads sarama's results until async is closed.
 func (s *sender) run() {
+	s.closing.ending = make(chan struct{})
 	s.results.Go(func() {
 		for m := range s.async.Successes() {
 			s.settle(m, nil)
@@ -78,6 +79,8 @@ func (s *sender) enqueue(ctx context.Context, m *idem.Message, o *origin) error 
 	select {
 	case s.async.Input() <- msg:
 		return nil
+	case <-s.closing.ending:
+		return errClosed
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
