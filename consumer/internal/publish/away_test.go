@@ -2,6 +2,7 @@ package publish
 
 import (
 	"io"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -203,4 +204,36 @@ func TestAway_OtherTopics(t *testing.T) {
 	h := &heldBack{s: &sender{away: a}, msgs: messages("orders", 0, 3)}
 	require.Equal(t, []int{0, 1, 2}, h.split(t.Context(), "orders", []int32{0}, []int{0, 1, 2}))
 	require.Equal(t, 1, chosen)
+}
+
+// TestAway_Decide: a partition that is away has one probe at a time, and all have a bounded number.
+func TestAway_Decide(t *testing.T) {
+	a := newAwayPartitions(onlyConfig{conf: settings()})
+	fail := func(topic string) *sarama.ProducerMessage {
+		m := ToSarama(messages(topic, 0, 1)[0])
+		a.note(m, []int32{0}, io.EOF, nil)
+		return m
+	}
+	m := fail("orders")
+	at, held, probe := a.decide(m, []int32{0})
+	require.True(t, held && probe)
+	for range 2 {
+		_, held, probe = a.decide(m, []int32{0})
+		require.True(t, held && !probe, "a probe is in flight")
+		a.noteSilence(m, []int32{0})
+		a.note(m, []int32{0}, io.EOF, nil)
+	}
+	for i := range 2 * maxProbes {
+		_, held, probe := a.decide(fail(strconv.Itoa(i)), []int32{0})
+		require.True(t, held)
+		require.Equal(t, i < maxProbes-1, probe, i)
+	}
+	a.note(m, nil, io.EOF, &at)
+	_, held, probe = a.decide(m, []int32{0})
+	require.True(t, held && probe, "the last one has ended")
+	for _, err := range []error{nil, sarama.ErrMessageSizeTooLarge, sarama.ErrInvalidRecord, sarama.ErrUnknownTopicOrPartition} {
+		require.True(t, a.holds(partition{fail("stock").Topic, 0}))
+		a.note(ToSarama(messages("stock", 0, 1)[0]), []int32{0}, err, nil)
+		require.False(t, a.holds(partition{"stock", 0}), "%v", err)
+	}
 }
