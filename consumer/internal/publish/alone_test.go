@@ -80,12 +80,14 @@ func TestSendAlone_ContextOver(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
 	p := openProducer(t, brokers)
 	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
-	var produced atomic.Int64
-	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-		cluster.KeepControl()
-		produced.Add(1)
-		return nil, nil, false
-	})
+	var produced, asked atomic.Int64
+	for key, count := range map[kmsg.Key]*atomic.Int64{kmsg.Produce: &produced, kmsg.Metadata: &asked} {
+		cluster.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
+			cluster.KeepControl()
+			count.Add(1)
+			return nil, nil, false
+		})
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 20 {
@@ -95,10 +97,12 @@ func TestSendAlone_ContextOver(t *testing.T) {
 			require.Error(t, err)
 			require.NotErrorIs(t, err, errNoAnswer)
 		}
-		for _, err := range p.ProduceEach(ctx, messages("orders", 1, 4)) {
+		for _, err := range p.ProduceEach(ctx, append(messages("orders", 1, 4), messages("elsewhere", 1, 4)...)) {
 			require.ErrorIs(t, err, errNotSent)
 			require.ErrorIs(t, err, context.Canceled)
 		}
 	}
 	require.Zero(t, produced.Load())
+	p.topics.running.Wait()
+	require.Zero(t, asked.Load(), "the brokers are asked for no topic either")
 }

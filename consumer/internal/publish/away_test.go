@@ -175,7 +175,7 @@ func TestAway_Forgets(t *testing.T) {
 				require.True(t, held && probe)
 				ask(a)
 				require.Len(t, a.byTopic["stock"], 3)
-				time.Sleep(2 * time.Minute)
+				time.Sleep(2 * forgetAfter)
 				ask(a)
 				require.Len(t, a.byTopic["stock"], 1, "a probe is in flight")
 				require.True(t, a.holds(probed))

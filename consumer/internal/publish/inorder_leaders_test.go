@@ -241,3 +241,40 @@ func TestProduceInOrder_NoProducerID_O10(t *testing.T) {
 	close(awake)
 	noErrors(t, p.ProduceInOrder(t.Context(), keyed("orders", "a", 0, 1)))
 }
+
+// The leader of a partition moves between two calls.
+func TestProduceInOrder_LeaderMoves_O10(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, "orders"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	require.NoError(t, cluster.MoveTopicPartition("orders", 0, 0))
+	p := openProducer(t, cluster.ListenAddrs())
+	for i := range int32(4) {
+		noErrors(t, p.ProduceInOrder(t.Context(), keyed("orders", "a", int(i), 1)))
+		require.NoError(t, cluster.MoveTopicPartition("orders", 0, (i+1)%2))
+	}
+}
+
+// At the first look at a topic, one of its partitions has no leader. The other takes its messages.
+func TestProduceInOrder_FirstLookLeaderless_O10(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 2, []string{"orders"})
+	var on atomic.Bool
+	leaderless(cluster, &on, brokers[0], 2, func(_ string, p int32) bool { return p == 1 })
+	on.Store(true)
+	for name, produce := range map[string]func(*Producer, []*idem.Message) []error{
+		"in order": func(p *Producer, msgs []*idem.Message) []error { return p.ProduceInOrder(t.Context(), msgs) },
+		"each":     func(p *Producer, msgs []*idem.Message) []error { return p.ProduceEach(t.Context(), msgs) },
+	} {
+		p := openProducer(t, brokers)
+		good := 0
+		for i, err := range produce(p, spread("orders", 20)) {
+			at, ok := p.inOrder.partitioners.fixed(ToSarama(spread("orders", 20)[i]), []int32{0, 1})
+			require.True(t, ok)
+			require.Equal(t, at.id == 0, err == nil, "%s: %v", name, err)
+			if err == nil {
+				good++
+			}
+		}
+		require.Positive(t, good)
+	}
+}
