@@ -22,9 +22,10 @@ const (
 // single message at a time, the probe, tries whether the partition is back. No call waits for a
 // probe to the end.
 //
-// A message without a key has no known partition and is never held back. Neither is a message for a
-// topic whose partitions are not known. Callers bring the partitions of a topic. sarama's client may
-// ask brokers for them, or hold its lock while a broker is silent: all results would wait for that.
+// A message without a key has no known partition and is never held back. Neither is a message for
+// a topic whose partitions are not known. Callers bring the partitions of a topic. sarama's client
+// may ask brokers for them, or hold its lock while a broker is silent: all results would wait for
+// that.
 type awayPartitions struct {
 	mu           sync.Mutex
 	partitioners *partitioners
@@ -144,8 +145,8 @@ func (a *awayPartitions) setAlone(alone bool) {
 	a.alone = alone
 }
 
-// mayProbe reports whether a probe in flight may share the batch of a message. all is the partitions
-// of its topic.
+// mayProbe reports whether a probe in flight may share the batch of a message. all is the
+// partitions of its topic.
 func (a *awayPartitions) mayProbe(m *sarama.ProducerMessage, all []int32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -197,14 +197,15 @@ func (c *call) sendAlone(ctx context.Context, indexes []int) {
 	}
 }
 
-// notAlone sets the error of a message that was refused in a batch, and could not be sent alone. The
-// verdict is the batch's, not the message's: the error has only its text.
+// notAlone sets the error of a message that was refused in a batch, and could not be sent alone.
+// The verdict is the batch's, not the message's: the error has only its text.
 func (c *call) notAlone(i int, err error) {
 	verdict := idem.ErrorText(c.errs[i])
 	c.errs[i] = fmt.Errorf("refused in a batch (%s), and could not be sent alone: %w", verdict, err)
 }
 
-// withoutProbes returns the messages whose batch no probe shares, until end is called.
+// withoutProbes returns the messages whose batch no probe shares, until end is called. The others
+// get an error.
 func (c *call) withoutProbes(indexes []int) (some []int, end func()) {
 	a := c.s.away
 	if a == nil {

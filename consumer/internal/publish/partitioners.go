@@ -35,8 +35,8 @@ func (p *partitioners) of(m *sarama.ProducerMessage) (chosen sarama.Partitioner,
 	return chosen, chosen.RequiresConsistency()
 }
 
-// fixed returns the partition of a message among all partitions of its topic. The result is false if
-// the key does not decide, or if no partition is known.
+// fixed returns the partition of a message among all partitions of its topic. The result is false
+// if the key does not decide, or if no partition is known.
 func (p *partitioners) fixed(m *sarama.ProducerMessage, all []int32) (at partition, ok bool) {
 	if _, consistent := p.of(m); !consistent || m.Key == nil {
 		return partition{}, false
