@@ -73,6 +73,8 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 // A client with interceptors or a transaction ID gets an error for every message. If a partitioner
 // gives one key several partitions, the messages for the later ones get an error.
 //
+// Messages for a topic that no broker tells about within 2 s get an error, and delay no others.
+//
 // A batch without an answer is sent again, five times within about a second. No error has a class
 // that says more than [Producer.ProduceEach] says about a message alone: publish the messages with
 // an error by ProduceEach, the earlier ones of a topic and key first.
@@ -95,7 +97,7 @@ func (p *Producer) CheckTopics(_ context.Context, topics []string) error {
 }
 
 // Close sends the messages in flight and ends. Calls that wait get an error for each message that
-// sarama gives up. Close always returns nil.
+// sarama gives up or has not taken yet. Close always returns nil.
 //
 // With [OpenProducer], Close cuts the connections after 5 s, which ends all calls if no broker
 // answers, and closes the client. With [NewProducer], Close lasts as long as sarama retries.

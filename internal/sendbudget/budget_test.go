@@ -23,6 +23,9 @@ func TestBudget_Take(t *testing.T) {
 		require.NoError(t, b.Take(t.Context(), 4, false))
 		require.NoError(t, b.Take(t.Context(), 6, false))
 		require.Equal(t, 10, b.Used())
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, b.Take(ctx, 1, false), context.DeadlineExceeded, "the budget is used up")
 	})
 }
 

@@ -2,8 +2,10 @@ package publish
 
 import (
 	"io"
+	"strconv"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -49,7 +51,7 @@ func TestProduceEach_PartitionAway_O10(t *testing.T) {
 	t.Logf("twelve more took %s", all)
 	require.Less(t, all, 6*time.Second)
 	p.away.mu.Lock()
-	require.LessOrEqual(t, p.away.probes, 1)
+	require.LessOrEqual(t, len(p.away.probes), 1)
 	p.away.mu.Unlock()
 	fault.Remove()
 	n := 13
@@ -58,8 +60,8 @@ func TestProduceEach_PartitionAway_O10(t *testing.T) {
 		n++
 		return arrived == 50
 	}, soon, poll)
-	require.Empty(t, p.away.probing)
-	require.Zero(t, p.away.probes)
+	require.Empty(t, p.away.byTopic)
+	require.Empty(t, p.away.probes)
 	there := values(t, brokers, "away")
 	require.Len(t, there, 50)
 	require.Zero(t, p.budget.Used())
@@ -97,12 +99,10 @@ func TestProduceEach_ResultsOfADeletedTopic_O10(t *testing.T) {
 		asked.Add(1)
 		return nil, nil, false
 	})
-	for _, m := range messages("stock", 0, 100) {
-		p.away.note(ToSarama(m), io.EOF, nil)
-		p.away.noteSilence(ToSarama(m))
-	}
+	failAll(p, messages("stock", 0, 100))
 	require.Zero(t, asked.Load())
-	require.Empty(t, p.away.probing)
+	require.ErrorIs(t, p.ProduceEach(t.Context(), messages("stock", 0, 1))[0], idem.ErrNoTopic)
+	require.Empty(t, p.topics.partitions("stock"))
 }
 
 // TestProduceEach_BrokerSilent_O10: one broker of two takes connections and does not answer.
@@ -144,4 +144,96 @@ func TestProduceEach_BrokerSilent_O10(t *testing.T) {
 		}
 		return true
 	}, soon, poll)
+}
+
+// onlyConfig is a client that answers no other question.
+type onlyConfig struct {
+	sarama.Client
+	conf *sarama.Config
+}
+
+func (c onlyConfig) Config() *sarama.Config { return c.conf }
+
+// TestAway_Forgets: a partition that no message tries is away for some minutes only. Its topic may
+// have been deleted for good, and none of its messages would ever find out.
+func TestAway_Forgets(t *testing.T) {
+	for name, ask := range map[string]func(a *awayPartitions){
+		"a result":            func(a *awayPartitions) { a.note(ToSarama(messages("other", 0, 1)[0]), []int32{0}, io.EOF, nil) },
+		"an ordered call":     func(a *awayPartitions) { a.holds(partition{"orders", 0}) },
+		"a call of its topic": func(a *awayPartitions) { (&heldBack{s: &sender{away: a}}).split(t.Context(), "stock", []int32{0}, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAwayPartitions(onlyConfig{conf: settings()})
+				all := []int32{0, 1, 2}
+				for _, m := range messages("stock", 0, 20) {
+					a.note(ToSarama(m), all, io.EOF, nil)
+				}
+				require.Len(t, a.byTopic["stock"], 3)
+				time.Sleep(forgetAfter - time.Minute)
+				probed, held, probe := a.decide(ToSarama(messages("stock", 0, 1)[0]), all)
+				require.True(t, held && probe)
+				ask(a)
+				require.Len(t, a.byTopic["stock"], 3)
+				time.Sleep(2 * forgetAfter)
+				ask(a)
+				require.Len(t, a.byTopic["stock"], 1, "a probe is in flight")
+				require.True(t, a.holds(probed))
+				a.note(nil, nil, io.EOF, &probed)
+				time.Sleep(forgetAfter - time.Minute)
+				require.True(t, a.holds(probed), "it was tried")
+				time.Sleep(2 * time.Minute)
+				ask(a)
+				require.Empty(t, a.byTopic["stock"])
+			})
+		})
+	}
+}
+
+// TestAway_OtherTopics: a partition that is away costs the messages of other topics nothing.
+func TestAway_OtherTopics(t *testing.T) {
+	chosen := 0
+	conf := settings()
+	conf.Producer.Partitioner = func(topic string) sarama.Partitioner {
+		chosen++
+		return sarama.NewMurmur2Partitioner(topic)
+	}
+	a := newAwayPartitions(onlyConfig{conf: conf})
+	a.note(ToSarama(messages("stock", 0, 1)[0]), []int32{0}, io.EOF, nil)
+	require.Equal(t, 1, chosen)
+	h := &heldBack{s: &sender{away: a}, msgs: messages("orders", 0, 3)}
+	require.Equal(t, []int{0, 1, 2}, h.split(t.Context(), "orders", []int32{0}, []int{0, 1, 2}))
+	require.Equal(t, 1, chosen)
+}
+
+// TestAway_Decide: a partition that is away has one probe at a time, and all have a bounded number.
+func TestAway_Decide(t *testing.T) {
+	a := newAwayPartitions(onlyConfig{conf: settings()})
+	fail := func(topic string) *sarama.ProducerMessage {
+		m := ToSarama(messages(topic, 0, 1)[0])
+		a.note(m, []int32{0}, io.EOF, nil)
+		return m
+	}
+	m := fail("orders")
+	at, held, probe := a.decide(m, []int32{0})
+	require.True(t, held && probe)
+	for range 2 {
+		_, held, probe = a.decide(m, []int32{0})
+		require.True(t, held && !probe, "a probe is in flight")
+		a.noteSilence(m, []int32{0})
+		a.note(m, []int32{0}, io.EOF, nil)
+	}
+	for i := range 2 * maxProbes {
+		_, held, probe := a.decide(fail(strconv.Itoa(i)), []int32{0})
+		require.True(t, held)
+		require.Equal(t, i < maxProbes-1, probe, i)
+	}
+	a.note(m, nil, io.EOF, &at)
+	_, held, probe = a.decide(m, []int32{0})
+	require.True(t, held && probe, "the last one has ended")
+	for _, err := range []error{nil, sarama.ErrMessageSizeTooLarge, sarama.ErrInvalidRecord, sarama.ErrUnknownTopicOrPartition} {
+		require.True(t, a.holds(partition{fail("stock").Topic, 0}))
+		a.note(ToSarama(messages("stock", 0, 1)[0]), []int32{0}, err, nil)
+		require.False(t, a.holds(partition{"stock", 0}), "%v", err)
+	}
 }

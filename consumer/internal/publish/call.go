@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/sendbudget"
 )
 
 // aloneWait bounds how long a call waits until no other message is in flight, to send a message
@@ -102,7 +103,11 @@ func (c *call) sendByTopic(ctx context.Context, indexes []int) {
 		c.errs[i] = errNotSent
 		byTopic[c.msgs[i].Topic] = append(byTopic[c.msgs[i].Topic], i)
 	}
-	answers, asked := c.s.ask(byTopic)
+	if ctx.Err() != nil { // of an earlier part
+		c.cut(ctx, indexes)
+		return
+	}
+	answers, asked := c.s.ask(byTopic, nil)
 	if !asked {
 		c.set(indexes, errClosed)
 		return
@@ -115,7 +120,7 @@ func (c *call) sendByTopic(ctx context.Context, indexes []int) {
 		case a := <-answers:
 			topics--
 			if a.err == nil {
-				inFlight += c.send(ctx, held.split(ctx, byTopic[a.topic]), false)
+				inFlight += c.send(ctx, held.split(ctx, a.topic, a.all, byTopic[a.topic]), false)
 			} else {
 				c.set(byTopic[a.topic], a.err)
 			}
@@ -160,14 +165,14 @@ func (c *call) sendAlone(ctx context.Context, indexes []int) {
 		return
 	}
 	if err := c.s.budget.Lock(ctx, aloneWait); err != nil {
-		for _, i := range indexes { // the verdict is the batch's, not the message's: only its text
-			verdict := idem.ErrorText(c.errs[i])
-			c.errs[i] = fmt.Errorf("refused in a batch (%s), and could not be sent alone: %w",
-				verdict, err)
+		for _, i := range indexes {
+			c.notAlone(i, err)
 		}
 		return
 	}
 	defer c.s.budget.Unlock()
+	indexes, unlock := c.withoutProbes(indexes)
+	defer unlock()
 	for groups := [][]int{indexes}; len(groups) > 0; {
 		group := groups[len(groups)-1]
 		groups = groups[:len(groups)-1]
@@ -192,8 +197,39 @@ func (c *call) sendAlone(ctx context.Context, indexes []int) {
 	}
 }
 
-// sendGroup sends and waits for the results. The result is false if ctx ended before.
+// notAlone sets the error of a message that was refused in a batch, and could not be sent alone.
+// The verdict is the batch's, not the message's: the error has only its text.
+func (c *call) notAlone(i int, err error) {
+	verdict := idem.ErrorText(c.errs[i])
+	c.errs[i] = fmt.Errorf("refused in a batch (%s), and could not be sent alone: %w", verdict, err)
+}
+
+// withoutProbes returns the messages whose batch no probe shares, until end is called. The others
+// get an error.
+func (c *call) withoutProbes(indexes []int) (some []int, end func()) {
+	a := c.s.away
+	if a == nil {
+		return indexes, func() {}
+	}
+	a.setAlone(true)
+	for _, i := range indexes {
+		if a.mayProbe(ToSarama(c.msgs[i]), c.s.topics.partitions(c.msgs[i].Topic)) {
+			c.notAlone(i, sendbudget.ErrOthersInFlight)
+		} else {
+			some = append(some, i)
+		}
+	}
+	return some, func() { a.setAlone(false) }
+}
+
+// sendGroup sends and waits for the results. The result is false if ctx ended before. After that,
+// results of messages that were cut may be in the channel.
 func (c *call) sendGroup(ctx context.Context, group []int) bool {
+	if ctx.Err() != nil {
+		c.set(group, errNotSent)
+		c.cut(ctx, group)
+		return false
+	}
 	for inFlight := c.send(ctx, group, true); inFlight > 0; inFlight-- {
 		select {
 		case r := <-c.results:
@@ -233,7 +269,7 @@ func (c *call) lookUpAgain(ctx context.Context, indexes []int) {
 	if len(byTopic) == 0 {
 		return
 	}
-	answers, asked := c.s.ask(byTopic)
+	answers, asked := c.s.ask(byTopic, nil)
 	if !asked {
 		return
 	}
@@ -260,7 +296,8 @@ func (c *call) cut(ctx context.Context, indexes []int) {
 	silent := c.s.away != nil && errors.Is(context.Cause(ctx), errBrokersSilent)
 	for _, i := range indexes {
 		if silent && c.errs[i] == errNoAnswer { //nolint:errorlint // as below
-			c.s.away.noteSilence(ToSarama(c.msgs[i]))
+			topic := c.msgs[i].Topic
+			c.s.away.noteSilence(ToSarama(c.msgs[i]), c.s.topics.partitions(topic))
 		}
 		err := c.errs[i]
 		if err == errNotSent || err == errNoAnswer { //nolint:errorlint // else it has a cause

@@ -301,3 +301,32 @@ func TestParts(t *testing.T) {
 	}
 	require.Equal(t, 2, n)
 }
+
+// A message that is not sent, since the context has ended, takes no bytes of the budget for long.
+func TestProduceEach_BytesOfTheUnsent(t *testing.T) {
+	_, brokers := fakeCluster(t, 1, []string{"orders"})
+	p := openProducer(t, brokers)
+	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 { // sarama may take a message nevertheless
+		c := &call{s: &p.sender, msgs: messages("orders", 1, 3), errs: make([]error, 2), results: make(chan result, 2)}
+		for sent := c.send(ctx, []int{0, 1}, false); sent > 0; sent-- {
+			<-c.results
+		}
+		require.Zero(t, p.budget.Used())
+	}
+}
+
+// A producer that is closed in the middle of a call takes no more messages and begins no goroutine.
+func TestProduceEach_ClosedMeanwhile(t *testing.T) {
+	_, brokers := fakeCluster(t, 1, []string{"orders"})
+	p := openProducer(t, brokers)
+	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
+	p.Close()
+	for range 50 { // sarama's input is closed: to choose it would panic
+		require.ErrorIs(t, p.enqueue(t.Context(), messages("orders", 1, 2)[0], &origin{}), errClosed)
+	}
+	require.False(t, p.start(func() { t.Error("a goroutine began") }))
+	p.results.Wait()
+}

@@ -2,10 +2,13 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -54,4 +57,46 @@ func TestOpenProducer_CloseBrokerSilent_O15(t *testing.T) {
 			cancel()
 		})
 	}
+}
+
+// TestOpenProducer_CloseWhileSending_O15: sarama takes no more messages, because the leader of their
+// partition is gone and no broker names another. Close ends the sending at once.
+func TestOpenProducer_CloseWhileSending_O15(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
+	p, err := Open(brokers, settings())
+	require.NoError(t, err)
+	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 40)))
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: -1})
+	awake := make(chan struct{})
+	defer close(awake)
+	asleep := make(chan struct{}, 100)
+	cluster.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		asleep <- struct{}{}
+		cluster.SleepControl(func() { <-awake })
+		return nil, nil, false
+	})
+	ended := make(chan []error, 1)
+	go func() { ended <- p.ProduceEach(t.Context(), messages("orders", 0, 5000)) }()
+	<-asleep
+	full, used := 0, 0
+	require.Eventually(t, func() bool {
+		full++
+		if n := p.budget.Used(); n != used || len(p.async.Input()) < cap(p.async.Input()) {
+			used, full = n, 0
+		}
+		return full == 20
+	}, soon, poll)
+	began := time.Now()
+	p.Close()
+	t.Logf("Close took %s", time.Since(began))
+	require.Less(t, time.Since(began), closeWait+3*time.Second)
+	closed := 0
+	for _, err := range <-ended {
+		require.Error(t, err)
+		if errors.Is(err, errClosed) {
+			closed++
+		}
+	}
+	require.Positive(t, closed)
 }

@@ -2,6 +2,8 @@ package publish
 
 import (
 	"fmt"
+	"net"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -132,3 +134,13 @@ func readAll(t *testing.T, brokers []string, topic string, n int) (all []*sarama
 }
 
 const soon, poll = 30 * time.Second, 20 * time.Millisecond
+
+// splitAddr returns the host and the port of an address.
+func splitAddr(t *testing.T, addr string) (host string, port int32) {
+	t.Helper()
+	host, text, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	n, err := strconv.ParseInt(text, 10, 32)
+	require.NoError(t, err)
+	return host, int32(n)
+}

@@ -31,15 +31,16 @@ type heldBack struct {
 	over    <-chan time.Time
 }
 
-// split holds back the messages to partitions that are away, sends the probes, and returns the
-// rest.
-func (h *heldBack) split(ctx context.Context, indexes []int) []int {
+// split holds back the messages of one topic to partitions that are away, sends the probes, and
+// returns the rest. all is the partitions of the topic.
+func (h *heldBack) split(ctx context.Context, topic string, all []int32, indexes []int) []int {
 	a := h.s.away
 	if a == nil {
 		return indexes
 	}
 	a.mu.Lock()
-	if len(a.probing) == 0 {
+	a.forget()
+	if len(a.byTopic[topic]) == 0 {
 		a.mu.Unlock()
 		return indexes
 	}
@@ -47,7 +48,7 @@ func (h *heldBack) split(ctx context.Context, indexes []int) []int {
 	targets, held := map[int]partition{}, map[partition][]int{}
 	asked := map[partition]bool{}
 	for _, i := range indexes {
-		at, away, probe := a.decide(ToSarama(h.msgs[i]))
+		at, away, probe := a.decide(ToSarama(h.msgs[i]), all)
 		switch {
 		case !away:
 			rest = append(rest, i)
@@ -87,7 +88,7 @@ func (h *heldBack) sendProbe(ctx context.Context, i int, at partition) {
 	}
 	m := h.msgs[i]
 	if err := h.s.enqueue(ctx, m, &origin{index: i, results: h.results, probe: &at}); err != nil {
-		h.s.away.note(ToSarama(m), err, &at)
+		h.s.away.note(ToSarama(m), nil, err, &at)
 		h.errs[i] = fmt.Errorf("%w: %w", errNotSent, err)
 		h.fail(h.waiting[at])
 		delete(h.waiting, at)

@@ -21,8 +21,9 @@ const (
 	orderedPause   = 50 * time.Millisecond
 	// orderedWait bounds the time after which a batch is not sent again.
 	orderedWait = 5 * time.Second
-	// idWait bounds the wait for a producer ID. The broker that is asked may be silent.
-	idWait = 2 * time.Second
+	// askWait bounds the wait for a producer ID, and the wait for an answer about a topic. The broker
+	// that is asked may be silent.
+	askWait = 2 * time.Second
 )
 
 var (
@@ -53,7 +54,7 @@ type inOrder struct {
 
 func newInOrder(s *sender) inOrder {
 	return inOrder{
-		s: s, turn: make(chan struct{}, 1), partitioners: newPartitioners(s.client),
+		s: s, turn: make(chan struct{}, 1), partitioners: newPartitioners(s.client.Config()),
 	}
 }
 
@@ -140,7 +141,7 @@ func (c *orderedCall) noteAway(b *orderedBatch) {
 	}
 	for _, i := range b.indexes {
 		if c.msgs[i].Key != nil {
-			c.s.away.noteSilence(c.msgs[i])
+			c.s.away.noteSilence(c.msgs[i], c.s.topics.partitions(b.at.topic))
 			return
 		}
 	}
@@ -178,7 +179,7 @@ func (c *orderedCall) takeProducerID(ctx context.Context) error {
 		}
 		o.asked = answers
 	}
-	patience := time.NewTimer(idWait)
+	patience := time.NewTimer(askWait)
 	defer patience.Stop()
 	select {
 	case a := <-o.asked:
@@ -193,7 +194,7 @@ func (c *orderedCall) takeProducerID(ctx context.Context) error {
 
 // fill makes the batches of all messages whose partition can be used.
 func (c *orderedCall) fill(ctx context.Context) error {
-	usable, err := c.lookUp(ctx)
+	topics, err := c.lookUp(ctx)
 	if err != nil {
 		return err
 	}
@@ -201,14 +202,16 @@ func (c *orderedCall) fill(ctx context.Context) error {
 	failed := map[partition]bool{} // also the later messages for these are not sent
 	keys := map[messageKey]partition{}
 	for i, m := range c.msgs {
-		if err := usable[m.Topic]; err != nil {
-			c.errs[i] = err
+		topic := topics[m.Topic]
+		if topic.err != nil {
+			c.errs[i] = topic.err
 			continue
 		}
-		at, _, err := c.partitioners.choose(m)
+		at, err := c.choose(m, topic)
 		switch {
 		case err != nil:
-			c.errs[i], usable[m.Topic] = err, err
+			topic.err = err
+			c.errs[i], topics[m.Topic] = err, topic
 			continue
 		case failed[at] || !onePartition(keys, m, at):
 			c.errs[i] = errBehindFailed
@@ -229,6 +232,14 @@ func (c *orderedCall) fill(ctx context.Context) error {
 		c.queues[at] = batchesOf(at, list, c.sizes)
 	}
 	return nil
+}
+
+// choose returns the partition of a message for a topic that was found.
+func (c *orderedCall) choose(m *sarama.ProducerMessage, topic topicAnswer) (partition, error) {
+	if _, consistent := c.partitioners.of(m); consistent {
+		return c.partitioners.choose(m, topic.all)
+	}
+	return c.partitioners.choose(m, topic.writable)
 }
 
 // messageKey is a topic and key.
@@ -254,23 +265,36 @@ func onePartition(
 	return first == at
 }
 
-// lookUp returns the error of each topic, nil for those that may be used.
-func (c *orderedCall) lookUp(ctx context.Context) (map[string]error, error) {
-	topics := map[string][]int{}
+// lookUp returns the answer for each topic. A topic without an answer in time has an error.
+func (c *orderedCall) lookUp(ctx context.Context) (map[string]topicAnswer, error) {
+	topics, writable := map[string][]int{}, map[string][]int{}
 	for _, m := range c.msgs {
 		topics[m.Topic] = nil
+		if _, consistent := c.partitioners.of(m); !consistent {
+			writable[m.Topic] = nil
+		}
 	}
-	answers, asked := c.s.ask(topics)
+	answers, asked := c.s.ask(topics, writable)
 	if !asked {
 		return nil, errClosed
 	}
-	found := make(map[string]error, len(topics))
-	for range topics {
+	found := make(map[string]topicAnswer, len(topics))
+	patience := time.NewTimer(askWait)
+	defer patience.Stop()
+	for waits := true; waits && len(found) < len(topics); {
 		select {
 		case a := <-answers:
-			found[a.topic] = a.err
+			found[a.topic] = a
+		case <-patience.C:
+			waits = false
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+		}
+	}
+	for topic := range topics {
+		if _, ok := found[topic]; !ok {
+			err := fmt.Errorf("%w: topic %q: %w", errNotSent, topic, errBrokersSilent)
+			found[topic] = topicAnswer{topic: topic, err: err}
 		}
 	}
 	return found, nil

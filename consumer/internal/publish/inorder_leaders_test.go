@@ -82,6 +82,63 @@ func TestProduceInOrder_ManyWithoutLeader_O10(t *testing.T) {
 	require.Zero(t, bad)
 }
 
+// Topics without any leader do not delay a topic with one: the brokers are asked once for all.
+func TestProduceInOrder_ManyTopicsWithoutLeader_O10(t *testing.T) {
+	const n = 30
+	topics := []string{"orders"}
+	for i := range n {
+		topics = append(topics, "away"+strconv.Itoa(i))
+	}
+	cluster, brokers := fakeCluster(t, 1, topics)
+	p := openProducer(t, brokers)
+	var msgs []*idem.Message
+	for _, topic := range topics {
+		msgs = append(msgs, keyed(topic, "a", 0, 1)...)
+		noErrors(t, p.ProduceEach(t.Context(), keyed(topic, "a", 0, 1)))
+	}
+	var on atomic.Bool
+	leaderless(cluster, &on, brokers[0], 1, func(topic string, _ int32) bool { return topic != "orders" })
+	on.Store(true)
+	require.ErrorIs(t, p.client.RefreshMetadata(topics...), sarama.ErrLeaderNotAvailable)
+	began := time.Now()
+	errs := p.ProduceInOrder(t.Context(), msgs)
+	t.Logf("took %s", time.Since(began))
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.NoError(t, errs[0])
+	for _, err := range errs[1:] {
+		require.ErrorIs(t, err, sarama.ErrLeaderNotAvailable)
+	}
+}
+
+// A topic that the brokers are still asked for delays the others for a moment only.
+func TestProduceInOrder_TopicWithoutAnswer_O10(t *testing.T) {
+	_, brokers := fakeCluster(t, 1, []string{"orders"})
+	p := openProducer(t, brokers, func(sc *sarama.Config) { sc.Metadata.Retry.Max = 10_000 }) // the test ends before the question does
+	noErrors(t, p.ProduceInOrder(t.Context(), keyed("orders", "a", 0, 1)))
+	began := time.Now()
+	errs := p.ProduceInOrder(t.Context(), append(keyed("missing", "a", 0, 2), keyed("orders", "a", 1, 2)...))
+	require.Less(t, time.Since(began), 2*askWait)
+	for _, err := range errs[:2] {
+		require.ErrorIs(t, err, errNotSent)
+		require.ErrorIs(t, err, errBrokersSilent)
+	}
+	noErrors(t, errs[2:])
+}
+
+// Messages without a key go to partitions with a leader, as long as there is one.
+func TestProduceInOrder_KeylessBesideLeaderless_O10(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 2, []string{"orders"})
+	p := openProducer(t, brokers)
+	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
+	var on atomic.Bool
+	leaderless(cluster, &on, brokers[0], 2, func(_ string, p int32) bool { return p == 1 })
+	on.Store(true)
+	require.ErrorIs(t, p.client.RefreshMetadata("orders"), sarama.ErrLeaderNotAvailable)
+	for range 20 {
+		noErrors(t, p.ProduceInOrder(t.Context(), []*idem.Message{{Topic: "orders", Value: []byte("x")}}))
+	}
+}
+
 // A partition without a leader does not keep a sibling from another attempt.
 func TestProduceInOrder_SiblingWithoutLeader_O10(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 2, []string{"orders"})
@@ -91,8 +148,8 @@ func TestProduceInOrder_SiblingWithoutLeader_O10(t *testing.T) {
 	var key string
 	for i := 0; ; i++ {
 		key = "k" + strconv.Itoa(i)
-		at, _, err := p.inOrder.partitioners.choose(ToSarama(keyed("orders", key, 0, 1)[0]))
-		require.NoError(t, err)
+		at, ok := p.inOrder.partitioners.fixed(ToSarama(keyed("orders", key, 0, 1)[0]), []int32{0, 1})
+		require.True(t, ok)
 		if at.id == 0 {
 			break
 		}
@@ -180,7 +237,44 @@ func TestProduceInOrder_NoProducerID_O10(t *testing.T) {
 	})
 	began := time.Now()
 	require.ErrorIs(t, p.ProduceInOrder(t.Context(), keyed("orders", "a", 0, 1))[0], errBrokersSilent)
-	require.Less(t, time.Since(began), 2*idWait)
+	require.Less(t, time.Since(began), 2*askWait)
 	close(awake)
 	noErrors(t, p.ProduceInOrder(t.Context(), keyed("orders", "a", 0, 1)))
+}
+
+// The leader of a partition moves between two calls.
+func TestProduceInOrder_LeaderMoves_O10(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, "orders"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	require.NoError(t, cluster.MoveTopicPartition("orders", 0, 0))
+	p := openProducer(t, cluster.ListenAddrs())
+	for i := range int32(4) {
+		noErrors(t, p.ProduceInOrder(t.Context(), keyed("orders", "a", int(i), 1)))
+		require.NoError(t, cluster.MoveTopicPartition("orders", 0, (i+1)%2))
+	}
+}
+
+// At the first look at a topic, one of its partitions has no leader. The other takes its messages.
+func TestProduceInOrder_FirstLookLeaderless_O10(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 2, []string{"orders"})
+	var on atomic.Bool
+	leaderless(cluster, &on, brokers[0], 2, func(_ string, p int32) bool { return p == 1 })
+	on.Store(true)
+	for name, produce := range map[string]func(*Producer, []*idem.Message) []error{
+		"in order": func(p *Producer, msgs []*idem.Message) []error { return p.ProduceInOrder(t.Context(), msgs) },
+		"each":     func(p *Producer, msgs []*idem.Message) []error { return p.ProduceEach(t.Context(), msgs) },
+	} {
+		p := openProducer(t, brokers)
+		good := 0
+		for i, err := range produce(p, spread("orders", 20)) {
+			at, ok := p.inOrder.partitioners.fixed(ToSarama(spread("orders", 20)[i]), []int32{0, 1})
+			require.True(t, ok)
+			require.Equal(t, at.id == 0, err == nil, "%s: %v", name, err)
+			if err == nil {
+				good++
+			}
+		}
+		require.Positive(t, good)
+	}
 }

@@ -29,9 +29,8 @@ func (s *sender) sendBatches(
 	return s.start(func() {
 		requests := map[*sarama.Broker]*leaderRequest{}
 		s.refreshLeaders(batches)
-		writable := map[string][]int32{}
 		for n, b := range batches {
-			leader, err := s.leaderOf(b, writable)
+			leader, err := s.leaderOf(b)
 			if err != nil {
 				answers <- batchAnswer{batch: b, err: err, unsent: true}
 				continue
@@ -66,17 +65,10 @@ func (s *sender) refreshLeaders(batches []*orderedBatch) {
 	}
 }
 
-// leaderOf returns the leader of a batch's partition. writable keeps the partitions with a leader by
-// topic. The client asks brokers for each partition without a leader, and would delay the others.
-func (s *sender) leaderOf(
-	b *orderedBatch, writable map[string][]int32,
-) (*sarama.Broker, error) {
-	list, known := writable[b.at.topic]
-	if !known {
-		list, _ = s.client.WritablePartitions(b.at.topic) // empty after an error
-		writable[b.at.topic] = list
-	}
-	if !slices.Contains(list, b.at.id) {
+// leaderOf returns the leader of a batch's partition. The client asks brokers for each partition
+// without a leader, and would delay the others: refreshLeaders does so once for all.
+func (s *sender) leaderOf(b *orderedBatch) (*sarama.Broker, error) {
+	if s.client.PartitionNotReadable(b.at.topic, b.at.id) {
 		return nil, sarama.ErrLeaderNotAvailable
 	}
 	return s.client.Leader(b.at.topic, b.at.id)

@@ -1,8 +1,6 @@
 package publish
 
 import (
-	"slices"
-
 	"github.com/IBM/sarama"
 )
 
@@ -12,14 +10,15 @@ type partition struct {
 	id    int32
 }
 
-// partitioners chooses partitions as sarama's producer does. It serves one goroutine at a time.
+// partitioners chooses partitions as sarama's producer does. It serves one goroutine at a time, and
+// asks no broker.
 type partitioners struct {
-	client  sarama.Client
+	conf    *sarama.Config
 	byTopic map[string]sarama.Partitioner
 }
 
-func newPartitioners(client sarama.Client) *partitioners {
-	return &partitioners{client: client, byTopic: map[string]sarama.Partitioner{}}
+func newPartitioners(conf *sarama.Config) *partitioners {
+	return &partitioners{conf: conf, byTopic: map[string]sarama.Partitioner{}}
 }
 
 // of returns the partitioner of a message. consistent reports whether the message has the same
@@ -27,7 +26,7 @@ func newPartitioners(client sarama.Client) *partitioners {
 func (p *partitioners) of(m *sarama.ProducerMessage) (chosen sarama.Partitioner, consistent bool) {
 	chosen = p.byTopic[m.Topic]
 	if chosen == nil {
-		chosen = p.client.Config().Producer.Partitioner(m.Topic)
+		chosen = p.conf.Producer.Partitioner(m.Topic)
 		p.byTopic[m.Topic] = chosen
 	}
 	if d, ok := chosen.(sarama.DynamicConsistencyPartitioner); ok {
@@ -36,41 +35,28 @@ func (p *partitioners) of(m *sarama.ProducerMessage) (chosen sarama.Partitioner,
 	return chosen, chosen.RequiresConsistency()
 }
 
-// chooseKnown is choose for a message whose key decides. The result is false if the client has to
-// ask brokers for the topic.
-func (p *partitioners) chooseKnown(m *sarama.ProducerMessage) (at partition, ok bool) {
+// fixed returns the partition of a message among all partitions of its topic. The result is false
+// if the key does not decide, or if no partition is known.
+func (p *partitioners) fixed(m *sarama.ProducerMessage, all []int32) (at partition, ok bool) {
 	if _, consistent := p.of(m); !consistent || m.Key == nil {
 		return partition{}, false
 	}
-	known, err := p.client.Topics()
-	if err != nil || !slices.Contains(known, m.Topic) {
-		return partition{}, false
-	}
-	at, _, err = p.choose(m)
+	at, err := p.choose(m, all)
 	return at, err == nil
 }
 
-// choose returns the partition of a message. fixed reports whether the key decides. The client asks
-// brokers for a topic that it does not know.
-func (p *partitioners) choose(m *sarama.ProducerMessage) (at partition, fixed bool, err error) {
-	chosen, consistent := p.of(m)
-	list := p.client.WritablePartitions
-	if consistent {
-		list = p.client.Partitions
+// choose returns the partition of a message among these of its topic.
+func (p *partitioners) choose(m *sarama.ProducerMessage, among []int32) (partition, error) {
+	if len(among) == 0 {
+		return partition{}, sarama.ErrLeaderNotAvailable
 	}
-	all, err := list(m.Topic)
+	chosen, _ := p.of(m)
+	n, err := chosen.Partition(m, int32(len(among)))
 	if err != nil {
-		return partition{}, false, err
+		return partition{}, err
 	}
-	if len(all) == 0 {
-		return partition{}, false, sarama.ErrLeaderNotAvailable
+	if n < 0 || int(n) >= len(among) {
+		return partition{}, sarama.ErrInvalidPartition
 	}
-	n, err := chosen.Partition(m, int32(len(all)))
-	if err != nil {
-		return partition{}, false, err
-	}
-	if n < 0 || int(n) >= len(all) {
-		return partition{}, false, sarama.ErrInvalidPartition
-	}
-	return partition{m.Topic, all[n]}, consistent && m.Key != nil, nil
+	return partition{m.Topic, among[n]}, nil
 }

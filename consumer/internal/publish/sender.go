@@ -24,7 +24,7 @@ type sender struct {
 	away    *awayPartitions // nil: each message is tried for as long as sarama tries
 
 	// closing is held shared while a message goes to async.
-	closing sync.RWMutex
+	closing gate
 	closed  bool
 }
 
@@ -44,6 +44,7 @@ type result struct {
 
 // run reads sarama's results until async is closed.
 func (s *sender) run() {
+	s.closing.ending = make(chan struct{})
 	s.results.Go(func() {
 		for m := range s.async.Successes() {
 			s.settle(m, nil)
@@ -61,7 +62,7 @@ func (s *sender) settle(m *sarama.ProducerMessage, err error) {
 	o := m.Metadata.(*origin)
 	s.budget.Give(o.weight)
 	if s.away != nil {
-		s.away.note(m, err, o.probe)
+		s.away.note(m, s.topics.partitions(m.Topic), err, o.probe)
 	}
 	o.results <- result{o.index, err}
 }
@@ -78,6 +79,8 @@ func (s *sender) enqueue(ctx context.Context, m *idem.Message, o *origin) error 
 	select {
 	case s.async.Input() <- msg:
 		return nil
+	case <-s.closing.ending:
+		return errClosed
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -94,8 +97,9 @@ func (s *sender) start(f func()) bool {
 	return true
 }
 
-// ask looks topics up. The result is false if the producer is closed.
-func (s *sender) ask(topics map[string][]int) (<-chan topicAnswer, bool) {
+// ask looks topics up. Those of writable get their partitions with a leader as well. The result is
+// false if the producer is closed.
+func (s *sender) ask(topics, writable map[string][]int) (<-chan topicAnswer, bool) {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
 	if s.closed {
@@ -103,7 +107,8 @@ func (s *sender) ask(topics map[string][]int) (<-chan topicAnswer, bool) {
 	}
 	answers := make(chan topicAnswer, len(topics)) // an answer never waits
 	for topic := range topics {
-		s.topics.lookUp(topic, answers)
+		_, also := writable[topic]
+		s.topics.lookUp(question{topic, also}, answers)
 	}
 	return answers, true
 }
