@@ -158,22 +158,29 @@ func watchBlocked(t testing.TB, url string, holder uint32) (blocked func() int64
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	var most int64
-	end, ended := make(chan struct{}), make(chan error, 1)
+	var failed error
+	end, ended := make(chan struct{}), make(chan struct{})
+	stop := sync.OnceFunc(func() {
+		close(end)
+		<-ended
+		_ = conn.Close(context.WithoutCancel(t.Context()))
+	})
+	t.Cleanup(stop) // also if the test fails
 	go func() {
+		defer close(ended)
 		for {
 			var n int64
-			err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity "+
-				"WHERE wait_event_type = 'Lock' AND $1 = ANY (pg_blocking_pids(pid))", holder).Scan(&n)
+			failed = conn.QueryRow(context.WithoutCancel(t.Context()),
+				"SELECT count(*) FROM pg_stat_activity "+
+					"WHERE wait_event_type = 'Lock' AND $1 = ANY (pg_blocking_pids(pid))",
+				holder).Scan(&n)
 			most = max(most, n)
-			if err != nil {
-				ended <- err
+			if failed != nil {
 				return
 			}
 			select {
 			case <-end:
-				ended <- nil
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
@@ -181,8 +188,8 @@ func watchBlocked(t testing.TB, url string, holder uint32) (blocked func() int64
 	}()
 	return func() int64 {
 		t.Helper()
-		close(end)
-		require.NoError(t, <-ended)
+		stop()
+		require.NoError(t, failed)
 		return most
 	}
 }
