@@ -106,12 +106,13 @@ func inTx[Tx any](w http.ResponseWriter, q *request, next http.Handler) {
 
 func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 	q, cfg := t.q, &t.q.m.cfg
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.r.Context()), cfg.Timeout)
-	defer cancel()
-	undo, err := savepoint(ctx, tx)
+	ctx := context.WithoutCancel(q.r.Context())
+	undo, err := savepoint(ctx, tx) // takes no time of the handler's
 	if err != nil {
 		return dedup.Result{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
 	t.ran, q.ran = true, time.Now()
 	q.state.tx = tx
 	q.state.notApplied.Store(false)

@@ -58,7 +58,7 @@ func (h *Handler) refused(v *visit, a Action, why string) {
 		return
 	}
 	if left > 0 {
-		why += fmt.Sprintf(" (%s before it were not written)", words.Count(left, "refusal"))
+		why += fmt.Sprintf(" (%s before it were not written)", words.Plain(left, "refusal"))
 	}
 	e := AuditEvent{
 		Who: v.who, Action: string(a.Kind), Plan: clip(a.Plan, maxErrorText),

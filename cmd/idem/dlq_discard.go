@@ -96,7 +96,7 @@ func (d *deadLetters) discard(ctx context.Context, f deadletters.Filter, reason 
 				printing,
 				w.add(
 					r, r.Record, string(r.Class), eventText(&r.Row), string(r.Verdict), result,
-					shorten(r.Note, 100),
+					brief(r.Note, 100),
 				),
 			)
 		}},

@@ -51,7 +51,7 @@ func (d *deadLetters) list(ctx context.Context, f deadletters.Filter, limit int)
 		err := w.add(
 			r, r.Record, failedText(&r), cmp.Or(string(r.Class), string(deadletters.SeenForeign)),
 			eventText(&r), strconv.Itoa(r.Attempts), strconv.FormatUint(uint64(r.Replays), 10),
-			shorten(cmp.Or(r.Error, r.Problem), 80),
+			brief(cmp.Or(r.Error, r.Problem), 80),
 		)
 		return limit <= 0 || w.n < limit, err
 	})

@@ -64,7 +64,7 @@ func (d *deadLetters) plan(ctx context.Context, f deadletters.Filter, limit int)
 		r := j.Row()
 		err := w.add(
 			r, r.Record, failedText(&r), cmp.Or(string(r.Class), "-"), eventText(&r),
-			string(r.Verdict), r.Action, shorten(r.Note, 100),
+			string(r.Verdict), r.Action, brief(r.Note, 100),
 		)
 		return limit <= 0 || w.n < limit, err
 	})

@@ -141,7 +141,7 @@ func (d *deadLetters) showPurge(v *purgeView) error {
 		cells[i] = []string{
 			strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.From, 10),
 			strconv.FormatInt(r.To, 10), strconv.FormatInt(r.End, 10),
-			strconv.Itoa(r.DeadLetters), plain(shorten(r.StoppedBy, 120)),
+			strconv.Itoa(r.DeadLetters), brief(r.StoppedBy, 120),
 		}
 	}
 	return d.app.show(

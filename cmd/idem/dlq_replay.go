@@ -142,7 +142,7 @@ func (a *app) reportReplay(p deadletters.Result) error {
 		rows = append(rows, []string{"  " + string(v), fmt.Sprint(p.Verdicts[v])})
 	}
 	for _, at := range p.Attention {
-		rows = append(rows, []string{"  " + at.Record, plain(string(at.Verdict) + ": " + at.Note)})
+		rows = append(rows, []string{"  " + at.Record, oneLine(string(at.Verdict) + ": " + at.Note)})
 	}
 	return a.show(p, []string{p.Outcome, p.Topic}, rows)
 }

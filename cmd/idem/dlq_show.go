@@ -57,18 +57,13 @@ func detailRows(t *deadletters.Detail) [][]string {
 		{"record", t.Topic + "/" + t.Record}, {"kafka key", bytesText(t.Key)}, {"value", size},
 	}
 	if t.Problem != "" {
-		rows = append(rows, []string{"problem", t.Problem})
+		rows = append(rows, []string{"problem", oneLine(t.Problem)})
 	}
 	for _, h := range t.Headers {
-		rows = append(rows, []string{h.Key, bytesText(h.Bytes)})
+		rows = append(rows, bytesRows(strings.TrimSpace(h.Key), h.Bytes)...)
 	}
 	if t.Payload != nil {
-		rows = append(rows, []string{"payload", bytesText(*t.Payload)})
-	}
-	for _, row := range rows {
-		for i := range row {
-			row[i] = plain(strings.TrimSpace(row[i]))
-		}
+		rows = append(rows, bytesRows("payload", *t.Payload)...)
 	}
 	return rows
 }

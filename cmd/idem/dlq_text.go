@@ -39,6 +39,20 @@ func bytesText(b deadletters.Bytes) string {
 	return plain(b.Text)
 }
 
+// bytesRows are bytes in a table, with their name. A text of several lines has a row for each line.
+// Only the first row has the name, and the others begin with spaces: no text can forge a name.
+func bytesRows(name string, b deadletters.Bytes) (rows [][]string) {
+	b.Text = strings.ReplaceAll(strings.TrimSpace(b.Text), "\r\n", "\n")
+	if b.Null || b.Base64 != "" || !strings.Contains(b.Text, "\n") {
+		return [][]string{{name, bytesText(b)}}
+	}
+	for line := range strings.SplitSeq(plainLines(b.Text), "\n") {
+		rows = append(rows, []string{name, cmp.Or(line, " ")}) // an empty row would end the table
+		name = ""
+	}
+	return rows
+}
+
 func countsText(counts map[deadletters.Verdict]int) string {
 	var parts []string
 	for _, v := range slices.Sorted(maps.Keys(counts)) {

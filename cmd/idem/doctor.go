@@ -187,10 +187,13 @@ func (a *app) showFindings(r doctor.Findings) error {
 	var rows [][]string
 	for _, f := range r {
 		rows = append(
-			rows, []string{strings.ToUpper(string(f.Verdict)), f.ID, cmp.Or(f.On, "-"), f.Detail},
+			rows,
+			[]string{
+				strings.ToUpper(string(f.Verdict)), f.ID, cmp.Or(f.On, "-"), oneLine(f.Detail),
+			},
 		)
 		if f.Remedy != "" {
-			rows = append(rows, []string{"", "", "", "  remedy: " + f.Remedy})
+			rows = append(rows, []string{"", "", "", "  remedy: " + oneLine(f.Remedy)})
 		}
 	}
 	if err := a.show(value, []string{"VERDICT", "CHECK", "ON", "FOUND"}, rows); err != nil {

@@ -116,7 +116,8 @@ func deadLetterRows(l *events.DeadLettersAt) [][]string {
 		rows = append(rows, []string{
 			fmt.Sprintf("%s/%d/%d", x.Topic, x.Partition, x.Offset),
 			fmt.Sprintf(
-				"%s after %d attempts%s: %s", x.Class, x.Attempts, at(", last ", x.Last), x.Error,
+				"%s after %d attempts%s: %s", x.Class, x.Attempts, at(", last ", x.Last),
+				oneLine(x.Error),
 			),
 		})
 	}

@@ -163,7 +163,7 @@ func listRows(all []listed) (rows [][]string) {
 		if o := l.Origin; o != nil {
 			origin = fmt.Sprintf("%s/%d/%d", o.Topic, o.Partition, o.Offset)
 		}
-		reason := l.Reason
+		reason := oneLine(l.Reason)
 		if len(reason) > shownReason {
 			reason = strings.ToValidUTF8(reason[:shownReason], "") + "..."
 		}

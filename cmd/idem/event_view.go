@@ -29,7 +29,7 @@ func viewRows(v *events.View) (rows [][]string) {
 	}
 	add("state", "%s", stateText(v))
 	if v.Reason != "" {
-		add("reason", "%s", v.Reason)
+		add("reason", "%s", oneLine(v.Reason))
 	}
 	add("claims", "%s", claimsText(v))
 	if o := v.Origin; o != nil {

@@ -78,10 +78,12 @@ func (a *app) outboxParked(cmd *cobra.Command, o *outboxFlag, payload bool, limi
 		rows = append(rows, []string{
 			strconv.FormatInt(v.Seq, 10), stampOf(&v.Parked), v.Topic,
 			shorten(bytesText(v.Key), 60), v.Type, v.ID, strconv.Itoa(v.Size),
-			strconv.FormatInt(v.Behind, 10), shorten(a.redact(v.Reason), 200),
+			strconv.FormatInt(v.Behind, 10), brief(a.redact(v.Reason), 200),
 		})
 		if payload {
-			rows = append(rows, []string{"", "payload", bytesText(*v.Payload)})
+			for _, row := range bytesRows("payload", *v.Payload) {
+				rows = append(rows, append([]string{""}, row...))
+			}
 		}
 	}
 	if len(all) == limit {

@@ -121,16 +121,21 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 			return err
 		}
 	}
+	if f.watch && len(a.stores) > 1 {
+		return usage("--watch is for one --store")
+	}
+	// The checks of the start may take long, and the command answers probes meanwhile.
+	health := &reapHealth{last: errNoRun}
+	stop, err := serveHealth(ctx, f.health, a.ready(health.ready), a.logger())
+	if err != nil {
+		return fmt.Errorf("--health: %w", err)
+	}
+	defer stop()
 	stores, err := a.openTables(ctx, "")
 	if err != nil {
 		return err
 	}
-	if f.watch && len(stores) > 1 {
-		return usage("--watch is for one --store")
-	}
-	if err := a.checkWallClock(ctx, stores, f); err != nil {
-		return err
-	}
+	refused := a.checkWallClock(ctx, stores, f)
 	var all []reapView
 	for _, l := range stores {
 		fields := map[string]any{"store": l.name}
@@ -138,11 +143,14 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 			fields["wall_clock"] = f.wallClock
 		}
 		err := a.audited("reap", fields, func() error {
+			if refused != nil {
+				return refused
+			}
 			if err := a.confirmReap(l, f); err != nil {
 				return err
 			}
 			if f.watch {
-				return a.reapWatch(ctx, l, f, fields)
+				return a.reapWatch(ctx, l, f, health, fields)
 			}
 			result, err := a.reapOnce(ctx, l, f)
 			fields["events"], fields["claims"] = result.Events, result.Claims
@@ -156,9 +164,12 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 			all = append(all, viewOfReap(l, result))
 			return nil
 		})
-		if err != nil {
+		if err != nil && refused == nil { // a refusal is on record for each store
 			return err
 		}
+	}
+	if refused != nil {
+		return refused
 	}
 	if f.watch {
 		return nil
@@ -259,15 +270,9 @@ func reapRows(all []reapView) (rows [][]string) {
 
 // reapWatch prints a line for each run, as JSON if --output asks for that, until an interruption.
 func (a *app) reapWatch(
-	ctx context.Context, l *openedStore, f *reapFlags, total map[string]any,
+	ctx context.Context, l *openedStore, f *reapFlags, health *reapHealth, total map[string]any,
 ) error {
 	cfg := f.config()
-	health := reapHealth{last: errNoRun}
-	stop, err := serveHealth(ctx, f.health, a.ready(health.ready), a.logger())
-	if err != nil {
-		return fmt.Errorf("--health: %w", err)
-	}
-	defer stop()
 	var events, claims int64
 	var seen *progress // of the present run
 	cfg.Deleted = func(rows int64) {
@@ -301,7 +306,7 @@ func (a *app) reapWatch(
 		}
 		fmt.Fprintln(a.stdout, time.Now().UTC().Format(time.RFC3339), oneLine(text))
 	}
-	err = l.reaper(cfg).Run(ctx)
+	err := l.reaper(cfg).Run(ctx)
 	total["events"], total["claims"] = events, claims
 	if errors.Is(err, context.Canceled) {
 		return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/sqlstore"
 	"github.com/idem-go/idem/dedup/sqlstore/sqlite"
 	"github.com/idem-go/idem/internal/testenv"
 )
@@ -26,6 +29,60 @@ func TestReapHealth(t *testing.T) {
 	require.ErrorContains(t, h.ready(), "the last run failed: no database")
 	h.note(nil)
 	require.NoError(t, h.ready())
+}
+
+// slowLister is a store whose lists take until the test says so.
+type slowLister struct {
+	*sqlstore.Store
+	asked, goOn chan struct{}
+}
+
+func (s *slowLister) List(
+	ctx context.Context, _ dedup.Filter, _ int, _ func(dedup.Record) bool,
+) error {
+	close(s.asked)
+	select {
+	case <-s.goOn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// The check of --wall-clock reads whole tables. The command answers probes meanwhile: it lives, and
+// it is not ready.
+func TestReapHealthDuringCheck(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shop.db")
+	s, err := sqlite.Open(t.Context(), path, sqlite.NoReaper())
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	opener := new(app)
+	t.Cleanup(opener.close)
+	l, err := opener.openSQLite(t.Context(), path)
+	require.NoError(t, err)
+	slow := &slowLister{Store: l.sql, asked: make(chan struct{}), goOn: make(chan struct{})}
+	l.store = slow
+
+	health := testenv.FreeAddr(t)
+	r := startCommand(
+		t, map[string]*openedStore{"sqlite:shop": l}, "reap", "--watch", "--store", "sqlite:shop",
+		"--wall-clock", "http", "--yes", "--health", health,
+	)
+	<-slow.asked
+	for path, code := range map[string]int{
+		"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable,
+	} {
+		resp, err := http.Get("http://" + health + path)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, code, resp.StatusCode, path)
+	}
+	close(slow.goOn)
+	require.Eventually(t, func() bool {
+		return strings.Contains(r.stdout.String(), "0 events")
+	}, soon, poll)
+	r.end(t)
+	require.Contains(t, r.stderr.String(), "the store has no record of scope")
 }
 
 // The process answers probes, and ends in order at SIGTERM: with code 0, after its audit line.

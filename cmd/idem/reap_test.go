@@ -122,14 +122,21 @@ func TestReapUnknownScope(t *testing.T) {
 		command(t, "reap", "--store", store, "--wall-clock", known, "-y").ok(t)
 	}
 	says := []string{`the store has no record of scope "htpp"`, `progress is on record for ["billing"`, "idem event list"}
-	command(t, "reap", "--store", store, "--wall-clock", "http,htpp", "-y").failed(t, exitFound, says...)
+	r := command(t, "reap", "--store", store, "--wall-clock", "http,htpp", "-y")
+	r.failed(t, exitFound, says...)
+	require.Len(t, r.audits(t), 1)
+	require.Equal(t, "refused", r.audits(t)[0]["outcome"])
+	require.Equal(t, []any{"http", "htpp"}, r.audits(t)[0]["wall_clock"])
+	require.Contains(t, r.audits(t)[0]["error"], says[0])
 
 	empty := "sqlite:" + filepath.Join(t.TempDir(), "other.db")
 	other, err := sqlite.Open(t.Context(), strings.TrimPrefix(empty, "sqlite:"), sqlite.NoReaper())
 	require.NoError(t, err)
 	require.NoError(t, other.Close())
 	command(t, "reap", "--store", empty+","+store, "--wall-clock", "http", "-y").ok(t)
-	command(t, "reap", "--store", empty+","+store, "--wall-clock", "htpp", "-y").failed(t, exitFound, "the stores have")
+	r = command(t, "reap", "--store", empty+","+store, "--wall-clock", "htpp", "-y")
+	r.failed(t, exitFound, "the stores have")
+	require.Len(t, r.audits(t), 2, "one for each store")
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

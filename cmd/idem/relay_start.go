@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/internal/safetext"
 	"github.com/idem-go/idem/internal/setupwait"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/runner"
@@ -57,6 +58,7 @@ func (s *relayStart) waits(why error) {
 }
 
 // awaitProducer connects to Kafka, and tries again for a time. A refused login is an error at once.
+// A try that has begun is not cut: consumer.OpenProducer bounds it.
 func (s *relayStart) awaitProducer(
 	ctx context.Context, access consumer.Config, wait time.Duration, log *slog.Logger,
 ) (*consumer.Producer, error) {
@@ -83,7 +85,7 @@ func (s *relayStart) awaitProducer(
 			return nil, err
 		}
 		if waited+pause > setupwait.Default {
-			away.Log(ctx, log, err.Error())
+			away.Log(ctx, log, oneLine(safetext.Line(err)))
 		}
 		if err := runner.Pause(ctx, pause); err != nil {
 			return nil, err
@@ -101,7 +103,7 @@ func (a *app) openProducer(access consumer.Config) (*consumer.Producer, error) {
 }
 
 // run runs the relay. It prints a line when the set-up is done, and one at the end, unless the
-// set-up fails.
+// set-up fails. An interrupted set-up has the line of the end alone.
 func (s *relayStart) run(ctx context.Context, relay *outbox.Relay, seen *relayCounts) error {
 	ctx, s.stop = context.WithCancel(ctx)
 	defer s.stop()

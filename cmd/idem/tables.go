@@ -22,14 +22,14 @@ var tablesHeader = []string{"STORE", "SCHEMA", "LAYOUT", "VERSION", "STATE", "PR
 
 func (v *tablesView) row() []string {
 	name := cmp.Or(v.Store, v.Outbox)
-	return []string{name, v.Schema, v.Layout, strconv.Itoa(v.Version), v.State, v.Problem}
+	return []string{name, v.Schema, v.Layout, strconv.Itoa(v.Version), v.State, oneLine(v.Problem)}
 }
 
 // lines are the row and its warnings.
 func (v *tablesView) lines() [][]string {
 	rows := [][]string{v.row()}
 	for _, w := range v.Warnings {
-		rows = append(rows, []string{"", "", "", "", "warning", w})
+		rows = append(rows, []string{"", "", "", "", "warning", oneLine(w)})
 	}
 	return rows
 }

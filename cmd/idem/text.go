@@ -59,6 +59,10 @@ func oneLine(s string) string {
 	return plain(b.String())
 }
 
+// brief is oneLine of a text for a cell, such as a reason or an error, shortened to most
+// characters. An identifier has no brief form: the one of another identifier could be the same.
+func brief(s string, most int) string { return shorten(oneLine(s), most) }
+
 // shorten keeps a table readable.
 func shorten(s string, most int) string {
 	if r := []rune(s); len(r) > most {

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -255,16 +256,18 @@ func closedConnections(k *kit) {
 
 // holderGone: A process stops in the middle of a run, and the lease ends. The outcome is
 // unknown, so the request does not run again (rule 19), unless Rerun is set. The late answer of
-// the process is sent to the client, but not stored.
+// the process is sent to the client, but not stored. The process lives until another one has seen
+// the key in flight, so that a slow machine does not end the short lease before.
 func holderGone(k *kit) {
-	frozen := errors.New("this process does not get through")
+	stopped := errors.New("this process does not get through")
+	var frozen atomic.Bool
 	begun := make(chan struct{})
 	wake, release := k.barrier()
 	var cause error
 	short := func(c *httpidem.Config) { c.Lease = k.Lease }
 	gone := k.middleware(k.hooked(func(p point) error {
-		if p == renewal {
-			return frozen
+		if p == renewal && frozen.Load() {
+			return stopped
 		}
 		return nil
 	}), short).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
@@ -283,6 +286,7 @@ func holderGone(k *kit) {
 
 	heir := k.middleware(short).Handler(k.handler(k.created))
 	k.inFlight(send(heir, order("a")))
+	frozen.Store(true)
 	for range 3 {
 		k.refused(k.settled(heir, order("a")), http.StatusConflict, "unknown_outcome")
 		k.observed(httpidem.UnknownOutcome, http.StatusConflict)

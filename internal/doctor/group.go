@@ -28,7 +28,7 @@ func (k *kafkaDoctor) checkGroup(r *Findings) {
 	}
 	g := groups[0]
 	r.choose("kafka.group.state", on,
-		strings.ToLower(g.State)+", "+words.Count(len(g.Members), "member"),
+		strings.ToLower(g.State)+", "+words.Plain(len(g.Members), "member"),
 		choice{strings.HasSuffix(g.State, "Rebalance"), Warn,
 			g.State + ": if this lasts for a minute, a member does not give its partitions back",
 			k.tool("kafka-consumer-groups.sh", "--describe --group %s --members", k.in.Group)})

@@ -45,7 +45,7 @@ func (d *examination) checkKafka(ctx context.Context, r *Findings) error {
 		k.servers = addresses(client.Brokers())
 	}
 	r.say(OK, "kafka.connect", strings.Join(k.servers, ","),
-		words.Count(k.brokers, "broker"), "")
+		words.Plain(k.brokers, "broker"), "")
 	for _, check := range []func(*Findings){
 		k.checkBrokers, k.findSources, k.checkTopics, k.checkGroup, k.checkOffsets,
 	} {

@@ -118,9 +118,9 @@ func (f *pgFacts) checkDurability(r *Findings, on string, durable bool) {
 			f.mend(commit, "on")},
 		f.ofOthers(commit, "off", Warn, "if workers have that role, "+lost))
 	r.choose("postgres.replication", on,
-		fmt.Sprintf("%s, %d of them synchronous", words.Count(f.replicas, "standby"), f.synchronous),
+		fmt.Sprintf("%s, %d of them synchronous", words.Plain(f.replicas, "standby"), f.synchronous),
 		choice{f.replicas > 0 && f.synchronous == 0, Warn,
-			words.Count(f.replicas, "standby") + ", none synchronous: a failover loses the last commits " +
+			words.Plain(f.replicas, "standby") + ", none synchronous: a failover loses the last commits " +
 				"while the offsets stay",
 			"synchronous_standby_names; " +
 				"or idem rewind by the lag of the standby after each failover"})
@@ -214,8 +214,8 @@ func (f *pgFacts) checkConnections(r *Findings, on string, pool, instances int) 
 	if f.databaseLimit >= 0 && f.databaseLimit < limit {
 		limit, holder = f.databaseLimit, "the database may have"
 	}
-	sum := fmt.Sprintf("%s with %s each: %d", words.Count(instances, "worker"),
-		words.Count(pool, "connection"), want)
+	sum := fmt.Sprintf("%s with %s each: %d", words.Plain(instances, "worker"),
+		words.Plain(pool, "connection"), want)
 	r.choose(id, on, fmt.Sprintf("%s, %s %d", sum, holder, limit),
 		choice{want > limit, Bad,
 			fmt.Sprintf("%s, %s %d: under full load some workers stop", sum, holder, limit),

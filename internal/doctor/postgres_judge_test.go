@@ -70,3 +70,12 @@ func TestStoreCheckBeyondOurs(t *testing.T) {
 	require.Equal(t, Bad, worst(r, "postgres.store").Verdict)
 	require.True(t, strings.HasPrefix(worst(r, "postgres.store").Detail, "invalid"))
 }
+
+// A number has the same form in all parts of a finding: a person searches for it and copies it.
+func TestNumbersHaveNoGroups(t *testing.T) {
+	f := &pgFacts{settings: map[string]pgSetting{}, roleLimit: 12_000, databaseLimit: -1}
+	var r Findings
+	f.checkConnections(&r, "store", 10_000, 20_000)
+	detail := worst(r, "postgres.connections").Detail
+	require.Contains(t, detail, "20000 workers with 10000 connections each: 200000000")
+}

@@ -283,11 +283,11 @@ func (f *redisFacts) judgeReplication(r *Findings, on string) {
 	}
 	replicas, _ := f.info.number("connected_slaves")
 	good, guarded := f.info.number("min_slaves_good_slaves") // only with min-replicas-to-write
-	r.choose("redis.replication", on, words.Count(replicas, "replica"),
+	r.choose("redis.replication", on, words.Plain(replicas, "replica"),
 		choice{guarded, OK, fmt.Sprintf("%s, %d of them close enough for "+
-			"min-replicas-to-write", words.Count(replicas, "replica"), good), ""},
+			"min-replicas-to-write", words.Plain(replicas, "replica"), good), ""},
 		choice{replicas > 0, Warn,
-			words.Count(replicas, "replica") + ", and min-replicas-to-write is 0: a master that lost its " +
+			words.Plain(replicas, "replica") + ", and min-replicas-to-write is 0: a master that lost its " +
 				"replicas still grants claims, and a failover loses those",
 			"CONFIG SET min-replicas-to-write 1; CONFIG SET min-replicas-max-lag 10; " +
 				"CONFIG REWRITE; a Postgres store for effects that must not repeat"})

@@ -140,7 +140,7 @@ func (s *scopeRecords) check(r *Findings, scope string, consumed []string, noOff
 	const remedy = "Config.Scope of the group that this one continues; " +
 		"Config.NewScope if this is another consumer"
 	text := "on record under other scopes only: " + strings.Join(foreign, ", ")
-	r.choose("store.scope", on, words.Count(len(mine), "topic")+" on record",
+	r.choose("store.scope", on, words.Plain(len(mine), "topic")+" on record",
 		choice{len(foreign) > 0 && noOffsets, Bad, text + ", and the group has no committed " +
 			"offset: all events would be new again, so a worker refuses to start", remedy},
 		choice{len(foreign) > 0, Warn,
@@ -167,7 +167,7 @@ func (s *scopeRecords) checkProgress(r *Findings, on, scope string) {
 	}
 	const effect = "the store deletes no row of the scope until then"
 	const forget = "for a topic that is no longer consumed: store.ForgetProgress"
-	r.choose("store.progress", on, words.Count(seen, "partition"),
+	r.choose("store.progress", on, words.Plain(seen, "partition"),
 		choice{seen == 0 && s.kept[scope], Warn,
 			"the scope has rows, and no progress is recorded: " + effect,
 			"docs/embedding.md shows how a loop of your own records progress; " +

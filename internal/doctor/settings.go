@@ -201,12 +201,12 @@ func (d *examination) checkPool(r *Findings, on string, n int) {
 	}
 	r.choose("settings.pool", on,
 		fmt.Sprintf("%s, of which %d for transactions, for %s a partition",
-			words.Count(n, "connection"), inTx, words.Count(lanes, "lane")),
+			words.Plain(n, "connection"), inTx, words.Plain(lanes, "lane")),
 		choice{n == 1, Bad, "one connection: a handler that reads beside its transaction waits " +
 			"for itself forever", "pool_max_conns=4 or more in the URL"},
 		choice{lanes > inTx, Warn,
 			fmt.Sprintf("%s let %s run at once, and one partition has %s: the others wait",
-				words.Count(n, "connection"), words.Count(inTx, "transaction"), words.Count(lanes, "lane")),
+				words.Plain(n, "connection"), words.Plain(inTx, "transaction"), words.Plain(lanes, "lane")),
 			fmt.Sprintf("pool_max_conns=%d in the URL, or fewer lanes", enough)})
 }
 

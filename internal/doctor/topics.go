@@ -87,7 +87,7 @@ func (k *kafkaDoctor) present(r *Findings, role string, t, source *topicFacts, n
 		return false
 	}
 	r.say(OK, id, t.name,
-		words.Count(len(t.partitions), "partition")+", "+words.Count(t.replicas, "replica"), "")
+		words.Plain(len(t.partitions), "partition")+", "+words.Plain(t.replicas, "replica"), "")
 	if t.err != nil {
 		k.blind(r, "kafka.rights", t.name, t.err, "DescribeConfigs", "--topic "+t.name)
 		return false
@@ -140,7 +140,7 @@ func (k *kafkaDoctor) checkSafety(r *Findings, role string, t *topicFacts) {
 	}
 	prefix := "kafka." + role + "."
 	r.choose(prefix+"replication", t.name,
-		words.Count(t.replicas, "replica")+" on "+words.Count(k.brokers, "broker"),
+		words.Plain(t.replicas, "replica")+" on "+words.Plain(k.brokers, "broker"),
 		choice{t.replicas == 1 && k.brokers > 1, severe,
 			fmt.Sprintf("one replica although there are %d brokers: the loss of one disk "+
 				"loses the records", k.brokers),
@@ -163,7 +163,7 @@ func (k *kafkaDoctor) checkMinISR(r *Findings, id string, t *topicFacts) {
 		return
 	}
 	fit := k.set(t.name, fmt.Sprintf("min.insync.replicas=%d", max(1, t.replicas-1)))
-	state := fmt.Sprintf("min.insync.replicas is %d of %s", isr, words.Count(t.replicas, "replica"))
+	state := fmt.Sprintf("min.insync.replicas is %d of %s", isr, words.Plain(t.replicas, "replica"))
 	r.choose(id, t.name, fmt.Sprintf("%d of %d", isr, t.replicas),
 		choice{isr > int64(t.replicas), Bad,
 			state + ": a write that waits for all in-sync replicas always fails", fit},
@@ -182,7 +182,7 @@ func (k *kafkaDoctor) checkOwn(r *Findings, role string, t, source *topicFacts) 
 	r.choose(prefix+"partitions", t.name, fmt.Sprintf("%d, the source has %d", n, want),
 		choice{n < want, Warn,
 			fmt.Sprintf("%s, the source has %d: if every event fails, this topic "+
-				"is slower", words.Count(n, "partition"), want),
+				"is slower", words.Plain(n, "partition"), want),
 			k.tool("kafka-topics.sh", "--alter --topic %s --partitions %d", t.name, want)})
 	k.checkSafety(r, role, t)
 	policy := t.config["cleanup.policy"]

@@ -20,9 +20,11 @@ const (
 	freePortAttempts = 200
 )
 
+// givenPorts has the ports that calls have got. The socket for UDP marks a port as taken until this
+// process ends: the tests of other packages run at the same time and look for ports too.
 var givenPorts struct {
 	sync.Mutex
-	ports map[int]bool
+	marks map[int]net.PacketConn
 }
 
 // FreeAddr returns the address of a [FreePort] as host:port.
@@ -34,8 +36,8 @@ func FreeAddr(t testing.TB) string {
 func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
 // FreePort returns a port of the loopback interface on which no server listens. The system gives
-// the port to no connection, so a test may start or restart a server there later. No call in this
-// process returns the port again.
+// the port to no connection, so a test may start or restart a server there later. No call returns
+// the port again, in this process or in another one that runs at the same time.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	end := firstSystemPort
@@ -50,7 +52,7 @@ func FreePort(t testing.TB) int {
 	require.Greater(t, end-first, 1000, "%s leaves no ports for servers", portRange)
 	for range freePortAttempts {
 		port := first + rand.IntN(end-first)
-		if takePort(port) && isFree(t, loopback(port)) {
+		if takePort(t, port) && isFree(t, loopback(port)) {
 			return port
 		}
 	}
@@ -58,16 +60,20 @@ func FreePort(t testing.TB) int {
 	return 0
 }
 
-// takePort reports whether no call has got the port before.
-func takePort(port int) bool {
+// takePort reports whether no call has got the port before, in this process or in another one.
+func takePort(t testing.TB, port int) bool {
+	t.Helper()
 	givenPorts.Lock()
 	defer givenPorts.Unlock()
-	if givenPorts.ports == nil {
-		givenPorts.ports = make(map[int]bool)
+	mark, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", loopback(port))
+	if err != nil {
+		return false
 	}
-	taken := givenPorts.ports[port]
-	givenPorts.ports[port] = true
-	return !taken
+	if givenPorts.marks == nil {
+		givenPorts.marks = make(map[int]net.PacketConn)
+	}
+	givenPorts.marks[port] = mark // else the garbage collector would close the socket
+	return true
 }
 
 func isFree(t testing.TB, addr string) bool {

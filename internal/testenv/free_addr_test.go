@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"runtime"
@@ -36,4 +37,22 @@ func TestFreeAddr(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	require.False(t, isFree(t, l.Addr().String()))
+}
+
+// A port that a test has got is taken for the tests of other packages too, although no server
+// listens there yet. They know it by its socket only, since they run in other processes.
+func TestFreePortOfAnotherProcess(t *testing.T) {
+	port := FreePort(t)
+	givenPorts.Lock()
+	ours := givenPorts.marks
+	givenPorts.marks = nil
+	givenPorts.Unlock()
+	t.Cleanup(func() {
+		givenPorts.Lock()
+		defer givenPorts.Unlock()
+		maps.Copy(ours, givenPorts.marks)
+		givenPorts.marks = ours
+	})
+	require.True(t, isFree(t, loopback(port)))
+	require.False(t, takePort(t, port))
 }

@@ -9,18 +9,29 @@ import (
 // irregular has the plurals that are not made with an s.
 var irregular = map[string]string{"retry": "retries"}
 
-// Count returns a number with its noun in the singular: 1 broker, 3 brokers, 0 brokers.
+// Count returns a number with its noun for a page: 1 broker, 3 brokers, 12 345 brokers.
 func Count[N int | int16 | int64](n N, noun string) string {
-	switch plural, ok := irregular[noun]; {
-	case n == 1:
-		return "1 " + noun
-	case ok:
-		return Number(int64(n)) + " " + plural
-	}
-	return Number(int64(n)) + " " + noun + "s"
+	return Number(int64(n)) + " " + nounFor(int64(n), noun)
 }
 
-// Number groups the digits of n from five digits on: 12 345 678 with thin spaces that do not break.
+// Plain returns a number with its noun for a terminal or a log: 1 broker, 12345 brokers. Other
+// numbers there have no groups of digits either, and people search for them and copy them.
+func Plain[N int | int16 | int64](n N, noun string) string {
+	return strconv.FormatInt(int64(n), 10) + " " + nounFor(int64(n), noun)
+}
+
+// nounFor returns the singular of a noun for one, and otherwise the plural.
+func nounFor(n int64, noun string) string {
+	switch plural, ok := irregular[noun]; {
+	case n == 1:
+		return noun
+	case ok:
+		return plural
+	}
+	return noun + "s"
+}
+
+// Number is for pages. It groups the digits of n from five digits on: 12 345 678 with thin spaces that do not break.
 func Number(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	sign := ""

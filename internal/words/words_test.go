@@ -27,3 +27,17 @@ func TestCount(t *testing.T) {
 	require.Equal(t, "-9\u202f223\u202f372\u202f036\u202f854\u202f775\u202f808", words.Number(math.MinInt64))
 	require.Equal(t, "100\u202f000", words.Number(100_000))
 }
+
+// TestPlain: one thing is in the singular, and no digits are in groups.
+func TestPlain(t *testing.T) {
+	for want, got := range map[string]string{
+		"0 brokers":      words.Plain(0, "broker"),
+		"1 broker":       words.Plain(1, "broker"),
+		"2 standbys":     words.Plain(int16(2), "standby"),
+		"3 retries":      words.Plain(3, "retry"),
+		"12345 events":   words.Plain(12345, "event"),
+		"-1234567 bytes": words.Plain(int64(-1234567), "byte"),
+	} {
+		require.Equal(t, want, got)
+	}
+}
