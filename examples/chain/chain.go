@@ -168,7 +168,7 @@ func (c *chain) prepare(ctx context.Context) error {
 	}
 	c.clients = &clients{
 		url: "http://" + api, account: c.name, payments: c.o.payments, all: c.o.concurrency,
-		over: c.o.over, seed: c.o.seed,
+		over: c.o.over, hurry: c.o.hurry, seed: c.o.seed,
 	}
 	c.planKills()
 	return nil

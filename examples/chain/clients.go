@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ type clients struct {
 	url, account  string
 	payments, all int // and the number at once
 	over          time.Duration
+	hurry         string // the file that ends the pauses between payments; empty: none does
 	seed          uint64
 
 	base      http.Transport
@@ -71,6 +73,9 @@ func (c *clients) run(ctx context.Context) {
 	begin := time.Now()
 	for order := 1; order <= c.payments && ctx.Err() == nil; order++ {
 		due := begin.Add(c.over * time.Duration(order-1) / time.Duration(c.payments))
+		if c.hurries() {
+			due = begin
+		}
 		select {
 		case <-time.After(time.Until(due)):
 			orders <- order
@@ -79,6 +84,15 @@ func (c *clients) run(ctx context.Context) {
 	}
 	close(orders)
 	all.Wait()
+}
+
+// hurries reports whether the rest of the payments begins at once.
+func (c *clients) hurries() bool {
+	if c.hurry == "" {
+		return false
+	}
+	_, err := os.Stat(c.hurry)
+	return err == nil
 }
 
 // pay pays for an order. A third of the clients send a needless request.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -41,10 +43,19 @@ func (s *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func pay(t *testing.T, id func(key string, attempt int) string) (*clients, *till) {
 	t.Helper()
+	return payOver(t, 0, "", id)
+}
+
+func payOver(
+	t *testing.T, over time.Duration, hurry string, id func(key string, attempt int) string,
+) (*clients, *till) {
+	t.Helper()
 	s := &till{seen: make(map[string]int), id: id}
 	srv := httptest.NewServer(s)
 	t.Cleanup(srv.Close)
-	c := &clients{url: srv.URL, account: "a", payments: 90, all: 8, seed: 1}
+	c := &clients{
+		url: srv.URL, account: "a", payments: 90, all: 8, seed: 1, over: over, hurry: hurry,
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c.run(ctx)
@@ -65,6 +76,15 @@ func TestClients_Idempotent(t *testing.T) {
 	require.LessOrEqual(t, sum, int(c.requests.Load()), "one that was given up may not have arrived")
 	require.Positive(t, c.replays.Load())
 	require.Equal(t, "of order-7a", c.ids[7])
+}
+
+// The payments of an hour begin at once if they are told to.
+func TestClientsHurry(t *testing.T) {
+	hurry := filepath.Join(t.TempDir(), "hurry")
+	require.NoError(t, os.WriteFile(hurry, nil, 0o600))
+	c, _ := payOver(t, time.Hour, hurry, func(key string, _ int) string { return key })
+	require.Empty(t, c.wrong)
+	require.EqualValues(t, 90, c.answered.Load())
 }
 
 // A server that makes two payments of one request is detected.

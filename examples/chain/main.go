@@ -27,6 +27,7 @@ func main() {
 type options struct {
 	payments, concurrency int
 	over                  time.Duration
+	hurry                 string
 	seed                  uint64
 	kill, keep            bool
 
@@ -61,6 +62,8 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags.SetOutput(stderr)
 	flags.IntVar(&o.payments, "payments", 1000, "number of payments")
 	flags.DurationVar(&o.over, "over", 20*time.Second, "time over which the payments begin")
+	flags.StringVar(&o.hurry, "hurry", "",
+		"name of a file: once it exists, the rest of the payments begins at once")
 	flags.IntVar(&o.concurrency, "concurrency", 16, "clients that pay at once")
 	flags.Uint64Var(&o.seed, "seed", 0,
 		"seed of all random choices; default: another one each time")

@@ -72,8 +72,14 @@ func newSeeded(t testing.TB) (rng *rand.Rand, seed uint64) {
 // pause waits for a random part of limit: kills and stops must not keep step with what they hit.
 func pause(t testing.TB, rng *rand.Rand, limit time.Duration) {
 	t.Helper()
+	pauseFor(t, time.Duration(rng.Int64N(int64(limit))))
+}
+
+// pauseFor waits for a time, or for the end of the test.
+func pauseFor(t testing.TB, d time.Duration) {
+	t.Helper()
 	select {
-	case <-time.After(time.Duration(rng.Int64N(int64(limit)))):
+	case <-time.After(d):
 	case <-t.Context().Done():
 	}
 }

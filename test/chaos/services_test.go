@@ -95,22 +95,20 @@ var (
 
 type fault struct{ name, away, back string }
 
-// outage crashes a service, leaves it down for a while and starts it again on its data.
-func (s *services) outage(service string, length time.Duration) {
-	s.t.Helper()
-	s.takeAway(crash, length, service)
-}
-
 // takeAway takes services away together for a while, and brings them back.
 func (s *services) takeAway(how fault, length time.Duration, names ...string) {
+	s.t.Helper()
+	s.during(how, func() { pauseFor(s.t, length) }, names...)
+}
+
+// during takes services away together, calls f, and brings them back. A call of the script waits
+// for every other one on the machine: it may take much longer than the service does.
+func (s *services) during(how fault, f func(), names ...string) {
 	s.t.Helper()
 	for _, name := range names {
 		s.run(how.away, name)
 	}
-	select {
-	case <-time.After(length):
-	case <-s.t.Context().Done():
-	}
+	f()
 	for _, name := range names {
 		s.run(how.back, name)
 	}
