@@ -82,7 +82,7 @@ func TestFind_K21(t *testing.T) {
 	answers, refuses, hangs := cluster.ListenAddrs(), testenv.FreeAddr(t), silent(t)
 	limits := Limits{Answer: 30 * time.Second, Grace: 100 * time.Millisecond}
 	all := []string{hangs, answers[0], refuses, answers[1]}
-	for range len(all) {
+	for range all {
 		all = append(all[1:], all[0])
 		began := time.Now()
 		found, err := Find(t.Context(), all, settings(), limits)
