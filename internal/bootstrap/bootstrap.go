@@ -187,6 +187,8 @@ func ask(broker string, sc *sarama.Config) error {
 	switch {
 	case err != nil:
 		return err
+	case slices.Contains(refusals, cluster.Err):
+		return nil // a client asks for topics, which is another right
 	case !errors.Is(cluster.Err, sarama.ErrNoError):
 		return cluster.Err
 	case len(cluster.Brokers) == 0: // it has just started (KAFKA-7924)
@@ -194,3 +196,6 @@ func ask(broker string, sc *sarama.Config) error {
 	}
 	return nil
 }
+
+// refusals are the answers of a broker, or of a proxy, that does not say which brokers there are.
+var refusals = []sarama.KError{sarama.ErrClusterAuthorizationFailed, sarama.ErrUnsupportedVersion}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -124,24 +125,35 @@ func TestFind_NoAnswer_K21(t *testing.T) {
 	require.ErrorIs(t, err, stopped)
 }
 
-// TestFind_NotReady_K21: a broker that has just started knows no other broker, and is not used.
-func TestFind_NotReady_K21(t *testing.T) {
+// TestFind_Cluster_K21: a broker that has just started knows no other broker, and is not used. One
+// that must not name the others is.
+func TestFind_Cluster_K21(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(2))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	all := cluster.ListenAddrs()
+	var code atomic.Int32
 	cluster.ControlKey(int16(kmsg.DescribeCluster), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		if cluster.CurrentNode() != 0 {
 			return nil, nil, false
 		}
-		return req.ResponseKind(), nil, true
+		resp := req.ResponseKind().(*kmsg.DescribeClusterResponse)
+		resp.ErrorCode = int16(code.Load()) //nolint:gosec // a code of Kafka
+		return resp, nil, true
 	})
-	for range 5 {
+	for answer, used := range map[sarama.KError]bool{
+		sarama.ErrNoError:                    false,
+		sarama.ErrUnknown:                    false,
+		sarama.ErrClusterAuthorizationFailed: true,
+		sarama.ErrUnsupportedVersion:         true,
+	} {
+		code.Store(int32(answer))
 		found, err := Find(t.Context(), all, settings(), Limits{Answer: time.Minute, Grace: time.Minute})
-		require.NoError(t, err)
-		require.Equal(t, Found{Answered: all[1:], Usable: all[1:]}, found)
+		require.NoError(t, err, answer)
+		require.Contains(t, found.Usable, all[1])
+		require.Equal(t, used, slices.Contains(found.Usable, all[0]), answer)
 	}
 }
 
