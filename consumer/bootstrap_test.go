@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
@@ -33,4 +34,28 @@ func TestKfake_OneBrokerAnswers_K21(t *testing.T) {
 			require.Less(t, time.Since(began), 20*time.Second)
 		})
 	}
+}
+
+// TestOpenProducer_Topics_O15: the look at topics finds the broker that answers.
+func TestOpenProducer_Topics_O15(t *testing.T) {
+	t.Parallel()
+	list := append(fakeBrokers(t, 1, "orders"), testenv.FreeAddr(t))
+	for range 10 { // sarama asks in random order
+		p, err := OpenProducer(Config{Brokers: list})
+		require.NoError(t, err)
+		require.NoError(t, p.CheckTopics(t.Context(), []string{"orders"}))
+		require.ErrorIs(t, p.CheckTopics(t.Context(), []string{"payments"}), idem.ErrNoTopic)
+		require.NoError(t, p.Close())
+	}
+}
+
+// TestOpenProducer_OldVersion_K37: a version below that of the brokers is harmless.
+func TestOpenProducer_OldVersion_K37(t *testing.T) {
+	t.Parallel()
+	p, err := OpenProducer(Config{
+		Brokers: fakeBrokers(t, 1, "orders"), Sarama: func(sc *sarama.Config) { sc.Version = sarama.V2_6_0_0 },
+	})
+	require.NoError(t, err)
+	require.NoError(t, p.Produce(t.Context(), &idem.Message{Topic: "orders", Value: []byte("1")}))
+	require.NoError(t, p.Close())
 }

@@ -9,9 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -23,8 +23,8 @@ import (
 type Found struct {
 	// Answered are the brokers that have answered, the first one first.
 	Answered []string
-	// Usable are those and the ones that refuse connections. A broker that restarts refuses them for
-	// a moment, and that costs a client no time.
+	// Usable are those and the ones with an error that costs a client no time. A broker that restarts
+	// refuses connections for a moment. Silent brokers and refused logins are left out.
 	Usable []string
 }
 
@@ -37,6 +37,7 @@ type Limits struct {
 const clientGrace = time.Second
 
 var (
+	errNoBroker = errors.New("the address is not one of a broker: it lists no request for metadata")
 	errNotReady = errors.New("the broker knows no brokers of the cluster yet")
 	errSilent   = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
 )
@@ -48,7 +49,7 @@ type answer struct {
 
 // Find asks all brokers at once, with the connections, login and time-outs of sc. Find returns when
 // one has answered and the grace is over, or all have answered. A broker answers when it accepts
-// the login and names the brokers of the cluster (KIP-700).
+// the login, lists the request for metadata, and knows brokers of the cluster (KIP-700).
 //
 // A refused login ends the search, unless another broker has answered: most clusters have the same
 // users on all brokers. Any other error matches sarama.ErrOutOfBrokers and names each broker with
@@ -113,10 +114,10 @@ func judge(brokers []string, got []answer, ended error) (found Found, err error)
 		case a.err == nil:
 			found.Answered = append(found.Answered, a.broker)
 			found.Usable = append(found.Usable, a.broker)
-		case errors.Is(a.err, syscall.ECONNREFUSED):
-			found.Usable = append(found.Usable, a.broker)
 		case errors.Is(a.err, sarama.ErrSASLAuthenticationFailed):
 			err = fmt.Errorf("broker %s: %w", a.broker, a.err)
+		case !isTimeout(a.err):
+			found.Usable = append(found.Usable, a.broker)
 		}
 	}
 	switch {
@@ -132,6 +133,11 @@ func judge(brokers []string, got []answer, ended error) (found Found, err error)
 		errs = append(errs, reason(broker, failed[broker]))
 	}
 	return Found{}, fmt.Errorf("%w: %w", sarama.ErrOutOfBrokers, errors.Join(errs...))
+}
+
+func isTimeout(err error) bool {
+	var of net.Error
+	return errors.As(err, &of) && of.Timeout()
 }
 
 // reason names a broker and its error. As in sarama's own search, the code of one broker's answer is
@@ -161,8 +167,11 @@ func Client(ctx context.Context, brokers []string, sc *sarama.Config) (sarama.Cl
 	return sarama.NewClient(brokers, sc)
 }
 
-// describeCluster is the key of the request that names the brokers of a cluster.
-const describeCluster = 60
+// The keys of requests, as a broker lists them.
+const (
+	metadata        = 3
+	describeCluster = 60 // since Kafka 2.8
+)
 
 // ask returns nil if a broker answers. A client of sarama resolves the name of the broker as its
 // settings for Kerberos say. Its metrics are its own, because its end would remove those of others.
@@ -175,27 +184,35 @@ func ask(broker string, sc *sarama.Config) error {
 	}
 	defer client.Close() // the answer is known
 	b := client.LeastLoadedBroker()
-	versions, err := b.ApiVersions(&sarama.ApiVersionsRequest{})
-	if err != nil {
+	if !one.ApiVersionsRequest {
+		_, err := b.Connected()
 		return err
 	}
-	knows := func(k sarama.ApiVersionsResponseKey) bool { return k.ApiKey == describeCluster }
-	if !slices.ContainsFunc(versions.ApiKeys, knows) {
-		return nil // before Kafka 2.8
+	list, err := b.ApiVersions(&sarama.ApiVersionsRequest{})
+	switch {
+	case err != nil:
+		return err
+	case list.ErrorCode != 0: // a proxy that knows later forms of the request only
+		return nil
+	case !lists(list, metadata): // a controller
+		return errNoBroker
+	case !lists(list, describeCluster), !one.Version.IsAtLeast(sarama.V2_8_0_0):
+		return nil
 	}
 	cluster, err := b.DescribeCluster(&sarama.DescribeClusterRequest{})
 	switch {
 	case err != nil:
 		return err
-	case slices.Contains(refusals, cluster.Err):
-		return nil // a client asks for topics, which is another right
 	case !errors.Is(cluster.Err, sarama.ErrNoError):
-		return cluster.Err
+		return nil // a client asks for topics, which may be another right
 	case len(cluster.Brokers) == 0: // it has just started (KAFKA-7924)
 		return errNotReady
 	}
 	return nil
 }
 
-// refusals are the answers of a broker, or of a proxy, that does not say which brokers there are.
-var refusals = []sarama.KError{sarama.ErrClusterAuthorizationFailed, sarama.ErrUnsupportedVersion}
+func lists(list *sarama.ApiVersionsResponse, key int16) bool {
+	return slices.ContainsFunc(list.ApiKeys, func(k sarama.ApiVersionsResponseKey) bool {
+		return k.ApiKey == key
+	})
+}

@@ -35,7 +35,8 @@ func TestJudge_K21(t *testing.T) {
 		"all answer":                 {[]answer{{"b", nil}, {"a", nil}}, nil, Found{[]string{"b", "a"}, []string{"b", "a"}}, nil, nil},
 		"one is silent":              {[]answer{{"b", nil}}, nil, Found{[]string{"b"}, []string{"b"}}, nil, nil},
 		"one refuses":                {[]answer{{"a", refused}, {"b", nil}}, nil, Found{[]string{"b"}, []string{"a", "b"}}, nil, nil},
-		"one is broken":              {[]answer{{"a", broken}, {"b", nil}}, nil, Found{[]string{"b"}, []string{"b"}}, nil, nil},
+		"one is broken":              {[]answer{{"a", broken}, {"b", nil}}, nil, Found{[]string{"b"}, []string{"a", "b"}}, nil, nil},
+		"one is slow":                {[]answer{{"a", silence}, {"b", nil}}, nil, Found{[]string{"b"}, []string{"b"}}, nil, nil},
 		"one refuses the login":      {[]answer{{"b", nil}, {"a", denied}}, nil, Found{[]string{"b"}, []string{"b"}}, nil, nil},
 		"an answer and the end":      {[]answer{{"b", nil}}, stopped, Found{[]string{"b"}, []string{"b"}}, nil, nil},
 		"all refuse":                 {[]answer{{"a", refused}, {"b", refused}}, nil, Found{}, []error{out, syscall.ECONNREFUSED}, []error{silence}},
@@ -125,8 +126,8 @@ func TestFind_NoAnswer_K21(t *testing.T) {
 	require.ErrorIs(t, err, stopped)
 }
 
-// TestFind_Cluster_K21: a broker that has just started knows no other broker, and is not used. One
-// that must not name the others is.
+// TestFind_Cluster_K21: a broker that has just started knows no other broker, and is not asked first.
+// One that must not name the others may be.
 func TestFind_Cluster_K21(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(2))
@@ -143,18 +144,64 @@ func TestFind_Cluster_K21(t *testing.T) {
 		resp.ErrorCode = int16(code.Load()) //nolint:gosec // a code of Kafka
 		return resp, nil, true
 	})
-	for answer, used := range map[sarama.KError]bool{
+	for answer, answers := range map[sarama.KError]bool{
 		sarama.ErrNoError:                    false,
-		sarama.ErrUnknown:                    false,
 		sarama.ErrClusterAuthorizationFailed: true,
 		sarama.ErrUnsupportedVersion:         true,
 	} {
 		code.Store(int32(answer))
 		found, err := Find(t.Context(), all, settings(), Limits{Answer: time.Minute, Grace: time.Minute})
 		require.NoError(t, err, answer)
-		require.Contains(t, found.Usable, all[1])
-		require.Equal(t, used, slices.Contains(found.Usable, all[0]), answer)
+		require.Contains(t, found.Answered, all[1])
+		require.Equal(t, answers, slices.Contains(found.Answered, all[0]), answer)
 	}
+}
+
+// TestFind_Kinds_K21 asks controllers, old clients and proxies.
+func TestFind_Kinds_K21(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	for name, version := range map[string]sarama.KafkaVersion{
+		"before KIP-700": sarama.V2_6_0_0, "old": sarama.V1_0_0_0, "later": sarama.MaxVersion,
+	} {
+		sc := settings()
+		sc.Version = version
+		for _, asks := range []bool{true, false} {
+			sc.ApiVersionsRequest = asks
+			_, err := Find(t.Context(), cluster.ListenAddrs(), sc, Limits{Answer: time.Minute})
+			require.NoError(t, err, name)
+		}
+	}
+	for name, c := range map[string]struct {
+		keys []int16
+		code int16
+		want error
+	}{
+		"a controller":     {[]int16{18, 60}, 0, errNoBroker},
+		"before Kafka 2.8": {[]int16{3, 18}, 0, nil},
+		"a proxy":          {nil, int16(sarama.ErrUnsupportedVersion), nil},
+	} {
+		broker := sarama.NewMockBroker(t, 1)
+		answer := sarama.NewMockApiVersionsResponse(t).SetApiKeys(apiKeys(c.keys...))
+		broker.SetHandlerByMap(map[string]sarama.MockResponse{"ApiVersionsRequest": sarama.NewMockWrapper(&sarama.ApiVersionsResponse{
+			ErrorCode: c.code, ApiKeys: apiKeys(c.keys...),
+		})})
+		if c.code == 0 {
+			broker.SetHandlerByMap(map[string]sarama.MockResponse{"ApiVersionsRequest": answer})
+		}
+		_, err := Find(t.Context(), []string{broker.Addr()}, settings(), Limits{Answer: time.Minute})
+		require.ErrorIs(t, err, c.want, name)
+		broker.Close()
+	}
+}
+
+func apiKeys(keys ...int16) (all []sarama.ApiVersionsResponseKey) {
+	for _, key := range keys {
+		all = append(all, sarama.ApiVersionsResponseKey{ApiKey: key, MaxVersion: 1})
+	}
+	return all
 }
 
 // TestClient_Metrics_K21: the search leaves the metrics of the client alone.
@@ -179,10 +226,7 @@ func TestFind_Login_K21(t *testing.T) {
 	t.Parallel()
 	broker := sarama.NewMockBroker(t, 1)
 	t.Cleanup(broker.Close)
-	var keys []sarama.ApiVersionsResponseKey
-	for _, key := range []int16{17, 18, 36} { // SaslHandshake, ApiVersions, SaslAuthenticate
-		keys = append(keys, sarama.ApiVersionsResponseKey{ApiKey: key, MaxVersion: 1})
-	}
+	keys := apiKeys(3, 17, 18, 36) // Metadata, SaslHandshake, ApiVersions, SaslAuthenticate
 	login := func(result sarama.KError) {
 		broker.SetHandlerByMap(map[string]sarama.MockResponse{
 			"ApiVersionsRequest":      sarama.NewMockApiVersionsResponse(t).SetApiKeys(keys),

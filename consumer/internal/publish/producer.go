@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -27,6 +28,8 @@ const (
 	// it waits for the others then.
 	answerWait = 10 * time.Second
 	graceWait  = time.Second
+	// openWait bounds how long Open asks brokers that answer for the producer's ID.
+	openWait = 20 * time.Second
 )
 
 // Producer publishes on a sarama client. Safe for concurrent use.
@@ -72,9 +75,13 @@ func Open(brokers []string, sc *sarama.Config) (*Producer, error) {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
 	var errs []error
+	cut := time.AfterFunc(openWait, own.Cut)
 	for _, broker := range found.Answered {
 		p, err := openAt(broker, found.Usable, sc)
 		if err == nil {
+			if !cut.Stop() {
+				own.Mend() // the answer came at the last moment
+			}
 			p.conns, p.wait, p.away = own, callWait, newAwayPartitions(p.client)
 			return p, nil
 		}
@@ -83,6 +90,7 @@ func Open(brokers []string, sc *sarama.Config) (*Producer, error) {
 			break // the other brokers answer the same
 		}
 	}
+	cut.Stop()
 	return nil, errors.Join(errs...)
 }
 
@@ -161,14 +169,15 @@ func (p *Producer) Close() {
 // function when all messages have results: the client is closed at once then. Cutting comes first,
 // because the client waits for locks that requests hold until the read time-out.
 func (p *Producer) closeClient() (closed func()) {
+	shut := sync.OnceFunc(func() { _ = p.client.Close() }) // two calls at once would panic
 	cut := time.AfterFunc(closeWait, func() {
 		p.conns.Cut()
-		_ = p.client.Close()
+		shut()
 	})
 	return func() {
 		cut.Stop()
-		p.conns.Cut()        // a topic may be looked up
-		_ = p.client.Close() // the error of a second close means nothing
+		p.conns.Cut() // a topic may be looked up
+		shut()
 		p.topics.running.Wait()
 	}
 }

@@ -40,8 +40,18 @@ func (a *Admin) Topics(_ context.Context, names []string) ([]runner.TopicInfo, e
 }
 
 // Describe asks any broker about topics. A client that knows only the topics of its messages
-// (Metadata.Full is false) does not know the controller.
+// (Metadata.Full is false) does not know the controller. If the first broker gives no answer, the
+// client looks for one that does.
 func Describe(client sarama.Client, names []string) ([]runner.TopicInfo, error) {
+	topics, err := describeAny(client, names)
+	if err != nil {
+		_ = client.RefreshMetadata(names...) // asks all brokers in turn; topics may be missing
+		topics, err = describeAny(client, names)
+	}
+	return topics, err
+}
+
+func describeAny(client sarama.Client, names []string) ([]runner.TopicInfo, error) {
 	broker := client.LeastLoadedBroker()
 	if broker == nil {
 		return nil, fmt.Errorf("look for topics: %w", sarama.ErrOutOfBrokers)
