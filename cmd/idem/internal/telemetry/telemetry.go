@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -146,10 +147,18 @@ func (s *started) startMetrics(ctx context.Context, res *resource.Resource, stat
 		return fmt.Errorf("metrics: %w", err)
 	}
 	provider := metric.NewMeterProvider(metric.WithReader(reader), metric.WithResource(res))
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(state.failed))
+	var ending atomic.Bool
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		if !ending.Load() {
+			state.failed(err)
+		}
+	}))
 	otel.SetMeterProvider(provider)
 	s.ends = append(s.ends, func(ctx context.Context) error {
 		otel.SetMeterProvider(metricnoop.NewMeterProvider())
+		// Shutdown cuts an export in flight and then exports all metrics once more. The error of
+		// Shutdown is that of the last export.
+		ending.Store(true)
 		err := provider.Shutdown(ctx)
 		if err != nil {
 			state.failed(err)

@@ -317,6 +317,27 @@ func TestStart_CollectorGoesAndComesBack(t *testing.T) {
 	assert.Empty(t, text(), "the SDK writes to standard error unless it is told not to")
 }
 
+// A stop cuts an export of metrics in flight, which is no failure: the last export has all metrics.
+func TestStart_StopDuringExport(t *testing.T) {
+	noneLeft(t)
+	c := newCollector(t)
+	c.hang = make(chan struct{})
+	environment(t, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT="+c.URL+"/metrics", "OTEL_METRIC_EXPORT_INTERVAL=20")
+	var log logged
+	stop, err := Start(t.Context(), "notifier", log.logger())
+	require.NoError(t, err)
+	use(t.Context())
+	exported := func() int { metrics, _, _ := c.got(); return len(metrics) }
+	require.Eventually(t, func() bool { return exported() > 0 }, 20*time.Second, time.Millisecond)
+	cut := exported()
+	stopped := make(chan error)
+	go func() { stopped <- stop(t.Context()) }()
+	require.Eventually(t, func() bool { return exported() > cut }, 20*time.Second, time.Millisecond, "the last export")
+	close(c.hang)
+	require.NoError(t, <-stopped)
+	require.NotContains(t, log.all(), "cannot be exported")
+}
+
 // Neither a collector that hangs nor one that is down delays the end of a program.
 func TestStart_ShutdownIsBounded(t *testing.T) {
 	noneLeft(t)
