@@ -51,9 +51,9 @@ func NewProducer(client sarama.Client) (*Producer, error) {
 // 2 s. When brokers accept connections and do not answer, [Producer.ProduceEach] returns after 30
 // s.
 //
-// The error lists every mistake in cfg, or states why no broker was reached. OpenProducer waits 10 s
-// for a first answer, and then 20 s for a producer ID. An error that matches [ErrUnauthorized] means
-// that the user has Write on no topic, or that an authorization server refuses the client of
+// The error lists every mistake in cfg, or states why no broker was reached. OpenProducer waits
+// 10 s for a first answer, and then 20 s for a producer ID. An error that matches [ErrUnauthorized]
+// means that the user has Write on no topic, or that an authorization server refuses the client of
 // [SASL].Token.
 func OpenProducer(cfg Config) (*Producer, error) {
 	sc, err := producerConfig(cfg)

@@ -140,8 +140,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &of) && of.Timeout()
 }
 
-// reason names a broker and its error. As in sarama's own search, the code of one broker's answer is
-// no code of all brokers.
+// reason names a broker and its error. As in sarama's own search, the code of one broker is not the
+// code of all.
 func reason(broker string, err error) error {
 	var code sarama.KError
 	if errors.As(err, &code) {
@@ -150,11 +150,11 @@ func reason(broker string, err error) error {
 	return fmt.Errorf("broker %s: %w", broker, err)
 }
 
-// Client returns a client that knows the usable brokers of a list. The first answer may take as long
-// as a read of the client. A list of one broker is not searched.
+// Client returns a client that knows the usable brokers of a list. The first answer may take as
+// long as a read of the client. A list of one broker is not searched.
 //
-// The client learns of the other brokers from the cluster. sarama may then ask any of them, also one
-// that is silent.
+// The client learns of the other brokers from the cluster. sarama may then ask any of them, even a
+// silent one.
 func Client(ctx context.Context, brokers []string, sc *sarama.Config) (sarama.Client, error) {
 	if len(brokers) > 1 {
 		limits := Limits{Answer: sc.Net.ReadTimeout, Grace: clientGrace}

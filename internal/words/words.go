@@ -31,7 +31,8 @@ func nounFor(n int64, noun string) string {
 	return noun + "s"
 }
 
-// Number is for pages. It groups the digits of n from five digits on: 12 345 678 with thin spaces that do not break.
+// Number returns n for a page. From five digits on, thin spaces that do not break group the digits:
+// 12 345 678.
 func Number(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	sign := ""
