@@ -66,8 +66,11 @@ test: ## All tests of every module, with -race, against real services (started a
 	@IDEM_REQUIRE_SERVICES=1 IDEM_SERVICES_DIR="$${IDEM_SERVICES_DIR:-$$($(SERVICES) memory)}" \
 		$(SERVICES) run $(MAKE) --no-print-directory test-modules
 
+# The tests of test/chaos run in three parts: those of the outbox are a half, and go on beside the others. Those that
+# measure time run alone. With a -run of one's own there is one part.
+PARTS := $(if $(findstring -run,$(TESTFLAGS)),,yes)
 CHAOS := ./test/chaos
-# The tests of test/chaos that measure time run alone.
+OUTBOX := ^TestOutbox
 MEASURING := ^(TestOutages|TestDeferredKeysLeaveTheOthersTheirRate)$$
 # SQLite and its libc are C, translated to Go: with -race and its checks of pointers they use four times the CPU, and
 # find nothing. The driver above them keeps both.
@@ -80,18 +83,21 @@ TEST = MAKEFLAGS= go test $(RACE) -vet=off -ldflags=-w -count=1 -timeout $(TEST_
 
 # The modules whose tests take longest begin first, so that all end together.
 LONGEST := $(CHAOS) . $(addprefix ./,dedup/sqlstore examples cmd/idem adapter/kgoidem dedup/dynamostore test/browser adapter/kafkagoidem test/auth test/drills test/release)
-TESTED := $(patsubst %,test-in-%,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
+TESTED := $(PARTS:yes=test-outbox) $(patsubst %,test-in-%,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
 
 # FAILED has a line for each module that fails.
 test-modules:
 	@list=$$(mktemp); status=0; \
 	FAILED="$$list" $(MAKE) --no-print-directory --keep-going --jobs=$(TEST_MODULES) $(TESTED) || status=1; \
-	FAILED="$$list" $(MAKE) --no-print-directory test-measuring || status=1; \
+	$(if $(PARTS),FAILED="$$list" $(MAKE) --no-print-directory test-measuring || status=1;) \
 	failed=($$(cat "$$list")); rm "$$list"; $(none-failed); exit $$status
 
 .PHONY: test-measuring $(TESTED)
-$(TESTED): test-in-%:
-	@failed=(); $(call in-modules,$*,$(TEST) $(if $(filter $(CHAOS),$*),-skip '$(MEASURING)') ./...); $(note-failed)
+$(filter test-in-%,$(TESTED)): test-in-%:
+	@failed=(); $(call in-modules,$*,$(TEST) $(if $(PARTS),$(if $(filter $(CHAOS),$*),-skip '$(MEASURING)|$(OUTBOX)')) ./...); $(note-failed)
+
+test-outbox:
+	@failed=(); $(call in-modules,$(CHAOS),$(TEST) -run '$(OUTBOX)' ./...); $(note-failed)
 
 test-measuring:
 	@failed=(); $(call in-modules,$(CHAOS),$(TEST) -run '$(MEASURING)' ./...); $(note-failed)
