@@ -17,7 +17,7 @@ import (
 // neither the start nor the first dead letter. A read of a silent broker would take half a minute.
 func TestKfake_OneBrokerAnswers_K21(t *testing.T) {
 	t.Parallel()
-	silent, refuses := []string{listening(t), listening(t), listening(t)}, testenv.FreeAddr(t)
+	silent, refuses := []string{testenv.SilentAddr(t), testenv.SilentAddr(t), testenv.SilentAddr(t)}, testenv.FreeAddr(t)
 	for range 3 { // sarama asks in random order
 		t.Run("", func(t *testing.T) {
 			t.Parallel()

@@ -18,25 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
-)
 
-// listening is a server that accepts connections and never answers.
-func listening(t *testing.T) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { _ = conn.Close() })
-		}
-	}()
-	return l.Addr().String()
-}
+	"github.com/idem-go/idem/internal/testenv"
+)
 
 // foreign is a user's dialer without a context.
 type foreign struct{ dials, closed atomic.Int64 }
@@ -111,7 +95,7 @@ func selfSigned(t *testing.T) (certificate tls.Certificate, roots *x509.CertPool
 func TestOwnProducer_CloseWhileConnecting_K03(t *testing.T) {
 	sc, err := DefaultSaramaConfig(Config{Group: "g"})
 	require.NoError(t, err)
-	o := newOwnProducer([]string{listening(t), listening(t)}, sc)
+	o := newOwnProducer([]string{testenv.SilentAddr(t), testenv.SilentAddr(t)}, sc)
 	ctx, stop := context.WithCancel(t.Context())
 	warmed := make(chan struct{})
 	go func() {

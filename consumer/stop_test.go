@@ -16,6 +16,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/netproxy"
+	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/runner"
 )
 
@@ -89,7 +90,7 @@ func TestKfake_StopWhileJoining_K03(t *testing.T) {
 func TestKfake_StopWhileConnecting_K03(t *testing.T) {
 	t.Run("several", func(t *testing.T) {
 		m := start(t, Config{
-			Brokers: []string{listening(t), listening(t)}, Group: "g", Topics: []string{"orders"}, Grace: 20 * time.Second,
+			Brokers: []string{testenv.SilentAddr(t), testenv.SilentAddr(t)}, Group: "g", Topics: []string{"orders"}, Grace: 20 * time.Second,
 		}, routed(nothing))
 		_ = pause(t.Context(), 100*time.Millisecond) // any place of the search will do
 		began := time.Now()

@@ -9,25 +9,9 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
-)
 
-// listening is a server that accepts connections and never answers.
-func listening(t *testing.T) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { _ = conn.Close() })
-		}
-	}()
-	return l.Addr().String()
-}
+	"github.com/idem-go/idem/internal/testenv"
+)
 
 // withDialer returns settings with a dialer that a user has configured.
 func withDialer(d dialer) *sarama.Config {
@@ -58,7 +42,7 @@ func (c *foreignConn) Close() error {
 
 // A cut ends what is read at once and refuses dials until it is mended, whoever dialed.
 func TestConnections_Cut(t *testing.T) {
-	addr := listening(t)
+	addr := testenv.SilentAddr(t)
 	of := new(foreign)
 	for name, sc := range map[string]*sarama.Config{
 		"direct": sarama.NewConfig(), "a user's dialer": withDialer(of), "with a context": withDialer(new(net.Dialer)),
@@ -133,7 +117,7 @@ func TestConnections_CutsDials(t *testing.T) {
 
 // sarama finds dead sockets in TCP connections only: they are not wrapped.
 func TestConnections_LeaveTCPAsItIs(t *testing.T) {
-	conn, err := New(sarama.NewConfig()).Dial("tcp", listening(t))
+	conn, err := New(sarama.NewConfig()).Dial("tcp", testenv.SilentAddr(t))
 	require.NoError(t, err)
 	defer conn.Close()
 	require.IsType(t, new(net.TCPConn), conn)

@@ -33,6 +33,16 @@ func FreeAddr(t testing.TB) string {
 	return loopback(FreePort(t))
 }
 
+// SilentAddr returns the address of a server that accepts connections and never answers. The system
+// accepts the connections, and no program reads from them.
+func SilentAddr(t testing.TB) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
 func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
 // FreePort returns a port of the loopback interface on which no server listens. The system gives

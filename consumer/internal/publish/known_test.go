@@ -3,7 +3,6 @@ package publish
 import (
 	"context"
 	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/testenv"
 )
 
 // failAll gives the producer a bad result of each message, as the reader of sarama's results does.
@@ -82,12 +82,9 @@ func TestProduceEach_ResultsWithoutPartitions_O10(t *testing.T) {
 // while it looks for the broker with the least load, and one broker does not answer.
 func TestProduceEach_ResultsClientLocked_O10(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders", "away"})
-	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = silent.Close() })
 	p := openProducer(t, brokers, func(sc *sarama.Config) { sc.Net.ReadTimeout = 5 * time.Second })
 	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
-	tellTopics(t, cluster, map[int32]string{0: brokers[0], 7: silent.Addr().String()}, func(topic string) (int32, bool) {
+	tellTopics(t, cluster, map[int32]string{0: brokers[0], 7: testenv.SilentAddr(t)}, func(topic string) (int32, bool) {
 		if topic == "away" {
 			return 7, true
 		}

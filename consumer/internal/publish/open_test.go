@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"net"
 	"syscall"
 	"testing"
 	"time"
@@ -15,11 +14,8 @@ import (
 // TestOpen_OneBrokerAnswers_O15: one broker of a list is enough, wherever it stands in the list.
 func TestOpen_OneBrokerAnswers_O15(t *testing.T) {
 	_, brokers := fakeCluster(t, 1, []string{"orders"})
-	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = silent.Close() })
 	for name, away := range map[string]string{
-		"refuses": testenv.FreeAddr(t), "silent": silent.Addr().String(),
+		"refuses": testenv.FreeAddr(t), "silent": testenv.SilentAddr(t),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
