@@ -42,8 +42,7 @@ const (
 	ownRead = 10 * time.Second
 )
 
-// get returns the client. Opening a client cannot be interrupted, and ends with the timeouts of the
-// client.
+// get returns the client, and opens it at the first call.
 func (k *kafkaSource) get(ctx context.Context) (sarama.Client, *groups.Reader, error) {
 	select {
 	case k.slot <- struct{}{}:
@@ -55,7 +54,7 @@ func (k *kafkaSource) get(ctx context.Context) (sarama.Client, *groups.Reader, e
 		return nil, nil, errClosed
 	}
 	if k.client == nil {
-		client, err := openClient(k.cfg.Consumer)
+		client, err := openClient(ctx, k.cfg.Consumer)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -67,7 +66,7 @@ func (k *kafkaSource) get(ctx context.Context) (sarama.Client, *groups.Reader, e
 	return k.client, k.reader, nil
 }
 
-func openClient(cfg consumer.Config) (sarama.Client, error) {
+func openClient(ctx context.Context, cfg consumer.Config) (sarama.Client, error) {
 	sc, err := consumer.DefaultSaramaConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -77,7 +76,7 @@ func openClient(cfg consumer.Config) (sarama.Client, error) {
 		sc.Net.ReadTimeout, ownRead,
 	)
 	sc.Metadata.Retry.Max = min(sc.Metadata.Retry.Max, 1)
-	return bootstrap.Client(context.Background(), cfg.Brokers, sc)
+	return bootstrap.Client(ctx, cfg.Brokers, sc)
 }
 
 // closeOwn ends the running work, and closes the client if the page has opened it.

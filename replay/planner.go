@@ -18,7 +18,7 @@ import (
 //
 // Records of open transactions are not in the plan, because no consumer may read them yet.
 func (r *Replay) Plan(ctx context.Context) (Plan, error) {
-	client, err := r.connected()
+	client, err := r.connected(ctx)
 	if err != nil {
 		return Plan{}, err
 	}

@@ -133,7 +133,7 @@ func (r *Replay) sarama() (*sarama.Config, error) {
 }
 
 // connected returns the client, and connects at the first call.
-func (r *Replay) connected() (sarama.Client, error) {
+func (r *Replay) connected(ctx context.Context) (sarama.Client, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -146,7 +146,7 @@ func (r *Replay) connected() (sarama.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := bootstrap.Client(context.Background(), r.live.Brokers, sc)
+	client, err := bootstrap.Client(ctx, r.live.Brokers, sc)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w", err)
 	}

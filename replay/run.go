@@ -102,7 +102,7 @@ func (r *Replay) Run(ctx context.Context, plan Plan, progress func(Progress)) (R
 func (j *job) prepare(ctx context.Context, plan Plan) (to idem.Producer, done func(), err error) {
 	r, done := j.r, func() {}
 	err = j.await(ctx, func() (err error) {
-		j.client, err = r.connected()
+		j.client, err = r.connected(ctx)
 		return err
 	})
 	if err != nil {

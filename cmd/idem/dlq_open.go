@@ -154,7 +154,7 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 		}
 		cfg.Stores = shared(stores)
 	}
-	if cfg.Client, err = a.kafka(); err != nil {
+	if cfg.Client, err = a.kafka(ctx); err != nil {
 		return nil, err
 	}
 	q, err := deadletters.Open(cfg)

@@ -57,7 +57,7 @@ func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters b
 		report.Events = append(report.Events, e.Views()...)
 	}
 	if letters {
-		client, err := a.kafka()
+		client, err := a.kafka(ctx)
 		if err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func (f *recordFlags) identify(ctx context.Context, a *app, of *eventFlags) (id 
 
 // read returns the record.
 func (f *recordFlags) read(ctx context.Context, a *app, topic string) (m *idem.Message, err error) {
-	client, err := a.kafka()
+	client, err := a.kafka(ctx)
 	if err != nil {
 		return nil, err
 	}

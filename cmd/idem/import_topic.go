@@ -29,7 +29,7 @@ func (im *importer) openTopic(ctx context.Context) (func(context.Context) error,
 			return nil, err
 		}
 	}
-	client, err := im.a.kafka()
+	client, err := im.a.kafka(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -94,13 +94,14 @@ func (a *app) sasl() (*consumer.SASL, error) {
 	return &consumer.SASL{Mechanism: a.saslMechanism, User: a.saslUser, Password: password}, nil
 }
 
-// kafka connects to the brokers, until the end of the command.
-func (a *app) kafka() (sarama.Client, error) {
+// kafka connects to the brokers, until the end of the command. The end of ctx interrupts the call,
+// and not the client.
+func (a *app) kafka(ctx context.Context) (sarama.Client, error) {
 	cfg, err := a.kafkaConfig()
 	if err != nil {
 		return nil, err
 	}
-	client, err := bootstrap.Client(context.Background(), a.brokers, cfg)
+	client, err := bootstrap.Client(ctx, a.brokers, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -93,6 +95,19 @@ func TestSilentBroker(t *testing.T) {
 			require.Contains(t, stdout.String()+stderr.String(), "kafka "+broker)
 		})
 	}
+	t.Run("interrupted", func(t *testing.T) {
+		t.Parallel()
+		broker, asked := silentBroker(t)
+		ctx, interrupt := context.WithCancelCause(t.Context())
+		ended := make(chan int, 1)
+		var stdout, stderr bytes.Buffer
+		a := &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, kafkaWait: time.Hour}
+		go func() { ended <- a.run(ctx, []string{"lag", "-G", "g", "--brokers", broker}) }()
+		require.Eventually(t, func() bool { return asked.Load() > 0 }, 30*time.Second, time.Millisecond)
+		interrupt(errors.New("enough"))
+		require.Equal(t, exitFailure, <-ended)
+		require.Contains(t, stderr.String(), "kafka "+broker+": enough")
+	})
 	t.Run("producer of the relay", func(t *testing.T) {
 		t.Parallel()
 		broker, asked := silentBroker(t)

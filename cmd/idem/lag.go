@@ -61,7 +61,7 @@ type lagRow struct {
 }
 
 func (a *app) lag(ctx context.Context, o lagFlags) error {
-	client, err := a.kafka()
+	client, err := a.kafka(ctx)
 	if err != nil {
 		return err
 	}

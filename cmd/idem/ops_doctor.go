@@ -35,8 +35,8 @@ func (a *app) opsDoctor(
 	return func(ctx context.Context) ([]ops.Finding, error) {
 		in, client := in, sarama.Client(nil)
 		if len(access.Brokers) > 0 {
-			in.Kafka = func() (c sarama.Client, err error) {
-				client, err = doctorClient(access)
+			in.Kafka = func(ctx context.Context) (c sarama.Client, err error) {
+				client, err = doctorClient(ctx, access)
 				return client, err
 			}
 		}
@@ -56,14 +56,14 @@ func (a *app) opsDoctor(
 }
 
 // doctorClient connects, with short time-outs for a person who waits.
-func doctorClient(access consumer.Config) (sarama.Client, error) {
+func doctorClient(ctx context.Context, access consumer.Config) (sarama.Client, error) {
 	sc, err := consumer.DefaultSaramaConfig(access)
 	if err != nil {
 		return nil, err
 	}
 	sc.Net.DialTimeout, sc.Net.ReadTimeout = min(sc.Net.DialTimeout, 5*time.Second), connectTimeout
 	sc.Metadata.Retry.Max = 1
-	client, err := bootstrap.Client(context.Background(), access.Brokers, sc)
+	client, err := bootstrap.Client(ctx, access.Brokers, sc)
 	if err != nil { // the interface must be nil too
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 	if err != nil {
 		return err
 	}
-	client, err := a.kafka()
+	client, err := a.kafka(ctx)
 	if err != nil {
 		return err
 	}

@@ -155,6 +155,8 @@ func reason(broker string, err error) error {
 //
 // The client learns of the other brokers from the cluster. sarama may then ask any of them, even a
 // silent one.
+//
+// The end of ctx cuts the connections of a client that is not open yet, and the error is its cause.
 func Client(ctx context.Context, brokers []string, sc *sarama.Config) (sarama.Client, error) {
 	if len(brokers) > 1 {
 		limits := Limits{Answer: sc.Net.ReadTimeout, Grace: clientGrace}
@@ -164,7 +166,16 @@ func Client(ctx context.Context, brokers []string, sc *sarama.Config) (sarama.Cl
 		}
 		brokers = found.Usable
 	}
-	return sarama.NewClient(brokers, sc)
+	own := conns.New(sc)
+	uncut := context.AfterFunc(ctx, own.Cut)
+	client, err := sarama.NewClient(brokers, own.Config(sc))
+	if uncut() {
+		return client, err
+	}
+	if err == nil {
+		_ = client.Close() // it has sent nothing
+	}
+	return nil, context.Cause(ctx)
 }
 
 // The keys of requests, as a broker lists them.

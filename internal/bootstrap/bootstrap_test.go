@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -66,22 +67,13 @@ func settings() *sarama.Config {
 	return sc
 }
 
-// silent is a broker that accepts connections and never answers. The system accepts them.
-func silent(t *testing.T) (addr string) {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	return l.Addr().String()
-}
-
 // TestFind_K21 asks brokers that answer, refuse and are silent, wherever they stand in the list.
 func TestFind_K21(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(2))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	answers, refuses, hangs := cluster.ListenAddrs(), testenv.FreeAddr(t), silent(t)
+	answers, refuses, hangs := cluster.ListenAddrs(), testenv.FreeAddr(t), testenv.SilentAddr(t)
 	limits := Limits{Answer: 30 * time.Second, Grace: 100 * time.Millisecond}
 	all := []string{hangs, answers[0], refuses, answers[1]}
 	for range all {
@@ -107,7 +99,7 @@ func TestFind_K21(t *testing.T) {
 // TestFind_NoAnswer_K21: the search ends in time and names the reason of each broker.
 func TestFind_NoAnswer_K21(t *testing.T) {
 	t.Parallel()
-	refuses, hangs := testenv.FreeAddr(t), silent(t)
+	refuses, hangs := testenv.FreeAddr(t), testenv.SilentAddr(t)
 	began := time.Now()
 	_, err := Find(t.Context(), []string{hangs, refuses}, settings(), Limits{Answer: time.Second})
 	require.GreaterOrEqual(t, time.Since(began), time.Second)
@@ -221,6 +213,55 @@ func TestClient_Metrics_K21(t *testing.T) {
 	}
 }
 
+// TestClient_Context_K21: the end of the context interrupts the search and the opening of a client,
+// and leaves an open client alone.
+func TestClient_Context_K21(t *testing.T) {
+	t.Parallel()
+	hangs, enough := testenv.SilentAddr(t), errors.New("enough")
+	for name, list := range map[string][]string{
+		"one broker": {hangs}, "two brokers": {hangs, testenv.SilentAddr(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, stop := context.WithCancelCause(t.Context())
+			sc := settings()
+			sc.Net.ReadTimeout = time.Hour
+			asked := make(chan struct{})
+			dialer := &signallingDialer{dialed: asked}
+			sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, dialer
+			go func() {
+				<-asked
+				stop(enough)
+			}()
+			_, err := Client(ctx, list, sc)
+			require.ErrorIs(t, err, enough)
+		})
+	}
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	ctx, stop := context.WithCancel(t.Context())
+	client, err := Client(ctx, cluster.ListenAddrs(), settings())
+	require.NoError(t, err)
+	stop()
+	require.NoError(t, client.RefreshMetadata())
+	require.NoError(t, client.Close())
+	_, err = Client(ctx, cluster.ListenAddrs(), settings())
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// signallingDialer tells of the first connection.
+type signallingDialer struct {
+	dialed chan<- struct{}
+	once   sync.Once
+}
+
+func (d *signallingDialer) Dial(network, addr string) (net.Conn, error) {
+	conn, err := net.Dial(network, addr) //nolint:noctx // sarama's dialers have no context
+	d.once.Do(func() { close(d.dialed) })
+	return conn, err
+}
+
 // TestFind_Login_K21: a refused login ends the search at once.
 func TestFind_Login_K21(t *testing.T) {
 	t.Parallel()
@@ -238,7 +279,7 @@ func TestFind_Login_K21(t *testing.T) {
 	sasl := &sc.Net.SASL
 	sasl.Enable, sasl.Version, sasl.Mechanism = true, sarama.SASLHandshakeV1, sarama.SASLTypePlaintext
 	sasl.User, sasl.Password = "ada", "secret"
-	list := []string{silent(t), broker.Addr()}
+	list := []string{testenv.SilentAddr(t), broker.Addr()}
 	login(sarama.ErrSASLAuthenticationFailed)
 	_, err := Find(t.Context(), list, sc, Limits{Answer: time.Hour})
 	require.ErrorIs(t, err, sarama.ErrSASLAuthenticationFailed)

@@ -54,7 +54,7 @@ func TestExamine_ClientsOfAService(t *testing.T) {
 	client := kafkaOf(t, brokers)
 	topic := testenv.CreateTopic(t, brokers, 1)
 	in := Input{
-		Options: Options{Topics: []string{topic}, Lanes: 2}, Group: "billing", Kafka: func() (sarama.Client, error) { return client, nil },
+		Options: Options{Topics: []string{topic}, Lanes: 2}, Group: "billing", Kafka: func(context.Context) (sarama.Client, error) { return client, nil },
 		Stores: []Store{{Pool: pool}, {Redis: rdb}},
 	}
 	for range 2 {
@@ -99,7 +99,7 @@ func TestExamine_KafkaGone(t *testing.T) {
 	cfg.Metadata.Retry.Max = 0
 	client, err := sarama.NewClient(cluster.ListenAddrs(), cfg)
 	require.NoError(t, err)
-	in := Input{Group: "billing", Kafka: func() (sarama.Client, error) { return client, nil }}
+	in := Input{Group: "billing", Kafka: func(context.Context) (sarama.Client, error) { return client, nil }}
 	cluster.Close()
 	for range 2 {
 		r, err := Examine(t.Context(), in)
@@ -113,7 +113,7 @@ func TestExamine_KafkaGone(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	again := kafkaOf(t, cluster.ListenAddrs())
-	in.Kafka = func() (sarama.Client, error) { return again, nil }
+	in.Kafka = func(context.Context) (sarama.Client, error) { return again, nil }
 	_, err = Examine(ctx, in)
 	require.ErrorContains(t, err, "enough")
 }
@@ -204,8 +204,8 @@ func TestExamine_CanaryClients_G04(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("PLAIN", "admin", "admin"))
 	require.NoError(t, err)
 	t.Cleanup(fake.Close)
-	kafka := func(password string) func() (sarama.Client, error) {
-		return func() (sarama.Client, error) {
+	kafka := func(password string) func(context.Context) (sarama.Client, error) {
+		return func(context.Context) (sarama.Client, error) {
 			cfg := testenv.KafkaConfig()
 			cfg.Net.SASL.Enable, cfg.Net.SASL.Mechanism, cfg.Net.SASL.User, cfg.Net.SASL.Password = true, sarama.SASLTypePlaintext, "admin", password
 			cfg.Metadata.Retry.Max = 0
@@ -231,7 +231,9 @@ func TestExamine_CanaryClients_G04(t *testing.T) {
 	// Texts of servers are redacted too: this server quotes its input.
 	in := Input{
 		Group: "g", Brokers: []string{"broker:1"}, Redact: func(s string) string { return strings.ReplaceAll(s, "canary-of-the-caller", "***") },
-		Kafka:  func() (sarama.Client, error) { return nil, errors.New("no such user: canary-of-the-caller " + canary) },
+		Kafka: func(context.Context) (sarama.Client, error) {
+			return nil, errors.New("no such user: canary-of-the-caller " + canary)
+		},
 		Stores: []Store{{Pool: pool}},
 	}
 	r, err = Examine(t.Context(), in)

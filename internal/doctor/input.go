@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -84,7 +85,7 @@ type Input struct {
 	Brokers []string
 	// Kafka returns a client. The caller closes the client. Nil: Kafka is not examined. The client
 	// requests topics and groups by name, and creates none.
-	Kafka func() (sarama.Client, error)
+	Kafka func(ctx context.Context) (sarama.Client, error)
 	// Stores are examined one after the other, each for at most half a minute.
 	Stores []Store
 	// Schema is the schema of the tables in Postgres. Default: found through the search path.

@@ -22,7 +22,7 @@ func (d *examination) checkKafka(ctx context.Context, r *Findings) error {
 		r.say(Skipped, "kafka.connect", "", "no --brokers", "")
 		return nil
 	}
-	client, err := d.in.Kafka()
+	client, err := d.in.Kafka(ctx)
 	var admin sarama.ClusterAdmin
 	if err == nil {
 		admin, err = sarama.NewClusterAdminFromClient(client) // closed with the client
@@ -35,7 +35,7 @@ func (d *examination) checkKafka(ctx context.Context, r *Findings) error {
 	}
 	if err != nil {
 		r.say(Bad, "kafka.connect", strings.Join(d.in.Brokers, ","), d.text(err), "")
-		return nil
+		return context.Cause(ctx)
 	}
 	k := &kafkaDoctor{
 		examination: d, client: client, admin: admin,

@@ -53,8 +53,8 @@ func New(cfg Config) func(context.Context) ([]ops.Finding, error) {
 	return func(ctx context.Context) ([]ops.Finding, error) {
 		in, opened := cfg.input(), sarama.Client(nil)
 		if in.Kafka != nil && cfg.Client == nil {
-			in.Kafka = func() (client sarama.Client, err error) {
-				opened, err = open(cfg.Consumer)
+			in.Kafka = func(ctx context.Context) (client sarama.Client, err error) {
+				opened, err = open(ctx, cfg.Consumer)
 				return opened, err
 			}
 		}
@@ -79,7 +79,7 @@ const (
 	readTimeout = 10 * time.Second
 )
 
-func open(cfg consumer.Config) (sarama.Client, error) {
+func open(ctx context.Context, cfg consumer.Config) (sarama.Client, error) {
 	sc, err := consumer.DefaultSaramaConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func open(cfg consumer.Config) (sarama.Client, error) {
 	sc.Net.DialTimeout = min(sc.Net.DialTimeout, dialTimeout)
 	sc.Net.ReadTimeout = min(sc.Net.ReadTimeout, readTimeout)
 	sc.Metadata.Retry.Max = min(sc.Metadata.Retry.Max, 1)
-	client, err := bootstrap.Client(context.Background(), cfg.Brokers, sc)
+	client, err := bootstrap.Client(ctx, cfg.Brokers, sc)
 	if err != nil { // otherwise the interface would have a nil client, and not be nil
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (cfg *Config) input() doctor.Input {
 		in.Session = sc.Consumer.Group.Session.Timeout
 	}
 	if c.Group != "" && (cfg.Client != nil || len(c.Brokers) > 0) {
-		in.Kafka = func() (sarama.Client, error) { return cfg.Client, nil }
+		in.Kafka = func(context.Context) (sarama.Client, error) { return cfg.Client, nil }
 	}
 	for _, pool := range cfg.Pools {
 		in.Stores = append(in.Stores, doctor.Store{Pool: pool})
