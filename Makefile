@@ -66,12 +66,15 @@ test: ## All tests of every module, with -race, against real services (started a
 	@IDEM_REQUIRE_SERVICES=1 IDEM_SERVICES_DIR="$${IDEM_SERVICES_DIR:-$$($(SERVICES) memory)}" \
 		$(SERVICES) run $(MAKE) --no-print-directory test-modules
 
-# The tests of test/chaos run in three parts: those of the outbox are a half, and go on beside the others. Those that
-# measure time run alone. With a -run of one's own there is one part.
+# The tests of test/chaos run in four parts, each within the time of one test program: payments, the outbox, the rest, and
+# those that measure time, which run alone. With a -run of one's own there is one part.
 PARTS := $(if $(findstring -run,$(TESTFLAGS)),,yes)
 CHAOS := ./test/chaos
-OUTBOX := ^TestOutbox
 MEASURING := ^(TestOutages|TestDeferredKeysLeaveTheOthersTheirRate)$$
+payments := -run '^Test(Killed|Deferred|Same)' -skip '$(MEASURING)'
+outbox := -run '^TestOutbox'
+measuring := -run '$(MEASURING)'
+others := -skip '^Test(Killed|Deferred|Same|Outbox)|$(MEASURING)'
 # SQLite and its libc are C, translated to Go: with -race and its checks of pointers they use four times the CPU, and
 # find nothing. The driver above them keeps both.
 # Tests of pages and of the shape of the code parse all of it, with packages of Go that have tests of their own.
@@ -82,25 +85,25 @@ RACE := -race $(WITHOUT_RACE:%=-gcflags=%=-race=false)
 TEST = MAKEFLAGS= go test $(RACE) -vet=off -ldflags=-w -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) $(TESTFLAGS)
 
 # The modules whose tests take longest begin first, so that all end together.
-LONGEST := $(CHAOS) . $(addprefix ./,dedup/sqlstore examples cmd/idem adapter/kgoidem dedup/dynamostore test/browser adapter/kafkagoidem test/auth test/drills test/release)
-TESTED := $(PARTS:yes=test-outbox) $(patsubst %,test-in-%,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
+LONGEST := . $(addprefix ./,dedup/sqlstore examples cmd/idem adapter/kgoidem dedup/dynamostore test/browser adapter/kafkagoidem test/auth test/drills test/release)
+TESTED := $(patsubst %,test-in-%,$(LONGEST) $(filter-out $(LONGEST) $(CHAOS),$(MODULES)))
+ROOT := $(firstword $(TESTED))
+BESIDE := $(if $(PARTS),part-payments part-others $(ROOT) part-outbox,test-in-$(CHAOS) $(ROOT)) $(filter-out $(ROOT),$(TESTED))
 
 # FAILED has a line for each module that fails.
 test-modules:
 	@list=$$(mktemp); status=0; \
-	FAILED="$$list" $(MAKE) --no-print-directory --keep-going --jobs=$(TEST_MODULES) $(TESTED) || status=1; \
-	$(if $(PARTS),FAILED="$$list" $(MAKE) --no-print-directory test-measuring || status=1;) \
+	FAILED="$$list" $(MAKE) --no-print-directory --keep-going --jobs=$(TEST_MODULES) $(BESIDE) || status=1; \
+	$(if $(PARTS),FAILED="$$list" $(MAKE) --no-print-directory part-measuring || status=1;) \
 	failed=($$(cat "$$list")); rm "$$list"; $(none-failed); exit $$status
 
-.PHONY: test-measuring $(TESTED)
-$(filter test-in-%,$(TESTED)): test-in-%:
-	@failed=(); $(call in-modules,$*,$(TEST) $(if $(PARTS),$(if $(filter $(CHAOS),$*),-skip '$(MEASURING)|$(OUTBOX)')) ./...); $(note-failed)
+RULES := $(BESIDE) part-measuring
+.PHONY: $(RULES)
+$(filter test-in-%,$(RULES)): test-in-%:
+	@failed=(); $(call in-modules,$*,$(TEST) ./...); $(note-failed)
 
-test-outbox:
-	@failed=(); $(call in-modules,$(CHAOS),$(TEST) -run '$(OUTBOX)' ./...); $(note-failed)
-
-test-measuring:
-	@failed=(); $(call in-modules,$(CHAOS),$(TEST) -run '$(MEASURING)' ./...); $(note-failed)
+$(filter part-%,$(RULES)): part-%:
+	@echo "== $(CHAOS), $*"; failed=(); $(call in-modules,$(CHAOS),$(TEST) $($*) ./...); $(note-failed)
 
 # What test/browser needs beside chromium, which the system's packages have. The lock file says which version, and its checksum.
 browser-deps: test/browser/node_modules/.package-lock.json ## Install axe-core for the browser tests (once; needs npm)
