@@ -82,7 +82,7 @@ WITHOUT_RACE := modernc.org/sqlite/lib modernc.org/libc go/types go/parser go/as
 RACE := -race $(WITHOUT_RACE:%=-gcflags=%=-race=false)
 # `make lint` runs vet. Without the tables of debuggers (-w) each of the hundred test programs links in 0.7 of the time.
 # Tests that run make do not run it as a part of this one (MAKEFLAGS).
-TEST = MAKEFLAGS= go test $(RACE) -vet=off -ldflags=-w -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) $(TESTFLAGS)
+TEST = MAKEFLAGS= $(NICE) go test $(RACE) -vet=off -ldflags=-w -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) $(TESTFLAGS)
 
 # The modules whose tests take longest begin first, so that all end together.
 LONGEST := . $(addprefix ./,dedup/sqlstore examples cmd/idem adapter/kgoidem dedup/dynamostore test/browser adapter/kafkagoidem test/auth test/drills test/release)
@@ -97,7 +97,10 @@ test-modules:
 	$(if $(PARTS),FAILED="$$list" $(MAKE) --no-print-directory part-measuring || status=1;) \
 	failed=($$(cat "$$list")); rm "$$list"; $(none-failed); exit $$status
 
+# Workers that are killed must get their work done in time: the processors are theirs first.
+NICE :=
 RULES := $(BESIDE) part-measuring
+$(filter test-in-%,$(RULES)): NICE := nice -n 5
 .PHONY: $(RULES)
 $(filter test-in-%,$(RULES)): test-in-%:
 	@failed=(); $(call in-modules,$*,$(TEST) ./...); $(note-failed)
