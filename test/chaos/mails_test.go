@@ -93,7 +93,7 @@ func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name str
 		left:    func() int { return len(released) - len(sent(workers.all)) },
 	}.run()
 	require.Empty(t, load)
-	m.kafka.waitNoLag(m.group, m.topic, time.Minute)
+	m.kafka.waitNoLag(m.group, m.topic)
 	workers.stop(20 * time.Second)
 	counts := sent(workers.all)
 	for _, n := range counts {
