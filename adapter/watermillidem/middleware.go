@@ -25,9 +25,10 @@ type produced struct {
 // suffices if producers write the same UUID at each retry. A message without a UUID, or for which
 // key fails, is an error.
 //
-// The errors are those of [dedup.Do], and make Watermill deliver the message again. After a crash in
-// the middle of a handler the error is [dedup.ErrUnknownOutcome], unless [dedup.GuardConfig].Rerun
-// allows a second run: set Rerun for handlers whose effects outside bear that.
+// The errors are those of [dedup.Do], and make Watermill deliver the message again. After a crash
+// in the middle of a handler the error is [dedup.ErrUnknownOutcome], unless
+// [dedup.GuardConfig].Rerun allows a second run. Set Rerun for a handler that may repeat its
+// effects.
 //
 // Put Middleware behind Watermill's Retry, so that a retry asks the store again.
 func Middleware(
