@@ -38,7 +38,7 @@ const (
 type RunEnd uint8
 
 const (
-	// RunUnsure says nothing about the dependency.
+	// RunUnsure means that the state of the dependency is not known.
 	RunUnsure RunEnd = iota
 	// RunSucceeded means that the dependency answers.
 	RunSucceeded
@@ -46,7 +46,7 @@ const (
 	RunUnavailable
 )
 
-// Change is a change of the state. The zero value is none.
+// Change is a change of the state. The zero value means that the state is the same.
 type Change struct {
 	To      BreakerState
 	Changed bool
@@ -115,8 +115,8 @@ func (b *Breaker) Begin(now time.Time) (t Trial, wait time.Duration, c Change) {
 	return Trial{of: b, turn: b.turn}, 0, c
 }
 
-// Note notes the end of a run. A run that ends while the breaker is open began before, and says
-// nothing about the time since.
+// Note notes the end of a run. A run that ends while the breaker is open has no effect: it began
+// before the breaker opened.
 func (b *Breaker) Note(now time.Time, end RunEnd) (c Change) {
 	if b == nil || end == RunUnsure {
 		return c
