@@ -32,7 +32,7 @@ const (
 	StaleLogin
 	// Invalid means that the brokers will never accept the settings, such as the name of the group.
 	Invalid
-	// UnknownGroup means that the group does not exist, so nothing is committed.
+	// UnknownGroup means that the group does not exist, and so has no committed offsets.
 	UnknownGroup
 )
 

@@ -1,6 +1,7 @@
-// Package runner has what a consumer of a group does besides fetching and committing, for any Kafka
-// client: checks of stores, topics and offsets at the start, the way of records into lanes, marks
-// and commits, progress, stalls, probes. Package consumer is a runner on sarama.
+// Package runner has the tasks of a consumer of a group besides fetching and committing, for any
+// Kafka client. These are checks of stores, topics and offsets at the start, the way of records
+// into lanes, marks and commits, progress, stalls, and probes. Package consumer is a runner on
+// sarama.
 //
 // Package runner imports no Kafka client. A runner on a client implements [Client], [Cluster],
 // [Claim] and [Session], and classifies the errors of the client with a [Classify]. Its claims embed
@@ -8,7 +9,8 @@
 // joins again after a [ComeBack], and sets the [Hooks].
 //
 // Package consumer calls the steps itself in [Life.Run], and implements [Admin], [Offsets] and
-// [EndAsker]: sarama needs a new client for each membership, and that client asks for the topics.
+// [EndAsker]. The reason is that sarama needs a new client for each membership, and that client
+// asks for the topics.
 //
 // # The life of a runner
 //

@@ -53,7 +53,7 @@ type Session interface {
 	Commit()
 }
 
-// DirectCommitter is a [Session] whose offsets can be committed beside Commit, with the answer of the
+// DirectCommitter is a [Session] that can commit offsets beside Commit, with the answer of the
 // broker. At the stop of a runner the offsets are then confirmed, see [ErrNotCommitted].
 type DirectCommitter interface {
 	// CommitDirectly commits offsets and returns the partitions that the coordinator refused. An
@@ -173,9 +173,9 @@ func (g *Group) End(s *ActiveSession, cause error) {
 	}
 }
 
-// Consume handles the records of one claim until it ends: when the records end, the context of the
-// claim or of the session ends, or the partition cannot continue. assigned is the number of
-// partitions of this member; they share [Config].QueueBytes.
+// Consume handles the records of one claim. Consume ends when the records end, when the context of
+// the claim or of the session ends, or when the partition cannot continue. assigned is the number
+// of partitions of this member, which share [Config].QueueBytes.
 //
 // Consume returns after the handlers have ended and, unless the partition is lost, the last offset
 // is committed. An error means that the partition cannot continue: end the session, then
@@ -242,8 +242,8 @@ func (g *Group) Close() error {
 
 func (g *Group) stops() bool { return g.Hooks.Stopping != nil && g.Hooks.Stopping() }
 
-// endOf returns how the assignments of a session with this context end: nil in order, an error that
-// matches idem.ErrPartitionLost if another member may have them already.
+// endOf returns nil if the assignments of a session with this context end in order. If another
+// member may have them already, the error matches idem.ErrPartitionLost.
 func (g *Group) endOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	switch {

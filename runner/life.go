@@ -56,8 +56,9 @@ func NewLife(cfg LifeConfig, g *Group) *Life {
 
 // Run calls serve until ctx ends, or until serve returns by itself. The context of serve ends with
 // ctx, with the cause [idem.ErrStopping]. Then Run closes the group, calls disconnect, and returns
-// all errors; nil after a stop in order. serve returns [idem.ErrStopping] after a stop. settings are
-// pairs for the log line at the start. disconnect may be nil. A second call returns [ErrRunTwice].
+// all errors, or nil after a stop in order. serve returns [idem.ErrStopping] after a stop. settings
+// are pairs for the log line at the start. disconnect may be nil. A second call returns
+// [ErrRunTwice].
 func (l *Life) Run(
 	ctx context.Context, settings []any, serve func(context.Context) error, disconnect func() error,
 ) error {
@@ -132,9 +133,9 @@ func (l *Life) Register(ctx context.Context, offsets Offsets) error {
 	return RegisterGroup(ctx, l.cfg.Config, l.Stores, l.Retry, offsets)
 }
 
-// Watch looks, until ctx ends, for partitions whose records do not arrive, and for topics that come
-// and go. It calls leave with a [*ComeBack] if the subscription changes. wait returns when both have
-// ended. Call Watch in each membership of [Life.Serve].
+// Watch looks, until ctx ends, for partitions with records that do not arrive, and for topics that
+// come and go. It calls leave with a [*ComeBack] if the subscription changes. wait returns when
+// both have ended. Call Watch in each membership of [Life.Serve].
 func (l *Life) Watch(ctx context.Context, leave func(error)) (wait func()) {
 	var owned sync.WaitGroup
 	silence := NewSilenceWatch(l.Group, l.cluster)

@@ -114,8 +114,8 @@ func gapOf(p TopicPartition, committed, oldest, newest int64) *GapError {
 	}
 }
 
-// find compares the committed offsets with the log, in the order of topic and partition. fresh are
-// the partitions of source topics without a committed offset: Config.Start decides where to begin.
+// find compares the committed offsets with the log, in the order of topic and partition. fresh has
+// the partitions of source topics without a committed offset, which begin where Config.Start says.
 func (g *OffsetCheck) find(
 	ctx context.Context, claims map[string][]int32,
 ) (gaps []*GapError, fresh map[TopicPartition]bool, err error) {

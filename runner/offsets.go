@@ -60,7 +60,7 @@ type Offsets interface {
 
 // RetryBeginnings returns the partitions of the group's retry topics without a committed offset,
 // with the oldest offsets. A runner that begins at the newest record of the sources commits these
-// offsets before a session: the group itself wrote the copies, and may skip no copy.
+// offsets before a session. The group itself wrote the copies, and may skip no copy.
 //
 // committed has the offsets of the other partitions. A client that has read the offsets of its
 // partitions earlier must begin there: another member may have committed the oldest offset since.

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Client is what differs between runners whose memberships have a client of their own. [Life.Serve]
-// calls its methods one after the other.
+// Client is the part of a runner that depends on the Kafka client, if each membership has a client
+// of its own. [Life.Serve] calls its methods one after the other.
 type Client interface {
 	// Connect is called once, after the checks of the stores. An error ends the runner.
 	Connect() (Cluster, error)
-	// Supported returns an error if the brokers lack what the settings need. The start waits for
-	// brokers that do not answer.
+	// Supported returns an error if the brokers lack a feature that the settings need. The start
+	// waits for brokers that do not answer.
 	Supported(ctx context.Context) error
 	// Member is a member of the group, with a subscription to topics, until ctx ends or there is a
 	// reason to leave, and returns that reason. After a [*ComeBack] Member is called again.

@@ -6,10 +6,10 @@ import (
 )
 
 // A partition is caught up if no visible record lies between the next offset and the end of the
-// log. The high-water mark that a client reports is not enough, because it is as old as the last
-// record, even if the leader has been down since. And behind the last record there may be records
-// that no consumer gets: markers of transactions, and aborted records. So each leader is asked for
-// the records behind the next offset, just before progress is recorded.
+// log. The high-water mark that a client reports is not enough. It is as old as the last record,
+// even if the leader has been down since. And behind the last record there may be records that no
+// consumer gets: markers of transactions, and aborted records. So each leader is asked for the
+// records behind the next offset, just before progress is recorded.
 
 const (
 	// freshEnd is how old an answer may be: more than the time between two answers. It is far less
