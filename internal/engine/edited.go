@@ -6,7 +6,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file is about copies of dead letters whose values an operator has edited.
+// This file is about copies of dead letters with a value that an operator has edited.
 
 // editedFrom returns the hash of the original value of an edited copy, for the next dead letter or
 // copy of the event.
