@@ -32,12 +32,12 @@ type Config struct {
 	// NewScope lets a group without committed offsets begin although a store knows a topic of the
 	// group under other scopes only. Without it Run fails with [dedup.ErrOtherScope], because a
 	// renamed group would handle the backlog again. Set NewScope for a new consumer, and remove the
-	// setting after the first start. Or run the idem scope create of the error once.
+	// setting after the first start. Or run the command idem scope create from the error once.
 	NewScope bool
 	// AcceptNewIdentity lets the identity functions ([idem.ID], [idem.Type], [idem.Tenant]) differ
 	// from the ones that a store has on record, and records the new ones. Without it Run fails with
 	// [dedup.ErrIdentityChanged], because every event that is delivered again would be new. Remove
-	// the setting after the deployment. Or run the idem scope accept of the error once.
+	// the setting after the deployment. Or run the command idem scope accept from the error once.
 	AcceptNewIdentity bool
 	// Lease is how long a claim lasts without renewal. Defaults to 30 s.
 	Lease time.Duration
@@ -130,7 +130,7 @@ type Config struct {
 	// only counted; see [idem.Config].Shadow. Use shadow mode to move an existing consumer to Idem.
 	Shadow bool
 
-	// Observers implement one or more observer interfaces of package idem.
+	// Observers implement one or more observer interfaces of package observe.
 	Observers []observe.Observer
 	// Logger defaults to slog.Default(). Log lines report changes of state; observers get each
 	// event.
