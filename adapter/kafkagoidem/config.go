@@ -74,10 +74,10 @@ type Config struct {
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
 	TLS *tls.Config
 	// SASL is the mechanism to authenticate with, such as that of scram.Mechanism(scram.SHA512,
-	// user, password) of kafka-go. Default: none.
+	// user, password) of kafka-go. If nil, the member does not authenticate by SASL.
 	SASL sasl.Mechanism
 	// AllowInsecure permits settings that are refused otherwise: SASL without TLS, a certificate
-	// that is not verified, TLS below 1.2.
+	// that is not verified, and TLS below 1.2.
 	AllowInsecure bool
 	// Dial opens the connections. Defaults to that of a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

@@ -12,7 +12,7 @@
 //   - Records of aborted transactions are not handled. A Reader of kafka-go returns them.
 //   - Offsets are committed only for settled events.
 //   - A partition that another member may have is lost, and the handlers end. kafka-go itself does
-//     not tell why a generation ends.
+//     not report why a generation ends.
 //
 // # Limits
 //
