@@ -97,10 +97,12 @@ type Config struct {
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
 	TLS *tls.Config
 	// SASL has the mechanisms to authenticate with, in the order of preference, such as
-	// scram.Auth{User: user, Pass: password}.AsSha512Mechanism() of franz-go. Default: none.
+	// scram.Auth{User: user, Pass: password}.AsSha512Mechanism() of franz-go. If empty, the member
+	// does not authenticate by SASL.
 	SASL []sasl.Mechanism
-	// AllowInsecure permits settings that are refused otherwise: SASL without TLS, except for
-	// mechanisms that reveal no secret (GSSAPI), a certificate that is not verified, TLS below 1.2.
+	// AllowInsecure permits settings that are refused otherwise. These are SASL without TLS, except
+	// for mechanisms that reveal no secret (GSSAPI), a certificate that is not verified, and TLS
+	// below 1.2.
 	AllowInsecure bool
 	// Options change the settings of franz-go last, for all connections. Options that would lose
 	// events, or that belong to the runner, are refused.

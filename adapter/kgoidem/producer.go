@@ -49,9 +49,10 @@ var (
 	errBrokersSilent = errors.New("brokers do not answer")
 )
 
-// producing returns the options of a producer that loses and doubles no record (K-35). The context of
-// a call bounds the time of its records. kgo.RecordDeliveryTimeout would count from the timestamp of a
-// record, and a dead letter has that of its event: franz-go would give it up before it is sent.
+// producing returns the options of a producer that loses and doubles no record (K-35). The context
+// of a call bounds the time of its records. kgo.RecordDeliveryTimeout would count from the
+// timestamp of a record. A dead letter has the timestamp of its event, so franz-go would give it up
+// before sending it.
 func producing() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
@@ -64,11 +65,12 @@ func producing() []kgo.Opt {
 // NewProducer returns a producer on an existing client, such as one for dead letters or for the
 // relay of an outbox. The client stays the caller's to close.
 //
-// NewProducer refuses a client that could lose, double or reorder records: RequiredAcks must be
-// AllISRAcks and idempotent writes must be on, as they are by default, and there must be no
-// TransactionalID. AllowAutoTopicCreation is refused too, because a misspelt topic must be an error.
-// RecordDeliveryTimeout is refused because franz-go counts it from the timestamp of a record: a message
-// that is older could never be sent. The end of a call bounds the time of its records instead.
+// NewProducer refuses a client that could lose, double or reorder records. RequiredAcks must be
+// AllISRAcks and idempotent writes must be on, as they are by default. There must be no
+// TransactionalID. AllowAutoTopicCreation is refused too, because a misspelt topic must be an
+// error. RecordDeliveryTimeout is refused because franz-go counts it from the timestamp of a
+// record, and a message that is older could never be sent. The end of a call bounds the time of its
+// records instead.
 //
 // Set kgo.ProducerBatchMaxBytes above the largest record that the brokers accept.
 func NewProducer(client *kgo.Client) (*Producer, error) {
@@ -116,8 +118,9 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 }
 
 // CheckTopics returns nil if all topics exist and this client may write to each: see
-// outbox.RelayConfig.Topics. An error that matches [idem.ErrNoTopic] names the topics for which that
-// is not so, and the commands that mend it. After any other error nothing is known of the topics.
+// outbox.RelayConfig.Topics. An error that matches [idem.ErrNoTopic] names the other topics, and
+// the commands that create or grant them. After any other error the state of the topics is not
+// known.
 func (p *Producer) CheckTopics(ctx context.Context, topics []string) error {
 	found, err := admin{p.cl}.Topics(ctx, topics)
 	if err != nil {
@@ -161,7 +164,7 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 	return c.errs
 }
 
-// result is what became of a record.
+// result is the result of one record.
 type result struct {
 	index int
 	err   error

@@ -33,7 +33,7 @@ type session struct {
 
 	mu    sync.Mutex
 	marks map[partition]int64 // not committed yet
-	cuts  map[partition]int64 // where a log was cut: nothing behind is committed
+	cuts  map[partition]int64 // where a log was cut: no offset behind is committed
 }
 
 func newSession(m *member) *session {
