@@ -51,7 +51,7 @@ type Event struct {
 func (e *Event) replays() uint32 { return max(e.Replays, e.Position.Generation) }
 
 // WithValue returns the event with a value that an operator has edited. e stays unchanged. The
-// fields of the identity stay, so a consumer refuses a copy whose value has another identity.
+// fields of the identity stay, so a consumer refuses a copy with a value of another identity.
 func (e *Event) WithValue(value []byte) *Event {
 	edited, m := *e, *e.Message
 	if e.Edited == "" {
