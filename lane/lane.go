@@ -192,7 +192,7 @@ func (p *Partition) Err() error {
 }
 
 // Close ends the assignment. No new work begins. Running handlers get the processor's grace period
-// if cause is nil, and none if cause matches [idem.ErrPartitionLost]. Close waits for the lanes
+// if cause is nil, and no grace if cause matches [idem.ErrPartitionLost]. Close waits for the lanes
 // until ctx ends; then the watermark is final.
 //
 // Close returns nil if all running work has ended, and an error that matches [idem.ErrAbandoned] if
