@@ -11,12 +11,11 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// Monitor is an observer that remembers for the page what went on in this process: counts by second
-// and by minute, partitions, handlers that run, and the last of what went wrong. Give it to
-// Config.Observers of the consumer (or of idem.Processor), and to [Config].Monitor. It holds a
-// bounded amount of memory, about a megabyte, whatever comes, and costs a few hundred nanoseconds
-// an event at most. Make it with [NewMonitor]. Safe for concurrent use, and for several consumers
-// at once.
+// Monitor is an observer that keeps the state of this process for the page: counts by second and by
+// minute, partitions, running handlers, and the latest problems. Give it to Config.Observers of the
+// consumer (or of idem.Processor), and to [Config].Monitor. A Monitor needs about a megabyte of
+// memory at most, and a few hundred nanoseconds for an event at most. Make it with [NewMonitor].
+// Safe for concurrent use, and for several consumers at once.
 type Monitor struct {
 	began   time.Time
 	total   [kinds]atomic.Uint64
@@ -46,7 +45,7 @@ var (
 	_ observe.StallObserver      = (*Monitor)(nil)
 )
 
-// NewMonitor makes an empty one.
+// NewMonitor returns a Monitor without events.
 func NewMonitor() *Monitor {
 	return &Monitor{began: time.Now(), seconds: newRing(keptSeconds), minutes: newRing(keptMinutes)}
 }

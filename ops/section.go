@@ -13,7 +13,7 @@ import (
 // This file isolates sources: a failure or a hanging source costs its own section of a page, for a
 // bounded time.
 
-// part is the content of a section: a value, or the reason why there is none.
+// part is the content of a section: a value, or the reason for a missing value.
 type part[T any] struct {
 	Value   T
 	Problem string    // reason for a missing value
