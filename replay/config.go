@@ -106,8 +106,8 @@ func (c Config) validate(topics []string) error {
 	return errors.Join(problems...)
 }
 
-// checkOrder refuses handlers with KeyOrdered whose order the replay could break. types are their
-// event types.
+// checkOrder refuses handlers with KeyOrdered if the replay could break their order. types are
+// their event types.
 func (c Config) checkOrder(types []string) error {
 	names := strings.Join(types, ", ")
 	switch {
