@@ -76,7 +76,7 @@ func (i *Issuer) Redirect(to string) {
 	i.redirect = to
 }
 
-// SignIn sets the claims of the person who signs in, beside those of the protocol.
+// SignIn sets the claims of the signed-in person, beside those of the protocol.
 func (i *Issuer) SignIn(claims map[string]any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -198,7 +198,7 @@ func endSessions(ctx context.Context, conn *pgx.Conn, schema string) error {
 }
 
 // stopVacuum keeps autovacuum from the tables. It would note that they are empty, and statements
-// would then scan what another test fills.
+// would then scan tables that another test fills.
 func stopVacuum(ctx context.Context, conn *pgx.Conn, schema string) error {
 	_, err := conn.Exec(ctx, `DO $$ DECLARE name text; BEGIN
 		FOR name IN SELECT oid::regclass FROM pg_class
