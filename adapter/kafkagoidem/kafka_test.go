@@ -21,7 +21,7 @@ func TestKafka_Memberships_K05(t *testing.T) {
 	threeMembers(t, brokers, topic, cfg)
 }
 
-// TestKafka_Stop_K03: a stop while handlers run commits all of them and begins nothing more.
+// TestKafka_Stop_K03: a stop while handlers run commits all of their events and begins no other.
 func TestKafka_Stop_K03(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 4)
 	stopUnderLoad(t, brokers, topic, cfg)

@@ -63,8 +63,8 @@ func TestKafka_Upgrade_K26(t *testing.T) {
 	require.EqualValues(t, sent, sum)
 }
 
-// TestStopWhileOthersHold_K38: a member stops while the group waits for another member, whose handler
-// takes its time. The stop does not wait for that, and commits.
+// TestStopWhileOthersHold_K38: a member stops while the group waits for the slow handler of another
+// member. The stop does not wait for that, and commits.
 func TestStopWhileOthersHold_K38(t *testing.T) {
 	for _, protocol := range []Protocol{Cooperative, Eager, NextGeneration} {
 		t.Run(protocol.String(), func(t *testing.T) {
