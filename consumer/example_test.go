@@ -129,7 +129,8 @@ type countDuplicates struct {
 	stop context.CancelFunc
 }
 
-// untilDuplicates stops the example after so many duplicates. One partition, so nothing happens at once.
+// untilDuplicates stops the example after so many duplicates. With one partition, one event is
+// handled after the other.
 func untilDuplicates(n int, stop context.CancelFunc) observe.Observer {
 	return &countDuplicates{n, stop}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // TestKafka_StrategySwitch_K26_K42: a rolling deployment switches six members to cooperative
-// rebalancing, one after another, while events come. Nothing is lost or handled twice, and members
+// rebalancing, one after another, while events come. No event is lost or handled twice, and members
 // that stop in order cause no redelivery.
 func TestKafka_StrategySwitch_K26_K42(t *testing.T) {
 	t.Parallel()
