@@ -67,7 +67,7 @@ func checkTracker(t *testing.T, rnd *rand.Rand) {
 	}
 }
 
-// TestTracker_Sealed_K39: deliveries that an old owner finishes late move nothing.
+// TestTracker_Sealed_K39: deliveries that an old owner finishes late do not move the watermark.
 func TestTracker_Sealed_K39(t *testing.T) {
 	tr := newTracker(4)
 	a, _ := tr.Begin(10)
