@@ -45,7 +45,7 @@ func openBank(t *testing.T, url string) bank {
 	return bank{pool, pgstore.New(pool)}
 }
 
-// router returns the router of the group, whose runs are told apart by a name.
+// router returns the router of the group. A name distinguishes its runs.
 func (b bank) router(name string) *idem.Router {
 	r := idem.NewRouter(idem.Type(idem.Fixed("paid")), idem.ID(idem.FromHeader("event-id")))
 	idem.OnTx(r, "paid", func(ctx context.Context, tx pgx.Tx, e idem.Event[struct{}]) error {
@@ -148,7 +148,7 @@ func TestKafka_BesideTheLiveGroup(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	require.NoError(t, cmd.Start())
-	defer func() { _ = cmd.Wait() }() // killed: its status says nothing
+	defer func() { _ = cmd.Wait() }() // killed: its status has no meaning
 	defer func() { _ = cmd.Process.Kill() }()
 	require.Eventually(t, func() bool { n, _ := b.count(t, "replay"); return n >= 100 }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, cmd.Process.Kill())
