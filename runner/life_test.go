@@ -29,7 +29,7 @@ func (c cluster) AllEnds(
 	return c.Ends(ctx, partitions)
 }
 
-// fakeClient is a [Client] whose memberships end with given reasons. After the last reason a
+// fakeClient is a [Client] with memberships that end for given reasons. After the last reason a
 // membership lasts until its context ends.
 type fakeClient struct {
 	cluster   cluster
