@@ -28,8 +28,8 @@ func TestGoLinesAreNoHigherThanThoseOfDependencies(t *testing.T) {
 	}
 }
 
-// The go.mod that users get stays small. What needs a tree of its own, such as an SDK for tests, is a module of its own:
-// docs/decisions/dependencies.md.
+// The go.mod that users get stays small. A package that needs a tree of its own, such as an SDK for
+// tests, is a module of its own: docs/decisions/dependencies.md.
 func TestRootModuleRequiresLittle(t *testing.T) {
 	requirements := regexp.MustCompile(`(?m)^\t\S+ v\S+`).FindAll(read(t, "go.mod"), -1)
 	require.NotEmpty(t, requirements)

@@ -49,7 +49,7 @@ func read(t *testing.T, path string) []byte {
 	return b
 }
 
-// trees has what parsed has returned, by path. The tests of this package run one after the other.
+// trees has the results of parsed, by path. The tests of this package run one after the other.
 var trees = map[string]*ast.File{}
 
 // parsed returns the syntax tree of a file, with comments.
@@ -71,7 +71,7 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
-// Every exported thing of a library says what it promises, and every package has one package comment.
+// Every exported name of a library has a comment, and every package has one package comment.
 func TestEverythingExportedIsDocumented(t *testing.T) {
 	packageDocs := map[string]int{}
 	for _, f := range files(t, ".go") {
@@ -190,7 +190,8 @@ func receiverExported(recv *ast.FieldList) bool {
 
 var idPattern = regexp.MustCompile(`\b(?:[KPRTOHG]-\d{2}|[Rr]ules? \d{1,2})\b`)
 
-// An id that code, tests or documents name has its row in docs/failure-modes.md: case, what Idem does, the test.
+// An id that code, tests or documents name has its row in docs/failure-modes.md: the case, the
+// behaviour of Idem, the test.
 func TestEveryIDHasItsRow(t *testing.T) {
 	rows := map[string]bool{}
 	for _, line := range strings.Split(string(read(t, "docs/failure-modes.md")), "\n") {
@@ -381,5 +382,5 @@ func TestCodeOfFirstPagesRuns(t *testing.T) {
 	}
 }
 
-// squeeze removes what gofmt decides.
+// squeeze removes the blanks and line ends that gofmt decides.
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -96,7 +96,7 @@ func TestWorkflowsMakeTargetsThatExist(t *testing.T) {
 	require.Greater(t, named, 5)
 }
 
-// making matches a call of make with its arguments, and comment the rest of a line that runs nothing.
+// making matches a call of make with its arguments, and comment the rest of a line that is not run.
 var (
 	making  = regexp.MustCompile(`(?m)(?:^|[\s;&|({"'])make((?: +[^\s;&|)}"']+)+)`)
 	comment = regexp.MustCompile(`(?m)(?:^|\s)#.*$`)

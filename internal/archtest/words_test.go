@@ -76,7 +76,7 @@ func TestRetiredWordsStayAway(t *testing.T) {
 }
 
 // stems are in lower case, and one of them is in every match of a pattern of retired. A search for
-// them is far faster than the patterns, and most texts have none.
+// them is far faster than the patterns, and most texts have no stem.
 var stems = []string{
 	"ledger", "letter", "keeper", "fate", "owntx", "`otherwise`", "deferred lot", "taken up", "takeup",
 	"parked_keys", "defaultpatience", "idfunc", "idem.described", "runobserver", "beginrun", "endrun",

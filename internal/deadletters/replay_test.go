@@ -22,8 +22,8 @@ func (w *world) places(id string) (at []Place) {
 	return at
 }
 
-// A plan says what a replay does and does nothing; the replay says of each dead letter what became of it, and puts itself on record
-// once (rule 34).
+// A plan shows the effects of a replay and has none. The replay reports the result for each dead
+// letter, and records itself once (rule 34).
 func TestPlanAndReplay(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.event("a", ""), w.event("b", ""), w.event("c", ""))
@@ -182,7 +182,7 @@ func TestReplayWithoutARetryTopic(t *testing.T) {
 	require.Equal(t, ActSkip.String(), done[0].Action)
 }
 
-// Without a store nothing is known, so nothing is said and nothing is published.
+// Without a store no event is known, so no verdict is given and no copy is published.
 func TestWithoutStores(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.event("e", ""))
