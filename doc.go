@@ -52,8 +52,8 @@
 //   - adapter/kgoidem and adapter/kafkagoidem, modules of their own, are the runners on franz-go
 //     and kafka-go.
 //   - adapter/watermillidem, a module of its own, runs Idem in a Watermill router.
-//   - codec/jsonv2, codec/schemaregistry and codec/cloudevents are modules of their own: faster JSON;
-//     Avro, Protobuf and JSON Schema with a schema registry; CloudEvents.
+//   - codec/jsonv2, codec/schemaregistry and codec/cloudevents are modules of their own: faster
+//     JSON; Avro, Protobuf and JSON Schema with a schema registry; CloudEvents.
 //   - otelidem exports metrics and traces to OpenTelemetry. ops is a web page for operators.
 //
 // For another Kafka client, create a [Processor] and call [Processor.HandleBatch] from your poll

@@ -47,8 +47,8 @@ const (
 	maxName  = 64
 )
 
-// converter is FromSarama with fewer allocations, for the messages of a partition. Small messages are
-// allocated many at a time, and a name of a header once. It is not safe for concurrent use.
+// converter is FromSarama with fewer allocations, for the messages of a partition. Small messages
+// are allocated many at a time, and a name of a header once. It is not safe for concurrent use.
 type converter struct {
 	messages []idem.Message
 	headers  []idem.Header

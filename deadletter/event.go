@@ -75,8 +75,8 @@ func ValueHash(value []byte) string {
 // Redrive returns the copy that lets the event of a dead letter run again. The message belongs to
 // the retry topic of the group that wrote the dead letter; no other group reads that topic.
 //
-// position is the result of [dedup.Operator].Reopen for the key. Without a key, position is ignored:
-// the copy gets the position of the copy that became the dead letter.
+// position is the result of [dedup.Operator].Reopen for the key. Without a key, position is
+// ignored: the copy gets the position of the copy that became the dead letter.
 //
 // Redrive returns an error if the value was omitted.
 func (e *Event) Redrive(position dedup.Position) (*idemtype.Message, error) {

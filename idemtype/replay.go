@@ -12,6 +12,7 @@ package idemtype
 // RunNoID. No store knows whether such a record ran.
 type Replay struct {
 	// ScopeSuffix is added to the scope of each handler. Every event is then new once. An event is
-	// never too old, because no event of these scopes was forgotten. Empty: the scopes of the group.
+	// never too old, because no event of these scopes was forgotten. Empty: the scopes of the
+	// group.
 	ScopeSuffix string
 }

@@ -339,8 +339,8 @@ func (o *Observer) ObserveRetry(ctx context.Context, e observe.RetryEvent) {
 		attribute.Float64("idem.retry.delay", e.Delay.Round(time.Millisecond).Seconds()))
 }
 
-// ObserveDeadLetter counts a dead letter, and one without its value once more (rule 45). There is no type label, since the type of such an event
-// may be any text.
+// ObserveDeadLetter counts a dead letter, and one without its value once more (rule 45). There is
+// no type label, since the type of such an event may be any text.
 func (o *Observer) ObserveDeadLetter(ctx context.Context, e observe.DeadLetterEvent) {
 	class := deadLetterClass(e.Class)
 	set := o.engine.eventSets.get(eventLabels{

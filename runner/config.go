@@ -203,8 +203,8 @@ func (c Config) EndWait() time.Duration {
 // maxLanes is far above the number of a store's connections. A larger number is a mistake.
 const maxLanes = 256
 
-// Validate finds the mistakes that need no network. subscribes also checks Topics, for a runner that
-// subscribes itself. Validate needs the defaults of [Config.WithDefaults].
+// Validate finds the mistakes that need no network. subscribes also checks Topics, for a runner
+// that subscribes itself. Validate needs the defaults of [Config.WithDefaults].
 func (c Config) Validate(subscribes bool) (problems []error) {
 	add := func(bad bool, format string, args ...any) {
 		if bad {

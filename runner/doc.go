@@ -4,9 +4,9 @@
 // sarama.
 //
 // Package runner imports no Kafka client. A runner on a client implements [Client], [Cluster],
-// [Claim] and [Session], and classifies the errors of the client with a [Classify]. Its claims embed
-// a [Position]. [Life.Run] with [Life.Serve] then does all steps below at the start and the stop,
-// joins again after a [ComeBack], and sets the [Hooks].
+// [Claim] and [Session], and classifies the errors of the client with a [Classify]. Its claims
+// embed a [Position]. [Life.Run] with [Life.Serve] then does all steps below at the start and the
+// stop, joins again after a [ComeBack], and sets the [Hooks].
 //
 // Package consumer calls the steps itself in [Life.Run], and implements [Admin], [Offsets] and
 // [EndAsker]. The reason is that sarama needs a new client for each membership, and that client
@@ -31,7 +31,7 @@
 //   - Afterwards [Group.Err] and [Retrier.Fatal] of [Group.Cause] tell whether the runner must end,
 //     and [Group.TakeEnding] whether the group ended the session itself ([Group.LeaveReason]).
 //
-// At the stop, end the context of the session with [idem.ErrStopping]. [Group.Released] reports that
-// all handlers have ended and committed, after [Config.EndWait] and [CommitWait] at the latest. Then
-// leave the group, and call [Group.Close] and [Group.AtStop].
+// At the stop, end the context of the session with [idem.ErrStopping]. [Group.Released] reports
+// that all handlers have ended and committed, after [Config.EndWait] and [CommitWait] at the
+// latest. Then leave the group, and call [Group.Close] and [Group.AtStop].
 package runner

@@ -26,20 +26,20 @@ type Claim interface {
 	Partition() int32
 	// InitialOffset is the committed offset at the begin, or OffsetOldest or OffsetNewest.
 	InitialOffset() int64
-	// HighWaterMarkOffset is the end of the log as the fetching knows it. It must advance with every
-	// answer, also with one without visible records.
+	// HighWaterMarkOffset is the end of the log as the fetching knows it. It must advance with
+	// every answer, also with one without visible records.
 	HighWaterMarkOffset() int64
 }
 
 // ClaimContext is a [Claim] that may end, or be lost, before its session.
 type ClaimContext interface {
-	// Context is derived from the context of the session. Its cause matches idem.ErrPartitionLost if
-	// another member may have the partition already.
+	// Context is derived from the context of the session. Its cause matches idem.ErrPartitionLost
+	// if another member may have the partition already.
 	Context() context.Context
 }
 
-// Session is one membership of a client, with the assignments until the end of its context. Safe for
-// concurrent use.
+// Session is one membership of a client, with the assignments until the end of its context. Safe
+// for concurrent use.
 type Session interface {
 	// Context ends with the session. Its cause tells why. The partitions are lost if the cause
 	// matches idem.ErrPartitionLost, or if its class is one of a lost membership.
@@ -63,8 +63,8 @@ type DirectCommitter interface {
 	) (refused map[TopicPartition]error, err error)
 }
 
-// Hooks tell a [Group] about the client. Set them before a session begins. The zero value of a field
-// leaves it out.
+// Hooks tell a [Group] about the client. Set them before a session begins. The zero value of a
+// field leaves it out.
 type Hooks struct {
 	// OwnsContext is set if the context of a session ends only with the cause idem.ErrStopping, or
 	// with the cause of a lost session. A session that was merely cancelled has then lost all
@@ -100,8 +100,8 @@ type Group struct {
 	sessions map[*ActiveSession]struct{}
 }
 
-// NewGroup returns a group. It sets the defaults of cfg and does not validate it. The error lists the
-// mistakes of the handlers, or names a store that loses all records with the process.
+// NewGroup returns a group. It sets the defaults of cfg and does not validate it. The error lists
+// the mistakes of the handlers, or names a store that loses all records with the process.
 func NewGroup(cfg Config, r *idem.Router, classify Classify) (*Group, error) {
 	cfg = cfg.WithDefaults()
 	obs, others := sortObservers(cfg.Observers)

@@ -153,13 +153,14 @@ func (l *Life) Places(
 	return places(ctx, l.cfg.Config, l.cluster, l.Group.Processor().Stores(), claims, committed)
 }
 
-// TopicDeleted reports whether a topic does not exist according to the brokers. Call TopicDeleted in
-// memberships of [Life.Serve].
+// TopicDeleted reports whether a topic does not exist according to the brokers. Call TopicDeleted
+// in memberships of [Life.Serve].
 func (l *Life) TopicDeleted(ctx context.Context, topic string) bool {
 	found, err := l.cluster.Topics(ctx, []string{topic})
 	return err == nil && len(found) == 1 && !found[0].Exists && !found[0].Denied && found[0].Err == nil
 }
 
-// AwayFor is how long a member that left for a stall stays away. The other members must have noticed
-// at the next heartbeat, and have joined. Otherwise the member would get the same partition again.
+// AwayFor is how long a member that left for a stall stays away. The other members must have
+// noticed at the next heartbeat, and have joined. Otherwise the member would get the same partition
+// again.
 func (l *Life) AwayFor() time.Duration { return 3*l.cfg.Heartbeat + time.Second }

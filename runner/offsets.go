@@ -45,8 +45,8 @@ type Offsets interface {
 	Committed(
 		ctx context.Context, group string, partitions map[string][]int32,
 	) (map[TopicPartition]int64, error)
-	// Oldest returns the first offset in the log of each partition. A partition without an answer is
-	// an [*OffsetError], and the offsets of the others are returned beside it.
+	// Oldest returns the first offset in the log of each partition. A partition without an answer
+	// is an [*OffsetError], and the offsets of the others are returned beside it.
 	Oldest(ctx context.Context, partitions map[string][]int32) (map[TopicPartition]int64, error)
 	// Newest returns the next offset to be written of each partition: the high-water mark, also
 	// behind open transactions. A partition without an answer is an [*OffsetError], and the offsets

@@ -27,8 +27,8 @@ func (p Place) InitialOffset() int64 {
 type Cluster interface {
 	Admin
 	Offsets
-	// AllEnds returns the end of the visible log of each partition, like Ends. A partition without an
-	// answer is an error.
+	// AllEnds returns the end of the visible log of each partition, like Ends. A partition without
+	// an answer is an error.
 	AllEnds(ctx context.Context, partitions map[string][]int32) (map[TopicPartition]int64, error)
 }
 

@@ -147,8 +147,8 @@ func (e positionEnds) Ask(questions []EndQuestion, stop <-chan struct{}) {
 	}
 }
 
-// newest asks until stop is closed. Partitions without an answer are left out, such as those without
-// a leader.
+// newest asks until stop is closed. Partitions without an answer are left out, such as those
+// without a leader.
 func (e positionEnds) newest(
 	ctx context.Context, partitions map[string][]int32, stop <-chan struct{},
 ) (map[TopicPartition]int64, error) {

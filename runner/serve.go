@@ -32,7 +32,8 @@ func (e *ComeBack) Unwrap() error { return e.Why }
 // ShortSession is the shortest membership after which the backoff begins anew.
 const ShortSession = 30 * time.Second
 
-// LeaveReason returns why a member leaves the group after [Consume] has ended an assignment with err.
+// LeaveReason returns why a member leaves the group after [Consume] has ended an assignment with
+// err.
 func (g *Group) LeaveReason(err error) error {
 	if end := g.Err(); end != nil {
 		return end
@@ -43,8 +44,8 @@ func (g *Group) LeaveReason(err error) error {
 	return &ComeBack{fmt.Errorf("partition cannot continue: %w", err)}
 }
 
-// Serve checks the stores and the topics, and is a member of the group until ctx ends or an error is
-// fatal. After leaving the group by itself the member joins again. Pass Serve to [Life.Run].
+// Serve checks the stores and the topics, and is a member of the group until ctx ends or an error
+// is fatal. After leaving the group by itself the member joins again. Pass Serve to [Life.Run].
 func (l *Life) Serve(ctx context.Context, c Client) error {
 	if err := l.Stores.Check(ctx); err != nil {
 		return err

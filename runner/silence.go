@@ -38,8 +38,8 @@ type lagging struct {
 	seen  int64 // the end of the log as the fetching knows it
 }
 
-// NewSilenceWatch returns the watch over the assignments of a group. Claims that are no [Flow] are not
-// watched.
+// NewSilenceWatch returns the watch over the assignments of a group. Claims that are no [Flow] are
+// not watched.
 func NewSilenceWatch(g *Group, offsets Offsets) *SilenceWatch {
 	return &SilenceWatch{
 		group: g.cfg.Group, after: g.cfg.SilenceTimeout, offsets: offsets, log: g.log,

@@ -40,7 +40,8 @@ func (w *setupWatch) over(err error) bool {
 	return time.Since(w.since) >= w.limit
 }
 
-// wait waits before the store is asked again, at first only briefly while the set-up may just go on.
+// wait waits before the store is asked again, at first only briefly while the set-up may just go
+// on.
 func (w *setupWatch) wait(ctx context.Context, back *Backoff) error {
 	if w.since.IsZero() {
 		return back.Wait(ctx)

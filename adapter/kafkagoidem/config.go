@@ -60,8 +60,8 @@ type Config struct {
 	// At most a third of SessionTimeout. Defaults to 3 s.
 	Heartbeat time.Duration
 
-	// Producer sends dead letters and copies for retries. Defaults to a producer of the runner's own
-	// on the same brokers, which waits for all in-sync replicas and is not idempotent. Set an
+	// Producer sends dead letters and copies for retries. Defaults to a producer of the runner's
+	// own on the same brokers, which waits for all in-sync replicas and is not idempotent. Set an
 	// idempotent producer, such as that of package consumer, if readers of dead letters must not
 	// get one twice.
 	Producer               idem.Producer

@@ -1,5 +1,6 @@
-// Package kafkagoidem runs an [idem.Router] on Kafka with segmentio/kafka-go. [New] and [Runner.Run]
-// make a whole consumer, with the settings and guarantees of package consumer, which uses sarama.
+// Package kafkagoidem runs an [idem.Router] on Kafka with segmentio/kafka-go. [New] and
+// [Runner.Run] make a whole consumer, with the settings and guarantees of package consumer, which
+// uses sarama.
 //
 // The runner commits the watermark of each partition: on a timer, before the partition is given
 // back, and at the end. No offset above an unfinished event is ever committed. After a crash or a

@@ -98,8 +98,8 @@ func (m *member) generations() {
 	}
 }
 
-// serve consumes in one generation. It returns after all handlers have ended and committed; kafka-go
-// joins the next generation only then.
+// serve consumes in one generation. It returns after all handlers have ended and committed;
+// kafka-go joins the next generation only then.
 func (m *member) serve(gen *kafka.Generation) {
 	s := newSession(m, gen)
 	ended, finished := make(chan struct{}), make(chan struct{})

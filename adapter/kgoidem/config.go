@@ -85,8 +85,8 @@ type Config struct {
 	WhenStalled    runner.StallPolicy
 	SilenceTimeout time.Duration
 
-	// Producer sends dead letters and copies for retries. Defaults to a producer of the runner's own
-	// on the same brokers, which is idempotent and waits for all in-sync replicas.
+	// Producer sends dead letters and copies for retries. Defaults to a producer of the runner's
+	// own on the same brokers, which is idempotent and waits for all in-sync replicas.
 	Producer               idem.Producer
 	DeadLetterTopic        func(topic string) string
 	CreateDeadLetterTopics *runner.TopicSpec

@@ -415,8 +415,8 @@ func (m *member) stop() {
 	m.cl.Close()
 }
 
-// leaveGroup gives up the membership. A static member stays in the group, so that a restart moves no
-// partition, unless a partition does not move.
+// leaveGroup gives up the membership. A static member stays in the group, so that a restart moves
+// no partition, unless a partition does not move.
 func (m *member) leaveGroup() {
 	if m.r.cfg.InstanceID != "" && errors.Is(context.Cause(m.ctx), runner.ErrStalled) {
 		m.removeStatic()

@@ -71,8 +71,9 @@ func (s settings) consuming(topics []string) []kgo.Opt {
 	case Eager:
 		opts = append(opts, kgo.Balancers(kgo.RangeBalancer()))
 	case NextGeneration:
-		// The assignor range gives each member a share of each topic. The other one, uniform, counts
-		// all partitions the same: a member may get a topic, and another only its retry topics.
+		// The assignor range gives each member a share of each topic. The other one, uniform,
+		// counts all partitions the same: a member may get a topic, and another only its retry
+		// topics.
 		opts = append(opts, kgo.ServerSideBalancer(), kgo.Balancers(kgo.RangeBalancer()))
 	case Cooperative:
 		opts = append(opts, kgo.Balancers(kgo.CooperativeStickyBalancer()))

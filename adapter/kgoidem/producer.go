@@ -15,8 +15,8 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// Producer publishes on a franz-go client. A Producer is an [idem.Producer], and serves the relay of
-// an outbox. Create a Producer with [NewProducer]. Safe for concurrent use.
+// Producer publishes on a franz-go client. A Producer is an [idem.Producer], and serves the relay
+// of an outbox. Create a Producer with [NewProducer]. Safe for concurrent use.
 //
 // A Producer is no outbox.OrderedProducer, unlike the producer of package consumer. franz-go forms
 // its record batches itself, so no call can promise that a record is in the log only behind all
@@ -36,8 +36,9 @@ const (
 	// aloneWait bounds how long a call waits until no other record is in flight, to send a record
 	// alone.
 	aloneWait = 5 * time.Second
-	// maxTogether bounds, in bytes, the records that franz-go gets before their results are awaited.
-	// Those for one partition become one batch, and a broker takes batches of 1 MB by default.
+	// maxTogether bounds, in bytes, the records that franz-go gets before their results are
+	// awaited. Those for one partition become one batch, and a broker takes batches of 1 MB by
+	// default.
 	maxTogether = 900_000
 	// perRecord is roughly the memory, in bytes, that franz-go needs beside a record.
 	perRecord = 512
@@ -138,8 +139,8 @@ func (p *Producer) CheckTopics(ctx context.Context, topics []string) error {
 // message, which is not in the log. Any other error is about the brokers: the message may be in the
 // log, so sending again may double it.
 //
-// ProduceEach returns when every result is known or ctx ends, and after at most 30 s. At most 32 MiB
-// of messages are in flight; further messages wait in the call.
+// ProduceEach returns when every result is known or ctx ends, and after at most 30 s. At most 32
+// MiB of messages are in flight; further messages wait in the call.
 func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callWait, errBrokersSilent)
 	defer cancel()
@@ -233,8 +234,8 @@ func (c *call) send(ctx context.Context, indexes []int, alone bool) bool {
 }
 
 // sendAlone sends the messages again that the broker refused in a batch: another message of the
-// batch may be the reason. Each is sent alone, while no other message is in flight, until the answer
-// is about that message.
+// batch may be the reason. Each is sent alone, while no other message is in flight, until the
+// answer is about that message.
 func (c *call) sendAlone(ctx context.Context) {
 	var refused []int
 	for i, err := range c.errs {

@@ -60,8 +60,8 @@ func NewCollector(p *idem.Processor, cfg CollectorConfig, opts ...Option) (*Coll
 }
 
 // Handle is a function for Router.AddConsumerHandler: it waits until the message is settled in a
-// batch. The errors are those of [Handler]. If the context of the message ends first, the batch goes
-// on, and the message is a duplicate when it comes again.
+// batch. The errors are those of [Handler]. If the context of the message ends first, the batch
+// goes on, and the message is a duplicate when it comes again.
 func (c *Collector) Handle(m *message.Message) error {
 	msg, known := c.o.convert(m)
 	e := &entry{msg: msg, known: known, done: make(chan error, 1)}
@@ -140,8 +140,8 @@ func (c *Collector) next(end <-chan time.Time) *entry {
 	return nil
 }
 
-// settle answers every entry of a batch. Entries that wait for others are tried again; an entry with
-// an error leaves the batch.
+// settle answers every entry of a batch. Entries that wait for others are tried again; an entry
+// with an error leaves the batch.
 func (c *Collector) settle(batch []*entry) {
 	for len(batch) > 0 {
 		n, err := c.call(batch)

@@ -18,8 +18,8 @@ type produced struct {
 }
 
 // Middleware returns a middleware of Watermill's router that runs a handler once for each message.
-// The store of g keeps the messages that the handler returns. If the message comes again, as after a
-// crash before they were published, the same messages are published again under the same UUIDs.
+// The store of g keeps the messages that the handler returns. If the message comes again, as after
+// a crash before they were published, the same messages are published again under the same UUIDs.
 //
 // key names the event. Nil stands for the name of the handler and the UUID of the message, which
 // suffices if producers write the same UUID at each retry. A message without a UUID, or for which

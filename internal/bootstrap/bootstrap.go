@@ -23,8 +23,8 @@ import (
 type Found struct {
 	// Answered are the brokers that have answered, the first one first.
 	Answered []string
-	// Usable are those and the ones with an error that costs a client no time. A broker that restarts
-	// refuses connections for a moment. Silent brokers and refused logins are left out.
+	// Usable are those and the ones with an error that costs a client no time. A broker that
+	// restarts refuses connections for a moment. Silent brokers and refused logins are left out.
 	Usable []string
 }
 

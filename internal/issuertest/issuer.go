@@ -1,4 +1,5 @@
-// Package issuertest has a small issuer of OpenID Connect, for tests of the command and of its pages.
+// Package issuertest has a small issuer of OpenID Connect, for tests of the command and of its
+// pages.
 package issuertest
 
 import (

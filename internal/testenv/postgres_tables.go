@@ -83,8 +83,8 @@ func PostgresTables(t testing.TB, tables string, create func(url string) error) 
 	return named
 }
 
-// DropTables drops the schemas of [PostgresTables]. It returns code, that of m.Run, or 1 if a schema
-// cannot be dropped. It is called once, at the end of TestMain.
+// DropTables drops the schemas of [PostgresTables]. It returns code, that of m.Run, or 1 if a
+// schema cannot be dropped. It is called once, at the end of TestMain.
 func DropTables(code int) int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 )
 
 // Breaker stops the runs of one handler while a dependency of the handler is down. It opens after a
-// number of runs in a row that found the dependency down. After a wait it is half-open: one run at a
-// time tries the dependency. A success closes it, and a failure opens it again. A nil *Breaker is
+// number of runs in a row that found the dependency down. After a wait it is half-open: one run at
+// a time tries the dependency. A success closes it, and a failure opens it again. A nil *Breaker is
 // always closed.
 type Breaker struct {
 	after int
@@ -53,8 +53,8 @@ type Change struct {
 	For     time.Duration // since the begin of the pause
 }
 
-// NewBreaker returns a breaker that opens after a number of runs in a row, for a time. Without a number
-// the result is nil.
+// NewBreaker returns a breaker that opens after a number of runs in a row, for a time. Without a
+// number the result is nil.
 func NewBreaker(after int, wait time.Duration) *Breaker {
 	if after <= 0 {
 		return nil
