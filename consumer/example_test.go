@@ -39,7 +39,8 @@ func ExampleConsumer() {
 		Brokers: brokers,
 		Group:   "mailer",
 		Topics:  []string{"orders"},
-		// A real consumer remembers in Postgres or Redis; this one forgets with the process, and says so.
+		// A real consumer remembers in Postgres or Redis; this one forgets with the process, and
+		// says so.
 		Store:                  memstore.New(memstore.Volatile()),
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
 		Observers:              []observe.Observer{untilDuplicates(2, stop)},

@@ -181,8 +181,8 @@ func TestHandler_CooperativeRevoke_K10(t *testing.T) {
 	})
 }
 
-// K-08: an event that waits for its next attempt does not hold up a rebalance. The handler asks for a
-// pause of four seconds, and the partition moves in the middle of it.
+// K-08: an event that waits for its next attempt does not hold up a rebalance. The handler asks for
+// a pause of four seconds, and the partition moves in the middle of it.
 func TestHandler_BackOffEndsWithTheClaim_K08(t *testing.T) {
 	for name, cooperative := range map[string]bool{"all partitions move": false, "this partition moves": true} {
 		for _, lanes := range []int{1, 4} {

@@ -144,8 +144,8 @@ func TestKfake_TopicMadeAnew_K19(t *testing.T) {
 	require.Contains(t, m.String(), "made anew")
 }
 
-// TestKafka_BeginRetries_K29: sarama reads the offsets of a session before Setup. Another member may
-// have committed the beginnings since, and the session begins there all the same.
+// TestKafka_BeginRetries_K29: sarama reads the offsets of a session before Setup. Another member
+// may have committed the beginnings since, and the session begins there all the same.
 func TestKafka_BeginRetries_K29(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 2)
 	retries := deadletter.RetryTopic(topic, cfg.Group, 0)

@@ -74,7 +74,8 @@ func TestTablesDropped(t *testing.T) {
 			go func() { ended <- c.Run(ctx) }()
 			defer cancel()
 			produce(t, cluster.ListenAddrs(), 1, `{"event_id":"1","type":"order.created"}`)
-			// Its handler has ended, and its end is recorded: without the record it would run again.
+			// Its handler has ended, and its end is recorded: without the record it would run
+			// again.
 			require.Eventually(t, func() bool {
 				records, err := store.Find(t.Context(), "orders", "1")
 				return err == nil && len(records) == 1 && records[0].State == dedup.Finished

@@ -39,9 +39,9 @@ func TestKafka_StrategySwitch_K26_K42(t *testing.T) {
 		return start(t, cfg, routed(handler))
 	}
 	admin := testenv.KafkaAdmin(t, brokers)
-	// A member that stops during a rebalance may lose its generation before it commits: ErrNotCommitted.
-	// No rebalance comes after the group rests with all members, and with each partition in a member.
-	// A second rebalance begins within a heartbeat, which is 300 ms here.
+	// A member that stops during a rebalance may lose its generation before it commits:
+	// ErrNotCommitted. No rebalance comes after the group rests with all members, and with each
+	// partition in a member. A second rebalance begins within a heartbeat, which is 300 ms here.
 	rests := func(members []*member) {
 		t.Helper()
 		var since time.Time

@@ -90,8 +90,8 @@ func TestTracker_ForeignSequence(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestTracker_RepeatedSequence_K01: a place of the ring is used again. A repeated sequence number of
-// its former delivery does not finish the present one.
+// TestTracker_RepeatedSequence_K01: a place of the ring is used again. A repeated sequence number
+// of its former delivery does not finish the present one.
 func TestTracker_RepeatedSequence_K01(t *testing.T) {
 	tr := newTracker(2)
 	a, _ := tr.Begin(10)

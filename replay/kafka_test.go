@@ -105,8 +105,8 @@ func committed(t *testing.T, admin sarama.ClusterAdmin, group, topic string) (ma
 }
 
 // Beside a live group with committed offsets, a window runs once more under its own scope, although
-// the process is killed in the middle. Neither the offsets and members of the group nor its progress
-// in the store change. In the scope of the group only a forgotten event runs.
+// the process is killed in the middle. Neither the offsets and members of the group nor its
+// progress in the store change. In the scope of the group only a forgotten event runs.
 func TestKafka_BesideTheLiveGroup(t *testing.T) {
 	if text := os.Getenv(childEnv); text != "" {
 		replayInChild(t, text)
@@ -129,8 +129,8 @@ func TestKafka_BesideTheLiveGroup(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- live.Run(ctx) }()
 	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
-	// A marker counts as consumed when the broker was asked, about every 10 s. The record of progress
-	// before that question has the offset in front of the markers.
+	// A marker counts as consumed when the broker was asked, about every 10 s. The record of
+	// progress before that question has the offset in front of the markers.
 	const end = 203
 	require.Eventually(t, func() bool {
 		offsets, _ := committed(t, w.admin, s.Group, s.Topic)

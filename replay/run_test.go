@@ -349,8 +349,8 @@ func TestNew_Refuses(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-// A replay waits for an event that the live group handles at the moment, and one Replay runs once at
-// a time.
+// A replay waits for an event that the live group handles at the moment, and one Replay runs once
+// at a time.
 func TestRun_Busy(t *testing.T) {
 	w := newWorld(t)
 	w.write(2, kgo.TryCommit)

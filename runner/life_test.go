@@ -152,8 +152,8 @@ func TestLife_Ends(t *testing.T) {
 	})
 }
 
-// TestLife_Prepares: brokers that do not answer are waited for before the first membership. A missing
-// topic ends Run.
+// TestLife_Prepares: brokers that do not answer are waited for before the first membership. A
+// missing topic ends Run.
 func TestLife_Prepares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := &fakeClient{supported: []error{errors.New("down"), errors.New("down")}}

@@ -102,8 +102,8 @@ func (l headlessLog) Newest(
 	return found, err
 }
 
-// TestPositionEnds_NoLeader_Rule8: a partition without a leader keeps no other partition from learning
-// its end. The end of that partition is asked for again.
+// TestPositionEnds_NoLeader_Rule8: a partition without a leader keeps no other partition from
+// learning its end. The end of that partition is asked for again.
 func TestPositionEnds_NoLeader_Rule8(t *testing.T) {
 	log := &fakeLog{newest: map[TopicPartition]int64{at("t", 0): 10, at("t", 1): 10}}
 	question := func(id int32) EndQuestion {

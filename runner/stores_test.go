@@ -166,7 +166,8 @@ func TestUpkeep_StartSaysWhatItWaitsFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, store := new(strings.Builder), c.store
 				store.Store = memstore.New(memstore.Volatile())
-				// A pause is at most 10 s, so that the fifth repetition comes within 350 s, the sixth after 360 s.
+				// A pause is at most 10 s, so that the fifth repetition comes within 350 s, the
+				// sixth after 360 s.
 				store.comes = time.Now().Add(355 * time.Second)
 				u, err := NewUpkeep(processorOn(t, &store), UpkeepConfig{
 					Topics: []string{"things"}, Logger: slog.New(slog.NewTextHandler(log, nil)),

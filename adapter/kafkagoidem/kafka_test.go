@@ -74,8 +74,8 @@ func slowHandler(t *testing.T, brokers []string, topic string, cfg Config) {
 	require.EqualValues(t, 1, sum)
 }
 
-// TestKafka_Transactions_K30: aborted records are not handled, and the markers behind the last record
-// are committed, so that their deletion is no gap (K-17).
+// TestKafka_Transactions_K30: aborted records are not handled, and the markers behind the last
+// record are committed, so that their deletion is no gap (K-17).
 func TestKafka_Transactions_K30(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	cl := clientOf(t, brokers, kgo.TransactionalID(topic))

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A module that users build with names the oldest Go release that its dependencies allow. The toolchain line has ours.
+// A module that users build with names the oldest Go release that its dependencies allow. The
+// toolchain line has ours.
 func TestGoLinesAreNoHigherThanThoseOfDependencies(t *testing.T) {
 	for _, dir := range []string{".", "adapter/kafkagoidem", "adapter/kgoidem", "adapter/watermillidem", "cmd/idem", "codec/cloudevents", "codec/jsonv2", "codec/schemaregistry", "dedup/dynamostore", "dedup/sqlstore", "examples", "outbox/sqloutbox"} {
 		var own, highest string

@@ -21,7 +21,8 @@ import (
 
 const root = "../.."
 
-// files returns the paths, from the root of the project, of all files with that ending, of every module.
+// files returns the paths, from the root of the project, of all files with that ending, of every
+// module.
 func files(t *testing.T, ending string) (paths []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -223,8 +224,8 @@ func TestEveryIDHasItsRow(t *testing.T) {
 	}
 }
 
-// Every test that docs/failure-modes.md names exists, and so does every case of the conformance kit. A package without
-// names has at least one test with the id of the row. Each id has one row.
+// Every test that docs/failure-modes.md names exists, and so does every case of the conformance
+// kit. A package without names has at least one test with the id of the row. Each id has one row.
 func TestEveryRowsTestsExist(t *testing.T) {
 	tests, cases := declaredTests(t), map[string]map[string]bool{"storetest": kitCases(t, "storetest"), "outboxtest": kitCases(t, "outboxtest")}
 	seen := map[string]bool{}
@@ -256,8 +257,8 @@ var (
 	kitCase  = regexp.MustCompile("`([^`]+)`")
 )
 
-// missingTest returns the fault of one group of a cell, such as "lane: TestA, TestB*" or "lane, consumer"; empty if the
-// group is right. A group that begins with "none yet" is always right.
+// missingTest returns the fault of one group of a cell, such as "lane: TestA, TestB*" or "lane,
+// consumer"; empty if the group is right. A group that begins with "none yet" is always right.
 func missingTest(id, group string, tests map[string]map[string]bool, cases map[string]map[string]bool) string {
 	if strings.HasPrefix(group, "none yet") {
 		return ""

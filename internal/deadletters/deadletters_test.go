@@ -137,7 +137,8 @@ func TestOpenAndGet(t *testing.T) {
 	}
 }
 
-// The first page of a long topic is the newest dead letters of all partitions, and does not read the whole.
+// The first page of a long topic is the newest dead letters of all partitions, and does not read
+// the whole.
 func TestNewest(t *testing.T) {
 	w := newWorld(t)
 	const n = 2500

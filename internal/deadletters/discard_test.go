@@ -27,7 +27,8 @@ func (w *world) newCopies(n int) []*idem.Message {
 	return all[n:]
 }
 
-// nextMillisecond waits for one: dead letters of a record are told apart by the millisecond of their failure, and a test is quicker.
+// nextMillisecond waits for one: dead letters of a record are told apart by the millisecond of
+// their failure, and a test is quicker.
 func nextMillisecond() {
 	for began := time.Now().UnixMilli(); time.Now().UnixMilli() == began; {
 		runtime.Gosched()
