@@ -181,7 +181,7 @@ func (s *session) heartbeat() error {
 	return err
 }
 
-// watch ends the session after the generation has ended. kafka-go does not tell the reason, and
+// watch ends the session after the generation has ended. kafka-go does not report the reason, and
 // sends no heartbeats from then on. So watch sends heartbeats until finished is closed. They keep
 // the member in the group while handlers have their grace, and the answers show whether the
 // partitions are lost (K-11).

@@ -154,7 +154,8 @@ func (s settings) validate() (problems []error) {
 	return append(problems, s.checkSecurity()...)
 }
 
-// commands returns the commands that mend missing topics and rights of this consumer.
+// commands returns the commands that create missing topics and grant missing rights of this
+// consumer.
 func (s settings) commands() runner.Commands {
 	return runner.Commands{Brokers: s.client.Brokers, Group: s.Group}
 }

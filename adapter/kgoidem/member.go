@@ -368,8 +368,8 @@ func (m *member) endTogether(list []*claim) {
 	s.on.EndTogether(ending)
 }
 
-// revoked gives partitions back, after their last commit. franz-go calls it before it tells the
-// group, and at the end of each generation, mostly without partitions.
+// revoked gives partitions back, after their last commit. franz-go calls revoked before the request
+// to the group, and at the end of each generation, mostly without partitions.
 func (m *member) revoked(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 	<-m.ready
 	m.giveBack(m.those(partitions), errRevoked)

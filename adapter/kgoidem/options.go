@@ -111,7 +111,8 @@ var protected = map[string]string{
 	"DisableIdempotentWrite":    "retries would double records and change their order",
 }
 
-// callbacks have the options that a client of a group wraps, so that set ones cannot be told there.
+// callbacks have the options that a client of a group wraps. There an option of the user cannot be
+// distinguished.
 var callbacks = []string{"OnPartitionsAssigned", "OnPartitionsRevoked", "OnPartitionsLost"}
 
 // checkOptions refuses options that lose events, or that the runner needs itself. It compares the
