@@ -191,7 +191,8 @@ func (c Config) withDefaults() Config {
 
 func (c Config) errorText(err error) string { return c.neutral().Text(err) }
 
-// commands returns the commands that mend missing topics and rights of this consumer.
+// commands returns the commands that create missing topics and grant missing rights of this
+// consumer.
 func (c Config) commands() runner.Commands {
 	commands := runner.Commands{Brokers: c.Brokers, Group: c.Group}
 	if c.SASL != nil {

@@ -73,7 +73,8 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 // A client with interceptors or a transaction ID gets an error for every message. If a partitioner
 // gives one key several partitions, the messages for the later ones get an error.
 //
-// Messages for a topic that no broker tells about within 2 s get an error, and delay no others.
+// If no broker knows a topic within 2 s, the messages for the topic get an error, and delay no
+// others.
 //
 // A batch without an answer is sent again, five times within about a second. The errors do not
 // distinguish a fault of a message from one of its batch. Publish the messages with an error by
