@@ -42,7 +42,7 @@ const (
 type failureShard struct {
 	mu   sync.Mutex
 	list [failureSlots]failure
-	used int // slots that hold something
+	used int // slots that hold a failure
 	next int // slot that is written next
 }
 

@@ -42,7 +42,7 @@ var classes = []idem.Class{
 	idem.ClassNotACopy,
 }
 
-// timeForm says how Since and Until are written.
+// timeForm describes the form of Since and Until.
 const timeForm = "A time is such as 2026-01-31T12:00, in UTC, or how long ago, such as 90m or 2h."
 
 func (h *Handler) showDeadLetters(v *visit) error {

@@ -50,7 +50,7 @@ type rowResult struct {
 	Detail  string
 }
 
-// Wanted are the rows that a replay would do something with.
+// Wanted are the rows of dead letters that a replay would replay.
 func (p *replayPlan) Wanted() (rows []deadLetterRow) {
 	for i := range p.Rows {
 		if p.Rows[i].Replays() {
