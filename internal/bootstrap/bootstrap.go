@@ -1,8 +1,8 @@
 // Package bootstrap finds the brokers of a list (Kafka's bootstrap.servers) that answer.
 //
-// sarama asks the brokers of a list one after the other, in random order, and waits for each as
-// long as its time-outs say. One broker that accepts connections and never answers can use up the
-// time of a whole call that way.
+// sarama asks the brokers of a list one after the other, in random order, and waits for each until
+// a time-out ends. One broker that accepts connections and never answers can use up the time of a
+// whole call that way.
 package bootstrap
 
 import (
@@ -173,8 +173,9 @@ const (
 	describeCluster = 60 // since Kafka 2.8
 )
 
-// ask returns nil if a broker answers. A client of sarama resolves the name of the broker as its
-// settings for Kerberos say. Its metrics are its own, because its end would remove those of others.
+// ask returns nil if a broker answers. The settings for Kerberos choose how a client of sarama
+// resolves the name of the broker. Its metrics are its own, because its end would remove those of
+// others.
 func ask(broker string, sc *sarama.Config) error {
 	one := *sc // sarama may change its settings
 	one.MetricRegistry = sarama.NewConfig().MetricRegistry
