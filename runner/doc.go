@@ -28,8 +28,9 @@
 //     [Life.Places] does both for clients that take the offset where a partition begins.
 //   - Call [Retrier.Serving] and [Group.Begin], [Consume] in a goroutine for each claim, and
 //     [Group.End] after the last one.
-//   - Afterwards [Group.Err] and [Retrier.Fatal] of [Group.Cause] tell whether the runner must end,
-//     and [Group.TakeEnding] whether the group ended the session itself ([Group.LeaveReason]).
+//   - Afterwards [Group.Err] and [Retrier.Fatal] of [Group.Cause] report whether the runner must
+//     end. [Group.TakeEnding] reports whether the group ended the session itself
+//     ([Group.LeaveReason]).
 //
 // At the stop, end the context of the session with [idem.ErrStopping]. [Group.Released] reports
 // that all handlers have ended and committed, after [Config.EndWait] and [CommitWait] at the

@@ -41,7 +41,7 @@ type ClaimContext interface {
 // Session is one membership of a client, with the assignments until the end of its context. Safe
 // for concurrent use.
 type Session interface {
-	// Context ends with the session. Its cause tells why. The partitions are lost if the cause
+	// Context ends with the session. Its cause is the reason. The partitions are lost if the cause
 	// matches idem.ErrPartitionLost, or if its class is one of a lost membership.
 	Context() context.Context
 	// Generation is the generation of the group, for reports.
@@ -63,8 +63,8 @@ type DirectCommitter interface {
 	) (refused map[TopicPartition]error, err error)
 }
 
-// Hooks tell a [Group] about the client. Set them before a session begins. The zero value of a
-// field leaves it out.
+// Hooks are the facts that a [Group] needs about its client. Set them before a session begins. The
+// zero value of a field leaves it out.
 type Hooks struct {
 	// OwnsContext is set if the context of a session ends only with the cause idem.ErrStopping, or
 	// with the cause of a lost session. A session that was merely cancelled has then lost all
@@ -82,7 +82,7 @@ type Hooks struct {
 // Group handles the events of a consumer group on this member: it has settings, processor, reports,
 // and the reasons why sessions end. Create a Group with [NewGroup]. Safe for concurrent use.
 type Group struct {
-	// Hooks tell the group about the client.
+	// Hooks are the facts that the group needs about its client.
 	Hooks Hooks
 
 	cfg      Config
@@ -134,7 +134,7 @@ func (g *Group) Topics() GroupTopics {
 func (g *Group) RecordsProgress() bool { return recordsProgress(g.proc.Stores()) }
 
 // NoteError takes an error that may be that of a commit, so that observers and the log get failing
-// commits. Leave out errors that are certainly about something else.
+// commits. Leave out errors that are certainly not about a commit.
 func (g *Group) NoteError(err error) {
 	if err != nil {
 		g.health.note(err)

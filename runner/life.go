@@ -17,7 +17,7 @@ type LifeConfig struct {
 	Config
 	// Client names the Kafka client in log lines.
 	Client string
-	// Commands makes the commands that mend missing topics and rights.
+	// Commands makes the commands that create missing topics and grant missing rights.
 	Commands Commands
 	// Classify knows the errors of the client.
 	Classify Classify

@@ -149,7 +149,7 @@ func (s *ActiveSession) reported(a *Assignment, others *leaving, alone bool) map
 	return others.ended
 }
 
-// EndTogether tells that the client ends these claims now, for one cause. They are reported as one
+// EndTogether notes that the client ends these claims now, for one cause. They are reported as one
 // rebalance, after the last of them has ended.
 func (s *ActiveSession) EndTogether(claims map[string][]int32) {
 	s.mu.Lock()

@@ -55,7 +55,7 @@ type Upkeep struct {
 const idleInterval = time.Minute
 
 // NewUpkeep returns the upkeep of a loop that calls proc. The error names a store that loses all
-// records with the process, unless the store was told that this is wanted (memstore.Volatile).
+// records with the process, unless that was declared as wanted (memstore.Volatile).
 func NewUpkeep(proc *idem.Processor, cfg UpkeepConfig) (*Upkeep, error) {
 	if proc == nil {
 		return nil, errors.New("processor is nil")
