@@ -169,6 +169,7 @@ type Status struct {
 func (p *Processor) Status() Status { return Status(p.engine.Status()) }
 
 // Close stops the renewal of leases and records progress that is not recorded yet, for at most one
-// second. Call Close after the last HandleBatch has returned. If abandoned handlers still run,
-// Close does not wait for them and returns an error that matches [ErrAbandoned] with their number.
+// second. It waits for calls of the stores that were given up, for at most 5 s. Call Close after
+// the last HandleBatch has returned. If abandoned handlers still run, Close does not wait for them
+// and returns an error that matches [ErrAbandoned] with their number.
 func (p *Processor) Close() error { return p.engine.Close() }

@@ -58,8 +58,8 @@ type Partition struct {
 	left  error // set if a handler was abandoned
 }
 
-// New starts the lanes of a partition, and takes up the events that wait in the store for it
-// ([idem.KeyOrdered]). Call [idem.Processor.Assigned] before New.
+// New starts the lanes of a partition, and runs the deferred events of the partition when they are
+// due ([idem.KeyOrdered]). Call [idem.Processor.Assigned] before New.
 //
 // With [idem.Config].BusyWait = [idem.Forever], a lane that waits for a busy event also holds the
 // other events of the same batch. With a finite BusyWait, the lane keeps that one event for another
