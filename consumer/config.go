@@ -131,13 +131,14 @@ type Config struct {
 	CreateDeadLetterTopics *TopicSpec
 
 	// SetupWait is how long Run waits at the start for tables, topics or rights that are missing.
-	// Within 5 s a log line names them, and the command that creates or grants them. Then Run ends
-	// with an error: a [dedup.SetupError], or a [*TopicError], or one that matches
-	// [ErrUnauthorized]. Defaults to 3 s; [idem.Forever]: no limit.
+	// Within 5 s a log line names them, and the command that creates or grants them. After
+	// SetupWait Run ends with an error: a [dedup.SetupError], or a [*TopicError], or one that
+	// matches [ErrUnauthorized]. Defaults to 3 s; [idem.Forever]: no limit.
 	SetupWait time.Duration
 
-	// Shadow is shadow mode: the store is kept as usual, every delivery runs, and duplicates are
-	// only counted; see [idem.Config].Shadow. Use shadow mode to move an existing consumer to Idem.
+	// Shadow turns shadow mode on: events are recorded as usual, every delivery runs, and
+	// duplicates are only counted; see [idem.Config].Shadow. Use shadow mode to move an existing
+	// consumer to Idem.
 	Shadow bool
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset. For certificates in
 	// files that change, see TLSFiles of package kafkaauth.
