@@ -29,7 +29,7 @@
 // give the copies to the live group. An event that is given up is in [Result].Failed, and in a
 // dead-letter topic if there is one. After [Config].MaxFailed of them the replay stops.
 //
-// # What a replay cannot know
+// # Limits
 //
 // Under an own scope the handlers run a second time. An effect that carries the event ID, such as a
 // row with a unique column, meets the first one. Event.IdempotencyKey is the same as in the first
