@@ -26,7 +26,7 @@ func (t *task) replays() uint32 {
 }
 
 // editedIdentity refuses an edited copy that has another identity than its dead letter. Such a copy
-// would change the world for another event, and the event of the dead letter would never run.
+// would have the effect of another event, and the event of the dead letter would never run.
 func (t *task) editedIdentity(key dedup.Key) error {
 	c := t.copied
 	if t.editedFrom() == "" || c.Key.ID == "" || c.Key == key {
