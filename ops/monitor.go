@@ -55,7 +55,7 @@ func (m *Monitor) second() int64 { return int64(time.Since(m.began)/time.Second)
 
 func minuteOf(second int64) int64 { return (second-1)/60 + 1 }
 
-// moment is a moment to count in.
+// moment is the second and the minute of a count.
 type moment struct{ second, minute int64 }
 
 func (m *Monitor) moment() moment {
@@ -102,7 +102,7 @@ func (m *Monitor) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) 
 	}
 }
 
-// ObserveDeadLetter counts dead letters, and remembers why.
+// ObserveDeadLetter counts dead letters, and keeps their errors.
 func (m *Monitor) ObserveDeadLetter(_ context.Context, e observe.DeadLetterEvent) {
 	at := m.moment()
 	m.count(at, kindDeadLetter, 1)
@@ -117,7 +117,7 @@ func (m *Monitor) ObserveDeadLetter(_ context.Context, e observe.DeadLetterEvent
 	)
 }
 
-// ObserveRetry counts attempts that follow, and remembers why.
+// ObserveRetry counts further attempts, and keeps the errors before them.
 func (m *Monitor) ObserveRetry(_ context.Context, e observe.RetryEvent) {
 	at := m.moment()
 	if e.Deferred {

@@ -183,7 +183,7 @@ func wait(ctx context.Context, done <-chan struct{}, limit time.Duration) error 
 	}
 }
 
-// shielded keeps a source that panics from taking the program along.
+// shielded turns a panic of a source into an error.
 func shielded[T any](
 	ctx context.Context, fetch func(context.Context) (T, error),
 ) (value T, err error) {
