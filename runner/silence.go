@@ -14,7 +14,7 @@ import (
 // new connections.
 var ErrSilent = errors.New("a partition went silent")
 
-// SilenceWatch finds partitions with records that do not arrive (K-15). The fetching has died
+// SilenceWatch finds partitions with records that do not arrive (K-15). The fetching has ended
 // inside the client, while heartbeats and all other partitions continue.
 //
 // It compares the end of the log, according to the leader, with the end that the fetching has seen.

@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// TopicWatch keeps the subscription true while topics come and go. Create a TopicWatch with
+// TopicWatch keeps the subscription up to date while topics come and go. Create a TopicWatch with
 // [NewTopicWatch]. Safe for concurrent use.
 type TopicWatch struct {
 	list      *TopicList
