@@ -34,8 +34,8 @@ func (b *bench) reason(t *testing.T, id string) string {
 	return records[0].Reason
 }
 
-// G-04: data that a decoder quotes in a handler's error is neither in the log, nor in the dead
-// letter, nor in the store. The words of the handler are.
+// G-04: data that a decoder quotes in a handler's error is not in the log, the dead letter or the
+// store. The words of the handler are.
 func TestErrorText_DeadLetterLogStore_G04(t *testing.T) {
 	var seen error
 	b := newBench(t)

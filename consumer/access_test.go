@@ -197,8 +197,7 @@ func TestAccess_MissingTopicsNameTheirCommands(t *testing.T) {
 }
 
 // TestAccess_WithdrawnLater: a right that is withdrawn while the consumer runs is waited for, with
-// the command in the log. Its other topics go on, no event is lost, and no event becomes a dead
-// letter.
+// the command in the log. Its other topics go on. No event is lost or becomes a dead letter.
 func TestAccess_WithdrawnLater(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t, "orders", "refunds", "orders.g.dlq", "refunds.g.dlq", "orders.g.retry", "refunds.g.retry")

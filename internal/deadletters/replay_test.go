@@ -22,8 +22,8 @@ func (w *world) places(id string) (at []Place) {
 	return at
 }
 
-// A plan shows the effects of a replay and has none. The replay reports the result for each dead
-// letter, and records itself once (rule 34).
+// A plan shows the effects of a replay and has none. The replay reports the result of every single
+// dead letter, and records itself once (rule 34).
 func TestPlanAndReplay(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.event("a", ""), w.event("b", ""), w.event("c", ""))
