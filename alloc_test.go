@@ -13,13 +13,14 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// rareOnly implements nothing that is told on the path of the event.
+// rareOnly implements only interfaces for rare events, and so none on the path of an event.
 type rareOnly struct{}
 
 func (rareOnly) ObserveStore(context.Context, observe.StoreEvent) {}
 func (rareOnly) ObserveStall(context.Context, observe.StallEvent) {}
 
-// Nothing is made for observers where nobody listens: neither a run, a call nor an event.
+// Without an observer of a kind, no value is allocated for that kind: no claim group, no call and
+// no event.
 func TestAllocations_UnusedObserversCostNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		verdict  dedup.Verdict

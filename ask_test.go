@@ -13,8 +13,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// blocking returns a function that blocks the first n calls of it until open is closed, whatever
-// their contexts say.
+// blocking returns a function that blocks its first n calls until open is closed, also after the
+// end of their contexts.
 func blocking(n int64, open <-chan struct{}) func() error {
 	var calls atomic.Int64
 	return func() error {
@@ -82,8 +82,8 @@ func (s *spy) claimed() int {
 	return s.claims
 }
 
-// A store that is slow gets more time, and is not asked in vain for ever. What was learnt of it
-// holds for the next claims.
+// A store that is slow gets more time, and is not asked in vain for ever. The next claims begin
+// with that time.
 func TestProcessor_SlowStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.claimErr = func() error { time.Sleep(3 * time.Second); return nil }
@@ -133,8 +133,8 @@ func TestProcessor_CloseWhileAClaimHangs(t *testing.T) {
 	})
 }
 
-// A transaction whose connection hangs before its handler is given up, however long the handler may
-// take.
+// A transaction with a connection that hangs before the handler is given up, however long the
+// handler may take.
 func TestProcessor_TransactionThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		store := &hangingTx{txStore: newTxStore(b), hangs: 1}

@@ -15,8 +15,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// What a handler returns of a call of its own says nothing about this processor: it is an error
-// like others.
+// An ErrAbandoned from a call of the handler's own is not about this processor. It is an error like
+// others.
 func TestProcessor_AbandonedCallOfTheHandlersOwn(t *testing.T) {
 	own := fmt.Errorf("the inner consumer: %w", idem.ErrAbandoned)
 	wants := func(t *testing.T, b *bench, settled int, err error, want int) {
@@ -59,7 +59,7 @@ func TestProcessor_AbandonedCallOfTheHandlersOwn(t *testing.T) {
 	}
 }
 
-// refusing is a store that ends the session of what was left behind, as dedup.TxStore says.
+// refusing is a store that ends the session of an abandoned handler, as dedup.TxStore requires.
 type refusing struct {
 	*groupStore
 	cut int
@@ -77,8 +77,8 @@ func (s *refusing) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedu
 	})
 }
 
-// Neither a store nor who called takes an error of a handler's own call for a handler that was left
-// behind. All else can be found in it.
+// Neither the store nor the caller takes an error of a handler's own call for an abandoned handler.
+// All other causes can be found in the error.
 func TestProcessor_AbandonedCallIsNotOurs(t *testing.T) {
 	own := fmt.Errorf("the inner consumer: %w: %w", errBoom, idem.ErrAbandoned)
 	for name, fail := range map[string]func() error{

@@ -91,8 +91,8 @@ func TestProcessor_AttemptsOfRefusedEvents(t *testing.T) {
 				require.NoError(t, p.Handle(t.Context(), b.sent.deadLetters()[1]))
 				require.NoError(t, p.Close())
 				require.Equal(t, 2, begun)
-				// RetryAfter beyond the longest delay counts no attempt (rule 42), and nothing ran
-				// since.
+				// RetryAfter beyond the longest delay counts no attempt (rule 42), and no handler
+				// ran since.
 				require.Equal(t, "1", headerOf(b.sent.deadLetters()[1], deadletter.HeaderAttempts))
 				require.Equal(t, "1", attempts(t, next, idem.ClassRetryAfter))
 			})

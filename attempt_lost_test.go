@@ -13,7 +13,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// A worker whose own lease ends, and whose event nobody else takes over, has not crashed (rule 18).
+// A worker has not crashed if its own lease ends and no other worker takes the event over (rule
+// 18).
 func TestProcessor_OwnLeaseIsNoCrash_Rule18(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var takeovers []uint32

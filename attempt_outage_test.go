@@ -42,7 +42,7 @@ func TestProcessor_UnavailableIsNotTheEventsFault_Rule18(t *testing.T) {
 	})
 }
 
-// Time in which the store is down as well says nothing about the event: it does not count towards
+// Time in which the store is down as well is no sign against the event. It does not count towards
 // the policy's Outage.
 func TestProcessor_OutageOfAllDoesNotCount_Rule18(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {

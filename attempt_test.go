@@ -20,8 +20,8 @@ import (
 
 var errBoom = errors.New("boom")
 
-// inBubble runs a test in fake time and closes the processor at its end, which also shows that
-// nothing is left behind.
+// inBubble runs a test in fake time and closes the processor at its end. A goroutine that is left
+// fails the test.
 func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestProcessor_Idempotent(t *testing.T) {
 	})
 }
 
-// A detector that marks before the handler loses an event whose handler fails (T-02).
+// A detector that marks before the handler loses the event if the handler fails (T-02).
 func TestProcessor_FailedEventIsRunAgainAndReleasedWhileItWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(2, errBoom))
@@ -63,7 +63,7 @@ func TestProcessor_FailedEventIsRunAgainAndReleasedWhileItWaits(t *testing.T) {
 func TestProcessor_OutcomesOfAClaimedHandler(t *testing.T) {
 	goexit := func(context.Context, idem.Event[payload]) error { runtime.Goexit(); return nil }
 	panics := func(context.Context, idem.Event[payload]) error { panic(errBoom) }
-	nilPanic := func(context.Context, idem.Event[payload]) error { panic(nil) } //nolint:govet // what is tested (K-23)
+	nilPanic := func(context.Context, idem.Event[payload]) error { panic(nil) } //nolint:govet // tested here (K-23)
 	hangs := func(ctx context.Context, _ idem.Event[payload]) error { <-ctx.Done(); return ctx.Err() }
 	fails := func(err error) func(context.Context, idem.Event[payload]) error {
 		return func(context.Context, idem.Event[payload]) error { return err }
@@ -108,8 +108,8 @@ func TestProcessor_OutcomesOfAClaimedHandler(t *testing.T) {
 				require.Len(t, b.sent.deadLetters(), 1)
 				require.Equal(t, string(c.class), headerOf(b.sent.deadLetters()[0], deadletter.HeaderErrorClass))
 				require.Less(t, time.Since(began), 15*time.Second)
-				// The order that loses nothing: dead letter acknowledged, then dead recorded (rule
-				// 6).
+				// The order that loses no event: the dead letter is acknowledged, then the death is
+				// recorded (rule 6).
 				lines := b.all()
 				require.Equal(t, []string{"dead letter: " + string(c.class), "complete: dead"}, lines[len(lines)-2:])
 				// The same record again is a duplicate, not another dead letter; a copy elsewhere
@@ -211,8 +211,8 @@ func TestProcessor_StoreOutage(t *testing.T) {
 	})
 }
 
-// A call that began before the store went away, and is answered all the same, does not say that it
-// is back: a server that is shut down lets some of its work finish. The first call that began after
+// The answer to a call from before an outage does not mean that the store is back. A server that is
+// shut down lets some of its work finish. The first answer to a call that began after the error
 // does, however soon.
 func TestProcessor_AnswerToAnOldCallIsNoReturn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -344,7 +344,7 @@ func TestProcessor_BusyForLongIsReportedOnce(t *testing.T) {
 	})
 }
 
-// claimAs claims e1 for somebody who never speaks again.
+// claimAs claims an event for a worker that makes no further call.
 func claimAs(t *testing.T, b *bench, id string, lease time.Duration) dedup.Token {
 	t.Helper()
 	tok := dedup.NewToken()
@@ -355,7 +355,7 @@ func claimAs(t *testing.T, b *bench, id string, lease time.Duration) dedup.Token
 	return tok
 }
 
-// Rule 5: at most once. What may have run is left to a person.
+// Rule 5: at most once. An event that may have run is left to a person.
 func TestProcessor_UncertainIsDeadLetteredUnderDeadLetter(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		claimAs(t, b, "e1", time.Second)
@@ -368,7 +368,7 @@ func TestProcessor_UncertainIsDeadLetteredUnderDeadLetter(t *testing.T) {
 	})
 }
 
-// Rule 18: an event whose holders keep dying is what kills them.
+// Rule 18: an event is the cause if its holders keep dying.
 func TestProcessor_CrashLoopIsDeadLettered(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var crashed []uint32
@@ -515,8 +515,8 @@ func TestProcessor_NilMessage(t *testing.T) {
 	})
 }
 
-// Tables that were dropped while it runs: the event waits, is neither lost nor dead-lettered, and
-// the log repeats what mends it, once a minute.
+// The tables are dropped while the processor runs. The event waits, and is neither lost nor
+// dead-lettered. The log repeats the remedy once a minute.
 func TestProcessor_StoreNotSetUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		missing := &dedup.SetupError{Problem: "tables are missing", Fix: "run `idem migrate up`"}

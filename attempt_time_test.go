@@ -48,8 +48,8 @@ func (s *greedy) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.
 	return err
 }
 
-// A store that needs long before the handler, or calls it again, takes nothing off the handler's
-// time. It never ends the partition.
+// A store that needs long before the handler, or calls the handler again, does not shorten the
+// handler's time. It never ends the partition.
 func TestProcessor_HandlerHasItsOwnTimeInATransaction(t *testing.T) {
 	for _, c := range []struct {
 		begin time.Duration

@@ -19,7 +19,7 @@ import (
 // fakeTx is a transaction that only counts.
 type fakeTx struct{ effects *int }
 
-// txStore is a TxStore whose transactions are a map. It is made to fail where a test wants it to.
+// txStore is a TxStore with a map for its transactions. A test chooses where it fails.
 type txStore struct {
 	*spy
 	mu      sync.Mutex
@@ -30,7 +30,7 @@ type txStore struct {
 	busy      func() bool
 	beforeErr func() error // before fn
 	commitErr func() error // instead of the commit
-	lateBusy  func() bool  // before it: somebody has a lock that it needs
+	lateBusy  func() bool  // before it: another transaction has a lock that it needs
 	afterErr  func() error // after it
 }
 
@@ -189,8 +189,8 @@ func TestTx_Outage(t *testing.T) {
 	})
 }
 
-// Rule 18: an event whose query takes the database down each time is found, as the database answers
-// in between.
+// Rule 18: the query of an event takes the database down each time. The event is found, because the
+// database answers in between.
 func TestTx_EventThatBreaksItsDatabase(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, _ *txStore) {
 		b.onTx(failingTx(1000, dedup.ErrUnavailable), idem.Retry(idem.RetryPolicy{InPlace: time.Hour, MaxAttempts: 2}))
@@ -254,8 +254,9 @@ func TestTx_BusyIsWaitedFor(t *testing.T) {
 	})
 }
 
-// Rules 10 and 22: what a handler kept for the end of its transaction meets a lock of somebody
-// else. Its event waits, however long: no attempt is counted, and it is never given up for that.
+// Rules 10 and 22: work that a handler kept for the end of its transaction meets a lock of another
+// transaction. The event waits, however long. No attempt is counted, and the event is never given
+// up for that.
 func TestTx_BusyBeforeCommitIsWaitedFor_Rule10(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		n := 0
@@ -270,8 +271,8 @@ func TestTx_BusyBeforeCommitIsWaitedFor_Rule10(t *testing.T) {
 	})
 }
 
-// P-13: whoever has kept something for the end of his transaction and ends it by himself is not
-// only a duplicate when he comes again.
+// P-13: a handler keeps work for the end of its transaction, and ends the transaction by itself.
+// The next claim finds the event done, and the log names the mistake once.
 func TestTx_EndedTransactionIsSaidOnce_P13(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		s.commitErr = times(1, dedup.ErrTxEnded)
@@ -318,7 +319,8 @@ func TestTx_RefusedCommitIsAFailure(t *testing.T) {
 	})
 }
 
-// Rule 18: what kills processes must not run again because its dead letter could not be sent.
+// Rule 18: an event that kills processes must not run again because its dead letter could not be
+// sent.
 func TestTx_CrashLoopStaysOneWhileTheDeadLetterCannotBeSent(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		b.cfg.BusyWait = time.Millisecond

@@ -17,8 +17,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// The engine against a model: whatever fails, each event takes effect once or is dead-lettered,
-// events of one key in order.
+// The engine against a model, under failures of all kinds. Each event takes effect once or is
+// dead-lettered, and events of one key keep their order.
 func TestBatchTx_Random(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("IDEM_SEED"); s != "" {

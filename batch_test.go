@@ -16,7 +16,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// keyed is a record of one type and Kafka key; an empty key is none.
+// keyed is a record of one type and Kafka key. With an empty key the record has no key.
 func keyed(typ, id, key string, offset int64) *idem.Message {
 	m := message(id, offset)
 	m.Value = fmt.Appendf(nil, `{"event_id":%q,"type":%q,"amount":7}`, id, typ)
@@ -52,7 +52,7 @@ func (b *bench) onBatch(fn func(context.Context, []idem.Event[payload]) error, o
 
 func succeedAll(context.Context, []idem.Event[payload]) error { return nil }
 
-// One round trip claims what is waiting, one completes it.
+// One round trip claims the waiting events, and one completes them.
 func TestBatch_OneClaimForMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.onBatch(succeedAll)
@@ -93,8 +93,8 @@ func TestBatch_SingleHandlersAreCompletedOneByOne(t *testing.T) {
 	})
 }
 
-// Claims reach ahead for about a second of work: what a crash leaves behind blocks others for a
-// lease.
+// Claims reach ahead for about a second of work, because after a crash claimed events block others
+// for a lease.
 func TestBatch_ClaimsReachAheadForASecond(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(context.Context, idem.Event[payload]) error { time.Sleep(200 * time.Millisecond); return nil })
@@ -147,7 +147,7 @@ func TestBatch_CopyOfADeadLeader_Rule6(t *testing.T) {
 	})
 }
 
-// Rule 9: what lies behind a busy event is given back before anybody waits for it.
+// Rule 9: the events behind a busy event are given back before the wait for the busy one.
 func TestBatch_BusyReleasesWhatLiesBehind_Rule9(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed)
@@ -223,7 +223,7 @@ func TestBatch_NamedErrors(t *testing.T) {
 	})
 }
 
-// An index that is not there names nothing, so that all are in doubt.
+// An index out of range names no event, so all events are in doubt.
 func TestBatch_NamesAnEventThatIsNotThere(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
@@ -240,7 +240,7 @@ func TestBatch_NamesAnEventThatIsNotThere(t *testing.T) {
 	})
 }
 
-// What a handler says of the whole batch stands: nothing was applied, so nothing is in doubt.
+// NotApplied for the whole batch holds for each event, so no event is in doubt.
 func TestBatch_NotAppliedToAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		first := true
@@ -329,8 +329,8 @@ func TestBatch_OrderOfAKeyAcrossHandlers_Rule11(t *testing.T) {
 	})
 }
 
-// Rule 26: copies in two lanes of one process do not meet in the store: the second waits, holding
-// nothing.
+// Rule 26: copies in two lanes of one process do not meet in the store. The second copy waits
+// without a claim or a connection.
 func TestBatch_CopiesInTwoLanes_Rule26(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(context.Context, idem.Event[payload]) error { time.Sleep(time.Second); return nil })
@@ -364,7 +364,8 @@ func TestBatch_CopyInAnotherLaneWaits_Rule26(t *testing.T) {
 	})
 }
 
-// An outage of the store between claim and completion of a batch loses and repeats nothing.
+// An outage of the store between claim and completion of a batch loses no event and repeats no
+// effect.
 func TestBatch_CompletionOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.onBatch(succeedAll)
@@ -390,8 +391,8 @@ func TestBatch_LostAnswer_R01(t *testing.T) {
 	})
 }
 
-// A stop in the middle: what runs is finished, what was claimed ahead is given back, the rest comes
-// again.
+// A stop in the middle: running events are finished, events claimed ahead are given back, and the
+// rest comes again.
 func TestBatch_StopGivesBackWhatHasNotBegun(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -432,8 +433,8 @@ func TestBatch_LostClaimOfABatch(t *testing.T) {
 	})
 }
 
-// K-12: what was claimed ahead of a long pause is not begun after it, since others may have taken
-// over.
+// K-12: events claimed ahead of a long pause do not begin after the pause, since other workers may
+// have taken over.
 func TestBatch_LeasesThatEndedBeforeTheirRun_K12(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var down atomic.Bool
@@ -483,7 +484,7 @@ func TestBatch_HungHandlerWithoutItsClaim(t *testing.T) {
 	})
 }
 
-// Limits hold for what is run; duplicates are free (rule 25).
+// Limits hold for runs, and duplicates are free (rule 25).
 func TestBatch_RateLimit_Rule25(t *testing.T) {
 	for name, register := range map[string]func(*bench){
 		"claimed": func(b *bench) { b.on(succeed, idem.RateLimit(10, time.Second)) },

@@ -55,8 +55,8 @@ func (m *mortal) Release(ctx context.Context, c []dedup.Release) error {
 	return m.spy.Release(ctx, c)
 }
 
-// Rule 18: of events that were claimed together and lost their holder each goes by itself, so that
-// the one that kills is found and the others are not blamed for it.
+// Rule 18: events that were claimed together and lost their holder run one by one. So the event
+// that kills is found, and the others are not blamed.
 func TestBatch_CrashLoopBlamesTheOneThatKills_Rule18(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var bg sync.WaitGroup
@@ -168,7 +168,7 @@ func TestBatch_BatchErrorBesideAnotherError(t *testing.T) {
 	}
 }
 
-// At most once: what is claimed is run at once, and not after the handlers of others.
+// At most once: a claimed event runs at once, and not after the handlers of other events.
 func TestBatch_AtMostOnceWaitsForNoOtherHandler(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		idem.On(b.router, "A", func(context.Context, idem.Event[payload]) error { return nil })
@@ -242,7 +242,7 @@ func TestBatch_PaceRecovers(t *testing.T) {
 	})
 }
 
-// The time an event waits for others of its batch is none of its own.
+// The time for which an event waits for others of its batch does not count as time of its retries.
 func TestBatch_WaitingForNeighboursIsNoRetry(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
@@ -266,7 +266,7 @@ func TestBatch_WaitingForNeighboursIsNoRetry(t *testing.T) {
 	})
 }
 
-// A call of one event leaves no doubt whom its error means.
+// The error of a call of one event means that event.
 func TestBatch_PermanentInACallOfOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		idem.On(b.router, "A", func(context.Context, idem.Event[payload]) error { return nil })
@@ -279,7 +279,7 @@ func TestBatch_PermanentInACallOfOne(t *testing.T) {
 	})
 }
 
-// What failed is given back although what succeeded cannot be recorded.
+// Failed events are given back although the successes cannot be recorded.
 func TestBatch_FailuresAreGivenBackAlthoughSuccessesCannotBeRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.BusyWait = time.Second

@@ -22,12 +22,12 @@ type groupTx struct {
 	of      *groupStore
 	reqs    []dedup.Request
 	effects []string
-	state   error // what CheckTx says
+	state   error // result of CheckTx
 }
 
 func (tx *groupTx) CheckTx() error { return tx.state }
 
-// commit is what COMMIT as SQL does: what was done so far and all claims are durable.
+// commit acts like COMMIT as SQL: the effects so far and all claims are durable.
 func (tx *groupTx) commit() {
 	tx.state = dedup.ErrTxEnded
 	tx.of.keep(tx, nil)
@@ -39,7 +39,7 @@ type groupStore struct {
 	*spy
 	mu      sync.Mutex
 	state   map[dedup.Key]dedup.Answer
-	prints  map[dedup.Key]dedup.Fingerprint // of what is in state
+	prints  map[dedup.Key]dedup.Fingerprint // of the events in state
 	effects []string
 	sizes   []int        // of the transactions that were begun
 	open    atomic.Int32 // transactions now
@@ -142,7 +142,7 @@ func inGroupBubble(t *testing.T, f func(t *testing.T, b *bench, s *groupStore)) 
 	})
 }
 
-// onGroup registers an OnTx handler whose effect is the ID of the event.
+// onGroup registers an OnTx handler with the ID of the event as its effect.
 func (b *bench) onGroup(fn func(context.Context, *groupTx, idem.Event[payload]) error, opts ...idem.Option) {
 	idem.OnTx(b.router, "paid", func(ctx context.Context, tx *groupTx, e idem.Event[payload]) error {
 		b.add("run %s", e.ID)
@@ -240,7 +240,7 @@ func TestBatchTx_SwallowedError_Rule12(t *testing.T) {
 		p := b.start()
 		_, err := p.HandleBatch(t.Context(), series(10))
 		require.NoError(t, err)
-		// Alone, this fake store commits: what matters is who was singled out.
+		// Alone, this fake store commits. The test looks at the event that was singled out.
 		require.Equal(t, 2, b.count("run e003"))
 		require.Equal(t, 1, b.count("run e004"))
 	})
@@ -339,8 +339,8 @@ func (s *countingStore) CountStart(context.Context, dedup.Key, dedup.Origin) (ui
 }
 func (s *countingStore) ClearStarts(context.Context, dedup.Key, dedup.Origin) error { return nil }
 
-// Rule 18: the first 16 events of a partition after it was assigned are run one by one; what is
-// known among them, and behind them, is settled together all the same.
+// Rule 18: the first 16 events of a partition after its assignment run one by one. Known events
+// among them, and behind them, are settled together all the same.
 func TestBatchTx_AfterAnAssignment_Rule18(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		counting := &countingStore{groupStore: s}
@@ -368,8 +368,8 @@ func TestBatchTx_AfterAnAssignment_Rule18(t *testing.T) {
 	})
 }
 
-// Rule 2: only what was rolled back is taken apart, and then the event is found that no error
-// names.
+// Rule 2: only a group that was rolled back is taken apart. That finds the failing event if no
+// error names it.
 func TestBatchTx_UnnamedErrorIsTakenApart_Rule2(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		b.onGroupBatch(func(_ context.Context, _ *groupTx, events []idem.Event[payload]) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// Rule 12, P-13: the claims of what had not run are taken back, however the handler ended that
-// ended the transaction.
+// Rule 12, P-13: a handler ends the transaction. The claims of events that had not run are taken
+// back, however that handler ends.
 func TestBatchTx_CommitThenPanic_Rule12(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		b.onGroup(func(_ context.Context, tx *groupTx, e idem.Event[payload]) error {
@@ -104,7 +104,7 @@ func TestBatchTx_NilInBatchError(t *testing.T) {
 	})
 }
 
-// In a group each handler has its own time-out, whatever the first one's is.
+// In a group each handler has its own time-out, not that of the first one.
 func TestBatchTx_EachItsOwnTimeout(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		var took time.Duration
@@ -132,7 +132,8 @@ func (u uncut) ClaimTx(ctx context.Context, l time.Duration, r []dedup.Request, 
 	return u.groupStore.ClaimTx(context.WithoutCancel(ctx), l, r, a, fn)
 }
 
-// Whatever cancelled a transaction: it is not committed while a handler goes on in it.
+// A cancelled transaction is not committed while a handler goes on in it, for every cause of the
+// cancellation.
 func TestBatchTx_NothingIsCommittedUnderAHangingHandler(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		b.cfg.Store = uncut{s}

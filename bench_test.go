@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// noStore answers at once, so that what is measured is the engine.
+// noStore answers at once, so that only the engine is measured.
 type noStore struct{ verdict dedup.Verdict }
 
 func (l *noStore) Claim(_ context.Context, _ dedup.Token, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
@@ -37,8 +37,8 @@ func (l *noStore) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.Req
 	return err
 }
 
-// BenchmarkEngine is what the engine costs per event, with batches of 256 events of 250 bytes and
-// JSON decoding, which BenchmarkEngine/decode-only shows by itself.
+// BenchmarkEngine measures the cost of the engine per event, with batches of 256 events of 250
+// bytes and JSON decoding. BenchmarkEngine/decode-only shows the decoding by itself.
 func BenchmarkEngine(b *testing.B) {
 	one := func(context.Context, idem.Event[payload]) error { return nil }
 	many := func(context.Context, []idem.Event[payload]) error { return nil }

@@ -16,7 +16,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// changes keeps what observers are told of breakers.
+// changes keeps the events of breakers that observers get.
 type changes struct {
 	mu  sync.Mutex
 	all []observe.BreakerEvent
@@ -136,7 +136,7 @@ func TestBreaker_IsTold(t *testing.T) {
 	})
 }
 
-// Errors without the mark, and outages with successes between them, open nothing.
+// Errors without the mark, and outages with successes between them, open no breaker.
 func TestBreaker_StaysClosed(t *testing.T) {
 	for name, errs := range map[string][]error{
 		"ordinary failures":  {errBoom, errBoom, errBoom, errBoom},
@@ -344,7 +344,7 @@ func TestBreaker_OneForEachHandler(t *testing.T) {
 	})
 }
 
-// A stop ends the wait, and a closed processor has no open breaker for those who count them.
+// A stop ends the wait, and for observers that count, a closed processor has no open breaker.
 func TestBreaker_Stop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := &changes{}

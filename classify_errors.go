@@ -8,16 +8,16 @@ import (
 	"github.com/idem-go/idem/internal/mark"
 )
 
-// ClassifyErrors sets a function that marks the errors of a handler, so that the handler need not:
+// ClassifyErrors sets a function that marks the errors of a handler, so that the handler need not.
 // classify returns err marked with [Permanent], [NotApplied], [RetryAfter] or [Unavailable], or err
 // itself. Package classify has functions for SQL, HTTP and gRPC. The default is no function.
 //
 // classify gets each error of a handler or of middleware that has no mark: a mark of the handler
 // stands. Of a [BatchError], classify gets each named error. A panic is not passed to classify.
 //
-// If classify panics or returns nil, the original error counts. classify must be safe for
-// concurrent use, and quick: it runs within the time-out of the handler. ClassifyErrors(nil)
-// removes the function of a router or a group.
+// If classify panics or returns nil, the original error counts. The function must be safe for
+// concurrent use, and quick, because it runs within the time-out of the handler.
+// ClassifyErrors(nil) removes the function of a router or a group.
 func ClassifyErrors(classify func(error) error) Option {
 	return func(s *options) { s.classify = classify }
 }

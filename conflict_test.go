@@ -28,7 +28,7 @@ func paying(id string, offset int64, amount int) *idem.Message {
 	return m
 }
 
-// conflicts keeps what a ConflictObserver is told.
+// conflicts keeps the events of a ConflictObserver.
 type conflicts []observe.ConflictEvent
 
 func (c *conflicts) ObserveConflict(_ context.Context, e observe.ConflictEvent) { *c = append(*c, e) }
@@ -47,8 +47,7 @@ func (b *bench) held(lease time.Duration, id string) dedup.Claim {
 	return r.Held(t, a[0])
 }
 
-// Without any configuration values are compared by a checksum: who gives two events one ID hears of
-// it.
+// Without any configuration values are compared by a checksum. Two events with one ID are reported.
 func TestConflict_ByDefault(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts []idem.Option
@@ -81,8 +80,8 @@ func TestConflict_ByDefault(t *testing.T) {
 	}
 }
 
-// What becomes of a copy with another content depends on what became of the event: it is skipped
-// only if that is done (rules 6 d and 17).
+// The end of a copy with another content depends on the state of the event. The copy is skipped
+// only if the event is done (rules 6 d and 17).
 func TestConflict_ByTheStateOfTheEvent(t *testing.T) {
 	end := func(b *bench, c dedup.Completion) {
 		c.Retention = time.Hour
@@ -162,8 +161,8 @@ func TestConflict_CorrectionOfAWaitingEvent(t *testing.T) {
 	})
 }
 
-// Whoever changes what is compared meets the records of before with the very record that they were
-// made of.
+// After a change of the compared parts, the store has a fingerprint of the old parts from the very
+// same record. That is no conflict.
 func TestConflict_TheRecordItselfIsNone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var told conflicts

@@ -16,7 +16,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// A dead letter says what was found of an event. It has a key only if all of the key was.
+// A dead letter has the parts of the identity that were found. It has a key only if all parts of
+// the key were found.
 func TestDeadLetter_KeepsWhatWasFound(t *testing.T) {
 	withTenant := idem.Tenant(idem.FromHeader("tenant"))
 	for name, c := range map[string]struct {
@@ -158,8 +159,8 @@ func TestDeadLetter_UndecodableOnce_Rule6(t *testing.T) {
 }
 
 // A handler loses the option Tombstones while a tombstone of its waits for a delayed retry. The
-// copy is dead-lettered and the store knows it, so that nothing waits for ever; a release that
-// takes tombstones again has it replayed.
+// copy is dead-lettered and the store knows that, so that the event does not wait for ever. A
+// release that takes tombstones again can replay it.
 func TestDeadLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 	tombstone := &idem.Message{
 		Topic: "orders", Partition: 1, Offset: 3, Key: []byte("k"), Headers: headers("event-id", "e1", "event-type", "paid"), Time: time.UnixMilli(1).UTC(),
@@ -252,8 +253,8 @@ func TestDeadLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 	})
 }
 
-// What lies in a retry topic and is no copy goes to the dead-letter topic of its source, which
-// there is, whatever its headers say.
+// A record in a retry topic that is no copy goes to the dead-letter topic of the source of that
+// retry topic, since this topic exists. The headers of the record have no influence.
 func TestDeadLetter_NotACopyGoesWhereItsSourceGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed, idem.RetryTopics(time.Minute))

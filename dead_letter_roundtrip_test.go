@@ -32,7 +32,7 @@ func newSeed(t testing.TB) (*rand.Rand, uint64) {
 	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
-// soak chooses between what CI has time for and what a long run has (IDEM_SOAK).
+// soak chooses between a number for CI and one for a long run (IDEM_SOAK).
 func soak(short, long int) int {
 	if os.Getenv("IDEM_SOAK") != "" {
 		return long
@@ -40,9 +40,9 @@ func soak(short, long int) int {
 	return short
 }
 
-// foreign are names of headers that a producer may have used for its own ends, ours among them. The
-// one form that is left out is what begins with idem-original-idem-: it cannot be told from what a
-// dead letter puts aside.
+// foreign are names of headers that a producer may have used for its own ends, ours among them.
+// Only names that begin with idem-original-idem- are left out: they look like the headers that a
+// dead letter renames.
 var foreign = []string{
 	"", "h", "h", "H", "trace", "idem-", "idem-x", "idem-X", "idem", "IDEM-error", "idem-original", "idem-original-",
 	"idem-original-x", "idem-original-idem", deadletter.HeaderTopic, deadletter.HeaderPartition, deadletter.HeaderOffset, deadletter.HeaderTime, deadletter.HeaderGroup,
@@ -51,16 +51,16 @@ var foreign = []string{
 	deadletter.HeaderRetry, deadletter.HeaderDue, deadletter.HeaderNotBefore, "ключ", "\xff\x00",
 }
 
-// oddTimes are times that a record may have: Kafka keeps milliseconds, whatever the producer took
-// them for.
+// oddTimes are times that a record may have. Kafka keeps any number of milliseconds from a
+// producer.
 var oddTimes = []time.Time{
 	time.UnixMilli(0), time.UnixMilli(1), time.UnixMilli(-1), time.UnixMilli(999), time.UnixMilli(253402300799999), // the end of the year 9999
 	time.UnixMilli(253402300800000), time.UnixMilli(1_767_323_045_000_000), // a producer that counts microseconds
 	time.UnixMilli(math.MaxInt64 / 1_000_000), {},
 }
 
-// hostile makes a record out of all that is allowed: nothing, emptiness, any bytes, names of ours,
-// names twice.
+// hostile makes a record out of all allowed values: nil, empty, any bytes, header names of Idem,
+// and repeated names.
 func hostile(rng *rand.Rand, offset int64) *idem.Message {
 	bytes := func() []byte {
 		switch rng.IntN(5) {
@@ -93,7 +93,7 @@ func hostile(rng *rand.Rand, offset int64) *idem.Message {
 	return m
 }
 
-// newGivingUp is a processor that dead-letters everything, and what it writes.
+// newGivingUp is a processor that dead-letters every event, with its written dead letters.
 func newGivingUp(t *testing.T) *bench {
 	b := newBench(t)
 	r := idem.NewRouter(idem.Type(idem.Fixed("paid")), idem.ID(idem.FromHeader("event-id")), idem.Tombstones(),
@@ -127,7 +127,7 @@ func requireSame(t testing.TB, want, got *idem.Message) {
 	require.Equal(t, want.Headers, got.Headers)
 }
 
-// clone is m with bytes of its own: what is done to m later does not change it.
+// clone is m with bytes of its own, so that later changes of m do not change it.
 func clone(m *idem.Message) *idem.Message {
 	c := *m
 	own := func(b []byte) []byte { return append(b[:0:0], b...) } // nil stays nil and empty stays empty
@@ -138,8 +138,8 @@ func clone(m *idem.Message) *idem.Message {
 	return &c
 }
 
-// T-09: whatever a record is made of, its dead letter gives it back byte for byte, and so does the
-// copy that a redrive makes of the dead letter, and the dead letter of that copy.
+// T-09: the dead letter of a record gives every record back byte for byte. So does the copy that a
+// redrive makes of the dead letter, and the dead letter of that copy.
 func TestDeadLetters_RoundTrip_T09(t *testing.T) {
 	n := soak(500, 10_000)
 	rng, seed := newSeed(t)
@@ -149,7 +149,7 @@ func TestDeadLetters_RoundTrip_T09(t *testing.T) {
 		m := hostile(rng, int64(i))
 		want := clone(m)
 		letter := b.giveUp(m)
-		requireSame(t, want, m) // what was delivered is not written to
+		requireSame(t, want, m) // the delivered message is not written to
 		l, err := deadletter.Parse(letter)
 		require.NoError(t, err, "record %d: %+v", i, want)
 		requireSame(t, want, l.Message)
@@ -221,8 +221,8 @@ func TestDeadLetters_FiftyRedrives_T04(t *testing.T) {
 	t.Logf("soak: TestLetters_FiftyRedrives_T04 seed=%d size=%d kills=0 cuts=0 rebalances=0 outcome=same size after %d redrives", seed, n, rounds)
 }
 
-// T-04: a record that is as large as can be comes back as a dead letter, or as a pointer to it,
-// which can be read and says that there is nothing to redrive.
+// T-04: a record of the largest size becomes a dead letter, or a dead letter without the value.
+// Such a dead letter can be read, and shows that there is no value to redrive.
 func TestDeadLetters_AsLargeAsCanBe_T04(t *testing.T) {
 	const limit = 1 << 20
 	for over, omitted := range map[int]bool{100: true, 2000: false} {

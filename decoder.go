@@ -11,14 +11,14 @@ import (
 	"github.com/idem-go/idem/internal/identity"
 )
 
-// DecodeWith sets the decoder of the values of messages. Use it for a format whose schemas are kept
-// by another service, such as a schema registry; package codec/schemaregistry, a module of its own,
+// DecodeWith sets the decoder of the values of messages. Use it for a format with schemas in
+// another service, such as a schema registry. Package codec/schemaregistry, a module of its own,
 // has such decoders. [Decoder] documents the calls and the errors. A handler of Protobuf messages
 // takes a pointer: On[*pb.Payment].
 //
-// An event whose identity comes from headers, the key or JSON is claimed first and decoded then. So
-// a duplicate never needs the service, unless shadow mode runs it. No claim and no transaction is
-// held while the service is asked.
+// An event with an identity from headers, the key or JSON is claimed first and decoded then. So a
+// duplicate never needs the service, unless shadow mode runs the duplicate. No claim and no
+// transaction is held while the service is asked.
 //
 // A nil d is a mistake of wiring. The last of DecodeWith, [Decode] and [PureDecode] counts.
 func DecodeWith(d Decoder) Option {
@@ -26,15 +26,16 @@ func DecodeWith(d Decoder) Option {
 }
 
 // FromData returns an extractor of a part of the decoded value, for [ID], [Type], [Tenant] and
-// [FingerprintOf]. find gets the value that d has decoded, must not change it, and must be safe for
-// concurrent use. The errors of find mean the same as those of [FromFunc], and the descriptor too.
+// [FingerprintOf]. The function find gets the value that d has decoded, must not change that value,
+// and must be safe for concurrent use. The errors of find mean the same as those of [FromFunc], and
+// the descriptor too.
 //
 // The errors of d mean the same as with [DecodeWith]: while a schema registry is down, the event
 // waits, because its identity is not known. So a duplicate needs the registry too, and the identity
 // better comes from headers if the producer can write them.
 //
-// A value is decoded once for each delivery and each T, also if several extractors and the handler
-// use it, if d is comparable, such as a pointer. [Processor.OrderKey] of a record without a Kafka
+// If d is comparable, such as a pointer, a value is decoded once for each delivery and each T, also
+// if several extractors and the handler use it. [Processor.OrderKey] of a record without a Kafka
 // key decodes once more. A nil value has no identity. The zero [Extractor] is returned if an
 // argument is nil or empty.
 func FromData[T any](descriptor string, d Decoder, find func(T) (string, error)) Extractor {

@@ -62,7 +62,7 @@ func (s *schemas) downFor(n int) *schemas {
 	return s
 }
 
-// withSchema is a message whose ID and type are in headers, so that neither needs the decoder.
+// withSchema is a message with ID and type in headers, so that neither needs the decoder.
 func withSchema(id string, offset int64, schema string) *idem.Message {
 	m := message(id, offset)
 	m.Headers = []idem.Header{

@@ -97,7 +97,7 @@ func TestFromData_Undecodable(t *testing.T) {
 	})
 }
 
-// Copies whose decoded parts differ are a conflict; other differences do not count.
+// Copies with different decoded parts are a conflict. Other differences do not count.
 func TestFingerprintOf(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		d := newSchemas()

@@ -79,7 +79,7 @@ func TestDecodeWith_HoldsNothingWhileAsking(t *testing.T) {
 	})
 }
 
-// A duplicate whose identity is in headers is settled while the service is down, also at most once.
+// A duplicate with its identity in headers is settled while the service is down, also at most once.
 func TestDecodeWith_DuplicatesNeedNoService(t *testing.T) {
 	for _, more := range [][]idem.Option{nil, {idem.WhenUncertain(idem.DeadLetterUncertain)}} {
 		decoderForms(t, func(t *testing.T, b *bench, on func(func(idem.Event[payload]), ...idem.Option)) {
@@ -152,8 +152,8 @@ func TestDecodeWith_Shadow(t *testing.T) {
 	})
 }
 
-// A service that hangs is cut off after ReadTimeout and counts as unavailable, whatever the decoder
-// makes of that.
+// A service that hangs is cut off after ReadTimeout and counts as unavailable, for every error of
+// the decoder.
 func TestDecodeWith_Hangs(t *testing.T) {
 	decoderForms(t, func(t *testing.T, b *bench, on func(func(idem.Event[payload]), ...idem.Option)) {
 		d, runs := newSchemas(), 0

@@ -48,8 +48,8 @@ func TestDefer_DeferredUnderAnotherKafkaKey_Rule4(t *testing.T) {
 	}
 }
 
-// rule 4: the next release gives events another identity. What an earlier one has deferred keeps
-// its place under its former key, and a further failure must find it there.
+// Rule 4: the next release gives events another identity. An event that an earlier release has
+// deferred keeps its place under its former key. A further failure must find the event there.
 func TestDefer_DeferredUnderFormerIdentity_Rule4(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		runs := map[string]int{}
@@ -111,7 +111,8 @@ func TestDefer_DeferredUnderAnotherKafkaKeyDiffers_Rule6d(t *testing.T) {
 	})
 }
 
-// taken is a store of which somebody takes an event out of its queue just before it is looked for.
+// taken is a store in which an operator takes an event out of its queue just before a look for that
+// event.
 type taken struct {
 	*spy
 	queue string
@@ -128,8 +129,8 @@ func (s *taken) FindDeferred(ctx context.Context, scope, topic string, key dedup
 	return s.spy.FindDeferred(ctx, scope, topic, key)
 }
 
-// rule 4: the copy under the other Kafka key is taken out of its queue while the failing one is
-// deferred: nothing is left of it to be postponed, so the failing one gets a queue of its own.
+// Rule 4: the copy under the other Kafka key is taken out of its queue while the failing copy is
+// deferred. No copy is left to be postponed, so the failing one gets a queue of its own.
 func TestDefer_TakenOutMeanwhile_Rule4(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.Store = &taken{spy: b.store, queue: "kb", key: dedup.Key{Scope: b.cfg.Scope, Type: "paid", ID: "x"}}

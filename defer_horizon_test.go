@@ -14,8 +14,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// forgetful is a store that remembers nothing of events from before its horizon but what it holds a
-// record of.
+// forgetful is a store with a horizon. From before the horizon it knows only the events that it has
+// a record of.
 type forgetful struct {
 	*spy
 	mu      sync.Mutex
@@ -42,7 +42,7 @@ func (f *forgetful) tooOld(ctx context.Context, r *dedup.Request) (bool, error) 
 	return len(records) == 0, err
 }
 
-// Claim asks for one event at a time, so that those that are too old leave nothing behind.
+// Claim asks for one event at a time, so that events that are too old leave no record.
 func (f *forgetful) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r []dedup.Request, a []dedup.Answer) error {
 	for i := range r {
 		old, err := f.tooOld(ctx, &r[i])
@@ -83,8 +83,8 @@ func dated(key, id string, offset int64, at time.Time) *idem.Message {
 	return m
 }
 
-// rule 8: the head of a queue is blocked for longer than the store remembers. What waits behind it
-// has never run, and runs then, whatever the handler does with events that are too old.
+// Rule 8: the head of a queue is blocked for longer than the store remembers. The events behind it
+// have never run, and run then under each policy for events that are too old.
 func TestDefer_FollowersOutlastTheHorizon(t *testing.T) {
 	for name, policy := range map[string]idem.Option{
 		"dead letter": idem.WhenTooOld(idem.DeadLetterTooOld), "stop": idem.WhenTooOld(idem.StopTooOld),
@@ -131,9 +131,9 @@ func TestDefer_FollowersOutlastTheHorizon(t *testing.T) {
 	}
 }
 
-// rule 8: what was too old when it came is not deferred, or it would run at any age later. Its
-// handler's policy decides, as if no event of its key waited. One that was deferred in time and
-// comes again stays where it is.
+// Rule 8: an event that was too old when it came is not deferred, or it would run at any age later.
+// The handler's policy decides, as if no event of its key waited. An event that was deferred in
+// time and comes again keeps its place.
 func TestDefer_TooOldIsNotDeferred(t *testing.T) {
 	for name, tooOld := range map[string]struct {
 		policy  idem.Option
@@ -183,7 +183,8 @@ func TestDefer_TooOldIsNotDeferred(t *testing.T) {
 	}
 }
 
-// rule 8: a copy of what is done does not wait in a queue until the store has forgotten that.
+// Rule 8: a copy of a handled event does not wait in a queue until the store has forgotten the
+// event.
 func TestDefer_DoneIsNotDeferred(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(_ context.Context, e idem.Event[payload]) error {

@@ -15,9 +15,9 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// rule 4: two owners take up one queue, as one of them does not know yet that he has lost the
-// partition. The first postpones an event that the other one waits for: what is behind it must wait
-// for both.
+// Rule 4: two owners run one queue, because one of them does not know yet that it has lost the
+// partition. The first postpones an event that the other one waits for. The events behind it must
+// wait for both.
 func TestDefer_PostponedByTheOtherOwner(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		runs := map[string]int{}
@@ -54,8 +54,7 @@ func TestDefer_PostponedByTheOtherOwner(t *testing.T) {
 	})
 }
 
-// T-05, rule 4: events that cannot run, for whatever reason, are in nobody's way, however many
-// there are.
+// T-05, rule 4: events that cannot run do not delay the others, however many there are.
 func TestDefer_StuckQueuesDoNotStarveOthers(t *testing.T) {
 	const stuck = 600
 	for name, release := range map[string]func(b *bench){
@@ -101,7 +100,7 @@ func TestDefer_StuckQueuesDoNotStarveOthers(t *testing.T) {
 	}
 }
 
-// looks counts how often it is asked what is due.
+// looks counts the questions for due events.
 type looks struct {
 	*spy
 	n int
@@ -114,7 +113,7 @@ func (l *looks) Due(ctx context.Context, part dedup.DeferredPartition, limit int
 	return l.spy.Due(ctx, part, limit)
 }
 
-// T-07: with all hands full the table is not asked again and again what else is due.
+// T-07: while all workers are busy, the table is not asked again and again for other due events.
 func TestDefer_BusyTakerLooksSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		l := &looks{spy: b.store}
@@ -176,7 +175,7 @@ func TestDefer_TwoStores(t *testing.T) {
 	})
 }
 
-// rule 4: the release before was KeyOrdered, this one is not. What waits runs all the same.
+// Rule 4: the release before was KeyOrdered, this one is not. The deferred events run all the same.
 func TestDefer_HandlerIsNoLongerKeyOrdered(t *testing.T) {
 	for name, opts := range map[string][]idem.Option{"blocking": {once}, "retry topics": {once, idem.RetryTopics(time.Minute)}} {
 		t.Run(name, func(t *testing.T) {
@@ -202,9 +201,9 @@ func TestDefer_HandlerIsNoLongerKeyOrdered(t *testing.T) {
 	}
 }
 
-// rule 4: an event waits behind another one of its key, at its first attempt. A copy of it in
-// another partition, where nothing of that is known, runs, fails, and is moved on: what waits must
-// go on with that attempt, since the store lets no earlier one run.
+// Rule 4: an event waits behind another one of its key, at its first attempt. A copy in another
+// partition, where that is not known, runs, fails and is deferred for its next attempt. The waiting
+// event must go on with that attempt, since the store lets no earlier one run.
 func TestDefer_CopyFailsElsewhere(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(_ context.Context, e idem.Event[payload]) error {
@@ -252,8 +251,8 @@ func (j *joiner) Remove(ctx context.Context, part dedup.DeferredPartition, queue
 	return empty, err
 }
 
-// rule 4: a queue ends after an event of its key has found it there, and before that event joins
-// it. The event must not begin a queue that its owner does not know of: what comes behind it would
+// Rule 4: a queue ends after an event of its key has found the queue, and before that event joins
+// it. The event must not begin a queue that its owner does not know, because later events would
 // overtake it.
 func TestDefer_QueueEndsBeforeItIsJoined(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {

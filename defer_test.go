@@ -38,7 +38,8 @@ func (b *bench) runsDeferred() (stop func()) {
 	}
 }
 
-// T-06, rule 4: what is behind a failing event of its Kafka key waits with it, other keys go on.
+// T-06, rule 4: events behind a failing event of their Kafka key wait with it, and other keys go
+// on.
 func TestDefer_FollowersWaitOthersGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		fails := 2
@@ -137,8 +138,9 @@ func TestDefer_ContinueAfterDead(t *testing.T) {
 	})
 }
 
-// rule 4: an owner of before defers an event after the next owner has looked what is deferred. That
-// one sees the event again, as it was not marked, and learns of it.
+// Rule 4: the former owner defers an event after the next owner has looked for deferred events. The
+// next owner gets the event again, because its offset was not marked, and so learns of the
+// deferral.
 func TestDefer_DeferredByTheOwnerBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(_ context.Context, e idem.Event[payload]) error {
@@ -169,7 +171,7 @@ func TestDefer_WantsAStoreThatCan(t *testing.T) {
 	require.ErrorContains(t, err, "KeyOrdered keeps waiting events in the store")
 }
 
-// What nobody handles any longer stays where it is.
+// A deferred event of a type without a handler keeps its place.
 func TestDefer_TypeWithoutHandlerStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(1, errBoom), once, idem.KeyOrdered(time.Second))
@@ -189,10 +191,10 @@ func TestDefer_TypeWithoutHandlerStays(t *testing.T) {
 	})
 }
 
-// rules 4 and 8 at random: events of a few keys fail now and then, workers lose their partition at
-// any moment and others go on from what was settled. Now and then the store forgets all of before
-// what was settled. Each event is applied once or more, nothing is lost or too old, and the first
-// applications of each key are in order.
+// Rules 4 and 8 at random: events of a few keys fail now and then. Workers lose their partition at
+// any moment, and others go on from the settled offset. Now and then the store forgets all events
+// from before that offset. Each event is applied once or more, no event is lost or too old, and the
+// first applications of each key are in order.
 func TestDefer_Random(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range uint64(60) {

@@ -16,7 +16,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// unreadables are what the next release may have unlearned about events of the release before.
+// unreadables are the ways in which the next release cannot read events of the release before.
 var unreadables = map[string]struct {
 	class idem.Class
 	with  func(wrong func(*idem.Message) bool) idem.Option
@@ -102,7 +102,7 @@ func idOf(m *idem.Message) string {
 	return id
 }
 
-// rule 4: ContinueAfterDead lets what follows an event that cannot be read any longer go on.
+// Rule 4: with ContinueAfterDead the events behind one that cannot be read any longer go on.
 func TestDefer_UnreadableContinueAfterDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(1, errBoom), once, idem.KeyOrdered(time.Second))
@@ -145,7 +145,7 @@ func TestDefer_WithoutTypeStays(t *testing.T) {
 			switch {
 			case !unlearned.Load():
 				return "paid", nil
-			case reads.Add(1) == 1: // what it asks is away at first
+			case reads.Add(1) == 1: // the service that it asks is down at first
 				return "", idem.Unavailable(errBoom)
 			}
 			return "", idem.ErrNotFound

@@ -23,8 +23,8 @@ func (b *bench) tiers(fn func(context.Context, idem.Event[payload]) error, delay
 	b.start()
 }
 
-// deliverCopies handles what was published to retry topics until nothing more is, as a consumer of
-// them does. It returns the topics in order.
+// deliverCopies handles the copies in retry topics until no further copy is published, as a
+// consumer of the topics does. It returns the topics in order.
 func (b *bench) deliverCopies() (topics []string) {
 	for done := 0; ; {
 		msgs := b.sent.deadLetters()
@@ -145,8 +145,8 @@ func TestLater_MovesAreBounded(t *testing.T) {
 	})
 }
 
-// G-03: framework headers mean nothing outside the group's own topics, and nothing is believed
-// there that does not fit.
+// G-03: headers of Idem have no meaning outside the group's own topics. In these topics, headers
+// that do not fit are not believed.
 func TestLater_ForgedHeaders(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.tiers(succeed, time.Minute)
@@ -277,8 +277,9 @@ func TestLater_WiringMistakes(t *testing.T) {
 	}
 }
 
-// T-02: what is deployed between two attempts cannot read the copy, or handles its type no longer.
-// Nothing is dropped: its dead letter is replayed to where the store waits for it.
+// T-02: the release between two attempts cannot read the copy, or has no handler for its type any
+// longer. The event is not dropped. A replay of its dead letter runs at the position that the store
+// waits for.
 func TestLater_CopyThatNobodyUnderstands(t *testing.T) {
 	for name, wire := range map[string]func(*idem.Router){
 		"undecodable": func(r *idem.Router) {
@@ -318,7 +319,7 @@ func TestLater_CopyThatNobodyUnderstands(t *testing.T) {
 	}
 }
 
-// rule 42: what asks for no more time than the longest delay has used its attempts up like any
+// Rule 42: an event with a RetryAfter of at most the longest delay uses its attempts up like any
 // other.
 func TestLater_ShortRetryAfterIsCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -329,8 +330,8 @@ func TestLater_ShortRetryAfterIsCounted(t *testing.T) {
 	})
 }
 
-// T-05: the clock of who wrote a copy is years ahead, or somebody forged it. It waits for the delay
-// of its topic.
+// T-05: the clock of the writer of a copy is years ahead, or the copy is forged. The copy waits for
+// the delay of its topic.
 func TestLater_WaitIsBoundedByTheDelay(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(_ context.Context, e idem.Event[payload]) error {
@@ -360,7 +361,7 @@ func TestLater_WaitIsBoundedByTheDelay(t *testing.T) {
 	})
 }
 
-// T-07: a loop that waits for nothing longer than a second has no more retries than others.
+// T-07: a poll loop that never waits for longer than a second has no more retries than others.
 func TestLater_BudgetOfAForeignLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		const n = 400

@@ -42,7 +42,7 @@ func TestDescriptor_Golden_Rule7(t *testing.T) {
 	}
 }
 
-// registry is a store that notes what it is told.
+// registry is a store that notes its registrations.
 type registry struct {
 	dedup.Store
 	registered []dedup.Registration

@@ -33,7 +33,7 @@ func RetryAfter(d time.Duration, err error) error { return mark.New(mark.RetryAf
 //
 // All marks mean the same on errors of the functions that read an event: [Decode], [DecodeWith],
 // [ID], [Tenant], [Type]. The event then waits without a claim. An event with an identity gets
-// delayed retries like an event whose handler fails. A dead letter of an event that could not be
+// delayed retries as after a failure of the handler. A dead letter of an event that could not be
 // read leaves no record in the store.
 func Unavailable(err error) error { return mark.New(mark.Unavailable, 0, err) }
 

@@ -27,10 +27,10 @@ func ErrorText(err error) string { return safetext.Cut(safetext.Text(err), 1<<10
 // DecodeError means that the value of a message could not be decoded into the handler's type. The
 // message becomes a dead letter of [ClassUndecodable].
 //
-// For errors of encoding/json or of a type's own UnmarshalJSON, the text is limited to parts that
-// are known to quote nothing of the value; otherwise the text is the error's type. The text of an
-// error is kept as it is if the decoder was set with [Decode], [PureDecode] or [DecodeWith], or if
-// the error has a mark such as [Unavailable].
+// For errors of encoding/json or of a type's own UnmarshalJSON, the text has only parts that cannot
+// quote the value. If no such part is known, the text is the error's type. Two kinds of errors are
+// treated like the error of a handler, see [ErrorText]: those of a decoder that was set with
+// [Decode], [PureDecode] or [DecodeWith], and those with a mark such as [Unavailable].
 type DecodeError struct {
 	Into string // name of the Go type
 	Err  error  // as the decoder returned it
@@ -38,7 +38,7 @@ type DecodeError struct {
 	own bool // the decoder was set by an option
 }
 
-// Error quotes nothing of the value, unless a decoder of the user does ([Decode], [PureDecode],
+// Error does not quote the value, unless a decoder of the user does ([Decode], [PureDecode],
 // [DecodeWith]).
 func (e *DecodeError) Error() string {
 	text := safetext.Strict

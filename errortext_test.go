@@ -34,8 +34,8 @@ func (b *bench) reason(t *testing.T, id string) string {
 	return records[0].Reason
 }
 
-// G-04: what a decoder quotes in a handler's error is neither in the log, nor in the dead letter,
-// nor in the store. The words of the handler are.
+// G-04: data that a decoder quotes in a handler's error is not in the log, the dead letter or the
+// store. The words of the handler are.
 func TestErrorText_DeadLetterLogStore_G04(t *testing.T) {
 	var seen error
 	b := newBench(t)
@@ -57,7 +57,7 @@ type handled func(observe.HandledEvent)
 
 func (h handled) ObserveHandled(_ context.Context, e observe.HandledEvent) { h(e) }
 
-// Config.ErrorText is what is used, for at most 1 KiB, and may do no harm.
+// Config.ErrorText makes the text, of at most 1 KiB. A panic there does no harm.
 func TestConfigErrorText(t *testing.T) {
 	for name, c := range map[string]struct {
 		text func(error) string
@@ -92,8 +92,8 @@ func TestReason_NamesItsClassOnce(t *testing.T) {
 	require.Equal(t, "permanent: boom", b.reason(t, "e1"))
 }
 
-// G-04: an undecodable value is told by what is wrong with it. Of a decoder that is not known only
-// the type is told.
+// G-04: the text for an undecodable value names the mistake. For an unknown decoder it has only the
+// type of the error.
 func TestDecodeError_G04(t *testing.T) {
 	b := newBench(t)
 	b.on(succeed, idem.ID(idem.FromKey()), idem.Type(idem.Fixed("paid")))
@@ -140,7 +140,7 @@ func TestErrorText_Bounds(t *testing.T) {
 	require.True(t, utf8.ValidString(text))
 }
 
-// Messages and events show where they are, not what they are (G-04).
+// Messages and events show their place, not their content (G-04).
 func TestLogValue_G04(t *testing.T) {
 	m := message("e1", 7)
 	m.Value, m.Key, m.Headers = []byte(secretText), []byte(secretText), []idem.Header{{Key: secretText, Value: []byte(secretText)}}

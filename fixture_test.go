@@ -19,7 +19,7 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// payload is what the handlers of these tests take.
+// payload is the type of events for the handlers of these tests.
 type payload struct {
 	EventID string `json:"event_id"`
 	Type    string `json:"type"`
@@ -34,7 +34,7 @@ func message(id string, offset int64) *idem.Message {
 	}
 }
 
-// journal is what happened, in order.
+// journal has the steps of a test, in order.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -61,7 +61,7 @@ func (j *journal) count(line string) (n int) {
 	return n
 }
 
-// spy is a store that writes what is asked of it into a journal and can fail.
+// spy is a store that writes its calls into a journal and can fail.
 type spy struct {
 	*memstore.Store
 	*journal
@@ -157,7 +157,7 @@ func times(n int, err error) func() error {
 	}
 }
 
-// outbox is a Producer that keeps what it is given.
+// outbox is a Producer that keeps its messages.
 type outbox struct {
 	*journal
 	mu   sync.Mutex

@@ -43,7 +43,7 @@ func (r *Router) With(opts ...Option) *Router {
 	return &Router{table: r.table, defaults: defaults, parent: r}
 }
 
-// NotFound sets the function for events whose type has no handler. By default such events are
+// NotFound sets the function for events of a type without a handler. By default such events are
 // skipped and counted, and each type is logged once.
 //
 // An error of fn means the same as an error of a handler. The store is not involved: fn runs for
@@ -57,8 +57,8 @@ func (r *Router) NotFound(fn func(context.Context, *Message) error) {
 // as mail, SMS or an HTTP call. The store grants a claim under a lease, fn runs, and the store
 // records the completion.
 //
-// A crash between the effect and the completion leaves the event uncertain. [WhenUncertain] chooses
-// what happens then; by default fn runs again with the same [Event.IdempotencyKey].
+// A crash between the effect and the completion leaves the event uncertain. By default fn then runs
+// again with the same [Event.IdempotencyKey]. [WhenUncertain] chooses the policy.
 //
 // An error of fn is transient ([RetryPolicy]) unless it is marked with [Permanent], [NotApplied],
 // [RetryAfter] or [Unavailable]. A panic counts as a failure.
@@ -74,9 +74,9 @@ func On[T any](r *Router, typ string, fn func(context.Context, Event[T]) error, 
 // OnTx registers fn for events of type typ. The effects of fn are writes in tx. The mark in the
 // store and the writes are one database transaction, so the effects happen exactly once.
 //
-// The store must be a [dedup.TxStore] of the same Tx, such as pgstore for pgx.Tx; [NewProcessor]
-// checks that. fn must use nothing but tx, must not commit or roll back, and may run again. Errors
-// mean the same as in [On], and an error rolls back.
+// The store must be a [dedup.TxStore] of the same Tx, such as pgstore for pgx.Tx. [NewProcessor]
+// checks that. fn must use only tx, must not commit or roll back, and may run again. Errors mean
+// the same as in [On], and an error rolls back.
 //
 // Waiting events share a transaction, in their order. Such a transaction waits at most 20 ms for a
 // lock. If the lock is not free by then, or if a handler fails, the transaction is rolled back. The
@@ -119,7 +119,7 @@ func OnBatch[T any](
 //
 // fn gets at most one event of each Kafka key. So an UPDATE ... FROM unnest(...) meets each row
 // once, if each row belongs to one key. With [SameKey] fn may get several events of a key and must
-// combine them: Postgres applies only one of several updates of a row, without an error.
+// combine them, because Postgres applies only one of several updates of a row, without an error.
 //
 // An error rolls back the whole transaction. If it is a [BatchError], the other events are
 // committed together, and the named ones run by themselves. After any other error, the batch is

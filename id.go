@@ -11,8 +11,9 @@ import (
 // Extractor finds the ID, the type or the tenant of an event in a message. Create extractors with
 // the functions of this package, such as [FromHeader] or [FromFunc]. The zero value is invalid.
 //
-// An extractor uses only what the producer wrote, never topic, partition, offset or time of the
-// delivery. Otherwise two copies of an event could have different IDs.
+// An extractor uses only the key, the headers and the value that the producer wrote, never topic,
+// partition, offset or time of the delivery. Otherwise two copies of an event could have different
+// IDs.
 //
 // The stores keep a text that describes the extractors of each event type. A consumer with other
 // extractors does not start, because every event would be new for it; see [Processor.Register].
@@ -62,7 +63,8 @@ func FromFunc(descriptor string, find func(*Message) (string, error)) Extractor 
 // present, they must be equal; otherwise the error matches [ErrAmbiguous].
 //
 // CloudEvents makes only source and id together unique. So with ce_source the identity is "joined:"
-// and the result of [dedup.Join] for both, or a hash of that if it is too long for a key.
+// and the result of [dedup.Join] for both. If that is too long for a key, a hash stands in its
+// place.
 //
 // A plain ID that begins with "joined:", "hashed:" or "plain:" gets "plain:" in front, so that it
 // equals no other event's ID.

@@ -13,9 +13,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// modelled is an extractor, and what it should tell apart: the model names the form of what is
-// found and all of its parts, with no limit of length, so that two records are one event if and
-// only if their names are equal.
+// modelled is an extractor with a model. The name that the model gives a record has the form of the
+// identity and all of its parts, with no limit of length. Two records are one event if and only if
+// their names are equal.
 type modelled struct {
 	words string
 	find  idem.Extractor
@@ -83,8 +83,7 @@ var leaves = []modelled{
 	}), func(m *idem.Message) (string, bool) { return namedPlain("joined:" + string(m.Key)), len(m.Key) > 0 }},
 }
 
-// extractorOf makes an extractor out of numbers: what they are does not matter, as long as all
-// extractors can come of them.
+// extractorOf makes an extractor out of numbers. Each extractor comes from some numbers.
 func extractorOf(number func(below int) int, depth int) modelled {
 	kind := number(8)
 	if depth == 0 || kind < 3 {
@@ -131,7 +130,7 @@ func extractorOf(number func(below int) int, depth int) modelled {
 }
 
 // oneKeyEach fails if two records have one key and different names, or one name and different keys.
-// What no key can be made of is left out.
+// Records without a key are left out.
 func oneKeyEach(t *testing.T, r modelled, msgs []*idem.Message) (found int) {
 	t.Helper()
 	keys, names := map[string]string{}, map[string]string{}
@@ -193,8 +192,8 @@ func alike(number func(below int) int) []string {
 	return append(all, "plain:joined:"+joined, "plain:{"+dedup.Hash("joined:"+joined)+"}")
 }
 
-// Rule 7: whatever extractor is made of the functions of this package, two records get one key only
-// if it finds the same in both, in the same form.
+// Rule 7: for each extractor from the functions of this package, two records get one key only if
+// the extractor finds the same values in both, in the same form.
 func TestIdentity_OneKeyForEachEvent(t *testing.T) {
 	rng, _ := newSeed(t)
 	found := 0
@@ -205,7 +204,7 @@ func TestIdentity_OneKeyForEachEvent(t *testing.T) {
 			case 0, 1:
 				return ""
 			case 2, 3:
-				return values[rng.IntN(3)] // two parts, and what is joined of them
+				return values[rng.IntN(3)] // two parts, and the two joined
 			}
 			return values[rng.IntN(len(values))]
 		}
@@ -303,7 +302,7 @@ func TestIdentity_JoinedAndPlainAreTwoEvents(t *testing.T) {
 }
 
 // Two handlers of one type, found by different sources, share keys. Their identities do not meet,
-// whatever form each has.
+// in no combination of forms.
 func TestIdentity_TwoHandlersOfOneType(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed, idem.ID(idem.FromKey()))
@@ -361,7 +360,7 @@ func TestIdentity_LongestIDsFit(t *testing.T) {
 	require.Empty(t, id, "no parts are no identity")
 }
 
-// The old forms are there for those whose stores know them.
+// The old forms are for stores that have such identities.
 func TestIdentity_Legacy(t *testing.T) {
 	long := strings.Repeat("s", 250)
 	for _, c := range []struct {

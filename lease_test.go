@@ -18,8 +18,8 @@ import (
 // This file is about leases that end before a handler begins: it must never begin then, since
 // another worker may have taken over (rule 3).
 
-// leased runs fn for each way in which a handler gets claimed events. deliver delivers two events;
-// ran says how often the handler was called with a context that had ended, and how often in all.
+// leased runs fn for each way in which a handler gets claimed events. deliver delivers two events.
+// dead counts the calls of the handler with a context that had ended, and ran all calls.
 func leased(t *testing.T, fn func(t *testing.T, b *bench, deliver func() (int, error), dead, ran *atomic.Int32)) {
 	t.Helper()
 	for _, way := range []string{"one by one", "group", "batch handler"} {
@@ -75,8 +75,8 @@ func TestLease_LateAnswer(t *testing.T) {
 	})
 }
 
-// Another worker takes over while the answer is on its way, and handles the events: nothing is left
-// to be run.
+// Another worker takes over while the answer is on its way, and handles the events. No event is
+// left to be run.
 func TestLease_LateAnswerAndAnHeir(t *testing.T) {
 	leased(t, func(t *testing.T, b *bench, deliver func() (int, error), _, ran *atomic.Int32) {
 		var heir atomic.Bool

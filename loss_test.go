@@ -11,7 +11,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file is about steps whose order, or whose outcome, decides whether an event is lost or
+// This file is about steps with an order or an outcome that decides whether an event is lost or
 // handled twice.
 
 // Rule 3: the record follows the acknowledged copy. With the order reversed the event waits for a
@@ -98,8 +98,8 @@ func TestLoss_AtMostOnceWithoutProducer_Rule5(t *testing.T) {
 	})
 }
 
-// A claim that is lost at the completion of a batch is no success: the store is asked again, and an
-// event that nobody has handled runs.
+// A claim that is lost at the completion of a batch is no success. The store is asked again, and an
+// event that no other worker has handled runs.
 func TestLoss_ClaimLostAtCompletionOfABatch(t *testing.T) {
 	for _, batch := range []bool{true, false} {
 		inBubble(t, func(t *testing.T, b *bench) {
@@ -160,8 +160,8 @@ func TestScope(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, r)
 	})
-	// Two groups share a store and a scope: what one has handled is known to the other. In a scope
-	// of its own it is not.
+	// Two groups share a store and a scope, so each knows the events that the other has handled. In
+	// a scope of its own a group does not.
 	for scope, runs := range map[string]int{"shared": 1, "its own": 2} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			b.on(succeed, idem.Scope("shared"))

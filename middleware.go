@@ -53,13 +53,13 @@ var (
 
 // Use adds middleware to r. The first one is the outermost. A group of r ([Router.With]) has the
 // middleware of r, and that of the group inside. All shapes of handlers have the middleware: [On],
-// [OnTx], [OnBatch] and [OnBatchTx]. The function of [Router.NotFound] has none.
+// [OnTx], [OnBatch] and [OnBatchTx]. The function of [Router.NotFound] runs without middleware.
 //
 // Call Use before the registration of handlers on r and on groups of r. A later call is a mistake
 // that [NewProcessor] reports, because some handlers would lack the middleware. So is a nil
 // middleware.
 //
-// Handlers without middleware pay nothing for it.
+// Handlers without middleware are called directly.
 func (r *Router) Use(middleware ...Middleware) {
 	fail := func(what string) {
 		r.table.Problems = append(r.table.Problems, fmt.Errorf("%s: Use: %s", callSite(3), what))
@@ -163,7 +163,7 @@ func (c *Call) run(ctx context.Context, call engine.Invocation) error {
 }
 
 // again returns the error of a second call of next. After a success, each event of a batch is
-// named: a batch with an error that names none runs its events again.
+// named, because an error without names would run the events of the batch again.
 func (c *Call) again() error {
 	if c.ended.Load() && c.err != nil {
 		return &nextTwiceError{c.err}

@@ -20,7 +20,7 @@ func nameless(offset int64) *idem.Message {
 	return m
 }
 
-// counts keeps what observers are told of settled, skipped and unprotected deliveries.
+// counts keeps the numbers of settled, skipped and unprotected deliveries that observers get.
 type counts struct {
 	settled     map[string]int
 	skipped     []observe.SkippedEvent

@@ -22,7 +22,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// tally counts what observers of more than one event are told.
+// tally counts the events of observers of several kinds.
 type tally struct {
 	mu          sync.Mutex
 	settled     [7]int
@@ -243,8 +243,7 @@ func TestObserveCall_PanicIsNotTheHandlers(t *testing.T) {
 	})
 }
 
-// What waits in the store is no delivery when it runs, and each later attempt that comes by a topic
-// is one.
+// The run of a deferred event is no delivery. Each later attempt that comes by a topic is one.
 func TestObserveSettled_LaterAttempts(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := newTally()
@@ -271,8 +270,9 @@ func TestObserveSettled_LaterAttempts(t *testing.T) {
 	})
 }
 
-// What is settled behind an event that has to wait is told, and when it is given to the processor
-// once more it is a duplicate: the equation holds, although nothing was fetched twice.
+// Events that are settled behind an event that has to wait are reported. When they are passed to
+// the processor once more they are duplicates. The equation holds, although no record was fetched
+// twice.
 func TestObserveSettled_BehindOneThatWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w, away := newTally(), true
@@ -361,8 +361,8 @@ func (exiting) BeginCall(context.Context, *observe.Call) context.Context {
 }
 func (exiting) EndCall(context.Context, *observe.Call) {}
 
-// An observer that ends the goroutine of a handler hangs nothing: it is met like a handler that did
-// so.
+// An observer that ends the goroutine of a handler makes no call hang. The effect is that of a
+// handler that did so.
 func TestCallObserver_Goexit(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.Observers = []observe.Observer{exiting{}}
@@ -375,8 +375,8 @@ func TestCallObserver_Goexit(t *testing.T) {
 	})
 }
 
-// Whatever comes, in whatever batches, everything that is settled is counted once, for what settled
-// it: duplicates = deliveries - events - dead letters, after what nobody handles is taken off.
+// Each settled delivery is counted once, by its settlement, for all events and batches: duplicates
+// = deliveries - events - dead letters. Deliveries without a handler are taken off before.
 func TestObserveSettled_Random(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("IDEM_SEED"); s != "" {
@@ -475,7 +475,7 @@ func randomSettlements(t *testing.T, rnd *rand.Rand, b *bench) {
 	for from := 0; from < len(log); {
 		to := min(from+1+rnd.IntN(40), len(log))
 		ctx, cancel := context.WithCancelCause(t.Context())
-		if rnd.IntN(4) == 0 { // in the middle, perhaps behind what an event that waits for its next try holds up
+		if rnd.IntN(4) == 0 { // in the middle, perhaps behind an event that waits for its next try
 			time.AfterFunc(time.Duration(rnd.IntN(300))*time.Millisecond, func() { cancel(idem.ErrPartitionLost) })
 		}
 		settled, err := p.HandleBatch(ctx, log[from:to])

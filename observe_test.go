@@ -12,7 +12,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// watcher keeps what observers are told.
+// watcher keeps the events of observers.
 type watcher struct {
 	handled     []observe.HandledEvent
 	duplicates  []observe.DuplicateEvent
@@ -86,15 +86,15 @@ func TestRetriesAreSpreadOut(t *testing.T) {
 	require.Greater(t, len(delays), 15, "full jitter")
 }
 
-// outages is told of what is away.
+// outages keeps the events of a StoreObserver.
 type outages struct{ events []observe.StoreEvent }
 
 func (o *outages) ObserveStore(_ context.Context, e observe.StoreEvent) {
 	o.events = append(o.events, e)
 }
 
-// What is away when the processor is closed is told to have ended, once: what counts outages would
-// show it for ever.
+// The end of an outage is reported, once, when the processor is closed during the outage. Otherwise
+// a count of outages would show it for ever.
 func TestObserveStore_ClosedWhileAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		o := &outages{}

@@ -102,7 +102,7 @@ func Timeout(d time.Duration) Option { return func(s *options) { s.Timeout = d }
 
 // WhenUncertain chooses the policy for uncertain events. Default: [RerunUncertain]. An unknown
 // value is a mistake of wiring. The option applies to [On] and [OnBatch]. It has no effect on
-// transactional handlers, whose transaction is either committed or rolled back.
+// transactional handlers, because their transaction is either committed or rolled back.
 func WhenUncertain(p UncertainPolicy) Option { return func(s *options) { s.Uncertain = p } }
 
 // WhenConflict chooses between [SkipConflict], the default, and [DeadLetterConflict].
@@ -135,8 +135,8 @@ func WhenNoID(p NoIDPolicy) Option { return func(s *options) { s.NoID = p } }
 //   - a duplicate runs again, also of an event that was handled before the outage;
 //   - another worker may run the same event at the same time;
 //   - a copy that comes after the outage runs again, because no success was recorded;
-//   - an event whose record met the begin of the outage runs again;
-//   - a claim whose answer was lost may hold up a copy for a lease, after which the copy runs with
+//   - an event runs again if the outage began before its success was recorded;
+//   - a claim with a lost answer may hold up a copy for a lease, after which the copy runs with
 //     [Event].Uncertain.
 //
 // [Event.IdempotencyKey] is the usual one, and [Event].Fence is zero. [Retry] applies to failures,
@@ -154,7 +154,8 @@ func WhenNoID(p NoIDPolicy) Option { return func(s *options) { s.NoID = p } }
 // or [KeyOrdered], and with bounds that are not positive.
 func WhenUnavailable(p UnavailablePolicy) Option { return func(s *options) { s.Unavailable = p } }
 
-// WhenTooOld chooses between [RunTooOld], [DeadLetterTooOld] and [StopTooOld].
+// WhenTooOld chooses between [RunTooOld], [DeadLetterTooOld] and [StopTooOld]. The default is
+// DeadLetterTooOld for [On] and [OnBatch], and StopTooOld for [OnTx] and [OnBatchTx].
 func WhenTooOld(p TooOldPolicy) Option { return func(s *options) { s.TooOld = p } }
 
 // DefaultMaxBatch is the default of the option [MaxBatch].
@@ -170,8 +171,8 @@ func MaxBatch(n int) Option { return func(s *options) { s.MaxBatch = n } }
 func TxPerEvent() Option { return func(s *options) { s.TxPerEvent = true } }
 
 // SameKey lets a batch handler get several events of one Kafka key in one call, in their order. By
-// default a batch ends before the second event of a key, because an SQL statement that meets a row
-// twice applies only one of the changes.
+// default a batch ends before the second event of a key. An SQL statement that meets a row twice
+// applies only one of the changes.
 func SameKey() Option { return func(s *options) { s.SameKey = true } }
 
 // Concurrency limits the runs of this handler at a time in this process, across all lanes and
@@ -187,9 +188,9 @@ func RateLimit(n int, per time.Duration) Option {
 
 // CircuitBreaker stops a handler while a dependency of the handler is down. After failures runs in
 // a row that returned [Unavailable], over all lanes and partitions of the process, the breaker
-// opens: the events of the handler wait in their places, without a claim and without a run. After
-// wait the breaker is half-open: one event tries. A success closes the breaker, and an Unavailable
-// opens it again for wait. Other errors neither count nor end the count.
+// opens. The events of the handler then wait in their places, without a claim and without a run.
+// After wait the breaker is half-open: one event tries. A success closes the breaker, and an
+// Unavailable opens it again for wait. Other errors neither count nor end the count.
 //
 // However long the breaker is open, no event is given up: that time does not count for
 // [RetryPolicy].Outage. With [DeadLetterUncertain], an Unavailable that is not marked with
@@ -206,8 +207,8 @@ func CircuitBreaker(failures int, wait time.Duration) Option {
 // NoContentCheck turns off the comparison of contents. By default a copy is a conflict
 // ([WhenConflict]) if the CRC-32C of the value differs from that of the first record.
 //
-// Use NoContentCheck, or better [Fingerprint], if the copies of an event may differ: the producer
-// sends again with a new time stamp, or with the fields in another order.
+// Use NoContentCheck, or better [Fingerprint], if the copies of an event may differ. A producer may
+// send again with a new time stamp, for example, or with the fields in another order.
 func NoContentCheck() Option { return func(s *options) { s.NoContentCheck = true } }
 
 // Fingerprint compares the copies of an event by the given JSON fields instead of a checksum of the
@@ -247,8 +248,8 @@ func SecondSecret(secret []byte) Option {
 // points to the handler's T. A message with a nil value is not decoded, see [Tombstones].
 //
 // Without this option, and in [On] and [OnBatch], a value is decoded after the claim, so duplicates
-// cost no decoding. f is called before the claim for [OnTx] and [OnBatchTx], so that no transaction
-// is open while f asks a schema registry, with [DeadLetterUncertain], and in shadow mode.
+// cost no decoding. f is called before the claim with [DeadLetterUncertain], in shadow mode, and
+// for [OnTx] and [OnBatchTx]. So no transaction is open while f asks a schema registry.
 //
 // An error is permanent: the event becomes a dead letter under its claim, and copies are copies of
 // a dead event. A corrected copy with the same ID becomes a dead letter of class [ClassConflict]. A
@@ -264,8 +265,8 @@ func Decode(f func(m *Message, into any) error) Option {
 	return func(s *options) { s.decode, s.decoder, s.decodedBy = f, nil, "Decode" }
 }
 
-// PureDecode is [Decode] for a function without side effects. f promises three things: f asks no
-// other service, waits for nothing, and decodes equal messages into equal values. The default is
+// PureDecode is [Decode] for a function without side effects. f promises three things: it asks no
+// other service, it does not wait, and it decodes equal messages into equal values. The default is
 // encoding/json, which counts as pure. Package codec/jsonv2, a module of its own, has a faster one.
 //
 // A value is decoded after the claim for all kinds of handlers, so duplicates cost no decoding. For

@@ -92,7 +92,7 @@ func inRecorderBubble(t *testing.T, f func(t *testing.T, b *bench, r *recorder))
 	})
 }
 
-// at is a message of partition 1 whose broker time is so many seconds into the test.
+// at is a message of partition 1. Its broker time is so many seconds into the test.
 func at(offset int64) *idem.Message {
 	return dated(fmt.Sprint(offset), fmt.Sprintf("e%d", offset), offset, bubbleBegan.Add(time.Duration(offset)*time.Second))
 }
@@ -123,8 +123,8 @@ func TestOwnProgress_Rule8(t *testing.T) {
 	})
 }
 
-// rule 8: what was given and is not settled holds the progress of its partition back, until it has
-// come again.
+// Rule 8: a message that was passed and is not settled holds the progress of its partition back,
+// until the message has come again.
 func TestOwnProgress_UnsettledHoldsItBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		between [][]int64 // calls while the first message fails
@@ -215,8 +215,8 @@ func TestOwnProgress_ManyUnsettled(t *testing.T) {
 	})
 }
 
-// rule 8: a loop that was set back is so in the store too: without a time, which then forgets
-// nothing, until it has come to one again.
+// Rule 8: the store has the offset of a loop that was set back, without a time until the loop has
+// settled a record with one again. The store deletes no record meanwhile.
 func TestOwnProgress_SetBack(t *testing.T) {
 	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
 		b.on(succeed)
@@ -249,8 +249,8 @@ func TestOwnProgress_SetBack(t *testing.T) {
 	})
 }
 
-// rule 8: a partition that was assigned and of which nothing came holds the store back, unless that
-// knows it already. Runners that record progress themselves are left alone.
+// Rule 8: an assigned partition without messages holds the store back, unless the store knows the
+// partition already. Runners that record progress themselves are left alone.
 func TestOwnProgress_Assigned(t *testing.T) {
 	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
 		b.on(succeed)
@@ -273,7 +273,8 @@ func TestOwnProgress_Assigned(t *testing.T) {
 	})
 }
 
-// rule 8: what was left unsettled in an assignment before holds nothing back in the next one.
+// Rule 8: unsettled messages of an earlier assignment do not hold the progress of the next one
+// back.
 func TestOwnProgress_AssignedAgain(t *testing.T) {
 	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
 		b.cfg.Producer = nil // so that what fails is not settled
@@ -366,9 +367,9 @@ func TestOwnProgress_AlwaysBusy(t *testing.T) {
 	})
 }
 
-// rule 8 at random: several goroutines give messages of two partitions in order and out of order,
-// some of which fail for a while and come again, others only at the end. No progress with a time is
-// recorded beyond what was given and is not settled.
+// Rule 8 at random: several goroutines pass messages of two partitions in order and out of order.
+// Some fail for a while and come again, others only at the end. No progress with a time is recorded
+// beyond a message that was passed and is not settled.
 func TestOwnProgress_Random(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range uint64(40) {
@@ -462,7 +463,7 @@ func ownProgressWalk(t *testing.T, seed uint64) {
 			require.NoError(t, err)
 			dropped = dropped[n:]
 		}
-		for i := range int32(2) { // what comes last
+		for i := range int32(2) { // the last messages
 			m := at(events + 1 + int64(i))
 			m.Partition = i
 			require.NoError(t, p.Handle(t.Context(), m))
@@ -477,8 +478,8 @@ func ownProgressWalk(t *testing.T, seed uint64) {
 	})
 }
 
-// rule 8: the loop is set back while progress is being written. What is on record afterwards is
-// where it was set back to.
+// Rule 8: the loop is set back while progress is being written. Afterwards the record has the
+// offset that the loop was set back to.
 func TestOwnProgress_SetBackWhileItIsWritten_Rule8(t *testing.T) {
 	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
 		b.cfg.Producer = nil // so that what fails is not settled

@@ -14,7 +14,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// says writes down what a handler is told of its parent.
+// says notes the parent that the context of a handler has.
 func (b *bench) says(ctx context.Context) {
 	key, ok := dedup.ParentFrom(ctx)
 	b.add("parent %q %t", key, ok)
@@ -22,8 +22,9 @@ func (b *bench) says(ctx context.Context) {
 
 const parentOfE1 = `parent ":g:paid:e1" true`
 
-// Rule 23: each handler knows what it handles, those of batches know that it is several, also if it
-// is one; who handles what no store remembers knows nothing.
+// Rule 23: each handler knows the event that it handles. A batch handler only knows that it has a
+// parent, not which one, also in a batch of one. The function of NotFound, without a record in the
+// store, has no parent.
 func TestParent_Rule23(t *testing.T) {
 	for name, c := range map[string]struct {
 		register func(*bench)

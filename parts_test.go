@@ -13,7 +13,7 @@ import (
 )
 
 // K-40: a record may lack its key, its value and its headers, may name a header twice, and may have
-// an empty ID. Each such record is handled, skipped or dead-lettered. None of them makes Idem
+// an empty ID. Each such record is handled, skipped or dead-lettered. No such record makes Idem
 // panic.
 func TestMessage_AnyParts_K40(t *testing.T) {
 	rng, _ := newSeed(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/idem-go/idem/internal/engine"
 )
 
-// Processor handles messages: it finds the handler and the identity of each event, claims the event
+// Processor handles messages. It finds the handler and the identity of each event, claims the event
 // in the store, runs the handler if the event is new, and publishes dead letters. A Processor knows
 // no Kafka client. The caller fetches messages and commits those that are settled.
 //
@@ -56,27 +56,27 @@ func (p *Processor) Handle(ctx context.Context, m *Message) error {
 // After the end of ctx no handler starts, and running handlers finish within [Config].Grace.
 //
 // HandleBatch records in the stores how far each partition is settled, so that pgstore can delete
-// expired events ([dedup.ProgressRecorder]): at most every 10 s, for at most one second, and at
-// [Processor.Close]. Pass the messages of a partition in order, and pass messages that are not
-// settled again; otherwise the progress of the partition stops. Commit settled messages well within
-// the retention. A partition without new messages delays the deletion for its whole scope; report
-// its progress with [Processor.RecordProgress].
+// expired events ([dedup.ProgressRecorder]). It does so at most every 10 s, for at most one second,
+// and at [Processor.Close]. Pass the messages of a partition in order, and pass messages that are
+// not settled again; otherwise the progress of the partition stops. Commit settled messages well
+// within the retention. A partition without new messages delays the deletion for its whole scope;
+// report its progress with [Processor.RecordProgress].
 func (p *Processor) HandleBatch(ctx context.Context, msgs []*Message) (settled int, err error) {
 	return p.engine.HandleBatch(ctx, msgs)
 }
 
-// Settle is [Processor.HandleBatch] for callers that need the progress during the call. progress
-// gets the number of settled messages from the front, each time the number has grown, on the
-// goroutine of Settle. progress must be quick. Settle records no progress in the stores, see
-// [Processor.NoteProgress].
+// Settle is [Processor.HandleBatch] for callers that need the progress during the call. The
+// function progress gets the number of settled messages from the front, each time the number has
+// grown. It is called on the goroutine of Settle, and must be quick. Settle records no progress in
+// the stores, see [Processor.NoteProgress].
 func (p *Processor) Settle(ctx context.Context, msgs []*Message, progress func(settled int)) error {
 	return p.engine.Settle(ctx, msgs, progress)
 }
 
-// OrderKey returns the key of the order that m belongs to: the Kafka key, or the identity of the
-// event if the record has no Kafka key. Empty for a record without both, and while an identity from
-// [FromData] needs a schema that is not known yet. Do not pass two messages with equal order keys
-// to two calls of Settle at the same time.
+// OrderKey returns the key of the order that m belongs to. This is the Kafka key, or the identity
+// of the event if the record has no Kafka key. Empty for a record without both, and while an
+// identity from [FromData] needs a schema that is not known yet. Do not pass two messages with
+// equal order keys to two calls of Settle at the same time.
 func (p *Processor) OrderKey(m *Message) string { return p.engine.OrderKey(m) }
 
 // Due returns how long m must not be handled yet, if m is a copy for a later attempt in a retry
@@ -91,9 +91,9 @@ func (p *Processor) Due(m *Message) time.Duration { return p.engine.DueIn(m) }
 // are then watched for one that kills the process. A partition without a call of Assigned counts as
 // newly assigned once.
 //
-// For callers of [Processor.HandleBatch]: a store that does not know the partition deletes nothing
-// until the progress of the partition is known. Messages of an earlier assignment that were not
-// settled no longer stop the progress.
+// For callers of [Processor.HandleBatch]: a store that does not know the partition deletes no
+// records until the progress of the partition is known. Messages of an earlier assignment that were
+// not settled no longer stop the progress.
 func (p *Processor) Assigned(topic string, partition int32) { p.engine.Assigned(topic, partition) }
 
 // RunsDeferred reports whether a handler is [KeyOrdered] or a store may hold deferred events, so
@@ -122,9 +122,9 @@ func (p *Processor) DeadLetterTopic(topic string) string { return p.engine.DeadL
 
 // Register records in the stores the group and the extractors of each event type. A consumer calls
 // Register at its start. The stores refuse changed extractors, and a group under another scope,
-// because every event of the backlog would be new. r.Scope and r.Descriptors are set for each store
-// and scope; the default of r.Group is [Config].Group. A store that is no [dedup.Registrar] is
-// skipped.
+// because every event of the backlog would be new. Register sets r.Scope and r.Descriptors for each
+// store and scope. The default of r.Group is [Config].Group. A store that is no [dedup.Registrar]
+// is skipped.
 //
 // The error joins the refusals. They match [dedup.ErrIdentityChanged], [dedup.ErrOtherScope], or
 // [dedup.ErrUnavailable]; call Register again after the latter. Other stores keep their records.
@@ -160,8 +160,8 @@ type Status struct {
 	// MostlyUnhandled reports that more than half of the last 1,000 events had a type without a
 	// handler, for example because a producer has renamed a type.
 	MostlyUnhandled bool
-	// OpenBreakers has the names of the handlers whose circuit breaker is open or half-open, so
-	// that their events wait for a dependency. Sorted.
+	// OpenBreakers has the names of the handlers with an open or half-open circuit breaker. Their
+	// events wait for a dependency. Sorted.
 	OpenBreakers []string
 }
 
@@ -169,6 +169,7 @@ type Status struct {
 func (p *Processor) Status() Status { return Status(p.engine.Status()) }
 
 // Close stops the renewal of leases and records progress that is not recorded yet, for at most one
-// second. Call Close after the last HandleBatch has returned. If abandoned handlers still run,
-// Close does not wait for them and returns an error that matches [ErrAbandoned] with their number.
+// second. It waits for calls of the stores that were given up, for at most 5 s. Call Close after
+// the last HandleBatch has returned. If abandoned handlers still run, Close does not wait for them
+// and returns an error that matches [ErrAbandoned] with their number.
 func (p *Processor) Close() error { return p.engine.Close() }

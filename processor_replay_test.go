@@ -27,8 +27,8 @@ func (p *produced) Produce(_ context.Context, msgs ...*idem.Message) error {
 	return nil
 }
 
-// In a replay no copy reaches a retry topic, no event is deferred, and no deferred event of the live
-// group runs. The router stays as it is for the live processor.
+// In a replay no copy reaches a retry topic, no event is deferred, and no deferred event of the
+// live group runs. The router stays as it is for the live processor.
 func TestReplay_RetriesInPlaceOnly(t *testing.T) {
 	for name, delayed := range map[string]idem.Option{
 		"retry topics": idem.RetryTopics(time.Second, time.Minute), "key order": idem.KeyOrdered(time.Second),
@@ -79,8 +79,8 @@ func TestReplay_RetriesInPlaceOnly(t *testing.T) {
 	}
 }
 
-// A suffix makes every event new once, also one that is older than the memory of the live scope, and
-// applies to handlers with a scope of their own.
+// A suffix makes every event new once, also one that is older than the memory of the live scope,
+// and applies to handlers with a scope of their own.
 func TestReplay_ScopeSuffix(t *testing.T) {
 	runs := 0
 	r := idem.NewRouter()

@@ -88,8 +88,8 @@ func repeated(n int, err error) (all []error) {
 	return all
 }
 
-// What an event needs to be read is down for a while: the event waits in its place, nothing
-// overtakes it, and no attempt is counted.
+// The service that is needed to read an event is down for a while. The event waits in its place, no
+// other overtakes it, and no attempt is counted.
 func TestReread_Unavailable(t *testing.T) {
 	for reader, option := range readers {
 		for form, register := range handlerForms {
@@ -246,7 +246,8 @@ func TestReread_UnmarkedIsFinal(t *testing.T) {
 	}
 }
 
-// At most once gives up what may have had its effect. An event that was not read had none.
+// At most once gives up an event that may have had its effect. An event that was not read had no
+// effect.
 func TestReread_LeavesNoDoubt(t *testing.T) {
 	for _, first := range []error{idem.Unavailable(errBoom), idem.RetryAfter(time.Second, errBoom), idem.NotApplied(errBoom)} {
 		inBubble(t, func(t *testing.T, b *bench) {
@@ -258,8 +259,8 @@ func TestReread_LeavesNoDoubt(t *testing.T) {
 	}
 }
 
-// The caller's budget for waiting and a stop end the wait; what was before the event is settled,
-// and it comes again.
+// The caller's budget for waiting and a stop end the wait. The messages before the event are
+// settled, and the event comes again.
 func TestReread_EndsWithBudgetAndStop(t *testing.T) {
 	for reader, option := range readers {
 		t.Run(reader, func(t *testing.T) {
@@ -340,8 +341,8 @@ func TestReread_HoldsNoClaims(t *testing.T) {
 	})
 }
 
-// With RetryTopics an event that can be identified and not decoded goes on elsewhere when its tries
-// are spent, like one whose handler fails.
+// With RetryTopics an event that can be identified and not decoded moves to a retry topic when its
+// tries are spent, as after failures of the handler.
 func TestReread_DelayedRetry(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		began := time.Now()
@@ -511,7 +512,7 @@ func TestReread_NothingOvertakesIntoAQueue(t *testing.T) {
 	}
 }
 
-// The words of the user's own decoder are kept. What encoding/json quotes is not, even inside of
+// The words of the user's own decoder are kept. Quotes of encoding/json are removed, even inside of
 // them.
 func TestReread_WordsOfTheDecoder(t *testing.T) {
 	for want, decode := range map[string]func(*idem.Message, any) error{

@@ -322,8 +322,8 @@ func TestTypesFromSeveralSources(t *testing.T) {
 	})
 }
 
-// Rule 7: a type that contradicts itself is not skipped because another source finds one that
-// nobody handles.
+// Rule 7: an event with contradicting types is not skipped because another source finds a type
+// without a handler.
 func TestTypesFromSeveralSources_ContradictionIsDeadLettered(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed)

@@ -44,8 +44,8 @@ func (s *lasting) Release(ctx context.Context, back []dedup.Release) error {
 	return s.spy.Release(ctx, back)
 }
 
-// Rule 8: a store is asked for the same lease and the same retention, whatever the age of an event
-// and however it ends.
+// Rule 8: a store is asked for the same lease and the same retention for each age of an event and
+// each end.
 func TestRetention_IsNotCountedFromTheEvent_Rule8(t *testing.T) {
 	for name, age := range map[string]time.Duration{"old": 1000 * time.Hour, "new": 0, "ahead": -1000 * time.Hour} {
 		for _, way := range []string{"on", "batch"} {

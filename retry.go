@@ -20,37 +20,39 @@ const Forever = idemtype.Forever
 // Retry sets how often a failing event is tried again. See [RetryPolicy] for the defaults.
 func Retry(p RetryPolicy) Option { return func(s *options) { s.Retry = p } }
 
-// Blocking keeps all order, at the price of the lane: a failing event is tried again in its place,
-// as [Retry] says, and what is behind it in its lane waits. Then it goes to the dead-letter topic,
-// so that the wait is bounded; unless the policy says [Forever] and [NoLimit]. The default.
+// Blocking keeps all order, at the price of the lane. A failing event is tried again in its place,
+// as [Retry] allows, and the events behind it in the lane wait. Then the event goes to the
+// dead-letter topic, so that the wait is bounded. With [Forever] and [NoLimit] in the policy the
+// wait has no bound. Blocking is the default.
 func Blocking() Option { return func(s *options) { s.Mode, s.Delays = engine.Blocking, nil } }
 
-// RetryTopics declares the order mode Unordered: when an event has failed in its place as often as
-// [Retry] allows, it is published to a topic of the group ([deadletter.RetryTopic]), from which it
-// is tried again after the first delay, then after the second, once each, and goes to the
-// dead-letter topic after the last. Events of its key overtake it meanwhile. It works with every
-// store, which keeps at most one copy of each attempt running, whatever crashes in between (rule
-// 3). The topics are read by the same consumer, in the same scope.
+// RetryTopics moves a failing event out of the way of the others. An event that has failed in its
+// place as often as [Retry] allows is published to a retry topic of the group
+// ([deadletter.RetryTopic]). From there it is tried again after the first delay, then after the
+// second, once each. After the last delay the event goes to the dead-letter topic. Events of its
+// key overtake it meanwhile. The same consumer reads the retry topics, in the same scope.
+// RetryTopics works with every store. If a crash leaves two copies of an attempt, the store lets
+// one of them run.
 //
-// An error made by [RetryAfter] goes to the next delay that is long enough. If it wants more time
-// than the longest one, it goes there again and again, which counts as no attempt, until its time
-// has come (rule 42).
+// After an error of [RetryAfter] the event goes to the shortest unused delay of at least that time.
+// If the time is longer than every delay, the event waits for the longest delay again and again
+// until the time has passed. These waits count as no attempt.
 //
-// Delays must ascend, from a millisecond up; there may be 16.
+// The delays are whole milliseconds and must ascend. At most 16 are allowed.
 func RetryTopics(delays ...time.Duration) Option {
 	return func(s *options) { s.Mode, s.Delays = engine.Unordered, slices.Clone(delays) }
 }
 
-// KeyOrdered keeps the order of events with the same Kafka key and holds up no others: when an
-// event has failed in its place as often as [Retry] allows, it waits in the store, in a table, for
-// its next attempts after the given delays, and later events of its Kafka key wait behind it,
-// through restarts and rebalances (rule 4). The store must be a [dedup.Deferrer], such as those of
+// KeyOrdered keeps the order of events with the same Kafka key and holds up no others. An event
+// that has failed in its place as often as [Retry] allows is deferred: it waits in a table of the
+// store for its next attempts after the given delays. Later events of its Kafka key wait behind it,
+// through restarts and rebalances. The store must be a [dedup.Deferrer], such as those of
 // dedup/pgstore and dedup/sqlstore. Events without a Kafka key have no order and wait alone.
 // Handlers with other modes take no part in that order.
 //
-// After the last delay the event goes to the dead-letter topic, and those behind it stay until a
+// After the last delay the event goes to the dead-letter topic. The events behind it stay until a
 // person replays or skips it ("idem dlq replay", "idem event skip"), unless [ContinueAfterDead] is
-// given. Delays must ascend; there may be 16. They are kept to the second or so.
+// given. The delays must ascend, and at most 16 are allowed. They are kept to about a second.
 func KeyOrdered(delays ...time.Duration) Option {
 	return func(s *options) { s.Mode, s.Delays = engine.KeyOrdered, slices.Clone(delays) }
 }

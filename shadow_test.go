@@ -13,15 +13,15 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// duplicates notes what was found to be one.
+// duplicates keeps the events of a DuplicateObserver.
 type duplicates struct{ seen []observe.DuplicateEvent }
 
 func (d *duplicates) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) {
 	d.seen = append(d.seen, e)
 }
 
-// A consumer that is moved over runs everything, and is told what it would have skipped; then it
-// skips that.
+// A consumer in shadow mode runs every event, and reports the events that it would have skipped.
+// Without shadow mode it skips them.
 func TestShadow_CountsAndRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var found duplicates
@@ -79,8 +79,8 @@ func TestShadow_RefusesWhatNeedsAStore(t *testing.T) {
 	require.ErrorContains(t, err, "Config.Shadow")
 }
 
-// T-07: when everything fails, what is tried again is bounded in all, however many events there
-// are.
+// T-07: when all runs fail, the retries of all events together are bounded, however many events
+// there are.
 func TestBudget_BoundsRetries(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		const lanes, each = 50, 20
@@ -131,7 +131,8 @@ func TestBudget_SuccessesPay(t *testing.T) {
 	})
 }
 
-// What would have been skipped counts once, however often it fails, and whatever it waits for.
+// An event that would have been skipped counts once, however often it fails, and after each kind of
+// wait.
 func TestShadow_CountsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var found duplicates
@@ -154,8 +155,8 @@ func TestShadow_CountsOnce(t *testing.T) {
 	})
 }
 
-// An event whose run was cut short runs again in the shadow, as it did before there was a store,
-// also if the policy will be to give it up.
+// After a run that was cut short an event runs again in shadow mode, as it did before there was a
+// store. This also holds if the policy is to give the event up.
 func TestShadow_UncertainRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.Shadow = true
@@ -188,9 +189,9 @@ func (s *shadowStore) RunTx(_ context.Context, _ time.Duration, fn func(fakeTx) 
 	return nil
 }
 
-// Rule 10: what a handler kept for the end of a transaction without a claim meets a lock of
-// somebody else: nobody is to blame. A commit that is refused is the failure of the event, as it is
-// without the shadow.
+// Rule 10: work that a handler kept for the end of a transaction without a claim meets a lock of
+// another transaction. That is no failure of the event. A refused commit is one, as without shadow
+// mode.
 func TestShadow_WaitsBeforeCommit_Rule10(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		store := &shadowStore{txStore: s}

@@ -31,7 +31,8 @@ func TestStop_RunningHandlerMayFinish(t *testing.T) {
 	})
 }
 
-// Rule 13: what is cut short is given to the next owner at once, as uncertain, and is no attempt.
+// Rule 13: an event that is cut short is given to the next owner at once, as uncertain, and no
+// attempt is counted.
 func TestStop_HandlerIsCancelledShortlyBeforeTheGraceEnds(t *testing.T) {
 	for _, c := range []struct {
 		policy idem.UncertainPolicy
@@ -84,8 +85,8 @@ func TestStop_LostPartitionCancelsAtOnce(t *testing.T) {
 	})
 }
 
-// K-07: a handler that ignores its context is left behind, and what it says late is no news when
-// the event was handled meanwhile (rule 13).
+// K-07: a handler that ignores its context is abandoned. Its late success has no effect if the
+// event was handled meanwhile (rule 13).
 func TestStop_HungHandlerIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -269,8 +270,8 @@ func TestStop_EndsABackOff(t *testing.T) {
 	})
 }
 
-// A hung handler that is past its time-out, without a stop, is waited for and reported (K-13):
-// running it again beside itself would help nobody.
+// A hung handler that is past its time-out, without a stop, is waited for and reported (K-13). A
+// second run beside the first would not help.
 func TestStop_HungHandlerWithoutAStopIsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(context.Context, idem.Event[payload]) error { time.Sleep(5 * time.Minute); return nil })

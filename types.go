@@ -14,7 +14,8 @@ type Decoder = idemtype.Decoder
 // ReadTimeout limits one call of a [Decoder].
 const ReadTimeout = idemtype.ReadTimeout
 
-// Replay prepares a processor for records that its group has consumed before, see [idemtype.Replay].
+// Replay prepares a processor for records that its group has consumed before, see
+// [idemtype.Replay].
 type Replay = idemtype.Replay
 
 // Class is the reason why an event became a dead letter, see [idemtype.Class].

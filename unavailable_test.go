@@ -206,8 +206,8 @@ func TestUnavailable_Failures(t *testing.T) {
 	})
 }
 
-// What only a record can end waits for the store: a value that cannot be decoded, and a copy that
-// the store waits for.
+// Two kinds of events wait for the store, since they end only with a record: a value that cannot be
+// decoded, and a copy that the store waits for.
 func TestUnavailable_WhatNeedsTheStoreWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		seen := b.counted()

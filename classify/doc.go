@@ -1,15 +1,15 @@
-// Package classify has functions for the option ClassifyErrors of package idem: they mark the
-// errors of databases, of HTTP services and of gRPC services, so that handlers need not.
+// Package classify has functions for the option ClassifyErrors of package idem. They mark the
+// errors of databases, HTTP services and gRPC services, so that handlers need not.
 //
 //	router := idem.NewRouter(idem.ClassifyErrors(classify.First(classify.SQL, classify.GRPC)))
 //
 // Only errors with a sure meaning get a mark. All others stay unmarked: they are transient, and the
-// retry policy limits the attempts. In particular an error gets no mark that would dead-letter
-// every event at once after a wrong password, or after a table that is not migrated yet.
+// retry policy limits the attempts. In particular an error gets no mark after a wrong password, or
+// if a table is not migrated yet. A mark would dead-letter every event at once.
 //
 // A mark Unavailable makes the events of the handler wait, because every event needs the
-// dependency. Do not use a function on a handler that talks to many endpoints of customers, since
-// one that is down would hold up the others.
+// dependency. Do not use these functions for a handler that calls the endpoints of many customers,
+// since one endpoint that is down would hold up the others.
 //
 // All functions return nil for nil, keep the error in the tree, and are safe for concurrent use.
 // The package imports the standard library only.

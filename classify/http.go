@@ -78,7 +78,7 @@ func statusOf(err error) (code int, after time.Duration) {
 // StatusError is an HTTP response with a status code of 400 or above.
 type StatusError struct {
 	Code int
-	// RetryAfter is the time of the header Retry-After. Zero without the header.
+	// RetryAfter is the time of the header Retry-After. Zero without a valid header.
 	RetryAfter time.Duration
 }
 

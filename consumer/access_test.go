@@ -41,7 +41,7 @@ func newGuarded(t *testing.T, topics ...string) *guarded {
 	return g
 }
 
-// grant gives a right to the user app, or takes it. what is "Read topic orders".
+// grant gives rights to the user app, or takes them. A right is written as "Read topic orders".
 func (g *guarded) grant(give bool, all ...string) {
 	g.t.Helper()
 	for _, what := range all {
@@ -91,7 +91,7 @@ func (g *guarded) committed(topic string, want int64) {
 	}, soon, poll)
 }
 
-// minimal are the rights of a consumer of orders that replays nothing.
+// minimal are the rights of a consumer of orders without replays.
 var minimal = []string{"Read topic orders", "Read group g", "Write topic orders.g.dlq"}
 
 // TestAccess_MinimalRights: without a right on the topic for replays, or with Describe alone, the
@@ -141,7 +141,7 @@ func TestAccess_MissingRightsEndAStart(t *testing.T) {
 		"Read topic orders.g.retry.1m":  "--operation Read --operation Write --topic orders.g.retry.1m",
 		"Write topic orders.g.retry.1m": "--operation Read --operation Write --topic orders.g.retry.1m",
 	} {
-		for _, describe := range []bool{false, true} { // that it is known to exist helps nobody
+		for _, describe := range []bool{false, true} { // Describe does not help
 			t.Run(fmt.Sprint(right, " describe=", describe), func(t *testing.T) {
 				t.Parallel()
 				g := newGuarded(t, "orders", "orders.g.dlq", "orders.g.retry", "orders.g.retry.1m")
@@ -197,7 +197,7 @@ func TestAccess_MissingTopicsNameTheirCommands(t *testing.T) {
 }
 
 // TestAccess_WithdrawnLater: a right that is withdrawn while the consumer runs is waited for, with
-// the command in the log. Its other topics go on, no event is lost, and none becomes a dead letter.
+// the command in the log. Its other topics go on. No event is lost or becomes a dead letter.
 func TestAccess_WithdrawnLater(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t, "orders", "refunds", "orders.g.dlq", "refunds.g.dlq", "orders.g.retry", "refunds.g.retry")

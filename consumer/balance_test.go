@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSticky_ByKind: retry topics do not count when sources are dealt: whoever owned what, and
-// whoever knows of them, no member ends with more than one partition of the sources above another.
+// TestSticky_ByKind: retry topics do not count in the assignment of sources. For all former owners,
+// and for all members that know the retry topics, no member ends with more than one partition of
+// the sources above another.
 func TestSticky_ByKind(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -32,7 +33,7 @@ func TestSticky_ByKind(t *testing.T) {
 				owned[member][topic] = append(owned[member][topic], id)
 			}
 		}
-		for range 2 { // what moves is free after the first round, and has an owner after the second
+		for range 2 { // moved partitions are free after the first round, owned after the second
 			members := make(map[string]sarama.ConsumerGroupMemberMetadata)
 			for i := range 5 {
 				m := sarama.ConsumerGroupMemberMetadata{Version: 2, Topics: all, GenerationID: 7}

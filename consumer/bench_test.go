@@ -15,7 +15,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// BenchmarkConsumer compares the runner with bare sarama: messages that nobody handles, so that
+// BenchmarkConsumer compares the runner with bare sarama. The messages have no handler, so that
 // neither store nor handler is measured. Run it with -benchtime=200000x or so.
 func BenchmarkConsumer(b *testing.B) {
 	brokers := testenv.Kafka(b)

@@ -42,7 +42,7 @@ func quick(sc *sarama.Config) {
 // forever remembers for the whole test, over all consumers, as a durable store does.
 func forever() dedup.Store { return memstore.New(memstore.Volatile()) }
 
-// logs keeps what is logged.
+// logs keeps the lines of a log.
 type logs struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -105,14 +105,14 @@ func start(t *testing.T, cfg Config, r *idem.Router, change ...func(*Consumer)) 
 	return m
 }
 
-// end stops the consumer and returns what Run returned.
+// end stops the consumer and returns the error of Run.
 func (m *member) end() error {
 	m.stop()
 	<-m.done
 	return m.err
 }
 
-// wait returns what Run returns by itself.
+// wait returns the error of a Run that ends by itself.
 func (m *member) wait(t *testing.T, within time.Duration) error {
 	t.Helper()
 	select {
@@ -193,7 +193,7 @@ func produceEvents(t *testing.T, brokers []string, topic string, from, to int) {
 	produce(t, brokers, msgs...)
 }
 
-// committed returns the offsets that a group has committed, -1 where there is none.
+// committed returns the offsets that a group has committed, and -1 for a partition without one.
 func committed(t *testing.T, brokers []string, group, topic string, partitions ...int32) map[int32]int64 {
 	t.Helper()
 	admin := testenv.KafkaAdmin(t, brokers)

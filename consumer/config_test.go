@@ -127,7 +127,7 @@ func TestNew_Refuses(t *testing.T) {
 	require.ErrorContains(t, err, "memstore", "rule 31")
 }
 
-// TestNew_Accepts what is dangerous only in other company.
+// TestNew_Accepts settings that are dangerous only together with others.
 func TestNew_Accepts(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"nothing": func(*Config) {},
@@ -242,7 +242,7 @@ func TestClassification(t *testing.T) {
 	}
 }
 
-// TestReady_Handler: the probe answers what Ready says.
+// TestReady_Handler: the probe answers with the result of Ready.
 func TestReady_Handler(t *testing.T) {
 	router := idem.NewRouter()
 	idem.On(router, "thing", func(context.Context, idem.Event[struct{}]) error { return nil })

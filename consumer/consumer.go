@@ -69,8 +69,8 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 //   - [ErrStalled], with the policy [ExitOnStall].
 //   - [idem.ErrAbandoned]: too many handlers hang.
 //
-// Missing topics, tables and rights are looked for again for 3 s, and the error names the command
-// that mends the problem.
+// Missing topics, tables and rights are looked for again for [Config].SetupWait, and the error
+// names the command that creates or grants them.
 func (c *Consumer) Run(ctx context.Context) error {
 	return c.life.Run(ctx, describe(c.sarama, c.cfg), c.serve, nil)
 }

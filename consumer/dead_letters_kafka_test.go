@@ -20,17 +20,17 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// hostileHeaders are names that a producer may have used for its own ends, ours among them. What
-// begins with idem-original-idem- is left out: it cannot be told from what a dead letter puts
-// aside.
+// hostileHeaders are names that a producer may have used for its own ends, ours among them. Names
+// that begin with idem-original-idem- are left out: they look like the headers that a dead letter
+// renames.
 var hostileHeaders = []string{
 	"", "h", "h", "trace", "idem-", "idem-x", "IDEM-error", "idem-original-", "idem-original-x", "\xff\x00", "ключ",
 	deadletter.HeaderTopic, deadletter.HeaderPartition, deadletter.HeaderOffset, deadletter.HeaderTime, deadletter.HeaderGroup, deadletter.HeaderEventID,
 	deadletter.HeaderErrorClass, deadletter.HeaderValueOmitted, deadletter.HeaderGeneration, deadletter.HeaderRetry, deadletter.HeaderDue,
 }
 
-// hostileRecord is made of all that Kafka allows: nothing, emptiness, any bytes, names twice, times
-// long ago.
+// hostileRecord is made of all values that Kafka allows: nil, empty, any bytes, repeated names,
+// times long ago.
 func hostileRecord(rnd *rand.Rand, topic string, i int) *sarama.ProducerMessage {
 	some := func() []byte {
 		switch rnd.IntN(5) {
@@ -48,7 +48,7 @@ func hostileRecord(rnd *rand.Rand, topic string, i int) *sarama.ProducerMessage 
 	m := &sarama.ProducerMessage{Topic: topic, Timestamp: time.UnixMilli(time.Now().UnixMilli() - rnd.Int64N(86_400_000))}
 	switch rnd.IntN(6) {
 	case 0:
-		m.Timestamp = time.UnixMilli(1) // 0 is none to sarama
+		m.Timestamp = time.UnixMilli(1) // for sarama 0 is no time
 	case 1:
 		m.Timestamp = time.UnixMilli(1 + rnd.Int64N(1e12))
 	}
@@ -68,9 +68,9 @@ func hostileRecord(rnd *rand.Rand, topic string, i int) *sarama.ProducerMessage 
 	return m
 }
 
-// TestKafka_LettersAreReadBack_T09: random records, with and without identity, go through the
-// broker, the consumer and the broker again. ParseDeadLetter gives back what the consumer got, byte
-// for byte; so it does from the copy that Redrive makes.
+// TestKafka_DeadLettersAreReadBack_T09: random records, with and without identity, go through the
+// broker, the consumer and the broker again. Parse gives back the record that the consumer got,
+// byte for byte. Parse does the same for the copy that Redrive makes.
 func TestKafka_DeadLettersAreReadBack_T09(t *testing.T) {
 	t.Parallel()
 	n := 500
@@ -86,7 +86,7 @@ func TestKafka_DeadLettersAreReadBack_T09(t *testing.T) {
 	t.Logf("repeat with IDEM_SEED=%d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	brokers := testenv.Kafka(t)
-	topic := testenv.CreateTopic(t, brokers, 3, map[string]string{"retention.ms": "-1"}) // nothing is too old to be read
+	topic := testenv.CreateTopic(t, brokers, 3, map[string]string{"retention.ms": "-1"}) // keeps old records
 	cfg := Config{Brokers: brokers, Group: "g-" + topic, Topics: []string{topic}, CreateDeadLetterTopics: &TopicSpec{}}
 	var msgs []*sarama.ProducerMessage
 	for i := range n {

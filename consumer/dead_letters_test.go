@@ -26,8 +26,8 @@ func headers(pairs ...string) (hs []sarama.RecordHeader) {
 	return hs
 }
 
-// TestKafka_BadInputs_T01: what can never be handled goes to the dead-letter topic byte for byte
-// with its reason, and the partition moves on.
+// TestKafka_BadInputs_T01: a record that can never be handled goes to the dead-letter topic byte
+// for byte with its reason, and the partition moves on.
 func TestKafka_BadInputs_T01(t *testing.T) {
 	t.Parallel()
 	longID := strings.Repeat("x", 1<<20-4096)
@@ -169,8 +169,8 @@ func randomRecord(rnd *rand.Rand, topic string) *sarama.ProducerMessage {
 	return m
 }
 
-// TestKafka_AbortedTransactions_K30_K31: what a transaction took back is not seen, and the
-// committed offset is the one after the last event although the log goes on with records of Kafka
+// TestKafka_AbortedTransactions_K30_K31: records of an aborted transaction are not seen. The
+// committed offset is the one after the last event, although the log goes on with records of Kafka
 // itself.
 func TestKafka_AbortedTransactions_K30_K31(t *testing.T) {
 	t.Parallel()

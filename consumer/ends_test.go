@@ -18,8 +18,8 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// rule 8: while a leader does not answer, its partitions stop being caught up, whatever it said
-// last.
+// Rule 8: while a leader does not answer, its partitions stop being caught up, for each of its last
+// answers.
 func TestProgress_LeaderAway_Rule8(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, leader := newTold(), new(asks)
@@ -293,7 +293,7 @@ func TestKafka_Transactions_Rule8(t *testing.T) {
 }
 
 // TestKafka_MarkerDeleted_K17: behind the last record of a partition is the marker of its
-// transaction. Kafka deletes the whole log after its retention. Nothing that anybody could consume
+// transaction. Kafka deletes the whole log after its retention. No record that a consumer could get
 // is missing, so the next session reports no gap.
 func TestKafka_MarkerDeleted_K17(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// G-04: what the consumer says of an error quotes no data, or is what Config.ErrorText makes of it.
+// G-04: the consumer's text of an error quotes no data, or is the result of Config.ErrorText.
 func TestErrorText_G04(t *testing.T) {
 	_, quoting := strconv.Atoi("canary")
 	cfg := good().withDefaults()

@@ -39,7 +39,7 @@ func runStock(ctx context.Context, brokers []string, store dedup.Store) error {
 	return c.Run(ctx)
 }
 
-// total adds up what was sold of each item.
+// total adds up the sales of each item.
 func total(events []idem.Event[Sold]) (items []string, counts []int) {
 	at := make(map[string]int)
 	for _, e := range events {

@@ -103,8 +103,8 @@ func TestQuickstart_Idempotent(t *testing.T) {
 	require.Equal(t, 1, mail.count())
 }
 
-// The program before its tables are made, and then before its dead-letter topic is: it ends within seconds both
-// times, with the command that mends it.
+// The program before its tables are made, and then before its dead-letter topic is: it ends within
+// seconds both times, with the command that mends it.
 func TestQuickstart_NotSetUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

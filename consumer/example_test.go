@@ -39,7 +39,8 @@ func ExampleConsumer() {
 		Brokers: brokers,
 		Group:   "mailer",
 		Topics:  []string{"orders"},
-		// A real consumer remembers in Postgres or Redis; this one forgets with the process, and says so.
+		// A real consumer remembers in Postgres or Redis; this one forgets with the process, and
+		// says so.
 		Store:                  memstore.New(memstore.Volatile()),
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
 		Observers:              []observe.Observer{untilDuplicates(2, stop)},
@@ -129,7 +130,8 @@ type countDuplicates struct {
 	stop context.CancelFunc
 }
 
-// untilDuplicates stops the example after so many duplicates. One partition, so nothing happens at once.
+// untilDuplicates stops the example after so many duplicates. With one partition, one event is
+// handled after the other.
 func untilDuplicates(n int, stop context.CancelFunc) observe.Observer {
 	return &countDuplicates{n, stop}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// fakeSession records what is marked and committed, as sarama's does: the greatest mark of a
-// partition counts.
+// fakeSession records marks and commits, as sarama's session does: the greatest mark of a partition
+// counts.
 type fakeSession struct {
 	ctx    context.Context
 	claims map[string][]int32
@@ -71,7 +71,7 @@ func (s *fakeSession) offset(topic string, id int32) int64 {
 	return s.committed[runner.TopicPartition{Topic: topic, Partition: id}]
 }
 
-// fakeClaim is a partition whose messages a test sends.
+// fakeClaim is a partition with messages that a test sends.
 type fakeClaim struct {
 	topic    string
 	id       int32

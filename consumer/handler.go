@@ -77,7 +77,7 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 // ([deadletter.RetryTopic]). Pass all topics to every Consume of the group. A [Consumer] does this
 // itself.
 //
-// sarama consumes nothing while one of the topics does not exist. Create them all, or leave out the
+// sarama consumes no topic while one of them does not exist. Create them all, or leave out the
 // topics for replays: then dead letters cannot be replayed.
 //
 // Begin at the oldest record where no offset is committed. With sarama.OffsetNewest, copies that

@@ -18,8 +18,8 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// TestHandler_CommitsAtTheEnd_K03: what was handled is committed before ConsumeClaim returns,
-// whatever the timer says.
+// TestHandler_CommitsAtTheEnd_K03: handled events are committed before ConsumeClaim returns,
+// without regard to the timer.
 func TestHandler_CommitsAtTheEnd_K03(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, Config{CommitInterval: time.Hour}, func(context.Context, *idem.Message) error { return nil })
@@ -42,7 +42,7 @@ func TestHandler_CommitsAtTheEnd_K03(t *testing.T) {
 	})
 }
 
-// unfinished has the offsets of a partition whose events are not finished.
+// unfinished has the offsets of the unfinished events of a partition.
 type unfinished struct {
 	mu      sync.Mutex
 	offsets map[int64]bool
@@ -142,9 +142,9 @@ func neverAhead(t *testing.T, lanes int, rnd *rand.Rand) {
 	require.NoError(t, h.Close())
 }
 
-// TestHandler_CooperativeRevoke_K10: only the claim's channel tells, the session lives on. The
-// running handler finishes (rule 13), nothing that was buffered begins (K-09), and the other
-// partition goes on.
+// TestHandler_CooperativeRevoke_K10: only the claim's channel shows the revoke, and the session
+// lives on. The running handler finishes (rule 13), no buffered message begins (K-09), and the
+// other partition goes on.
 func TestHandler_CooperativeRevoke_K10(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs [2]atomic.Int64
@@ -181,8 +181,8 @@ func TestHandler_CooperativeRevoke_K10(t *testing.T) {
 	})
 }
 
-// K-08: an event that waits for its next attempt does not hold up a rebalance. The handler asks for a
-// pause of four seconds, and the partition moves in the middle of it.
+// K-08: an event that waits for its next attempt does not hold up a rebalance. The handler asks for
+// a pause of four seconds, and the partition moves in the middle of it.
 func TestHandler_BackOffEndsWithTheClaim_K08(t *testing.T) {
 	for name, cooperative := range map[string]bool{"all partitions move": false, "this partition moves": true} {
 		for _, lanes := range []int{1, 4} {
@@ -261,8 +261,8 @@ func TestHandler_KeepsReading_K14(t *testing.T) {
 	})
 }
 
-// TestHandler_Lost_K11: the session lost its partitions: handlers are cancelled at once, nothing is
-// marked.
+// TestHandler_Lost_K11: the session lost its partitions. Handlers are cancelled at once, and no
+// offset is marked.
 func TestHandler_Lost_K11(t *testing.T) {
 	for name, cause := range map[string]error{
 		"unknown member": sarama.ErrUnknownMemberId, "generation": sarama.ErrIllegalGeneration, "fenced": sarama.ErrFencedInstancedId,
@@ -308,8 +308,8 @@ type rebalances func(observe.RebalanceEvent)
 
 func (f rebalances) ObserveRebalance(_ context.Context, e observe.RebalanceEvent) { f(e) }
 
-// TestHandler_LateFinish_K39: a handler that was abandoned ends after the partition came back to us
-// in the same session. What it finishes moves nothing.
+// TestHandler_LateFinish_K39: a handler that was abandoned ends after the partition came back to
+// this consumer in the same session. Its late end does not move the watermark.
 func TestHandler_LateFinish_K39(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -317,7 +317,7 @@ func TestHandler_LateFinish_K39(t *testing.T) {
 		h := newHandler(t, Config{Grace: 5 * time.Second, CommitInterval: time.Second}, func(context.Context, *idem.Message) error {
 			if first {
 				first = false
-				<-gate // hears nothing
+				<-gate // ignores its context
 			}
 			return nil
 		})
@@ -378,8 +378,8 @@ func TestHandler_HangingCommit_K06(t *testing.T) {
 	})
 }
 
-// TestHandler_NoProducer: without a producer the partition stops at what would be dead-lettered,
-// and Consume fails from then on.
+// TestHandler_NoProducer: without a producer the partition stops at the first event that would be
+// dead-lettered, and Consume fails from then on.
 func TestHandler_NoProducer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, Config{}, func(_ context.Context, m *idem.Message) error {

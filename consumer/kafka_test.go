@@ -32,7 +32,7 @@ func onKafka(t *testing.T, partitions int32) (brokers []string, topic string, cf
 	}
 }
 
-// TestKafka_GracefulStop_K03: after a stop in order nothing is delivered again.
+// TestKafka_GracefulStop_K03: after a stop in order no record is delivered again.
 func TestKafka_GracefulStop_K03(t *testing.T) {
 	t.Parallel()
 	for _, cooperative := range []bool{false, true} {
@@ -56,8 +56,8 @@ func TestKafka_GracefulStop_K03(t *testing.T) {
 	}
 }
 
-// TestKafka_StopUnderLoad_K03: a stop while handlers run commits all of them and begins nothing
-// more.
+// TestKafka_StopUnderLoad_K03: a stop while handlers run commits all of their events and begins no
+// other.
 func TestKafka_StopUnderLoad_K03(t *testing.T) {
 	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 4)
@@ -176,7 +176,7 @@ func TestKafka_BeyondTheEnd_K28(t *testing.T) {
 func TestKafka_GapWhileRunning_K16(t *testing.T) {
 	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)
-	for i := 0; i < 5000; i += 100 { // small batches: a fetch returns a whole one, whatever its limit
+	for i := 0; i < 5000; i += 100 { // small batches: a fetch returns a whole one, above any limit
 		produceEvents(t, brokers, topic, i, i+100)
 	}
 	gate := make(chan struct{})
@@ -240,8 +240,8 @@ func TestKafka_MissingDeadLetterTopic_K36(t *testing.T) {
 	require.Equal(t, "86400000", *letters.ConfigEntries["retention.ms"])
 }
 
-// TestKafka_SameInstanceTwice_K25: of two processes with one InstanceID the older one ends, and
-// says why. Nothing is done twice.
+// TestKafka_SameInstanceTwice_K25: of two processes with one InstanceID the older one ends, with an
+// error that names the reason. No event is handled twice.
 func TestKafka_SameInstanceTwice_K25(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 4)
 	cfg.InstanceID, cfg.Store = "pod-0", forever()
@@ -298,7 +298,8 @@ func sourceClaims(m *member) (claims []*runner.Assignment) {
 func claimsOf(m *member) int { return len(sourceClaims(m)) }
 
 // TestKafka_CooperativeJoin_K10: a third member joins while handlers are long. Partitions that stay
-// are not disturbed, those that go finish what runs, and nothing is lost or done twice.
+// are not disturbed. Partitions that go finish their running events. No event is lost or handled
+// twice.
 func TestKafka_CooperativeJoin_K10(t *testing.T) {
 	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 6)
@@ -363,8 +364,8 @@ func (h *GroupHandler) anyContext() context.Context {
 	return nil
 }
 
-// TestKafka_HungHandler_K07: a handler that hears nothing does not hold the partition: it moves
-// within the grace. Run says that something was left behind (rule 56).
+// TestKafka_HungHandler_K07: a handler that ignores its context does not hold the partition, which
+// moves within the grace. The error of Run reports the abandoned handler (rule 56).
 func TestKafka_HungHandler_K07(t *testing.T) {
 	t.Parallel()
 	for _, cooperative := range []bool{false, true} {

@@ -28,7 +28,7 @@ func TestConfig_Lanes(t *testing.T) {
 	require.Equal(t, 1, good().withDefaults().Lanes)
 }
 
-// byKey notes what runs, and what ran, of each key.
+// byKey notes the running and the finished events of each key.
 type byKey struct {
 	mu      sync.Mutex
 	running map[string]int
@@ -56,8 +56,8 @@ func (b *byKey) handle(ctx context.Context, m *idem.Message) error {
 	return pause(ctx, 20*time.Millisecond)
 }
 
-// TestKafka_Lanes_Rule25: events of one key come in order and never beside each other, those of
-// other keys beside each other; and what is committed is what was handled, also after a stop in the
+// TestKafka_Lanes_Rule25: events of one key come in order and never beside each other, and those of
+// other keys beside each other. Exactly the handled events are committed, also after a stop in the
 // middle.
 func TestKafka_Lanes_Rule25(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,7 @@ func TestKafka_LargeRecord_K41(t *testing.T) {
 }
 
 // TestKafka_Bomb_G01: a batch that decompresses to more than the limit is not read into memory. The
-// group loses nothing, and the log says what to do.
+// group loses no event, and the log names the remedy.
 func TestKafka_Bomb_G01(t *testing.T) {
 	t.Parallel()
 	brokers := testenv.Kafka(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// TestKfake_Lost_K11: the group threw us out. Running handlers are cancelled at once, nothing is
-// committed for what may be somebody else's, and the consumer joins again.
+// TestKfake_Lost_K11: the group has removed the member. Running handlers are cancelled at once, no
+// offset is committed for partitions that may have another owner, and the consumer joins again.
 func TestKfake_Lost_K11(t *testing.T) {
 	t.Parallel()
 	for name, request := range map[string]int16{"heartbeat": int16(kmsg.Heartbeat), "cooperative rejoin": int16(kmsg.JoinGroup)} {
@@ -91,7 +91,7 @@ func throwOut(cluster *kfake.Cluster, request int16, member string) {
 	})
 }
 
-// TestKfake_StartStop_K38: starting and stopping leaves nothing behind.
+// TestKfake_StartStop_K38: no goroutine or connection is left after starts and stops.
 func TestKfake_StartStop_K38(t *testing.T) {
 	brokers := fakeBrokers(t, 4, "orders", "orders.g.dlq")
 	produceEvents(t, brokers, "orders", 0, 50)

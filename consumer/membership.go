@@ -254,8 +254,8 @@ func (m *membership) noteDetail(err error) {
 	}
 }
 
-// tooLargeAdvice follows the error of a batch above the limit. sarama reads the answer of a broker as
-// a whole, so it cannot tell the partition of the batch.
+// tooLargeAdvice follows the error of a batch above the limit. The partition of the batch is not
+// known, because sarama reads the answer of a broker as a whole.
 const tooLargeAdvice = "a partition with the same leader has such a batch, and all of them wait: " +
 	"raise sarama.MaxDecompressedBatchSize at the start of main, or stop the group and reset its " +
 	"offset of that partition to the end of the batch, whose events are then not handled"

@@ -14,8 +14,8 @@ func FromSarama(m *sarama.ConsumerMessage) *idem.Message {
 	return msg
 }
 
-// fill sets all fields of msg. headers has room for the headers of m. names has the known names of
-// headers; a new name is added while there is room. names may be nil.
+// fill sets all fields of msg. The slice headers has room for the headers of m. The map names has
+// the known names of headers, and may be nil. A new name is added while there is room.
 func fill(
 	msg *idem.Message, m *sarama.ConsumerMessage, headers []idem.Header, names map[string]string,
 ) {
@@ -47,8 +47,8 @@ const (
 	maxName  = 64
 )
 
-// converter is FromSarama with fewer allocations, for the messages of a partition. Small messages are
-// allocated many at a time, and a name of a header once. It is not safe for concurrent use.
+// converter is FromSarama with fewer allocations, for the messages of a partition. Small messages
+// are allocated many at a time, and a name of a header once. It is not safe for concurrent use.
 type converter struct {
 	messages []idem.Message
 	headers  []idem.Header

@@ -59,8 +59,8 @@ func TestConverter_Allocates(t *testing.T) {
 	require.Equal(t, FromSarama(m), kept)
 }
 
-// TestConverter_LargeMessagesAreAlone: a small message that is kept for long must not keep large ones
-// in memory.
+// TestConverter_LargeMessagesAreAlone: a small message that is kept for long must not keep large
+// ones in memory.
 func TestConverter_LargeMessagesAreAlone(t *testing.T) {
 	var c converter
 	small := c.message(&sarama.ConsumerMessage{Value: []byte("small")})

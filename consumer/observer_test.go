@@ -14,7 +14,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// partitionsSeen is what an observer is told of partitions.
+// partitionsSeen keeps the events of partitions that an observer gets.
 type partitionsSeen struct {
 	mu       sync.Mutex
 	kinds    []observe.RebalanceKind
@@ -40,8 +40,8 @@ func (p *partitionsSeen) ObserveProgress(_ context.Context, e observe.ProgressEv
 	p.progress = append(p.progress, e)
 }
 
-// Progress tells how far a partition is, and a last time when it is given back: who shows it must
-// know when to stop.
+// A progress event reports how far a partition is. The last one comes when the partition is given
+// back, so that a display knows when to stop.
 func TestHandler_TellsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &partitionsSeen{}
@@ -82,8 +82,8 @@ func TestHandler_TellsProgress(t *testing.T) {
 	})
 }
 
-// A session that ends before some of its claims have begun gives these back, too: whoever counts
-// partitions would keep them for ever.
+// A session that ends before some of its claims have begun gives these back too. Otherwise a count
+// of partitions would keep them for ever.
 func TestHandler_TellsOfClaimsThatNeverBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &partitionsSeen{}

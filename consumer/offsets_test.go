@@ -39,7 +39,8 @@ func (s *recalling) Progress(_ context.Context, scope string, topics ...string) 
 }
 
 // TestKfake_LostOffsets_K19: the group's offsets are gone, the log is not, and the store knows how
-// far the scope was. Nothing begins before somebody chose; then what was chosen happens.
+// far the scope was. No partition begins before a person has chosen. Then the choice is carried
+// out.
 func TestKfake_LostOffsets_K19(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[LostOffsetsPolicy]int{RefuseLost: 0, ResumeLost: 6, StartLost: 20} {
@@ -79,8 +80,8 @@ func TestKfake_LostOffsets_K19(t *testing.T) {
 	}
 }
 
-// TestKfake_ShortSessions_K18: what ends every session at once is tried again ever more slowly, and
-// told once.
+// TestKfake_ShortSessions_K18: after an error that ends every session at once, the consumer tries
+// ever more slowly, and logs the error once.
 func TestKfake_ShortSessions_K18(t *testing.T) {
 	t.Parallel()
 	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq")
@@ -105,8 +106,8 @@ func (s *deaf) Progress(context.Context, string, ...string) ([]dedup.Progress, e
 	return nil, dedup.ErrUnavailable
 }
 
-// K-19: a member that was assigned partitions on which nothing happened committed nothing. Its next
-// start loses nothing, and is not refused.
+// K-19: a member with assigned partitions without records committed no offset. Its next start loses
+// no record, and is not refused.
 func TestKfake_NothingWasCommitted_K19(t *testing.T) {
 	brokers := fakeBrokers(t, 2, "orders", "orders.g2.dlq")
 	produceEvents(t, brokers, "orders", 0, 20)
@@ -143,8 +144,8 @@ func TestKfake_TopicMadeAnew_K19(t *testing.T) {
 	require.Contains(t, m.String(), "made anew")
 }
 
-// TestKafka_BeginRetries_K29: sarama reads the offsets of a session before Setup. Another member may
-// have committed the beginnings since, and the session begins there all the same.
+// TestKafka_BeginRetries_K29: sarama reads the offsets of a session before Setup. Another member
+// may have committed the beginnings since, and the session begins there all the same.
 func TestKafka_BeginRetries_K29(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 2)
 	retries := deadletter.RetryTopic(topic, cfg.Group, 0)

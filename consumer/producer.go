@@ -60,32 +60,34 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 	return p.p.ProduceEach(ctx, msgs)
 }
 
-// ProduceInOrder publishes msgs as [Producer.ProduceEach] does, with one promise more: a message is
+// ProduceInOrder publishes msgs as [Producer.ProduceEach] does, with one promise more. A message is
 // in the log only behind all earlier messages of msgs with its topic and key. The promise holds at
 // any time, also after an error and after the end of ctx. An outbox needs it to publish several
 // events of an aggregate at once.
 //
-// The messages for a partition form one record batch, which a broker appends as a whole or not at
-// all, with the sequence number of an idempotent producer (KIP-98). More than 900 kB for one
+// The messages for a partition form one record batch, with the sequence number of an idempotent
+// producer (KIP-98). A broker appends the batch as a whole or not at all. More than 900 kB for one
 // partition are several batches, each behind the acknowledgement of the one before. Calls run one
 // after the other.
 //
 // A client with interceptors or a transaction ID gets an error for every message. If a partitioner
 // gives one key several partitions, the messages for the later ones get an error.
 //
-// Messages for a topic that no broker tells about within 2 s get an error, and delay no others.
+// If no broker knows a topic within 2 s, the messages for the topic get an error, and delay no
+// others.
 //
-// A batch without an answer is sent again, five times within about a second. No error has a class
-// that says more than [Producer.ProduceEach] says about a message alone: publish the messages with
-// an error by ProduceEach, the earlier ones of a topic and key first.
+// A batch without an answer is sent again, five times within about a second. The errors do not
+// distinguish a fault of a message from one of its batch. Publish the messages with an error by
+// ProduceEach, the earlier ones of a topic and key first.
 func (p *Producer) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []error {
 	return p.p.ProduceInOrder(ctx, msgs)
 }
 
 // CheckTopics returns nil if all topics exist and this client may write to each: see
-// [outbox.RelayConfig].Topics. An error that matches [idem.ErrNoTopic] names the topics for which that
-// is not so, and the commands that mend it. After any other error nothing is known of the topics.
-// CheckTopics asks a broker once, within the time-outs of the client. The context has no effect.
+// [outbox.RelayConfig].Topics. An error that matches [idem.ErrNoTopic] names the other topics, and
+// the commands that create or grant them. After any other error the state of the topics is not
+// known. CheckTopics asks a broker once, within the time-outs of the client. The context has no
+// effect.
 //
 // [outbox.RelayConfig]: https://pkg.go.dev/github.com/idem-go/idem/outbox#RelayConfig
 func (p *Producer) CheckTopics(_ context.Context, topics []string) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// TestOpenProducer_Settings_K35: it is safe by default, needs no group, and refuses what would lose
-// or double.
+// TestOpenProducer_Settings_K35: the producer is safe by default, needs no group, and refuses
+// settings that would lose or double messages.
 func TestOpenProducer_Settings_K35(t *testing.T) {
 	sc, err := producerConfig(Config{Brokers: []string{"x:1"}})
 	require.NoError(t, err)

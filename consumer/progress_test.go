@@ -22,7 +22,7 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// told is a store that notes what it is told.
+// told is a store that notes the progress that it gets.
 type told struct {
 	dedup.Store
 	hang chan struct{} // if not nil, RecordProgress waits for it, or for its context
@@ -103,7 +103,7 @@ const (
 	freshEnd         = 15 * time.Second       // how old the end of a log may be
 )
 
-// asks answers what the leader of such claims would, unless it is away.
+// asks answers like the leader of such claims, unless the leader is away.
 type asks struct{ away atomic.Bool }
 
 func (a *asks) Ask(questions []runner.EndQuestion, _ <-chan struct{}) {
@@ -144,7 +144,7 @@ func TestProgress_Rule8(t *testing.T) {
 		began := time.Now()
 		busy := &endless{newFakeClaim("t", 0, 10), 500, 1000}
 		idle := &endless{newFakeClaim("t", 1, 10), 70, 70}
-		behind := &endless{newFakeClaim("t", 2, 10), 70, 80} // whose first record does not come
+		behind := &endless{newFakeClaim("t", 2, 10), 70, 80} // its first record does not come
 		unknown := &endless{newFakeClaim("t", 3, 10), sarama.OffsetOldest, 80}
 		var runs []*running
 		for _, c := range []*endless{busy, idle, behind, unknown} {
@@ -188,8 +188,8 @@ func TestProgress_Rule8(t *testing.T) {
 	})
 }
 
-// TestProgress_InHand: with a record in hand a partition is not caught up, whatever the end of the
-// log was said to be last.
+// TestProgress_InHand: with a record in hand a partition is not caught up, for each last known end
+// of the log.
 func TestProgress_InHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, gate := newTold(), make(chan struct{})
@@ -223,7 +223,8 @@ func TestProgress_InHand(t *testing.T) {
 	})
 }
 
-// TestProgress_NotOfOthers: what was lost is somebody else's to tell.
+// TestProgress_NotOfOthers: the progress of a lost partition is not recorded, since it belongs to
+// the next owner.
 func TestProgress_NotOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTold()
@@ -274,9 +275,9 @@ func TestProgress_SlowStore(t *testing.T) {
 	})
 }
 
-// TestKafka_Progress_Rule8 records on the real broker and the real store: partitions without
-// records are caught up from the start, those with records when they are settled, and all of it is
-// there when Run returns.
+// TestKafka_Progress_Rule8 records on the real broker and the real store. Partitions without
+// records are caught up from the start, those with records when they are settled. All progress is
+// recorded when Run returns.
 func TestKafka_Progress_Rule8(t *testing.T) {
 	t.Parallel()
 	url := testenv.Postgres(t)

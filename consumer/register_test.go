@@ -42,7 +42,7 @@ func TestRegister_AtStart(t *testing.T) {
 	require.True(t, last.AcceptNewIdentity)
 }
 
-// TestKafka_Register runs what operators do, on the real broker and the real store.
+// TestKafka_Register runs the steps of operators, on the real broker and the real store.
 func TestKafka_Register(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))

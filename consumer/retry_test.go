@@ -20,7 +20,7 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// withDelays is what handlers declare.
+// withDelays sets the delays that handlers declare.
 func withDelays(delays ...time.Duration) func(*Consumer) {
 	return func(c *Consumer) {
 		c.handler.delays = delays
@@ -58,8 +58,8 @@ func (c *fakeClaim) delivered(offset int64, m *sarama.ProducerMessage) *sarama.C
 	return r
 }
 
-// TestHandler_WaitsUntilDue_T05: copies wait with their partition paused, in memory only what was
-// fetched; that is no stall; and a revoke ends the wait at once.
+// TestHandler_WaitsUntilDue_T05: copies wait with their partition paused, and only fetched records
+// are in memory. That is no stall. A revoke ends the wait at once.
 func TestHandler_WaitsUntilDue_T05(t *testing.T) {
 	const delay, fetched = 2 * time.Minute, 500
 	synctest.Test(t, func(t *testing.T) {
@@ -75,12 +75,12 @@ func TestHandler_WaitsUntilDue_T05(t *testing.T) {
 		claim := &pausingClaim{fakeClaim: newFakeClaim(topic, 0, 0)}
 		run := consume(h, sess, claim)
 		began := time.Now()
-		for i := range int64(fetched) { // never blocked, though nothing may run: sarama goes on with other partitions (K-14)
+		for i := range int64(fetched) { // never blocked, though no copy may run (K-14)
 			claim.messages <- claim.delivered(i, copyOf(t, "t", "g", int(i), delay))
 		}
 		require.Zero(t, time.Since(began))
 		require.True(t, claim.IsPaused())
-		claim.Resume() // somebody else's ResumeAll
+		claim.Resume() // a ResumeAll of the program
 		claim.messages <- claim.delivered(fetched, copyOf(t, "t", "g", fetched, delay))
 		synctest.Wait()
 		require.True(t, claim.IsPaused(), "or the backlog has no bound")
@@ -122,8 +122,8 @@ func TestHandler_WaitsUntilDue_T05(t *testing.T) {
 	})
 }
 
-// TestKafka_RetryTopics_T05: copies wait for longer than a rebalance may take, and the group has
-// none. Replayed dead letters run at once. The topics have the shape of their source.
+// TestKafka_RetryTopics_T05: copies wait for longer than a rebalance may take, and the group has no
+// rebalance. Replayed dead letters run at once. The topics have the shape of their source.
 func TestKafka_RetryTopics_T05(t *testing.T) {
 	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 3)
@@ -205,8 +205,8 @@ func TestKafka_RetryTopicsMissing(t *testing.T) {
 	require.Equal(t, 1, m.count("dead letters cannot be replayed"))
 }
 
-// TestKafka_RetryTopicsFromTheBeginning_K29: a group that begins at the newest record skips none of
-// its own copies, those in partitions of other members included.
+// TestKafka_RetryTopicsFromTheBeginning_K29: a group that begins at the newest record skips no copy
+// of its own, also in partitions of other members.
 func TestKafka_RetryTopicsFromTheBeginning_K29(t *testing.T) {
 	t.Parallel()
 	for _, cooperative := range []bool{false, true} {
@@ -231,7 +231,7 @@ func TestKafka_RetryTopicsFromTheBeginning_K29(t *testing.T) {
 	}
 }
 
-// TestRetryTopics: what is subscribed to, and what must not be.
+// TestRetryTopics: the topics of the subscription, and topics that must not be in it.
 func TestRetryTopics(t *testing.T) {
 	h := newHandler(t, Config{}, func(context.Context, *idem.Message) error { return nil })
 	require.Equal(t, []string{"a", "b", "a.g.retry", "b.g.retry"}, h.Topics("a", "b"))
@@ -255,8 +255,9 @@ func TestRetryTopics(t *testing.T) {
 	require.NoError(t, h.Close())
 }
 
-// TestKafka_LaterAttempts_Rule3: a handler declares delays; what fails in its place is tried again
-// after each, by whoever has the partition of that topic, and the events behind it do not wait.
+// TestKafka_LaterAttempts_Rule3: a handler declares delays. An event that fails in its place is
+// tried again after each delay, by the owner of the partition of that retry topic. The events
+// behind it do not wait.
 func TestKafka_LaterAttempts_Rule3(t *testing.T) {
 	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 2)
@@ -312,9 +313,9 @@ func TestKfake_FormerTier_T02(t *testing.T) {
 	require.NoError(t, m.end())
 }
 
-// TestKafka_NotACopy_G03: what others write into a retry topic is dead-lettered where the
-// dead letters of its source topic go, on a broker that makes no topic by itself; the copies behind
-// it are handled.
+// TestKafka_NotACopy_G03: a record that another program writes into a retry topic goes to the
+// dead-letter topic of the source topic, on a broker that creates no topic by itself. The copies
+// behind it are handled.
 func TestKafka_NotACopy_G03(t *testing.T) {
 	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)

@@ -17,8 +17,8 @@ import (
 type SASL struct {
 	// Mechanism is "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER". Required.
 	Mechanism string
-	// User is required, except for OAUTHBEARER: the brokers take the user from the token, and User
-	// is only named in logs and in the commands that grant rights.
+	// User is required, except for OAUTHBEARER. There the brokers take the user from the token, and
+	// User is only named in logs and in the commands that grant rights.
 	User string
 	// Password is required, except for OAUTHBEARER. Logs never contain the password.
 	Password string

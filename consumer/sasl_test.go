@@ -36,7 +36,7 @@ func fixedToken(context.Context) (kafkaauth.Token, error) {
 	return kafkaauth.Token{Value: "abc", Extensions: map[string]string{"pool": "p1"}}, nil
 }
 
-// providerOf is what sarama asks for a token.
+// providerOf returns the provider that sarama asks for a token.
 func providerOf(t *testing.T, source kafkaauth.TokenSource) sarama.AccessTokenProvider {
 	t.Helper()
 	cfg := good()

@@ -38,7 +38,7 @@ func (s session) Mark(p runner.TopicPartition, next int64) {
 	s.sarama.MarkOffset(p.Topic, p.Partition, next, "")
 }
 
-// Commit implements runner.Session. It sends nothing without a new mark.
+// Commit implements runner.Session. Without a new mark no request is sent.
 func (s session) Commit() { s.sarama.Commit() }
 
 // CommitDirectly implements runner.DirectCommitter.

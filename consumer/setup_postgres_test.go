@@ -20,7 +20,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// written keeps what is logged.
+// written keeps the lines of a log.
 type written struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -38,8 +38,8 @@ func (w *written) String() string {
 	return w.text.String()
 }
 
-// Tables that are dropped under a consumer: its events wait, the log names the command, and when
-// the tables are there again the events are handled. None is lost, none becomes a dead letter.
+// Tables are dropped under a consumer. Its events wait, and the log names the command. When the
+// tables are there again the events are handled. No event is lost or becomes a dead letter.
 func TestTablesDropped(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]func(*idem.Router, func(string)){
@@ -74,7 +74,8 @@ func TestTablesDropped(t *testing.T) {
 			go func() { ended <- c.Run(ctx) }()
 			defer cancel()
 			produce(t, cluster.ListenAddrs(), 1, `{"event_id":"1","type":"order.created"}`)
-			// Its handler has ended, and its end is recorded: without the record it would run again.
+			// Its handler has ended, and its end is recorded: without the record it would run
+			// again.
 			require.Eventually(t, func() bool {
 				records, err := store.Find(t.Context(), "orders", "1")
 				return err == nil && len(records) == 1 && records[0].State == dedup.Finished

@@ -17,8 +17,8 @@ import (
 const setupWait = 3 * time.Second
 
 // TestRun_StoreNotSetUp: a store without its tables ends Run within seconds, as a missing topic
-// does, with the words of the store. What is made in the meantime is found, and a server that is
-// down is waited for.
+// does, with the words of the store. Tables that are created in the meantime are found, and a
+// server that is down is waited for.
 func TestRun_StoreNotSetUp(t *testing.T) {
 	missing := fmt.Errorf("store: check: %w", &dedup.SetupError{Problem: "tables are missing", Fix: "run `idem migrate up`"})
 	run := func(answers ...error) (took time.Duration, err error) {

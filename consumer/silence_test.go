@@ -24,9 +24,8 @@ type silences func(observe.SilenceEvent)
 
 func (f silences) ObserveSilence(_ context.Context, e observe.SilenceEvent) { f(e) }
 
-// TestKfake_Silence_K15: one partition gets no answers any longer, and nothing says so. The group
-// is joined anew, once, and consumption is back. A partition that is paused, or idle, is not
-// silent.
+// TestKfake_Silence_K15: one partition gets no answers any longer, without an error. The group is
+// joined anew, once, and consumption is back. A partition that is paused, or idle, is not silent.
 func TestKfake_Silence_K15(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq"), kfake.GroupMinSessionTimeout(time.Second))
@@ -109,9 +108,9 @@ func forget(cluster *kfake.Cluster, partition int32) {
 	})
 }
 
-// TestKafka_BrokenLinks_K15: after connections to the broker were cut, and after the network was
-// silent for longer than a session, all partitions are consumed again within 30 s, by the same
-// consumer, and nothing is handled twice.
+// TestKafka_BrokenLinks_K15: connections to the broker are cut, and later the network is silent for
+// longer than a session. Each time all partitions are consumed again within 30 s, by the same
+// consumer, and no event is handled twice.
 func TestKafka_BrokenLinks_K15(t *testing.T) {
 	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 4)
@@ -144,7 +143,7 @@ func TestKafka_BrokenLinks_K15(t *testing.T) {
 	require.NoError(t, m.end())
 }
 
-// topicEvents notes what is told of topics.
+// topicEvents keeps the events of a TopicObserver.
 type topicEvents struct {
 	mu  sync.Mutex
 	all []observe.TopicEvent
@@ -209,8 +208,8 @@ func TestKafka_TopicDeleted_K27(t *testing.T) {
 }
 
 // TestKafka_StopAfterTopicDeleted_K27: a topic is deleted, and the consumer is stopped before it
-// has noticed. The offsets of the topic cannot be committed any longer, which delays no stop and is
-// no error: nothing of it can be delivered again. The other topic is committed.
+// has noticed. The offsets of the topic cannot be committed any longer. That delays no stop and is
+// no error, since no record of the topic can be delivered again. The other topic is committed.
 func TestKafka_StopAfterTopicDeleted_K27(t *testing.T) {
 	for name, cooperative := range map[string]bool{"eager": false, "cooperative": true} {
 		t.Run(name, func(t *testing.T) {

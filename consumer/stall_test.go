@@ -18,8 +18,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// hangOnce returns a handler that never ends for the first delivery of event 0, whatever its
-// context says, and gate to let it.
+// hangOnce returns a handler that never ends for the first delivery of event 0, also after the end
+// of its context. The gate lets it end.
 func hangOnce(got *tally) (handle func(context.Context, *idem.Message) error, hung *atomic.Bool, gate chan struct{}) {
 	hung, gate = new(atomic.Bool), make(chan struct{})
 	return func(_ context.Context, m *idem.Message) error {
@@ -34,7 +34,7 @@ func hangOnce(got *tally) (handle func(context.Context, *idem.Message) error, hu
 
 // TestKafka_LeaveGroup_K13: a handler hangs for ever. Readiness turns red, the partition moves to
 // the other member within StallTimeout + 10 s, and the one that left comes back. Liveness stays
-// green: nothing needs a restart.
+// green, because no restart is needed.
 func TestKafka_LeaveGroup_K13(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Config){
@@ -78,7 +78,7 @@ func TestKafka_LeaveGroup_K13(t *testing.T) {
 	}
 }
 
-// liveness is what a probe gets.
+// liveness returns the answer to a probe.
 func liveness(t *testing.T, m *member) int {
 	t.Helper()
 	rec := httptest.NewRecorder()
@@ -110,7 +110,7 @@ func TestKafka_LeaveGroupAlone_K13(t *testing.T) {
 	require.Zero(t, again.total(), "what was settled was committed")
 }
 
-// TestKafka_ExitOnStall_K13: Run ends, with what was settled committed.
+// TestKafka_ExitOnStall_K13: Run ends, and the settled events are committed.
 func TestKafka_ExitOnStall_K13(t *testing.T) {
 	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 1)
@@ -133,7 +133,7 @@ func TestKafka_ExitOnStall_K13(t *testing.T) {
 	require.EqualValues(t, 9, committed(t, brokers, cfg.Group, topic, 0)[0])
 }
 
-// verdicts is a store that answers what it is told to.
+// verdicts is a store that gives chosen answers.
 type verdicts struct {
 	dedup.Store
 	busy, down atomic.Bool
@@ -154,9 +154,9 @@ func (v *verdicts) Claim(ctx context.Context, token dedup.Token, lease time.Dura
 	return v.Store.Claim(ctx, token, lease, reqs, answers)
 }
 
-// TestHandler_NoStall_K13_Rule9: a partition whose event is busy elsewhere, or whose store is down,
-// is reported and not given up, and has its whole time again afterwards. One whose handler hangs
-// is.
+// TestHandler_NoStall_K13_Rule9: a partition with an event that is busy elsewhere, or with a store
+// that is down, is reported and not given up. Afterwards it has its whole time again. A partition
+// with a hanging handler is given up.
 func TestHandler_NoStall_K13_Rule9(t *testing.T) {
 	for name, excuse := range map[string]func(*verdicts, bool){
 		"busy":       func(v *verdicts, on bool) { v.busy.Store(on) },
@@ -209,7 +209,7 @@ func TestHandler_NoStall_K13_Rule9(t *testing.T) {
 }
 
 // TestKafka_PoisonedPartition_K22: an event fails for ever in its place. Its partition waits, and
-// that ends no session: the others go on, and nobody rebalances.
+// that ends no session. The others go on, and there is no rebalance.
 func TestKafka_PoisonedPartition_K22(t *testing.T) {
 	t.Parallel()
 	brokers, topic, cfg := onKafka(t, 4)

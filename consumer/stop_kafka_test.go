@@ -16,8 +16,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// puppet is a member of a group that does nothing by itself: it neither sends heartbeats nor joins
-// again, so that the others wait for it until its time is over, in a minute.
+// puppet is a member of a group that neither sends heartbeats nor joins again by itself. So the
+// others wait for it until its time is over, in a minute.
 type puppet struct {
 	t          *testing.T
 	client     *kgo.Client
@@ -156,8 +156,8 @@ func TestKafka_StopWhileJoining_K03(t *testing.T) {
 }
 
 // TestKafka_StopInRejoin_K03: a member is stopped in a cooperative rejoin that another member holds
-// up. What it handled since the rejoin began is committed; while no broker takes offsets, Run says
-// so.
+// up. The events that it handled since the rejoin began are committed. While no broker takes
+// offsets, the error of Run reports it.
 func TestKafka_StopInRejoin_K03(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

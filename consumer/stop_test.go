@@ -66,7 +66,7 @@ func oneBroker(t *testing.T) *kfake.Cluster {
 	return cluster
 }
 
-// K-03: a member that is stopped while it joins the group has nothing to finish, and does not wait
+// K-03: a member that is stopped while it joins the group has no running event, and does not wait
 // for the group.
 func TestKfake_StopWhileJoining_K03(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.JoinGroup, kmsg.SyncGroup} {
@@ -111,7 +111,7 @@ func TestKfake_StopWhileConnecting_K03(t *testing.T) {
 }
 
 // K-03: a member is stopped in the middle of a cooperative rejoin, in which sarama commits nothing.
-// What it handled meanwhile is committed all the same, or Run says that it is not.
+// The events that it handled meanwhile are committed all the same, or Run returns an error.
 func TestKfake_StopInRejoin_K03(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

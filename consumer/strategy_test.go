@@ -13,7 +13,7 @@ import (
 )
 
 // TestKafka_StrategySwitch_K26_K42: a rolling deployment switches six members to cooperative
-// rebalancing, one after another, while events come. Nothing is lost or handled twice, and members
+// rebalancing, one after another, while events come. No event is lost or handled twice, and members
 // that stop in order cause no redelivery.
 func TestKafka_StrategySwitch_K26_K42(t *testing.T) {
 	t.Parallel()
@@ -39,9 +39,9 @@ func TestKafka_StrategySwitch_K26_K42(t *testing.T) {
 		return start(t, cfg, routed(handler))
 	}
 	admin := testenv.KafkaAdmin(t, brokers)
-	// A member that stops during a rebalance may lose its generation before it commits: ErrNotCommitted.
-	// No rebalance comes after the group rests with all members, and with each partition in a member.
-	// A second rebalance begins within a heartbeat, which is 300 ms here.
+	// A member that stops during a rebalance may lose its generation before it commits:
+	// ErrNotCommitted. No rebalance comes after the group rests with all members, and with each
+	// partition in a member. A second rebalance begins within a heartbeat, which is 300 ms here.
 	rests := func(members []*member) {
 		t.Helper()
 		var since time.Time

@@ -12,8 +12,8 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// Run returns after a stop at the latest after Config.EndWait, CommitWait, releaseWait, leaveWait and
-// flushWait.
+// Run returns after a stop at the latest after Config.EndWait, CommitWait, releaseWait, leaveWait
+// and flushWait.
 const (
 	// releaseWait is how long sarama may take to end a session after all assignments have ended.
 	// Running fetches end first, and in a rebalance a rejoin, which may last a minute.

@@ -51,7 +51,7 @@ type Event struct {
 func (e *Event) replays() uint32 { return max(e.Replays, e.Position.Generation) }
 
 // WithValue returns the event with a value that an operator has edited. e stays unchanged. The
-// fields of the identity stay, so a consumer refuses a copy whose value has another identity.
+// fields of the identity stay, so a consumer refuses a copy with a value of another identity.
 func (e *Event) WithValue(value []byte) *Event {
 	edited, m := *e, *e.Message
 	if e.Edited == "" {
@@ -75,8 +75,8 @@ func ValueHash(value []byte) string {
 // Redrive returns the copy that lets the event of a dead letter run again. The message belongs to
 // the retry topic of the group that wrote the dead letter; no other group reads that topic.
 //
-// position is the result of [dedup.Operator].Reopen for the key. Without a key, position is ignored:
-// the copy gets the position of the copy that became the dead letter.
+// position is the result of [dedup.Operator].Reopen for the key. Without a key, position is
+// ignored: the copy gets the position of the copy that became the dead letter.
 //
 // Redrive returns an error if the value was omitted.
 func (e *Event) Redrive(position dedup.Position) (*idemtype.Message, error) {

@@ -48,8 +48,8 @@ const (
 
 	// HeaderGeneration counts how often the event was reopened for a replay.
 	HeaderGeneration = "idem-generation"
-	// HeaderReplays counts how often the event was replayed. It is set only if that is more often than
-	// HeaderGeneration, as for an event without identity.
+	// HeaderReplays counts how often the event was replayed. It is set only if that is more often
+	// than HeaderGeneration, as for an event without identity.
 	HeaderReplays = "idem-replays"
 	// HeaderRetry counts the delayed retries since the event was reopened.
 	HeaderRetry = "idem-retry"
@@ -60,10 +60,10 @@ const (
 	HeaderNotBefore = "idem-not-before"
 )
 
-// kept returns the headers of the original record for a dead letter or a copy. Headers of the record
-// with our prefix are never trusted and are renamed (G-03, rule 44). If a dead letter is published
-// once more, they replace those that were renamed before. So dead letters of dead letters do not
-// grow (T-04).
+// kept returns the headers of the original record for a dead letter or a copy. Headers of the
+// record with our prefix are never trusted and are renamed (G-03, rule 44). If a dead letter is
+// published once more, they replace those that were renamed before. So dead letters of dead letters
+// do not grow (T-04).
 func kept(headers []idemtype.Header) []idemtype.Header {
 	renamed := make(map[string]bool)
 	for _, h := range headers {

@@ -14,8 +14,8 @@ import (
 // ErrNotDeadLetter means that a record does not have the headers of a dead letter.
 var ErrNotDeadLetter = errors.New("not a dead letter of Idem")
 
-// Parse reads a record of a dead-letter topic. Everybody who may write to the topic can forge its
-// headers. The error matches [ErrNotDeadLetter].
+// Parse reads a record of a dead-letter topic. A client with the right to write to the topic can
+// forge the headers. The error matches [ErrNotDeadLetter].
 func Parse(m *idemtype.Message) (*Event, error) {
 	e, err := ParseCopy(m)
 	if err != nil {

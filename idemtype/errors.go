@@ -15,7 +15,7 @@ var (
 	// ErrBusy means that another worker holds the claim of the event. The event is not settled:
 	// pass the message again later.
 	ErrBusy = errors.New("event is being handled elsewhere")
-	// ErrNotDue means that the message is a copy for a later attempt, whose time has not come.
+	// ErrNotDue means that the message is a copy for a later attempt that is not due yet.
 	ErrNotDue = errors.New("later attempt is not due yet")
 	// ErrNoProducer means that an event must become a dead letter, but Config.Producer is nil.
 	// The event is not settled.

@@ -16,7 +16,7 @@ const (
 	DeadLetterUncertain
 )
 
-// ConflictPolicy decides about a conflict: an event whose ID the store knows with another content.
+// ConflictPolicy decides about a conflict: the store knows the ID of an event with another content.
 // The zero value is [SkipConflict].
 type ConflictPolicy uint8
 

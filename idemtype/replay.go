@@ -9,9 +9,10 @@ package idemtype
 // no message.
 //
 // In the scopes of the group, with an empty ScopeSuffix, a record without an ID is skipped under
-// RunNoID, because no store can tell that it ran.
+// RunNoID. No store knows whether such a record ran.
 type Replay struct {
 	// ScopeSuffix is added to the scope of each handler. Every event is then new once. An event is
-	// never too old, because no event of these scopes was forgotten. Empty: the scopes of the group.
+	// never too old, because no event of these scopes was forgotten. Empty: the scopes of the
+	// group.
 	ScopeSuffix string
 }

@@ -58,8 +58,8 @@ type Partition struct {
 	left  error // set if a handler was abandoned
 }
 
-// New starts the lanes of a partition, and takes up the events that wait in the store for it
-// ([idem.KeyOrdered]). Call [idem.Processor.Assigned] before New.
+// New starts the lanes of a partition, and runs the deferred events of the partition when they are
+// due ([idem.KeyOrdered]). Call [idem.Processor.Assigned] before New.
 //
 // With [idem.Config].BusyWait = [idem.Forever], a lane that waits for a busy event also holds the
 // other events of the same batch. With a finite BusyWait, the lane keeps that one event for another
@@ -192,7 +192,7 @@ func (p *Partition) Err() error {
 }
 
 // Close ends the assignment. No new work begins. Running handlers get the processor's grace period
-// if cause is nil, and none if cause matches [idem.ErrPartitionLost]. Close waits for the lanes
+// if cause is nil, and no grace if cause matches [idem.ErrPartitionLost]. Close waits for the lanes
 // until ctx ends; then the watermark is final.
 //
 // Close returns nil if all running work has ended, and an error that matches [idem.ErrAbandoned] if

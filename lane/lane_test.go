@@ -139,8 +139,8 @@ func TestPartition_TooLargeForTheBound(t *testing.T) {
 	})
 }
 
-// TestPartition_Close_Rule13: nothing new begins, Close waits for running work, and the watermark
-// covers it.
+// TestPartition_Close_Rule13: no new work begins, Close waits for running work, and the watermark
+// covers that work.
 func TestPartition_Close_Rule13(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
@@ -164,7 +164,7 @@ func TestPartition_Close_Rule13(t *testing.T) {
 }
 
 // TestPartition_CloseGivesUp_K07: Close leaves a worker that does not end. Work that this worker
-// finishes later moves nothing (K-39).
+// finishes later does not move the watermark (K-39).
 func TestPartition_CloseGivesUp_K07(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})

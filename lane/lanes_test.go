@@ -237,7 +237,7 @@ func TestLanes_GivenBackWakesALane_Rule25(t *testing.T) {
 	})
 }
 
-// TestLanes_AllBegin: no lane sleeps while there is work, in whatever order the work comes.
+// TestLanes_AllBegin: no lane sleeps while there is work, for each order of the work.
 func TestLanes_AllBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &batches{settle: lasting(time.Second)}

@@ -27,8 +27,8 @@ func (n *noting) NoteProgress(_ context.Context, p dedup.Progress) {
 	n.notes = append(n.notes, p)
 }
 
-// rule 8: a lane reports where its partition begins before the first delivery is handled. Then it
-// reports the watermark, with the time of the last message below it, and nothing beyond.
+// Rule 8: a lane reports where its partition begins before the first delivery is handled. Then it
+// reports the watermark, with the time of the last message below it, and no offset beyond.
 func TestPartition_NotesProgress_Rule8(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, lanes := range []int{1, 4} {

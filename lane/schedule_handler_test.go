@@ -89,7 +89,7 @@ func (a *assignment) decide() (nap time.Duration, what fate, report bool) {
 	return nap, what, a.rnd.IntN(2) == 0
 }
 
-// enter begins a call: none of its keys may be in another.
+// enter begins a call. No key of the call may be in another one.
 func (a *assignment) enter(msgs []*idem.Message) (keys []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -121,7 +121,7 @@ func runSchedule(t *testing.T, seed, n uint64, planted bug) (err error) {
 //
 //   - No two calls of one key run at once. Within an assignment the records of a key come in order,
 //     each once.
-//   - First effects of a key come in the order of the log, with none left out.
+//   - First effects of a key come in the order of the log, without a gap.
 //   - The watermark is never above the oldest unsettled record, never moves back, and stands after
 //     Close.
 //   - The number of held messages is bounded, and idle keys take no memory.

@@ -13,8 +13,8 @@ type watermark interface {
 
 // tracker records which deliveries of one assignment are finished, and computes the watermark: the
 // offset after the last delivery of the finished prefix. The tracker follows the order of delivery
-// and never computes the next offset, since logs have gaps: compacted and aborted records, and
-// Kafka's own control records (K-31).
+// and never computes the next offset, since logs have gaps. Gaps come from compacted and aborted
+// records, and from Kafka's own control records (K-31).
 //
 // Deliveries may finish in any order. A tracker has places for a fixed number of deliveries from
 // the watermark on. Each assignment has a separate tracker, and a sealed one never moves again

@@ -67,7 +67,7 @@ func checkTracker(t *testing.T, rnd *rand.Rand) {
 	}
 }
 
-// TestTracker_Sealed_K39: deliveries that an old owner finishes late move nothing.
+// TestTracker_Sealed_K39: deliveries that an old owner finishes late do not move the watermark.
 func TestTracker_Sealed_K39(t *testing.T) {
 	tr := newTracker(4)
 	a, _ := tr.Begin(10)
@@ -90,8 +90,8 @@ func TestTracker_ForeignSequence(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestTracker_RepeatedSequence_K01: a place of the ring is used again. A repeated sequence number of
-// its former delivery does not finish the present one.
+// TestTracker_RepeatedSequence_K01: a place of the ring is used again. A repeated sequence number
+// of its former delivery does not finish the present one.
 func TestTracker_RepeatedSequence_K01(t *testing.T) {
 	tr := newTracker(2)
 	a, _ := tr.Begin(10)

@@ -139,8 +139,8 @@ type ClaimEvent struct {
 	Err     error
 }
 
-// LostObserver gets every claim that was lost before the end of its event was recorded: the lease
-// ended, another worker has taken the event over, or a person has. The event is claimed again.
+// LostObserver gets every claim that was lost before the end of its event was recorded. The lease
+// had ended, or another worker or a person had taken the event over. The event is claimed again.
 type LostObserver interface {
 	ObserveLost(context.Context, LostEvent)
 }

@@ -57,8 +57,8 @@ type CommitEvent struct {
 	Group      string
 	Took       time.Duration
 	Partitions int // partitions with new marks
-	// Err is the first error during the commit. sarama returns no error from a commit; Err is then
-	// an error that arrived in another way during the commit.
+	// Err is the first error during the commit. A commit of sarama returns no error. Err is then an
+	// error that arrived in another way during the commit.
 	Err error
 }
 
@@ -147,7 +147,7 @@ type ProgressEvent struct {
 }
 
 // Lag returns the number of offsets between the watermark and the end of the log, as of the last
-// fetch. ok is false before both are known.
+// fetch. The result ok is false before both are known.
 func (e ProgressEvent) Lag() (offsets int64, ok bool) {
 	next := e.Next
 	if next < 0 {

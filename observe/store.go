@@ -8,8 +8,8 @@ import (
 )
 
 // StoreObserver gets the outages of a store, of the producer of dead letters, and of the service of
-// a decoder. Each event with Down is followed by one without: at the end of the outage, when the
-// processor is closed, or when no event waits for the decoder any longer.
+// a decoder. Each event with Down is followed by one without. That one comes at the end of the
+// outage, when the processor is closed, or when no event waits for the decoder any longer.
 type StoreObserver interface {
 	ObserveStore(context.Context, StoreEvent)
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// UnprotectedObserver gets every delivery whose handler runs without the store: neither a claim nor
-// a record protects it against a second effect. The observer is called before the first attempt,
-// also if the delivery comes again.
+// UnprotectedObserver gets every delivery with a handler that runs without the store. Neither a
+// claim nor a record protects such a delivery against a second effect. The observer is called
+// before the first attempt, also if the delivery comes again.
 type UnprotectedObserver interface {
 	ObserveUnprotected(context.Context, UnprotectedEvent)
 }
 
-// UnprotectedEvent is a delivery whose handler runs without the store.
+// UnprotectedEvent is a delivery with a handler that runs without the store.
 type UnprotectedEvent struct {
 	Group   string
 	Message *idemtype.Message

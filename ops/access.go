@@ -46,7 +46,7 @@ func (h *Handler) deny(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, text, http.StatusForbidden)
 }
 
-// proxyHeaders are set by proxies. A request that has one of them came from somewhere else.
+// proxyHeaders are set by proxies. A request with one of them came through a proxy.
 var proxyHeaders = []string{
 	"Forwarded", "Via", "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip",
 	"Cf-Connecting-Ip", "Fastly-Client-Ip",
@@ -54,7 +54,7 @@ var proxyHeaders = []string{
 	"Fly-Client-Ip",
 }
 
-// fromLoopback reports why a request did not come from a browser on this machine straight to us.
+// fromLoopback reports why a request did not come directly from a browser on this machine.
 func fromLoopback(r *http.Request) error {
 	if !isLoopback(r.RemoteAddr) {
 		return errors.New("the request comes from another address")

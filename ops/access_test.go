@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Without somebody to ask, and not held to this machine, there is no page (G-10).
+// Without Auth, and without a restriction to this machine, there is no page (G-10).
 func TestNewHandler_RefusesWithoutAuth(t *testing.T) {
 	_, err := NewHandler(Config{})
 	require.ErrorIs(t, err, ErrNoAuth)
@@ -75,7 +75,7 @@ func TestLoopback_G10(t *testing.T) {
 	}
 }
 
-// Every address of the page asks who it is, its style sheet too, before anything else.
+// Every address of the page calls Auth before all else, also the style sheet.
 func TestAuth_BeforeEverything_G10(t *testing.T) {
 	s, _ := fullSite(t, func(c *Config) {
 		c.Loopback = false

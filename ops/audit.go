@@ -102,5 +102,5 @@ func (h *Handler) audit(ctx context.Context, level slog.Level, e AuditEvent) {
 	h.cfg.Audit(ctx, e)
 }
 
-// pathOf is the path that was asked for, as it may be logged: without the query.
+// pathOf is the requested path as it may be logged: without the query.
 func pathOf(u *url.URL) string { return clip(u.EscapedPath(), maxErrorText) }

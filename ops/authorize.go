@@ -62,10 +62,10 @@ var errNotAllowed = &pageError{
 	"You may look at this page, but not do this. The program decides it (ops.Config.Authorize).",
 }
 
-// crossSite reports whether a browser loads r for another site or origin, other than by a link: as
-// a picture, a script, in a frame, or by fetch. Such a request cannot read the answer, but it would
-// use up searches and plans. The source is the W3C's Fetch Metadata Request Headers. A browser
-// without these headers is not refused.
+// crossSite reports whether a browser loads r for another site or origin, other than by a link.
+// Examples are a picture, a script, a frame and a fetch. Such a request cannot read the answer, but
+// it would use up searches and plans. The source is the W3C's Fetch Metadata Request Headers. A
+// browser without these headers is not refused.
 func crossSite(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "same-origin", "none":

@@ -64,8 +64,8 @@ func TestPaths_Exact(t *testing.T) {
 	}
 }
 
-// Pictures, scripts and frames of other sites get nothing, so they take the place of nobody's
-// search; links do.
+// Pictures, scripts and frames of other sites are refused, so they take no place of a search. Links
+// are served.
 func TestCrossSite_SubResources_G10(t *testing.T) {
 	var audit auditLog
 	s, _ := fullSite(t, func(c *Config) { c.Audit = audit.add })
@@ -86,7 +86,7 @@ func TestCrossSite_SubResources_G10(t *testing.T) {
 	}
 }
 
-// Whatever one person searches for, others find a place.
+// Other people find a place for a search, for any number of searches of one person.
 func TestPlaces_OfOnePerson(t *testing.T) {
 	p := newPlaces()
 	page := context.Background()
@@ -123,7 +123,7 @@ func TestPlaces_OfOnePerson(t *testing.T) {
 	require.Empty(t, p.free)
 }
 
-// The plans of one person push out none of another's.
+// The plans of one person push out no plan of another.
 func TestPlans_OfOnePerson(t *testing.T) {
 	p, now := newPlans(), time.Now()
 	ada := &replayPlan{Who: "ada"}
@@ -146,8 +146,7 @@ func TestPlans_OfOnePerson(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The hook sees what is asked for, and on which object. What it refuses is refused, logged and
-// audited.
+// The hook gets the action and its object. A refused action is logged and audited.
 func TestAuthorize(t *testing.T) {
 	var (
 		audit  auditLog
@@ -273,7 +272,7 @@ func TestButtons_OnlyForThoseWhoMay(t *testing.T) {
 	require.Empty(t, letters.replayed)
 }
 
-// Reading a payload, and what is refused to anybody, is audited.
+// The reading of a payload, and each refusal, is audited.
 func TestAudit_ReadsAndRefusals(t *testing.T) {
 	var audit auditLog
 	var log bytes.Buffer

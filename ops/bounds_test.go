@@ -18,7 +18,7 @@ import (
 	"github.com/idem-go/idem/internal/deadletters"
 )
 
-// P-23: nothing of an identity is trimmed. The link of an event whose ID has blanks at its ends
+// P-23: no part of an identity is trimmed. The link of an event with blanks at the ends of its ID
 // does not answer for another event.
 func TestEventLink_Blanks_P23(t *testing.T) {
 	src, _ := full(time.Now())
@@ -42,8 +42,8 @@ func TestReplay_AuditPanics(t *testing.T) {
 	require.Len(t, letters.replayed, 2)
 }
 
-// What costs the source much is asked seldom, but an outage is not remembered for longer than it
-// needs to be.
+// A source with costly answers is asked seldom, but an outage is not remembered for longer than
+// needed.
 func TestCells_Sparing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, _ := full(time.Now())
@@ -94,7 +94,8 @@ func TestDeadLetter_ManyHeaders(t *testing.T) {
 	require.Contains(t, a.body, "more are not shown")
 }
 
-// Whoever may write to the topic may write anything into the headers that Idem reads.
+// A client with the right to write to the topic may write any bytes into the headers that Idem
+// reads.
 func TestRowOf_Bounds(t *testing.T) {
 	long := strings.Repeat("é", 1<<20)
 	row := rowOf(&deadletters.Row{Record: "0/1", Class: idem.Class(long), Type: long, ID: long, Tenant: long, Scope: long, Error: long, Problem: long, Note: long})
@@ -116,8 +117,8 @@ func TestReplay_LeftAlone(t *testing.T) {
 	require.Contains(t, s.post("replay", url.Values{"id": {s.planFor("1/1")}}).body, `class="card answer ok"`)
 }
 
-// A plan that is not known may have been carried out before it was forgotten: the page must not say
-// that nothing was changed.
+// A plan that is not known may have been carried out before it was forgotten. The page must not
+// deny a change.
 func TestPlan_Forgotten(t *testing.T) {
 	s, letters := fullSite(t)
 	var late atomic.Int64

@@ -143,7 +143,7 @@ func sum(values []float64) (s float64) {
 	return s
 }
 
-// niceTop is the end of a scale: 1, 2 or 5 times a power of ten.
+// niceTop is the upper end of a scale: 1, 2 or 5 times a power of ten.
 func niceTop(v float64) float64 {
 	if v <= 0 {
 		return 1

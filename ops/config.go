@@ -27,19 +27,20 @@ type Config struct {
 	// or that of Denied. Audit lines have the name, and the limits of searches and plans apply per
 	// name. Required, unless Loopback is set.
 	Auth func(*http.Request) (who string, err error)
-	// Authorize decides about an action of a person whom Auth has admitted. An error refuses the
-	// action with 403, is logged and audited. Authorize is called before any read, and must be safe
-	// for concurrent use. It also decides which buttons a person sees: see [Action].Offer. The
-	// default allows what AllowReplay and HidePayloads allow; Authorize cannot allow more.
+	// Authorize decides about an action of a person after Auth has admitted the person. An error
+	// refuses the action with 403, is logged and audited. Authorize is called before any read, and
+	// must be safe for concurrent use. It also decides which buttons a person sees: see
+	// [Action].Offer. Authorize cannot allow more than AllowReplay and HidePayloads. The default
+	// allows all that these two allow.
 	Authorize func(r *http.Request, who string, a Action) error
 	// Prefix is the path of the page, such as "/admin/idem/" for mux.Handle("/admin/idem/", page).
 	// It begins and ends with a slash. The page answers paths below Prefix only. The default is
 	// "/", for the root or behind http.StripPrefix("/admin/idem", page).
 	Prefix string
-	// Denied answers a refused person, for instance with a redirect to the sign-in page. Nothing
-	// was written to the response before. The default is a 403 with one line of text.
+	// Denied answers a refused person, for instance with a redirect to the sign-in page. The
+	// response is still empty then. The default is a 403 with one line of text.
 	Denied func(http.ResponseWriter, *http.Request, error)
-	// Loopback allows a page without Auth and restricts requests to this machine: both ends are
+	// Loopback allows a page without Auth and restricts requests to this machine. Both ends are
 	// loopback addresses, the Host header names one (DNS rebinding), and no proxy forwarded the
 	// request. Use it for development and for ssh -L. With Auth, both must allow the request.
 	Loopback bool
@@ -66,8 +67,8 @@ type Config struct {
 	// Client is used for Kafka instead of one of the page's own. It is not closed.
 	Client sarama.Client
 	// Stores are further stores, those of the option idem.Store. The content of the page depends on
-	// the abilities of a store: dedup.Operator (look at an event), dedup.Lister (find events by ID
-	// alone, list stuck claims), dedup.Deferrer (deferred events).
+	// the abilities of a store. They are dedup.Operator (look at an event), dedup.Lister (find
+	// events by ID alone, list stuck claims) and dedup.Deferrer (deferred events).
 	Stores []dedup.Store
 	// StoreName names a store on the page, without credentials. It is called by [NewHandler] only.
 	// The default, also for an empty name, is the kind of the store, such as "Postgres".
@@ -169,8 +170,8 @@ type Finding struct {
 type AuditEvent struct {
 	Time time.Time
 	Who  string // from Auth; "loopback" without Auth; empty for a refused person
-	// Action is "replay" when a plan is confirmed and when it has ended, "replay dead letter" for
-	// each dead letter, and "payload" when a payload is shown. For a refused request it is the
+	// Action is "replay" when a plan is confirmed and when it has ended. It is "replay dead letter"
+	// for each dead letter, and "payload" when a payload is shown. For a refused request it is the
 	// [ActionKind], or "enter" before that is known.
 	Action string
 	Plan   string // the same for all that belongs together

@@ -84,7 +84,7 @@ func (r deadLetterRow) EventLink() string {
 // Link leads to the dead letter.
 func (r deadLetterRow) Link() string { return deadLetterLink(r.deadLetterPlace) }
 
-// Replays reports whether a replay of the plan that the row is in would do something.
+// Replays reports whether a replay of the row's plan would replay the dead letter of the row.
 func (r *deadLetterRow) Replays() bool { return r.Action != "" && r.Action != actionSkip }
 
 const actionSkip = "skip"

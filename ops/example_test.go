@@ -22,7 +22,7 @@ func Example() {
 	}
 	page, err := ops.NewHandler(ops.Config{
 		Consumer: cfg,
-		Auth: func(r *http.Request) (string, error) { // what the program knows of its users
+		Auth: func(r *http.Request) (string, error) { // from the program's own sign-in
 			if name, _, ok := r.BasicAuth(); ok && name == "ada" {
 				return name, nil
 			}

@@ -140,7 +140,7 @@ func (f *fakeEvents) deadLettersOf(_ context.Context, q eventQuery) (l eventDead
 type fakeSource[T any] struct {
 	value T
 	err   error
-	hangs chan struct{} // obeys nobody until it is closed
+	hangs chan struct{} // calls hang until it is closed
 	calls int
 }
 

@@ -177,7 +177,7 @@ func TestLookUp(t *testing.T) {
 	require.Equal(t, s.at, s.get("event?id=++").at, "an empty look-up is the start page")
 }
 
-// The steps of a timeline are in their order, what is to come last.
+// The steps of a timeline are in their order, future steps last.
 func TestTimelineOrder(t *testing.T) {
 	s, _ := fullSite(t)
 	body := s.get("event?id=order-4711").body

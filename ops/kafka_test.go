@@ -30,7 +30,7 @@ type running struct {
 	mended  *atomic.Bool // the handler of "shaky" has been mended
 }
 
-// run starts a consumer, and a page that is made of nothing but its configuration.
+// run starts a consumer, and a page that is made of its configuration only.
 func run(t *testing.T) *running {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"))
@@ -105,7 +105,7 @@ func (r *running) all(path string) (at []string) {
 	return at
 }
 
-// On a Kafka, with a store: what happened to events is found, and a replay lets them run.
+// On a Kafka, with a store: the page finds the history of events, and a replay lets them run.
 func TestPage_OnKafka(t *testing.T) {
 	r := run(t)
 	for i := range 10 {
@@ -168,7 +168,7 @@ func TestPage_OnKafka(t *testing.T) {
 	require.Contains(t, a.body, "No dead letter to replay")
 }
 
-// The page does not wait for a Kafka that is away, and shows what the store knows.
+// The page does not wait for a Kafka that is away, and shows the data of the store.
 func TestPage_KafkaAway(t *testing.T) {
 	store := memstore.New(memstore.Volatile())
 	_, err := store.Import(t.Context(), []dedup.Imported{{Key: dedup.Key{Scope: "billing", Type: "paid", ID: "p-1"}, Retention: time.Hour}})

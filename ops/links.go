@@ -44,7 +44,7 @@ func deadLetterLink(p deadLetterPlace) string {
 	}.Encode()
 }
 
-// deadLetterPlace is where a dead letter lies.
+// deadLetterPlace is the place of a dead letter in its topic.
 type deadLetterPlace struct {
 	Topic     string
 	Partition int32
@@ -55,7 +55,7 @@ func (p deadLetterPlace) String() string {
 	return fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, p.Offset)
 }
 
-// parsePlace reads where a dead letter lies.
+// parsePlace reads the place of a dead letter.
 func parsePlace(topic, at string) (deadLetterPlace, error) {
 	partition, offset, _ := strings.Cut(at, "/")
 	p, err1 := strconv.ParseInt(partition, 10, 32)

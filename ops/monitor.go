@@ -11,12 +11,11 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// Monitor is an observer that remembers for the page what went on in this process: counts by second
-// and by minute, partitions, handlers that run, and the last of what went wrong. Give it to
-// Config.Observers of the consumer (or of idem.Processor), and to [Config].Monitor. It holds a
-// bounded amount of memory, about a megabyte, whatever comes, and costs a few hundred nanoseconds
-// an event at most. Make it with [NewMonitor]. Safe for concurrent use, and for several consumers
-// at once.
+// Monitor is an observer that keeps the state of this process for the page: counts by second and by
+// minute, partitions, running handlers, and the latest problems. Give it to Config.Observers of the
+// consumer (or of idem.Processor), and to [Config].Monitor. A Monitor needs about a megabyte of
+// memory at most, and a few hundred nanoseconds for an event at most. Make it with [NewMonitor].
+// Safe for concurrent use, and for several consumers at once.
 type Monitor struct {
 	began   time.Time
 	total   [kinds]atomic.Uint64
@@ -46,7 +45,7 @@ var (
 	_ observe.StallObserver      = (*Monitor)(nil)
 )
 
-// NewMonitor makes an empty one.
+// NewMonitor returns a Monitor without events.
 func NewMonitor() *Monitor {
 	return &Monitor{began: time.Now(), seconds: newRing(keptSeconds), minutes: newRing(keptMinutes)}
 }
@@ -56,7 +55,7 @@ func (m *Monitor) second() int64 { return int64(time.Since(m.began)/time.Second)
 
 func minuteOf(second int64) int64 { return (second-1)/60 + 1 }
 
-// moment is a moment to count in.
+// moment is the second and the minute of a count.
 type moment struct{ second, minute int64 }
 
 func (m *Monitor) moment() moment {
@@ -103,7 +102,7 @@ func (m *Monitor) ObserveDuplicate(_ context.Context, e observe.DuplicateEvent) 
 	}
 }
 
-// ObserveDeadLetter counts dead letters, and remembers why.
+// ObserveDeadLetter counts dead letters, and keeps their errors.
 func (m *Monitor) ObserveDeadLetter(_ context.Context, e observe.DeadLetterEvent) {
 	at := m.moment()
 	m.count(at, kindDeadLetter, 1)
@@ -118,7 +117,7 @@ func (m *Monitor) ObserveDeadLetter(_ context.Context, e observe.DeadLetterEvent
 	)
 }
 
-// ObserveRetry counts attempts that follow, and remembers why.
+// ObserveRetry counts further attempts, and keeps the errors before them.
 func (m *Monitor) ObserveRetry(_ context.Context, e observe.RetryEvent) {
 	at := m.moment()
 	if e.Deferred {

@@ -63,7 +63,7 @@ func (m *Monitor) BeginCall(ctx context.Context, c *observe.Call) context.Contex
 	return ctx
 }
 
-// EndCall forgets it, and counts failures.
+// EndCall forgets the call, and counts failures.
 func (m *Monitor) EndCall(_ context.Context, c *observe.Call) {
 	s := m.calls.shard(c.Message(0))
 	s.mu.Lock()
@@ -78,7 +78,7 @@ func (m *Monitor) EndCall(_ context.Context, c *observe.Call) {
 	}
 }
 
-// failedOf is how many events of a call have failed. Being stopped is no failure.
+// failedOf is the number of events of a call that have failed. A stop is no failure.
 func failedOf(c *observe.Call) int {
 	var named idem.BatchError
 	switch {
@@ -90,7 +90,7 @@ func failedOf(c *observe.Call) int {
 	return c.Len()
 }
 
-// The ages of a call that runs: it is odd, or surely stuck.
+// The ages at which a running call counts as slow, and as stuck.
 const (
 	callSlow = 10 * time.Second
 	callHung = time.Minute

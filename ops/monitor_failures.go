@@ -11,7 +11,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// failure is the last thing that went wrong with an event in this process.
+// failure is the last failure of an event in this process.
 type failure struct {
 	Key     dedup.Key
 	Origin  dedup.Origin
@@ -24,7 +24,7 @@ type failure struct {
 	Error   string
 }
 
-// failureTable keeps some of the last failures of events. Each shard forgets its oldest.
+// failureTable keeps some of the last failures of events. Each shard forgets its oldest failure.
 type failureTable struct {
 	shards [failureShards]failureShard
 	window atomic.Int64 // of which noted is the number
@@ -42,7 +42,7 @@ const (
 type failureShard struct {
 	mu   sync.Mutex
 	list [failureSlots]failure
-	used int // slots that hold something
+	used int // slots that hold a failure
 	next int // slot that is written next
 }
 

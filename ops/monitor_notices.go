@@ -26,7 +26,7 @@ type notice struct {
 	kind, subject string
 }
 
-// noticeBoard has the last ones, oldest first.
+// noticeBoard has the last notices, oldest first.
 type noticeBoard struct {
 	mu  sync.Mutex
 	all []notice
@@ -53,7 +53,7 @@ func (b *noticeBoard) add(n notice) {
 	b.all = append(b.all, n)
 }
 
-// list returns the last n, newest first.
+// list returns the last n notices, newest first.
 func (b *noticeBoard) list(n int) []notice {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -82,7 +82,8 @@ func (p *partitionState) sample(now time.Time) {
 	p.Samples = append(p.Samples, p.Lag)
 }
 
-// list returns copies of the partitions of a group, or of all if it is empty, in order.
+// list returns copies of the partitions of a group, in order. With an empty group it returns those
+// of all groups.
 func (t *partitionTable) list(group string) (all []partitionState, more int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,7 +125,7 @@ var (
 	_ observe.PartitionStallObserver = (*Monitor)(nil)
 )
 
-// ObserveProgress remembers where a partition is.
+// ObserveProgress keeps the offsets of a partition.
 func (m *Monitor) ObserveProgress(_ context.Context, e observe.ProgressEvent) {
 	now := time.Now()
 	m.parts.mu.Lock()
@@ -147,7 +148,7 @@ func (m *Monitor) ObserveProgress(_ context.Context, e observe.ProgressEvent) {
 	m.minutes.setLag(at.minute, sum)
 }
 
-// ObserveRebalance remembers which partitions are ours.
+// ObserveRebalance keeps the set of assigned partitions.
 func (m *Monitor) ObserveRebalance(_ context.Context, e observe.RebalanceEvent) {
 	n := 0
 	m.parts.mu.Lock()
@@ -165,7 +166,7 @@ func (m *Monitor) ObserveRebalance(_ context.Context, e observe.RebalanceEvent) 
 	m.noteRebalance(e, n)
 }
 
-// ObservePartitionStall remembers which partitions rest.
+// ObservePartitionStall keeps the set of stalled partitions.
 func (m *Monitor) ObservePartitionStall(_ context.Context, e observe.PartitionStallEvent) {
 	m.parts.mu.Lock()
 	if p := m.parts.get(partitionID{e.Group, e.Topic, e.Partition}); p != nil {

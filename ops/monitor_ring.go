@@ -24,7 +24,7 @@ const (
 // counts are numbers by kind.
 type counts [kinds]uint64
 
-// copies are duplicates that are another record than the one that was handled.
+// copies are duplicates in another record than the handled one.
 func (c *counts) copies() uint64 { return c[kindDuplicate] - min(c[kindSame], c[kindDuplicate]) }
 
 func (c *counts) add(o *counts) {
@@ -48,7 +48,7 @@ type ring struct {
 
 func newRing(n int) *ring { return &ring{slots: make([]slot, n)} }
 
-// slot returns the one of a time, counted from 1, or nil if that is over.
+// slot returns the slot of a time, counted from 1, or nil if the slot has a later time already.
 func (r *ring) slot(at int64) *slot {
 	s := &r.slots[at%int64(len(r.slots))]
 	if have := s.at.Load(); have == at {
@@ -91,7 +91,7 @@ type sample struct {
 	noLag bool
 }
 
-// last returns the n slots that end with the one of now, oldest first.
+// last returns the n slots up to the present one, oldest first.
 func (r *ring) last(now int64, n int) []sample {
 	n = min(n, len(r.slots))
 	all := make([]sample, n)

@@ -24,7 +24,7 @@ var (
 	_ observe.PartitionStallObserver = (*Monitor)(nil)
 )
 
-// world is a processor with a monitor, whose store is in memory.
+// world is a processor with a monitor, and with a store in memory.
 func world(t testing.TB, m *Monitor, router *idem.Router) *idem.Processor {
 	t.Helper()
 	p, err := idem.NewProcessor(router, idem.Config{
@@ -47,7 +47,7 @@ func record(offset int64, typ, id string) *idem.Message {
 	}
 }
 
-// What the page shows is what has happened: counted through a real processor.
+// The counts on the page are those of a real processor.
 func TestMonitor_CountsWhatHappens(t *testing.T) {
 	m := NewMonitor()
 	router := idem.NewRouter(idem.ID(idem.FromHeader("event_id")), idem.Type(idem.FromHeader("event_type")), idem.Retention(time.Hour))
@@ -112,7 +112,7 @@ func TestMonitor_Running(t *testing.T) {
 	require.Contains(t, s.get("claims").body, "No handler runs")
 }
 
-// Time passes: what is old leaves the rings, the totals stay, and the present second is not drawn.
+// Time passes: old counts leave the rings, the totals stay, and the present second is not drawn.
 func TestMonitor_Time(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMonitor()
@@ -176,7 +176,7 @@ func TestMonitor_Partitions(t *testing.T) {
 	})
 }
 
-// Whatever comes, what is remembered is bounded (G-15).
+// The memory of a monitor is bounded for all events (G-15).
 func TestMonitor_Bounds(t *testing.T) {
 	m, ctx := NewMonitor(), t.Context()
 	long := strings.Repeat("x", 1<<20)

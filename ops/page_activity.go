@@ -2,7 +2,7 @@ package ops
 
 import "time"
 
-// timeRange is how much of the past is drawn.
+// timeRange is the part of the past that is drawn.
 type timeRange struct {
 	Name, Text string
 	Step       time.Duration // of one value that is drawn

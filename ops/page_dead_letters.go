@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/deadletter"
 )
 
-// shownDeadLetters is how many dead letters a page lists.
+// shownDeadLetters is the number of dead letters on a page.
 const shownDeadLetters = 100
 
 // deadLettersView is a list of dead letters with filters.
@@ -42,7 +42,7 @@ var classes = []idem.Class{
 	idem.ClassNotACopy,
 }
 
-// timeForm says how Since and Until are written.
+// timeForm describes the form of Since and Until.
 const timeForm = "A time is such as 2026-01-31T12:00, in UTC, or how long ago, such as 90m or 2h."
 
 func (h *Handler) showDeadLetters(v *visit) error {
@@ -126,7 +126,7 @@ func fullest(topics []string, records map[string]int64) string {
 
 var errTime = errors.New("no time")
 
-// parseTime reads an instant, or how long ago it was. Empty is zero.
+// parseTime reads a time, or a duration before now. Without a text the result is zero.
 func parseTime(now time.Time, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is older than the dead letters that are shown is a link away, with the same filter, and
-// nothing is left out between the two.
+// Older dead letters than those shown are a link away, with the same filter, and no dead letter
+// between the two is left out.
 func TestDeadLetters_Older(t *testing.T) {
 	at := time.Date(2026, 1, 31, 12, 0, 0, int(250*time.Millisecond), time.UTC)
 	l := &deadLettersView{Filter: deadLetterFilter{Topic: "a.g.dlq", Class: "permanent", ID: "a&b"}, Since: "2h"}

@@ -39,7 +39,7 @@ type advice struct{ Text, Link, Command string }
 
 type fact struct{ Name, Value string }
 
-// step is a moment in the life of an event. One without time stands where it belongs.
+// step is a step in the history of an event. A step without a time is ordered by place.
 type step struct {
 	At     time.Time
 	Level  string

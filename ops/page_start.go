@@ -7,7 +7,7 @@ import (
 	"github.com/idem-go/idem/internal/words"
 )
 
-// startView is the first page: a question, and whether anything needs attention.
+// startView is the first page: a question, and the problems that need attention.
 type startView struct {
 	Monitor *activityView // nil without one
 	Glance  []tile
@@ -26,7 +26,7 @@ type tile struct {
 	ID                      string
 }
 
-// alert is something that needs attention.
+// alert is a problem that needs attention.
 type alert struct {
 	Level, Title, Text, Link, LinkText string
 }

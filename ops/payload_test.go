@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A value that would be gigabytes when it is indented is shown as it came: whoever looks at a
-// dead letter must not end the program.
+// A value that would be gigabytes when it is indented is shown as it came. A look at a dead letter
+// must not end the program.
 func TestShowBytes_DeeplyNested(t *testing.T) {
 	deep := func(levels, items int) []byte {
 		return []byte(strings.Repeat("[", levels) + strings.Repeat("1,", items) + "1" + strings.Repeat("]", levels))
@@ -29,7 +29,7 @@ func TestShowBytes_DeeplyNested(t *testing.T) {
 	require.Equal(t, "JSON", s.Kind)
 }
 
-// What is told of the size of JSON that is indented is never less than it is.
+// The estimated size of indented JSON is never below the real one.
 func FuzzWidens(f *testing.F) {
 	for _, text := range []string{`{"a":[1,{"b":"\"[,"}],"c":{}}`, `[[[1,2]]]`, `{"a\\":"}"}`, `[ 1 , 2 ]`, `[]`, `[{},[]]`} {
 		f.Add([]byte(text))

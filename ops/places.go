@@ -22,7 +22,7 @@ type places struct {
 	of map[string]*placesOf
 }
 
-// placesOf are those of one person, as long as that person asks for something.
+// placesOf are the places of one person, as long as a request of that person runs or waits.
 type placesOf struct {
 	turns  chan struct{}
 	asking int

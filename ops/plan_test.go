@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A plan says what would happen and changes nothing; its replay does that, once, and says who did
-// it.
+// A plan shows its effects and changes no state. Its replay has these effects, once, and names the
+// person.
 func TestPlanAndReplay(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex
@@ -82,7 +82,7 @@ func TestReplay_Once(t *testing.T) {
 	require.Equal(t, map[deadLetterPlace]int{{fakeTopic, 0, 0}: 1, {fakeTopic, 1, 1}: 1}, letters.replayed)
 }
 
-// Who has made a plan carries it out.
+// Only the person who made a plan can carry it out.
 func TestPlan_OfOnePerson(t *testing.T) {
 	s, letters := fullSite(t, func(c *Config) {
 		c.Auth = func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil }
@@ -95,12 +95,12 @@ func TestPlan_OfOnePerson(t *testing.T) {
 	require.Empty(t, letters.replayed)
 }
 
-// What has changed since it was planned is left alone.
+// Dead letters that have changed since the plan are left alone.
 func TestReplay_ExactlyWhatWasPlanned(t *testing.T) {
 	s, letters := fullSite(t)
 	id := s.planFor("0/0", "1/1", "0/2", "0/4")
 	letters.mu.Lock()
-	letters.replayed[deadLetterPlace{fakeTopic, 0, 0}] = 1 // by somebody else
+	letters.replayed[deadLetterPlace{fakeTopic, 0, 0}] = 1 // by another person
 	letters.all[1].ID = "another"                          // the topic was made anew
 	letters.all[4].Partition = 9                           // it was purged
 	letters.mu.Unlock()
@@ -123,7 +123,8 @@ func TestReplay_Fails(t *testing.T) {
 	require.NotContains(t, a.body, "hunter2")
 }
 
-// A replay goes on when who began it has gone, is shown as it goes, and ends with the page.
+// A replay goes on when the person who began it has gone. It is shown as it goes, and ends with the
+// page.
 func TestReplay_UnderWayAndClosed(t *testing.T) {
 	s, letters := fullSite(t)
 	letters.hold = make(chan struct{})

@@ -16,7 +16,7 @@ const (
 	planLife   = 15 * time.Minute
 )
 
-// planState is how far a plan is.
+// planState is the progress of a plan.
 type planState string
 
 const (
@@ -50,7 +50,7 @@ type rowResult struct {
 	Detail  string
 }
 
-// Wanted are the rows that a replay would do something with.
+// Wanted are the rows of dead letters that a replay would replay.
 func (p *replayPlan) Wanted() (rows []deadLetterRow) {
 	for i := range p.Rows {
 		if p.Rows[i].Replays() {
@@ -60,7 +60,7 @@ func (p *replayPlan) Wanted() (rows []deadLetterRow) {
 	return rows
 }
 
-// Replayed is how many dead letters were.
+// Replayed is the number of replayed dead letters.
 func (p *replayPlan) Replayed() (n int) {
 	for i := range p.Results {
 		if p.Results[i].Outcome == outcomeReplayed {
@@ -93,7 +93,7 @@ var (
 	errOneAtATime  = errors.New("another replay is under way")
 )
 
-// plans are those that are known.
+// plans are the kept plans.
 type plans struct {
 	mu  sync.Mutex
 	all map[string]*replayPlan

@@ -11,7 +11,7 @@ import (
 // stranger must not fill the log.
 const maxRefusals = 60
 
-// refusals counts them.
+// refusals counts the refusals of the present minute.
 type refusals struct {
 	mu      sync.Mutex
 	since   time.Time
@@ -19,7 +19,7 @@ type refusals struct {
 	left    int // out, since the last one that was written
 }
 
-// take reports whether one more is to be written, and how many were left out before it.
+// take reports whether one more refusal is to be written, and the number that was left out before.
 func (r *refusals) take(now time.Time) (left int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

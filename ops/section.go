@@ -13,7 +13,7 @@ import (
 // This file isolates sources: a failure or a hanging source costs its own section of a page, for a
 // bounded time.
 
-// part is the content of a section: a value, or the reason why there is none.
+// part is the content of a section: a value, or the reason for a missing value.
 type part[T any] struct {
 	Value   T
 	Problem string    // reason for a missing value
@@ -183,7 +183,7 @@ func wait(ctx context.Context, done <-chan struct{}, limit time.Duration) error 
 	}
 }
 
-// shielded keeps a source that panics from taking the program along.
+// shielded turns a panic of a source into an error.
 func shielded[T any](
 	ctx context.Context, fetch func(context.Context) (T, error),
 ) (value T, err error) {

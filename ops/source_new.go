@@ -76,7 +76,7 @@ func nameOf(s dedup.Store) string {
 	return name
 }
 
-// operators are the stores that can be looked into.
+// operators are the stores that are a dedup.Operator.
 func operators(all []deadletters.NamedStore) (some []deadletters.NamedStore) {
 	for _, l := range all {
 		if _, ok := l.Store.(dedup.Operator); ok {

@@ -49,7 +49,7 @@ func TestOutbox(t *testing.T) {
 	require.Contains(t, s.get("outbox").body, "no connection")
 }
 
-// Only what was configured is asked, and the monitor is found among the observers.
+// Only configured sources are asked, and the monitor is found among the observers.
 func TestNewSources(t *testing.T) {
 	m := NewMonitor()
 	store, other := memstore.New(memstore.Volatile()), memstore.New(memstore.Volatile())
@@ -69,7 +69,7 @@ func TestNewSources(t *testing.T) {
 	require.Equal(t, sources{}, src)
 }
 
-// A claim whose holder is gone is listed, and one that is alive is not.
+// A claim is listed if its holder is gone, and not if the holder is alive.
 func TestStuckClaims(t *testing.T) {
 	ctx, store := t.Context(), memstore.New(memstore.Volatile())
 	claim := func(id string, lease time.Duration) {

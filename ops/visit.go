@@ -21,8 +21,8 @@ func (v *visit) context() context.Context { return v.r.Context() }
 // query returns a value of the URL, without surrounding blanks and of bounded length.
 func (v *visit) query(name string) string { return clipped(v.r.URL.Query().Get(name)) }
 
-// identity returns a value of the URL unchanged if the link is one of ours, because blanks belong
-// to an ID (P-23).
+// identity returns a value of the URL unchanged if the page made the link, because blanks belong to
+// an ID (P-23).
 func (v *visit) identity(name string) string {
 	query := v.r.URL.Query()
 	if query.Get("exact") == "" {

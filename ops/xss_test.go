@@ -67,8 +67,7 @@ func poisoned(text string) sources {
 	}
 }
 
-// Whatever somebody wrote into an event stays text, on every page: no element, attribute or link
-// comes of it (G-10).
+// Text from an event stays text, on every page. No element, attribute or link comes of it (G-10).
 func TestHostileTextStaysText_G10(t *testing.T) {
 	harmless := skeletons(t, poisoned("harmless"), "harmless")
 	for _, text := range hostile {
@@ -135,7 +134,7 @@ var (
 	elsewhere    = regexp.MustCompile(`(?i)https?://|"//`)
 )
 
-// No template has script or style in it, and none asks anybody else for anything.
+// No template has script or style in it, and no template loads a file from another origin.
 func TestTemplates_NothingInline(t *testing.T) {
 	n := 0
 	require.NoError(t, fs.WalkDir(templateFiles, ".", func(path string, d fs.DirEntry, err error) error {

@@ -213,7 +213,7 @@ func (l duplicateLabels) attributes() []attribute.KeyValue {
 func (l duplicateLabels) bounded() duplicateLabels { l.topic = otherLabel; return l }
 
 // ObserveDuplicate counts a duplicate. The type is that of the handler for the event. Only another
-// record with the event has an age; a redelivery of the same record has none.
+// record with the event has an age, not a redelivery of the same record.
 func (o *Observer) ObserveDuplicate(ctx context.Context, e observe.DuplicateEvent) {
 	set := o.engine.duplicateSets.get(duplicateLabels{e.Group, e.Message.Topic, e.Key.Type,
 		e.Verdict, e.SameRecord, e.Shadow})
@@ -339,8 +339,8 @@ func (o *Observer) ObserveRetry(ctx context.Context, e observe.RetryEvent) {
 		attribute.Float64("idem.retry.delay", e.Delay.Round(time.Millisecond).Seconds()))
 }
 
-// ObserveDeadLetter counts a dead letter, and one without its value once more (rule 45). There is no type label, since the type of such an event
-// may be any text.
+// ObserveDeadLetter counts a dead letter, and one without its value once more (rule 45). There is
+// no type label, since the type of such an event may be any text.
 func (o *Observer) ObserveDeadLetter(ctx context.Context, e observe.DeadLetterEvent) {
 	class := deadLetterClass(e.Class)
 	set := o.engine.eventSets.get(eventLabels{
@@ -382,7 +382,7 @@ func (o *Observer) ObserveSkipped(ctx context.Context, e observe.SkippedEvent) {
 	}).add...)
 }
 
-// ObserveUnprotected counts a delivery whose handler runs without the store.
+// ObserveUnprotected counts a delivery with a handler that runs without the store.
 func (o *Observer) ObserveUnprotected(ctx context.Context, e observe.UnprotectedEvent) {
 	o.engine.unprotected.Add(ctx, 1, o.engine.eventSets.get(eventLabels{
 		group: e.Group, topic: e.Message.Topic, typ: e.Key.Type, key: attrUnprotected,

@@ -73,9 +73,9 @@ func isOnlyW3C(fields []string) bool {
 	return slices.Contains(fields, traceparent)
 }
 
-// mayHave reports whether the propagator may find something in the headers, at a lower cost than
-// the propagator. Most records have no such header, and the last digit of a W3C header shows
-// whether it is sampled.
+// mayHave reports whether the propagator may find a span in the headers, at a lower cost than the
+// propagator. Most records have no such header, and the last digit of a W3C header shows whether it
+// is sampled.
 func (o *Observer) mayHave(m *idem.Message, sampledOnly bool) bool {
 	c := headerCarrier(m.Headers)
 	for i := len(c) - 1; i >= 0; i-- {

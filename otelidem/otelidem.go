@@ -41,18 +41,18 @@ func TracerProvider(p trace.TracerProvider) Option {
 }
 
 // Propagator reads the producer's span from the headers of a record. Defaults to
-// otel.GetTextMapPropagator(). That default reads nothing unless the program has set a propagator
-// before [New]: New reads the list of headers once.
+// otel.GetTextMapPropagator(). That default reads no header unless the program has set a propagator
+// before [New], because New reads the list of headers once.
 func Propagator(p propagation.TextMapPropagator) Option {
 	return func(c *config) { c.require(p == nil, "Propagator"); c.prop = p }
 }
 
 // ContinueTraces makes the processing of one event a child of the producer's span, if that span was
 // sampled. One trace then shows the whole way of the event. This holds for a claim group of one
-// event, for a call of a handler of single events within a larger group, which then has a separate
-// span, and for a relay that sends one event. Larger groups and sends, and batch handlers, have
-// links. Baggage that the propagator reads is passed on. By default there are only links, because
-// the traces of producers would grow with every rewind.
+// event, and for a relay that sends one event. Within a larger group it holds for each call of a
+// handler of single events, which then has a separate span. Larger groups and sends, and batch
+// handlers, have links. Baggage that the propagator reads is passed on. By default there are only
+// links, because the traces of producers would grow with every rewind.
 func ContinueTraces() Option { return func(c *config) { c.continues = true } }
 
 // MessageKeys adds the Kafka key of a record to the span of its event, as
@@ -147,7 +147,7 @@ func isNoop(p trace.TracerProvider) bool {
 
 // Close unregisters the metrics that are read at collection: the gauges, idem.handlers.in_flight
 // and idem.duplicates. Call Close in a program that continues without this observer. Other programs
-// need no Close, and must not call it before Shutdown of the meter provider, whose last collection
+// need no Close, and must not call it before Shutdown of the meter provider. The last collection
 // would lack these metrics. The other metrics count on after Close. Further calls of Close have no
 // effect.
 func (o *Observer) Close() error {

@@ -57,7 +57,7 @@ func TestNewRefuses(t *testing.T) {
 	for _, what := range []string{"MeterProvider", "TracerProvider", "Propagator"} {
 		require.ErrorContains(t, err, what+" must not be nil")
 	}
-	o, err := otelidem.New() // the global providers, which record nothing
+	o, err := otelidem.New() // the global providers, which do not record
 	require.NoError(t, err)
 	require.NoError(t, o.Close())
 }
@@ -81,8 +81,8 @@ func TestNewFailsWithTheMeterProvider(t *testing.T) {
 	require.ErrorContains(t, err, "metric idem.partition.lag")
 }
 
-// Processors reject observers that implement none of their interfaces, and find all interfaces of
-// this one.
+// Processors reject observers without an interface that they know, and find all interfaces of this
+// one.
 func TestObserverImplementsWhatIsOnThePathForManyAtOnce(t *testing.T) {
 	o, err := otelidem.New()
 	require.NoError(t, err)

@@ -11,9 +11,9 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// The spans of an outgoing event: "create" in the transaction that adds the event, whose context is
-// stored in the headers, and "send" in the relay, for all events that are published together. The
-// consumer's span refers to "create".
+// An outgoing event has two spans. The span "create" is in the transaction that adds the event, and
+// its context is stored in the headers. The span "send" is in the relay, for all events that are
+// published together. The consumer's span refers to "create".
 
 const (
 	attrMessageID  = "messaging.message.id"

@@ -66,7 +66,7 @@ func (p *spanPart) start(l startLabels) *spanStart {
 }
 
 // claimGroupState collects the attributes that the span of a claim group gets at the end. The state
-// is stored in the context of the group, with the observer as a part of the key: there may be two
+// is stored in the context of the group, with the observer as a part of the key. There may be two
 // observers, and a handler may call a processor of its own.
 type claimGroupState struct {
 	span    trace.Span

@@ -20,8 +20,8 @@ type Bar struct {
 // elapsed time, so that a run of days writes some hundred lines.
 const lineEvery = 10 * time.Second
 
-// barWidth is the number of characters of the bar. lineWidth is that of a line on a terminal, which
-// must not wrap: a wrapped line stays on the screen.
+// barWidth is the number of characters of the bar. lineWidth is that of a line on a terminal. A
+// line must not wrap, because a wrapped line stays on the screen.
 const (
 	barWidth  = 20
 	lineWidth = 78

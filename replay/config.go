@@ -34,8 +34,8 @@ type Config struct {
 	// would give the events to the live group. Without it the events are in [Result].Failed only.
 	// With [SameScope] the topic is that of the live group.
 	DeadLetterTopic func(topic string) string
-	// BrokerWait is how long Run waits at its start for brokers that cannot be reached. The same time
-	// limits how long a partition may stand still because brokers do not answer, or because a
+	// BrokerWait is how long Run waits at its start for brokers that cannot be reached. The same
+	// time limits how long a partition may stand still because brokers do not answer, or because a
 	// transaction is open. Then Run returns the error. Defaults to 5 minutes.
 	BrokerWait time.Duration
 	// Observers get the events of the processor, see package observe. The observers of the live
@@ -106,8 +106,8 @@ func (c Config) validate(topics []string) error {
 	return errors.Join(problems...)
 }
 
-// checkOrder refuses handlers with KeyOrdered whose order the replay could break. types are their
-// event types.
+// checkOrder refuses handlers with KeyOrdered if the replay could break their order. types are
+// their event types.
 func (c Config) checkOrder(types []string) error {
 	names := strings.Join(types, ", ")
 	switch {

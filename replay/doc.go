@@ -18,17 +18,18 @@
 //
 // With [OwnScope] every event of the window runs once for this replay, although the live scope has
 // it done. A replay that was interrupted continues under the same name, and runs no event twice.
-// With [SameScope] events that the group has handled are duplicates. Only events run that the store
-// has forgotten or never had. An event that the live group is handling at the moment is waited for.
+// With [SameScope] events that the group has handled are duplicates. The other events run: those
+// that the store has forgotten or never had. An event that the live group is handling at the moment
+// is waited for.
 //
 // # Failures
 //
 // A replay retries in place only, as the retry policy of the handler allows. Handlers with
-// RetryTopics or KeyOrdered lose their delayed retries for the replay: a retry topic would give the
-// copies to the live group. An event that is given up is in [Result].Failed, and in a dead-letter
-// topic if there is one. After [Config].MaxFailed of them the replay stops.
+// RetryTopics or KeyOrdered lose their delayed retries for the replay, because a retry topic would
+// give the copies to the live group. An event that is given up is in [Result].Failed, and in a
+// dead-letter topic if there is one. After [Config].MaxFailed of them the replay stops.
 //
-// # What a replay cannot know
+// # Limits
 //
 // Under an own scope the handlers run a second time. An effect that carries the event ID, such as a
 // row with a unique column, meets the first one. Event.IdempotencyKey is the same as in the first

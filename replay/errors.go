@@ -14,8 +14,8 @@ var (
 	// ErrTooManyFailed means that one event more than [Config].MaxFailed would have been given up.
 	// That event is not settled, and runs again when the replay continues.
 	ErrTooManyFailed = errors.New("too many events have failed")
-	// ErrOpenTransaction means that a transaction before the end of the plan is open and did not end
-	// in time.
+	// ErrOpenTransaction means that a transaction before the end of the plan is open and did not
+	// end in time.
 	ErrOpenTransaction = errors.New("a transaction is open before the end of the plan")
 )
 

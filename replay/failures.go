@@ -22,8 +22,8 @@ type Failed struct {
 	// Class and Error are the reason. They are empty for an event of an earlier run.
 	Class idem.Class `json:"class,omitempty"`
 	Error string     `json:"error,omitempty"`
-	// Earlier is set for an event that was given up before this run, by an interrupted run of the
-	// same replay or, with SameScope, by the group. The store has the reason.
+	// Earlier is set for an event that was given up before this run. An interrupted run of the same
+	// replay gave it up or, with SameScope, the group. The store has the reason.
 	Earlier bool      `json:"earlier,omitempty"`
 	At      time.Time `json:"at,omitzero"`
 }

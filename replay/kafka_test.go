@@ -45,7 +45,7 @@ func openBank(t *testing.T, url string) bank {
 	return bank{pool, pgstore.New(pool)}
 }
 
-// router returns the router of the group, whose runs are told apart by a name.
+// router returns the router of the group. A name distinguishes its runs.
 func (b bank) router(name string) *idem.Router {
 	r := idem.NewRouter(idem.Type(idem.Fixed("paid")), idem.ID(idem.FromHeader("event-id")))
 	idem.OnTx(r, "paid", func(ctx context.Context, tx pgx.Tx, e idem.Event[struct{}]) error {
@@ -105,8 +105,8 @@ func committed(t *testing.T, admin sarama.ClusterAdmin, group, topic string) (ma
 }
 
 // Beside a live group with committed offsets, a window runs once more under its own scope, although
-// the process is killed in the middle. Neither the offsets and members of the group nor its progress
-// in the store change. In the scope of the group only a forgotten event runs.
+// the process is killed in the middle. Neither the offsets and members of the group nor its
+// progress in the store change. In the scope of the group only a forgotten event runs.
 func TestKafka_BesideTheLiveGroup(t *testing.T) {
 	if text := os.Getenv(childEnv); text != "" {
 		replayInChild(t, text)
@@ -129,8 +129,8 @@ func TestKafka_BesideTheLiveGroup(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- live.Run(ctx) }()
 	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
-	// A marker counts as consumed when the broker was asked, about every 10 s. The record of progress
-	// before that question has the offset in front of the markers.
+	// A marker counts as consumed when the broker was asked, about every 10 s. The record of
+	// progress before that question has the offset in front of the markers.
 	const end = 203
 	require.Eventually(t, func() bool {
 		offsets, _ := committed(t, w.admin, s.Group, s.Topic)
@@ -148,7 +148,7 @@ func TestKafka_BesideTheLiveGroup(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	require.NoError(t, cmd.Start())
-	defer func() { _ = cmd.Wait() }() // killed: its status says nothing
+	defer func() { _ = cmd.Wait() }() // killed: its status has no meaning
 	defer func() { _ = cmd.Process.Kill() }()
 	require.Eventually(t, func() bool { n, _ := b.count(t, "replay"); return n >= 100 }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, cmd.Process.Kill())

@@ -113,8 +113,9 @@ func drain(ctx context.Context, l *lane.Partition) error {
 	return nil
 }
 
-// feed reads the records of the plan into the lane, which blocks while its queue is full. feed
-// waits for brokers, and for the end of an open transaction, as long as the configuration allows.
+// feed reads the records of the plan into the lane, and blocks while the queue of the lane is full.
+// feed waits for brokers, and for the end of an open transaction, as long as the configuration
+// allows.
 func (j *job) feed(ctx context.Context, p *part, l *lane.Partition) error {
 	span := kafkalog.Span{Topic: p.Topic, Partition: p.Partition, Begin: p.First, End: p.End}
 	var back runner.Backoff

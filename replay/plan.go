@@ -31,13 +31,13 @@ type PartitionPlan struct {
 	First int64 `json:"first"`
 	End   int64 `json:"end"`
 	// FirstTime and LastTime are the times of the first and the last record. Zero: the partition
-	// has no record of the window, or none was found near the end.
+	// has no record of the window, or the search near the end found no record.
 	FirstTime time.Time `json:"first_time,omitzero"`
 	LastTime  time.Time `json:"last_time,omitzero"`
 	// Deleted is the number of offsets of a window of offsets that Kafka has deleted.
 	Deleted int64 `json:"deleted,omitempty"`
-	// MaybeDeleted is set if Kafka may have deleted records of a window of time: the window begins
-	// before the first record of a log whose beginning is deleted.
+	// MaybeDeleted is set if Kafka may have deleted records of a window of time. The beginning of
+	// the log is deleted then, and the window begins before the first record that is left.
 	MaybeDeleted bool `json:"maybe_deleted,omitempty"`
 	// Beyond is the number of offsets of the window that are not written yet. They are not read.
 	Beyond int64 `json:"beyond,omitempty"`

@@ -12,8 +12,8 @@ import (
 )
 
 // Plan asks the brokers for the offsets of the window, and reads the first and the last record of
-// each partition for their times. Plan changes nothing. A topic or partition that does not exist is
-// an error. Plan returns the cause of ctx after the current request. Plan does not wait for brokers
+// each partition for their times. Plan only reads. A topic or partition that does not exist is an
+// error. Plan returns the cause of ctx after the current request. Plan does not wait for brokers
 // that are away, as [Replay.Run] does: its error comes at once.
 //
 // Records of open transactions are not in the plan, because no consumer may read them yet.

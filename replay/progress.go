@@ -49,7 +49,7 @@ func (s *speed) add(at time.Duration, done int64) (rate float64) {
 // maxLeft bounds an estimate, because a duration is limited.
 const maxLeft = 1000 * 24 * time.Hour
 
-// remaining returns the time for what is left, or -1 if it is unknown.
+// remaining returns the time for the records that are left, or -1 if it is unknown.
 func remaining(done, total int64, rate float64) time.Duration {
 	switch left := float64(max(total-done, 0)); {
 	case left == 0:

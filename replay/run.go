@@ -35,13 +35,14 @@ type Result struct {
 	Took    time.Duration `json:"took"`
 }
 
-// Run reads exactly the records of the plan, and settles them. progress, if not nil, is called
-// about four times a second from one goroutine, and once more at the end; see [Bar.Update].
+// Run reads exactly the records of the plan, and settles them. The function progress, if not nil,
+// is called about four times a second from one goroutine, and once more at the end. See
+// [Bar.Update].
 //
-// Run first connects. Run waits for brokers that cannot be reached, for [Config].BrokerWait, and logs
-// a warning at the start of the wait. A broker without the configured SASL mechanism, and one with a
-// certificate that Run does not trust, count as unreachable. Then Run lets the stores check their
-// settings and the scope, and waits for a store that is down.
+// Run first connects. Run waits for brokers that cannot be reached, for [Config].BrokerWait, and
+// logs a warning at the start of the wait. A broker without the configured SASL mechanism, and one
+// with a certificate that Run does not trust, count as unreachable. Then Run lets the stores check
+// their settings and the scope, and waits for a store that is down.
 //
 // Run returns nil if all records are settled. Otherwise the result has the position to continue
 // from, and the error is one of these:

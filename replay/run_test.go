@@ -61,7 +61,7 @@ func TestRun(t *testing.T) {
 }
 
 // An interrupted replay continues under the same name, from the beginning or from its position, and
-// doubles nothing.
+// repeats no effect.
 func TestRun_Interrupted(t *testing.T) {
 	for _, lanes := range []int{1, 8} {
 		t.Run(fmt.Sprint(lanes, " lanes"), func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestRun_OpenTransaction(t *testing.T) {
 	require.Equal(t, Counts{Handled: 1, Duplicates: 4}, result.Counts)
 }
 
-// A window whose records are deleted, before or after the plan, is an error that names the records,
+// If records of the window are deleted, before or after the plan, the error names the records,
 // unless the replay may skip them (K-17).
 func TestRun_Deleted(t *testing.T) {
 	w := newWorld(t)
@@ -349,8 +349,8 @@ func TestNew_Refuses(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-// A replay waits for an event that the live group handles at the moment, and one Replay runs once at
-// a time.
+// A replay waits for an event that the live group handles at the moment, and one Replay runs once
+// at a time.
 func TestRun_Busy(t *testing.T) {
 	w := newWorld(t)
 	w.write(2, kgo.TryCommit)

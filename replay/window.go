@@ -27,8 +27,8 @@ type Range struct {
 // Between chooses the records from one time, and before another, in all partitions of all topics. A
 // zero from is the beginning of the log, a zero to the end of the log when the plan is made.
 //
-// As with Kafka's own tools, the window of a partition begins at the first record of from or later,
-// and ends before the first record of to or later. If the times of a topic are not in order, some
+// As with Kafka's own tools, the window of a partition begins at the first record of from or later.
+// It ends before the first record of to or later. If the times of a topic are not in order, some
 // records of the time lie outside, and some records inside have another time.
 func Between(from, to time.Time) Window { return Window{timed: true, from: from, to: to} }
 
@@ -107,8 +107,8 @@ func planRange(r Range, b bounds) PartitionPlan {
 	return p
 }
 
-// planTime plans a window of time. The log does not tell the times of deleted records, so each log
-// without its beginning may have lost records of a window that begins before the first record.
+// planTime plans a window of time. The times of deleted records are not known. So each log without
+// its beginning may have lost records of a window that begins before the first record.
 func planTime(w Window, at place, b bounds) PartitionPlan {
 	p := PartitionPlan{Topic: at.topic, Partition: at.id}
 	first, want := b.oldest, b.newest

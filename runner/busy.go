@@ -9,9 +9,9 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// busyNotes knows the partitions whose event another worker handled a moment ago. A worker that
-// waits for such an event asks the store again at least every second. busyNotes observes the
-// processor.
+// busyNotes observes the processor, and keeps the partitions with an event that another worker
+// handled a moment ago. A worker that waits for such an event asks the store again at least every
+// second.
 type busyNotes struct {
 	mu   sync.Mutex
 	last map[TopicPartition]time.Time // by the partition of the record, also for a copy in a retry topic

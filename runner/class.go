@@ -26,13 +26,13 @@ const (
 	DeniedCluster
 	// BadLogin means that the brokers refuse the credentials.
 	BadLogin
-	// StaleLogin means that the brokers refuse credentials that are replaced, such as a token signed
-	// with a key that they do not know yet. It ends a start like BadLogin. A runner that has served
-	// waits.
+	// StaleLogin means that the brokers refuse credentials that are replaced, such as a token
+	// signed with a key that they do not know yet. It ends a start like BadLogin. A runner that has
+	// served waits.
 	StaleLogin
 	// Invalid means that the brokers will never accept the settings, such as the name of the group.
 	Invalid
-	// UnknownGroup means that the group does not exist, so nothing is committed.
+	// UnknownGroup means that the group does not exist, and so has no committed offsets.
 	UnknownGroup
 )
 

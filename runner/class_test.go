@@ -87,7 +87,8 @@ func TestTrouble_G04(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, lines := setup(t)
 			var back Backoff
-			// A pause is at most 10 s, so that the fifth repetition comes within 350 s, the sixth after 360 s.
+			// A pause is at most 10 s, so that the fifth repetition comes within 350 s, the sixth
+			// after 360 s.
 			for began := time.Now(); time.Since(began) < 355*time.Second; {
 				said := lines.String()
 				require.NoError(t, r.Wait(t.Context(), &back, quoting))

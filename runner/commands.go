@@ -17,7 +17,7 @@ const (
 	RetrySetting      = "cleanup.policy=delete"
 )
 
-// Commands makes the commands of Kafka's tools that mend missing topics and rights.
+// Commands makes the commands of Kafka's tools that create missing topics and grant missing rights.
 type Commands struct {
 	Brokers []string
 	Group   string
@@ -107,7 +107,7 @@ func (c Commands) ExplainGroup(err error, class Class) error {
 
 // ExplainProduce returns a [dedup.SetupError] for missing topics of dead letters or copies, and for
 // topics that must not be written to. Callers wait as in an outage and repeat the report, because
-// only a person can mend the problem. Other errors are returned unchanged.
+// only a person can solve the problem. Other errors are returned unchanged.
 func (c Commands) ExplainProduce(err error, class Class, msgs []*idem.Message) error {
 	var topics []string
 	for _, m := range msgs {

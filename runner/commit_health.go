@@ -9,8 +9,8 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// commitHealth pairs commits with errors, which some clients return later on a channel. Observers get
-// each commit, and the log each change between success and failure.
+// commitHealth pairs commits with errors, which some clients return later on a channel. Observers
+// get each commit, and the log each change between success and failure.
 type commitHealth struct {
 	log       *slog.Logger
 	text      func(error) string
@@ -32,8 +32,8 @@ const calm = 5 * time.Second
 // errorDelay is how much later than the commit an error may come, through two channels of a client.
 const errorDelay = 100 * time.Millisecond
 
-// note takes an error that may be that of the open commit. A client may report errors of fetches and
-// heartbeats in the same way.
+// note takes an error that may be that of the open commit. A client may report errors of fetches
+// and heartbeats in the same way.
 func (c *commitHealth) note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// directWait is how long the end of an assignment waits for the commit of the session before it commits
-	// directly, and directPause the pause between two direct commits.
+	// directWait is how long the end of an assignment waits for the commit of the session before it
+	// commits directly. directPause is the pause between two direct commits.
 	directWait  = time.Second
 	directPause = 250 * time.Millisecond
 )

@@ -32,12 +32,12 @@ type Config struct {
 	// NewScope lets a group without committed offsets begin although a store knows a topic of the
 	// group under other scopes only. Without it Run fails with [dedup.ErrOtherScope], because a
 	// renamed group would handle the backlog again. Set NewScope for a new consumer, and remove the
-	// setting after the first start. Or run the idem scope create of the error once.
+	// setting after the first start. Or run the command idem scope create from the error once.
 	NewScope bool
 	// AcceptNewIdentity lets the identity functions ([idem.ID], [idem.Type], [idem.Tenant]) differ
 	// from the ones that a store has on record, and records the new ones. Without it Run fails with
 	// [dedup.ErrIdentityChanged], because every event that is delivered again would be new. Remove
-	// the setting after the deployment. Or run the idem scope accept of the error once.
+	// the setting after the deployment. Or run the command idem scope accept from the error once.
 	AcceptNewIdentity bool
 	// Lease is how long a claim lasts without renewal. Defaults to 30 s.
 	Lease time.Duration
@@ -47,12 +47,13 @@ type Config struct {
 
 	// InstanceID makes the membership static (KIP-345). A restart within the session time-out moves
 	// no partition; the partitions rest meanwhile. The ID must be the same at every start and
-	// belong to one process only, such as the name of a pod of a StatefulSet. Default: none.
+	// belong to one process only, such as the name of a pod of a StatefulSet. By default the
+	// membership is dynamic.
 	InstanceID string
 	// Start is where a group without committed offsets begins. Defaults to [Oldest].
 	Start StartPosition
-	// OnGap decides about partitions whose committed offset is no longer in the log. Defaults to
-	// [FailOnGap].
+	// OnGap decides about partitions with a committed offset that is not in the log any more.
+	// Defaults to [FailOnGap].
 	OnGap GapPolicy
 	// OnLostOffsets decides about partitions without committed offsets that, according to the
 	// store, the scope has consumed. Defaults to [RefuseLost].
@@ -72,11 +73,11 @@ type Config struct {
 	Lanes int
 
 	// QueueBytes bounds the memory of the events that wait or are being handled, in all assigned
-	// partitions together: bytes of keys, values and headers, and about 500 more for each event.
-	// Each partition has an equal share, at least 64 KiB, and takes one larger event when the share
-	// is empty. A partition whose share is used up is not fetched. Defaults to 16 MiB.
-	// Raise the bound if many lanes handle events of some 100 kB. The Kafka client keeps fetched
-	// records besides.
+	// partitions together. An event counts with the bytes of its key, value and headers, and about
+	// 500 more. Each partition has an equal share, at least 64 KiB, and takes one larger event when
+	// the share is empty. A partition with a full share is not fetched. Defaults to 16 MiB. Raise
+	// the bound if many lanes handle events of some 100 kB. The Kafka client keeps fetched records
+	// besides.
 	QueueBytes int
 
 	// Grace is how long running handlers may continue at a stop or a rebalance, see
@@ -103,11 +104,11 @@ type Config struct {
 	// DeadLetterTopic returns the name of the dead-letter topic of a topic. Defaults to
 	// "<topic>.<group>.dlq".
 	DeadLetterTopic func(topic string) string
-	// CreateDeadLetterTopics creates missing dead-letter topics at the start, and the group's retry
-	// topics, see [deadletter.RetryTopic]: one for each delay that a handler declares, and one for
-	// replays. If nil, the topics must exist, and a missing topic is a [*TopicError]. Only the
-	// topic for replays is optional: if it is missing, or without the right to read it, a warning
-	// is logged and dead letters cannot be replayed.
+	// CreateDeadLetterTopics creates missing dead-letter topics and retry topics of the group at
+	// the start. There is one retry topic for each delay that a handler declares, and one for
+	// replays, see [deadletter.RetryTopic]. If nil, the topics must exist, and a missing topic is a
+	// [*TopicError]. Only the topic for replays is optional: if it is missing or must not be read,
+	// a warning is logged and dead letters cannot be replayed.
 	//
 	// With a Producer of the user's no dead-letter topics are created, because that Producer may
 	// write to another cluster. If handlers declare delays, the Producer must write to the cluster
@@ -119,17 +120,18 @@ type Config struct {
 	// published. Give retry topics cleanup.policy=delete and a retention well above the delay.
 	CreateDeadLetterTopics *TopicSpec
 
-	// SetupWait is how long Run waits at the start for tables, topics or rights that are missing. A
-	// log line says within 5 s what is missing, and the command that mends it. Then Run ends with an
-	// error: a [dedup.SetupError], or a [*TopicError], or one that matches [ErrUnauthorized].
-	// Defaults to 3 s; [idem.Forever]: no limit.
+	// SetupWait is how long Run waits at the start for tables, topics or rights that are missing.
+	// Within 5 s a log line names them, and the command that creates or grants them. After
+	// SetupWait Run ends with an error: a [dedup.SetupError], or a [*TopicError], or one that
+	// matches [ErrUnauthorized]. Defaults to 3 s; [idem.Forever]: no limit.
 	SetupWait time.Duration
 
-	// Shadow is shadow mode: the store is kept as usual, every delivery runs, and duplicates are
-	// only counted; see [idem.Config].Shadow. Use shadow mode to move an existing consumer to Idem.
+	// Shadow turns shadow mode on: events are recorded as usual, every delivery runs, and
+	// duplicates are only counted; see [idem.Config].Shadow. Use shadow mode to move an existing
+	// consumer to Idem.
 	Shadow bool
 
-	// Observers implement one or more observer interfaces of package idem.
+	// Observers implement one or more observer interfaces of package observe.
 	Observers []observe.Observer
 	// Logger defaults to slog.Default(). Log lines report changes of state; observers get each
 	// event.
@@ -202,8 +204,8 @@ func (c Config) EndWait() time.Duration {
 // maxLanes is far above the number of a store's connections. A larger number is a mistake.
 const maxLanes = 256
 
-// Validate finds the mistakes that need no network. subscribes also checks Topics, for a runner that
-// subscribes itself. Validate needs the defaults of [Config.WithDefaults].
+// Validate finds the mistakes that need no network. subscribes also checks Topics, for a runner
+// that subscribes itself. Validate needs the defaults of [Config.WithDefaults].
 func (c Config) Validate(subscribes bool) (problems []error) {
 	add := func(bad bool, format string, args ...any) {
 		if bad {

@@ -26,22 +26,22 @@ type Claim interface {
 	Partition() int32
 	// InitialOffset is the committed offset at the begin, or OffsetOldest or OffsetNewest.
 	InitialOffset() int64
-	// HighWaterMarkOffset is the end of the log as the fetching knows it. It must advance with every
-	// answer, also with one without visible records.
+	// HighWaterMarkOffset is the end of the log as the fetching knows it. It must advance with
+	// every answer, also with one without visible records.
 	HighWaterMarkOffset() int64
 }
 
 // ClaimContext is a [Claim] that may end, or be lost, before its session.
 type ClaimContext interface {
-	// Context is derived from the context of the session. Its cause matches idem.ErrPartitionLost if
-	// another member may have the partition already.
+	// Context is derived from the context of the session. Its cause matches idem.ErrPartitionLost
+	// if another member may have the partition already.
 	Context() context.Context
 }
 
-// Session is one membership of a client, with the assignments until the end of its context. Safe for
-// concurrent use.
+// Session is one membership of a client, with the assignments until the end of its context. Safe
+// for concurrent use.
 type Session interface {
-	// Context ends with the session. Its cause tells why. The partitions are lost if the cause
+	// Context ends with the session. Its cause is the reason. The partitions are lost if the cause
 	// matches idem.ErrPartitionLost, or if its class is one of a lost membership.
 	Context() context.Context
 	// Generation is the generation of the group, for reports.
@@ -53,7 +53,7 @@ type Session interface {
 	Commit()
 }
 
-// DirectCommitter is a [Session] whose offsets can be committed beside Commit, with the answer of the
+// DirectCommitter is a [Session] that can commit offsets beside Commit, with the answer of the
 // broker. At the stop of a runner the offsets are then confirmed, see [ErrNotCommitted].
 type DirectCommitter interface {
 	// CommitDirectly commits offsets and returns the partitions that the coordinator refused. An
@@ -63,8 +63,8 @@ type DirectCommitter interface {
 	) (refused map[TopicPartition]error, err error)
 }
 
-// Hooks tell a [Group] about the client. Set them before a session begins. The zero value of a field
-// leaves it out.
+// Hooks are the facts that a [Group] needs about its client. Set them before a session begins. The
+// zero value of a field leaves it out.
 type Hooks struct {
 	// OwnsContext is set if the context of a session ends only with the cause idem.ErrStopping, or
 	// with the cause of a lost session. A session that was merely cancelled has then lost all
@@ -82,7 +82,7 @@ type Hooks struct {
 // Group handles the events of a consumer group on this member: it has settings, processor, reports,
 // and the reasons why sessions end. Create a Group with [NewGroup]. Safe for concurrent use.
 type Group struct {
-	// Hooks tell the group about the client.
+	// Hooks are the facts that the group needs about its client.
 	Hooks Hooks
 
 	cfg      Config
@@ -100,8 +100,8 @@ type Group struct {
 	sessions map[*ActiveSession]struct{}
 }
 
-// NewGroup returns a group. It sets the defaults of cfg and does not validate it. The error lists the
-// mistakes of the handlers, or names a store that loses all records with the process.
+// NewGroup returns a group. It sets the defaults of cfg and does not validate it. The error lists
+// the mistakes of the handlers, or names a store that loses all records with the process.
 func NewGroup(cfg Config, r *idem.Router, classify Classify) (*Group, error) {
 	cfg = cfg.WithDefaults()
 	obs, others := sortObservers(cfg.Observers)
@@ -134,7 +134,7 @@ func (g *Group) Topics() GroupTopics {
 func (g *Group) RecordsProgress() bool { return recordsProgress(g.proc.Stores()) }
 
 // NoteError takes an error that may be that of a commit, so that observers and the log get failing
-// commits. Leave out errors that are certainly about something else.
+// commits. Leave out errors that are certainly not about a commit.
 func (g *Group) NoteError(err error) {
 	if err != nil {
 		g.health.note(err)
@@ -173,9 +173,9 @@ func (g *Group) End(s *ActiveSession, cause error) {
 	}
 }
 
-// Consume handles the records of one claim until it ends: when the records end, the context of the
-// claim or of the session ends, or the partition cannot continue. assigned is the number of
-// partitions of this member; they share [Config].QueueBytes.
+// Consume handles the records of one claim. Consume ends when the records end, when the context of
+// the claim or of the session ends, or when the partition cannot continue. assigned is the number
+// of partitions of this member, which share [Config].QueueBytes.
 //
 // Consume returns after the handlers have ended and, unless the partition is lost, the last offset
 // is committed. An error means that the partition cannot continue: end the session, then
@@ -242,8 +242,8 @@ func (g *Group) Close() error {
 
 func (g *Group) stops() bool { return g.Hooks.Stopping != nil && g.Hooks.Stopping() }
 
-// endOf returns how the assignments of a session with this context end: nil in order, an error that
-// matches idem.ErrPartitionLost if another member may have them already.
+// endOf returns nil if the assignments of a session with this context end in order. If another
+// member may have them already, the error matches idem.ErrPartitionLost.
 func (g *Group) endOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	switch {

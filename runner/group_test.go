@@ -47,8 +47,8 @@ func newGroup(t *testing.T, cfg Config, fn func(context.Context, *idem.Message) 
 }
 
 // TestGroup_EndOf_K11: how the assignments of a session end. The meaning of a plain cancellation
-// depends on the owner of the context: a client may be quicker to cancel the session than the cause
-// of a stop is to reach it.
+// depends on the owner of the context. A client may cancel the session before the cause of a stop
+// reaches it.
 func TestGroup_EndOf_K11(t *testing.T) {
 	for name, c := range map[string]struct {
 		cause                    error // nil: alive
@@ -133,7 +133,7 @@ func (s *confirmingSession) CommitDirectly(_ context.Context, offsets map[TopicP
 	return refused, nil
 }
 
-// fakeClaim is a partition whose records a test sends.
+// fakeClaim is a partition with records that a test sends.
 type fakeClaim struct {
 	TopicPartition
 	ctx     context.Context
@@ -258,8 +258,8 @@ func TestEndTogether_K11(t *testing.T) {
 	})
 }
 
-// TestConsume_Confirmed_K03: at a stop a broker confirms the offsets, again after a refusal. Without
-// a stop nothing is committed directly.
+// TestConsume_Confirmed_K03: at a stop a broker confirms the offsets, again after a refusal.
+// Without a stop no offset is committed directly.
 func TestConsume_Confirmed_K03(t *testing.T) {
 	for name, c := range map[string]struct {
 		stops   bool

@@ -17,7 +17,7 @@ type LifeConfig struct {
 	Config
 	// Client names the Kafka client in log lines.
 	Client string
-	// Commands makes the commands that mend missing topics and rights.
+	// Commands makes the commands that create missing topics and grant missing rights.
 	Commands Commands
 	// Classify knows the errors of the client.
 	Classify Classify
@@ -56,8 +56,9 @@ func NewLife(cfg LifeConfig, g *Group) *Life {
 
 // Run calls serve until ctx ends, or until serve returns by itself. The context of serve ends with
 // ctx, with the cause [idem.ErrStopping]. Then Run closes the group, calls disconnect, and returns
-// all errors; nil after a stop in order. serve returns [idem.ErrStopping] after a stop. settings are
-// pairs for the log line at the start. disconnect may be nil. A second call returns [ErrRunTwice].
+// all errors, or nil after a stop in order. serve returns [idem.ErrStopping] after a stop. settings
+// are pairs for the log line at the start. disconnect may be nil. A second call returns
+// [ErrRunTwice].
 func (l *Life) Run(
 	ctx context.Context, settings []any, serve func(context.Context) error, disconnect func() error,
 ) error {
@@ -132,9 +133,9 @@ func (l *Life) Register(ctx context.Context, offsets Offsets) error {
 	return RegisterGroup(ctx, l.cfg.Config, l.Stores, l.Retry, offsets)
 }
 
-// Watch looks, until ctx ends, for partitions whose records do not arrive, and for topics that come
-// and go. It calls leave with a [*ComeBack] if the subscription changes. wait returns when both have
-// ended. Call Watch in each membership of [Life.Serve].
+// Watch looks, until ctx ends, for partitions with records that do not arrive, and for topics that
+// come and go. It calls leave with a [*ComeBack] if the subscription changes. wait returns when
+// both have ended. Call Watch in each membership of [Life.Serve].
 func (l *Life) Watch(ctx context.Context, leave func(error)) (wait func()) {
 	var owned sync.WaitGroup
 	silence := NewSilenceWatch(l.Group, l.cluster)
@@ -152,13 +153,14 @@ func (l *Life) Places(
 	return places(ctx, l.cfg.Config, l.cluster, l.Group.Processor().Stores(), claims, committed)
 }
 
-// TopicDeleted reports whether a topic does not exist according to the brokers. Call TopicDeleted in
-// memberships of [Life.Serve].
+// TopicDeleted reports whether a topic does not exist according to the brokers. Call TopicDeleted
+// in memberships of [Life.Serve].
 func (l *Life) TopicDeleted(ctx context.Context, topic string) bool {
 	found, err := l.cluster.Topics(ctx, []string{topic})
 	return err == nil && len(found) == 1 && !found[0].Exists && !found[0].Denied && found[0].Err == nil
 }
 
-// AwayFor is how long a member that left for a stall stays away. The other members must have noticed
-// at the next heartbeat, and have joined. Otherwise the member would get the same partition again.
+// AwayFor is how long a member that left for a stall stays away. The other members must have
+// noticed at the next heartbeat, and have joined. Otherwise the member would get the same partition
+// again.
 func (l *Life) AwayFor() time.Duration { return 3*l.cfg.Heartbeat + time.Second }

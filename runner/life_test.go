@@ -29,7 +29,7 @@ func (c cluster) AllEnds(
 	return c.Ends(ctx, partitions)
 }
 
-// fakeClient is a [Client] whose memberships end with given reasons. After the last reason a
+// fakeClient is a [Client] with memberships that end for given reasons. After the last reason a
 // membership lasts until its context ends.
 type fakeClient struct {
 	cluster   cluster
@@ -152,8 +152,8 @@ func TestLife_Ends(t *testing.T) {
 	})
 }
 
-// TestLife_Prepares: brokers that do not answer are waited for before the first membership. A missing
-// topic ends Run.
+// TestLife_Prepares: brokers that do not answer are waited for before the first membership. A
+// missing topic ends Run.
 func TestLife_Prepares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := &fakeClient{supported: []error{errors.New("down"), errors.New("down")}}

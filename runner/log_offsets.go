@@ -19,11 +19,12 @@ func (e *OffsetError) Error() string { return fmt.Sprintf("offset of %s: %s", e.
 // Unwrap returns the error of the client.
 func (e *OffsetError) Unwrap() error { return e.Err }
 
-// ErrNoAnswer means that the answer of a broker lacks what was asked for.
+// ErrNoAnswer means that the answer of a broker lacks the requested topic or partition.
 var ErrNoAnswer = errors.New("the answer lacks the topic")
 
-// MissingOffset returns an [*OffsetError] for the first partition that has no offset in found, in the
-// order of the topics' names, or nil. errs has the errors of partitions; a partition without one has [ErrNoAnswer].
+// MissingOffset returns an [*OffsetError] for the first partition without an offset in found, in
+// the order of the topics' names. The result is nil if there is no such partition. errs has the
+// errors of partitions. For a partition without one the error is [ErrNoAnswer].
 func MissingOffset(
 	partitions map[string][]int32, found map[TopicPartition]int64, errs map[TopicPartition]error,
 ) error {
@@ -52,8 +53,9 @@ func Answered(found map[TopicPartition]int64, err error) (map[TopicPartition]int
 	return found, err
 }
 
-// PartitionsOf returns the numbers of the partitions of topics, as [Offsets].Partitions does. denied
-// and unknown are the client's errors for topics that must not be read, or do not exist.
+// PartitionsOf returns the numbers of the partitions of topics, as [Offsets].Partitions does.
+// denied is the client's error for topics that must not be read, unknown that for topics that do
+// not exist.
 func PartitionsOf(topics []TopicInfo, denied, unknown error) (map[string][]int32, error) {
 	all := make(map[string][]int32, len(topics))
 	for _, t := range topics {

@@ -18,9 +18,9 @@ type lostOffsets struct {
 	stores  []dedup.Store
 }
 
-// check returns the recorded positions of fresh partitions if the policy is ResumeLost. Retry topics
-// are not checked: the group reads them from the oldest record in any case, and the store knows
-// which copies ran.
+// check returns the recorded positions of fresh partitions if the policy is ResumeLost. Retry
+// topics are not checked: the group reads them from the oldest record in any case, and the store
+// knows which copies ran.
 func (l *lostOffsets) check(
 	ctx context.Context, fresh map[TopicPartition]bool,
 ) (moves []Move, err error) {

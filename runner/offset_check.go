@@ -28,8 +28,8 @@ type OffsetCheck struct {
 	lost      *lostOffsets
 }
 
-// NewOffsetCheck returns a check with the progress that stores have on record. It needs the defaults
-// of cfg.
+// NewOffsetCheck returns a check with the progress that stores have on record. It needs the
+// defaults of cfg.
 func NewOffsetCheck(cfg Config, offsets Offsets, stores []dedup.Store) *OffsetCheck {
 	own, _ := sortObservers(cfg.Observers)
 	return &OffsetCheck{
@@ -39,8 +39,8 @@ func NewOffsetCheck(cfg Config, offsets Offsets, stores []dedup.Store) *OffsetCh
 }
 
 // Check applies the policies to every partition of a session, and returns the offsets to commit
-// before the session consumes. With [FailOnGap] the error holds a [*GapError] for each gap, and with
-// [RefuseLost] an [*OffsetsLostError]. After another error, try again.
+// before the session consumes. With [FailOnGap] the error holds a [*GapError] for each gap, and
+// with [RefuseLost] an [*OffsetsLostError]. After another error, try again.
 func (g *OffsetCheck) Check(ctx context.Context, claims map[string][]int32) ([]Move, error) {
 	gaps, fresh, err := g.find(ctx, claims)
 	if err != nil {
@@ -114,8 +114,8 @@ func gapOf(p TopicPartition, committed, oldest, newest int64) *GapError {
 	}
 }
 
-// find compares the committed offsets with the log, in the order of topic and partition. fresh are
-// the partitions of source topics without a committed offset: Config.Start decides where to begin.
+// find compares the committed offsets with the log, in the order of topic and partition. fresh has
+// the partitions of source topics without a committed offset, which begin where Config.Start says.
 func (g *OffsetCheck) find(
 	ctx context.Context, claims map[string][]int32,
 ) (gaps []*GapError, fresh map[TopicPartition]bool, err error) {

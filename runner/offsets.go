@@ -45,8 +45,8 @@ type Offsets interface {
 	Committed(
 		ctx context.Context, group string, partitions map[string][]int32,
 	) (map[TopicPartition]int64, error)
-	// Oldest returns the first offset in the log of each partition. A partition without an answer is
-	// an [*OffsetError], and the offsets of the others are returned beside it.
+	// Oldest returns the first offset in the log of each partition. A partition without an answer
+	// is an [*OffsetError], and the offsets of the others are returned beside it.
 	Oldest(ctx context.Context, partitions map[string][]int32) (map[TopicPartition]int64, error)
 	// Newest returns the next offset to be written of each partition: the high-water mark, also
 	// behind open transactions. A partition without an answer is an [*OffsetError], and the offsets
@@ -60,7 +60,7 @@ type Offsets interface {
 
 // RetryBeginnings returns the partitions of the group's retry topics without a committed offset,
 // with the oldest offsets. A runner that begins at the newest record of the sources commits these
-// offsets before a session: the group itself wrote the copies, and may skip no copy.
+// offsets before a session. The group itself wrote the copies, and may skip no copy.
 //
 // committed has the offsets of the other partitions. A client that has read the offsets of its
 // partitions earlier must begin there: another member may have committed the oldest offset since.

@@ -194,7 +194,7 @@ func TestLostOffsets_K19(t *testing.T) {
 	require.Empty(t, moves)
 }
 
-// TestRetryBeginnings_K29: all partitions of retry topics, none of sources.
+// TestRetryBeginnings_K29: all partitions of retry topics, and no partition of a source.
 func TestRetryBeginnings_K29(t *testing.T) {
 	log := &fakeLog{
 		committed: map[TopicPartition]int64{at("a.g.retry", 0): 0},

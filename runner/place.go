@@ -27,8 +27,8 @@ func (p Place) InitialOffset() int64 {
 type Cluster interface {
 	Admin
 	Offsets
-	// AllEnds returns the end of the visible log of each partition, like Ends. A partition without an
-	// answer is an error.
+	// AllEnds returns the end of the visible log of each partition, like Ends. A partition without
+	// an answer is an error.
 	AllEnds(ctx context.Context, partitions map[string][]int32) (map[TopicPartition]int64, error)
 }
 
@@ -46,7 +46,7 @@ func (f fetched) Committed(
 }
 
 // places decides where partitions begin, with the policies for gaps and lost offsets (K-17, K-28).
-// claims are the new partitions, committed has those with a committed offset.
+// claims has the new partitions, and committed those with a committed offset.
 func places(
 	ctx context.Context, cfg Config, cluster Cluster, stores []dedup.Store,
 	claims map[string][]int32, committed map[TopicPartition]int64,
@@ -81,7 +81,8 @@ func places(
 }
 
 // withoutPlace returns the partitions without a place that begin at the oldest record, and those
-// that begin at the newest. The group itself wrote the copies in its retry topics, and skips none.
+// that begin at the newest. The group itself wrote the copies in its retry topics, and skips no
+// copy.
 func withoutPlace(
 	cfg Config, claims map[string][]int32, places map[TopicPartition]Place,
 ) (oldest, newest map[string][]int32) {

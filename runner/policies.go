@@ -13,9 +13,9 @@ const (
 	Newest
 )
 
-// GapPolicy decides about a partition with a committed offset that is no longer in the log: Kafka
-// deleted records before the group consumed them. Observers and the log get a report in any case.
-// sarama's default, to jump without a report, is not offered.
+// GapPolicy decides about a partition with a committed offset that is no longer in the log, see
+// [GapError] for the causes. Observers and the log get a report in any case. sarama's default, to
+// jump without a report, is not offered.
 type GapPolicy uint8
 
 const (

@@ -19,7 +19,7 @@ type Position struct {
 	visible int64 // the offset behind the last record that is handled
 }
 
-// NewPosition returns the position of a partition from which nothing was fetched yet.
+// NewPosition returns the position of a partition before the first fetch.
 func NewPosition(at TopicPartition, place Place) *Position {
 	return &Position{at: at, place: place, next: place.Offset, visible: place.Offset}
 }
@@ -43,9 +43,9 @@ func (p *Position) HighWaterMarkOffset() int64 {
 	return p.next
 }
 
-// Advance notes what was fetched. next is the offset behind the last record of any kind, visible the
-// offset behind the last record that is handled, or zero. The result is false, and nothing changes,
-// if all of that was fetched before.
+// Advance notes fetched records. next is the offset behind the last record of any kind. visible is
+// the offset behind the last record that is handled, or zero. The result is false, and the position
+// stays, if all of these records were fetched before.
 func (p *Position) Advance(next, visible int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,8 +59,8 @@ func (p *Position) Advance(next, visible int64) bool {
 // position marks a claim that has a Position.
 func (p *Position) position() *Position { return p }
 
-// look returns what lies behind an offset, as far as records were fetched. ok is false if a visible
-// record lies there. newest is the end of the log.
+// look returns the content of the log behind an offset, as far as records were fetched. ok is false
+// if a visible record lies there. newest is the end of the log.
 func (p *Position) look(offset, newest int64) (found Look, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,8 +71,8 @@ func (p *Position) look(offset, newest int64) (found Look, ok bool) {
 	return Look{Clear: clear, End: clear >= newest}, true
 }
 
-// learn tells a tail that nothing visible lies between the last visible record and the position: the
-// offsets of markers there are committed too (K-17).
+// learn notes in a tail that no visible record lies between the last visible one and the position.
+// The offsets of markers there are then committed too (K-17).
 func (p *Position) learn(t *Tail) {
 	p.mu.Lock()
 	visible, markers := p.visible, p.next > p.visible
@@ -147,8 +147,8 @@ func (e positionEnds) Ask(questions []EndQuestion, stop <-chan struct{}) {
 	}
 }
 
-// newest asks until stop is closed. Partitions without an answer are left out, such as those without
-// a leader.
+// newest asks until stop is closed. Partitions without an answer are left out, such as those
+// without a leader.
 func (e positionEnds) newest(
 	ctx context.Context, partitions map[string][]int32, stop <-chan struct{},
 ) (map[TopicPartition]int64, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPosition_Look_K17 is the table of what lies behind an offset.
+// TestPosition_Look_K17 is the table of the results of look.
 func TestPosition_Look_K17(t *testing.T) {
 	for name, c := range map[string]struct {
 		visible, position, offset, newest int64
@@ -33,7 +33,8 @@ func TestPosition_Look_K17(t *testing.T) {
 	}
 }
 
-// TestPosition_Advance: what was fetched before changes nothing, and no marker is visible.
+// TestPosition_Advance: records that were fetched before do not change the position, and no marker
+// is visible.
 func TestPosition_Advance(t *testing.T) {
 	p := NewPosition(at("t", 3), Place{Offset: 5, Committed: true})
 	require.Equal(t, "t", p.Topic())
@@ -101,8 +102,8 @@ func (l headlessLog) Newest(
 	return found, err
 }
 
-// TestPositionEnds_NoLeader_Rule8: a partition without a leader keeps no other partition from learning
-// its end. The end of that partition is asked for again.
+// TestPositionEnds_NoLeader_Rule8: a partition without a leader keeps no other partition from
+// learning its end. The end of that partition is asked for again.
 func TestPositionEnds_NoLeader_Rule8(t *testing.T) {
 	log := &fakeLog{newest: map[TopicPartition]int64{at("t", 0): 10, at("t", 1): 10}}
 	question := func(id int32) EndQuestion {

@@ -31,7 +31,7 @@ func newProcessor(
 	return proc, nil
 }
 
-// CheckVolatile refuses stores that forget everything with the process, unless that was declared as
+// CheckVolatile refuses stores that lose all records with the process, unless that was declared as
 // wanted (rule 31). Offsets are committed, so events that the store forgot are not delivered again,
 // and events that are delivered again are new.
 func CheckVolatile(stores []dedup.Store) error {

@@ -18,7 +18,7 @@ import (
 // The group's retry topics count like all others, by the times of the copies. A copy has the time
 // at which it was published. The store changed the record of the event just after that, and the
 // record expires a retention later. While the copy waits, the progress of the retry topic stands
-// before the copy, so the record stays. An event on record is never too old. By the time of the
+// before the copy, so the record stays. An event on record is never too old. With the time of the
 // source record, an old event in a retry topic of hours would make the store keep, or lose, the
 // records of the whole scope.
 //

@@ -12,7 +12,7 @@ import (
 // waiting is cheaper.
 const roomWait = 20 * time.Millisecond
 
-// Flow is a [Claim] whose fetching can be paused.
+// Flow is a [Claim] that can pause the fetching.
 type Flow interface {
 	Pause()
 	Resume()
@@ -31,9 +31,9 @@ type Feed[R any] struct {
 //
 // A pump never stops reading, for two reasons. In a cooperative rebalance only the end of the
 // records may report the revoke, and buffered records hide the end (K-10). And a client may feed a
-// broker's partitions in turn, so a pump that does not read delays the others (K-14). If the lane is full, or the next
-// message is a copy that is not due, the pump pauses the fetching. The fetched messages are kept,
-// since they are in memory anyway.
+// broker's partitions in turn, so a pump that does not read delays the others (K-14). The pump
+// pauses the fetching if the lane is full, or if the next message is a copy that is not due. The
+// fetched messages are kept, since they are in memory anyway.
 func pump[R any](a *Assignment, feed Feed[R], due func(*idem.Message) time.Duration) {
 	ctx, l := a.ctx, a.lane
 	p := &pumping[R]{ctx: ctx, feed: feed, lane: l, times: a.times, due: due}

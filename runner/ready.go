@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Ready returns nil if the group has a session and works. Otherwise Ready returns a [*NotReadyError]
-// with all reasons. missing are topics that were deleted.
+// Ready returns nil if the group has a session and works. Otherwise Ready returns a
+// [*NotReadyError] with all reasons. missing are topics that were deleted.
 func (g *Group) Ready(missing ...string) error {
 	var reasons []string
 	add := func(format string, args ...any) {
@@ -50,8 +50,8 @@ func (g *Group) Ready(missing ...string) error {
 	return &NotReadyError{Reasons: reasons}
 }
 
-// Live returns nil as long as waiting may help. The error is a [*NotLiveError] when only a new process
-// can help: the runner has ended, or is about to.
+// Live returns nil as long as waiting may help. The error is a [*NotLiveError] when only a new
+// process can help: the runner has ended, or is about to.
 func (g *Group) Live(ended bool) error {
 	if ended {
 		return &NotLiveError{Reason: "Run has ended"}
@@ -62,8 +62,8 @@ func (g *Group) Live(ended bool) error {
 	return nil
 }
 
-// ReadyHandler serves a readiness probe: status 200, or 503 with the reasons of a [*NotReadyError], in
-// JSON.
+// ReadyHandler serves a readiness probe: status 200, or 503 with the reasons of a [*NotReadyError],
+// in JSON.
 func ReadyHandler(ready func() error) http.Handler {
 	type answer struct {
 		Ready   bool     `json:"ready"`

@@ -13,8 +13,9 @@ type Retrier struct {
 	served  atomic.Bool       // a session has begun
 }
 
-// NewRetrier returns a Retrier that names the client so in log lines. explain adds the command that
-// mends an error, and returns all other errors unchanged. NewRetrier needs the defaults of cfg.
+// NewRetrier returns a Retrier that names the client so in log lines. explain adds the remedy to an
+// error about missing rights, and returns all other errors unchanged. NewRetrier needs the defaults
+// of cfg.
 func NewRetrier(
 	cfg Config, client string, classify Classify, explain func(error) error,
 ) *Retrier {

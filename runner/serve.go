@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Client is what differs between runners whose memberships have a client of their own. [Life.Serve]
-// calls its methods one after the other.
+// Client is the part of a runner that depends on the Kafka client, if each membership has a client
+// of its own. [Life.Serve] calls its methods one after the other.
 type Client interface {
 	// Connect is called once, after the checks of the stores. An error ends the runner.
 	Connect() (Cluster, error)
-	// Supported returns an error if the brokers lack what the settings need. The start waits for
-	// brokers that do not answer.
+	// Supported returns an error if the brokers lack a feature that the settings need. The start
+	// waits for brokers that do not answer.
 	Supported(ctx context.Context) error
 	// Member is a member of the group, with a subscription to topics, until ctx ends or there is a
 	// reason to leave, and returns that reason. After a [*ComeBack] Member is called again.
@@ -32,7 +32,8 @@ func (e *ComeBack) Unwrap() error { return e.Why }
 // ShortSession is the shortest membership after which the backoff begins anew.
 const ShortSession = 30 * time.Second
 
-// LeaveReason returns why a member leaves the group after [Consume] has ended an assignment with err.
+// LeaveReason returns why a member leaves the group after [Consume] has ended an assignment with
+// err.
 func (g *Group) LeaveReason(err error) error {
 	if end := g.Err(); end != nil {
 		return end
@@ -43,8 +44,8 @@ func (g *Group) LeaveReason(err error) error {
 	return &ComeBack{fmt.Errorf("partition cannot continue: %w", err)}
 }
 
-// Serve checks the stores and the topics, and is a member of the group until ctx ends or an error is
-// fatal. After leaving the group by itself the member joins again. Pass Serve to [Life.Run].
+// Serve checks the stores and the topics, and is a member of the group until ctx ends or an error
+// is fatal. After leaving the group by itself the member joins again. Pass Serve to [Life.Run].
 func (l *Life) Serve(ctx context.Context, c Client) error {
 	if err := l.Stores.Check(ctx); err != nil {
 		return err

@@ -13,9 +13,9 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// ActiveSession is one session of the group with all assignments, from [Group.Begin] to [Group.End].
-// A goroutine of the session commits. Handlers never do, because a commit can last as long as a
-// request, or as a whole rebalance (K-06). Safe for concurrent use.
+// ActiveSession is one session of the group with all assignments, from [Group.Begin] to
+// [Group.End]. A goroutine of the session commits. Handlers never do, because a commit can last as
+// long as a request, or as a whole rebalance (K-06). Safe for concurrent use.
 type ActiveSession struct {
 	g     *Group
 	sess  Session
@@ -149,7 +149,7 @@ func (s *ActiveSession) reported(a *Assignment, others *leaving, alone bool) map
 	return others.ended
 }
 
-// EndTogether tells that the client ends these claims now, for one cause. They are reported as one
+// EndTogether notes that the client ends these claims now, for one cause. They are reported as one
 // rebalance, after the last of them has ended.
 func (s *ActiveSession) EndTogether(claims map[string][]int32) {
 	s.mu.Lock()
@@ -174,8 +174,8 @@ func (s *ActiveSession) closing(a *Assignment, lost error) error {
 	return lost
 }
 
-// mark gives the client the watermark of an assignment, and reports whether it moved. The caller holds
-// s.mu and has checked that the partition is not lost.
+// mark gives the client the watermark of an assignment, and reports whether it moved. The caller
+// holds s.mu and has checked that the partition is not lost.
 func (s *ActiveSession) mark(a *Assignment) bool {
 	next, ok := a.watermark()
 	if !ok || next == a.marked {
@@ -187,8 +187,8 @@ func (s *ActiveSession) mark(a *Assignment) bool {
 }
 
 // commitAtEnd commits the offset of an assignment before the partition is given back. At the stop
-// of a runner a broker must confirm it: a session may return no result of a commit, or not commit in
-// a rebalance.
+// of a runner a broker must confirm it: a session may return no result of a commit, or not commit
+// in a rebalance.
 func (s *ActiveSession) commitAtEnd(a *Assignment, marked int64) {
 	if s.marks.direct == nil || !s.g.stops() {
 		s.commitNow(CommitWait)
@@ -244,8 +244,8 @@ func (s *ActiveSession) requests() (answers []chan struct{}) {
 	}
 }
 
-// Commit marks every assignment that is not lost, and commits, as the session does by itself. Commit
-// may block for as long as [Session].Commit.
+// Commit marks every assignment that is not lost, and commits, as the session does by itself.
+// Commit may block for as long as [Session].Commit.
 func (s *ActiveSession) Commit() {
 	if s.g.endOf(s.sess.Context()) != nil {
 		return
@@ -309,8 +309,8 @@ func (s *ActiveSession) close(cause error) {
 	}
 }
 
-// Announce reports partitions that are assigned and begin soon. [Group.Begin] reports those that the
-// session begins with.
+// Announce reports partitions that are assigned and begin soon. [Group.Begin] reports those that
+// the session begins with.
 func (s *ActiveSession) Announce(claims map[string][]int32) {
 	s.mu.Lock()
 	for topic, ids := range claims {

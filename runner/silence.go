@@ -14,7 +14,7 @@ import (
 // new connections.
 var ErrSilent = errors.New("a partition went silent")
 
-// SilenceWatch finds partitions with records that do not arrive (K-15). The fetching has died
+// SilenceWatch finds partitions with records that do not arrive (K-15). The fetching has ended
 // inside the client, while heartbeats and all other partitions continue.
 //
 // It compares the end of the log, according to the leader, with the end that the fetching has seen.
@@ -38,8 +38,8 @@ type lagging struct {
 	seen  int64 // the end of the log as the fetching knows it
 }
 
-// NewSilenceWatch returns the watch over the assignments of a group. Claims that are no [Flow] are not
-// watched.
+// NewSilenceWatch returns the watch over the assignments of a group. Claims that are no [Flow] are
+// not watched.
 func NewSilenceWatch(g *Group, offsets Offsets) *SilenceWatch {
 	return &SilenceWatch{
 		group: g.cfg.Group, after: g.cfg.SilenceTimeout, offsets: offsets, log: g.log,

@@ -54,7 +54,8 @@ func (w *stallWatch) check(a *Assignment) {
 	}
 }
 
-// end gives up a partition. The whole session ends, because not all clients can give back one partition.
+// end gives up a partition. The whole session ends, because not all clients can give back one
+// partition.
 func (w *stallWatch) end(a *Assignment, rested time.Duration) {
 	err := fmt.Errorf("%w: %s/%d has not moved for %s", ErrStalled, a.Topic, a.Partition,
 		rested.Round(time.Second))

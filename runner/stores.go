@@ -40,7 +40,8 @@ func (w *setupWatch) over(err error) bool {
 	return time.Since(w.since) >= w.limit
 }
 
-// wait waits before the store is asked again, at first only briefly while the set-up may just go on.
+// wait waits before the store is asked again, at first only briefly while the set-up may just go
+// on.
 func (w *setupWatch) wait(ctx context.Context, back *Backoff) error {
 	if w.since.IsZero() {
 		return back.Wait(ctx)
@@ -122,7 +123,7 @@ func tryCheck(ctx context.Context, checker dedup.Checker) ([]string, error) {
 	return checker.Check(ctx)
 }
 
-// watch logs, until ctx ends, what changes behind the stores.
+// watch logs, until ctx ends, changes behind the stores.
 func (s *StoreStart) watch(ctx context.Context) {
 	watched := slices.ContainsFunc(s.proc.Stores(), func(store dedup.Store) bool {
 		_, ok := store.(dedup.Watcher)
@@ -133,7 +134,7 @@ func (s *StoreStart) watch(ctx context.Context) {
 	}
 }
 
-// look asks each store once what has changed. An error is no finding: calls of the store notice an
+// look asks each store once for changes. An error is no finding: calls of the store notice an
 // outage, and the next look compares with the same state.
 func (s *StoreStart) look(ctx context.Context, wait time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -167,8 +168,7 @@ func (s *StoreStart) Registers() bool {
 }
 
 // Register lets the stores compare this consumer's scope and identity functions with those on
-// record (rules 7 and 14), and waits for a store that is down. A refusal is an
-// error.
+// record (rules 7 and 14). It waits for a store that is down. A refusal is an error.
 func (s *StoreStart) Register(ctx context.Context, r dedup.Registration) error {
 	var back Backoff
 	away := storeProblem()

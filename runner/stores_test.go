@@ -42,7 +42,8 @@ func newWatchedStore() *watchedStore {
 	}
 }
 
-// Rule 50: a runner watches its stores until it ends, and logs each finding. An outage is none.
+// Rule 50: a runner watches its stores until it ends, and logs each finding. An outage is no
+// finding.
 func TestLife_WatchesStores_Rule50(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, log := newWatchedStore(), new(strings.Builder)
@@ -83,7 +84,7 @@ func (s *emptyStore) Check(context.Context) ([]string, error) {
 
 func (s *emptyStore) Ping(context.Context) error { return nil }
 
-// SetupWait: a start waits for missing tables, and says at once what creates them.
+// SetupWait: a start waits for missing tables, and logs the command that creates them at once.
 func TestStoreStart_SetupWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait, comes, took time.Duration
@@ -134,8 +135,8 @@ func (s *awayStore) Ping(context.Context) error { return nil }
 
 func (s *awayStore) Register(context.Context, dedup.Registration) error { return s.answer(s.answers) }
 
-// A start that waits for a store, or for the committed offsets, says so at once and then once a
-// minute, with the error, and says when the wait is over.
+// A start that waits for a store, or for the committed offsets, logs the error at once and then
+// once a minute. At the end of the wait it logs another line.
 func TestUpkeep_StartSaysWhatItWaitsFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		store               awayStore
@@ -165,7 +166,8 @@ func TestUpkeep_StartSaysWhatItWaitsFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, store := new(strings.Builder), c.store
 				store.Store = memstore.New(memstore.Volatile())
-				// A pause is at most 10 s, so that the fifth repetition comes within 350 s, the sixth after 360 s.
+				// A pause is at most 10 s, so that the fifth repetition comes within 350 s, the
+				// sixth after 360 s.
 				store.comes = time.Now().Add(355 * time.Second)
 				u, err := NewUpkeep(processorOn(t, &store), UpkeepConfig{
 					Topics: []string{"things"}, Logger: slog.New(slog.NewTextHandler(log, nil)),

@@ -6,10 +6,10 @@ import (
 )
 
 // A partition is caught up if no visible record lies between the next offset and the end of the
-// log. The high-water mark that a client reports is not enough, because it is as old as the last
-// record, even if the leader has been down since. And behind the last record there may be records
-// that no consumer gets: markers of transactions, and aborted records. So each leader is asked for
-// the records behind the next offset, just before progress is recorded.
+// log. The high-water mark that a client reports is not enough. It is as old as the last record,
+// even if the leader has been down since. And behind the last record there may be records that no
+// consumer gets: markers of transactions, and aborted records. So each leader is asked for the
+// records behind the next offset, just before progress is recorded.
 
 const (
 	// freshEnd is how old an answer may be: more than the time between two answers. It is far less
@@ -89,8 +89,8 @@ func (t *Tail) Forget() {
 	t.at = time.Time{}
 }
 
-// Look is the content of a leader's answer about a log from an offset on. A record is visible unless
-// the consumer skips it: markers of transactions, and with committed reads aborted records.
+// Look is the content of a leader's answer about a log from an offset on. A record is visible
+// unless the consumer skips it: markers of transactions, and with committed reads aborted records.
 type Look struct {
 	Clear   int64 // no visible record lies below
 	Visible bool  // a visible record lies at Clear
@@ -106,7 +106,8 @@ type EndQuestion struct {
 }
 
 // EndAsker finds the ends of logs. For each question it asks the leader about the offset of
-// [Tail.Ask] if an answer is wanted, and passes the answer to [Tail.Learn]. Safe for concurrent use.
+// [Tail.Ask] if an answer is wanted, and passes the answer to [Tail.Learn]. Safe for concurrent
+// use.
 type EndAsker interface {
 	// Ask returns when all questions are answered, after [EndsWait], or when stop is closed.
 	Ask(questions []EndQuestion, stop <-chan struct{})

@@ -41,7 +41,7 @@ func TestTail(t *testing.T) {
 	require.False(t, l.caughtUp(16, now))
 }
 
-// TestTail_Forget: what is forgotten is asked for again.
+// TestTail_Forget: a forgotten end is asked for again.
 func TestTail_Forget(t *testing.T) {
 	now := time.Now()
 	l := newTail()

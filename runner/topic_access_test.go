@@ -9,7 +9,7 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// TestAccessOf sorts what a broker answers. Brokers before 2.3 do not tell rights.
+// TestAccessOf sorts the answers of a broker. Brokers before 2.3 do not report rights.
 func TestAccessOf(t *testing.T) {
 	found, err := accessOf([]TopicInfo{
 		{Name: "z"},

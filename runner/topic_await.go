@@ -16,7 +16,7 @@ type awaited struct {
 	wait  time.Duration
 	// complete completes the error about missing topics.
 	complete func(missing *TopicError)
-	// create creates missing topics, before each pause. Nil: nothing is created.
+	// create creates missing topics, before each pause. If nil, no topic is created.
 	create func(ctx context.Context, missing []string) error
 }
 
@@ -76,8 +76,9 @@ func (s *TopicSetup) await(
 	}
 }
 
-// CheckWritable judges what a broker has answered about topics. An error that matches [idem.ErrNoTopic] names the topics that
-// are missing, or that this client may not write to, and the commands that mend it.
+// CheckWritable judges the answer of a broker about topics. An error that matches [idem.ErrNoTopic]
+// names the topics that are missing, or that this client may not write to. It also names the
+// commands that create or grant them.
 func (c Commands) CheckWritable(topics []TopicInfo) error {
 	found, err := accessOf(topics, OpWrite)
 	switch {

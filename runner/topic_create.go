@@ -18,8 +18,8 @@ type topicCreator struct {
 	made     map[string]bool // created by this start: brokers may not know the topic at once
 }
 
-// when returns create if topics shall be created, else nil. A broker may still have reported a topic
-// that was just deleted, so such a topic is missing only later.
+// when returns create if topics shall be created, else nil. A broker may still have reported a
+// topic that was just deleted, so such a topic is missing only later.
 func (c *topicCreator) when(
 	create func(context.Context, []string) error,
 ) func(context.Context, []string) error {

@@ -72,8 +72,8 @@ func NewTopicList(names GroupTopics, sources ...string) *TopicList {
 	return t
 }
 
-// Suspect makes the next look of [TopicWatch.Run] come soon, after a broker refused to serve records
-// of a topic.
+// Suspect makes the next look of [TopicWatch.Run] come soon, after a broker refused to serve
+// records of a topic.
 func (t *TopicList) Suspect() {
 	select {
 	case t.suspected <- struct{}{}:

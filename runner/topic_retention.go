@@ -20,8 +20,8 @@ type topicRetention struct {
 	text     func(error) string
 }
 
-// check mends the retention of a retry topic that this consumer has created. For other topics check
-// logs a warning, also without the right to read the settings (rule 46).
+// check corrects the retention of a retry topic that this consumer has created. For other topics
+// check logs a warning, also without the right to read the settings (rule 46).
 func (r *topicRetention) check(
 	ctx context.Context, name string, delay time.Duration, created bool,
 ) {

@@ -11,8 +11,8 @@ import (
 	"github.com/idem-go/idem/internal/setupwait"
 )
 
-// TopicSetup makes sure, at the start of a runner, that all topics exist and may be used. All fields
-// are required.
+// TopicSetup makes sure, at the start of a runner, that all topics exist and may be used. All
+// fields are required.
 type TopicSetup struct {
 	Config   Config // with defaults
 	Admin    Admin
@@ -148,8 +148,8 @@ func (s *TopicSetup) prepareRetries(ctx context.Context, sources []TopicInfo) er
 	return nil
 }
 
-// createRetries creates the topics and returns the names of those that exist then. Only replays need
-// a topic without a delay, so a missing right to create one is a warning (rule 46).
+// createRetries creates the topics and returns the names of those that exist then. Only replays
+// need a topic without a delay, so a missing right to create one is a warning (rule 46).
 func (s *TopicSetup) createRetries(
 	ctx context.Context, creator *topicCreator, names []string,
 	all map[string]*TopicInfo, needed map[string]time.Duration,

@@ -101,7 +101,7 @@ func (f *fakeAdmin) ChangeTopic(_ context.Context, topic string, settings map[st
 
 func (f *fakeAdmin) CheckGroup(context.Context, string) error { return f.groupErr }
 
-// TestTopicSetup_K36: what is created, and what ends a start.
+// TestTopicSetup_K36: the topics that are created, and the errors that end a start.
 func TestTopicSetup_K36(t *testing.T) {
 	const dlq, replays, retry = "t.g.dlq", "t.g.retry", "t.g.retry.1m"
 	errTopic := errors.New("no right on the topic")
@@ -195,8 +195,8 @@ func (l *lockedLog) String() string {
 	return l.lines.String()
 }
 
-// SetupWait: a start waits for a topic that is missing, and says soon which one and what creates it.
-// It asks the brokers ever less often, at last every 5 s.
+// SetupWait: a start waits for a topic that is missing, and soon logs its name and the command that
+// creates it. It asks the brokers ever less often, at last every 5 s.
 func TestTopicSetup_SetupWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait, comes, took time.Duration
@@ -269,7 +269,7 @@ func TestTopicSetup_JustDeleted(t *testing.T) {
 				admin.deleting[c.topic] = time.Now().Add(c.deleting)
 				cfg := good()
 				cfg.Logger = slog.New(slog.DiscardHandler)
-				if !c.keep { // then a start looks once for what it creates
+				if !c.keep { // then a start looks once for the created topics
 					admin.ghosts[c.topic] = 1
 					cfg.CreateDeadLetterTopics = &TopicSpec{}
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// TopicWatch keeps the subscription true while topics come and go. Create a TopicWatch with
+// TopicWatch keeps the subscription up to date while topics come and go. Create a TopicWatch with
 // [NewTopicWatch]. Safe for concurrent use.
 type TopicWatch struct {
 	list      *TopicList
@@ -95,7 +95,8 @@ func (w *TopicWatch) observe(topic string, missing bool) {
 }
 
 // Subscription returns the topics to consume. The brokers are asked again only after an error
-// (troubled) and while a topic is missing. Otherwise the group would wait for the answer at each rebalance.
+// (troubled) and while a topic is missing. Otherwise the group would wait for the answer at each
+// rebalance.
 func (w *TopicWatch) Subscription(ctx context.Context, troubled bool) ([]string, error) {
 	if troubled || !w.list.complete() {
 		if _, err := w.Look(ctx); err != nil {
@@ -117,8 +118,8 @@ var ErrTopicBack = errors.New("a topic exists again")
 // suspectPause is the shortest time between two looks, also after a broker's refusal.
 const suspectPause = 5 * time.Second
 
-// Run looks for missing topics until ctx ends. Run calls renew, with [ErrTopicBack], when one is back, or when a topic of
-// the subscription must not be read any longer.
+// Run looks for missing topics until ctx ends. Run calls renew, with [ErrTopicBack], when one is
+// back, or when a topic of the subscription must not be read any longer.
 func (w *TopicWatch) Run(ctx context.Context, renew func(cause error)) {
 	every := time.NewTicker(w.list.Every)
 	defer every.Stop()

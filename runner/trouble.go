@@ -17,8 +17,8 @@ func consumeProblem() setupwait.Problem {
 	}
 }
 
-// trouble turns a stream of errors into changes of state: one log line when consuming begins to
-// fail, one in each minute of failures, and one when consuming works again.
+// trouble turns a stream of errors into changes of state. The log has one line when consuming
+// begins to fail, one in each minute of failures, and one when consuming works again.
 type trouble struct {
 	log      *slog.Logger
 	text     func(error) string
@@ -47,7 +47,7 @@ func (t *trouble) Over() {
 }
 
 // Detail logs an error of the client's background work, the same error at most once a minute. attrs
-// say more, such as the partition; they do not distinguish errors.
+// are further attributes of the line, such as the partition. They do not distinguish errors.
 func (t *trouble) Detail(err error, attrs ...any) {
 	text := t.text(err)
 	t.mu.Lock()

@@ -20,9 +20,9 @@ type UpkeepConfig struct {
 	// Topics are the source topics of the loop, without the retry topics of the group. Required.
 	Topics []string
 	// NoOffsets reports whether the group has committed no offset on Topics. Start then refuses a
-	// scope that the store does not know, if it knows the topics under another one: all events of a
-	// renamed group would be new. Start waits and asks again after an error. Default: the group is
-	// taken for one with offsets, so Start does not notice a new name.
+	// scope that the store does not know, if the store knows the topics under another one.
+	// Otherwise all events of a renamed group would be new. Start waits and asks again after an
+	// error. Default: the group is taken for one with offsets, so Start does not notice a new name.
 	NoOffsets func(ctx context.Context) (bool, error)
 	// NewScope lets a group without offsets start although the store knows the topics under another
 	// scope.
@@ -36,9 +36,10 @@ type UpkeepConfig struct {
 	ErrorText func(error) string
 }
 
-// Upkeep does for a loop of one's own what runners do beside fetching and committing: Upkeep checks
-// the stores and registers the scope at the start, and records the progress of idle partitions, so
-// that stores forget. Create an Upkeep with [NewUpkeep]. One goroutine uses an Upkeep.
+// Upkeep gives a loop of one's own the tasks of a runner beside fetching and committing. Upkeep
+// checks the stores and registers the scope at the start, and records the progress of idle
+// partitions, so that stores forget. Create an Upkeep with [NewUpkeep]. One goroutine uses an
+// Upkeep.
 //
 // The loop still calls [idem.Processor.Assigned] for each new partition, and commits the offsets of
 // settled messages.
@@ -54,7 +55,7 @@ type Upkeep struct {
 const idleInterval = time.Minute
 
 // NewUpkeep returns the upkeep of a loop that calls proc. The error names a store that loses all
-// records with the process, unless the store was told that this is wanted (memstore.Volatile).
+// records with the process, unless that was declared as wanted (memstore.Volatile).
 func NewUpkeep(proc *idem.Processor, cfg UpkeepConfig) (*Upkeep, error) {
 	if proc == nil {
 		return nil, errors.New("processor is nil")
@@ -79,7 +80,7 @@ func NewUpkeep(proc *idem.Processor, cfg UpkeepConfig) (*Upkeep, error) {
 // waits for stores that are down, without a limit, until ctx ends. The log has a line at the first
 // error, one in each minute of the wait, and one at its end.
 //
-// The error names a store whose settings are unsafe, or that is not set up. It matches
+// The error names a store that has unsafe settings, or that is not set up. It matches
 // [dedup.ErrIdentityChanged] or [dedup.ErrOtherScope] if the store refuses the registration.
 func (u *Upkeep) Start(ctx context.Context) error {
 	if err := u.stores.Check(ctx); err != nil {
@@ -126,10 +127,10 @@ func (u *Upkeep) noOffsets(ctx context.Context) (bool, error) {
 }
 
 // Idle records the progress of partitions that are read to their ends, at most once a minute. Call
-// Idle in each turn of the loop. When a report is due, Idle calls read, which returns the next
-// offset of each partition without unsettled messages whose end the loop has seen, retry topics
-// included. Idle sets CaughtUp. Idle also warns in the log if another server answers for a store
-// than before ([dedup.Watcher]).
+// Idle in each turn of the loop. When a report is due, Idle calls read. read returns the next
+// offset of each partition that the loop has read to the end and that has no unsettled messages,
+// retry topics included. Idle sets CaughtUp. Idle also warns in the log if another server answers
+// for a store than before ([dedup.Watcher]).
 //
 // Idle waits at most 3 seconds for the stores that it records progress in, and as long for those
 // that it watches. A failure to record is logged, once until a report succeeds; it only delays

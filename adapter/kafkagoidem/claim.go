@@ -73,7 +73,8 @@ func (c *claim) next(ctx context.Context) (offset int64, ok bool) {
 	}
 }
 
-// troubleAfter is how many fetches of a partition fail before the log says so. Leaders move.
+// troubleAfter is how many fetches of a partition fail before the log has a line, because leaders
+// move.
 const troubleAfter = 3
 
 // fetch moves records to the assignment until ctx ends, or until the partition cannot be fetched in

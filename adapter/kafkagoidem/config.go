@@ -60,8 +60,8 @@ type Config struct {
 	// At most a third of SessionTimeout. Defaults to 3 s.
 	Heartbeat time.Duration
 
-	// Producer sends dead letters and copies for retries. Defaults to a producer of the runner's own
-	// on the same brokers, which waits for all in-sync replicas and is not idempotent. Set an
+	// Producer sends dead letters and copies for retries. Defaults to a producer of the runner's
+	// own on the same brokers, which waits for all in-sync replicas and is not idempotent. Set an
 	// idempotent producer, such as that of package consumer, if readers of dead letters must not
 	// get one twice.
 	Producer               idem.Producer
@@ -74,10 +74,10 @@ type Config struct {
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
 	TLS *tls.Config
 	// SASL is the mechanism to authenticate with, such as that of scram.Mechanism(scram.SHA512,
-	// user, password) of kafka-go. Default: none.
+	// user, password) of kafka-go. If nil, the member does not authenticate by SASL.
 	SASL sasl.Mechanism
 	// AllowInsecure permits settings that are refused otherwise: SASL without TLS, a certificate
-	// that is not verified, TLS below 1.2.
+	// that is not verified, and TLS below 1.2.
 	AllowInsecure bool
 	// Dial opens the connections. Defaults to that of a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -146,7 +146,8 @@ func (s settings) validate() (problems []error) {
 	return append(problems, s.checkSecurity()...)
 }
 
-// commands returns the commands that mend missing topics and rights of this consumer.
+// commands returns the commands that create missing topics and grant missing rights of this
+// consumer.
 func (s settings) commands() runner.Commands {
 	return runner.Commands{Brokers: s.client.Brokers, Group: s.Group}
 }

@@ -1,5 +1,6 @@
-// Package kafkagoidem runs an [idem.Router] on Kafka with segmentio/kafka-go. [New] and [Runner.Run]
-// make a whole consumer, with the settings and guarantees of package consumer, which uses sarama.
+// Package kafkagoidem runs an [idem.Router] on Kafka with segmentio/kafka-go. [New] and
+// [Runner.Run] make a whole consumer, with the settings and guarantees of package consumer, which
+// uses sarama.
 //
 // The runner commits the watermark of each partition: on a timer, before the partition is given
 // back, and at the end. No offset above an unfinished event is ever committed. After a crash or a
@@ -12,7 +13,7 @@
 //   - Records of aborted transactions are not handled. A Reader of kafka-go returns them.
 //   - Offsets are committed only for settled events.
 //   - A partition that another member may have is lost, and the handlers end. kafka-go itself does
-//     not tell why a generation ends.
+//     not report why a generation ends.
 //
 // # Limits
 //

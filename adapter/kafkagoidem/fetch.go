@@ -22,7 +22,7 @@ const (
 	fetchTime  = 30 * time.Second // bounds a request
 )
 
-// answer is what a leader has sent of one partition.
+// answer has the records of one partition that a leader has sent.
 type answer struct {
 	messages []*idem.Message // visible ones, from the asked offset on
 	next     int64           // the offset behind the last record of any kind
@@ -31,8 +31,8 @@ type answer struct {
 
 // fetch asks the leader of a partition for the records from an offset on.
 //
-// A request is made by hand: what [kafka.Client.Fetch] and [kafka.Reader] return lacks the list of
-// aborted transactions, so they cannot read committed records only (K-30).
+// The request is made by hand. The results of [kafka.Client.Fetch] and [kafka.Reader] lack the list
+// of aborted transactions, so these two cannot read committed records only (K-30).
 func (o offsets) fetch(ctx context.Context, p partition, from int64) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()

@@ -73,7 +73,7 @@ func clientOf(t testing.TB, brokers []string, opts ...kgo.Opt) *kgo.Client {
 // forever remembers for the whole test, over all runners, as a durable store does.
 func forever() dedup.Store { return memstore.New(memstore.Volatile()) }
 
-// logs keeps what is logged.
+// logs keeps the lines of a log.
 type logs struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -128,14 +128,14 @@ func start(t *testing.T, cfg Config, router *idem.Router) *running {
 	return m
 }
 
-// end stops the runner and returns what Run returned.
+// end stops the runner and returns the error of Run.
 func (m *running) end() error {
 	m.stop()
 	<-m.done
 	return m.err
 }
 
-// wait returns what Run returns by itself.
+// wait returns the error of a Run that ends by itself.
 func (m *running) wait(t *testing.T, within time.Duration) error {
 	t.Helper()
 	select {

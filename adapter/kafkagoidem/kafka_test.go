@@ -21,7 +21,7 @@ func TestKafka_Memberships_K05(t *testing.T) {
 	threeMembers(t, brokers, topic, cfg)
 }
 
-// TestKafka_Stop_K03: a stop while handlers run commits all of them and begins nothing more.
+// TestKafka_Stop_K03: a stop while handlers run commits all of their events and begins no other.
 func TestKafka_Stop_K03(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 4)
 	stopUnderLoad(t, brokers, topic, cfg)
@@ -74,8 +74,8 @@ func slowHandler(t *testing.T, brokers []string, topic string, cfg Config) {
 	require.EqualValues(t, 1, sum)
 }
 
-// TestKafka_Transactions_K30: aborted records are not handled, and the markers behind the last record
-// are committed, so that their deletion is no gap (K-17).
+// TestKafka_Transactions_K30: aborted records are not handled, and the markers behind the last
+// record are committed, so that their deletion is no gap (K-17).
 func TestKafka_Transactions_K30(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	cl := clientOf(t, brokers, kgo.TransactionalID(topic))

@@ -41,7 +41,7 @@ func TestMemberships(t *testing.T) {
 }
 
 // threeMembers starts three members one after the other while events come, and stops them. No event
-// is handled twice, and none is delivered again. One event becomes a dead letter.
+// is handled twice, and no record is delivered again. One event becomes a dead letter.
 func threeMembers(t *testing.T, brokers []string, topic string, cfg Config) {
 	cfg.Store, cfg.Grace = forever(), 5*time.Second
 	again := new(duplicates)
@@ -98,7 +98,7 @@ func TestDuplicates(t *testing.T) {
 	require.EqualValues(t, 60, sum)
 }
 
-// TestStop_K03: a stop while handlers run commits all of them and begins nothing more.
+// TestStop_K03: a stop while handlers run commits all of their events and begins no other.
 func TestStop_K03(t *testing.T) {
 	brokers, topic, cfg := onFake(t, 4)
 	stopUnderLoad(t, brokers, topic, cfg)
@@ -143,7 +143,7 @@ func TestRetryTopic(t *testing.T) {
 }
 
 // TestLost_K11: a member that the group has removed ends its handlers at once, with the cause, and
-// commits nothing. It joins again.
+// commits no offset. It joins again.
 func TestLost_K11(t *testing.T) {
 	brokers, topic, cfg := onFake(t, 1)
 	lost(t, brokers, topic, cfg)

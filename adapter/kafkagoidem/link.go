@@ -16,8 +16,8 @@ const (
 	metadataAge = 2 * time.Second
 )
 
-// links opens connections for kafka-go, and cuts those that are open: a request to join the group
-// takes no context, and waits for the handlers of all members. Safe for concurrent use.
+// links opens connections for kafka-go, and cuts those that are open. No context ends a request to
+// join the group, which waits for the handlers of all members. Safe for concurrent use.
 type links struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	ctx  context.Context // of dialing

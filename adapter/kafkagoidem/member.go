@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// joinWait is how long leaving the group may wait for kafka-go, which may be in a request to
-	// join: the answer comes when all members have given back their partitions. Then the
-	// connections are cut.
+	// joinWait is how long leaving the group may wait for kafka-go. The client may be in a request
+	// to join, with an answer after all members have given back their partitions. After joinWait
+	// the connections are cut.
 	joinWait = time.Second
 	// leaveWait bounds how long leaving the group may take after that. Then the brokers notice by
 	// the session's time-out.
@@ -98,8 +98,8 @@ func (m *member) generations() {
 	}
 }
 
-// serve consumes in one generation. It returns after all handlers have ended and committed; kafka-go
-// joins the next generation only then.
+// serve consumes in one generation. It returns after all handlers have ended and committed;
+// kafka-go joins the next generation only then.
 func (m *member) serve(gen *kafka.Generation) {
 	s := newSession(m, gen)
 	ended, finished := make(chan struct{}), make(chan struct{})
@@ -163,7 +163,7 @@ func (m *member) claim(s *session, active *runner.ActiveSession, c *claim, assig
 var errGrown = errors.New("the number of partitions has changed")
 
 // watchGrowth leaves the group when the partitions of a topic change, so that the next leader
-// assigns the new ones. kafka-go can watch too, but repeats generations while a topic is missing.
+// assigns the new ones. The watch of kafka-go itself repeats generations while a topic is missing.
 func (m *member) watchGrowth() {
 	var known map[string]int
 	for runner.Pause(m.ctx, growthEvery) == nil {
@@ -214,8 +214,8 @@ func closedWithin(closed <-chan struct{}, wait time.Duration) bool {
 	}
 }
 
-// leaveDirectly leaves the group on another connection: kafka-go forgets the ID of a member whose
-// request to join was cut.
+// leaveDirectly leaves the group on another connection. When a request to join is cut, kafka-go
+// forgets the ID of the member.
 func (m *member) leaveDirectly() {
 	if m.id == "" {
 		return

@@ -61,8 +61,8 @@ func isNoText(c rune) bool { return (c < ' ' || c > '~') && !strings.ContainsRun
 
 type bearerSession struct{}
 
-// Next implements [sasl.StateMachine]. A server that refuses the token says why, and ends the
-// exchange with an error after the client's answer (RFC 7628, section 3.2.3).
+// Next implements [sasl.StateMachine]. A server that refuses the token sends the reason, and ends
+// the exchange with an error after the client's answer (RFC 7628, section 3.2.3).
 func (bearerSession) Next(
 	_ context.Context, challenge []byte,
 ) (done bool, response []byte, err error) {

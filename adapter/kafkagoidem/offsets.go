@@ -108,8 +108,8 @@ func (o offsets) AllEnds(
 	return o.ask(ctx, partitions, kafka.LastOffset, onlyCommitted)
 }
 
-// ask asks the leaders beside each other. A partition without an answer is left out, and the error is
-// a [*runner.OffsetError].
+// ask asks the leaders beside each other. A partition without an answer is left out, and the error
+// is a [*runner.OffsetError].
 //
 // Each leader has a request of its own. In a request for several, kafka-go connects to one leader
 // after the other, so a leader that is away would hold up the others.
@@ -140,8 +140,8 @@ func (o offsets) ask(
 	return all, runner.MissingOffset(partitions, all, errs)
 }
 
-// byLeader groups partitions by their leaders, as kafka-go has last learned them. errs gets an error
-// for each partition without a leader. Partitions that kafka-go does not know are one group.
+// byLeader groups partitions by their leaders, as kafka-go has last learned them. errs gets an
+// error for each partition without a leader. Partitions that kafka-go does not know are one group.
 func (o offsets) byLeader(
 	ctx context.Context, partitions map[string][]int32, errs map[partition]error,
 ) map[int][]partition {

@@ -109,7 +109,8 @@ func (p *Producer) produce(ctx context.Context, msgs []*idem.Message, indexes []
 	}
 }
 
-// recordOf turns a message into a record, with the time of now if it has none.
+// recordOf turns a message into a record. A message without a time gets the present time when it is
+// sent.
 func recordOf(m *idem.Message) kafka.Message {
 	r := kafka.Message{Topic: m.Topic, Key: m.Key, Value: m.Value, Time: m.Time}
 	for _, h := range m.Headers {

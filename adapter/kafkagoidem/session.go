@@ -157,9 +157,9 @@ func (s *session) send(
 	return refused, nil
 }
 
-// heartbeat commits an offset again that is committed, or where a partition begins: that keeps the
-// member in the group, and the answer tells whether it is there. The requests of kafka-go that are
-// meant for this are malformed: Client.Heartbeat reads no error.
+// heartbeat commits an offset again that is committed, or where a partition begins. The commit
+// keeps the member in the group, and the answer shows whether the member is in the group. The
+// request of kafka-go for this purpose is malformed: Client.Heartbeat reads no error.
 func (s *session) heartbeat() error {
 	ctx, cancel := context.WithTimeout(context.Background(), pulseTime)
 	defer cancel()
@@ -181,10 +181,10 @@ func (s *session) heartbeat() error {
 	return err
 }
 
-// watch ends the session after the generation has ended. kafka-go does not tell the reason, and
-// sends no heartbeats from then on. So watch sends them until finished is closed: the answers tell
-// whether the partitions are lost, and keep the member in the group while handlers have their grace
-// (K-11).
+// watch ends the session after the generation has ended. kafka-go does not report the reason, and
+// sends no heartbeats from then on. So watch sends heartbeats until finished is closed. They keep
+// the member in the group while handlers have their grace, and the answers show whether the
+// partitions are lost (K-11).
 func (s *session) watch(ended, finished <-chan struct{}) {
 	select {
 	case <-ended:
@@ -219,8 +219,8 @@ func (s *session) watch(ended, finished <-chan struct{}) {
 	}
 }
 
-// begun reports whether a partition has begun in this generation. Without one nothing can be lost,
-// and there is no offset for a heartbeat: brokers answer a commit without offsets, but do not look
+// begun reports whether a partition has begun in this generation. Without one there is no partition
+// to lose, and no offset for a heartbeat. Brokers answer a commit without offsets, but do not look
 // at the group.
 func (s *session) begun() bool {
 	s.mu.Lock()

@@ -84,8 +84,8 @@ func TestUnreachableLeader_Rule8(t *testing.T) {
 	require.Len(t, ends, len(reached))
 }
 
-// TestRebalanceBeforeBegin_K11: a generation ends before the offsets of its partitions are known. No
-// request without a topic is sent: brokers answer it without a look at the group, so it would
+// TestRebalanceBeforeBegin_K11: a generation ends before the offsets of its partitions are known.
+// No request without a topic is sent: brokers answer it without a look at the group, so it would
 // neither keep the member nor find that the member was removed.
 func TestRebalanceBeforeBegin_K11(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"),
@@ -122,8 +122,8 @@ func TestRebalanceBeforeBegin_K11(t *testing.T) {
 	require.Equal(t, 20, got.total())
 }
 
-// onLinks returns a fake Kafka with a topic of one partition, and a Config with connections that can
-// be broken.
+// onLinks returns a fake Kafka with a topic of one partition, and a Config with connections that
+// can be broken.
 func onLinks(t *testing.T) (brokers []string, topic string, cfg Config, links *netproxy.Links) {
 	t.Helper()
 	brokers, topic, cfg = onFake(t, 1)
@@ -200,8 +200,8 @@ func TestSilence_K15(t *testing.T) {
 	require.Equal(t, 20, got.total())
 }
 
-// TestStopWhileSilent_K38: a stop is bounded while brokers accept connections and do not answer, also
-// at the start.
+// TestStopWhileSilent_K38: a stop is bounded while brokers accept connections and do not answer,
+// also at the start.
 func TestStopWhileSilent_K38(t *testing.T) {
 	t.Parallel()
 	for _, starting := range []bool{false, true} {

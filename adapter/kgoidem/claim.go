@@ -67,8 +67,8 @@ func (c *claim) setPaused(paused bool) {
 	}
 }
 
-// add takes fetched records. It waits only briefly, since the assignment always reads and pauses the
-// fetching if it has no room (K-14).
+// add takes fetched records. It waits only briefly, since the assignment always reads and pauses
+// the fetching if it has no room (K-14).
 func (c *claim) add(records []*kgo.Record) {
 	for _, r := range records {
 		next, marker := r.Offset+1, r.Attrs.IsControl()

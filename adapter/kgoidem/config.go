@@ -85,8 +85,8 @@ type Config struct {
 	WhenStalled    runner.StallPolicy
 	SilenceTimeout time.Duration
 
-	// Producer sends dead letters and copies for retries. Defaults to a producer of the runner's own
-	// on the same brokers, which is idempotent and waits for all in-sync replicas.
+	// Producer sends dead letters and copies for retries. Defaults to a producer of the runner's
+	// own on the same brokers, which is idempotent and waits for all in-sync replicas.
 	Producer               idem.Producer
 	DeadLetterTopic        func(topic string) string
 	CreateDeadLetterTopics *runner.TopicSpec
@@ -97,10 +97,12 @@ type Config struct {
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
 	TLS *tls.Config
 	// SASL has the mechanisms to authenticate with, in the order of preference, such as
-	// scram.Auth{User: user, Pass: password}.AsSha512Mechanism() of franz-go. Default: none.
+	// scram.Auth{User: user, Pass: password}.AsSha512Mechanism() of franz-go. If empty, the member
+	// does not authenticate by SASL.
 	SASL []sasl.Mechanism
-	// AllowInsecure permits settings that are refused otherwise: SASL without TLS, except for
-	// mechanisms that reveal no secret (GSSAPI), a certificate that is not verified, TLS below 1.2.
+	// AllowInsecure permits settings that are refused otherwise. These are SASL without TLS, except
+	// for mechanisms that reveal no secret (GSSAPI), a certificate that is not verified, and TLS
+	// below 1.2.
 	AllowInsecure bool
 	// Options change the settings of franz-go last, for all connections. Options that would lose
 	// events, or that belong to the runner, are refused.
@@ -152,7 +154,8 @@ func (s settings) validate() (problems []error) {
 	return append(problems, s.checkSecurity()...)
 }
 
-// commands returns the commands that mend missing topics and rights of this consumer.
+// commands returns the commands that create missing topics and grant missing rights of this
+// consumer.
 func (s settings) commands() runner.Commands {
 	return runner.Commands{Brokers: s.client.Brokers, Group: s.Group}
 }

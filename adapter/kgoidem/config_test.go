@@ -55,7 +55,7 @@ func TestNew_Mistakes(t *testing.T) {
 	require.NoError(t, r.group.Close())
 }
 
-// TestOptions_Protected: no option can take a guarantee away, and none of the callbacks.
+// TestOptions_Protected: no option can take away a guarantee or a callback.
 func TestOptions_Protected(t *testing.T) {
 	for name, opt := range map[string]kgo.Opt{
 		"ConsumerGroup":             kgo.ConsumerGroup("other"),

@@ -48,7 +48,7 @@ func TestKafka_Memberships_K02(t *testing.T) {
 	})
 }
 
-// TestKafka_GracefulStop_K03: after a stop in order nothing is delivered again.
+// TestKafka_GracefulStop_K03: after a stop in order no record is delivered again.
 func TestKafka_GracefulStop_K03(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, protocol Protocol) {
 		brokers, topic, cfg := onKafka(t, 4)
@@ -71,8 +71,8 @@ func TestKafka_GracefulStop_K03(t *testing.T) {
 	})
 }
 
-// TestKafka_StopUnderLoad_K03: a stop while handlers run commits all of them and begins nothing
-// more.
+// TestKafka_StopUnderLoad_K03: a stop while handlers run commits all of their events and begins no
+// other.
 func TestKafka_StopUnderLoad_K03(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, protocol Protocol) {
 		brokers, topic, cfg := onKafka(t, 4)
@@ -97,7 +97,7 @@ func TestKafka_StopUnderLoad_K03(t *testing.T) {
 }
 
 // TestKafka_RebalanceUnderLoad_K03: members come and go while handlers run. Running handlers finish
-// and are committed before their partition moves, so nothing is delivered again.
+// and are committed before their partition moves, so no record is delivered again.
 func TestKafka_RebalanceUnderLoad_K03(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, protocol Protocol) {
 		brokers, topic, cfg := onKafka(t, 6)
@@ -244,7 +244,7 @@ func TestKafka_GapWhileRunning_K16(t *testing.T) {
 	require.NotEmpty(t, seen.seen())
 }
 
-// TestKafka_LostOffsets_K19: the store knows a position, and the group has none.
+// TestKafka_LostOffsets_K19: the store knows a position, and the group has no offset.
 func TestKafka_LostOffsets_K19(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	store := newRecalling()
@@ -339,7 +339,7 @@ func TestKafka_DelayedRetry_T05(t *testing.T) {
 }
 
 // TestKafka_LostSession_K11: a member that the group has forgotten cancels its handlers at once and
-// commits nothing.
+// commits no offset.
 func TestKafka_LostSession_K11(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, protocol Protocol) {
 		brokers, topic, cfg := onKafka(t, 1)

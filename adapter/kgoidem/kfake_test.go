@@ -45,7 +45,7 @@ func TestMemberships(t *testing.T) {
 }
 
 // threeMembers starts three members one after the other while events come, and stops them. No event
-// is handled twice, and none is delivered again.
+// is handled twice, and no record is delivered again.
 func threeMembers(t *testing.T, brokers []string, topic string, cfg Config, static bool) {
 	cfg.Store, cfg.Grace = forever(), 5*time.Second
 	again := new(duplicates)

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// joinWait is how long leaving the group may wait for franz-go, which may be in a request to
-	// join: the answer comes when all members have given back their partitions. Then the
-	// connections are cut.
+	// joinWait is how long leaving the group may wait for franz-go. The client may be in a request
+	// to join, with an answer after all members have given back their partitions. After joinWait
+	// the connections are cut.
 	joinWait = time.Second
 	// leaveWait bounds how long leaving the group may take after that. Then the brokers notice by
 	// the session's time-out.
@@ -119,8 +119,8 @@ func (m *member) claim(p partition) *claim {
 	return m.claims[p]
 }
 
-// fetchError acts on an error of fetching. franz-go repeats what a retry mends, without an error
-// here.
+// fetchError acts on an error of fetching. Before such an error, franz-go itself has retried where
+// a retry can help.
 func (m *member) fetchError(p partition, err error) {
 	var loss *kgo.ErrDataLoss
 	var session *kgo.ErrGroupSession
@@ -286,7 +286,7 @@ func (m *member) both(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// start begins claims. After the end of the membership it begins none.
+// start begins claims, unless the membership has ended.
 func (m *member) start(places map[partition]runner.Place) {
 	begun := make(map[string][]int32)
 	var before []*claim // franz-go began them and gave up before it fetched
@@ -368,8 +368,8 @@ func (m *member) endTogether(list []*claim) {
 	s.on.EndTogether(ending)
 }
 
-// revoked gives partitions back, after their last commit. franz-go calls it before it tells the
-// group, and at the end of each generation, mostly without partitions.
+// revoked gives partitions back, after their last commit. franz-go calls revoked before the request
+// to the group, and at the end of each generation, mostly without partitions.
 func (m *member) revoked(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 	<-m.ready
 	m.giveBack(m.those(partitions), errRevoked)
@@ -415,8 +415,8 @@ func (m *member) stop() {
 	m.cl.Close()
 }
 
-// leaveGroup gives up the membership. A static member stays in the group, so that a restart moves no
-// partition, unless a partition does not move.
+// leaveGroup gives up the membership. A static member stays in the group, so that a restart moves
+// no partition, unless a partition does not move.
 func (m *member) leaveGroup() {
 	if m.r.cfg.InstanceID != "" && errors.Is(context.Cause(m.ctx), runner.ErrStalled) {
 		m.removeStatic()

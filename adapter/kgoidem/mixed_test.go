@@ -48,9 +48,9 @@ func (o *old) end() error {
 	return <-o.done
 }
 
-// TestMixed_Rolling_K26 moves a group from package consumer to this one, member by member, and back,
-// while events come. Both runners are in the group at once. No event is handled twice, and none is
-// delivered again.
+// TestMixed_Rolling_K26 moves a group from package consumer to this one, member by member, and
+// back, while events come. Both runners are in the group at once. No event is handled twice, and no
+// record is delivered again.
 func TestMixed_Rolling_K26(t *testing.T) {
 	for name, world := range map[string]func(*testing.T, int32) ([]string, string, Config){
 		"kfake": onFake, "kafka": onKafka,

@@ -71,8 +71,9 @@ func (s settings) consuming(topics []string) []kgo.Opt {
 	case Eager:
 		opts = append(opts, kgo.Balancers(kgo.RangeBalancer()))
 	case NextGeneration:
-		// The assignor range gives each member a share of each topic. The other one, uniform, counts
-		// all partitions the same: a member may get a topic, and another only its retry topics.
+		// The assignor range gives each member a share of each topic. The other one, uniform,
+		// counts all partitions the same: a member may get a topic, and another only its retry
+		// topics.
 		opts = append(opts, kgo.ServerSideBalancer(), kgo.Balancers(kgo.RangeBalancer()))
 	case Cooperative:
 		opts = append(opts, kgo.Balancers(kgo.CooperativeStickyBalancer()))
@@ -110,7 +111,8 @@ var protected = map[string]string{
 	"DisableIdempotentWrite":    "retries would double records and change their order",
 }
 
-// callbacks have the options that a client of a group wraps, so that set ones cannot be told there.
+// callbacks have the options that a client of a group wraps. There an option of the user cannot be
+// distinguished.
 var callbacks = []string{"OnPartitionsAssigned", "OnPartitionsRevoked", "OnPartitionsLost"}
 
 // checkOptions refuses options that lose events, or that the runner needs itself. It compares the

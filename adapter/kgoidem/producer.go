@@ -15,8 +15,8 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// Producer publishes on a franz-go client. A Producer is an [idem.Producer], and serves the relay of
-// an outbox. Create a Producer with [NewProducer]. Safe for concurrent use.
+// Producer publishes on a franz-go client. A Producer is an [idem.Producer], and serves the relay
+// of an outbox. Create a Producer with [NewProducer]. Safe for concurrent use.
 //
 // A Producer is no outbox.OrderedProducer, unlike the producer of package consumer. franz-go forms
 // its record batches itself, so no call can promise that a record is in the log only behind all
@@ -36,8 +36,9 @@ const (
 	// aloneWait bounds how long a call waits until no other record is in flight, to send a record
 	// alone.
 	aloneWait = 5 * time.Second
-	// maxTogether bounds, in bytes, the records that franz-go gets before their results are awaited.
-	// Those for one partition become one batch, and a broker takes batches of 1 MB by default.
+	// maxTogether bounds, in bytes, the records that franz-go gets before their results are
+	// awaited. Those for one partition become one batch, and a broker takes batches of 1 MB by
+	// default.
 	maxTogether = 900_000
 	// perRecord is roughly the memory, in bytes, that franz-go needs beside a record.
 	perRecord = 512
@@ -49,9 +50,10 @@ var (
 	errBrokersSilent = errors.New("brokers do not answer")
 )
 
-// producing returns the options of a producer that loses and doubles no record (K-35). The context of
-// a call bounds the time of its records. kgo.RecordDeliveryTimeout would count from the timestamp of a
-// record, and a dead letter has that of its event: franz-go would give it up before it is sent.
+// producing returns the options of a producer that loses and doubles no record (K-35). The context
+// of a call bounds the time of its records. kgo.RecordDeliveryTimeout would count from the
+// timestamp of a record. A dead letter has the timestamp of its event, so franz-go would give it up
+// before sending it.
 func producing() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
@@ -64,11 +66,12 @@ func producing() []kgo.Opt {
 // NewProducer returns a producer on an existing client, such as one for dead letters or for the
 // relay of an outbox. The client stays the caller's to close.
 //
-// NewProducer refuses a client that could lose, double or reorder records: RequiredAcks must be
-// AllISRAcks and idempotent writes must be on, as they are by default, and there must be no
-// TransactionalID. AllowAutoTopicCreation is refused too, because a misspelt topic must be an error.
-// RecordDeliveryTimeout is refused because franz-go counts it from the timestamp of a record: a message
-// that is older could never be sent. The end of a call bounds the time of its records instead.
+// NewProducer refuses a client that could lose, double or reorder records. RequiredAcks must be
+// AllISRAcks and idempotent writes must be on, as they are by default. There must be no
+// TransactionalID. AllowAutoTopicCreation is refused too, because a misspelt topic must be an
+// error. RecordDeliveryTimeout is refused because franz-go counts it from the timestamp of a
+// record, and a message that is older could never be sent. The end of a call bounds the time of its
+// records instead.
 //
 // Set kgo.ProducerBatchMaxBytes above the largest record that the brokers accept.
 func NewProducer(client *kgo.Client) (*Producer, error) {
@@ -116,8 +119,9 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 }
 
 // CheckTopics returns nil if all topics exist and this client may write to each: see
-// outbox.RelayConfig.Topics. An error that matches [idem.ErrNoTopic] names the topics for which that
-// is not so, and the commands that mend it. After any other error nothing is known of the topics.
+// outbox.RelayConfig.Topics. An error that matches [idem.ErrNoTopic] names the other topics, and
+// the commands that create or grant them. After any other error the state of the topics is not
+// known.
 func (p *Producer) CheckTopics(ctx context.Context, topics []string) error {
 	found, err := admin{p.cl}.Topics(ctx, topics)
 	if err != nil {
@@ -135,8 +139,8 @@ func (p *Producer) CheckTopics(ctx context.Context, topics []string) error {
 // message, which is not in the log. Any other error is about the brokers: the message may be in the
 // log, so sending again may double it.
 //
-// ProduceEach returns when every result is known or ctx ends, and after at most 30 s. At most 32 MiB
-// of messages are in flight; further messages wait in the call.
+// ProduceEach returns when every result is known or ctx ends, and after at most 30 s. At most 32
+// MiB of messages are in flight; further messages wait in the call.
 func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callWait, errBrokersSilent)
 	defer cancel()
@@ -161,7 +165,7 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 	return c.errs
 }
 
-// result is what became of a record.
+// result is the result of one record.
 type result struct {
 	index int
 	err   error
@@ -230,8 +234,8 @@ func (c *call) send(ctx context.Context, indexes []int, alone bool) bool {
 }
 
 // sendAlone sends the messages again that the broker refused in a batch: another message of the
-// batch may be the reason. Each is sent alone, while no other message is in flight, until the answer
-// is about that message.
+// batch may be the reason. Each is sent alone, while no other message is in flight, until the
+// answer is about that message.
 func (c *call) sendAlone(ctx context.Context) {
 	var refused []int
 	for i, err := range c.errs {

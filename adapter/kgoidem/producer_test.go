@@ -188,7 +188,7 @@ func TestProducer_Down(t *testing.T) {
 	}
 }
 
-// TestMessage_Roundtrip: nothing of a message is changed, and nil stays nil.
+// TestMessage_Roundtrip: no part of a message is changed, and nil stays nil.
 func TestMessage_Roundtrip(t *testing.T) {
 	brokers, topic, _ := onFake(t, 1)
 	p, err := NewProducer(clientOf(t, brokers))

@@ -22,9 +22,10 @@ const (
 // session is a [runner.Session] and [runner.DirectCommitter]: the time for which a member is in the
 // group. A cooperative group, and one of the next generation, keep it over rebalances.
 //
-// Commits have a connection of their own. franz-go holds its own commits back while the member joins
-// the next generation, which lasts as long as the handlers of other members. The brokers accept
-// commits meanwhile: the generation of a member is valid until all members have joined the next one.
+// Commits have a connection of their own. franz-go holds its own commits back while the member
+// joins the next generation, which lasts as long as the handlers of other members. The brokers
+// accept commits meanwhile: the generation of a member is valid until all members have joined the
+// next one.
 type session struct {
 	m   *member
 	ctx context.Context
@@ -33,7 +34,7 @@ type session struct {
 
 	mu    sync.Mutex
 	marks map[partition]int64 // not committed yet
-	cuts  map[partition]int64 // where a log was cut: nothing behind is committed
+	cuts  map[partition]int64 // where a log was cut: no offset behind is committed
 }
 
 func newSession(m *member) *session {

@@ -19,8 +19,8 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// TestKafka_Upgrade_K26 moves a group online from the classic protocol to that of KIP-848, member by
-// member, while events come, and back.
+// TestKafka_Upgrade_K26 moves a group online from the classic protocol to that of KIP-848, member
+// by member, while events come, and back.
 func TestKafka_Upgrade_K26(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 6)
 	cfg.Store, cfg.Grace = forever(), 5*time.Second
@@ -63,8 +63,8 @@ func TestKafka_Upgrade_K26(t *testing.T) {
 	require.EqualValues(t, sent, sum)
 }
 
-// TestStopWhileOthersHold_K38: a member stops while the group waits for another member, whose handler
-// takes its time. The stop does not wait for that, and commits.
+// TestStopWhileOthersHold_K38: a member stops while the group waits for the slow handler of another
+// member. The stop does not wait for that, and commits.
 func TestStopWhileOthersHold_K38(t *testing.T) {
 	for _, protocol := range []Protocol{Cooperative, Eager, NextGeneration} {
 		t.Run(protocol.String(), func(t *testing.T) {
@@ -255,8 +255,8 @@ func TestStall_K13(t *testing.T) {
 	}
 }
 
-// TestDataLoss_K32: franz-go reports that the log was cut below the position. The policy decides, and
-// the runner goes on where the other records begin.
+// TestDataLoss_K32: franz-go reports that the log was cut below the position. The policy decides,
+// and the runner goes on where the other records begin.
 func TestDataLoss_K32(t *testing.T) {
 	for policy, again := range map[runner.GapPolicy]int{
 		runner.FailOnGap: 0, runner.EarliestOnGap: 7, runner.LatestOnGap: 0,
@@ -285,8 +285,8 @@ func TestDataLoss_K32(t *testing.T) {
 	}
 }
 
-// TestNoLeader_Rule8: a partition without a leader keeps no other partition from being caught up. It
-// is caught up when it has a leader again.
+// TestNoLeader_Rule8: a partition without a leader keeps no other partition from being caught up.
+// It is caught up when it has a leader again.
 func TestNoLeader_Rule8(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"),
 		kfake.GroupMinSessionTimeout(time.Second))
@@ -308,8 +308,8 @@ func TestNoLeader_Rule8(t *testing.T) {
 		ends, err := m.offsets.Ends(t.Context(), both)
 		return err == nil && len(ends) == 1
 	}, soon, poll, "the client learns that a leader is missing")
-	// It returns after newTopicWait. An end of the context may come first within a request, and then
-	// the error is that of the context.
+	// It returns after newTopicWait. An end of the context may come first within a request, and
+	// then the error is that of the context.
 	found, err := m.offsets.Newest(t.Context(), both)
 	var one *runner.OffsetError
 	require.ErrorAs(t, err, &one)

@@ -24,8 +24,9 @@ type CollectorConfig struct {
 
 // Collector settles the messages that come at the same time in one call of
 // [idem.Processor.HandleBatch], so that they share round trips and transactions. A subscriber of
-// Kafka delivers one message of each partition at a time, so a batch has at most as many messages
-// as the process has partitions. Close a Collector after the router, and before the processor.
+// Kafka delivers one message of each partition at a time. A batch therefore has at most as many
+// messages as the process has partitions. Close a Collector after the router, and before the
+// processor.
 type Collector struct {
 	p    *idem.Processor
 	cfg  CollectorConfig
@@ -36,7 +37,7 @@ type Collector struct {
 	run  sync.WaitGroup
 }
 
-// entry is a message whose handler waits.
+// entry is a message that waits in Handle for its batch.
 type entry struct {
 	msg   *idem.Message
 	known bool
@@ -59,8 +60,8 @@ func NewCollector(p *idem.Processor, cfg CollectorConfig, opts ...Option) (*Coll
 }
 
 // Handle is a function for Router.AddConsumerHandler: it waits until the message is settled in a
-// batch. The errors are those of [Handler]. If the context of the message ends first, the batch goes
-// on, and the message is a duplicate when it comes again.
+// batch. The errors are those of [Handler]. If the context of the message ends first, the batch
+// goes on, and the message is a duplicate when it comes again.
 func (c *Collector) Handle(m *message.Message) error {
 	msg, known := c.o.convert(m)
 	e := &entry{msg: msg, known: known, done: make(chan error, 1)}
@@ -100,8 +101,8 @@ func (c *Collector) loop() {
 	}
 }
 
-// collect returns a batch: the first message, those whose handlers wait, and those that come within
-// Wait.
+// collect returns a batch: the first message, the messages that wait in Handle, and those that come
+// within Wait.
 func (c *Collector) collect(first *entry) []*entry {
 	batch := []*entry{first}
 	var end <-chan time.Time
@@ -120,7 +121,7 @@ func (c *Collector) collect(first *entry) []*entry {
 	return batch
 }
 
-// next returns the next message of a batch that is open until end. Nil: there is none.
+// next returns the next message of a batch that is open until end, or nil at the end of the batch.
 func (c *Collector) next(end <-chan time.Time) *entry {
 	if end == nil {
 		select {
@@ -139,8 +140,8 @@ func (c *Collector) next(end <-chan time.Time) *entry {
 	return nil
 }
 
-// settle answers every entry of a batch. Entries that wait for others are tried again; an entry with
-// an error leaves the batch.
+// settle answers every entry of a batch. Entries that wait for others are tried again; an entry
+// with an error leaves the batch.
 func (c *Collector) settle(batch []*entry) {
 	for len(batch) > 0 {
 		n, err := c.call(batch)

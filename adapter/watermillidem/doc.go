@@ -1,7 +1,7 @@
 // Package watermillidem runs Idem in a Watermill router. The package is a module of its own.
 //
-// [Handler] settles each message with an [idem.Processor]. Typed handlers, retries, dead letters and
-// all stores work as in a consumer of Idem:
+// [Handler] settles each message with an [idem.Processor]. Typed handlers, retries, dead letters
+// and all stores work as in a consumer of Idem:
 //
 //	router.AddConsumerHandler("billing", "payments", subscriber, watermillidem.Handler(processor))
 //

@@ -18,16 +18,17 @@ type produced struct {
 }
 
 // Middleware returns a middleware of Watermill's router that runs a handler once for each message.
-// The store of g keeps the messages that the handler returns. If the message comes again, as after a
-// crash before they were published, the same messages are published again under the same UUIDs.
+// The store of g keeps the messages that the handler returns. If the message comes again, as after
+// a crash before they were published, the same messages are published again under the same UUIDs.
 //
 // key names the event. Nil stands for the name of the handler and the UUID of the message, which
 // suffices if producers write the same UUID at each retry. A message without a UUID, or for which
 // key fails, is an error.
 //
-// The errors are those of [dedup.Do], and make Watermill deliver the message again. After a crash in
-// the middle of a handler the error is [dedup.ErrUnknownOutcome], unless [dedup.GuardConfig].Rerun
-// allows a second run: set Rerun for handlers whose effects outside bear that.
+// The errors are those of [dedup.Do], and make Watermill deliver the message again. After a crash
+// in the middle of a handler the error is [dedup.ErrUnknownOutcome], unless
+// [dedup.GuardConfig].Rerun allows a second run. Set Rerun for a handler that may repeat its
+// effects.
 //
 // Put Middleware behind Watermill's Retry, so that a retry asks the store again.
 func Middleware(

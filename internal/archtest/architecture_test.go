@@ -12,7 +12,8 @@ import (
 // place is a file of the map for maintainers, and a name that it declares, if there is one.
 var place = regexp.MustCompile("`([\\w/]+\\.go)(?:: (\\w+))?`")
 
-// docs/architecture.md names files and functions. Each of them exists. A name without a folder is a file of the engine.
+// docs/architecture.md names files and functions. Each of them exists. A name without a folder is a
+// file of the engine.
 func TestArchitectureNamesWhatThereIs(t *testing.T) {
 	page := string(read(t, "docs/architecture.md"))
 	assert.LessOrEqual(t, strings.Count(page, "\n"), 120, "the map has two screens")

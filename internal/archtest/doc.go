@@ -1,3 +1,3 @@
-// Package archtest holds the tests that keep the shape of the project: who may import whom, how large a file may be, what must
-// be documented. It contains no other code.
+// Package archtest holds the tests that keep the shape of the project: imports of packages, sizes
+// of files, and required documentation. It contains no other code.
 package archtest

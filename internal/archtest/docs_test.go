@@ -13,7 +13,8 @@ import (
 // unreleased is the version of a requirement that only a replace directive can satisfy.
 const unreleased = "v0.0.0-00010101000000-000000000000"
 
-// A page must not ask for `go get` of a module whose requirements cannot be resolved, unless the same block replaces them.
+// A page must not ask for `go get` of a module with requirements that cannot be resolved, unless
+// the same block replaces them.
 func TestDocsFetchOnlyModulesThatResolve(t *testing.T) {
 	needs := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(module) + `\S* ` + regexp.QuoteMeta(unreleased))
 	blocks := regexp.MustCompile("(?s)```.*?```|`[^`\n]+`")

@@ -40,8 +40,8 @@ func list(t *testing.T, modules ...string) map[string]pkg {
 	return pkgs
 }
 
-// listed has what go list said of a module, by directory. The tests of this package run one after
-// the other.
+// listed has the output of go list for a module, by directory. The tests of this package run one
+// after the other.
 var listed = map[string]map[string]pkg{}
 
 func listModule(t *testing.T, dir string) map[string]pkg {
@@ -76,8 +76,8 @@ func own(p pkg) (in []string) {
 	return in
 }
 
-// Arrows point one way: dedup (std) <- root <- lane <- runner <- consumer; stores import dedup and their own client; nothing
-// imports programs.
+// Arrows point one way: dedup (std) <- root <- lane <- runner <- consumer. Stores import dedup and
+// their own client. No package imports programs.
 func TestImportsPointOneWay(t *testing.T) {
 	allowed := map[string]struct {
 		own, foreign []string
@@ -216,7 +216,7 @@ func TestTelemetryIsTheSame(t *testing.T) {
 	}
 }
 
-// links reports whether p links one of packages, or what is below it.
+// links reports whether p links one of packages, or a package below one.
 func links(p pkg, packages []string) bool {
 	return slices.ContainsFunc(p.Deps, func(d string) bool { return hasPrefixOf(d, packages) })
 }

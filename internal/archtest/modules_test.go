@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A module that users build with names the oldest Go release that its dependencies allow. The toolchain line has ours.
+// A module that users build with names the oldest Go release that its dependencies allow. The
+// toolchain line has ours.
 func TestGoLinesAreNoHigherThanThoseOfDependencies(t *testing.T) {
 	for _, dir := range []string{".", "adapter/kafkagoidem", "adapter/kgoidem", "adapter/watermillidem", "cmd/idem", "codec/cloudevents", "codec/jsonv2", "codec/schemaregistry", "dedup/dynamostore", "dedup/sqlstore", "examples", "outbox/sqloutbox"} {
 		var own, highest string
@@ -28,8 +29,8 @@ func TestGoLinesAreNoHigherThanThoseOfDependencies(t *testing.T) {
 	}
 }
 
-// The go.mod that users get stays small. What needs a tree of its own, such as an SDK for tests, is a module of its own:
-// docs/decisions/dependencies.md.
+// The go.mod that users get stays small. A package that needs a tree of its own, such as an SDK for
+// tests, is a module of its own: docs/decisions/dependencies.md.
 func TestRootModuleRequiresLittle(t *testing.T) {
 	requirements := regexp.MustCompile(`(?m)^\t\S+ v\S+`).FindAll(read(t, "go.mod"), -1)
 	require.NotEmpty(t, requirements)

@@ -28,7 +28,7 @@ func named(t *testing.T, page, comment string) (names []string) {
 	return names
 }
 
-// declared returns what a pattern finds in files, sorted.
+// declared returns the matches of a pattern in files, sorted.
 func declared(t *testing.T, pattern string, paths ...string) (names []string) {
 	t.Helper()
 	for _, f := range paths {

@@ -21,7 +21,8 @@ import (
 
 const root = "../.."
 
-// files returns the paths, from the root of the project, of all files with that ending, of every module.
+// files returns the paths, from the root of the project, of all files with that ending, of every
+// module.
 func files(t *testing.T, ending string) (paths []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -49,7 +50,7 @@ func read(t *testing.T, path string) []byte {
 	return b
 }
 
-// trees has what parsed has returned, by path. The tests of this package run one after the other.
+// trees has the results of parsed, by path. The tests of this package run one after the other.
 var trees = map[string]*ast.File{}
 
 // parsed returns the syntax tree of a file, with comments.
@@ -71,7 +72,7 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
-// Every exported thing of a library says what it promises, and every package has one package comment.
+// Every exported name of a library has a comment, and every package has one package comment.
 func TestEverythingExportedIsDocumented(t *testing.T) {
 	packageDocs := map[string]int{}
 	for _, f := range files(t, ".go") {
@@ -190,7 +191,8 @@ func receiverExported(recv *ast.FieldList) bool {
 
 var idPattern = regexp.MustCompile(`\b(?:[KPRTOHG]-\d{2}|[Rr]ules? \d{1,2})\b`)
 
-// An id that code, tests or documents name has its row in docs/failure-modes.md: case, what Idem does, the test.
+// An id that code, tests or documents name has its row in docs/failure-modes.md: the case, the
+// behaviour of Idem, the test.
 func TestEveryIDHasItsRow(t *testing.T) {
 	rows := map[string]bool{}
 	for _, line := range strings.Split(string(read(t, "docs/failure-modes.md")), "\n") {
@@ -222,8 +224,8 @@ func TestEveryIDHasItsRow(t *testing.T) {
 	}
 }
 
-// Every test that docs/failure-modes.md names exists, and so does every case of the conformance kit. A package without
-// names has at least one test with the id of the row. Each id has one row.
+// Every test that docs/failure-modes.md names exists, and so does every case of the conformance
+// kit. A package without names has at least one test with the id of the row. Each id has one row.
 func TestEveryRowsTestsExist(t *testing.T) {
 	tests, cases := declaredTests(t), map[string]map[string]bool{"storetest": kitCases(t, "storetest"), "outboxtest": kitCases(t, "outboxtest")}
 	seen := map[string]bool{}
@@ -255,8 +257,8 @@ var (
 	kitCase  = regexp.MustCompile("`([^`]+)`")
 )
 
-// missingTest returns the fault of one group of a cell, such as "lane: TestA, TestB*" or "lane, consumer"; empty if the
-// group is right. A group that begins with "none yet" is always right.
+// missingTest returns the fault of one group of a cell, such as "lane: TestA, TestB*" or "lane,
+// consumer"; empty if the group is right. A group that begins with "none yet" is always right.
 func missingTest(id, group string, tests map[string]map[string]bool, cases map[string]map[string]bool) string {
 	if strings.HasPrefix(group, "none yet") {
 		return ""
@@ -381,5 +383,5 @@ func TestCodeOfFirstPagesRuns(t *testing.T) {
 	}
 }
 
-// squeeze removes what gofmt decides.
+// squeeze removes the blanks and line ends that gofmt decides.
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }

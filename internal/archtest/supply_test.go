@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// soundDrivers are versions below which no go.mod of this repository may go. pgx before 5.5.4 lets a
-// message of 4 GB inject SQL, and go-redis before 9.7.3 may return the reply to another call (R-15).
+// soundDrivers are versions below which no go.mod of this repository may go. pgx before 5.5.4 lets
+// a message of 4 GB inject SQL, and go-redis before 9.7.3 may return the reply to another call
+// (R-15).
 var soundDrivers = map[string][3]int{
 	"github.com/jackc/pgx/v5":      {5, 12, 0},
 	"github.com/redis/go-redis/v9": {9, 23, 0},
@@ -61,8 +62,8 @@ func workflows(t *testing.T) map[string]string {
 	return all
 }
 
-// G-11: actions are pinned by commit, since a tag can be moved. Each workflow names the rights that it
-// needs, and no other.
+// G-11: actions are pinned by commit, since a tag can be moved. Each workflow names the rights that
+// it needs, and no other.
 func TestActionsArePinned_G11(t *testing.T) {
 	uses := regexp.MustCompile(`(?m)uses: *(\S+)`)
 	for name, text := range workflows(t) {
@@ -96,7 +97,7 @@ func TestWorkflowsMakeTargetsThatExist(t *testing.T) {
 	require.Greater(t, named, 5)
 }
 
-// making matches a call of make with its arguments, and comment the rest of a line that runs nothing.
+// making matches a call of make with its arguments, and comment the rest of a line that is not run.
 var (
 	making  = regexp.MustCompile(`(?m)(?:^|[\s;&|({"'])make((?: +[^\s;&|)}"']+)+)`)
 	comment = regexp.MustCompile(`(?m)(?:^|\s)#.*$`)
@@ -123,7 +124,8 @@ func TestMadeTargets(t *testing.T) {
 			"make -s release-notes VERSION=\"1\"\nmakes no\n{ make a b; }\ncommand -v make >/dev/null"))
 }
 
-// A tool that `go run` or `go install` fetches has an exact version, in the Makefile and in workflows.
+// A tool that `go run` or `go install` fetches has an exact version, in the Makefile and in
+// workflows.
 func TestToolsArePinned_G11(t *testing.T) {
 	texts := workflows(t)
 	texts["Makefile"] = string(read(t, "Makefile"))

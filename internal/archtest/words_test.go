@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// retired has the words that the product gave up, and the word that replaced each. docs/glossary.md defines the words
-// that stand.
+// retired has the words that the product gave up, and the word that replaced each. docs/glossary.md
+// defines the words that stand.
 var retired = []struct {
 	name    *regexp.Regexp // in exported identifiers
 	text    *regexp.Regexp // in pages, comments and messages; nil: an ordinary word
@@ -76,7 +76,7 @@ func TestRetiredWordsStayAway(t *testing.T) {
 }
 
 // stems are in lower case, and one of them is in every match of a pattern of retired. A search for
-// them is far faster than the patterns, and most texts have none.
+// them is far faster than the patterns, and most texts have no stem.
 var stems = []string{
 	"ledger", "letter", "keeper", "fate", "owntx", "`otherwise`", "deferred lot", "taken up", "takeup",
 	"parked_keys", "defaultpatience", "idfunc", "idem.described", "runobserver", "beginrun", "endrun",
@@ -129,7 +129,8 @@ func requireWords(t *testing.T, file, text string) {
 	}
 }
 
-// exported returns the exported names of a file: types, their fields and methods, functions, constants, variables.
+// exported returns the exported names of a file: types, their fields and methods, functions,
+// constants, variables.
 func exported(f *ast.File) (names []string) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		var ids []*ast.Ident
@@ -153,8 +154,8 @@ func exported(f *ast.File) (names []string) {
 	return names
 }
 
-// shown matches the strings that users read: messages, which have a space, names of JSON fields and headings in
-// capitals.
+// shown matches the strings that users read: messages, which have a space, names of JSON fields and
+// headings in capitals.
 var shown = regexp.MustCompile(` |\bjson:|^"[A-Z]+"$`)
 
 // texts returns the comments of a file, and the strings in it that users read.

@@ -1,8 +1,8 @@
 // Package bootstrap finds the brokers of a list (Kafka's bootstrap.servers) that answer.
 //
-// sarama asks the brokers of a list one after the other, in random order, and waits for each as
-// long as its time-outs say. One broker that accepts connections and never answers can use up the
-// time of a whole call that way.
+// sarama asks the brokers of a list one after the other, in random order, and waits for each until
+// a time-out ends. One broker that accepts connections and never answers can use up the time of a
+// whole call that way.
 package bootstrap
 
 import (
@@ -23,8 +23,8 @@ import (
 type Found struct {
 	// Answered are the brokers that have answered, the first one first.
 	Answered []string
-	// Usable are those and the ones with an error that costs a client no time. A broker that restarts
-	// refuses connections for a moment. Silent brokers and refused logins are left out.
+	// Usable are those and the ones with an error that costs a client no time. A broker that
+	// restarts refuses connections for a moment. Silent brokers and refused logins are left out.
 	Usable []string
 }
 
@@ -184,8 +184,9 @@ const (
 	describeCluster = 60 // since Kafka 2.8
 )
 
-// ask returns nil if a broker answers. A client of sarama resolves the name of the broker as its
-// settings for Kerberos say. Its metrics are its own, because its end would remove those of others.
+// ask returns nil if a broker answers. The settings for Kerberos choose how a client of sarama
+// resolves the name of the broker. Its metrics are its own, because its end would remove those of
+// others.
 func ask(broker string, sc *sarama.Config) error {
 	one := *sc // sarama may change its settings
 	one.MetricRegistry = sarama.NewConfig().MetricRegistry

@@ -118,8 +118,8 @@ func TestFind_NoAnswer_K21(t *testing.T) {
 	require.ErrorIs(t, err, stopped)
 }
 
-// TestFind_Cluster_K21: a broker that has just started knows no other broker, and is not asked first.
-// One that must not name the others may be.
+// TestFind_Cluster_K21: a broker that has just started knows no other broker, and is not asked
+// first. One that must not name the others may be.
 func TestFind_Cluster_K21(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(2))

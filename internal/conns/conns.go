@@ -26,7 +26,7 @@ type contextDialer interface {
 var ErrCut = errors.New("connections are cut")
 
 // Conns dials for one sarama client and keeps the open connections, so that [Conns.Cut] can close
-// all of them. The Close of a sarama client cannot do that: each request holds a lock until the
+// all of them. The Close of a sarama client cannot do that. Each request holds a lock until the
 // answer or the read time-out, and Close waits for the lock. A JoinGroup or SyncGroup is answered
 // only when the rebalance is over. Safe for concurrent use.
 type Conns struct {

@@ -40,7 +40,7 @@ func (c *foreignConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A cut ends what is read at once and refuses dials until it is mended, whoever dialed.
+// A cut ends reads at once and refuses dials until it is mended, for each kind of dialer.
 func TestConnections_Cut(t *testing.T) {
 	addr := testenv.SilentAddr(t)
 	of := new(foreign)
@@ -123,7 +123,7 @@ func TestConnections_LeaveTCPAsItIs(t *testing.T) {
 	require.IsType(t, new(net.TCPConn), conn)
 }
 
-// What is configured stays as it is, but for the dialer and pauses while the connections are cut.
+// The configuration stays as it is, but for the dialer and pauses while the connections are cut.
 func TestConnections_Config(t *testing.T) {
 	sc := sarama.NewConfig()
 	sc.Metadata.Retry.Backoff = time.Second

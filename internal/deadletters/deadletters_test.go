@@ -29,7 +29,7 @@ func deadLetter(id, class string, at time.Time) *idem.Message {
 	return m
 }
 
-// Scan stops when it is told to, and passes on what its caller says.
+// Scan stops when its function returns false or an error, and returns that error.
 func TestScan(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.events("e", 5)...)
@@ -48,8 +48,8 @@ func TestScan(t *testing.T) {
 	require.ErrorIs(t, err, sarama.ErrUnknownTopicOrPartition)
 }
 
-// What could not be decoded never got an identity. Who looks for the event must find its dead letter all the same: its record says which
-// one it is.
+// A record that could not be decoded never got an identity. A search for the event must find its
+// dead letter all the same, because the record names the event.
 func TestFilter_WhatCouldNotBeDecoded(t *testing.T) {
 	w := newWorld(t)
 	header := func(m *idem.Message, name, value string) *idem.Message {
@@ -96,15 +96,15 @@ func TestFilter_WhatCouldNotBeDecoded(t *testing.T) {
 	require.Equal(t, idem.ClassNotJSON, named["paid/"].Class)
 }
 
-// The name of a dead-letter topic can be read in two ways where the names of topics and groups have dots. Nobody is shown the dead letters of
-// another group for it.
+// The name of a dead-letter topic can be read in two ways where the names of topics and groups have
+// dots. No search shows the dead letters of another group for that.
 func TestTopicsOf_NamesWithDots(t *testing.T) {
 	all := []string{"orders", "orders.billing.dlq", "orders.eu.billing.dlq", "gone.billing.dlq", "sold.eu", "sold.eu.billing.dlq", "sold", "x"}
 	require.Equal(t, []string{"orders.billing.dlq", "gone.billing.dlq", "sold.eu.billing.dlq"}, topicsOf(all, "billing"))
 	require.Equal(t, []string{"orders.eu.billing.dlq", "sold.eu.billing.dlq"}, topicsOf(all, "eu.billing"), "both topics of the last exist")
 }
 
-// What is not there is said by errors of its own, and a dead letter is found by its place.
+// Errors of their own report a missing topic or record, and a dead letter is found by its place.
 func TestOpenAndGet(t *testing.T) {
 	w := newWorld(t)
 	_, err := Open(Config{Client: w.client, Topic: "nowhere"})
@@ -137,7 +137,8 @@ func TestOpenAndGet(t *testing.T) {
 	}
 }
 
-// The first page of a long topic is the newest dead letters of all partitions, and does not read the whole.
+// The first page of a long topic is the newest dead letters of all partitions, and does not read
+// the whole.
 func TestNewest(t *testing.T) {
 	w := newWorld(t)
 	const n = 2500
@@ -189,7 +190,7 @@ func TestNewest(t *testing.T) {
 	require.Equal(t, ids[:DefaultPage], got)
 	require.True(t, page.More)
 
-	// Who stops waiting gets what was found.
+	// After the end of the context the caller gets the dead letters found so far.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	page, err := q.Newest(ctx, Filter{}, 10)
@@ -198,7 +199,8 @@ func TestNewest(t *testing.T) {
 	require.True(t, page.More)
 }
 
-// A dead letter without identity may go when it was replayed; one of another content than what was done may not.
+// A dead letter without identity may be purged when it was replayed. One with another content than
+// the handled event may not.
 func TestSettled(t *testing.T) {
 	settled := []Verdict{SeenDone, SeenDiscarded, SeenReplayed}
 	for _, v := range []Verdict{

@@ -14,7 +14,7 @@ type Discard struct {
 	Filter Filter
 	// Reason is kept in the store. Required.
 	Reason string
-	// DryRun changes nothing, and reports the dead letters that would be discarded.
+	// DryRun only reports the dead letters that would be discarded.
 	DryRun bool
 	// Each, if not nil, is called with the result for each dead letter, one after the other.
 	Each func(Discarded)

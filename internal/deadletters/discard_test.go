@@ -27,15 +27,16 @@ func (w *world) newCopies(n int) []*idem.Message {
 	return all[n:]
 }
 
-// nextMillisecond waits for one: dead letters of a record are told apart by the millisecond of their failure, and a test is quicker.
+// nextMillisecond waits for one: dead letters of a record are told apart by the millisecond of
+// their failure, and a test is quicker.
 func nextMillisecond() {
 	for began := time.Now().UnixMilli(); time.Now().UnixMilli() == began; {
 		runtime.Gosched()
 	}
 }
 
-// A dead letter without identity that comes back each time is not published for ever (T-08), and neither is one whose event the store
-// does not know.
+// A dead letter without identity that comes back each time is not published for ever (T-08). The
+// same holds for an event that the store does not know.
 func TestReplay_StopsWithoutARecord_T08(t *testing.T) {
 	for name, kind := range map[string]struct {
 		spoil   func(w *world) *idem.Message
@@ -97,7 +98,8 @@ func TestReplay_StopsForForgotten_T08(t *testing.T) {
 	require.Equal(t, 1, result.Verdicts[SeenOften], "%+v", result)
 }
 
-// What is discarded is not replayed and does not hold up a purge. Only the event that the store knows as dead is given up with it.
+// A discarded dead letter is not replayed and does not hold up a purge. Only the event that the
+// store knows as dead is given up with it.
 func TestDiscard(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.broken(), w.event("dead", ""), w.event("unknown", ""), w.event("done", ""))
@@ -140,7 +142,7 @@ func TestDiscard(t *testing.T) {
 	require.Zero(t, done)
 }
 
-// What somebody works on is not discarded.
+// An event that a worker handles is not discarded.
 func TestDiscard_Open(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.event("e", ""))

@@ -17,7 +17,7 @@ import (
 
 // This file writes dead letters as lines of JSON, and reads such lines again.
 //
-// A line grants nothing. The command reads the record of each line from the dead-letter topic
+// A line has no authority. The command reads the record of each line from the dead-letter topic
 // again, and takes all but the value from there. A line that differs in another field is refused,
 // so that an edited file cannot name another topic, group, event or header (G-03).
 
@@ -30,7 +30,7 @@ type Exported struct {
 	Headers []Header `json:"headers"` // as they are in the topic
 	// SHA256 is that of the value in the topic, see [deadletter.ValueHash].
 	SHA256 string `json:"sha256"`
-	// Value is the value in the topic, or the value of an operator who has edited the line.
+	// Value is the value in the topic, or the edited value of an operator.
 	Value Bytes `json:"value"`
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// world is a group whose events fail, with its topics and its store.
+// world is a group with events that fail, with its topics and its store.
 type world struct {
 	t        *testing.T
 	client   sarama.Client
@@ -31,7 +31,7 @@ type world struct {
 	offset   int64
 }
 
-// newWorld has a Kafka inside this process, whose topics have two partitions, and a store in memory.
+// newWorld has a Kafka inside this process, with topics of two partitions, and a store in memory.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq", "orders.g.retry"))
@@ -70,7 +70,7 @@ func (w *world) event(id, rest string) *idem.Message {
 
 var errBroken = errors.New("broken")
 
-// handle is the group, with a handler that does what fn says.
+// handle passes messages to the group, with fn as its handler.
 func (w *world) handle(fn func(id string) error, messages ...*idem.Message) {
 	w.t.Helper()
 	r := idem.NewRouter()

@@ -29,8 +29,8 @@ func (w *world) handleByTenant(fn func(id string) error, options []idem.Option, 
 	require.Len(w.t, messages, n)
 }
 
-// A dead letter whose event has another identity by now is replayed once: the old key is settled with the event, so that no replay
-// publishes it again and no purge stops at it.
+// A dead letter of an event that has another identity by now is replayed once. The old key is
+// settled with the event, so that no replay publishes it again and no purge stops at it.
 func TestReplay_IdentityChanged(t *testing.T) {
 	for name, outcome := range map[string]struct {
 		err  error
@@ -74,7 +74,7 @@ func TestReplay_IdentityChanged(t *testing.T) {
 	}
 }
 
-// A copy settles no key that does not wait for it, whatever its headers say (G-03).
+// A copy settles no key that does not wait for it, for all headers of the copy (G-03).
 func TestReplay_ForgedFormerIdentity_G03(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.event("a", `,"tenant":"acme"`), w.event("victim", `,"tenant":"acme"`))
@@ -97,8 +97,8 @@ func TestReplay_ForgedFormerIdentity_G03(t *testing.T) {
 	require.False(t, records[0].Discarded(), "it is still to be replayed")
 }
 
-// Dead letters of events whose ID, type or both are found in other places now run once under
-// their new key, and the old key is settled.
+// ID, type or both of events are found in other places now. Their dead letters run once under the
+// new key, and the old key is settled.
 func TestReplay_PlacesChanged(t *testing.T) {
 	none := func() []idem.Option { return nil }
 	for name, c := range map[string]struct {

@@ -12,8 +12,7 @@ import (
 var errNoStores = errors.New("no store was named that could know the events of dead letters")
 
 // Judge gives dead letters their verdicts, in one round trip to each store, and one more for each
-// event that may be deferred. s may be nil; then the other dead letters of an event are not
-// considered.
+// event that may be deferred. If s is nil, the other dead letters of an event are not considered.
 func (q *Queue) Judge(
 	ctx context.Context, s *Survey, dec Decisions, letters ...*Found,
 ) ([]Judged, error) {

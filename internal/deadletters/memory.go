@@ -8,8 +8,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file lets the first store remember dead letters without a record of their event: those
-// without identity, and events that were published again and failed before a claim.
+// This file lets the first store remember dead letters without a record of their event. These are
+// dead letters without identity, and events that were published again and failed before a claim.
 
 // memoryType is the event type of these records.
 const memoryType = "idem.letter"

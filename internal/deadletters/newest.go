@@ -73,7 +73,7 @@ type newest struct {
 	tails   []*tail
 	found   []dated
 	scanned int
-	cut     bool // something that was found was left out
+	cut     bool // a dead letter that was found is left out
 }
 
 // read takes one part of each partition in turn, so that all of them are as far when ctx ends.

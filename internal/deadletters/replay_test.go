@@ -22,8 +22,8 @@ func (w *world) places(id string) (at []Place) {
 	return at
 }
 
-// A plan says what a replay does and does nothing; the replay says of each dead letter what became of it, and puts itself on record
-// once (rule 34).
+// A plan shows the effects of a replay and has none. The replay reports the result of every single
+// dead letter, and records itself once (rule 34).
 func TestPlanAndReplay(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.event("a", ""), w.event("b", ""), w.event("c", ""))
@@ -83,7 +83,8 @@ func TestPlanAndReplay(t *testing.T) {
 	}
 }
 
-// Naming one of several dead letters that differ is a decision; naming rows of a list is not (rule 34).
+// Naming one of several dead letters that differ is a decision; naming rows of a list is not (rule
+// 34).
 func TestTwinsOfNamedDeadLetters(t *testing.T) {
 	w := newWorld(t)
 	first, second := w.event("torn", `,"n":1`), w.event("torn", `,"n":2`)
@@ -113,7 +114,8 @@ type produceFunc func(ctx context.Context, m ...*idem.Message) error
 
 func (f produceFunc) Produce(ctx context.Context, m ...*idem.Message) error { return f(ctx, m...) }
 
-// The dead letter at which a replay ends is named, and on record; the next one does the rest at the same positions (T-02).
+// The dead letter at which a replay ends is named, and on record; the next one does the rest at the
+// same positions (T-02).
 func TestReplayThatEnds(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.events("e", 5)...)
@@ -162,7 +164,8 @@ func TestReplayThatEnds(t *testing.T) {
 	}
 }
 
-// Copies that have nowhere to go are announced by the plan, and their dead letters stay as they are.
+// Copies that have nowhere to go are announced by the plan, and their dead letters stay as they
+// are.
 func TestReplayWithoutARetryTopic(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.event("e", ""))
@@ -182,7 +185,7 @@ func TestReplayWithoutARetryTopic(t *testing.T) {
 	require.Equal(t, ActSkip.String(), done[0].Action)
 }
 
-// Without a store nothing is known, so nothing is said and nothing is published.
+// Without a store no event is known, so no verdict is given and no copy is published.
 func TestWithoutStores(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.event("e", ""))

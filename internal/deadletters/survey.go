@@ -88,7 +88,8 @@ func (s *Survey) note(l *Found) error {
 	return nil
 }
 
-// choose lets one dead letter of each event be replayed, or none of them if they differ.
+// choose lets one dead letter of each event be replayed. If the dead letters of an event differ, a
+// person must choose.
 func (s *Survey) choose(j *Judged) {
 	k, ok := s.events[eventDigest(j.DeadLetter)]
 	switch {

@@ -19,7 +19,7 @@ const (
 	// SeenNever is an event without a record. A replay publishes it, and the store decides on
 	// arrival.
 	SeenNever Verdict = "never seen"
-	// SeenTooOld is an event whose record the store may have deleted. A person must decide.
+	// SeenTooOld is an event with a record that the store may have deleted. A person must decide.
 	SeenTooOld Verdict = "too old"
 	// SeenDeferred is an event that was given up at the head of its queue. A replay reopens the
 	// event there.
@@ -49,7 +49,7 @@ const (
 	SeenGroup Verdict = "other group"
 	// SeenScope is a dead letter of an event with another scope.
 	SeenScope Verdict = "other scope"
-	// SeenStray is a dead letter whose record has another topic than the configured source.
+	// SeenStray is a dead letter of a record with another topic than the configured source.
 	SeenStray Verdict = "other topic"
 	// SeenForeign is a record that is no dead letter.
 	SeenForeign Verdict = "not a dead letter"
@@ -57,14 +57,14 @@ const (
 	SeenTooLarge Verdict = "copy too large"
 	// SeenNoTopic is a dead letter without an existing retry topic.
 	SeenNoTopic Verdict = "no retry topic"
-	// SeenConflict is an event whose ID was handled with another content.
+	// SeenConflict is an event with an ID that was handled with another content.
 	SeenConflict Verdict = "another content"
 	// SeenChanged is a line of an exported file that differs from its record in the topic in more
 	// than the value.
 	SeenChanged Verdict = "not as exported"
 	// SeenGone is a line of an exported file without a record in the topic.
 	SeenGone Verdict = "no record"
-	// SeenEdit is a dead letter whose value may not become the edited one.
+	// SeenEdit is a dead letter with a value that may not become the edited one.
 	SeenEdit Verdict = "edit refused"
 )
 
@@ -150,7 +150,8 @@ func (j *Judged) omitted() {
 }
 
 // Settled reports whether the event of the dead letter is settled, so that the dead letter may be
-// deleted. conflicts includes dead letters with another content than the handled event.
+// deleted. With conflicts, a dead letter with another content than the handled event counts as
+// settled.
 func (j *Judged) Settled(conflicts bool) bool {
 	switch j.Verdict {
 	case SeenDone, SeenDiscarded, SeenReplayed:

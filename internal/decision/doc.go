@@ -1,4 +1,4 @@
-// Package decision decides the answers and the writes of stores. The functions are pure: they know a
-// record, a request and the time of the store's clock, and no database. A store reads a record,
+// Package decision decides the answers and the writes of stores. The functions are pure: they know
+// a record, a request and the time of the store's clock, and no database. A store reads a record,
 // calls one method, and writes the record back.
 package decision

@@ -30,7 +30,7 @@ func (r *Record) Complete(c *dedup.Completion, now time.Time) (served, changed b
 	return true, true
 }
 
-// End writes the completion c, whoever holds the claim.
+// End writes the completion c, no matter which token holds the claim.
 func (r *Record) End(c *dedup.Completion, now time.Time) {
 	r.LastCall = Completed
 	switch {

@@ -142,7 +142,7 @@ func (r *Record) sign(q *dedup.Request) {
 	}
 }
 
-// Live reports whether a claim is held whose lease has not ended.
+// Live reports whether a claim is held and its lease has not ended.
 func (r *Record) Live(now time.Time) bool { return r.State == Claimed && r.Lease.After(now) }
 
 // HeldBy reports whether t holds the claim. The lease may have ended.

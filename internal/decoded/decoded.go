@@ -36,8 +36,8 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// Known returns a context in which decoders use only what they know, and return [ErrLookUp]
-// otherwise. m may be nil.
+// Known returns a context that has ended. Decoders then use only their own memory, such as cached
+// schemas, and the error is otherwise [ErrLookUp]. m may be nil.
 func Known(m *Memo) context.Context {
 	if m == nil {
 		return ended

@@ -11,8 +11,8 @@ import (
 // Memo keeps the decoded values of one delivery. One goroutine uses a Memo at a time.
 type Memo struct {
 	Began time.Time // before the first call of a decoder
-	// Answered is told when a decoder has answered a call that began at the given time with a
-	// context that lived; may be nil.
+	// Answered, if not nil, is called when a decoder has answered a call with a living context.
+	// began is the start of that call.
 	Answered func(d idemtype.Decoder, began time.Time)
 
 	entries []entry

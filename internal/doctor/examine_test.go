@@ -119,7 +119,7 @@ func TestExamine_KafkaGone(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // as the command does: what it has to say comes with the error
+	redis.SetLogger(quiet{}) // as the command does: the error has the same text
 	os.Exit(m.Run())
 }
 
@@ -131,7 +131,7 @@ const (
 	number = "4711" // is taken for a port
 )
 
-// quiet logs nothing.
+// quiet drops all lines.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}

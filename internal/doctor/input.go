@@ -84,7 +84,7 @@ type Input struct {
 	// Brokers are the addresses in remedies. Default: the addresses that the client knows.
 	Brokers []string
 	// Kafka returns a client. The caller closes the client. Nil: Kafka is not examined. The client
-	// requests topics and groups by name, and creates none.
+	// requests topics and groups by name, and creates no topic.
 	Kafka func(ctx context.Context) (sarama.Client, error)
 	// Stores are examined one after the other, each for at most half a minute.
 	Stores []Store

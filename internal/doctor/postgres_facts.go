@@ -70,7 +70,7 @@ var pgSettingNames = []string{
 	"autovacuum", "track_counts",
 }
 
-// pgTables are the tables of both layouts whose rows change.
+// pgTables are the tables of both layouts with rows that change.
 var pgTables = []string{
 	"processed_events", "idempotency_keys", "processed_events_compact", "idempotency_keys_compact",
 	"idem_kinds", "idem_origins", "event_starts", "idem_progress", "idem_horizons", "idem_scopes",

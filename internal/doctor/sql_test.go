@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// checked is a store whose check has a known result.
+// checked is a store with a known result of its check.
 type checked struct {
 	warnings []string
 	err      error

@@ -101,7 +101,7 @@ func (l *Store) addSecrets(s *redact.Secrets) {
 	}
 }
 
-// unnamed is the name of a database whose own name must not be shown.
+// unnamed is the name of a database if its own name must not be shown.
 const unnamed = "postgres"
 
 // postgresName names a database, without credentials. A host or a name with an '@' may have a part

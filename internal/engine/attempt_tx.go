@@ -103,7 +103,8 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 	return err
 }
 
-// finishTx decides about an event whose transaction was rolled back, and carries the decision out.
+// finishTx decides about an event after the rollback of its transaction, and carries the decision
+// out.
 func (p *Processor) finishTx(
 	ctx context.Context, t *task, o outcome, ran bool,
 ) (attemptResult, error) {

@@ -242,8 +242,8 @@ func (t *task) place() (topic string, partition int32) {
 	return t.message.Topic, t.message.Partition
 }
 
-// deferWaiting defers all events of the batch whose Kafka keys have queues in the store. Other keys
-// then need not wait for them. One call of the store defers many events.
+// deferWaiting defers all events of the batch with a Kafka key that has a queue in the store. Other
+// keys then need not wait for them. One call of the store defers many events.
 func (b *batch) deferWaiting() error {
 	version := b.p.deferredPartitions.version.Load()
 	if !b.p.ordered || b.deferredVersion == version {

@@ -118,7 +118,8 @@ func (r *reporter) tellBreaker(ctx context.Context, e observe.BreakerEvent) {
 	}
 }
 
-// openBreakers returns the handlers whose events wait for a dependency.
+// openBreakers returns the handlers with a breaker that is open or half-open. Their events wait for
+// a dependency.
 func (p *Processor) openBreakers() (open []*bound) {
 	for b := range p.handlers {
 		if b.paused() {

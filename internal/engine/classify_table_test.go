@@ -14,7 +14,7 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// cut is what became of the context of a run.
+// cut is the end of the context of a run.
 type cut uint8
 
 const (
@@ -53,7 +53,7 @@ func (r *runEnd) outage(c idemtype.Class) wantOutcome {
 	return wantOutcome{meaning: unavailable, class: c, after: r.after, marked: true, unapplied: r.notApplied}
 }
 
-// classifyTable is what an error of a handler means.
+// classifyTable has the meaning of each error of a handler.
 var classifyTable = decisionTable[runEnd, wantOutcome]{
 	{
 		"success", func(r *runEnd) bool { return r.none },
@@ -277,7 +277,7 @@ func TestClassify_Table(t *testing.T) {
 // batchEnd is how a call of several events ended, seen from one of them.
 type batchEnd struct {
 	ctx   context.Context
-	cut   cut // what became of it
+	cut   cut // its end
 	all   outcome
 	n, at int // events in the call, and which one it is
 
@@ -289,13 +289,13 @@ type batchEnd struct {
 	named    *runEnd // the error of this event; nil: not named, or named with nil
 }
 
-// wantEvent is what a call means for one event.
+// wantEvent is the meaning of a call for one event.
 type wantEvent struct {
 	outcome wantOutcome
 	about   bool // the error is about all events of the call
 }
 
-// batchTable is what the error of a call of several events means for each of them.
+// batchTable has the meaning of the error of a call of several events for each of them.
 var batchTable = decisionTable[batchEnd, wantEvent]{
 	{
 		"batch: left behind", func(b *batchEnd) bool { return b.left },
@@ -338,7 +338,7 @@ func (b *batchEnd) whole() wantOutcome {
 	return wantOutcome{b.all.meaning, b.all.class, b.all.after, b.all.marked, b.all.unapplied}
 }
 
-// one is what the table of errors says of the event's own error.
+// one is the row of the table of errors for the event's own error.
 func (b *batchEnd) one(c cut) wantOutcome {
 	if b.named == nil {
 		return wantOutcome{class: "an event without an error"}
@@ -384,7 +384,7 @@ func walkBatchEnds(yield func(*batchEnd)) {
 	}
 	for _, n := range []int{1, 3} {
 		for _, p := range places {
-			for _, outside := range []int{0, -1, n} { // 0: none
+			for _, outside := range []int{0, -1, n} { // 0: no event
 				for mask := range 1 << n {
 					for kind := range kinds {
 						named, ends := batchError(n, mask, kinds[kind:], plain)
@@ -430,7 +430,7 @@ func walkCauses(b batchEnd, ends []*runEnd, yield func(*batchEnd)) {
 		if c.cause != nil {
 			cancel(c.cause)
 		}
-		b.ctx, b.cut = ctx, c.cut //nolint:fatcontext // each context of causes is tried in turn, none is nested
+		b.ctx, b.cut = ctx, c.cut //nolint:fatcontext // each context of causes is tried in turn, not nested
 		for b.at, b.named = range ends {
 			yield(&b)
 		}

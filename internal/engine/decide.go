@@ -203,7 +203,7 @@ func (h *attempts) blamed(o outcome, p idemtype.RetryPolicy, now time.Time) bool
 }
 
 // maxTakeovers limits the holders of a claim that may die before the event counts as the cause.
-// maxStarts is the same for transactions, of which only the start can be recorded (rule 18).
+// maxStarts is the same limit for transactions, since only their start can be recorded (rule 18).
 const (
 	maxTakeovers = 3
 	maxStarts    = 3

@@ -18,7 +18,7 @@ type ended struct {
 	at   moment
 }
 
-// wantAction is an action whose pause may be drawn: it lies between two bounds.
+// wantAction is an action. Its pause may be drawn, and lies between two bounds.
 type wantAction struct {
 	kind        actionKind
 	least, most time.Duration
@@ -109,7 +109,7 @@ var triesTable = decisionTable[ended, bool]{
 
 func (e *ended) triesLeft() bool { left, _ := triesTable.decide(e); return left }
 
-// release of a claim whose dead letter or delayed retry cannot be published.
+// release is the outcome for a claim if the dead letter or delayed retry cannot be published.
 func (e *ended) release() dedup.Outcome {
 	if e.p.Uncertain == idemtype.DeadLetterUncertain {
 		return dedup.Unknown
@@ -146,8 +146,8 @@ func (e *ended) last() int { return len(e.p.Delays) - 1 }
 
 func (e *ended) longest() time.Duration { return slices.Max(append([]time.Duration{0}, e.p.Delays...)) }
 
-// decideTable is what follows each result of a run. The rows from "retry" on are about events that
-// failed, and about refused ones.
+// decideTable has the next step after each result of a run. The rows from "retry" on are about
+// events that failed, and about refused ones.
 var decideTable = decisionTable[ended, wantAction]{
 	{
 		"success", func(e *ended) bool { return e.is(succeeded) },
@@ -310,7 +310,8 @@ func histories() (all []attempts) {
 	return all
 }
 
-// outageHistories are what else matters after an outage; the first misleads other outcomes.
+// outageHistories are the other histories that matter after an outage. The first misleads other
+// outcomes.
 var outageHistories = []attempts{
 	{outages: 9, downSince: noon.Add(-time.Hour)},
 	{},
@@ -481,8 +482,8 @@ func (w wantHistory) outage(n int, since time.Time) wantHistory {
 	return w
 }
 
-// noteTable is what an outcome adds to the history of its event, and so when an outage counts as a
-// failure.
+// noteTable has the additions of an outcome to the history of its event, and so the time from which
+// an outage counts as a failure.
 var noteTable = decisionTable[noted, wantHistory]{
 	{
 		"success", func(n *noted) bool { return n.o.meaning == succeeded },

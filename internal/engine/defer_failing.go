@@ -83,7 +83,7 @@ func (p *Processor) deferredAsNext(
 			ok, err = part.deferrer.Postpone(ctx, at, e)
 			return err
 		})
-		// ok is false after a success whose answer was lost, and for an event that was removed.
+		// ok is false after a success with a lost answer, and for an event that was removed.
 		if err != nil || !ok {
 			return false, err
 		}

@@ -18,7 +18,7 @@
 //
 // # Decisions
 //
-// classify, verdict and decide are pure functions with one table test each. classify decides the
-// meaning of an error, verdict that of an answer of the store, and decide the next step of an
-// event. Only finish carries a step out.
+// The functions classify, verdict and decide are pure, with one table test each. The first decides
+// the meaning of an error, the second that of an answer of the store, and the third the next step
+// of an event. Only finish carries a step out.
 package engine

@@ -6,7 +6,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file is about copies of dead letters whose values an operator has edited.
+// This file is about copies of dead letters with a value that an operator has edited.
 
 // editedFrom returns the hash of the original value of an edited copy, for the next dead letter or
 // copy of the event.
@@ -26,7 +26,7 @@ func (t *task) replays() uint32 {
 }
 
 // editedIdentity refuses an edited copy that has another identity than its dead letter. Such a copy
-// would change the world for another event, and the event of the dead letter would never run.
+// would have the effect of another event, and the event of the dead letter would never run.
 func (t *task) editedIdentity(key dedup.Key) error {
 	c := t.copied
 	if t.editedFrom() == "" || c.Key.ID == "" || c.Key == key {

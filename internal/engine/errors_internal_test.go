@@ -25,7 +25,7 @@ func (m multi) As(target any) bool {
 	return false
 }
 
-// A mark is found in every branch of a joined error, whatever marks the branches before it have.
+// A mark is found in every branch of a joined error, for all marks of the branches before it.
 func TestFindMark_Joined(t *testing.T) {
 	a, b := errors.New("a"), errors.New("b")
 	later := RetryAfter(time.Minute, b)

@@ -7,8 +7,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file settles the former key of an event whose identity has changed, with Tenant for example.
-// A copy of such an event has the former key, and the store waits for the copy under that key.
+// This file settles the former key of an event. An event has a former key if its identity has
+// changed, with Tenant for example. A copy of such an event has the former key, and the store waits
+// for the copy under that key.
 
 // settleFormer settles the former key of an event that is settled under the present key.
 func (p *Processor) settleFormer(ctx context.Context, d *task) error {

@@ -187,7 +187,8 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 	return nil
 }
 
-// lapsed ends a group whose lease ended before a call. The event waits before its next claim.
+// lapsed ends a group after its lease has ended before a call. The event waits before its next
+// claim.
 func (g *eventGroup) lapsed(c *handlerCall) error {
 	t := c.tasks[0]
 	t.permit.End(false)
@@ -203,7 +204,8 @@ func (g *eventGroup) lapsed(c *handlerCall) error {
 	return nil
 }
 
-// permitOf returns a permit for a call of a handler of single events. ok is false if none is free.
+// permitOf returns a permit for a call of a handler of single events, and false if no permit is
+// free.
 func (g *eventGroup) permitOf(c *handlerCall) (throttle.Permit, bool) {
 	switch {
 	case g.single:

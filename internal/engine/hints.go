@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/internal/identity"
 )
 
-// This file finds parts of the identity of an event that has no valid one, for the people who read
+// This file finds parts of the identity of an event without a valid one. They help the readers of
 // the dead letter. No decision depends on them.
 
 var usualID, usualType = identity.StandardID(), identity.StandardType()

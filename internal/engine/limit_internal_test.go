@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What waits in the store's table fails more often than others; their groups are not made small by
-// it (rules 4 and 12).
+// Deferred events fail more often than others. They do not make the groups of the others small
+// (rules 4 and 12).
 func TestGroupSize_DeferredEventsHaveTheirOwn_Rule4(t *testing.T) {
 	rt := &bound{Handler: &Handler{}}
 	rt.txLimit.Reset(64)

@@ -11,7 +11,7 @@ import (
 	"github.com/idem-go/idem/internal/mark"
 )
 
-// The policy counts for a record without an ID that no store waits for, and for nothing else.
+// The policy counts only for a record without an ID that no store waits for.
 func TestWithoutID(t *testing.T) {
 	missing := fmt.Errorf("header x %w", idemtype.ErrNotFound)
 	for name, c := range map[string]struct {

@@ -151,7 +151,7 @@ func (r *reporter) notifySkipped(
 	}
 }
 
-// notifyLapsed reports a claim whose lease ended before the handler began.
+// notifyLapsed reports that the lease of a claim ended before the handler began.
 func (r *reporter) notifyLapsed(ctx context.Context, t *task) {
 	r.log.WarnContext(ctx, "lease was over before the handler began: claiming again",
 		append(taskAttrs(t), "lease", r.lease)...)
@@ -206,8 +206,8 @@ func (r *reporter) notifyConflict(ctx context.Context, t *task, a dedup.Answer, 
 	r.log.WarnContext(ctx, text, attrs...)
 }
 
-// noteConflict notes the copy in the store, for a person who inspects the event. After a failure
-// the note is lost.
+// noteConflict notes the copy in the store, where an operator may inspect the event. After a
+// failure the note is lost.
 func (r *reporter) noteConflict(ctx context.Context, t *task) {
 	noter, ok := t.access.store.(dedup.ConflictNoter)
 	if !ok || t.message.Topic == "" || t.access.isDown.Load() ||

@@ -9,7 +9,7 @@ import (
 	"github.com/idem-go/idem/observe"
 )
 
-// notifyUnprotected reports a delivery whose handler runs without the store.
+// notifyUnprotected reports a delivery with a handler that runs without the store.
 func (r *reporter) notifyUnprotected(
 	ctx context.Context, t *task, why observe.UnprotectedReason,
 ) {

@@ -44,8 +44,8 @@ func (p *Policy) failed() dedup.Outcome {
 
 // uncertainRule describes a policy for uncertain events.
 type uncertainRule struct {
-	// An event whose effect may have happened becomes a dead letter and never runs again. The claim
-	// directly precedes the run, so that a crash gives up no event that never ran.
+	// An event becomes a dead letter and never runs again if its effect may have happened. The
+	// claim directly precedes the run, so that a crash gives up no event that never ran.
 	atMostOnce bool
 }
 
@@ -84,7 +84,7 @@ func (p *Policy) validate() (problems []error) {
 	return problems
 }
 
-// withoutID returns the policy for a record whose ID the extractor did not return. awaited is true
+// withoutID returns the policy for a record for which the extractor returned no ID. awaited is true
 // for a copy that the store waits for. Only a run under the position of that copy ends the wait. An
 // error with a mark is no answer. An ID that is there and wrong is a fault of the producer.
 func (p *Policy) withoutID(class idemtype.Class, err error, awaited bool) idemtype.NoIDPolicy {

@@ -63,7 +63,7 @@ func (unrecorded) record(
 
 func (unrecorded) release(context.Context, *task, dedup.Outcome) {}
 
-// recordTx records the end of an event whose copy or dead letter was published. The call is
+// recordTx records the end of an event after its copy or dead letter was published. The call is
 // repeated until the store answers. If the store knows another end, that end stands. An event that
 // was handled meanwhile is not dead, and blocks no queue (rule 4).
 func (p *Processor) recordTx(

@@ -39,7 +39,7 @@ func withCommand(err error, r *dedup.Registration) error {
 	return err
 }
 
-// acceptCommand names the types that the store names, or all if the store names none.
+// acceptCommand names the types in the error of the store, or all types if the error names no type.
 func acceptCommand(err error, r *dedup.Registration) string {
 	types := slices.Sorted(maps.Keys(r.Descriptors))
 	if changed, ok := errors.AsType[*dedup.IdentityChangedError](err); ok {

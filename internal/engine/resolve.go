@@ -156,7 +156,7 @@ func (p *Processor) identify(ctx context.Context, t *task) (idemtype.Class, erro
 	return "", nil
 }
 
-// keyOf returns the key of the event. The key has no ID if the record has none and the policy of
+// keyOf returns the key of the event. The key has no ID if the record has no ID and the policy of
 // the handler takes such a record.
 func (p *Processor) keyOf(
 	ctx context.Context, t *task,
@@ -311,7 +311,7 @@ func (p *Processor) readingContext(ctx context.Context, t *task) context.Context
 	return decoded.With(ctx, t.memo)
 }
 
-// decodeFresh decodes an event whose claim is granted. After an error the outcome is marked as
+// decodeFresh decodes an event with a granted claim. After an error the outcome is marked as
 // refused. After a passing error the event is read again, without a claim. The same holds if the
 // Decoder must ask another service.
 func (t *task) decodeFresh() outcome {

@@ -113,8 +113,8 @@ type logLimit struct {
 // logEvery is the shortest interval between two log lines of one kind about one handler.
 const logEvery = time.Minute
 
-// conflictNoteEvery is the shortest interval between two notes of one handler. A producer whose
-// copies all differ then costs a hundredth of the time.
+// conflictNoteEvery is the shortest interval between two notes of one handler. If all copies of a
+// producer differ, the notes take about a hundredth of the time.
 const conflictNoteEvery = 100 * time.Millisecond
 
 // admitNote reports whether a conflict may be noted in the store now.

@@ -31,8 +31,8 @@ type allowance struct {
 }
 
 // take asks for one more event at now, in an outage that began at since. The allowance begins anew
-// in a later outage, RunFor after the last event. So a store that comes and goes lets no more
-// events run than one that stays away.
+// in a later outage, at least RunFor after the last event. So a store that comes and goes lets no
+// more events run than one that stays away.
 func (a allowance) take(p idemtype.UnavailablePolicy, since, now time.Time) (allowance, bool) {
 	if now.Sub(since) < p.After {
 		return a, false

@@ -84,8 +84,8 @@ var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease; 
 	"a longer Config.Lease helps if that goes on", dedup.ErrUnavailable)
 
 // claimAll asks until the store answers. After an error there is no answer: no handler runs and no
-// offset is marked (R-19). The token stays the same, so that the store recognizes a claim whose
-// reply was lost (R-01).
+// offset is marked (R-19). The token stays the same, so that the store recognizes a claim after a
+// lost reply (R-01).
 //
 // answered is called after every answer, and may be nil. leave is called after an error, and may be
 // nil. If leave returns true, claimAll returns errWithoutStore.
@@ -204,8 +204,8 @@ func (s *storeAccess) repeat(
 	})
 }
 
-// reachable reports whether the store answers a ping. A store without pings, and an event whose
-// store is not known yet, count as reachable.
+// reachable reports whether the store answers a ping. A store without pings counts as reachable.
+// The same holds if the store of the event is not known yet.
 func (s *storeAccess) reachable(ctx context.Context) bool {
 	if s == nil {
 		return true

@@ -19,11 +19,11 @@ type tableRow[I any, W comparable] struct {
 	words
 }
 
-// words says where docs/guarantees.md has a row: in a line of its own, in the line of another row,
-// or in none.
+// words has the place of a row in docs/guarantees.md: a line of its own, the line of another row,
+// or no line.
 type words struct {
 	lines  []pageLine
-	sameAs string // id of the row whose line says it too
+	sameAs string // id of the row with the same line
 	absent string // why the page does not say it
 }
 
@@ -46,7 +46,7 @@ func (rows decisionTable[I, W]) first(in *I, from int) int {
 	return -1
 }
 
-// decide returns what the table says of an input.
+// decide returns the result of the table for an input.
 func (rows decisionTable[I, W]) decide(in *I) (want W, ok bool) {
 	i := rows.first(in, 0)
 	if i < 0 {
@@ -58,9 +58,9 @@ func (rows decisionTable[I, W]) decide(in *I) (want W, ok bool) {
 // maxProblems is how many disagreements a test prints.
 const maxProblems = 3
 
-// check compares the table with the function: agrees returns what is wrong, or nothing. Every input
-// must have a row, every row must decide an input, and no row may be one that the rows behind it
-// make superfluous.
+// check compares the table with the function. agrees returns the difference, or an empty text.
+// Every input must have a row, every row must decide an input, and no row may be one that the rows
+// behind it make superfluous.
 func (rows decisionTable[I, W]) check(t *testing.T, walk func(yield func(*I)), agrees func(in *I, want W) string) {
 	t.Helper()
 	rows.checkWords(t)
@@ -186,8 +186,8 @@ func guaranteesTables() []pageTable {
 
 var pageMarker = regexp.MustCompile(`(?s)<!-- table:(\w+) -->\n(.*?)<!-- /table -->`)
 
-// The tables of docs/guarantees.md say what the decision tables say. IDEM_UPDATE_DOCS=1 writes
-// them.
+// The tables of docs/guarantees.md have the content of the decision tables. IDEM_UPDATE_DOCS=1
+// writes them.
 func TestGuarantees(t *testing.T) {
 	const path = "../../docs/guarantees.md"
 	page, err := os.ReadFile(path)

@@ -11,7 +11,7 @@ import (
 	"github.com/idem-go/idem/idemtype"
 )
 
-// answered is an answer of the store with what verdict knows beside it.
+// answered is an answer of the store with the other inputs of verdict.
 type answered struct {
 	answer dedup.Answer
 	policy Policy
@@ -40,7 +40,7 @@ func (a *answered) pause() time.Duration {
 	return a.facts.notBefore.Sub(a.facts.now)
 }
 
-// wantDecision is what verdict decides.
+// wantDecision is the result of verdict.
 type wantDecision struct {
 	step    verdictStep
 	class   idemtype.Class // of a dead letter of the copy
@@ -69,7 +69,7 @@ var conflictLetter = func(*answered) wantDecision { return copyLetter(idemtype.C
 
 const skipped = "Skips the duplicate"
 
-// verdictTable is what each answer of the store means.
+// verdictTable has the meaning of each answer of the store.
 var verdictTable = decisionTable[answered, wantDecision]{
 	// The claim is granted.
 	{
@@ -301,8 +301,8 @@ func walkAnswers(yield func(*answered)) {
 	}
 }
 
-// walkPasts varies what is looked at when a claim is granted. For other answers it yields nothing
-// of it, and all of it.
+// walkPasts varies the facts that count when a claim is granted. For other answers it yields no
+// such fact, and then all of them.
 func walkPasts(in answered, refusals []outcome, yield func(*answered)) {
 	if !in.granted() {
 		yield(&in)

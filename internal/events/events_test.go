@@ -90,8 +90,8 @@ type typed struct {
 
 func (s *typed) Types(context.Context, string) ([]string, error) { return s.types, s.err }
 
-// A copy that differs is shown with its event. A store that notes none says nothing of them: it is
-// not known whether there are any.
+// A copy that differs is shown with its event. With a store that notes no copies it is not known
+// whether there are any.
 func TestConflicts(t *testing.T) {
 	s := memstore.New(memstore.Volatile())
 	reqs := []dedup.Request{{Key: key("order", "1"), Retention: time.Hour, Fingerprint: dedup.Checksum([]byte("a"))}}
@@ -147,7 +147,7 @@ func TestFindWithoutAType(t *testing.T) {
 	require.Equal(t, key("order", "1"), all[0].Key)
 }
 
-// What is deferred is found by its record's topic, and without a record by the one that is named
+// A deferred event is found by the topic of its record, and without a record by the named topic
 // (rule 4).
 func TestFindDeferred(t *testing.T) {
 	s := memstore.New(memstore.Volatile())

@@ -44,7 +44,8 @@ func List(client sarama.Client) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// Members returns the current members of a group, sorted. A group that does not exist has none.
+// Members returns the current members of a group, sorted. A group that does not exist has no
+// members.
 func Members(client sarama.Client, group string) ([]Member, error) {
 	admin, err := sarama.NewClusterAdminFromClient(client)
 	if err != nil {
@@ -82,7 +83,7 @@ func Members(client sarama.Client, group string) ([]Member, error) {
 }
 
 // Committed returns all committed offsets of a group, by topic and partition, in one request. A
-// group that does not exist has none.
+// group that does not exist has no offsets.
 func Committed(client sarama.Client, group string) (map[string]map[int32]int64, error) {
 	admin, err := sarama.NewClusterAdminFromClient(client)
 	if err != nil {

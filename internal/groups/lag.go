@@ -61,8 +61,8 @@ type Partition struct {
 	Topic     string
 	Partition int32
 	Kind      Kind
-	// Committed is the offset of the next record to be consumed. Nil means that none was committed
-	// yet. It is always nil for dead-letter topics, which no group consumes.
+	// Committed is the offset of the next record to be consumed. Nil means that no offset was
+	// committed yet. It is always nil for dead-letter topics, which no group consumes.
 	Committed *int64
 	// Begin is the first offset of the log, and End the offset that the next record will have.
 	Begin, End int64
@@ -87,9 +87,9 @@ const fresh = 10 * time.Second
 // broker and two to the coordinator, however many partitions there are. From time to time the
 // Reader refreshes the list of topics, so that new topics appear.
 //
-// A sarama client cannot be interrupted. A request whose context has ended goes on until the
-// client's time-outs end it. The next request waits for it, or until its own context ends. So at
-// most one request runs at a time. A Reader is safe for concurrent use.
+// A sarama client cannot be interrupted. After the end of its context a request goes on until the
+// client's time-outs end it. The next request waits for that end, or for the end of its own
+// context. So at most one request runs at a time. A Reader is safe for concurrent use.
 type Reader struct {
 	client  sarama.Client
 	slot    chan struct{} // held by the running request
@@ -108,8 +108,8 @@ func NewReader(client sarama.Client) *Reader {
 // open.
 func (r *Reader) Close() { r.running.Wait() }
 
-// Lag returns the state of a group. With an error nothing is known: the coordinator did not answer,
-// or refused.
+// Lag returns the state of a group. After an error the state is not known: the coordinator did not
+// answer, or refused.
 func (r *Reader) Lag(ctx context.Context, q Query) (State, error) {
 	return bounded(ctx, r, func() (State, error) { return r.lag(ctx, q) })
 }
@@ -233,7 +233,7 @@ func (s *State) explain(client sarama.Client, topics []string) (hidden []Log, er
 	if err != nil {
 		return nil, err
 	}
-	// creates no topic, whatever the client's settings
+	// creates no topic under any settings of the client
 	described, err := admin.DescribeTopics(topics)
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func (e Entry) before(f Entry) bool { return e.To.Before(f.From) }
 //   - A completion is taken under such a claim, from one claim only.
 //   - No claim is granted after the completion, or after an answer that the key is settled.
 //
-// With late, a holder that lost its claim may complete after the next one: redisstore takes a
+// With late, a holder that lost its claim may complete after the next one. redisstore takes a
 // completion without a result from any holder, and a repetition after a lost answer succeeds.
 func Broken(history []Entry, late bool) (rules []string) {
 	breaks := func(e Entry, rule string) {

@@ -18,7 +18,7 @@ func TestHistory(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		history []Entry
-		rule    string // a part of the broken one; empty: none
+		rule    string // a part of the broken rule; empty: no rule is broken
 	}{
 		"one run": {[]Entry{at(1, "a", Claimed, 1), at(2, "a", Effect, 1), at(3, "a", Completed, 1)}, ""},
 		"a take-over": {[]Entry{at(1, "a", Claimed, 1), at(2, "a", Effect, 1), at(4, "b", Claimed, 2),

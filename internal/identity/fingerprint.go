@@ -57,7 +57,8 @@ func CheckSecret(option string, secret []byte) error {
 	return nil
 }
 
-// FingerprinterOf returns a function that makes the fingerprint of what the extractors find.
+// FingerprinterOf returns a function that makes the fingerprint of the values that the extractors
+// find.
 func FingerprinterOf(secret []byte, parts []Extractor) (FingerprintFunc, error) {
 	if err := CheckSecret("FingerprintOf", secret); err != nil {
 		return nil, err

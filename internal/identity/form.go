@@ -10,8 +10,8 @@ import (
 // This file keeps identities of different forms apart: a plain ID, an ID that [Joined] made of
 // parts, and an ID that [Hashed] made. An extractor that finds only one form needs no more, because
 // each form is injective. An extractor that can find several forms puts a word in front of joined
-// and hashed IDs, and of a plain ID that begins with one of these words. So the texts of two forms
-// never meet, and a common ID stays as the producer wrote it.
+// and hashed IDs. A plain ID that begins with one of these words gets a word in front too. So the
+// texts of two forms never meet, and a common ID stays as the producer wrote it.
 
 // Form is the way in which the text of an identity was made.
 type Form uint8

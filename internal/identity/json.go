@@ -35,8 +35,8 @@ var (
 	errNoValue  = fmt.Errorf("%w: the value is empty", idemtype.ErrNotFound)
 )
 
-// member returns the value of a member of a JSON object. member reads the object to its end,
-// because a name that appears twice is ambiguous and a truncated value has no identity.
+// member returns the value of a member of a JSON object. The object is read to its end, because a
+// name that appears twice is ambiguous and a truncated value has no identity.
 func member(data []byte, name string) (found json.RawMessage, err error) {
 	s := scanner{data: data}
 	s.space()

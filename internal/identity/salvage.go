@@ -6,8 +6,8 @@ import "slices"
 const maxSalvageDepth = 32
 
 // Salvage returns the begin of a broken JSON object, up to the last complete member, as a valid
-// object. Nil if the value has none. The result is for hints to people: a value that is broken has
-// no identity, because the rest may contradict.
+// object. Nil if the value has no complete member. The result is for hints to people: a value that
+// is broken has no identity, because the rest may contradict.
 func Salvage(data []byte) []byte {
 	s := salvager{scanner: scanner{data: data}}
 	s.space()

@@ -39,7 +39,7 @@ func TestSalvage(t *testing.T) {
 	require.NotNil(t, Salvage([]byte(`{"x":1,`+`"y":`+deep)))
 }
 
-// Whatever the value is, the result is an object of JSON, and no part of a member is in it.
+// For each value the result is an object of JSON, and no part of a member is in it.
 func FuzzSalvage(f *testing.F) {
 	for _, seed := range []string{`{"a":{"b":[1,"x",null]},"c":tru`, `{"\u00e9":-1.5e3,`, `{"a":[[[1],`} {
 		f.Add([]byte(seed))

@@ -1,4 +1,5 @@
-// Package issuertest has a small issuer of OpenID Connect, for tests of the command and of its pages.
+// Package issuertest has a small issuer of OpenID Connect, for tests of the command and of its
+// pages.
 package issuertest
 
 import (
@@ -76,7 +77,7 @@ func (i *Issuer) Redirect(to string) {
 	i.redirect = to
 }
 
-// SignIn sets the claims of the person who signs in, beside those of the protocol.
+// SignIn sets the claims of the signed-in person, beside those of the protocol.
 func (i *Issuer) SignIn(claims map[string]any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

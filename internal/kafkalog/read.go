@@ -100,7 +100,7 @@ func (r *spanReader) readSpan(
 		case r.at >= block.LastStableOffset:
 			return true, nil
 		default:
-			// An empty batch, whose records were compacted away. sarama does not report its length.
+			// An empty batch: its records were compacted away. sarama does not report its length.
 			if idle++; idle > 1 {
 				r.at++
 				idle = 0

@@ -83,7 +83,7 @@ func lazy(parent context.Context) (context.Context, func()) {
 	return ctx, sync.OnceFunc(func() { ctx.Cancel(); close(quit) })
 }
 
-// steps are what a handler, its engine and time can do. from chooses a context.
+// steps are the possible steps of a handler, its engine and time. from chooses a context.
 var steps = []struct {
 	name string
 	do   func(r *rig, from int)

@@ -74,7 +74,7 @@ func (l *Links) Refuse(err error) (restore func()) {
 	}
 }
 
-// Silence lets nothing pass until restore is called, as a firewall that drops packets does. New
+// Silence drops all data until restore is called, like a firewall that drops packets. New
 // connections are accepted, and are silent too.
 func (l *Links) Silence() (restore func()) {
 	l.mu.Lock()

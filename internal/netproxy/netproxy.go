@@ -19,7 +19,7 @@ type Pipe func(dst io.Writer, src io.Reader)
 
 // Link is the two directions of one connection through the proxy: Up copies from the client to the
 // server, Down from the server to the client. Each runs in a goroutine of its own. A nil Pipe
-// copies everything.
+// copies all data.
 type Link struct{ Up, Down Pipe }
 
 // Proxy listens on the loopback interface. Safe for concurrent use.
@@ -35,7 +35,7 @@ type Proxy struct {
 }
 
 // Start starts a proxy to the TCP address target. link is called once for each connection. A nil
-// link copies everything. Cleanup closes all connections and waits for all goroutines.
+// link copies all data. Cleanup closes all connections and waits for all goroutines.
 func Start(t testing.TB, target string, link func() Link) *Proxy {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -1,4 +1,5 @@
-// Package opsstyle has the style sheet of the ops page, which the command's pages for signing in and out share.
+// Package opsstyle has the style sheet of the ops page, which the command's pages for signing in
+// and out share.
 package opsstyle
 
 import _ "embed"

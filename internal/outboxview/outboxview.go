@@ -1,5 +1,5 @@
 // Package outboxview reads the state of an outbox in Postgres for operators: the tables, the
-// backlog, and the shards of each relay. It writes nothing.
+// backlog, and the shards of each relay. It only reads.
 package outboxview
 
 import (
@@ -29,8 +29,8 @@ var tables = []string{
 type Layout struct {
 	// Schema is the schema of the tables. Empty: no table exists.
 	Schema string
-	// Version is the version of the newest migration. 0: there is none, or this role may not read
-	// it.
+	// Version is the version of the newest migration. 0: there is no migration, or this role may
+	// not read it.
 	Version int
 	// Missing are the tables that do not exist.
 	Missing []string

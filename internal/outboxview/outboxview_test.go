@@ -63,7 +63,7 @@ func TestAsk(t *testing.T) {
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return box.Add(t.Context(), tx, entry) }))
 	held, err := box.Hold(t.Context(), "relay-1", time.Minute, true)
 	require.NoError(t, err)
-	_, err = box.Hold(t.Context(), "relay-2", time.Minute, true) // gets none
+	_, err = box.Hold(t.Context(), "relay-2", time.Minute, true) // gets no shard
 	require.NoError(t, err)
 	l, err := Find(t.Context(), pool, "")
 	require.NoError(t, err)

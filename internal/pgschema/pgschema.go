@@ -32,14 +32,14 @@ type Migration struct {
 	// Lock is the name of the advisory lock. Migrations with the same name run one at a time.
 	Lock string
 	// Schema is the schema of the tables, created if it does not exist. Empty: the first schema of
-	// the search path that has Table, or the first one if there is none.
+	// the search path that has Table, or else the first schema of the path.
 	Schema string
 	// Table is a table of the migration, for the search. See Schema.
 	Table string
 	// Done reports whether all tables are up to date. Its search path has the schema only. Nil: SQL
 	// always runs.
 	Done func(context.Context, pgx.Tx) (bool, error)
-	// SQL creates whatever is missing.
+	// SQL creates missing tables and brings old ones up to date.
 	SQL string
 }
 

@@ -95,7 +95,7 @@ func (s *Secrets) Text(text string) string {
 	return text
 }
 
-// withAt lists connection parameters whose values may contain an '@'.
+// withAt lists connection parameters with values that may contain an '@'.
 var withAt = []string{
 	"user", "username", "password", "sslpassword", "passfile", "host", "addr", "application_name",
 	"client_name", "options", "sslrootcert",

@@ -102,7 +102,7 @@ func TestText_OddErrors(t *testing.T) {
 	require.True(t, utf8.ValidString(safetext.Text(errors.New("\xff\xfe"+canary[:3]))))
 }
 
-// A value that a decoder quotes is never part of the text, whatever surrounds it.
+// A value that a decoder quotes is never part of the text, for all text around it.
 func FuzzText(f *testing.F) {
 	f.Add("order 12", "secret")
 	f.Add(`"`, `\"`)

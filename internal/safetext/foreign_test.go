@@ -46,8 +46,8 @@ func TestText_Quotes_G04(t *testing.T) {
 	}
 }
 
-// The text is searched up to a bound. A password whose '@' lies beyond the bound is removed as
-// well, however much was replaced before it.
+// The text is searched up to a bound. A password with its '@' beyond the bound is removed as well,
+// however much was replaced before it.
 func TestText_AddressCutShort_G04(t *testing.T) {
 	text := safetext.Line(errors.New(`parsing "` + strings.Repeat("x", 4000) +
 		`": in postgres://app:` + canary + strings.Repeat("s", 200) + "@db/x"))

@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// knownText returns a safe text for an error type that is known. ok is false for unknown types and
-// for types with a cause that has a text of its own; swaps then lists the parts of the text to
-// replace.
+// knownText returns a safe text for an error type that is known. The result ok is false for unknown
+// types, and for types with a cause that has a text of its own. Then swaps lists the parts of the
+// text to replace.
 func knownText(err error) (safe string, swaps []swap, ok bool) {
 	defer func() {
 		if recover() != nil { // a nil pointer in an interface

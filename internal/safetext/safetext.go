@@ -1,11 +1,11 @@
 // Package safetext turns errors into texts for logs, dead letters and stores. The texts quote no
 // data (G-04).
 //
-// Text that the program wrote itself stays, for the operator. Texts of drivers, decoders
-// and servers are replaced by their kind, because they quote input: a column of a customer's row,
-// or the password of a database. An error is recognised by its type and methods, anywhere in a
-// chain. A second pass over the text finds the most common of these errors after a program has
-// flattened them, and passwords in addresses.
+// Text that the program wrote itself stays, for the operator. Texts of drivers, decoders and
+// servers are replaced by their kind, because they quote input. Examples are a column of a
+// customer's row, and the password of a database. An error is recognised by its type and methods,
+// anywhere in a chain. A second pass over the text finds the most common of these errors after a
+// program has flattened them, and passwords in addresses.
 //
 // docs/decisions/secrets.md lists the removed and the kept parts, with reasons.
 package safetext
@@ -51,7 +51,8 @@ func Line(err error) string {
 }
 
 // Strict returns the safe text of the first known error in the tree of err, and otherwise only the
-// type of err, for decoders, whose errors consist of data. The result is empty for nil.
+// type of err. It is for decoders, because their errors consist of data. The result is empty for
+// nil.
 func Strict(err error) string {
 	if err == nil {
 		return ""

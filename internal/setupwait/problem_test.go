@@ -28,7 +28,7 @@ func TestProblem(t *testing.T) {
 		older time.Duration   // than the first error
 		at    []time.Duration // when errors come; over: the problem ends at once
 		want  []string        // the lines
-		after []time.Duration // what Over returns
+		after []time.Duration // results of Over
 	}{
 		"one error":       {at: []time.Duration{0}, want: []string{first("0")}},
 		"within a minute": {at: []time.Duration{0, 59 * s}, want: []string{first("0")}},

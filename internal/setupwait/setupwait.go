@@ -15,8 +15,9 @@ const (
 )
 
 // Pause returns the pause before the next look, after a part of the wait. A pause is as long as the
-// wait so far, so each pause doubles the wait: after 0, 0.25, 0.5, 1, 2, 4 and 8 s, then every 5 s.
-// No pause is longer than the rest of the wait. The result is false when the wait is over.
+// wait so far, so each pause doubles the wait. The looks come after 0, 0.25, 0.5, 1, 2, 4 and 8 s,
+// then every 5 s. No pause is longer than the rest of the wait. The result is false when the wait
+// is over.
 func Pause(waited, wait time.Duration) (d time.Duration, again bool) {
 	if waited >= wait {
 		return 0, false

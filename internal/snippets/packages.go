@@ -20,8 +20,8 @@ import (
 	"sync"
 )
 
-// modules are the folders whose packages and dependencies a snippet may use. Of two versions of a
-// package, a snippet has that of the first folder.
+// modules are the folders with packages and dependencies that a snippet may use. Of two versions of
+// a package, a snippet has that of the first folder.
 var modules = []string{
 	".", "examples", "adapter/kgoidem", "adapter/kafkagoidem", "adapter/watermillidem",
 	"outbox/sqloutbox", "test/orms", "test/frameworks",

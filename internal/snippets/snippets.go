@@ -47,7 +47,8 @@ func Find(page, src, language string) (all []Snippet) {
 // fence matches the line above a block of code, and its language.
 var fence = regexp.MustCompile("(?m)^ *(?:~{3,}|`{3,}) *(\\w+).*$")
 
-// Form returns an error if a page has Go code in another form than Find finds. Nothing would check it.
+// Form returns an error if a page has Go code in another form than Find finds. Such code would not
+// be checked.
 func Form(page, src string) error {
 	for _, m := range fence.FindAllStringSubmatchIndex(src, -1) {
 		language := strings.ToLower(src[m[2]:m[3]])

@@ -44,7 +44,7 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// A snippet may use names of the code around it. What is known of the types must fit.
+// A snippet may use names of the code around it. The known parts of the types must fit.
 func TestTypes(t *testing.T) {
 	c := NewChecker("../..")
 	const page = "docs/ops.md"

@@ -39,7 +39,7 @@ func (ps *packages) check(ctx context.Context, s Snippet) error {
 	return f.errors(s, f.check(importer(ps.load)))
 }
 
-// A fragment is a snippet in the form of files, whose lines have the numbers of the snippet's
+// A fragment is a snippet in the form of files. Their lines have the numbers of the snippet's
 // lines.
 type fragment struct {
 	texts []string // after the package clause and the imports
@@ -61,8 +61,8 @@ var (
 // literal is the name for the type of a literal of which a page shows only fields.
 const literal = "fields"
 
-// parse returns an error if a piece of code is none of these: declarations and statements, or
-// fields of a literal.
+// parse returns an error unless a piece of code has declarations and statements, or fields of a
+// literal.
 func parse(text string) (*fragment, error) {
 	text = ellipses.ReplaceAllStringFunc(text, func(e string) string {
 		if strings.HasPrefix(e, "{") {

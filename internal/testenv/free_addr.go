@@ -21,7 +21,7 @@ const (
 )
 
 // givenPorts has the ports that calls have got. The socket for UDP marks a port as taken until this
-// process ends: the tests of other packages run at the same time and look for ports too.
+// process ends, because the tests of other packages run at the same time and look for ports too.
 var givenPorts struct {
 	sync.Mutex
 	marks map[int]net.PacketConn

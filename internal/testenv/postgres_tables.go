@@ -83,8 +83,8 @@ func PostgresTables(t testing.TB, tables string, create func(url string) error) 
 	return named
 }
 
-// DropTables drops the schemas of [PostgresTables]. It returns code, that of m.Run, or 1 if a schema
-// cannot be dropped. It is called once, at the end of TestMain.
+// DropTables drops the schemas of [PostgresTables]. It returns code, that of m.Run, or 1 if a
+// schema cannot be dropped. It is called once, at the end of TestMain.
 func DropTables(code int) int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -198,7 +198,7 @@ func endSessions(ctx context.Context, conn *pgx.Conn, schema string) error {
 }
 
 // stopVacuum keeps autovacuum from the tables. It would note that they are empty, and statements
-// would then scan what another test fills.
+// would then scan tables that another test fills.
 func stopVacuum(ctx context.Context, conn *pgx.Conn, schema string) error {
 	_, err := conn.Exec(ctx, `DO $$ DECLARE name text; BEGIN
 		FOR name IN SELECT oid::regclass FROM pg_class

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A lock by itself may have been the server's own; two before groups have their full size again are the handlers' (rule 1).
+// A lock by itself may have been the server's own; two before groups have their full size again are
+// the handlers' (rule 1).
 func TestGroupSize_GrowsSlowlyAfterTwoLocks_Rule1(t *testing.T) {
 	const most = 64
 	var g AdaptiveLimit

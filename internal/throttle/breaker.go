@@ -7,8 +7,8 @@ import (
 )
 
 // Breaker stops the runs of one handler while a dependency of the handler is down. It opens after a
-// number of runs in a row that found the dependency down. After a wait it is half-open: one run at a
-// time tries the dependency. A success closes it, and a failure opens it again. A nil *Breaker is
+// number of runs in a row that found the dependency down. After a wait it is half-open: one run at
+// a time tries the dependency. A success closes it, and a failure opens it again. A nil *Breaker is
 // always closed.
 type Breaker struct {
 	after int
@@ -38,7 +38,7 @@ const (
 type RunEnd uint8
 
 const (
-	// RunUnsure says nothing about the dependency.
+	// RunUnsure means that the state of the dependency is not known.
 	RunUnsure RunEnd = iota
 	// RunSucceeded means that the dependency answers.
 	RunSucceeded
@@ -46,15 +46,15 @@ const (
 	RunUnavailable
 )
 
-// Change is a change of the state. The zero value is none.
+// Change is a change of the state. The zero value means that the state is the same.
 type Change struct {
 	To      BreakerState
 	Changed bool
 	For     time.Duration // since the begin of the pause
 }
 
-// NewBreaker returns a breaker that opens after a number of runs in a row, for a time. Without a number
-// the result is nil.
+// NewBreaker returns a breaker that opens after a number of runs in a row, for a time. Without a
+// number the result is nil.
 func NewBreaker(after int, wait time.Duration) *Breaker {
 	if after <= 0 {
 		return nil
@@ -115,8 +115,8 @@ func (b *Breaker) Begin(now time.Time) (t Trial, wait time.Duration, c Change) {
 	return Trial{of: b, turn: b.turn}, 0, c
 }
 
-// Note notes the end of a run. A run that ends while the breaker is open began before, and says
-// nothing about the time since.
+// Note notes the end of a run. A run that ends while the breaker is open has no effect: it began
+// before the breaker opened.
 func (b *Breaker) Note(now time.Time, end RunEnd) (c Change) {
 	if b == nil || end == RunUnsure {
 		return c

@@ -73,7 +73,7 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// A run that did not take place, or that says nothing, leaves the turn to the next one.
+// A run that did not take place, or that is unsure, leaves the turn to the next one.
 func TestBreaker_TrialWithoutARun(t *testing.T) {
 	b := throttle.NewBreaker(1, time.Second)
 	now := time.Unix(1000, 0)

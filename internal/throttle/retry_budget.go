@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// RetryBudget bounds how often a handler runs again, in one process. When everything fails,
-// retries of everything would keep down the system that tries to come back. There may be
-// a burst of retries, then ten a second, and one for every five successes. The zero value has
-// the whole burst.
+// RetryBudget bounds how often a handler runs again, in one process. When all runs fail, their
+// retries would keep down a system that tries to recover. There may be a burst of retries, then ten
+// a second, and one for every five successes. The zero value has the whole burst.
 type RetryBudget struct {
 	mu    sync.Mutex
 	spent float64 // retries, less those that were earned since

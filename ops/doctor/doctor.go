@@ -27,14 +27,14 @@ type Config struct {
 	// Client is the client for Kafka, and stays open. Default: each examination opens and closes a
 	// client.
 	Client sarama.Client
-	// Pools are the pools of stores and outboxes in Postgres. Default: none.
+	// Pools are the pools of stores and outboxes in Postgres. The default is empty.
 	Pools []*pgxpool.Pool
-	// Redis are the clients of stores in Redis. Default: none.
+	// Redis are the clients of stores in Redis. The default is empty.
 	Redis []redis.UniversalClient
 	// Memory means that a store is in memory. Default: false.
 	Memory bool
 
-	// RetryDelays are the delays of the group's retry topics. Default: none.
+	// RetryDelays are the delays of the group's retry topics. The default is empty.
 	RetryDelays []time.Duration
 	// Retention is the shortest idem.Retention of the handlers. Default: 7 days.
 	Retention time.Duration
