@@ -101,7 +101,7 @@ func (r *leaderRequest) send(leader *sarama.Broker) {
 		err = a.err
 	}
 	if verdictOf(err) == batchUnknown {
-		_ = leader.Close() // the error of a second close means nothing
+		_ = leader.Close() // the error of a second close has no meaning
 	}
 	r.answer(a.response, err)
 }
