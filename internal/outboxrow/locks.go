@@ -18,8 +18,8 @@ const maxLocks = 500
 type Locks struct {
 	// Whole is the lock of the outbox.
 	Whole int64
-	// Each are the locks of the aggregates, in their order. Empty: without None, lock Whole
-	// exclusively; with None, take no lock.
+	// Each are the locks of the aggregates, in their order. Empty: no entry has a key, or Whole
+	// must be locked exclusively.
 	Each []int64
 	// None is set if no entry has a key.
 	None bool
