@@ -54,7 +54,7 @@ func (c *commits) end() {
 	}
 }
 
-// wait waits until no COMMIT goes on.
+// wait waits until all COMMITs have ended, for at most limit.
 func (c *commits) wait(limit time.Duration) error {
 	c.mu.Lock()
 	none := c.none

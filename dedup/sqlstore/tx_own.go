@@ -13,7 +13,7 @@ import (
 type work struct {
 	q      Querier
 	d      *Dialect
-	scopes []string // whose horizons matter
+	scopes []string // the scopes of the requests, to read their horizons
 
 	now      time.Time
 	horizons map[string]time.Time
@@ -148,8 +148,8 @@ func scopesOf(reqs []dedup.Request) (scopes []string) {
 }
 
 // read returns the records of keys, which ascend. The first call then reads the clock and the
-// horizons. A later call may wait for a lock, and then find rows that are younger than the clock:
-// the present is no earlier than the last change of a row.
+// horizons. A later call may wait for a lock, and then find rows that are younger than the clock.
+// So the last change of each row moves the present forward.
 func (w *work) read(ctx context.Context, t *table, keys []dedup.Key,
 	tail string) (map[dedup.Key]*decision.Record, error) {
 	found, err := t.read(ctx, w.q, w.d, keys, tail)

@@ -135,8 +135,8 @@ func (r *txRun) begin(ctx context.Context, db *sql.DB) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
 	d := r.s.d
-	// Not with the context of the loan: its end would roll back beside this goroutine, whose own
-	// Rollback must wait for running statements.
+	// Not with the context of the loan: its end would roll back beside this goroutine. The Rollback
+	// of this goroutine must wait for running statements.
 	r.tx, err = db.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: d.Isolation})
 	if err != nil {
 		return err

@@ -140,7 +140,7 @@ func dialect() *sqlstore.Dialect {
 	}
 }
 
-// mark sets a savepoint. The end of the transaction, by whatever statement, removes the savepoint.
+// mark sets a savepoint. Any statement that ends the transaction removes the savepoint.
 func mark(ctx context.Context, q sqlstore.Querier) (func(context.Context) error, error) {
 	if _, err := q.ExecContext(ctx, "SAVEPOINT idem_run"); err != nil {
 		return nil, err
