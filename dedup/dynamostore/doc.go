@@ -61,8 +61,9 @@
 //	                               and DynamoDB may delete it
 //	created, changed            N  milliseconds since 1970, by the clock of the writer
 //
-// Items with one colon in their key belong to no event: "born:" and a scope, with the attribute
-// born, is the first use of that scope in milliseconds since 1970. These items do not expire.
+// Items with one colon in their key belong to no event. Their key is "born:" and a scope. The
+// attribute born is the first use of that scope, in milliseconds since 1970. These items do not
+// expire.
 //
 // [Migrate] creates the table. With other tools: a partition key named key of type S, and time to
 // live on the attribute expires.
@@ -100,12 +101,12 @@
 //
 // # Failure modes
 //
-// Each error of DynamoDB or the network, except a refused condition, is [dedup.ErrUnavailable]
-// and wraps the cause: throttling (ThrottlingException, ProvisionedThroughputExceededException,
-// RequestLimitExceeded), a missing table or right, an expired credential, a time-out, an
-// unreadable item. The SDK retries first, three times by default. If one key of a call fails,
-// the call fails and answers no key. A repeated call recognises the writes for other keys by the
-// token; otherwise those claims end with their lease.
+// Each error of DynamoDB or the network, except a refused condition, is [dedup.ErrUnavailable] and
+// wraps the cause. Causes are throttling (ThrottlingException,
+// ProvisionedThroughputExceededException, RequestLimitExceeded), a missing table or right, an
+// expired credential, a time-out, and an unreadable item. The SDK retries first, three times by
+// default. If one key of a call fails, the call fails and answers no key. A repeated call
+// recognises the writes for other keys by the token; otherwise those claims end with their lease.
 //
 //   - Global tables with eventually consistent replicas: the last write wins, so two regions may
 //     both get Fresh. [Store.Check] refuses such a table unless all processes use one region
