@@ -32,7 +32,7 @@ func NewToken() (t Token) {
 // String returns the token as 32 hexadecimal digits.
 func (t Token) String() string { return hex.EncodeToString(t[:]) }
 
-// Origin is the record of a delivery. Origin is no part of the event's identity: a store uses it to
+// Origin is the record of a delivery. Origin is no part of the event's identity. A store uses it to
 // explain a duplicate (the same record again, or a copy) and for the event's age.
 type Origin struct {
 	Topic     string
@@ -116,9 +116,9 @@ type Request struct {
 	// Fingerprint is compared with that of the record, by [Differ]. Zero: not compared and, in a
 	// new record, not kept.
 	Fingerprint Fingerprint
-	// SecondFingerprint is that of the same content under another secret. A record with either
-	// one is no conflict, and a new record keeps Fingerprint. Zero, the default, is none; counts
-	// only if both are keyed hashes.
+	// SecondFingerprint is that of the same content under another secret. A record with either one
+	// is no conflict, and a new record keeps Fingerprint. Zero, the default: no second fingerprint.
+	// Counts only if both are keyed hashes.
 	SecondFingerprint Fingerprint
 	// Origin is kept with a new record.
 	Origin Origin

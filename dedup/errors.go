@@ -80,7 +80,7 @@ var (
 	// ErrResult means that a result could not be encoded, or that a kept result cannot be read as
 	// the type of this call. Change the [Schema] when the type changes.
 	ErrResult = errors.New("result cannot be read")
-	// ErrSealed means that a kept result cannot be opened: the [Keyring] lacks the key, or the
+	// ErrSealed means that a kept result cannot be opened. The [Keyring] lacks the key, or the
 	// result was changed, moved from another key of an event, or stored without a seal. The
 	// function does not run again.
 	ErrSealed = errors.New("sealed result cannot be opened")

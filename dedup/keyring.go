@@ -38,7 +38,7 @@ type KeyringConfig struct {
 //
 // A new key needs no pause. Add it to Keys in all processes, then name it in SealWith, then drop
 // the old one after the retention of results. The first key is introduced in the same order. A
-// Keyring is safe for concurrent use. A nil *Keyring seals nothing.
+// Keyring is safe for concurrent use. A nil *Keyring leaves results unsealed.
 type Keyring struct {
 	sealWith       string
 	derive         map[string][]byte // pseudorandom keys of HKDF, by key ID
