@@ -124,7 +124,8 @@ func (l *log) ProduceEach(_ context.Context, msgs []*idem.Message) []error {
 var errNow = errors.New("fails now and then")
 
 // Rules 22 and 23: consumers handle events with duplicates, and handlers fail behind Add now and
-// then. Relays on a broker that fails publish the entry of each event, by one ID, and nothing else.
+// then. Relays on a broker that fails publish the entry of each event, by one ID, and no other
+// entry.
 func TestEventsLeaveWithTheirEffects_Rule22(t *testing.T) {
 	const partitions, events = 4, 60
 	s := newService(t)

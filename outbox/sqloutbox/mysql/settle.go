@@ -132,8 +132,8 @@ func (s states) with(seqs []int64, in ...int) (found []int64) {
 	return slices.Compact(found)
 }
 
-// lockRows locks those rows that lie in shards, in the order of their numbers, so that two relays
-// that both seem to hold one shard cannot deadlock.
+// lockRows locks those rows that lie in shards, in the order of their numbers. So two relays that
+// both seem to hold one shard cannot deadlock.
 func lockRows(ctx context.Context, tx *sql.Tx, seqs []int64, shards []int) (states, error) {
 	found := states{}
 	return found, inChunks(seqs, func(chunk []int64) error {
