@@ -20,7 +20,7 @@ const listLimit = 10 * time.Minute
 // There is no index for this, so the work grows with the tables.
 //
 // List uses one connection of the pool until it returns, and ends after ten minutes, calls of yield
-// included. yield may use the store if the pool has another connection.
+// included. The function yield may use the store if the pool has another connection.
 func (s *Store) List(ctx context.Context, f dedup.Filter, limit int,
 	yield func(dedup.Record) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, listLimit)

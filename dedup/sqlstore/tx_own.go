@@ -83,8 +83,9 @@ func (s *Store) inTxOnce(ctx context.Context, kind txKind, scopes []string,
 	return life.commit(tx)
 }
 
-// readClock reads the clock of the server, and the horizons. A horizon is read after the rows: a reaper
-// moves the horizon before it deletes a row, so a transaction that finds no row knows the horizon.
+// readClock reads the clock of the server, and the horizons. A horizon is read after the rows. A
+// reaper moves the horizon before it deletes a row, so a transaction that finds no row knows the
+// horizon.
 func (w *work) readClock(ctx context.Context) error {
 	w.horizons = make(map[string]time.Time)
 	for i := 0; i == 0 || i < len(w.scopes); i++ {

@@ -327,8 +327,8 @@ func (r *txRun) commit() error {
 }
 
 // takeBack repairs the claims of events that have not run, after a handler has ended the
-// transaction by COMMIT: their rows would count as handled (rule 12). Each of these rows waits for a
-// copy. A row that another worker has claimed or changed meanwhile stays as it is.
+// transaction by COMMIT. Their rows would count as handled (rule 12). Each of these rows waits for
+// a copy. A row that another worker has claimed or changed meanwhile stays as it is.
 func (r *txRun) takeBack(ctx context.Context, ended *dedup.TxEndedError, err error) error {
 	var keys []dedup.Key
 	mine := make(map[dedup.Key]*decision.Record)
