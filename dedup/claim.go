@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Token names one call of [Store.Claim]. Make a token for each call with [NewToken] and keep it
-// when the call is repeated after an error: the store recognises the repetition by its token. Never
-// use one token for several calls, since two lanes of one process that hold copies of an event
-// would both be answered Fresh.
+// Token names one call of [Store.Claim]. Make a token for each call with [NewToken], and keep the
+// token when the call is repeated after an error. The store recognises the repetition by its token.
+// Never use one token for several calls, since two lanes of one process that hold copies of an
+// event would both be answered Fresh.
 type Token [16]byte
 
 var (
@@ -271,8 +271,8 @@ const (
 	// once. The run does not count as a failure, since a deployment may be the cause.
 	Unknown
 	// Undone: the run ended and all effects were undone. As Unstarted, but the fingerprint is
-	// forgotten, unless an earlier run is uncertain: the next claim may carry another payload,
-	// and the new fingerprint is kept then.
+	// forgotten, unless an earlier run is uncertain. The next claim may then carry another payload,
+	// and the new fingerprint is kept.
 	Undone
 )
 

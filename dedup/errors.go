@@ -99,9 +99,9 @@ func (e *IdentityChangedError) Error() string { return e.Err.Error() }
 // Unwrap returns ErrIdentityChanged and Err.
 func (e *IdentityChangedError) Unwrap() []error { return []error{ErrIdentityChanged, e.Err} }
 
-// LostError lists the claims of a call that were not held: the lease ended and another worker
-// took the claim over, or the claim was never granted. The error matches [ErrClaimLost]. All
-// other claims of the call were served.
+// LostError lists the claims of a call that were not held. The lease ended and another worker took
+// the claim over, or the claim was never granted. The error matches [ErrClaimLost]. All other
+// claims of the call were served.
 type LostError struct {
 	// Claims are indices into the slice of the call, ascending.
 	Claims []int

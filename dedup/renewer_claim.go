@@ -153,8 +153,8 @@ func (k *LeaseRenewer) waitClaim(c *claimCaller) (alone bool, err error) {
 	return c.alone && c.ctx.Err() == nil, c.err
 }
 
-// leave removes a caller from the queue. A caller whose requests are under way is no longer waiting
-// for the answer: the last one cancels the call.
+// leave removes a caller from the queue. If the requests of the caller are under way, the caller
+// stops waiting for the answer. The last caller that stops waiting cancels the call.
 func (q *claimQueue) leave(c *claimCaller) (unsent bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
