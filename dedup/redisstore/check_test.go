@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// a Redis that evicts is refused, and the error says which setting and what to do.
+// a Redis that evicts is refused, and the error names the setting and the remedy.
 func TestCheckRefusesEviction(t *testing.T) {
 	addr := testenv.RedisServer(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "yes")
 	_, err := onServer(t, addr).Check(t.Context())
