@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// manyKinds returns a group with one request of each kind, in another order than their verdicts, and what each must be
-// answered after prepare.
+// manyKinds returns a group with one request of each kind, in another order than their verdicts,
+// and the verdict of each after prepare.
 func manyKinds(prefix string) (reqs []dedup.Request, want []dedup.Verdict) {
 	add := func(name string, v dedup.Verdict, change func(*dedup.Request)) {
 		r := request(prefix + name)
