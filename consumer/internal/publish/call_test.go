@@ -148,8 +148,8 @@ func TestProduceEach_PartitionUnknownForAMoment_O10(t *testing.T) {
 	}
 }
 
-// TestProduceEach_TopicGoes_O10: a topic that is deleted is found out, said of its own messages
-// only, and forgotten when it is back.
+// TestProduceEach_TopicGoes_O10: after the deletion of a topic, only its own messages get the
+// error. When the topic is back, its messages are sent again.
 func TestProduceEach_TopicGoes_O10(t *testing.T) {
 	_, brokers := fakeCluster(t, 3, []string{"orders", "stock"})
 	admin := testenv.KafkaAdmin(t, brokers)
