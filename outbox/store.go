@@ -152,8 +152,8 @@ type Producer interface {
 // [consumer.Producer]: https://pkg.go.dev/github.com/idem-go/idem/consumer#Producer
 type TopicChecker interface {
 	// CheckTopics returns nil if all topics exist and this client may write to each. An error that
-	// matches [idem.ErrNoTopic] names the topics for which that is not so, and the commands that
-	// mend it. After any other error the state of the topics is unknown.
+	// matches [idem.ErrNoTopic] names the other topics, and the commands to run. After any other
+	// error the state of the topics is unknown.
 	CheckTopics(ctx context.Context, topics []string) error
 }
 

@@ -200,8 +200,8 @@ func TestEventsLeaveWithTheirEffects_Rule22(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// Rule 23: a handler that is run again for an event that the store has forgotten adds the same IDs,
-// and an entry of a handler of batches needs its parent.
+// Rule 23: a handler that runs again for a forgotten event adds the same IDs. An entry of a handler
+// of batches needs its parent.
 func TestSecondRunAddsTheSameIDs_Rule23(t *testing.T) {
 	s := newService(t)
 	var noParent error
