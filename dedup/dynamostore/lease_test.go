@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clock is that of a host. It goes on when it is told to.
+// clock is that of a host. It goes on by calls of the test only.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time

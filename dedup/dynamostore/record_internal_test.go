@@ -49,7 +49,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	require.ErrorIs(t, err, errItem)
 }
 
-// keys that are too long for DynamoDB are told apart as well, and from all others.
+// keys that are too long for DynamoDB differ as well, and from all others.
 func TestKeys(t *testing.T) {
 	long := strings.Repeat(":", dedup.MaxPart)
 	seen := make(map[string]dedup.Key)
