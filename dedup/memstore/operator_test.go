@@ -113,7 +113,7 @@ func TestListHoldsNoLock(t *testing.T) {
 	require.Zero(t, s.Len())
 }
 
-// A lease that is renewed is a change, and the record says when it began.
+// A renewal of a lease is a change, and the record has the time at which the lease began.
 func TestRecordTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
