@@ -269,7 +269,7 @@ func TestLookUpsUseTheKey(t *testing.T) {
 		require.NoError(t, s.ClaimTx(t.Context(), time.Minute, []dedup.Request{noWait(fmt.Sprint("turn-", i/2))}, answers[:1], plain))
 	}
 	var scans int
-	require.Eventually(t, func() bool { // statistics are told a moment later
+	require.Eventually(t, func() bool { // statistics arrive a moment later
 		_, err := pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")
 		require.NoError(t, err)
 		var index int

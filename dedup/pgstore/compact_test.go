@@ -69,7 +69,7 @@ func TestLayoutsDoNotMix_Rule28(t *testing.T) {
 	}
 }
 
-// Tables of before there were two layouts are readable ones, and Migrate says so in them.
+// Tables from before there were two layouts have the readable one, and Migrate records that layout.
 func TestLayoutOfOlderTables_Rule28(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, newTables(t))

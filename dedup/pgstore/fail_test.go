@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// P-11: the connection breaks at COMMIT, before and after the server did it. The outcome is unknown; to claim again
-// tells it, and the effect is there once.
+// P-11: the connection breaks at COMMIT, before and after the server did it. The outcome is
+// unknown. Another claim shows it, and the effect is there once.
 func TestConnectionLostAtCommit_P11(t *testing.T) {
 	t.Parallel()
 	url := newTables(t)

@@ -245,7 +245,7 @@ func TestCancelledCallsLeaveThePoolWhole_P16(t *testing.T) {
 	})
 	e.trust("paid")
 	whole := 0
-	limit := 8 * time.Millisecond // follows what a call takes here and now: half of them are cut short, however fast the machine is
+	limit := 8 * time.Millisecond // follows the time of a call here and now: half of them are cut short, however fast the machine is
 	for i := range n {
 		msgs := make([]*idem.Message, 1+rng.IntN(4))
 		for j := range msgs {

@@ -126,7 +126,7 @@ func TestFlushFailsForOneEvent_Rule12(t *testing.T) {
 	}
 }
 
-// T-03: a server that is away before the commit is nobody's attempt.
+// T-03: an outage of the server before the commit counts as no attempt of an event.
 func TestFlushMeetsAnOutage_T03(t *testing.T) {
 	t.Parallel()
 	lost := 0

@@ -159,7 +159,8 @@ func TestOnceRace_P01(t *testing.T) {
 	})
 }
 
-// P-02: a transaction that reads as of its beginning is told to run again, and not that it is the first.
+// P-02: a transaction with a snapshot from its beginning gets the error to run again, and does not
+// count as the first.
 func TestOnceAtRepeatableRead_P02(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)

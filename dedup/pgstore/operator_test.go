@@ -124,7 +124,8 @@ func TestDiscardInBothWays(t *testing.T) {
 	})
 }
 
-// A transaction under way decides first: Discard waits for it, for some seconds, and then says so.
+// A transaction under way decides first: Discard waits for it, for some seconds, and then returns
+// an error.
 func TestDiscardWaitsForTransaction(t *testing.T) {
 	inLayouts(t, 4, func(t *testing.T, s *pgstore.Store, _ *pgxpool.Pool) {
 		ctx := t.Context()

@@ -84,8 +84,9 @@ func reap(t testing.TB, s *pgstore.Store, cfg pgstore.ReaperConfig) pgstore.Reap
 	return result
 }
 
-// TestReaper_Lag_Rule8 (1): three days behind in one partition, everything is known that may have a copy there, though it has
-// expired by every clock. When that partition has caught up beyond, it goes.
+// TestReaper_Lag_Rule8 (1): a partition is three days behind. The row of an event that may have a
+// copy there stays, although the row has expired by every clock. The row is deleted after the
+// partition has passed the time of the event.
 func TestReaper_Lag_Rule8(t *testing.T) {
 	s, pool := newStore(t)
 	put(t, pool, old{scope: "g", id: "a", made: 3 * day, expired: day}, old{scope: "g", id: "b", made: day})
@@ -442,8 +443,8 @@ func TestReaper_Cron(t *testing.T) {
 	require.NotContains(t, left(t, pool), "key/dead")
 }
 
-// A scope that has rows and never says how far it has consumed keeps everything. The reaper says so, in its log once for each scope; scopes
-// that record progress, go by the wall clock, or are new are no such scopes.
+// A scope with rows and without progress keeps all rows. The reaper logs such a scope once. Scopes
+// that record progress, expire by the wall clock, or are new are not logged.
 func TestReaper_Silent_Rule8(t *testing.T) {
 	for table, open := range map[string]func(testing.TB, ...configure) (*pgstore.Store, *pgxpool.Pool){
 		"idempotency_keys": newStore, "idempotency_keys_compact": newCompactStore,

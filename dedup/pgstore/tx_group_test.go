@@ -145,7 +145,7 @@ func TestTakingBackLeavesOthersAlone_Rule12(t *testing.T) {
 	require.Equal(t, dedup.Done, v)
 }
 
-// Rule 12: that the claims could not be taken back is said, as an outage is.
+// Rule 12: if the claims could not be taken back, the error matches that of an outage.
 func TestTakingBackFails_Rule12(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
