@@ -30,7 +30,7 @@ func TestCheckRefusesEviction(t *testing.T) {
 	require.Empty(t, warnings)
 }
 
-// persistence that is off, or unknown, is said.
+// Check warns if persistence is off, or unknown.
 func TestCheckWarnsOfMissingPersistence(t *testing.T) {
 	warnings, err := onServer(t, testenv.RedisServer(t, "--appendonly", "no")).Check(t.Context())
 	require.NoError(t, err)

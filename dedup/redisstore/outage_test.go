@@ -17,7 +17,7 @@ import (
 
 func isUnavailable(err error) bool { return errors.Is(err, dedup.ErrUnavailable) }
 
-// failsClosed requires that every verb fails as an outage, and that the cause can be told.
+// failsClosed requires that every verb fails as an outage, with its cause.
 func failsClosed(t *testing.T, s *Store, cause func(error) bool) {
 	t.Helper()
 	ctx := t.Context()
@@ -58,7 +58,7 @@ func failsClosed(t *testing.T, s *Store, cause func(error) bool) {
 	require.Zero(t, answers[0], "no answer is left")
 }
 
-// no error that a server answers says anything about an event.
+// no error from a server is a verdict about an event.
 func TestServerErrorsAreOutages(t *testing.T) {
 	for _, text := range []string{
 		"LOADING Redis is loading the dataset in memory", "READONLY You can't write against a read only replica.",

@@ -22,7 +22,7 @@ func (b bench) crash() {
 	}, 10*time.Second, 20*time.Millisecond, "the server does not come back")
 }
 
-// uptime tells one life of the server from another; empty if it does not answer.
+// uptime has another value after each start of the server; empty if the server does not answer.
 func (b bench) uptime() string {
 	text, err := b.rdb.Info(b.Context(), "server").Result()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rule 29: an unconditional completion is a fact that wins over everything but another completion, and says that the
-// claim was lost.
+// Rule 29: an unconditional completion is a fact that replaces any record but another completion.
+// The call returns the error of a lost claim.
 func TestLateCompletionWinsOverUnfinishedRecords(t *testing.T) {
 	for name, then := range map[string]func(b bench, heir dedup.Claim) error{
 		"claimed": func(bench, dedup.Claim) error { return nil },
@@ -166,7 +166,7 @@ func TestForeignTTLDoesNotEndALease(t *testing.T) {
 	require.NoError(t, b.finish(completed(c)))
 }
 
-// a renewal of a lost claim changes neither the owner nor his lease.
+// a renewal of a lost claim changes neither the owner nor its lease.
 func TestRenewNeverSteals(t *testing.T) {
 	b, r := newBench(t), request("stolen")
 	zombie, heir := b.takenOver(r)
@@ -187,7 +187,8 @@ func TestRenewNeverSteals(t *testing.T) {
 	require.NoError(t, b.finish(completed(heir)))
 }
 
-// a server that forgets its scripts in mid-run, as a restarted one or a new master does, is told them again.
+// a server that forgets its scripts in mid-run, as a restarted one or a new master does, gets
+// the scripts again.
 func TestScriptFlushInMidRun(t *testing.T) {
 	b := newBench(t)
 	stop := make(chan struct{})
@@ -277,7 +278,7 @@ func TestUnreadableRecordIsNoAnswer(t *testing.T) {
 			require.ErrorIs(t, err, dedup.ErrUnavailable)
 			require.Equal(t, make([]dedup.Answer, len(reqs)), answers, "no answer to any key of the call")
 			c := reqs[1].Held(tok, dedup.Answer{Fence: 1})
-			if name != "another key's" { // there the compared token tells
+			if name != "another key's" { // there the compared token decides
 				require.ErrorIs(t, b.Renew(t.Context(), long, []dedup.Claim{c}), dedup.ErrUnavailable)
 				require.ErrorIs(t, b.Release(t.Context(), []dedup.Release{{Claim: c, Retention: retention}}), dedup.ErrUnavailable)
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rule 50: a server that was started again is another one, and that is told once.
+// Rule 50: a server that was started again is another one, and Watch reports that once.
 func TestWatch_Rule50(t *testing.T) {
 	b := onServer(t, testenv.RedisServer(t, "--enable-debug-command", "yes", "--appendonly", "yes"))
 	_, err := b.Check(t.Context())
