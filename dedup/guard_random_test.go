@@ -75,7 +75,7 @@ func (s *storm) sendLate(after time.Duration, call func() error) bool {
 }
 
 func (s *storm) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r []dedup.Request, a []dedup.Answer) error {
-	asked, answers := []dedup.Request{r[0]}, make([]dedup.Answer, 1) // a late call is nobody's
+	asked, answers := []dedup.Request{r[0]}, make([]dedup.Answer, 1) // a late call must not write to the caller's slices
 	err := s.send(ctx, func() error {
 		return s.Store.Claim(context.WithoutCancel(ctx), t, lease, asked, answers)
 	})

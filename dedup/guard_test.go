@@ -141,7 +141,7 @@ func (d *desk) replays(receipt int64) {
 	}
 }
 
-// fails requires both processes to be told err, without a run.
+// fails requires both processes to get err, without a run.
 func (d *desk) fails(want error) {
 	d.Helper()
 	ran := d.runs.Load()

@@ -427,7 +427,8 @@ func TestDo_SchemaChanges(t *testing.T) {
 	})
 }
 
-// A result that cannot be replayed says so, and never lets the function run again.
+// For a result that cannot be replayed, the call returns an error, and the function never runs
+// again.
 func TestDo_ResultsThatCannotBeReplayed(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		key := func(id string) dedup.Key { return dedup.Key{Scope: "s", ID: id} }

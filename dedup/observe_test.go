@@ -136,7 +136,7 @@ func TestObserve_Do_TheFunctionsOwnWord(t *testing.T) {
 	})
 }
 
-// A call that does not return is told of too.
+// A call that does not return is reported too.
 func TestObserve_Do_PanicAndGoexit(t *testing.T) {
 	var w watched
 	atDesk(t, dedup.GuardConfig{Observe: w.observe}, func(d *desk) {

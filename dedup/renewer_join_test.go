@@ -118,7 +118,8 @@ func TestLeaseRenewerCompleteTellsEachItsOwn(t *testing.T) {
 	})
 }
 
-// P-05: two completions of one key, by a zombie of this process and by its heir, are two calls.
+// P-05: two completions of one key, by a late worker of this process and by its successor, are two
+// calls.
 func TestLeaseRenewerCompleteSplitsEqualKeys(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var sizes []int

@@ -199,8 +199,8 @@ func TestLeaseRenewerCancelsOnlyWhatIsLost(t *testing.T) {
 	})
 }
 
-// Claims that are kept together: the loss of one ends all, Stop ends one, and after a pause the clock tells before the
-// renewer does (K-12, rule 49).
+// Claims that are kept together: the loss of one ends all, and Stop ends one. After a pause, Alive
+// reports a loss by the clock before the renewer runs (K-12, rule 49).
 func TestLeaseRenewerKeepsManyTogether_K12(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		since := time.Now()
