@@ -21,8 +21,8 @@ const (
 	orderedPause   = 50 * time.Millisecond
 	// orderedWait bounds the time after which a batch is not sent again.
 	orderedWait = 5 * time.Second
-	// askWait bounds the wait for a producer ID, and the wait for an answer about a topic. The broker
-	// that is asked may be silent.
+	// askWait bounds the wait for a producer ID, and the wait for an answer about a topic. The
+	// broker that is asked may be silent.
 	askWait = 2 * time.Second
 )
 
@@ -370,7 +370,8 @@ func (c *orderedCall) judge(a batchAnswer) (again bool) {
 	return false
 }
 
-// attemptsOf bounds the attempts of a batch. Without a leader each one asks the brokers for a while.
+// attemptsOf bounds the attempts of a batch. Without a leader each one asks the brokers for a
+// while.
 func attemptsOf(a batchAnswer) int {
 	if a.unsent {
 		return unsentAttempts

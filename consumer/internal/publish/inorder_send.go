@@ -51,8 +51,8 @@ func (s *sender) sendBatches(
 	})
 }
 
-// refreshLeaders asks the brokers once for the leaders of all topics with a failed attempt. An error
-// may be about another partition of a topic, so leaderOf finds out.
+// refreshLeaders asks the brokers once for the leaders of all topics with a failed attempt. An
+// error may be about another partition of a topic, so leaderOf finds out.
 func (s *sender) refreshLeaders(batches []*orderedBatch) {
 	topics := map[string]bool{}
 	for _, b := range batches {
