@@ -1,8 +1,8 @@
 // Package outbox publishes the events of a service if, and only if, the transaction that made them
 // commits. The service writes its events as rows of a table in its own database, in that
 // transaction. A [Relay] publishes the rows afterwards. This package has the types and the relay.
-// Package pgoutbox has the table in Postgres. Module sqloutbox has the table in MySQL and MariaDB, and
-// adds to both by database/sql.
+// Package pgoutbox has the table in Postgres. Module sqloutbox has the table in MySQL and MariaDB,
+// and adds to both by database/sql.
 //
 // # Guarantees
 //
@@ -98,5 +98,6 @@
 //
 // `idem outbox parked` lists parked events, `idem outbox retry` and `idem outbox skip` act on one.
 // Programs use the methods of [Operator]. With [Skip] as the policy, a parked event that is retried
-// comes after the events that went on. An outage of the broker or the database never parks an event.
+// comes after the events that went on. An outage of the broker or the database never parks an
+// event.
 package outbox

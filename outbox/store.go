@@ -43,8 +43,8 @@ type Lease struct {
 	Shard int
 	// Epoch grows each time another relay takes the shard.
 	Epoch int64
-	// Left is the rest of the lease, by the database's clock, in an answer of [Store.Hold]. Zero: the
-	// whole lease. In a request Left has no meaning.
+	// Left is the rest of the lease, by the database's clock, in an answer of [Store.Hold]. Zero:
+	// the whole lease. In a request Left has no meaning.
 	Left time.Duration
 }
 

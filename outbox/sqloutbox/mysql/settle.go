@@ -86,8 +86,8 @@ func settle(
 	})
 }
 
-// deleteText deletes rows. With a list of numbers, MariaDB reads all rows of a small table, and waits
-// for each row that a writer has not committed. So each row is looked up by its number.
+// deleteText deletes rows. With a list of numbers, MariaDB reads all rows of a small table, and
+// waits for each row that a writer has not committed. So each row is looked up by its number.
 func deleteText(seqs []int64) string {
 	return "DELETE o FROM " + table(seqs) +
 		" AS n STRAIGHT_JOIN idem_outbox o FORCE INDEX (PRIMARY) ON o.seq = n.seq"
