@@ -129,8 +129,8 @@ type Request struct {
 	Retention time.Duration
 	// AnyAge excludes the answer [TooOld]: an event without a record counts as never seen.
 	AnyAge bool
-	// Token is the token of this request, in place of the call's. Zero: the call's. Set it only for a
-	// store that has [CallSharer].
+	// Token is the token of this request, in place of the call's. Zero: the call's. Set it only for
+	// a store that has [CallSharer].
 	Token Token
 	// NoWait asks for Busy at once where [TxStore.ClaimTx] would wait for the transaction that
 	// holds the key. Applies to calls with one request only.

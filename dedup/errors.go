@@ -86,8 +86,8 @@ var (
 	ErrSealed = errors.New("sealed result cannot be opened")
 )
 
-// IdentityChangedError names the event types that are on record with another identity descriptor. It
-// matches [ErrIdentityChanged].
+// IdentityChangedError names the event types that are on record with another identity descriptor.
+// It matches [ErrIdentityChanged].
 type IdentityChangedError struct {
 	Types []string // sorted, at least one; a store may find only the first
 	Err   error    // with both descriptors

@@ -47,7 +47,8 @@ const (
 	DoConflict DoOutcome = "conflict"
 	// DoGivenUp: [ErrGivenUp]; the function did not run.
 	DoGivenUp DoOutcome = "given_up"
-	// DoNoResult: [ErrNoResult], [ErrResult] or [ErrSealed] for a key that is done; the function did not run.
+	// DoNoResult: [ErrNoResult], [ErrResult] or [ErrSealed] for a key that is done; the function
+	// did not run.
 	DoNoResult DoOutcome = "no_result"
 	// DoUnknown: [ErrUnknownOutcome] of an earlier run or of this one, or [ErrUnknownCommit].
 	DoUnknown DoOutcome = "unknown"

@@ -127,9 +127,9 @@ type Watcher interface {
 // CallSharer is an ability of a [Store] with a method Claim that observes [Request.Token]. The
 // callers of a [LeaseRenewer] share calls of Claim then.
 type CallSharer interface {
-	// SharedCalls returns how many shared calls one process makes at the same time, from 1 on. Calls
-	// of Claim and of Complete count separately. More of them only make each smaller: 1 suits a
-	// server with one thread. Calls that take more than 100 ms do not count.
+	// SharedCalls returns how many shared calls one process makes at the same time, from 1 on.
+	// Calls of Claim and of Complete count separately. More of them only make each smaller: 1 suits
+	// a server with one thread. Calls that take more than 100 ms do not count.
 	SharedCalls() int
 }
 

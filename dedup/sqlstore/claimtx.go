@@ -45,8 +45,8 @@ func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.R
 	}
 }
 
-// RunTx implements [dedup.TxRunner]. fn gets a transaction like that of [Store.ClaimTx], but without
-// a claim. RunTx does not run fn again.
+// RunTx implements [dedup.TxRunner]. fn gets a transaction like that of [Store.ClaimTx], but
+// without a claim. RunTx does not run fn again.
 func (s *Store) RunTx(ctx context.Context, limit time.Duration, fn func(tx *sql.Tx) error) error {
 	r := &txRun{s: s, limit: limit,
 		fn: func(tx *sql.Tx) ([]dedup.Completion, error) { return nil, fn(tx) }}

@@ -69,9 +69,9 @@ type Dialect struct {
 	// DeadlockEnds means that an error of the class [Again] has ended the transaction, and that the
 	// session would commit each further statement alone. The lent transaction refuses them.
 	DeadlockEnds bool
-	// CommitStays means that a COMMIT must not be cancelled, since the server may then show the commit
-	// without its synchronous standbys. The store stops waiting for a slow COMMIT, and leaves its
-	// connection to it.
+	// CommitStays means that a COMMIT must not be cancelled, since the server may then show the
+	// commit without its synchronous standbys. The store stops waiting for a slow COMMIT, and
+	// leaves its connection to it.
 	CommitStays bool
 	// OneWriter means that a second transaction waits for the end of the first one.
 	OneWriter bool

@@ -12,8 +12,8 @@ import (
 // Rows are deleted in two steps. First the horizon of a scope moves: from then on, claims of events
 // before the horizon are answered TooOld. A later run deletes the rows behind the horizon. A claim
 // reads rows first and the horizon afterwards, so a claim that finds no row knows the horizon. A
-// claim of pgstore on the same tables reads both at once: the grace is for that one. A crash between
-// the steps leaves a moved horizon and all rows.
+// claim of pgstore on the same tables reads both at once: the grace is for that one. A crash
+// between the steps leaves a moved horizon and all rows.
 
 // ScopeAge is the progress and the horizon of one scope.
 type ScopeAge struct {

@@ -73,8 +73,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.failed(ctx, "ping", s.reader.QueryRowContext(ctx, "SELECT 1").Scan(&one))
 }
 
-// Check implements [dedup.Checker]: the tables are there, of this release, and with safe settings. A
-// table or a right that is missing is a [*dedup.SetupError].
+// Check implements [dedup.Checker]: the tables are there, of this release, and with safe settings.
+// A table or a right that is missing is a [*dedup.SetupError].
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	if err := s.Ping(ctx); err != nil {
 		return nil, err

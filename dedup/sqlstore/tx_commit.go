@@ -15,8 +15,8 @@ import (
 // waiting, and a goroutine has the connection until the server answers, or the connection ends.
 // Store.Close waits for it.
 
-// life is the context of a transaction of the store's own. It ends with the call, but not during the
-// COMMIT.
+// life is the context of a transaction of the store's own. It ends with the call, but not during
+// the COMMIT.
 type life struct {
 	store  *Store
 	call   context.Context //nolint:containedctx // of the call

@@ -1,8 +1,8 @@
 // Package mysql makes a sqlstore for MariaDB 10.6 and later and for MySQL 8, with the driver
 // github.com/go-sql-driver/mysql. The tables are InnoDB.
 //
-// Transactions are READ COMMITTED. At REPEATABLE READ, a locking read of a missing key locks the gap
-// around it, and two consumers that then insert neighbours deadlock.
+// Transactions are READ COMMITTED. At REPEATABLE READ, a locking read of a missing key locks the
+// gap around it, and two consumers that then insert neighbours deadlock.
 //
 // Rows stay until a [sqlstore.Reaper] deletes them: run one in every instance.
 package mysql
@@ -27,12 +27,12 @@ import (
 var schemaSQL string
 
 // New returns a store for the tables in the database of db. The caller closes db. [Migrate] makes
-// the tables. The settings of the connection string do not matter: the store needs neither parseTime
-// nor a time zone.
+// the tables. The settings of the connection string do not matter: the store needs neither
+// parseTime nor a time zone.
 func New(db *sql.DB) *sqlstore.Store { return sqlstore.New(db, nil, dialect()) }
 
-// Schema returns the SQL text that creates the tables, for a migration tool of your own. You may run
-// the text again.
+// Schema returns the SQL text that creates the tables, for a migration tool of your own. You may
+// run the text again.
 func Schema() string { return schemaSQL }
 
 // Migrate creates the tables that are missing. You may call Migrate at each start, from several

@@ -3,8 +3,8 @@
 //
 // The tables are those of package pgstore, in the readable layout, with the same rows. Create them
 // with pgstore.Migrate, the text of pgstore.Schema, or the command idem migrate. A group may run on
-// both packages at once, as during a rolling deployment. The reapers of both packages delete expired
-// rows, one at a time: run either, or both.
+// both packages at once, as during a rolling deployment. The reapers of both packages delete
+// expired rows, one at a time: run either, or both.
 package postgres
 
 import (

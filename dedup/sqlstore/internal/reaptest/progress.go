@@ -65,7 +65,8 @@ func progress(t *testing.T, site Site) {
 	require.InDelta(t, 2*time.Hour, rows[3].age, slack)
 	require.False(t, rows[4].known)
 
-	// A progress without a time leaves the row, unless the partition went back: the row then has no time.
+	// A progress without a time leaves the row, unless the partition went back: the row then has no
+	// time.
 	record(t, s, "g", dedup.Progress{Topic: "a", Partition: 2, Next: 6}, dedup.Progress{Topic: "b", Next: 1})
 	// A progress with a time replaces the row, also by an earlier one.
 	record(t, s, "g", dedup.Progress{Topic: "a", Partition: 1, Next: 2, Time: ago(3 * day)})
