@@ -70,10 +70,10 @@
 //
 // # Expiry
 //
-// Retention runs on the wall clocks of the hosts. The attribute expires is the writer's time,
-// plus the retention, plus a margin: a hundredth of the retention, at least a minute, at most an
-// hour. The reader compares expires with the reader's own clock. If two clocks differ by less
-// than the margin, no event is forgotten early. If two clocks differ by more, events are
+// Retention runs on the wall clocks of the hosts. The attribute expires is the writer's time, plus
+// the retention, plus a margin. The margin is a hundredth of the retention, at least a minute, at
+// most an hour. The reader compares expires with the reader's own clock. If two clocks differ by
+// less than the margin, no event is forgotten early. If two clocks differ by more, events are
 // forgotten early by the rest. With retentions of a day that does no harm, as long as the clocks
 // are right to minutes.
 //
@@ -89,7 +89,7 @@
 //	now - retention + margin
 //
 // Requests with AnyAge, and later copies that Idem has made, are exempt. Now is the time of the
-// host that asks, the retention is that of the request, and the margin is at most half of the
+// host that asks. The retention is that of the request. The margin is at most half of the
 // retention. A longer retention takes effect for records written from then on. In the meantime,
 // events that the shorter retention forgot may be Fresh. An emptied table is a new store.
 //
