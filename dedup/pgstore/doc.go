@@ -129,8 +129,8 @@
 // are lost. Only a handler that does not end the transaction prevents that.
 //
 // A request is repeated during the run: a claim with NoWait takes an advisory lock of the
-// transaction, on a number made of schema and key. If another transaction has the lock, the
-// answer is Busy, without a wait and without a connection in use. The lock ends with the
+// transaction. The lock is on a number made of schema and key. If another transaction has the lock,
+// the answer is Busy, without a wait and without a connection in use. The lock ends with the
 // transaction, also through a pooler.
 //
 // # Transactions of your own
