@@ -123,10 +123,10 @@
 //     with the same token. If the release overtakes the claim, no worker gets the claim, and the
 //     event is Uncertain after one lease.
 //   - Cluster: if one server fails, each batch with a key on that server fails as a whole. A
-//     repeated call recognises the claims on other servers by the token; otherwise those claims
-//     end with their lease. The client follows MOVED and ASK, so slots may be moved while claims
-//     run. Do not move a slot back to the former server within seconds: a client that follows an
-//     ASK late would find half of the slot there.
+//     repeated call recognises the claims on other servers by the token; otherwise those claims end
+//     with their lease. The client follows MOVED and ASK, so slots may be moved while claims run.
+//     Do not move a slot back to the former server within seconds. A client that follows an ASK
+//     late would find half of the slot there.
 //   - [Store.Check] refuses a ring of the client (redis.Ring), which moves the keys of a failed
 //     server to other servers.
 //
