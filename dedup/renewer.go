@@ -110,7 +110,7 @@ func (k *LeaseRenewer) Keep(ctx context.Context, c Claim, since time.Time) (
 }
 
 // KeepAll is [LeaseRenewer.Keep] for claims that share their work, such as a handler of many
-// events: the loss of one claim cancels the context of all.
+// events. The loss of one claim cancels the context of all.
 func (k *LeaseRenewer) KeepAll(ctx context.Context, claims []Claim, since time.Time) *HeldClaims {
 	all := &HeldClaims{renewer: k, claims: make([]kept, len(claims))}
 	all.ctx, all.cancel = context.WithCancelCause(ctx)
