@@ -63,9 +63,9 @@
 //
 // The command that writes a key also sets the TTL. Done, dead and open records live for their
 // retention. A claim lives for lease + retention, the total. So the record outlives the lease, and
-// after a crash of the holder the event is Uncertain and not forgotten. The remaining lease is TTL
-// - (total - lease): only the server's clock counts, and no command asks for the time. A TTL that
-// the store has not set (no TTL, or more than total) starts one more lease.
+// after a crash of the holder the event is Uncertain and not forgotten. The remaining lease is the
+// TTL minus (total - lease): only the server's clock counts, and no command asks for the time. A
+// TTL that the store has not set (no TTL, or more than total) starts one more lease.
 //
 // The TTL runs on the wall clock of the server, also while the consumer stands still. So choose
 // a retention longer than the longest outage, and longer than the longest distance between two
