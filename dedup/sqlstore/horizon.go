@@ -243,8 +243,8 @@ func (h *horizons) expired(ctx context.Context, w *work, t *table, a *ScopeAge) 
 	return e, err
 }
 
-// notKept is the condition for rows of events that were never given up, and for rows without a dead
-// letter within its retention.
+// notKept is the condition for events that were never given up, or that have not changed for the
+// retention of dead letters.
 func (h *horizons) notKept(w *work, p *arguments) string {
 	return "NOT ((status = 'dead' OR generation > 0) AND coalesce(updated_at, created_at) > " +
 		p.add(w.d.Time(w.now.Add(-h.deadLetters))) + ")"
