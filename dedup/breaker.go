@@ -31,7 +31,7 @@ type breaker struct {
 type callEnd uint8
 
 const (
-	callUnknown  callEnd = iota // nothing, as when the caller left
+	callUnknown  callEnd = iota // no evidence, as when the caller left
 	callAnswered                // a refusal is an answer too
 	callFailed
 )

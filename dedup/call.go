@@ -12,7 +12,7 @@ type Call struct {
 	// compared.
 	Fingerprint Fingerprint
 	// SecondFingerprint is that of the same payload under another secret, and no conflict either.
-	// Zero, the default: none.
+	// Zero, the default: no second fingerprint.
 	SecondFingerprint Fingerprint
 	// Retention of the result. Zero or less: that of the guard.
 	Retention time.Duration

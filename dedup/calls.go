@@ -22,11 +22,11 @@ const (
 // errNoAnswer means that a call was given up.
 var errNoAnswer = fmt.Errorf("%w: no answer in time", ErrUnavailable)
 
-// storeCalls makes the calls of a guard to the store and gives up calls after a time-out. Not
-// all clients of databases return at the end of the context, so a call that was given up goes on
-// in a goroutine until the client returns. The claim may have been granted. A release follows in
-// the background after the call has returned, repeated until the store has answered, for ten
-// minutes or a lease at most (rule 32).
+// storeCalls makes the calls of a guard to the store and gives up calls after a time-out. Some
+// clients of databases do not return at the end of the context, so a call that was given up goes on
+// in a goroutine until the client returns. The claim may have been granted. After the call has
+// returned, a release follows in the background. The release is repeated until the store has
+// answered, for ten minutes or a lease at most (rule 32).
 type storeCalls struct {
 	release func(context.Context, []Release) error
 	limit   time.Duration

@@ -15,8 +15,9 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// deaf is a store that takes calls and does not answer while it is shut, whatever their contexts say: the client of Redis is like that.
-// What it takes before it is shut for good is done when it opens.
+// deaf is a store that takes calls and does not answer while it is shut, even after the end of
+// their contexts, as the client of Redis does. The calls that it has taken are served when it
+// opens.
 type deaf struct {
 	dedup.Store
 	mu     sync.Mutex
@@ -64,8 +65,9 @@ func (s *deaf) Release(ctx context.Context, r []dedup.Release) error {
 
 func numbered(i int) dedup.Key { return dedup.Key{Scope: "pay", Type: "order", ID: fmt.Sprint(i)} }
 
-// A store that accepts calls and never answers holds nobody up for longer than the time-out. After that callers are told at once, and
-// the first one after its return runs. What it granted unheard is given back.
+// A store that accepts calls and never answers holds no caller up for longer than the time-out.
+// After that, callers get an error at once, and the first call after the return of the store runs.
+// Claims that were granted without an answer are given back.
 func TestDo_StoreThatNeverAnswers(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		for _, callers := range []int{1, 60} {
@@ -171,7 +173,8 @@ func TestDo_GhostsAreGivenBackLater_Rule32(t *testing.T) {
 	})
 }
 
-// What cannot be given back is left to its lease after a while, and when the guard is closed.
+// A claim that cannot be given back is left to its lease after a while, and when the guard is
+// closed.
 func TestGuard_GhostsAreBounded(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		d.away()
@@ -239,8 +242,9 @@ func (b *slowBooks) ClaimTx(ctx context.Context, limit time.Duration, reqs []ded
 	return b.books.ClaimTx(ctx, limit, reqs, answers, fn)
 }
 
-// Waiting for a connection is not waiting for an answer: it may take longer, and does not say that the database is away while transactions
-// run. When others find that it is, those who wait are told too.
+// Waiting for a connection is not waiting for an answer. It may take longer, and while transactions
+// run it does not mean that the database is down. When other calls find that the database is down,
+// the waiting calls get the error too.
 func TestDoTx_NoConnection(t *testing.T) {
 	atBooks(t, func(t *testing.T, b *books, _, _ *dedup.Guard) {
 		slow := &slowBooks{books: b}

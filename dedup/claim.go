@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Token names one call of [Store.Claim]. Make a token for each call with [NewToken] and keep it
-// when the call is repeated after an error: the store recognises the repetition by its token. Never
-// use one token for several calls, since two lanes of one process that hold copies of an event
-// would both be answered Fresh.
+// Token names one call of [Store.Claim]. Make a token for each call with [NewToken], and keep the
+// token when the call is repeated after an error. The store recognises the repetition by its token.
+// Never use one token for several calls, since two lanes of one process that hold copies of an
+// event would both be answered Fresh.
 type Token [16]byte
 
 var (
@@ -32,7 +32,7 @@ func NewToken() (t Token) {
 // String returns the token as 32 hexadecimal digits.
 func (t Token) String() string { return hex.EncodeToString(t[:]) }
 
-// Origin is the record of a delivery. Origin is no part of the event's identity: a store uses it to
+// Origin is the record of a delivery. Origin is no part of the event's identity. A store uses it to
 // explain a duplicate (the same record again, or a copy) and for the event's age.
 type Origin struct {
 	Topic     string
@@ -116,9 +116,9 @@ type Request struct {
 	// Fingerprint is compared with that of the record, by [Differ]. Zero: not compared and, in a
 	// new record, not kept.
 	Fingerprint Fingerprint
-	// SecondFingerprint is that of the same content under another secret. A record with either
-	// one is no conflict, and a new record keeps Fingerprint. Zero, the default, is none; counts
-	// only if both are keyed hashes.
+	// SecondFingerprint is that of the same content under another secret. A record with either one
+	// is no conflict, and a new record keeps Fingerprint. Zero, the default: no second fingerprint.
+	// Counts only if both are keyed hashes.
 	SecondFingerprint Fingerprint
 	// Origin is kept with a new record.
 	Origin Origin
@@ -129,8 +129,8 @@ type Request struct {
 	Retention time.Duration
 	// AnyAge excludes the answer [TooOld]: an event without a record counts as never seen.
 	AnyAge bool
-	// Token is the token of this request, in place of the call's. Zero: the call's. Set it only for a
-	// store that has [CallSharer].
+	// Token is the token of this request, in place of the call's. Zero: the call's. Set it only for
+	// a store that has [CallSharer].
 	Token Token
 	// NoWait asks for Busy at once where [TxStore.ClaimTx] would wait for the transaction that
 	// holds the key. Applies to calls with one request only.
@@ -271,8 +271,8 @@ const (
 	// once. The run does not count as a failure, since a deployment may be the cause.
 	Unknown
 	// Undone: the run ended and all effects were undone. As Unstarted, but the fingerprint is
-	// forgotten, unless an earlier run is uncertain: the next claim may carry another payload,
-	// and the new fingerprint is kept then.
+	// forgotten, unless an earlier run is uncertain. The next claim may then carry another payload,
+	// and the new fingerprint is kept.
 	Undone
 )
 

@@ -67,19 +67,19 @@ type Deferrer interface {
 	// back. Negative means that no head will be due without a person or another Defer.
 	Due(ctx context.Context, part DeferredPartition, limit int) (
 		heads []Deferred, next time.Duration, err error)
-	// First returns the first events of a queue in their order, at most limit. None: there is no
-	// such queue.
+	// First returns the first events of a queue in their order, at most limit. Without a queue of
+	// that name, the result is empty.
 	First(ctx context.Context, part DeferredPartition, queue string, limit int) ([]Deferred, error)
 	// Postpone replaces Position, Wait, Blocked and Data of a deferred event. The place in the
 	// queue and the Origin stay. If the event has left the queue, or has a position not before
 	// the new one, moved is false and the event stays unchanged. Blocked may be set with the
 	// position unchanged, and again.
 	Postpone(ctx context.Context, part DeferredPartition, e Deferred) (moved bool, err error)
-	// Remove takes events out of a queue, by their Key and Position: each that is still there at
-	// this position or a lower one of its generation. If the head was among them, the next event
-	// is due from now on, behind the heads that are due already, or when its Wait is over. The
-	// result empty is true if the queue has ended, decided in the same transaction, or was not
-	// there.
+	// Remove takes events out of a queue, by their Key and Position. An event goes if it is still
+	// there, at this position or a lower one of its generation. If the head was among them, the
+	// next event is due from now on, behind the heads that are due already, or when its Wait is
+	// over. The result empty is true if the queue has ended, decided in the same transaction, or
+	// was not there.
 	Remove(ctx context.Context, part DeferredPartition, queue string, events ...Deferred) (
 		empty bool, err error)
 	// Delay keeps queues out of Due for at least wait, so that queues with a head that cannot
@@ -87,7 +87,7 @@ type Deferrer interface {
 	// or another head, ends the delay. Queues that are blocked or not there stay as they are.
 	Delay(ctx context.Context, part DeferredPartition, wait time.Duration, queues ...string) error
 	// DeferredOf returns those of the given events that are deferred in a topic, in any partition
-	// and queue, without order: those that Defer would leave as they are.
+	// and queue, without order. Defer would leave these events as they are.
 	DeferredOf(ctx context.Context, scope, topic string, keys ...Key) ([]Deferred, error)
 	// FindDeferred returns an event that is deferred in a topic, in any partition and queue. ok is
 	// false if it is not.

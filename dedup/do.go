@@ -25,10 +25,9 @@ import (
 //   - the claim was lost, or the store did not take the result for ten seconds;
 //   - the error of fn matches ErrUnknownOutcome, or shows that its context ended.
 //
-// If only the write of the result failed, r is returned with an error that matches
-// ErrUnknownOutcome, or [ErrClaimLost] if another caller took the key over. With any other error
-// fn did not run: those of [Guard.Enter], such as [ErrUnavailable] if the store could not be
-// used.
+// If only the write of the result failed, r is returned with an error. The error matches
+// ErrUnknownOutcome, or [ErrClaimLost] if another caller took the key over. With any other error fn
+// did not run: those of [Guard.Enter], such as [ErrUnavailable] if the store could not be used.
 //
 // The context of fn is that of the call. The loss of the claim cancels that context too.
 func Do[R any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (R, error),

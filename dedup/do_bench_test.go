@@ -9,7 +9,7 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// BenchmarkDo is what Do costs beside the store's server: in memory there is none.
+// BenchmarkDo measures the cost of Do without a server: the store is in memory.
 func BenchmarkDo(b *testing.B) {
 	pay := func(context.Context) (paid, error) { return paid{Receipt: 1}, nil }
 	run := func(b *testing.B, key func(i int) dedup.Key) {

@@ -21,7 +21,7 @@ func Schema(version uint32) DoOption { return func(s *doSettings) { s.schema = v
 func SamePayload(f Fingerprint) DoOption { return func(s *doSettings) { s.call.Fingerprint = f } }
 
 // OrSamePayload accepts a second fingerprint of the payload beside that of [SamePayload]: the one
-// under another secret, while the secret changes. Zero, the default: none.
+// under another secret, while the secret changes. Zero, the default: no second fingerprint.
 func OrSamePayload(f Fingerprint) DoOption {
 	return func(s *doSettings) { s.call.SecondFingerprint = f }
 }

@@ -67,9 +67,9 @@ func doTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration
 // A caller that waits holds no connection. Of the callers of a key in this process one has a
 // transaction. If another process holds the key, the connection is returned before the wait.
 //
-// fn may run more than once, each time after a rollback. Causes are a serialization failure, a
-// lost commit that had not happened, and kept work ([TxKeeper]) that met another transaction's
-// lock. fn has no context of its own: use one of [WithParent] if fn emits events.
+// fn may run more than once, each time after a rollback. Causes are a serialization failure, a lost
+// commit that had not happened, and kept work ([TxKeeper]) that met another transaction's lock. The
+// function has no context of its own: use one of [WithParent] if fn emits events.
 //
 // limit is that of [TxStore.ClaimTx], and so are the errors. An error of fn rolls back and is
 // returned. After [ErrUnknownCommit] the transaction may be committed, and a later call returns the

@@ -171,7 +171,7 @@ func TestDoTx_ErrorRollsBack(t *testing.T) {
 	})
 }
 
-// P-11: the connection breaks while committing, and the store tells what happened.
+// P-11: the connection breaks during COMMIT, and the next claim finds the outcome.
 func TestDoTx_UnknownCommit_P11(t *testing.T) {
 	for _, happened := range []bool{true, false} {
 		t.Run(fmt.Sprintf("happened=%v", happened), func(t *testing.T) {
@@ -199,7 +199,8 @@ func TestDoTx_UnknownCommit_P11(t *testing.T) {
 	}
 }
 
-// P-11: the store stays away after that, or the lost session still holds the key. Nobody is told that nothing happened.
+// P-11: the store stays away after that, or the lost session still holds the key. No error claims
+// that the commit did not happen.
 func TestDoTx_UnknownCommitStaysUnknown_P11(t *testing.T) {
 	for name, ledger := range map[string]func(b *books) dedup.Store{
 		"down": func(b *books) dedup.Store {
@@ -228,7 +229,8 @@ func TestDoTx_UnknownCommitStaysUnknown_P11(t *testing.T) {
 	}
 }
 
-// stillHeld answers Busy from the second claim on, for a minute: a session whose client has gone.
+// stillHeld answers Busy from the second claim on, for a minute, as for a session without its
+// client.
 type stillHeld struct {
 	*books
 	since time.Time
@@ -247,7 +249,7 @@ func (s *stillHeld) ClaimTx(ctx context.Context, limit time.Duration, reqs []ded
 	return s.books.ClaimTx(ctx, limit, reqs, answers, fn)
 }
 
-// P-11: a commit that did not happen leaves no doubt about what comes after it.
+// P-11: a commit that did not happen leaves no doubt about the calls after it.
 func TestDoTx_DoubtEnds_P11(t *testing.T) {
 	atBooks(t, func(t *testing.T, b *books, here, _ *dedup.Guard) {
 		b.commits = func(func()) error { return errCut }

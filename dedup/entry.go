@@ -27,8 +27,8 @@ type Entry struct {
 	ended bool
 }
 
-// Context returns the context for the work. That is the context of Enter, cancelled also at the
-// end of the entry, at the loss of the claim and at the close of the guard. The cause of the
+// Context returns the context for the work. The context is that of Enter. It is cancelled also at
+// the end of the entry, at the loss of the claim and at the close of the guard. The cause of the
 // last two matches [ErrClaimLost] or [ErrLeaseRenewerClosed].
 func (e *Entry) Context() context.Context { return e.held.Context() }
 

@@ -80,14 +80,14 @@ var (
 	// ErrResult means that a result could not be encoded, or that a kept result cannot be read as
 	// the type of this call. Change the [Schema] when the type changes.
 	ErrResult = errors.New("result cannot be read")
-	// ErrSealed means that a kept result cannot be opened: the [Keyring] lacks the key, or the
+	// ErrSealed means that a kept result cannot be opened. The [Keyring] lacks the key, or the
 	// result was changed, moved from another key of an event, or stored without a seal. The
 	// function does not run again.
 	ErrSealed = errors.New("sealed result cannot be opened")
 )
 
-// IdentityChangedError names the event types that are on record with another identity descriptor. It
-// matches [ErrIdentityChanged].
+// IdentityChangedError names the event types that are on record with another identity descriptor.
+// It matches [ErrIdentityChanged].
 type IdentityChangedError struct {
 	Types []string // sorted, at least one; a store may find only the first
 	Err   error    // with both descriptors
@@ -99,9 +99,9 @@ func (e *IdentityChangedError) Error() string { return e.Err.Error() }
 // Unwrap returns ErrIdentityChanged and Err.
 func (e *IdentityChangedError) Unwrap() []error { return []error{ErrIdentityChanged, e.Err} }
 
-// LostError lists the claims of a call that were not held: the lease ended and another worker
-// took the claim over, or the claim was never granted. The error matches [ErrClaimLost]. All
-// other claims of the call were served.
+// LostError lists the claims of a call that were not held. The lease ended and another worker took
+// the claim over, or the claim was never granted. The error matches [ErrClaimLost]. All other
+// claims of the call were served.
 type LostError struct {
 	// Claims are indices into the slice of the call, ascending.
 	Claims []int

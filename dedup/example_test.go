@@ -11,12 +11,12 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// Receipt is what charging a card returns.
+// Receipt is the result of charging a card.
 type Receipt struct {
 	ID string `json:"id"`
 }
 
-// A function runs once for each key; whoever asks later gets its result.
+// A function runs once for each key. Later callers get its result.
 func ExampleDo() {
 	guard := dedup.NewGuard(memstore.New(), dedup.GuardConfig{}) // in production: redisstore or pgstore
 	defer guard.Close()
@@ -36,7 +36,8 @@ func ExampleDo() {
 	// re_1 true <nil>
 }
 
-// An error says that nothing happened. A function that cannot tell says so, and is not run again before a person has looked.
+// An error means that the function had no effect. If the outcome is unknown, the function returns
+// an error that matches ErrUnknownOutcome. Then it does not run again before a person has decided.
 func ExampleDo_unknownOutcome() {
 	guard := dedup.NewGuard(memstore.New(), dedup.GuardConfig{})
 	defer guard.Close()

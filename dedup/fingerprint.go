@@ -19,9 +19,9 @@ const checksumLen = 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum returns the CRC-32C of a record's value as a fingerprint. A checksum finds copies
-// that differ by accident or mistake. A checksum is no protection against attackers, who can
-// make another content with the same checksum.
+// Checksum returns the CRC-32C of a record's value as a fingerprint. A checksum finds copies that
+// differ by accident or mistake. A checksum is no protection against attackers: they can make
+// another content with the same checksum.
 func Checksum(value []byte) (f Fingerprint) {
 	// At least 1, since zero is not compared.
 	binary.BigEndian.PutUint32(f[:checksumLen], max(crc32.Checksum(value, castagnoli), 1))

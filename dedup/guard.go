@@ -44,8 +44,9 @@ type GuardConfig struct {
 	// ten seconds. The time of the function does not count, nor the write of the result, which may
 	// take ten seconds.
 	//
-	// After three failures in a row over at least a second, a circuit breaker opens: callers get
-	// ErrUnavailable at once, and one claim a second is tried. The first answer closes it.
+	// After three failures in a row over at least a second, a circuit breaker opens. Then callers
+	// get ErrUnavailable at once, and one claim a second is tried. The first answer closes the
+	// breaker.
 	StoreTimeout time.Duration
 	// Rerun lets [Do] run a function again after a run that was cut short and may have had the
 	// effect. False: the caller gets [ErrUnknownOutcome] until no caller has asked for the

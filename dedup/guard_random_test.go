@@ -59,8 +59,8 @@ func (s *storm) send(ctx context.Context, call func() error) error {
 	return call()
 }
 
-// sendLate sends a call that arrives after its caller has left. At the end of the storm there is none
-// any more.
+// sendLate sends a call that arrives after its caller has left. After the end of the storm it sends
+// no call.
 func (s *storm) sendLate(after time.Duration, call func() error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *storm) sendLate(after time.Duration, call func() error) bool {
 }
 
 func (s *storm) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r []dedup.Request, a []dedup.Answer) error {
-	asked, answers := []dedup.Request{r[0]}, make([]dedup.Answer, 1) // a late call is nobody's
+	asked, answers := []dedup.Request{r[0]}, make([]dedup.Answer, 1) // a late call must not write to the caller's slices
 	err := s.send(ctx, func() error {
 		return s.Store.Claim(context.WithoutCancel(ctx), t, lease, asked, answers)
 	})
@@ -97,8 +97,8 @@ func (s *storm) Release(ctx context.Context, r []dedup.Release) error {
 	return s.send(ctx, func() error { return s.Store.Release(context.WithoutCancel(ctx), r) })
 }
 
-// Whatever the network, the callers and the function do: without Rerun there is one effect for each key at most, and whoever
-// gets a result gets that of this effect.
+// The network, the callers and the function fail at random. Without Rerun there is at most one
+// effect for each key, and every result is the result of this effect.
 func TestDo_Random(t *testing.T) {
 	seeds := []uint64{1, 2, 3, rand.Uint64(), rand.Uint64(), rand.Uint64(), rand.Uint64(), rand.Uint64()}
 	if s := os.Getenv("IDEM_SEED"); s != "" {

@@ -17,13 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// faulty is a store whose calls are counted, and go through what a test puts in their way: call makes the real one.
+// faulty is a store that counts calls, and passes each one to a function of the test. The argument
+// call makes the real call.
 type faulty struct {
 	dedup.Store
 	claims, completes, releases    atomic.Int64
 	onClaim, onComplete, onRelease func(ctx context.Context, call func() error) error
 	onRenew                        func() error
-	limit                          int // of results; zero: none
+	limit                          int // of results; zero: no limit
 }
 
 func through(ctx context.Context, way func(context.Context, func() error) error, call func() error) error {
@@ -140,7 +141,7 @@ func (d *desk) replays(receipt int64) {
 	}
 }
 
-// fails requires both processes to be told err, without a run.
+// fails requires both processes to get err, without a run.
 func (d *desk) fails(want error) {
 	d.Helper()
 	ran := d.runs.Load()
@@ -153,7 +154,7 @@ func (d *desk) fails(want error) {
 	require.Equal(d, ran, d.runs.Load(), "nothing may run")
 }
 
-// outcome is what one of many callers got, and when.
+// outcome is the result of one of many callers, with its time.
 type outcome struct {
 	paid
 	replayed bool
@@ -241,7 +242,8 @@ func TestDo_WaitIsBounded(t *testing.T) {
 	})
 }
 
-// A key that another process works on is asked for each 500 ms, by one for all who wait here.
+// If another process has the key, one of the waiting callers asks for the key each 500 ms, for all
+// of them.
 func TestDo_OnePollForAll(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		all := together(51, func(i int) (paid, bool, error) {
@@ -263,7 +265,7 @@ func TestDo_OnePollForAll(t *testing.T) {
 	})
 }
 
-// The one who polls for all goes: somebody else does it for the rest.
+// The caller that polls for all leaves, and another one polls for the rest.
 func TestDo_TheLeaderOfThoseWhoWaitGoes(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		ctx, cancel := context.WithCancelCause(d.Context())
@@ -291,7 +293,8 @@ func TestDo_TheLeaderOfThoseWhoWaitGoes(t *testing.T) {
 	})
 }
 
-// Callers without patience, and more of them than may wait, are served what is done: asking is not waiting.
+// Callers without a wait budget, and more callers than may wait, get the result of a key that is
+// done: a question is no wait.
 func TestDo_ReplaysNeedNoWait(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{Wait: -1, MaxWaiters: 3}, func(d *desk) {
 		_, _, err := d.do(d.here, time.Second)
@@ -334,7 +337,7 @@ func TestDo_MaxWaiters(t *testing.T) {
 					require.Equal(d, time.Millisecond, o.after, "at once")
 				}
 				if where(d) == d.there {
-					served-- // who polls for all is none of those who wait for him
+					served-- // the caller that polls for all is not among the waiting ones
 				}
 				require.Equal(d, 7, served)
 			})
@@ -342,7 +345,7 @@ func TestDo_MaxWaiters(t *testing.T) {
 	}
 }
 
-// Who has lost patience makes room for others.
+// A caller that stops waiting makes room for others.
 func TestDo_WaitersComeAndGo(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{MaxWaiters: 1}, func(d *desk) {
 		all := together(6, func(i int) (paid, bool, error) {
@@ -389,7 +392,7 @@ func TestDo_ProcessDies_H07(t *testing.T) {
 	})
 }
 
-// A person says that an unknown outcome was none, or gives the key up.
+// A person decides that an unknown outcome had no effect, or gives the key up.
 func TestDo_APersonDecides(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		unknown := func(context.Context) (paid, error) { return paid{}, fmt.Errorf("odd: %w", dedup.ErrUnknownOutcome) }
@@ -406,7 +409,7 @@ func TestDo_APersonDecides(t *testing.T) {
 	})
 }
 
-// An error says that the function may run again, and each of those who wait tries in turn.
+// After an error the function may run again, and each waiting caller tries in turn.
 func TestDo_ErrorRunsAgain(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		declined := errors.New("declined")
@@ -434,8 +437,8 @@ func TestDo_ErrorRunsAgain(t *testing.T) {
 	})
 }
 
-// H-05, rule 13: a run that the end of its context cut short may have had its effect. One that failed in another way has not,
-// whatever became of its context.
+// H-05, rule 13: a run that the end of its context cut short may have had its effect. A run that
+// failed in another way has not, even if its context has ended too.
 func TestDo_CallerHangsUp_H05(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		ctx, cancel := context.WithTimeout(d.Context(), time.Second)
@@ -472,7 +475,8 @@ func TestDo_ResultOutlivesItsCaller_H05(t *testing.T) {
 	})
 }
 
-// H-09: nobody knows what a run did that panicked or ended its goroutine. Those who wait are told, not left to wait.
+// H-09: the outcome of a run that panicked or ended its goroutine is unknown. Waiting callers get
+// an error at once.
 func TestDo_PanicAndGoexit_H09(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("odd") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -504,7 +508,8 @@ func TestDo_PanicAndGoexit_H09(t *testing.T) {
 	}
 }
 
-// After Close nothing runs any more; what is done is replayed, and what ran is ended.
+// After Close no function begins. Results are still replayed, and the context of a running function
+// ends.
 func TestGuard_Close(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		other := dedup.Key{Scope: "pay", ID: "done before"}
@@ -534,7 +539,7 @@ func TestGuard_Close(t *testing.T) {
 	})
 }
 
-// H-21: what the guard remembers of keys is gone when nobody is at them.
+// H-21: the guard forgets a key when no caller uses it.
 func TestGuard_RunningAndEntries(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		require.False(d, d.here.Running(thisKey))

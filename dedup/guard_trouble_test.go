@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// a claim whose answer is lost is asked for again under its own token, and is not somebody else's.
+// a claim with a lost answer is asked for again under its own token, and does not count as
+// the claim of another caller.
 func TestDo_AnswerOfTheClaimIsLost_R01(t *testing.T) {
 	for lost := 1; lost <= 2; lost++ {
 		atDesk(t, dedup.GuardConfig{}, func(d *desk) {
@@ -29,7 +30,8 @@ func TestDo_AnswerOfTheClaimIsLost_R01(t *testing.T) {
 	}
 }
 
-// Rule 32: a claim that may have been granted, and whose answer never came, is given back: the next one is Fresh.
+// Rule 32: a claim that may have been granted without an answer is given back. The next claim is
+// Fresh.
 func TestDo_UnknownClaimIsGivenBack(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		d.s.onClaim = first(3, answerLost)
@@ -43,7 +45,8 @@ func TestDo_UnknownClaimIsGivenBack(t *testing.T) {
 	})
 }
 
-// when the store is down nothing runs, and those who asked together are told together.
+// when the store is down no function runs, and callers that asked together get the error
+// together.
 func TestDo_StoreIsDown_R19(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		d.s.onClaim = func(context.Context, func() error) error {
@@ -64,7 +67,7 @@ func TestDo_StoreIsDown_R19(t *testing.T) {
 	})
 }
 
-// What ends the leader's question for a reason of his own is not the answer of the others.
+// An end of the leader's question for a reason of its own is not the answer of the others.
 func TestDo_TheLeaderHangsUpWhileHeAsks(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		d.s.onClaim = first(1, func(ctx context.Context, _ func() error) error { return hang(ctx) })
@@ -84,7 +87,7 @@ func TestDo_TheLeaderHangsUpWhileHeAsks(t *testing.T) {
 	})
 }
 
-// A store that panics takes one caller with it, and nobody waits for him.
+// A panic of the store reaches one caller, and no other caller waits for that one.
 func TestDo_StorePanics(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		d.s.onClaim = first(1, func(context.Context, func() error) error { panic("a bug") })
@@ -95,7 +98,7 @@ func TestDo_StorePanics(t *testing.T) {
 	})
 }
 
-// H-18: a result that arrived, and whose answer did not, is there.
+// H-18: a result that arrived without an answer is in the store.
 func TestDo_AnswerOfTheCompletionIsLost_H18(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		d.s.onComplete = first(3, answerLost)
@@ -106,7 +109,8 @@ func TestDo_AnswerOfTheCompletionIsLost_H18(t *testing.T) {
 	})
 }
 
-// H-18: the store fails after the effect. The caller has the result and is told; nobody ever runs it again.
+// H-18: the store fails after the effect. The caller gets the result and an error. The function
+// never runs again.
 func TestDo_ResultIsNotTaken_H18(t *testing.T) {
 	for name, way := range map[string]func(context.Context, func() error) error{
 		"refused": dropped,
@@ -168,7 +172,8 @@ func TestDo_ResultIsTakenLater_H18(t *testing.T) {
 	})
 }
 
-// An error whose release does not arrive: the function may have had an effect, as far as others can tell.
+// The release after an error does not arrive. For other callers, the function may have had an
+// effect.
 func TestDo_ReleaseIsNotTaken(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		declined := errors.New("declined")
@@ -188,7 +193,8 @@ func TestDo_ReleaseIsNotTaken(t *testing.T) {
 	})
 }
 
-// a run whose claim is lost is told so; its result is not kept in the place of its heir's.
+// a run that lost its claim gets the error. Its result does not replace the result of
+// the next run.
 func TestDo_ClaimIsLost_R06(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{Rerun: true}, func(d *desk) {
 		d.s.onRenew = func() error { return errDown }
@@ -222,7 +228,7 @@ func tardy(_ context.Context, call func() error) error {
 	return err
 }
 
-// A claim that took longer to get than it lasts is none to run under: the store is asked again.
+// A claim that took longer to get than its lease is not used: the store is asked again.
 func TestDo_ClaimTakesLongerThanItsLease(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{Lease: time.Second, StoreTimeout: time.Minute}, func(d *desk) {
 		d.s.onClaim = first(1, tardy)
@@ -321,7 +327,7 @@ func TestDo_Conflict_H03(t *testing.T) {
 			case 3:
 				return d.do(d.here, 0, mine)
 			}
-			return d.do(d.here, 0) // says nothing of its payload
+			return d.do(d.here, 0) // without a fingerprint of its payload
 		})
 		for i, o := range all {
 			if i == 1 || i == 2 {
@@ -342,7 +348,7 @@ func TestDo_Conflict_H03(t *testing.T) {
 	})
 }
 
-// P-24: a run that said nothing of its payload conflicts with nobody's.
+// P-24: a run without a fingerprint of its payload conflicts with no other run.
 func TestDo_NoPayloadNoConflict(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		all := together(5, func(i int) (paid, bool, error) {
@@ -359,8 +365,8 @@ func TestDo_NoPayloadNoConflict(t *testing.T) {
 	})
 }
 
-// P-24: what the store says to one payload it has not said to another. Callers with the wrong payload, or with none, who ask
-// at the same time change nothing for the others.
+// P-24: the answer to one payload is no answer to another. Callers with the wrong payload, or
+// without one, do not change the results of other callers at the same time.
 func TestDo_ConflictIsNotShared(t *testing.T) {
 	a, b := dedup.Fingerprint{1}, dedup.Fingerprint{2}
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
@@ -421,7 +427,8 @@ func TestDo_SchemaChanges(t *testing.T) {
 	})
 }
 
-// A result that cannot be replayed says so, and never lets the function run again.
+// For a result that cannot be replayed, the call returns an error, and the function never runs
+// again.
 func TestDo_ResultsThatCannotBeReplayed(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		key := func(id string) dedup.Key { return dedup.Key{Scope: "s", ID: id} }

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// inflightCalls are the keys that callers of this process are at. The first caller of a key leads:
-// it asks the store, and the others follow and learn the answer. The type is safe for concurrent
-// use.
+// inflightCalls are the keys in use by callers of this process. The first caller of a key leads: it
+// asks the store, and the others follow and learn the answer. The type is safe for concurrent use.
 type inflightCalls struct {
 	maxWaiters int
 	poll       time.Duration
@@ -43,16 +42,16 @@ type waitBudget struct {
 	until time.Time
 }
 
-// has reports whether a caller of this process is at key.
+// has reports whether a caller of this process uses key.
 func (i *inflightCalls) has(key Key) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.calls[key] != nil
 }
 
-// enter lets one caller of the key after the other ask, until ask has an answer other than [Busy]
-// or the wait budget is used up. If an inflightCall is returned, the key is the caller's, which
-// must finish that call.
+// enter lets the callers of a key ask one after the other, until ask has an answer other than
+// [Busy] or the wait budget is used up. If an inflightCall is returned, the key is the caller's,
+// and the caller must finish that call.
 func (i *inflightCalls) enter(b waitBudget, c Call, ask asker) (Answer, *inflightCall, error) {
 	for {
 		f, own := i.startOrJoin(c)

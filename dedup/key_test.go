@@ -54,7 +54,7 @@ func TestPosition_Before(t *testing.T) {
 	}
 }
 
-// The text of a key is one allocation, and none if it is appended.
+// The text of a key is one allocation. Appending the text needs no allocation.
 func TestKey_TextAllocates(t *testing.T) {
 	k := dedup.Key{Tenant: "acme:1", Scope: "billing", Type: "payment.captured", ID: "0190f3b4-5c2a-7abc-8def-0123456789ab"}
 	long := dedup.Key{Scope: "s", Type: "t", ID: strings.Repeat("x", 200)}

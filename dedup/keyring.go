@@ -17,8 +17,8 @@ import (
 
 // KeyringConfig has the keys of a [Keyring].
 type KeyringConfig struct {
-	// Keys are the secrets by key ID. Each has at least 32 random bytes. An ID has 1 to 64 bytes, and
-	// is stored in readable form with each result. A key ID always means the same secret.
+	// Keys are the secrets by key ID. Each has at least 32 random bytes. An ID has 1 to 64 bytes,
+	// and is stored in readable form with each result. A key ID always means the same secret.
 	Keys map[string][]byte
 	// SealWith is the ID of the key that seals new results. Empty: new results are stored
 	// unsealed, and sealed ones are opened.
@@ -38,7 +38,7 @@ type KeyringConfig struct {
 //
 // A new key needs no pause. Add it to Keys in all processes, then name it in SealWith, then drop
 // the old one after the retention of results. The first key is introduced in the same order. A
-// Keyring is safe for concurrent use. A nil *Keyring seals nothing.
+// Keyring is safe for concurrent use. A nil *Keyring leaves results unsealed.
 type Keyring struct {
 	sealWith       string
 	derive         map[string][]byte // pseudorandom keys of HKDF, by key ID

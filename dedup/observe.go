@@ -47,7 +47,8 @@ const (
 	DoConflict DoOutcome = "conflict"
 	// DoGivenUp: [ErrGivenUp]; the function did not run.
 	DoGivenUp DoOutcome = "given_up"
-	// DoNoResult: [ErrNoResult], [ErrResult] or [ErrSealed] for a key that is done; the function did not run.
+	// DoNoResult: [ErrNoResult], [ErrResult] or [ErrSealed] for a key that is done; the function
+	// did not run.
 	DoNoResult DoOutcome = "no_result"
 	// DoUnknown: [ErrUnknownOutcome] of an earlier run or of this one, or [ErrUnknownCommit].
 	DoUnknown DoOutcome = "unknown"
@@ -62,7 +63,7 @@ type doWatch struct {
 	key      Key
 	tx       bool
 	began    time.Time
-	run      time.Time     // when the last run began; zero: there was none
+	run      time.Time     // when the last run began; zero: no run began
 	ran      time.Duration // how long the last run took
 	inside   bool          // a run has begun and not ended
 	err      error         // the error of the last run
@@ -114,7 +115,7 @@ func (w *doWatch) outcome(replayed bool, err error) DoOutcome {
 		return DoReplayed
 	case err == nil:
 		return DoRan
-	case w.err != nil && errors.Is(err, w.err): // the function's own, whatever it matches
+	case w.err != nil && errors.Is(err, w.err): // also if it matches an error below
 		if w.unknown {
 			return DoUnknown
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// watched is what observers of a test were told.
+// watched has the events of the observer of a test.
 type watched struct{ events []dedup.DoEvent }
 
 func (w *watched) observe(_ context.Context, e dedup.DoEvent) { w.events = append(w.events, e) }
@@ -27,7 +27,7 @@ func (w *watched) only(t *testing.T) dedup.DoEvent {
 	return e
 }
 
-// Every call is told of once, with what became of it, and how long it waited and ran.
+// Every call is reported once, with its outcome and the times of the wait and of the run.
 func TestObserve_Do(t *testing.T) {
 	declined := errors.New("declined")
 	do := func(d *desk, g *dedup.Guard, fn func(context.Context) (paid, error), opts ...dedup.DoOption) error {
@@ -103,8 +103,9 @@ func TestObserve_Do(t *testing.T) {
 	}
 }
 
-// What the caller is told does not say all of it: an error that came of the end of its context leaves the outcome unknown, one that
-// only looks like another of Do is the function's, and a result that cannot be kept is of a run that had its effect.
+// The error of the caller does not decide the outcome alone. After an error because of the end of
+// the context, the outcome is unknown. An error of the function may match an error of Do, and stays
+// the function's. A result that cannot be kept belongs to a run that had its effect.
 func TestObserve_Do_TheFunctionsOwnWord(t *testing.T) {
 	var w watched
 	atDesk(t, dedup.GuardConfig{Observe: w.observe}, func(d *desk) {
@@ -135,7 +136,7 @@ func TestObserve_Do_TheFunctionsOwnWord(t *testing.T) {
 	})
 }
 
-// A call that does not return is told of too.
+// A call that does not return is reported too.
 func TestObserve_Do_PanicAndGoexit(t *testing.T) {
 	var w watched
 	atDesk(t, dedup.GuardConfig{Observe: w.observe}, func(d *desk) {
@@ -168,7 +169,8 @@ func TestObserve_Do_PanicAndGoexit(t *testing.T) {
 	})
 }
 
-// In a transaction what failed is rolled back, whatever it was; a commit whose outcome is not known is found out about.
+// In a transaction every failure is rolled back. After a commit with an unknown outcome, the next
+// call asks again.
 func TestObserve_DoTx(t *testing.T) {
 	atBooks(t, func(t *testing.T, b *books, _, _ *dedup.Guard) {
 		var w watched

@@ -16,8 +16,9 @@ func TestStateString(t *testing.T) {
 	}
 }
 
-// Only what was handled or given up by a person leaves nothing to do: a dead letter may be deleted then. An event that was given up
-// by itself waits for a person, whatever its handler said.
+// Only an event that was handled, or that a person gave up, needs no more work: its dead letter may
+// be deleted. An event that the processor gave up waits for a person, for any reason of its
+// handler.
 func TestRecordSettled(t *testing.T) {
 	for name, c := range map[string]struct {
 		record             dedup.Record

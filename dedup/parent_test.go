@@ -12,7 +12,8 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// Rule 23: what is handled is known within, and within what runs there; the innermost counts, and nothing else of the context changes.
+// Rule 23: the context of a handler has the key of the event, and so have contexts derived from it.
+// The innermost key counts, and all other values of the context stay.
 func TestParent_Rule23(t *testing.T) {
 	type other struct{}
 	none := context.WithValue(t.Context(), other{}, "kept")
@@ -46,7 +47,7 @@ func TestParent_Rule23(t *testing.T) {
 // WithParent is on the way of every event: it allocates once.
 func TestParentAllocatesOnce(t *testing.T) {
 	ctx, key := t.Context(), dedup.Key{Scope: "s", Type: "t", ID: "id"}
-	away := make(chan context.Context, 1) // what goes through it is on the heap
+	away := make(chan context.Context, 1) // contexts that go through it are on the heap
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
 		away <- dedup.WithParent(ctx, key)
 		_, _ = dedup.ParentFrom(<-away)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Progress is how far a group has consumed one partition. Retention counts in consumed time, not
-// in the time of a clock. A group that stood still for a week has not yet seen the copies that
-// wait in its topics, so the store must not forget in that week.
+// Progress is how far a group has consumed one partition. Retention counts in consumed time, not in
+// the time of a clock. After a group stood still for a week, unseen copies may wait in its topics.
+// So the store must not forget in that week.
 type Progress struct {
 	Topic     string
 	Partition int32

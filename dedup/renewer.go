@@ -20,8 +20,8 @@ const (
 var ErrLeaseRenewerClosed = errors.New("lease renewer closed")
 
 // LeaseRenewer renews claims for many goroutines. All leases of one store are renewed in batches,
-// concurrent claims and completions share calls, and the context of a lost claim is cancelled. Make one for
-// each store with [NewLeaseRenewer]. A LeaseRenewer is safe for concurrent use.
+// and concurrent claims and completions share calls. The context of a lost claim is cancelled. Make
+// one for each store with [NewLeaseRenewer]. A LeaseRenewer is safe for concurrent use.
 //
 // A lease is renewed after a third of its time, and again every twelfth after an error. A call
 // that takes longer than a sixth of the lease is given up. A claim is lost when the lease is
@@ -92,14 +92,15 @@ func NewLeaseRenewer(s Store, lease time.Duration) *LeaseRenewer {
 // Lease returns the lease that claims must be granted with.
 func (k *LeaseRenewer) Lease() time.Duration { return k.lease }
 
-// Keep renews c until stop is called. since is the time just before the request for c was sent.
-// held is ctx, but is cancelled too when c is lost: [context.Cause] then matches [ErrClaimLost],
-// and the event must not be completed. held is cancelled at once if the lease is over already.
+// Keep renews c until stop is called. The argument since is the time just before the request for c
+// was sent. The context held is ctx, but is cancelled too when c is lost. Then [context.Cause]
+// matches [ErrClaimLost], and the event must not be completed. If the lease is over already, held
+// is cancelled at once.
 //
 // The end of ctx does not end the renewal, since the work may need time to stop. Call stop as soon
-// as no work runs under the claim, or the work is abandoned. stop cancels held, costs little, does
-// not wait, and may be called more than once. A renewal under way may still arrive and adds one
-// lease at most.
+// as no work runs under the claim, or the work is abandoned. The function stop cancels held, costs
+// little, does not wait, and may be called more than once. A renewal under way may still arrive and
+// adds one lease at most.
 //
 // Do not keep a claim a second time before stop was called.
 func (k *LeaseRenewer) Keep(ctx context.Context, c Claim, since time.Time) (
@@ -109,7 +110,7 @@ func (k *LeaseRenewer) Keep(ctx context.Context, c Claim, since time.Time) (
 }
 
 // KeepAll is [LeaseRenewer.Keep] for claims that share their work, such as a handler of many
-// events: the loss of one claim cancels the context of all.
+// events. The loss of one claim cancels the context of all.
 func (k *LeaseRenewer) KeepAll(ctx context.Context, claims []Claim, since time.Time) *HeldClaims {
 	all := &HeldClaims{renewer: k, claims: make([]kept, len(claims))}
 	all.ctx, all.cancel = context.WithCancelCause(ctx)
@@ -200,10 +201,9 @@ func (s *HeldClaims) stop(i int) {
 }
 
 // Close stops the renewals and cancels the contexts of all claims that are still kept, with the
-// cause [ErrLeaseRenewerClosed]. Close waits for renewals and shared calls under way, for the latter
-// at most a lease each. Claims kept afterwards are cancelled at once; Claim and Complete go on
-// working.
-// Close may be called more than once.
+// cause [ErrLeaseRenewerClosed]. Close waits for renewals and shared calls under way, for the
+// latter at most a lease each. Claims kept afterwards are cancelled at once. Claim and Complete go
+// on working. Close may be called more than once.
 func (k *LeaseRenewer) Close() {
 	k.mu.Lock()
 	if !k.closed {
@@ -215,7 +215,7 @@ func (k *LeaseRenewer) Close() {
 		e.cancel(ErrLeaseRenewerClosed)
 	}
 	k.mu.Unlock()
-	k.group.Wait() // nothing is added after closed was set under mu
+	k.group.Wait() // no goroutine is added after closed was set under mu
 }
 
 // passed reports whether t has passed by one of the two clocks (rule 49, R-18). Round strips the
@@ -233,7 +233,7 @@ func (k *LeaseRenewer) due(e *kept) time.Time {
 }
 
 // runBy makes sure, under mu, that the renewals goroutine runs and looks at the claims at t or
-// sooner. No wake-up is lost: that goroutine writes wakeAt, and decides to exit, under the same
+// sooner. No wake-up is lost. That goroutine writes wakeAt, and decides to exit, under the same
 // lock under which it looked at the claims.
 func (k *LeaseRenewer) runBy(t time.Time) {
 	if !k.running {

@@ -9,16 +9,16 @@ import (
 
 const (
 	claimBatch = 256 // requests in one shared call of Store.Claim, at most
-	claimAlone = 64  // a caller with that many requests gains nothing from sharing
+	claimAlone = 64  // a caller with that many requests gains no time from sharing
 )
 
 // errGoexit means that the store ended the goroutine of a shared call.
 var errGoexit = errors.New("store ended the goroutine of the call")
 
 // Claim asks for claims as [Store.Claim] does, with the lease of k. Requests, answers and errors
-// are the same. Concurrent callers share calls to a store that has the ability [CallSharer]: while
-// calls are under way, callers with fewer than 64 requests collect in a queue, and the next call
-// takes up to 256 requests of them. A single caller does not wait.
+// are the same. Concurrent callers share calls to a store that has the ability [CallSharer]. While
+// calls are under way, callers with fewer than 64 requests collect in a queue. The next call takes
+// up to 256 requests of the queue. A single caller does not wait.
 //
 // Each caller keeps a token of its own. After an error that may have its cause in the requests of
 // another caller, each caller asks again alone, under the same token.
@@ -153,8 +153,8 @@ func (k *LeaseRenewer) waitClaim(c *claimCaller) (alone bool, err error) {
 	return c.alone && c.ctx.Err() == nil, c.err
 }
 
-// leave removes a caller from the queue. A caller whose requests are under way is no longer waiting
-// for the answer: the last one cancels the call.
+// leave removes a caller from the queue. If the requests of the caller are under way, the caller
+// stops waiting for the answer. The last caller that stops waiting cancels the call.
 func (q *claimQueue) leave(c *claimCaller) (unsent bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sharer is a store whose calls of Claim are shared, counted, and made to fail or to hang.
+// sharer is a store that shares and counts calls of Claim, and lets them fail or hang.
 type sharer struct {
 	*probe
 	calls, at, most atomic.Int64
@@ -164,8 +164,8 @@ func TestLeaseRenewerClaimSplitsEqualKeys(t *testing.T) {
 	})
 }
 
-// A caller that leaves the queue is not sent. One whose requests are under way waits for the end of
-// the call, since the claim may be granted until then.
+// The requests of a caller that leaves the queue are not sent. A caller with requests under way
+// waits for the end of the call, since the claim may be granted until then.
 func TestLeaseRenewerClaimHonoursEachContext(t *testing.T) {
 	inSharedBubble(t, func(r *sharedRig) {
 		first, end := r.first()

@@ -48,8 +48,8 @@ func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
 		return err
 	case <-ctx.Done():
 	}
-	// j is either in the queue and is removed unsent, or in a call, and the sender notes the
-	// answer. j moves from the first to the second under the lock.
+	// If j is in the queue, j is removed unsent. If j is in a call, the sender notes the answer. A
+	// move from the queue to a call takes the lock.
 	k.joiner.mu.Lock()
 	i := slices.Index(k.joiner.queue, j)
 	if i >= 0 {
@@ -80,8 +80,8 @@ func (k *LeaseRenewer) enqueue(j *joined) bool {
 	return true
 }
 
-// startSender starts a sender if the queue needs one. After Close it starts none, since Close waits
-// for no further sender. Both locks are held.
+// startSender starts a sender if the queue needs one. After Close no sender starts, since Close
+// waits for no further sender. Both locks are held.
 func (k *LeaseRenewer) startSender() {
 	if !k.closed && len(k.joiner.queue) > 0 && k.joiner.free() {
 		k.joiner.running++
@@ -163,8 +163,8 @@ func (k *LeaseRenewer) send(batch []*joined) {
 	}
 }
 
-// settle notes how a completion ended. After success the claim is no longer kept: else a renewal
-// that is under way would find the record done, and report the claim as lost.
+// settle notes how a completion ended. After success the claim is no longer kept. Otherwise a
+// renewal that is under way would find the record done, and report the claim as lost.
 func (k *LeaseRenewer) settle(done Completion, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -94,10 +94,10 @@ func TestLeaseRenewerCompleteTellsEachItsOwn(t *testing.T) {
 		for i := range n {
 			c, h, stop := r.claim(fmt.Sprint(i))
 			defer stop()
-			if i%3 == 0 { // somebody else ends it
+			if i%3 == 0 { // another caller ends it
 				require.NoError(r, r.s.Release(r.Context(), []dedup.Release{{Claim: c, Retention: time.Hour}}))
 			}
-			held[i], errs[i] = h, make(chan error, 1) //nolint:fatcontext // ten contexts side by side, none inside another
+			held[i], errs[i] = h, make(chan error, 1) //nolint:fatcontext // ten contexts side by side, not inside each other
 			go func() { errs[i] <- r.k.Complete(r.Context(), completion(c)) }()
 		}
 		synctest.Wait()
@@ -118,7 +118,8 @@ func TestLeaseRenewerCompleteTellsEachItsOwn(t *testing.T) {
 	})
 }
 
-// P-05: two completions of one key, by a zombie of this process and by its heir, are two calls.
+// P-05: two completions of one key, by a late worker of this process and by its successor, are two
+// calls.
 func TestLeaseRenewerCompleteSplitsEqualKeys(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var sizes []int

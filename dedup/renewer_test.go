@@ -18,7 +18,7 @@ import (
 
 const lease = 30 * time.Second
 
-// probe is a store whose calls are counted, and made to fail or to hang.
+// probe is a store that counts calls, and lets them fail or hang.
 type probe struct {
 	dedup.Store
 	renews, completes atomic.Int64
@@ -74,7 +74,7 @@ func (p *probe) ascend(keys []dedup.Key, most int) {
 	}
 }
 
-// renewing lets f run before each Renew; nil: nothing.
+// renewing lets f run before each Renew; nil: no function.
 func (p *probe) renewing(f func(context.Context) error) { p.onRenew.Store(&f) }
 
 func (p *probe) completing(f func(context.Context, []dedup.Completion) error) { p.onComplete.Store(&f) }
@@ -185,7 +185,7 @@ func TestLeaseRenewerCancelsOnlyWhatIsLost(t *testing.T) {
 		defer stopA()
 		defer stopB()
 		defer stopC()
-		for _, gone := range []dedup.Claim{a, c} { // somebody else ends them
+		for _, gone := range []dedup.Claim{a, c} { // another caller ends them
 			require.NoError(r, r.s.Release(r.Context(), []dedup.Release{{Claim: gone, Retention: time.Hour}}))
 		}
 		time.Sleep(lease/3 + time.Millisecond)
@@ -199,8 +199,8 @@ func TestLeaseRenewerCancelsOnlyWhatIsLost(t *testing.T) {
 	})
 }
 
-// Claims that are kept together: the loss of one ends all, Stop ends one, and after a pause the clock tells before the
-// renewer does (K-12, rule 49).
+// Claims that are kept together: the loss of one ends all, and Stop ends one. After a pause, Alive
+// reports a loss by the clock before the renewer runs (K-12, rule 49).
 func TestLeaseRenewerKeepsManyTogether_K12(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		since := time.Now()
@@ -230,7 +230,7 @@ func TestLeaseRenewerKeepsManyTogether_K12(t *testing.T) {
 	})
 }
 
-// whoever gives up at the first network error loses claims that are alive.
+// a renewer that gave up at the first network error would lose claims that are alive.
 func TestLeaseRenewerSurvivesAnOutageShorterThanTheLease(t *testing.T) {
 	for name, fault := range map[string]func(context.Context) error{"refused": refuse, "hangs": hang} {
 		t.Run(name, func(t *testing.T) {
@@ -339,13 +339,13 @@ func TestLeaseRenewerCountsARenewalFromBeforeItWasSent(t *testing.T) {
 	})
 }
 
-// A renewer that has nothing to do is told when a claim comes that cannot wait for it to look again.
+// An idle renewer wakes for a claim that is due before its next look.
 func TestLeaseRenewerWakesTheRenewer(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		_, _, stop := r.claim("e")
 		time.Sleep(time.Second)
 		stop()
-		time.Sleep(lease / 6) // it has seen that nothing is kept and will look again in a lease
+		time.Sleep(lease / 6) // it has seen that no claim is kept and will look again in a lease
 		require.Zero(r, r.s.renews.Load())
 		_, _, stop = r.claim("f")
 		defer stop()
@@ -460,7 +460,7 @@ func TestLeaseRenewerUnderChurn(t *testing.T) {
 	})
 }
 
-// A cancelled context ends the run, not the claim: what was told to stop may need time.
+// A cancelled context ends the run, not the claim: the run may need time to stop.
 func TestLeaseRenewerRenewsAfterItsContextEnded(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		since, tok, req, a := time.Now(), dedup.NewToken(), request("e"), make([]dedup.Answer, 1)

@@ -4,9 +4,9 @@ package dedup
 // database, or a password that the server accepts. Methods of a [Store], Ping and Check may return
 // a SetupError.
 //
-// At the start, a program that uses the store ends within seconds, as with a missing topic. Later
-// the program waits as during an outage, since no event is the cause: the error matches
-// [ErrUnavailable].
+// At the start, a consumer or relay of this module waits for its SetupWait, three seconds by
+// default, and then ends with the error. Later the program waits as during an outage, since no
+// event is the cause: the error matches [ErrUnavailable].
 type SetupError struct {
 	// Problem names the missing thing, without data of events and without secrets.
 	Problem string

@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// A store that is not set up is unavailable to all who only know that, and says what mends it.
+// The error of a store that is not set up matches ErrUnavailable, and names the fix.
 func TestSetupError(t *testing.T) {
 	cause := errors.New("SQLSTATE 42P01")
 	err := fmt.Errorf("pgstore: claim: %w", &dedup.SetupError{Problem: "tables are missing", Fix: "run idem migrate up", Err: cause})

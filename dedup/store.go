@@ -13,8 +13,8 @@ import (
 // key. A repetition with the same tokens has no further effect. A claim that is neither
 // completed nor released ends with the lease.
 //
-// After an error other than a [*LostError] the outcome is unknown for all keys of the call: run no
-// handler on it, and mark no event as handled. An error that matches [ErrUnavailable] means that
+// After an error other than a [*LostError] the outcome is unknown for all keys of the call. Then
+// run no handler, and mark no event as handled. An error that matches [ErrUnavailable] means that
 // the store is the cause, not the events: wait and ask again.
 //
 // Leases and retentions are measured by the server's clock. The clocks of two hosts are never
@@ -40,8 +40,8 @@ type Store interface {
 	//	another fingerprint           Conflict, unless the request's generation is above zero
 	//
 	// A conflict is found before anything else; [Answer.Known] has the verdict for an equal copy. A
-	// copy whose position is too low is never granted: it may be Busy while a lease lives, and is
-	// Rescheduled after that. An Uncertain event stays so when rescheduled.
+	// copy with a position that is too low is never granted: the answer may be Busy while a lease
+	// lives, and is Rescheduled after that. An Uncertain event stays so when rescheduled.
 	Claim(ctx context.Context, t Token, lease time.Duration, reqs []Request, answers []Answer) error
 
 	// Renew begins the leases of held claims anew. The other claims are returned in a [*LostError].
@@ -112,24 +112,24 @@ type Checker interface {
 	Ping(ctx context.Context) error
 }
 
-// Watcher is an ability of a [Store] whose server may be replaced, or get other settings, while the
-// store is in use.
+// Watcher is an ability of a [Store] with a server that may be replaced, or get other settings,
+// while the store is in use.
 type Watcher interface {
-	// Watch returns warnings for the log about what has changed since the last call of Check or
-	// Watch: another server answers, which may lack records, or a setting has become unsafe. One
-	// call reports each change. Without an earlier call, Watch has nothing to compare servers with.
+	// Watch returns warnings for the log about changes since the last call of Check or Watch.
+	// Another server may answer, which may lack records, or a setting may have become unsafe. One
+	// call reports each change. Without an earlier call, Watch cannot compare servers.
 	//
 	// A runner calls Watch once a minute, for at most 10 s. The error of a server that does not
 	// answer matches [ErrUnavailable]; the next call compares with the same state then.
 	Watch(ctx context.Context) (warnings []string, err error)
 }
 
-// CallSharer is an ability of a [Store] whose Claim observes [Request.Token]. The callers of a
-// [LeaseRenewer] share calls of Claim then.
+// CallSharer is an ability of a [Store] with a method Claim that observes [Request.Token]. The
+// callers of a [LeaseRenewer] share calls of Claim then.
 type CallSharer interface {
-	// SharedCalls returns how many shared calls one process makes at the same time, from 1 on. Calls
-	// of Claim and of Complete count separately. More of them only make each smaller: 1 suits a
-	// server with one thread. Calls that take more than 100 ms do not count.
+	// SharedCalls returns how many shared calls one process makes at the same time, from 1 on.
+	// Calls of Claim and of Complete count separately. More of them only make each smaller: 1 suits
+	// a server with one thread. Calls that take more than 100 ms do not count.
 	SharedCalls() int
 }
 

@@ -17,9 +17,9 @@ type TxStore[Tx any] interface {
 	// Done. Keys ascend strictly, else the error matches [ErrOrder].
 	//
 	// While another transaction holds a key, ClaimTx waits for a moment. After that a single
-	// request is answered Busy with a nil error. So is a request whose kept work ([TxWork]) meets
-	// such a transaction after fn. A call with several requests fails with [ErrContended] and
-	// without effects: repeat them one by one.
+	// request is answered Busy with a nil error. The answer is the same if kept work ([TxWork]) of
+	// the request meets such a transaction after fn. A call with several requests fails with
+	// [ErrContended] and without effects: repeat them one by one.
 	//
 	// limit is the time that fn may take. The database ends the session of a holder that has
 	// disappeared some seconds later.
@@ -106,16 +106,17 @@ type TxKeeper interface {
 // TxWork is kept by a [TxKeeper]. One goroutine at a time calls it.
 type TxWork interface {
 	// Flush writes the work. The store calls Flush once, after the function has returned without an
-	// error and just before COMMIT, in the order in which works were first kept. tx is the
-	// transaction, of the store's type; Flush must not end it. Flush is not called in a transaction
-	// that is rolled back or that was ended by SQL, even if effects before that end are durable.
+	// error and just before COMMIT. Several works are flushed in the order in which they were first
+	// kept. tx is the transaction, of the store's type; Flush must not end it. Flush is not called
+	// in a transaction that is rolled back or that was ended by SQL, even if effects before that
+	// end are durable.
 	//
 	// ctx ends with that of the call, and at the latest after the time that the store allows.
 	//
 	// An error or a panic rolls everything back. The cause may be another transaction:
 	//
-	//   - For several requests the error of ClaimTx matches [ErrContended] if a lock was not
-	//     available, if there were too many locks (SQLSTATE 53200), or if Flush took too long.
+	//   - For several requests the error of ClaimTx matches [ErrContended]. The cause is a lock
+	//     that was not available, too many locks (SQLSTATE 53200), or a Flush that took too long.
 	//     Repeat the requests one by one, as after any error that names no request.
 	//   - The store ends a wait for a lock after some seconds. A single request is then answered
 	//     [Busy], although the function has run, and no attempt is counted.

@@ -1,8 +1,8 @@
 // Package outbox publishes the events of a service if, and only if, the transaction that made them
 // commits. The service writes its events as rows of a table in its own database, in that
 // transaction. A [Relay] publishes the rows afterwards. This package has the types and the relay.
-// Package pgoutbox has the table in Postgres. Module sqloutbox has the table in MySQL and MariaDB, and
-// adds to both by database/sql.
+// Package pgoutbox has the table in Postgres. Module sqloutbox has the table in MySQL and MariaDB,
+// and adds to both by database/sql.
 //
 // # Guarantees
 //
@@ -22,8 +22,8 @@
 //   - any order between aggregates, or for events without a key
 //   - a time of publication, while the broker or the database is down
 //   - a replacement for events that the broker acknowledged and then lost
-//   - publication of events that the broker can never take, such as one that is too large or whose
-//     topic is missing
+//   - publication of events that the broker can never take, such as an event that is too large or
+//     has a missing topic
 //
 // # Running the relay
 //
@@ -47,8 +47,8 @@
 // much time. [Relay.Ready] is for a readiness probe.
 //
 // The producer must be idempotent, must wait for all in-sync replicas, and must not reorder
-// messages of a partition. consumer.OpenProducer makes such a producer, and spreads keys over
-// partitions as Java's clients do.
+// messages of a partition. The function consumer.OpenProducer makes such a producer, and spreads
+// keys over partitions as Java's clients do.
 //
 // # Tuning
 //
@@ -56,7 +56,7 @@
 // relay asks an idle database more often, with one query that reads an index. While rows wait there
 // is no pause. [RelayConfig].Wake shortens the wait to some milliseconds.
 //
-// With an [OrderedProducer], such as consumer.Producer, a batch is one call: the events for a
+// With an [OrderedProducer], such as consumer.Producer, a batch is one call. The events for a
 // partition are one record batch, which a broker appends as a whole or not at all. So the events of
 // an aggregate keep their order without a wait between them. The number of aggregates does not
 // matter.
@@ -69,9 +69,9 @@
 // Batches have 100 rows at first, and grow while a backlog is published quickly. More relays help,
 // up to [Shards].
 //
-// Memory is bounded by one batch for any backlog: [RelayConfig].BatchBytes, about twice, because
-// the producer has a copy. Writers are not slowed down during an outage of the broker. The backlog
-// uses disk of the database: add a [BacklogObserver].
+// The memory of a relay is bounded by one batch, for any backlog. That is about twice
+// [RelayConfig].BatchBytes, because the producer has a copy. Writers are not slowed down during an
+// outage of the broker. The backlog uses disk of the database: add a [BacklogObserver].
 //
 // During an outage of a part of the broker, such as one partition, the aggregates in that part wait
 // and others go on. Each relay remembers up to 1,000 such aggregates. With more, other aggregates
@@ -98,5 +98,6 @@
 //
 // `idem outbox parked` lists parked events, `idem outbox retry` and `idem outbox skip` act on one.
 // Programs use the methods of [Operator]. With [Skip] as the policy, a parked event that is retried
-// comes after the events that went on. An outage of the broker or the database never parks an event.
+// comes after the events that went on. An outage of the broker or the database never parks an
+// event.
 package outbox

@@ -63,8 +63,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The ID of an event depends on each part of its parent and of its entry, and on nothing else (rule
-// 23).
+// The ID of an event depends on each part of its parent and of its entry, and on these parts only
+// (rule 23).
 func TestID_Rule23(t *testing.T) {
 	parent := dedup.Key{Tenant: "acme", Scope: "orders", Type: "payment.completed", ID: "p-1"}
 	base := outbox.Entry{Topic: "orders", Key: "7", Type: "order.paid"}

@@ -67,7 +67,7 @@ func (b *broker) times(id string) int {
 	return b.count[id]
 }
 
-// fate is what happens to a message.
+// fate is the outcome of a message.
 type fate struct {
 	wait    time.Duration // before anything is known
 	written bool
@@ -86,7 +86,7 @@ type producer struct {
 	fate   func(m *idem.Message) fate // nil: all is acknowledged
 	gate   func()                     // at the beginning and at the end of each call
 
-	late sync.WaitGroup // messages that arrive although nobody waits for them any longer
+	late sync.WaitGroup // messages that arrive after their call has returned
 
 	mu       sync.Mutex
 	calls    [][]string

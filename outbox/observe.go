@@ -13,8 +13,8 @@ import (
 // observers of a relay.
 type Observer any
 
-// AddObserver sees every entry that is added, one by one. BeginAdd can change the context whose
-// trace the entry carries.
+// AddObserver sees every entry that is added, one by one. BeginAdd can change the trace that the
+// entry carries.
 //
 // The goroutine that adds calls both methods. The end of the call does not decide whether the entry
 // is published: the transaction may still be rolled back, and run again. See [WriteObserver].

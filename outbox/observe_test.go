@@ -18,7 +18,7 @@ type published struct {
 	ids   []string
 	errs  []error
 	took  time.Duration
-	under string // what the observer had put in its context
+	under string // the value that the observer had put in its context
 }
 
 type nameKey struct{}
@@ -181,7 +181,7 @@ type writeWatch struct{}
 
 func (writeWatch) ObserveWrite(context.Context, outbox.Write) {}
 
-// An observer of another place is refused, because it would see nothing.
+// An observer of another place is refused, because it would have no calls.
 func TestNewRelay_RefusesObserversOfAnotherPlace(t *testing.T) {
 	table := newTable(newBroker())
 	_, err := outbox.NewRelay(outbox.RelayConfig{

@@ -77,11 +77,12 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 //
 // Run returns early only for permanent errors:
 //
-//   - The store is not set up. This is checked at the start, for three seconds. The error matches
-//     [*dedup.SetupError], which names the missing tables or rights and the command that creates
-//     them. If something goes missing later, Run waits and repeats the warning once a minute.
-//   - A topic of [RelayConfig].Topics is missing, or may not be written to. This is checked at the
-//     start, for three seconds. The error matches [idem.ErrNoTopic].
+//   - The store is not set up at the start, for longer than [RelayConfig].SetupWait. The error
+//     matches [*dedup.SetupError], which names the missing tables or rights and the command that
+//     creates them. If a table or right goes missing later, Run waits and repeats the warning once
+//     a minute.
+//   - A topic of [RelayConfig].Topics is missing at the start, or may not be written to, for longer
+//     than SetupWait. The error matches [idem.ErrNoTopic].
 //   - Run was called before.
 //
 // The goroutine of Run calls the observers. If one panics, Run gives up the share of the relay, and

@@ -133,8 +133,7 @@ func (b *batch) results() int {
 	return b.seen.Sent + b.seen.Parked + b.seen.Blocked + b.seen.Failed
 }
 
-// hopeless reports whether the broker took nothing of the batch, and all failures were the
-// broker's.
+// hopeless reports whether the broker took no row of the batch, and all failures were the broker's.
 func (b *batch) hopeless() bool {
 	return b.broker > 0 && b.broker == b.seen.Failed && b.seen.Sent+b.seen.Parked == 0
 }

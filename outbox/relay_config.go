@@ -18,14 +18,15 @@ type RelayConfig struct {
 	Store Store
 	// Producer publishes the rows. Required.
 	Producer Producer
-	// Topics must exist when Run begins, and the relay must have the right to write to them: else Run
-	// ends within seconds, and its error names the commands that mend it. The producer must be a
-	// [TopicChecker]. Default: none. A row whose topic is missing is parked after MaxAttempts.
+	// Topics must exist when Run begins, and the relay must have the right to write to them.
+	// Otherwise Run ends after SetupWait, with an error that names the commands to run. The
+	// producer must be a [TopicChecker]. Default: Run looks for no topics. A row with a missing
+	// topic is parked after MaxAttempts.
 	Topics []string
 	// SetupWait is how long Run waits at the start for tables, topics or rights that are missing. A
-	// log line says within 5 s what is missing, and how to mend it. Then Run ends with an error: a
-	// [dedup.SetupError], or one that matches [idem.ErrNoTopic]. Default: 3 s; [idem.Forever]: no
-	// limit.
+	// log line within 5 s names the missing part and the remedy. At the end of the wait, Run ends
+	// with an error: a [dedup.SetupError], or one that matches [idem.ErrNoTopic]. Default: 3 s;
+	// [idem.Forever]: no limit.
 	SetupWait time.Duration
 	// Interval is the pause after a round without rows. Default: 500 ms. There is no pause while
 	// rows wait.

@@ -29,7 +29,7 @@ func aggregateOf(row *Row) aggregateID {
 	return id
 }
 
-// failure is an aggregate whose row failed, and that is left out until its backoff is over.
+// failure is an aggregate with a failed row. The aggregate is left out until its backoff is over.
 type failure struct {
 	shard  int
 	until  time.Time
@@ -43,8 +43,9 @@ type failure struct {
 // without any.
 type failures map[aggregateID]*failure
 
-// add starts the backoff of the aggregate of row. broker is false if the row was to blame. blamed
-// counts how often it was. ok is false if the aggregate could not be remembered.
+// add starts the backoff of the aggregate of row. If the row was to blame, broker is false. The
+// result blamed counts how often the row was to blame. The result ok is false if the aggregate
+// could not be remembered.
 func (f failures) add(row *Row, broker bool) (blamed int, ok bool) {
 	id, now := aggregateOf(row), time.Now()
 	e := f[id]

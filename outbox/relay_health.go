@@ -73,7 +73,7 @@ func (h *health) ready(limit time.Duration, held time.Time) error {
 	if !running {
 		return errors.New("outbox: the relay does not run")
 	}
-	if topics != nil { // before that the relay asks nothing else
+	if topics != nil { // the only question of the relay before that
 		return fmt.Errorf("outbox: the relay waits for its topics: %w", topics)
 	}
 	var problems []error

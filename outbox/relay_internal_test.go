@@ -69,7 +69,7 @@ func TestShare_NotRenewed_O13(t *testing.T) {
 	})
 }
 
-// slowHold is a store whose answer to Hold takes a while.
+// slowHold is a store that takes a while to answer Hold.
 type slowHold struct {
 	Store
 	takes time.Duration

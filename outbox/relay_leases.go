@@ -109,7 +109,8 @@ func (s *shardLeases) renewIn() time.Duration {
 	return max(time.Until(s.since.Add(s.lease/3)), time.Until(s.tried.Add(s.lease/12)))
 }
 
-// lastAnswer returns when the last request that got an answer was sent. Zero: there was none.
+// lastAnswer returns when the last request that got an answer was sent. Zero: no request has had an
+// answer.
 func (s *shardLeases) lastAnswer() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,9 +29,9 @@ type Round struct {
 	// Delay is the greatest time from the adding of a row to its acknowledgement, by the clocks of
 	// the database and of this host.
 	Delay time.Duration
-	// Err is the last error of the broker or of the database. Nil: there was none. After an error
-	// of the broker, rows are published again. After an error of the database, the results are
-	// recorded later.
+	// Err is the last error of the broker or of the database. Nil: there was no error. After an
+	// error of the broker, rows are published again. After an error of the database, the results
+	// are recorded later.
 	Err error
 }
 

@@ -57,8 +57,8 @@ func TestRelay_BrokerAway_O15(t *testing.T) {
 	})
 }
 
-// While the broker does not answer for 5 minutes, the relay waits for the messages it has sent. It
-// sends none again, fetches no other rows, and keeps its share (O-15).
+// While the broker does not answer for 5 minutes, the relay waits for the messages it has sent. The
+// relay sends no message again, fetches no other rows, and keeps its share (O-15).
 func TestRelay_BrokerHangs_O15(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		back := time.Now().Add(5 * time.Minute)

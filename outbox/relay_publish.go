@@ -8,8 +8,8 @@ import (
 // PublishObserver sees the rows that are given to the producer, and their results. BeginPublish can
 // change the context of the producer.
 //
-// The relay calls BeginPublish and EndPublish in turn, once for each call of the producer. A row
-// whose call failed may be in the next call: see the documentation of the package.
+// The relay calls BeginPublish and EndPublish in turn, once for each call of the producer. A row of
+// a failed call may be in the next call: see the documentation of the package.
 type PublishObserver interface {
 	// BeginPublish returns the context of the call. The result must be derived from ctx.
 	BeginPublish(ctx context.Context, p *Publish) context.Context

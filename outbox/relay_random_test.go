@@ -59,13 +59,13 @@ type world struct {
 	when     outbox.WhenParked
 	batch    int
 	lease    time.Duration
-	calm     atomic.Bool // nothing fails any longer
+	calm     atomic.Bool // calls do not fail any longer
 	noStore  atomic.Int64
 	noBroker atomic.Int64 // until when, in ns of the epoch
 	again    int
 
 	mu     sync.Mutex
-	tries  map[string]int // of events whose topic is missing at first
+	tries  map[string]int // of events for a topic that is missing at first
 	living []*process
 	late   sync.WaitGroup
 }

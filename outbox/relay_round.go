@@ -89,9 +89,9 @@ func (r *publisher) fetch(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// publish sends the rows, and leaves their results to settle: at first all of them in order, if the
-// producer can, and then the rest in waves. No wave begins after ctx has ended. A call of the
-// producer that has begun ends with produce at the latest.
+// publish sends the rows, and leaves their results to settle. If the producer has the ability,
+// publish sends all rows in order first. The rest follows in waves. No wave begins after ctx has
+// ended. A call of the producer that has begun ends with produce at the latest.
 func (r *publisher) publish(ctx, produce context.Context, b *batch) {
 	if r.ordered != nil && ctx.Err() == nil && !r.failures.ofBroker() {
 		r.publishInOrder(produce, b)

@@ -69,7 +69,7 @@ func TestRelay_NotSetUp(t *testing.T) {
 	})
 }
 
-// A relay that waits for tables is not ready, and names once what is missing.
+// A relay that waits for tables is not ready, and the error of Ready names the missing tables once.
 func TestRelay_NotSetUpReady(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		missing := &dedup.SetupError{Problem: "tables are missing", Fix: "run `idem migrate up --outbox`"}

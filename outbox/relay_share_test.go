@@ -56,7 +56,7 @@ func TestRelay_CannotRenew_O13(t *testing.T) {
 }
 
 // A relay pauses for two leases in the middle of a round, and another relay takes its share. The
-// first relay publishes and records nothing more. The first appearances of both are in order
+// first relay publishes and records no more rows. The first appearances of both are in order
 // (O-13).
 func TestRelay_StandsStill_O13(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -121,8 +121,8 @@ func TestRelay_LostShard_O13(t *testing.T) {
 	})
 }
 
-// A shard that came back under another epoch is fetched anew: another relay has published what the
-// old fetch returned (O-13).
+// A shard that came back under another epoch is fetched anew: another relay has published the rows
+// of the old fetch (O-13).
 func TestRelay_EpochChanged_O13(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.add("t", "a", "a1")
@@ -190,7 +190,7 @@ func TestRelay_Newcomer(t *testing.T) {
 	})
 }
 
-// A request to share out the shards that got no answer may have given shards up. Nothing is
+// A request to share out the shards that got no answer may have given shards up. No row is
 // published before another request is answered.
 func TestRelay_ShareUnanswered(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -311,7 +311,7 @@ func TestRelay_ObserverPanics(t *testing.T) {
 	})
 }
 
-// A producer that returns too few results has acknowledged nothing of the rest (O-08).
+// If a producer returns too few results, the rest counts as not acknowledged (O-08).
 func TestRelay_MissingResults_O08(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.add("t", "a", "a1")

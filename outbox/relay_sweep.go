@@ -9,8 +9,9 @@ import (
 const (
 	// leastBatch is the size of a relay's first batch, and of one after a failure of the broker.
 	leastBatch = 100
-	// quickBatch is how long a batch may take if a larger one follows, and slowBatch if none of half
-	// the size follows. All aggregates wait for the one with the most rows in a batch.
+	// A larger batch may follow a batch that took less than quickBatch. A batch of half the size
+	// follows a batch that took more than slowBatch. All aggregates wait for the one with the most
+	// rows in a batch.
 	quickBatch = 200 * time.Millisecond
 	slowBatch  = time.Second
 )
@@ -55,8 +56,8 @@ type step struct {
 //
 // due reports that the backoff of a failed aggregate is over. A sweep then fetches each shard
 // twice: first without the failed aggregates, then with them. With failed aggregates always first,
-// the rows behind would never be published. With failed aggregates always last, those would never
-// be.
+// the rows behind would never be published. With failed aggregates always last, their own rows
+// would never be published.
 func (s *sweep) next(now time.Time, held map[int]Lease, due bool) step {
 	isGone := func(shard int) bool { _, ok := held[shard]; return !ok }
 	maps.DeleteFunc(s.busy, func(shard int, full bool) bool { return !full || isGone(shard) })

@@ -24,8 +24,7 @@ func ids(prefix string, n int) (list []string) {
 	return list
 }
 
-// A row whose number is lower, and whose transaction commits later, is published like any other
-// (O-01).
+// A row with a lower number and a later commit is published like any other (O-01).
 func TestRelay_LateRow_O01(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		early := b.table.draw()
@@ -135,7 +134,7 @@ func TestRelay_MarksOnlyAcked_O08(t *testing.T) {
 			b.table.add("t", fmt.Sprint(i), fmt.Sprint("e", i))
 		}
 		b.start(nil)
-		b.drained(time.Minute) // the table notes what is settled without an ack
+		b.drained(time.Minute) // the table notes rows that are settled without an ack
 		require.Equal(t, 3, b.broker.times("e7"))
 		require.Equal(t, 1, b.broker.times("e8"))
 	})
@@ -207,7 +206,7 @@ func TestRelay_PoisonIsParked_O10(t *testing.T) {
 					})
 					b.within(time.Second, func() bool { return len(b.broker.all("t", "b")) == 10 && len(b.broker.all("t", "")) == 9 }, "others flow")
 					b.drained(time.Minute)
-					b.table.add("t", "a", "a10") // behind what is parked long since
+					b.table.add("t", "a", "a10") // behind a row that was parked long ago
 					b.drained(time.Second)
 
 					wantState, wantLog, wantTries := blocked, ids("a", 3), 1
@@ -356,8 +355,8 @@ func TestRelay_Backlog_WithoutPause(t *testing.T) {
 		r := b.start(nil)
 		began := time.Now()
 		b.drained(time.Minute)
-		// One of the hot aggregate each millisecond, since each waits for the one before; nothing
-		// else takes time here.
+		// One row of the hot aggregate each millisecond, since each waits for the one before. Only
+		// these rows take time here.
 		require.Less(t, time.Since(began), 2500*time.Millisecond)
 		require.Less(t, r.store.count("fetch"), 150)
 		require.True(t, slices.IsSorted(b.broker.all("t", "hot")))

@@ -11,8 +11,8 @@ import (
 )
 
 // checkTopics looks for the configured topics. A missing one is looked for again for SetupWait: the
-// brokers do not know a new topic at once. If the brokers give no answer, the relay starts, and waits
-// for them as it does later.
+// brokers do not know a new topic at once. If the brokers give no answer, the relay starts, and
+// waits for them as it does later.
 func (r *Relay) checkTopics(ctx context.Context) error {
 	checker, ok := r.cfg.Producer.(TopicChecker)
 	if !ok || len(r.cfg.Topics) == 0 {

@@ -80,8 +80,8 @@ func TestRelay_Topics(t *testing.T) {
 	require.ErrorContains(t, err, "does not implement TopicChecker")
 }
 
-// A relay that waits for topics is not ready, and names them. A relay whose look has ended names
-// topics no more.
+// A relay that waits for topics is not ready, and names the topics. After the end of this wait, the
+// relay names no topics.
 func TestRelay_TopicsReady(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		missing := fmt.Errorf("%w: orders: kafka-topics --create", idem.ErrNoTopic)

@@ -11,7 +11,7 @@ import (
 // most one relay at a time holds the lease of a part. More relays than Shards are of no use.
 const Shards = 64
 
-// Row is an entry whose transaction has committed.
+// Row is an entry of a committed transaction.
 type Row struct {
 	// Seq ascends in the order of commits among the rows of one aggregate. Between aggregates the
 	// order of Seq has no meaning.
@@ -43,8 +43,8 @@ type Lease struct {
 	Shard int
 	// Epoch grows each time another relay takes the shard.
 	Epoch int64
-	// Left is the rest of the lease, by the database's clock, in an answer of [Store.Hold]. Zero: the
-	// whole lease. In a request Left has no meaning.
+	// Left is the rest of the lease, by the database's clock, in an answer of [Store.Hold]. Zero:
+	// the whole lease. In a request Left has no meaning.
 	Left time.Duration
 }
 
@@ -58,7 +58,7 @@ type Fetch struct {
 	// Limit is the greatest number of rows. Of each shard, at most Limit divided by the number of
 	// shards is returned, rounded up.
 	Limit int
-	// Bytes bounds the sum of [Entry.Size]. One row is returned whatever its size.
+	// Bytes bounds the sum of [Entry.Size]. A row above Bytes is returned alone.
 	Bytes int
 	// Skip are aggregates to leave out, because a row of theirs failed a moment ago.
 	Skip []Aggregate
@@ -85,9 +85,10 @@ type Settlement struct {
 // Store is the table of an outbox, for a [Relay]. Errors are those of the database; after any of
 // them the relay calls again. Safe for concurrent use.
 type Store interface {
-	// Hold keeps relay alive for one lease, by the database's clock, renews the leases that the
-	// relay still has, and returns them by shard. A shard whose lease cannot be renewed now, since a
-	// person retries or skips a row of it, is returned with what is left of its lease.
+	// Hold keeps relay alive for one lease, by the database's clock. It renews the leases that the
+	// relay still has, and returns them by shard. While a person retries or skips a row of a shard,
+	// the lease of that shard cannot be renewed. Hold then returns the shard with the rest of its
+	// lease.
 	//
 	// With share, Hold first gives up shards above the relay's fair share among the relays that are
 	// alive. Then Hold takes shards that are free or expired, up to the fair share. A shard that is
@@ -151,8 +152,8 @@ type Producer interface {
 // [consumer.Producer]: https://pkg.go.dev/github.com/idem-go/idem/consumer#Producer
 type TopicChecker interface {
 	// CheckTopics returns nil if all topics exist and this client may write to each. An error that
-	// matches [idem.ErrNoTopic] names the topics for which that is not so, and the commands that
-	// mend it. After any other error nothing is known of the topics.
+	// matches [idem.ErrNoTopic] names the other topics, and the commands to run. After any other
+	// error the state of the topics is unknown.
 	CheckTopics(ctx context.Context, topics []string) error
 }
 

@@ -14,9 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hosts are the stores of one table, as processes on several hosts would have them. Each one looks at a claim as soon as another
-// one has got or renewed it, so that all of them have watched it from its beginning: the kit asks for a take-over right when the
-// lease is over, and a store without a server's clock knows that only of what it has watched.
+// hosts are the stores of one table, as processes on several hosts would have them. Each store
+// looks at a claim as soon as another one has got or renewed it. So all stores have watched each
+// claim from its beginning. The kit asks for a take-over right when the lease is over, and a store
+// without a server's clock knows the end only of a lease that it has watched.
 type hosts struct {
 	client *dynamodb.Client
 	table  string
@@ -109,7 +110,7 @@ func BenchmarkStore(b *testing.B) {
 	})
 }
 
-// what looks is as closed as what claims.
+// without the server, a look fails as a claim does.
 func TestLookDown(t *testing.T) {
 	answers := []dedup.Answer{{Verdict: dedup.Done}}
 	err := down(t).(dedup.Looker).Look(t.Context(), []dedup.Request{request("a")}, answers)

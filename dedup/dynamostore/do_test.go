@@ -30,7 +30,7 @@ func TestDoOnce(t *testing.T) {
 	for c := range callers {
 		wg.Go(func() {
 			for i := range keys {
-				k := (i + c*7) % keys // everybody begins elsewhere and meets the others
+				k := (i + c*7) % keys // each caller begins elsewhere and meets the others
 				key := dedup.Key{Scope: "do", ID: fmt.Sprint(k)}
 				r, _, err := dedup.Do(t.Context(), guards[c%2], key, func(context.Context) (string, error) {
 					return fmt.Sprintf("key %d, run %d", k, runs[k].Add(1)), nil

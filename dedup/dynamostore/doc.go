@@ -61,18 +61,19 @@
 //	                               and DynamoDB may delete it
 //	created, changed            N  milliseconds since 1970, by the clock of the writer
 //
-// Items with one colon in their key belong to no event: "born:" and a scope, with the attribute
-// born, is the first use of that scope in milliseconds since 1970. These items do not expire.
+// Items with one colon in their key belong to no event. Their key is "born:" and a scope. The
+// attribute born is the first use of that scope, in milliseconds since 1970. These items do not
+// expire.
 //
 // [Migrate] creates the table. With other tools: a partition key named key of type S, and time to
 // live on the attribute expires.
 //
 // # Expiry
 //
-// Retention runs on the wall clocks of the hosts. The attribute expires is the writer's time,
-// plus the retention, plus a margin: a hundredth of the retention, at least a minute, at most an
-// hour. The reader compares expires with the reader's own clock. If two clocks differ by less
-// than the margin, no event is forgotten early. If two clocks differ by more, events are
+// Retention runs on the wall clocks of the hosts. The attribute expires is the writer's time, plus
+// the retention, plus a margin. The margin is a hundredth of the retention, at least a minute, at
+// most an hour. The reader compares expires with the reader's own clock. If two clocks differ by
+// less than the margin, no event is forgotten early. If two clocks differ by more, events are
 // forgotten early by the rest. With retentions of a day that does no harm, as long as the clocks
 // are right to minutes.
 //
@@ -88,7 +89,7 @@
 //	now - retention + margin
 //
 // Requests with AnyAge, and later copies that Idem has made, are exempt. Now is the time of the
-// host that asks, the retention is that of the request, and the margin is at most half of the
+// host that asks. The retention is that of the request. The margin is at most half of the
 // retention. A longer retention takes effect for records written from then on. In the meantime,
 // events that the shorter retention forgot may be Fresh. An emptied table is a new store.
 //
@@ -100,12 +101,12 @@
 //
 // # Failure modes
 //
-// Each error of DynamoDB or the network, except a refused condition, is [dedup.ErrUnavailable]
-// and wraps the cause: throttling (ThrottlingException, ProvisionedThroughputExceededException,
-// RequestLimitExceeded), a missing table or right, an expired credential, a time-out, an
-// unreadable item. The SDK retries first, three times by default. If one key of a call fails,
-// the call fails and answers no key. A repeated call recognises the writes for other keys by the
-// token; otherwise those claims end with their lease.
+// Each error of DynamoDB or the network, except a refused condition, is [dedup.ErrUnavailable] and
+// wraps the cause. Causes are throttling (ThrottlingException,
+// ProvisionedThroughputExceededException, RequestLimitExceeded), a missing table or right, an
+// expired credential, a time-out, and an unreadable item. The SDK retries first, three times by
+// default. If one key of a call fails, the call fails and answers no key. A repeated call
+// recognises the writes for other keys by the token; otherwise those claims end with their lease.
 //
 //   - Global tables with eventually consistent replicas: the last write wins, so two regions may
 //     both get Fresh. [Store.Check] refuses such a table unless all processes use one region

@@ -83,9 +83,9 @@ func (s *Store) complete(ctx context.Context, end *dedup.Completion) (bool, erro
 	})
 }
 
-// settle ends a claim in the given state. said reports whether a record with the same token is
-// the result of this call. The SDK or the caller may have repeated the call after a lost answer
-//
+// settle ends a claim in the given state. The function said reports whether a record with the same
+// token is the result of this call. The SDK or the caller may have repeated the call after a lost
+// answer.
 func (s *Store) settle(ctx context.Context, held *dedup.Claim, c *change, state decision.State,
 	retention time.Duration, said func(*record) bool,
 ) (bool, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lateTable is a table whose items are not deleted in time: nothing is ever deleted from it.
+// lateTable is a table that deletes no expired item.
 func lateTable(t *testing.T) (*dynamodb.Client, string) {
 	client, table := newTable(t)
 	_, err := client.UpdateTimeToLive(t.Context(), &dynamodb.UpdateTimeToLiveInput{TableName: &table,
@@ -45,7 +45,8 @@ func anyAge(id string) dedup.Request {
 	return r
 }
 
-// H-22: what is past its retention counts as absent, for every verb, though DynamoDB has not deleted it yet.
+// H-22: an item past its retention counts as absent, for every verb, although DynamoDB has not
+// deleted it yet.
 func TestLateDeletion(t *testing.T) {
 	client, table := lateTable(t)
 	now := newClock()
@@ -91,7 +92,7 @@ func TestLateDeletion(t *testing.T) {
 	}
 }
 
-// unknown requires every verb but Claim to find nothing.
+// unknown requires every verb but Claim to find no record.
 func unknown(t *testing.T, s *dynamostore.Store, state string) {
 	t.Helper()
 	answers := make([]dedup.Answer, 1)
@@ -133,7 +134,8 @@ func TestTimeToLive(t *testing.T) {
 	require.Equal(t, "expires", *out.TimeToLiveDescription.AttributeName)
 }
 
-// Rule 8: what the store may have forgotten is not new, but a store that is younger than its retention has forgotten nothing.
+// Rule 8: an event that the store may have forgotten is not new. A store that is younger than its
+// retention has forgotten no event.
 func TestTooOld(t *testing.T) {
 	client, table := lateTable(t)
 	now := newClock()
@@ -179,7 +181,8 @@ func TestTooOld(t *testing.T) {
 	require.Equal(t, dedup.Fresh, verdict(s, r))
 }
 
-// H-22: an item has 400 KB. The longest result beside the longest of all else fits, and what does not is the caller's mistake.
+// H-22: an item has 400 KB. The longest result fits beside the longest values of all other
+// attributes. A longer result is the caller's mistake.
 func TestItemLimit(t *testing.T) {
 	client, table := newTable(t)
 	s := dynamostore.New(client, table)

@@ -70,7 +70,7 @@ func newTable(t testing.TB) (*dynamodb.Client, string) {
 	return client, table
 }
 
-// freeAddr is an address that nobody listens on.
+// freeAddr is an address without a listener.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -12,8 +12,8 @@ import (
 	"github.com/idem-go/idem/httpidem/httpidemtest"
 )
 
-// The HTTP door over DynamoDB (H-04 and the rest of the suite). A lease ends when somebody has watched it for its length, and who
-// watches are the callers.
+// The HTTP door over DynamoDB (H-04 and the rest of the suite). A lease ends when a caller has
+// watched it for its length.
 func TestHTTPSuite(t *testing.T) {
 	var tables sync.Map // by store
 	httpidemtest.Run(t, httpidemtest.Harness{

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clock is that of a host. It goes on when it is told to.
+// clock is that of a host. It goes on by calls of the test only.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -31,7 +31,8 @@ func (c *clock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// twoHosts are two stores of one table whose wall clocks differ by skew, and time passes for both.
+// twoHosts are two stores of one table. Their wall clocks differ by skew, and pass lets time pass
+// for both.
 func twoHosts(t *testing.T, skew time.Duration) (a, b *dynamostore.Store, pass func(time.Duration)) {
 	client, table := newTable(t)
 	ca, cb := newClock(), newClock()
@@ -40,7 +41,8 @@ func twoHosts(t *testing.T, skew time.Duration) (a, b *dynamostore.Store, pass f
 		func(d time.Duration) { ca.pass(d); cb.pass(d) }
 }
 
-// P-10, R-18: wall clocks that differ by an hour, to either side, take nothing over early, and nothing too late either.
+// P-10, R-18: with wall clocks that differ by an hour, to either side, no claim is taken over
+// early, nor too late.
 func TestHostsWithOtherClocks(t *testing.T) {
 	const lease = 30 * time.Second
 	for name, skew := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
@@ -77,7 +79,8 @@ func TestHostsWithOtherClocks(t *testing.T) {
 	}
 }
 
-// P-10: who has not watched a claim for its whole lease is told Busy, however old it is.
+// P-10: a store that has not watched a claim for its whole lease answers Busy, however old the
+// claim is.
 func TestNotWatchedIsBusy(t *testing.T) {
 	a, b, pass := twoHosts(t, 0)
 	ask(t, a, time.Minute, request("e"))
@@ -94,15 +97,16 @@ func TestNotWatchedIsBusy(t *testing.T) {
 	require.Equal(t, dedup.Uncertain, got.Verdict)
 }
 
-// P-10, R-18: a holder that renews at any time and hosts that ask at any time, their clocks an hour apart: never two hold a live
-// claim, and a holder that is gone is followed within one lease of the first question.
+// P-10, R-18: a holder renews and hosts ask at any time, with clocks an hour apart. Never do two
+// hold a live claim. The claim of a dead holder is taken over within one lease of the first
+// question.
 func TestLeasesAtRandom(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	const lease = 10 * time.Second
 	a, b, pass := twoHosts(t, time.Hour)
-	var spent time.Duration // what has passed in truth
+	var spent time.Duration // the time that has passed in truth
 	until := time.Duration(-1)
 	var claim dedup.Claim
 	var owner *dynamostore.Store

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is written is what is read, with values at the edges of their ranges.
+// A record is read as it was written, with values at the edges of their ranges.
 func TestRecordRoundTrip(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -49,7 +49,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	require.ErrorIs(t, err, errItem)
 }
 
-// keys that are too long for DynamoDB are told apart as well, and from all others.
+// keys that are too long for DynamoDB differ as well, and from all others.
 func TestKeys(t *testing.T) {
 	long := strings.Repeat(":", dedup.MaxPart)
 	seen := make(map[string]dedup.Key)
@@ -65,12 +65,13 @@ func TestKeys(t *testing.T) {
 			seen[name] = k
 		}
 	}
-	// Neither is taken for what is kept about scopes, and no scope forges one: their items have one colon.
+	// Neither key is that of an item about a scope, and no scope forges one: items about scopes
+	// have one colon.
 	require.Equal(t, 3, strings.Count(keyOf(dedup.Key{ID: "born:x"}), ":"))
 	require.Equal(t, "born:sha256%3A1", dedup.Join("born", "sha256:1"))
 }
 
-// No length of time overflows, and none gets shorter.
+// No length of time overflows or gets shorter.
 func TestTimesAtTheirEdges(t *testing.T) {
 	now := time.Now()
 	for _, d := range []time.Duration{1, time.Second, time.Second + 1, math.MaxInt64} {

@@ -17,8 +17,8 @@ const (
 
 	// maxResult leaves 16 KB of the 400 KB of an item for the other attributes.
 	maxResult = 384 << 10
-	// maxTries bounds the tries of a write that other writes overtake. Each time another caller got
-	// on.
+	// maxTries bounds the tries of a write that other writes overtake. With each lost try, a write
+	// of another caller has succeeded.
 	maxTries = 100
 )
 

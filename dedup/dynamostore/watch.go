@@ -10,11 +10,11 @@ import (
 )
 
 // watch remembers the claims that this store has seen, and the time of the last change of each.
-// Leases are measured with a watch. Conditions of DynamoDB have no clock, and clocks of two
-// hosts are never compared (P-10, R-18). A lease has ended if the store saw the same state of
-// the item for the whole length of the lease, on the monotonic clock of this process. The holder
-// renews by a write and counts the lease from before that write. Other processes see the write
-// later, and count from later.
+// Leases are measured with a watch. Conditions of DynamoDB have no clock, and clocks of two hosts
+// are never compared (P-10, R-18). A lease has ended if the store saw the same state of the item
+// for the whole length of the lease. The length is measured by the monotonic clock of this process.
+// The holder renews by a write and counts the lease from before that write. Other processes see the
+// write later, and count from later.
 //
 // The list is bounded. A claim outside the list stays Busy for another whole lease, which is
 // late but never wrong.

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The list is bounded by what is asked for: who is not asked for any longer goes by and by.
+// The list is bounded by the claims in demand. A claim without further questions leaves the list
+// after a while.
 func TestWatchForgetsIdle(t *testing.T) {
 	w, now := newWatch(100), time.Now()
 	claim := func(rev uint64) *record { return claimOf(dedup.Token{}, rev, time.Minute) }

@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wire is what is between the SDK and the server. It may answer a request itself, or look at what the server answered.
+// wire is between the SDK and the server. It may answer a request itself, or look at the answer of
+// the server.
 type wire struct {
 	next   http.RoundTripper
 	before func(verb, body string) *http.Response // nil: the server answers
@@ -136,7 +137,7 @@ func TestLostAnswers(t *testing.T) {
 	require.Greater(t, l.lost, 15, "the wire did nothing")
 }
 
-// R-01: a take-over whose answer was lost is one take-over.
+// R-01: a take-over with a lost answer is one take-over.
 func TestLostTakeover(t *testing.T) {
 	_, table := newTable(t)
 	var l lossy
@@ -177,7 +178,7 @@ func verbs(t *testing.T, s *dynamostore.Store) map[string]error {
 	return errs
 }
 
-// R-20: what the server says about itself, and what is no answer at all, is an outage and never a verdict.
+// R-20: an error of the server itself, or a missing answer, is an outage and never a verdict.
 func TestAnswersThatAreNone(t *testing.T) {
 	amazon := func(code string) string {
 		return `{"__type":"com.amazonaws.dynamodb.v20120810#` + code + `","message":"test"}`
@@ -211,7 +212,8 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-// R-19: one key of many that fails makes the call fail, and the same token finds again what the others got (R-01).
+// R-19: if one key of many fails, the call fails. A repeat with the same token finds the claims of
+// the other keys (R-01).
 func TestPartOfBatchFails(t *testing.T) {
 	_, table := newTable(t)
 	var mu sync.Mutex
@@ -246,7 +248,7 @@ func TestPartOfBatchFails(t *testing.T) {
 	}
 }
 
-// H-22: every read is a consistent one, and nothing is asked that could not be.
+// H-22: every read is consistent, and every write has a condition.
 func TestReadsAreConsistent(t *testing.T) {
 	_, table := newTable(t)
 	var mu sync.Mutex

@@ -33,7 +33,7 @@ func finish(t testing.TB, s *memstore.Store, from, n int, retention time.Duratio
 	require.NoError(t, s.Complete(t.Context(), done))
 }
 
-// H-21, rule 31: full is an error, nothing is evicted, and what is known goes on.
+// H-21, rule 31: a full store returns an error and evicts no record, and known events go on.
 func TestFullRefusesNewKeysAndForgetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(memstore.Capacity(10))
@@ -61,7 +61,7 @@ func TestFullRefusesNewKeysAndForgetsNothing(t *testing.T) {
 	})
 }
 
-// H-21: what expired is forgotten a little at a time, by those who use the store.
+// H-21: expired records are forgotten a few at a time, by the calls of the store.
 func TestMemoryFollowsTheLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
@@ -115,7 +115,7 @@ func TestVolatile(t *testing.T) {
 	require.NoError(t, memstore.New(memstore.Capacity(-1), memstore.Volatile()).Volatile())
 }
 
-// A caller may do what he likes with his slices.
+// A caller may change its own slices.
 func TestResultsAreCopies(t *testing.T) {
 	s := memstore.New()
 	tok, reqs, a := dedup.NewToken(), requests(0, 1, time.Hour), make([]dedup.Answer, 1)

@@ -20,7 +20,7 @@ func deferred(queue string, ids ...string) []dedup.Deferred {
 	return events
 }
 
-// H-21: what is deferred is bounded, and nothing that is deferred is let go for it.
+// H-21: the number of deferred events is bounded, and no deferred event is dropped for another.
 func TestFullRefusesToDefer(t *testing.T) {
 	s := memstore.New(memstore.Capacity(3))
 	finish(t, s, 0, 3, time.Hour) // other room
@@ -43,7 +43,7 @@ func TestFullRefusesToDefer(t *testing.T) {
 	require.ErrorIs(t, s.Defer(t.Context(), part, deferred("r", "d")), dedup.ErrFull)
 }
 
-// A caller may do what he likes with his slices.
+// A caller may change its own slices.
 func TestDeferredAreCopies(t *testing.T) {
 	s := memstore.New()
 	mine := deferred("q", "a")

@@ -2,8 +2,8 @@
 // where the contract leaves a choice, memstore gives the strictest answer.
 //
 // Use memstore in tests. A restart forgets every event while the offsets stay committed, so that
-// another delivery runs again. Package dedup/sqlstore/sqlite is the store for one process: one file,
-// and no server.
+// another delivery runs again. Package dedup/sqlstore/sqlite is the store for one process: one
+// file, and no server.
 //
 // # Guarantees
 //

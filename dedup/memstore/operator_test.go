@@ -18,7 +18,8 @@ func imported(from, n int, retention time.Duration) []dedup.Imported {
 	return events
 }
 
-// H-21, rule 31: what a person adds needs room like everything else, all of it or nothing.
+// H-21, rule 31: events that a person adds need room like all others. Without room for all, no
+// event is added.
 func TestFullRefusesWhatAPersonAdds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(memstore.Capacity(10))
@@ -45,7 +46,7 @@ func TestFullRefusesWhatAPersonAdds(t *testing.T) {
 	})
 }
 
-// What has expired is not shown, not found and not in the way.
+// An expired record is not shown, not found and not in the way.
 func TestExpiredIsNotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
@@ -74,7 +75,8 @@ func TestExpiredIsNotShown(t *testing.T) {
 	})
 }
 
-// Rule 8: what a person forgets is no reason to doubt others; what the store forgets after an import is.
+// Rule 8: after a person has forgotten an event, other old events are still Fresh. After the store
+// has forgotten an imported event, older events are TooOld.
 func TestForgottenByAPerson(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
@@ -97,7 +99,7 @@ func TestForgottenByAPerson(t *testing.T) {
 	})
 }
 
-// Whoever is shown records may use the store while he looks, and end it.
+// The function that gets the records of a list may use the store, and may end the list.
 func TestListHoldsNoLock(t *testing.T) {
 	s := memstore.New()
 	finish(t, s, 0, 5, time.Hour)
@@ -111,7 +113,7 @@ func TestListHoldsNoLock(t *testing.T) {
 	require.Zero(t, s.Len())
 }
 
-// A lease that is renewed is a change, and the record says when it began.
+// A renewal of a lease is a change, and the record has the time at which the lease began.
 func TestRecordTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()

@@ -14,7 +14,7 @@ func topicOf(l dedup.DeferredPartition) topic { return topic{l.Scope, l.Topic} }
 
 // queues are those of one topic. Every event is in one queue and in keys.
 type queues struct {
-	byName map[string]*queue // none is empty
+	byName map[string]*queue // no queue is empty
 	keys   map[dedup.Key]*deferred
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rule 8: what was forgotten is never silently Fresh; and nothing is too old before something was forgotten.
+// Rule 8: a forgotten event is never Fresh. No event is too old before the store has forgotten one.
 func TestTooOldIsWhatWasForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
@@ -36,7 +36,7 @@ func TestTooOldIsWhatWasForgotten(t *testing.T) {
 			require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: time.Hour}}))
 		}
 		began := time.Now()
-		complete(meets(dedup.Fresh, at("ancient", began.Add(-1000*time.Hour)))) // nothing was forgotten yet
+		complete(meets(dedup.Fresh, at("ancient", began.Add(-1000*time.Hour)))) // no event was forgotten yet
 		handled := at("handled", began)
 		complete(meets(dedup.Fresh, handled))
 		time.Sleep(time.Minute)
@@ -48,7 +48,7 @@ func TestTooOldIsWhatWasForgotten(t *testing.T) {
 		meets(dedup.TooOld, handled)
 		meets(dedup.TooOld, at("a copy under another ID", began.Add(-time.Second)))
 		require.Less(t, s.Len(), held, "no claim is left by the question")
-		meets(dedup.Uncertain, at("lasting", began)) // known, whatever its age
+		meets(dedup.Uncertain, at("lasting", began)) // known, at any age
 		meets(dedup.Fresh, at("later", began.Add(1)))
 		meets(dedup.Fresh, at("without time", time.Time{}))
 		other := handled

@@ -14,14 +14,15 @@ import (
 
 const payOrders = "UPDATE orders SET paid = paid + 1 WHERE id = ANY($1)"
 
-// bareInsert is what a store of one statement would be: no settings, no answers, nothing but the rows.
+// bareInsert is the statement of the smallest store: no settings, no answers, only the rows.
 const bareInsert = `INSERT INTO bare_events (tenant, scope, event_type, event_id, expires_at,
 	origin_topic, origin_partition, origin_offset, origin_time)
 	SELECT 'acme', 'orders', 'payment.completed', id, now() + interval '1 hour', 'payments', 3, pos, at
 	FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS r(id, pos, at) ON CONFLICT DO NOTHING`
 
-// BenchmarkAgainstSQL runs each batch twice, in turns: through ClaimTx, with one statement in the handler, and as bare SQL
-// in one pipeline. What is reported are the two rates and their ratio, which a noisy machine moves little.
+// BenchmarkAgainstSQL runs each batch twice, in turns: through ClaimTx, with one statement in the
+// handler, and as bare SQL in one pipeline. The benchmark reports the two rates and their ratio,
+// which a noisy machine moves little.
 func BenchmarkAgainstSQL(b *testing.B) {
 	for _, n := range []int{1, 256, 512} {
 		for _, duplicates := range []bool{false, true} {

@@ -46,7 +46,7 @@ func BenchmarkClaimTx(b *testing.B) {
 	}
 }
 
-// BenchmarkClaimTxRoundTrip leaves the commit to nobody: what is left is the protocol.
+// BenchmarkClaimTxRoundTrip measures the protocol, without a wait for the disk at the commit.
 func BenchmarkClaimTxRoundTrip(b *testing.B) {
 	s, _ := newStore(b, param("synchronous_commit", "off"))
 	answers := make([]dedup.Answer, 1)

@@ -25,8 +25,8 @@ var errCommitting = errors.New("pgstore: a commit is not cancelled")
 // cancelGuard belongs to one connection.
 type cancelGuard struct{ committing atomic.Bool }
 
-// guardCommits gives each connection of a pool a cancelGuard. pgx sends a cancel request on a
-// connection of its own, which it dials with the settings of the connection to cancel.
+// guardCommits gives each connection of a pool a cancelGuard. For a cancel request, pgx dials
+// another connection, with the settings of the connection to cancel.
 func guardCommits(cfg *pgxpool.Config) {
 	before := cfg.BeforeConnect
 	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {

@@ -25,8 +25,12 @@ import (
 // Missing tables, missing rights and a refused log-in are a [*dedup.SetupError], which names the
 // fix.
 //
-// Warnings: commits do not wait for the disk, sessions outlive their client for long, or pgx may
-// cancel a COMMIT that waits for a synchronous standby, since [Configure] has not seen the pool.
+// Warnings:
+//
+//   - Commits do not wait for the disk.
+//   - Sessions outlive their client for long.
+//   - [Configure] has not seen the pool, so pgx may cancel a COMMIT that waits for a synchronous
+//     standby.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	q, err := s.db.statements(ctx)
 	if errors.Is(err, errLayout) {

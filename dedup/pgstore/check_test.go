@@ -92,7 +92,7 @@ func TestCheckFindsCollation_P23(t *testing.T) {
 	require.ErrorContains(t, err, "processed_events.event_id")
 }
 
-// P-18 and rule 10: what makes commits or sessions less than they should be is a warning.
+// P-18 and rule 10: settings that make commits or sessions unsafe are warnings.
 func TestCheckWarns_P18(t *testing.T) {
 	t.Parallel()
 	url := newTables(t)
@@ -161,7 +161,8 @@ func TestMigrateTakesNoLockIfUpToDate(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Where a later schema of the search path holds the store, there it stays: a second one would know nothing.
+// If a later schema of the search path has the tables, the store stays there: a second one would
+// have no records.
 func TestMigrateFindsTheStore(t *testing.T) {
 	t.Parallel()
 	first, url := testenv.Postgres(t), newTables(t)
@@ -199,8 +200,8 @@ func TestMigrateRefusesTablesOfAnotherProgram(t *testing.T) {
 	}
 }
 
-// The tables may be in a schema of their own, made by Migrate, whatever the search path and temporary tables say
-// (G-05).
+// The tables may be in a schema of their own, made by Migrate, with any search path and any
+// temporary tables (G-05).
 func TestInSchema_G05(t *testing.T) {
 	t.Parallel()
 	url := testenv.Postgres(t)
@@ -268,7 +269,7 @@ func TestLookUpsUseTheKey(t *testing.T) {
 		require.NoError(t, s.ClaimTx(t.Context(), time.Minute, []dedup.Request{noWait(fmt.Sprint("turn-", i/2))}, answers[:1], plain))
 	}
 	var scans int
-	require.Eventually(t, func() bool { // statistics are told a moment later
+	require.Eventually(t, func() bool { // statistics arrive a moment later
 		_, err := pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")
 		require.NoError(t, err)
 		var index int
@@ -406,8 +407,8 @@ func TestSchemaCommandPrintsTheSchema(t *testing.T) {
 	require.Equal(t, pgstore.Schema(), string(out))
 }
 
-// P-22: whatever an ID, a topic or an error's text holds, it is refused before SQL or stored; it is never a poison
-// event.
+// P-22: any ID, topic or text of an error is either refused before SQL, or stored. No value makes a
+// poison event.
 func FuzzKeys_P22(f *testing.F) {
 	for _, id := range []string{
 		"a", "A", "", "a\x00b", "\xff", "'; DROP TABLE processed_events; --", `\`, "é", "😀", "{a,b}", "NULL", `"`,

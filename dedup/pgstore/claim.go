@@ -192,8 +192,8 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 }
 
 // held runs a verb on claims, and returns the indices of those that were not held. The statement
-// answers with the indices of the others. The arguments are the tokens, more, and the keys. A non-nil then queues a statement
-// without rows.
+// answers with the indices of the others. The arguments are the tokens, more, and the keys. A
+// non-nil then queues a statement without rows.
 func (s *Store) held(ctx context.Context, verb string, claims *claimRows,
 	text func(*statements) string, then func(*statements, *pgx.Batch),
 	more ...any) (lost []int, err error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rule 28: what is kept raw, and what is hashed.
+// Rule 28: the IDs that are kept raw, and the IDs that are hashed.
 func TestCompactIDForms_Rule28(t *testing.T) {
 	t.Parallel()
 	const uuid, ulid = "018bcfe5-6800-7abc-8def-0123456789ab", "01HF7YAT00E9ZV3R5KXQ2M8WBC"

@@ -42,8 +42,9 @@ func leftCompact(t *testing.T, pool *pgxpool.Pool) (all []string) {
 	return all
 }
 
-// Rules 8 and 28: a reaper forgets rows of the compact layout as it does those of the readable one, scope by scope: first
-// the horizon moves, then rows go; what was given up stays for its dead letter; what is gone is too old.
+// Rules 8 and 28: a reaper deletes rows of the compact layout like those of the readable one, scope
+// by scope. First the horizon moves, then rows are deleted. An event that was given up stays for
+// its dead letter. A deleted event is TooOld.
 func TestReaperOfCompactRows_Rule8(t *testing.T) {
 	t.Parallel()
 	s, pool := newCompactStore(t)
@@ -72,7 +73,8 @@ func TestReaperOfCompactRows_Rule8(t *testing.T) {
 	require.Equal(t, dedup.TooOld, answers[0].Verdict)
 }
 
-// What has expired is found by the index, whose expression must be that of the view, and without its joins.
+// Expired rows are found by the index, and without the joins of the view. For this the expression
+// of the index must be that of the view.
 func TestReaperOfCompactRowsUsesTheIndex(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, unusedTables(t, pgstore.Compact()))

@@ -69,7 +69,7 @@ func TestLayoutsDoNotMix_Rule28(t *testing.T) {
 	}
 }
 
-// Tables of before there were two layouts are readable ones, and Migrate says so in them.
+// Tables from before there were two layouts have the readable one, and Migrate records that layout.
 func TestLayoutOfOlderTables_Rule28(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, newTables(t))
@@ -128,7 +128,8 @@ func TestCompactSpellings_Rule28(t *testing.T) {
 		AND id = left(encode(sha256(convert_to('order-12345', 'UTF8')), 'hex'), 32)::uuid`).Scan(&n))
 	require.Equal(t, 1, n, "the documented way to find an event by its ID")
 
-	// The ID whose raw bytes are the hash of another one is another event: the form is part of the kind.
+	// An ID with raw bytes that equal the hash of another ID is another event: the form is part of
+	// the kind.
 	sum := sha256.Sum256([]byte("order-12345"))
 	h := hex.EncodeToString(sum[:16])
 	forged := h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
@@ -154,8 +155,8 @@ func TestCompactNumbersOutliveARollback_Rule28(t *testing.T) {
 	require.EqualValues(t, 3, answers[0].First.Partition)
 }
 
-// What the design promises of the compact layout: at most 130 bytes for an event that is done, with its indexes and where
-// it came from. A checksum of its value costs nothing there, and 8 bytes at most in the readable layout.
+// The compact layout takes at most 130 bytes for an event that is done, with its indexes and its
+// origin. A checksum of its value adds no bytes there, and 8 bytes at most in the readable layout.
 func TestBytesPerEvent(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []pgstore.Option
@@ -199,7 +200,8 @@ func bytesPerEvent(t *testing.T, table string, check bool, opts ...pgstore.Optio
 	return float64(size) / float64(rows)
 }
 
-// Rows of the compact layout keep what the readable ones do: a duplicate is told the same.
+// Rows of the compact layout keep the same values as readable rows: a duplicate gets the same
+// answer.
 func TestCompactKeepsResults(t *testing.T) {
 	t.Parallel()
 	s, _ := newCompactStore(t)

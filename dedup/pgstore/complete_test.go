@@ -111,7 +111,7 @@ func withDead(all []dedup.Completion) []dedup.Completion {
 	return all
 }
 
-// Repeats of one call may run at once, in any order. Each of them succeeds, and none waits in a circle.
+// Repeats of one call may run at once, in any order. Each repeat succeeds, without a deadlock.
 func TestCompleteRepeatsAtOnce_P04(t *testing.T) {
 	t.Run("readable", func(t *testing.T) { completeAtOnce(t, newStore) })
 	t.Run("compact", func(t *testing.T) { completeAtOnce(t, newCompactStore) })

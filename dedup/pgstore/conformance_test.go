@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// modes are how statements may travel: prepared and kept, which is pgx's default, and what poolers ask for (P-17).
+// modes are the ways in which statements may travel: prepared and kept, which is pgx's default, and
+// the modes for poolers (P-17).
 var modes = map[string]pgx.QueryExecMode{
 	"prepared": pgx.QueryExecModeCacheStatement,
 	"exec":     pgx.QueryExecModeExec,
@@ -26,8 +27,9 @@ var modes = map[string]pgx.QueryExecMode{
 // layouts are the options that each layout takes.
 var layouts = map[string][]pgstore.Option{"": nil, "/compact": {pgstore.Compact()}}
 
-// covered leaves out what rarely shows anything new, unless there is time (IDEM_SOAK): numbers travel in binary or as text, of
-// which "exec" is both, and the statements of the layouts differ in their keys.
+// covered leaves out the combinations that rarely find a new fault, unless IDEM_SOAK is set.
+// Numbers travel in binary or as text, and "exec" has both. The statements of the layouts differ in
+// their keys.
 func covered(mode string, opts []pgstore.Option) bool {
 	return os.Getenv("IDEM_SOAK") != "" || mode == "prepared" || mode == "simple" && opts == nil
 }

@@ -52,8 +52,8 @@ func newAccounts(t *testing.T, pool *pgxpool.Pool, n int) {
 	require.NoError(t, err)
 }
 
-// Rule 10: whoever meets a key that a transaction holds waits for two seconds; then it is Busy, without an error. A
-// statement_timeout below that does not turn it into one.
+// Rule 10: a request for a key that a transaction holds waits for two seconds. Then the answer is
+// Busy, without an error, also with a shorter statement_timeout.
 func TestHeldKeyIsBusy_Rule10(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t, param("statement_timeout", "700"), param("lock_timeout", "300"))
@@ -119,8 +119,8 @@ func TestGroupNeverWaits_Rule1(t *testing.T) {
 	require.Less(t, time.Since(began), time.Second)
 }
 
-// Rule 1: lanes that add to shared rows in their own orders. Groups that are refused run singly; no money is lost or
-// made, and nobody waits for a deadlock to be found.
+// Rule 1: lanes that add to shared rows in their own orders. Groups that are refused run singly. No
+// money is lost or made, and no transaction waits for the detection of a deadlock.
 func TestSharedRows_Rule1(t *testing.T) {
 	t.Parallel()
 	const lanes, groups, size, accounts = 6, 8, 16, 10
@@ -169,8 +169,9 @@ func TestSharedRows_Rule1(t *testing.T) {
 	healthy(t, pool)
 }
 
-// P-04: eight workers claim batches of 500 keys that overlap, in both ways, and take over and finish in between. No
-// deadlock reaches anybody, and no key is held twice. In the compact layout the order of the rows is that of their hashes.
+// P-04: eight workers claim batches of 500 keys that overlap, in both ways, and take over and
+// finish in between. No caller gets a deadlock, and no key is held twice. In the compact layout the
+// order of the rows is that of their hashes.
 func TestOverlappingBatchesDoNotDeadlock_P04(t *testing.T) {
 	t.Run("readable", func(t *testing.T) { overlappingBatches(t, newStore, "idempotency_keys") })
 	t.Run("compact", func(t *testing.T) { overlappingBatches(t, newCompactStore, "idempotency_keys_compact") })
@@ -264,7 +265,7 @@ func TestKilledHolderIsNoticed_Rule10(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), "PGSTORE_TEST_HOLDER="+url)
 	require.NoError(t, cmd.Start())
-	defer func() { _ = cmd.Wait() }() // killed: its status says nothing
+	defer func() { _ = cmd.Wait() }() // killed: its status has no meaning
 	defer func() { _ = cmd.Process.Kill() }()
 	require.Eventually(t, func() bool {
 		var n int
@@ -288,7 +289,7 @@ func TestKilledHolderIsNoticed_Rule10(t *testing.T) {
 	t.Logf("free after %v", time.Since(began).Round(10*time.Millisecond))
 }
 
-// P-14: more workers than connections, each with a transaction. They queue, and none stands still.
+// P-14: more workers than connections, each with a transaction. They queue, and all go on.
 func TestPoolSmallerThanWorkers_P14(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t, maxConns(4))
@@ -307,7 +308,8 @@ func TestPoolSmallerThanWorkers_P14(t *testing.T) {
 	healthy(t, pool)
 }
 
-// P-20: duplicates write nothing: no sequence is drawn from, no transaction ID is taken, no row is locked.
+// P-20: duplicates do not write: no sequence is drawn from, no transaction ID is taken, no row is
+// locked.
 func TestDuplicatesWriteNothing_P20(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// soak chooses between what CI has time for and what a long run has (IDEM_SOAK).
+// soak chooses between a number for CI and a number for a long run (IDEM_SOAK).
 func soak(short, long int) int {
 	if os.Getenv("IDEM_SOAK") != "" {
 		return long
@@ -44,7 +44,8 @@ func newSeed(t testing.TB) (*rand.Rand, uint64) {
 	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
-// engine is a processor with a store in Postgres, and what is seen of it. It is its own observer and producer.
+// engine is a processor with a store in Postgres, and the counts of a test. It is its own observer
+// and producer.
 type engine struct {
 	t      testing.TB
 	p      *idem.Processor
@@ -53,7 +54,7 @@ type engine struct {
 	mu          sync.Mutex
 	runs        map[string]int // by event
 	deadLetters []*idem.Message
-	unknown     int // commits whose outcome was unknown
+	unknown     int // commits with an unknown outcome
 	refused     int // claims that a read-only server refused
 	downs       int // times that the store went away
 }
@@ -113,7 +114,7 @@ func newEngine(t testing.TB, s *pgstore.Store, register func(*engine, *idem.Rout
 	return e
 }
 
-// payload says nothing: events are told apart by their IDs.
+// payload is empty: only the IDs of events differ.
 type payload struct{}
 
 // write is a handler that writes one effect.
@@ -165,9 +166,10 @@ func shuffledCuts(rng *rand.Rand, n int) []cut {
 	return cuts
 }
 
-// P-11: the connection breaks exactly before the server gets COMMIT, or exactly after it has committed, for one event and
-// for groups. The outcome is unknown, and to claim again tells it: before, all of the transaction runs again; after,
-// none of it; and each event has one effect.
+// P-11: the connection breaks exactly before the server gets COMMIT, or exactly after it has
+// committed, for one event and for groups. The outcome is unknown, and another claim shows it.
+// After a break before COMMIT the whole transaction runs again, and after a commit no part of it.
+// Each event has one effect.
 func TestCutsAtCommit_P11(t *testing.T) {
 	for name, most := range map[string]int{"single": 1, "group": 12} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +179,7 @@ func TestCutsAtCommit_P11(t *testing.T) {
 			url := newTables(t)
 			direct := newPool(t, url)
 			proxy, through := throughCutter(t, direct)
-			proxy.only = "idem.session" // the transactions of events; what only looks commits too
+			proxy.only = "idem.session" // the transactions of events; a look commits too
 			pool := newPool(t, url, through, maxConns(4))
 			e := newEngine(t, pgstore.New(pool), func(e *engine, r *idem.Router) {
 				for i := range 2*n + 1 { // each group has a handler of its own, which has met no trouble yet
@@ -229,8 +231,9 @@ func (e *engine) refusals() int {
 	return e.refused
 }
 
-// P-11, R-01: the same for the store's own transactions, which claim and complete. A claim whose outcome is unknown is
-// asked for again under its token, an end is recorded again: each handler runs once.
+// P-11, R-01: the same for the store's own transactions, which claim and complete. A claim with an
+// unknown outcome is asked for again under its token, and an end is recorded again. Each handler
+// runs once.
 func TestCutsAtCommitOfClaims_P11(t *testing.T) {
 	t.Parallel()
 	n := soak(25, 500)

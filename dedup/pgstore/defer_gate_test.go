@@ -20,7 +20,8 @@ import (
 
 var errRefused = errors.New("refused")
 
-// deferringEngine makes a processor that takes up what waits of the partition of engine.message until the test ends it.
+// deferringEngine makes a processor that runs the deferred events of the partition of
+// engine.message until the test ends it.
 func deferringEngine(t *testing.T, s dedup.Store, letters idem.Producer, register func(r *idem.Router)) (p *idem.Processor, stop func()) {
 	t.Helper()
 	r := idem.NewRouter(idem.ID(idem.FromHeader("event-id")), idem.Type(idem.FromHeader("event-type")))
@@ -42,8 +43,9 @@ func deferringEngine(t *testing.T, s dedup.Store, letters idem.Producer, registe
 
 var oneTry = idem.Retry(idem.RetryPolicy{MaxAttempts: 1})
 
-// rule 4: the next release cannot decode the head of a queue, whose handler is transactional. It blocks the queue like any other dead
-// event, its record says so, and a replay after a further release lets it run in its place.
+// rule 4: the next release cannot decode the head of a queue with a transactional handler. The head
+// blocks the queue like any other dead event, and its record shows that. A replay after a further
+// release lets the head run in its place.
 func TestUnreadableHeadBlocks_Rule4(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
@@ -106,7 +108,8 @@ func TestUnreadableHeadBlocks_Rule4(t *testing.T) {
 	}
 }
 
-// T-05, rule 4: 600 queues whose type nobody handles any longer keep no other queue from its turn.
+// T-05, rule 4: 600 queues with a type that has no handler any longer keep no other queue from its
+// turn.
 func TestStuckQueuesStarveNoOther_Rule4(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
@@ -203,7 +206,7 @@ func TestDeferredUnderAnotherKafkaKey_Rule4(t *testing.T) {
 	}
 }
 
-// doneMeanwhile is a producer during whose first message another worker finishes an event.
+// doneMeanwhile is a producer. During its first message, another worker finishes an event.
 type doneMeanwhile struct {
 	*engine
 	store *pgstore.Store

@@ -15,7 +15,7 @@ import (
 	"github.com/idem-go/idem/dedup/pgstore"
 )
 
-// statementLog keeps what is sent in batches.
+// statementLog keeps the statements that are sent in batches.
 type statementLog struct {
 	sql  []string
 	args [][]any
@@ -34,8 +34,8 @@ func (l *statementLog) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.Tra
 }
 func (l *statementLog) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// Looking for what is due reads the heads of the queues, not all that waits, also while the server has no statistics of a
-// table that has just grown (rule 4).
+// A search for due events reads the heads of the queues, and not all waiting events. That holds
+// also while the server has no statistics of a table that has just grown (rule 4).
 func TestDueReadsNoQueue_Rule4(t *testing.T) {
 	log := &statementLog{}
 	pool := newPool(t, unusedTables(t), maxConns(1), func(c *pgxpool.Config) { c.ConnConfig.Tracer = log })

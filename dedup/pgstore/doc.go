@@ -104,8 +104,8 @@
 //
 // # Failure modes
 //
-// The server cannot be reached, shuts down, is read-only, full or out of memory, or the tables
-// are missing: every method fails with [dedup.ErrUnavailable], and no handler runs.
+// The server cannot be reached, shuts down, is read-only, full or out of memory, or the tables are
+// missing. Then every method fails with [dedup.ErrUnavailable], and no handler runs.
 //
 // The connection breaks at COMMIT: the error matches [dedup.ErrUnknownCommit]. Claim again, and the
 // row shows the outcome.
@@ -129,8 +129,8 @@
 // are lost. Only a handler that does not end the transaction prevents that.
 //
 // A request is repeated during the run: a claim with NoWait takes an advisory lock of the
-// transaction, on a number made of schema and key. If another transaction has the lock, the
-// answer is Busy, without a wait and without a connection in use. The lock ends with the
+// transaction. The lock is on a number made of schema and key. If another transaction has the lock,
+// the answer is Busy, without a wait and without a connection in use. The lock ends with the
 // transaction, also through a pooler.
 //
 // # Transactions of your own
@@ -145,10 +145,10 @@
 //	WHERE a.version < excluded.version
 //	RETURNING (xmax = 0) AS inserted
 //
-// The statement returns true for an inserted row, false for an updated one, and no row if the
-// guard refused. xmax = 0 has this meaning only in this RETURNING. Later a row that was merely
-// locked has an xmax, and a row after an ordinary UPDATE has no xmax. On a partitioned table the
-// expression is an error. From Postgres 18 on, RETURNING old.id IS NULL means the same.
+// The statement returns true for an inserted row, false for an updated row, and no row if the guard
+// refused. The expression xmax = 0 has this meaning only in this RETURNING. Later a row that was
+// merely locked has an xmax, and a row after an ordinary UPDATE has no xmax. On a partitioned table
+// the expression is an error. From Postgres 18 on, RETURNING old.id IS NULL means the same.
 //
 // # Cost per message
 //

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// receipt is what the functions of these tests return.
+// receipt is the result of the functions of these tests.
 type receipt struct {
 	Run   int32
 	Notes map[string]int `json:",omitempty"`
@@ -38,8 +38,8 @@ func guards(t testing.TB, n int, cfg dedup.GuardConfig, store func() *pgstore.St
 	return all
 }
 
-// Rule 20, P-01: 100 callers of each of 20 keys, in five processes with a pool of four each. Each function is committed once,
-// some fail first, and all callers get what was committed.
+// Rule 20, P-01: 100 callers of each of 20 keys, in five processes with a pool of four each. Each
+// function is committed once, some fail first, and all callers get the committed result.
 func TestDoTxManyCallers_Rule20(t *testing.T) {
 	for layout, opts := range layouts {
 		t.Run("layout"+layout, func(t *testing.T) {
@@ -175,7 +175,8 @@ func TestDoTxErrorRollsBack(t *testing.T) {
 	healthy(t, pool)
 }
 
-// A result that is read is nothing but what was kept, whatever a run of the same call left behind that was rolled back.
+// A result is exactly the kept one, also after a run of the same call that left another result and
+// was rolled back.
 func TestDoTxResultIsThatOfTheCommit(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
@@ -204,7 +205,8 @@ func TestDoTxResultIsThatOfTheCommit(t *testing.T) {
 	require.Equal(t, receipt{Run: 2, Notes: map[string]int{"there": 1}}, r)
 }
 
-// P-24: who waits for a caller of the same process that sent no fingerprint is compared with the record, not with that caller.
+// P-24: a caller waits for another one of the same process that sent no fingerprint. The waiting
+// caller is compared with the record, not with that caller.
 func TestDoTxFollowerIsCompared_P24(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
@@ -227,7 +229,7 @@ func TestDoTxFollowerIsCompared_P24(t *testing.T) {
 		runtime.Gosched()
 	}
 	all.Go(func() { errs[2] = run(g, dedup.SamePayload(dedup.Fingerprint{2})) })
-	for range 3 { // the one who leads has asked again
+	for range 3 { // the leading caller has asked again
 		var a [1]dedup.Answer
 		require.NoError(t, s.LookTx(t.Context(), []dedup.Request{request("other")}, a[:]))
 	}

@@ -75,9 +75,9 @@ func contended(err error) error {
 	return fmt.Errorf("pgstore: %w: %w", dedup.ErrContended, err)
 }
 
-// commitError explains an error of COMMIT. An ordinary error of the server means a rollback.
-// After any other error the transaction may have been committed (P-11). pgconn.SafeToRetry does
-// not help: if a connection breaks after COMMIT was sent, pgx 5.12 reports a connection closed
+// commitError explains an error of COMMIT. An ordinary error of the server means a rollback. After
+// any other error the transaction may have been committed (P-11). The function pgconn.SafeToRetry
+// does not help. If a connection breaks after COMMIT was sent, pgx 5.12 reports a connection closed
 // before.
 func commitError(err error) error {
 	var pg *pgconn.PgError

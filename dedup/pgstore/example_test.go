@@ -27,7 +27,8 @@ func ExampleStore_Once() {
 	_ = book
 }
 
-// Two different withdrawals of one account wait for each other, so that each reads what the other has left.
+// Two different withdrawals of one account wait for each other, so that each reads the balance that
+// the other has left.
 func ExampleLockKey() {
 	withdraw := func(ctx context.Context, tx pgx.Tx, account string, cents int) error {
 		if err := pgstore.LockKey(ctx, tx, "account", account); err != nil {

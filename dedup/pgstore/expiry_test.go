@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is claimed in a transaction is remembered for its retention from then on, whatever the time of its event (rule 8). It may be old
-// after a rewind, and lie ahead if the clock of its producer is wrong.
+// An event that is claimed in a transaction is remembered for its retention from then on, with any
+// time of the event (rule 8). That time may be old after a rewind, and lie ahead if the clock of
+// the producer is wrong.
 func TestExpiryOfTransactions_Rule8(t *testing.T) {
 	inLayouts(t, 4, func(t *testing.T, s *pgstore.Store, _ *pgxpool.Pool) {
 		began := time.Now()

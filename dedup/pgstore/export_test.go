@@ -5,5 +5,5 @@ import "time"
 // TurnOf is turnOf, for tests.
 var TurnOf = turnOf
 
-// SetSilence sets how long a server may say nothing.
+// SetSilence sets how long a server may stay silent.
 func (s *Store) SetSilence(d time.Duration) { s.db.silence = d }

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// P-11: the connection breaks at COMMIT, before and after the server did it. The outcome is unknown; to claim again
-// tells it, and the effect is there once.
+// P-11: the connection breaks at COMMIT, before and after the server did it. The outcome is
+// unknown. Another claim shows it, and the effect is there once.
 func TestConnectionLostAtCommit_P11(t *testing.T) {
 	t.Parallel()
 	url := newTables(t)
@@ -44,7 +44,8 @@ func TestConnectionLostAtCommit_P11(t *testing.T) {
 	healthy(t, pool)
 }
 
-// P-16: callers that go away at any moment leave no broken connection, no transaction, and half of nothing.
+// P-16: callers that go away at any moment leave no broken connection, no transaction, and no half
+// effect.
 func TestCancelledAtAnyPoint_P16(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t, maxConns(4))
@@ -115,7 +116,7 @@ func TestTerminatedBackends_P26(t *testing.T) {
 			require.NoError(t, err)
 			waitForBackend(t, admin, pid, 0)
 			if i%2 == 0 {
-				return nil, nil // it notices nothing
+				return nil, nil // it does not notice
 			}
 			return nil, fmt.Errorf("handler: %w", addEffect(t.Context(), tx, id))
 		})
@@ -195,7 +196,7 @@ func TestSilentServerIsUnavailable(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// Tables that are not there make nobody's event dead: it is for whoever deploys to run Migrate.
+// Missing tables make no event dead: the deployment has to run Migrate.
 func TestMissingTables(t *testing.T) {
 	t.Parallel()
 	url := newTables(t)

@@ -22,7 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// This file asks who is blamed: the faults that the other tests show to the store alone, here with the engine above it.
+// This file has the faults that the other tests show to the store alone, here with the engine above
+// it, and looks for the events that are blamed.
 
 var quickRetry = idem.Retry(idem.RetryPolicy{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond})
 
@@ -42,7 +43,8 @@ func classOf(m *idem.Message) (class idem.Class, id string) {
 // culprit is the one event that a handler of these tests does something bad for.
 const culprit = "culprit"
 
-// newBadEngine makes an engine whose handler does bad for the culprit, behind a good statement.
+// newBadEngine makes an engine with a handler that does bad for the culprit, behind a good
+// statement.
 func newBadEngine(t *testing.T, with ...configure) (e *engine, pool *pgxpool.Pool, bad *func(context.Context, pgx.Tx) error) {
 	t.Helper()
 	s, pool := newStore(t, with...)
@@ -89,8 +91,9 @@ func TestSwallowedErrorIsDeadLettered_P12(t *testing.T) {
 	require.Zero(t, e.downs, "the database has not gone away")
 }
 
-// P-13: a handler that ends its transaction, by methods or by SQL. What it committed stays, mark included; what it rolled back
-// is retried and then dead-lettered; and no neighbour is lost, doubled or blamed.
+// P-13: a handler that ends its transaction, by methods or by SQL. After its COMMIT the effects
+// stay, and so does the record. After its ROLLBACK the event is retried and then dead-lettered. No
+// neighbour is lost, doubled or blamed.
 func TestHandlerThatEndsItsTransaction_P13(t *testing.T) {
 	t.Parallel()
 	run := func(sql string) func(context.Context, pgx.Tx) error {
@@ -130,8 +133,8 @@ func TestHandlerThatEndsItsTransaction_P13(t *testing.T) {
 	}
 }
 
-// P-14: four connections, eight lanes, and handlers that read through the same pool beside their transaction. The engine
-// leaves them a connection: nobody stands still and nobody is blamed.
+// P-14: four connections, eight lanes, and handlers that read through the same pool beside their
+// transaction. The engine leaves them a connection: no handler stands still and no event is blamed.
 func TestHandlersReadThroughTheFullPool_P14(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t, maxConns(4))
@@ -212,7 +215,8 @@ func TestSlowHandlerIsDeadLettered_P15(t *testing.T) {
 	}
 }
 
-// refused counts runs whose transaction was spoilt by somebody else: code 25P02 without an error of its own before.
+// refused counts runs in a transaction that another handler has spoilt: code 25P02 without an error
+// of its own before.
 type refused struct{ n atomic.Int32 }
 
 func (r *refused) see(err error) {
@@ -222,8 +226,9 @@ func (r *refused) see(err error) {
 	}
 }
 
-// P-16: calls that are cancelled at random points, with transactions of one event and of many. The pool keeps its size, at both
-// ends; nothing later meets the remains of a transaction; and who comes again finishes the work, once.
+// P-16: calls that are cancelled at random points, with transactions of one event and of many. The
+// pool keeps its size, at both ends. No later call meets the remains of a transaction. A repeated
+// call finishes the work, once.
 func TestCancelledCallsLeaveThePoolWhole_P16(t *testing.T) {
 	t.Parallel()
 	n := soak(200, 1000)
@@ -240,7 +245,7 @@ func TestCancelledCallsLeaveThePoolWhole_P16(t *testing.T) {
 	})
 	e.trust("paid")
 	whole := 0
-	limit := 8 * time.Millisecond // follows what a call takes here and now: half of them are cut short, however fast the machine is
+	limit := 8 * time.Millisecond // follows the time of a call here and now: half of them are cut short, however fast the machine is
 	for i := range n {
 		msgs := make([]*idem.Message, 1+rng.IntN(4))
 		for j := range msgs {
@@ -267,15 +272,15 @@ func TestCancelledCallsLeaveThePoolWhole_P16(t *testing.T) {
 	require.Zero(t, spoilt.n.Load())
 	require.Empty(t, e.deadLetters)
 	healthy(t, pool)
-	require.Eventually(t, func() bool { // what the pool has and what the server has
+	require.Eventually(t, func() bool { // the connections of the pool and the sessions of the server
 		var sessions int32
 		err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", name).Scan(&sessions)
 		return err == nil && sessions == pool.Stat().TotalConns()
 	}, 10*time.Second, 20*time.Millisecond, "sessions that nobody has")
 }
 
-// newDatabase returns the URL of a database of the test's own, whose settings it may change, and a connection to the one that
-// is everybody's.
+// newDatabase returns the URL of a database for this test alone, with settings that it may change,
+// and a connection to the shared database.
 func newDatabase(t *testing.T) (name, ours string, admin *pgxpool.Pool) {
 	t.Helper()
 	shared := os.Getenv("POSTGRES_URL")
@@ -296,8 +301,9 @@ func newDatabase(t *testing.T) (name, ours string, admin *pgxpool.Pool) {
 	return name, u.String(), admin
 }
 
-// P-26: the database becomes read-only and its sessions are ended again and again while work flows; then it is writable
-// again, but not for the sessions that there are: they are those of a server that was the primary once. Nothing is given up and work resumes, each event once.
+// P-26: the database becomes read-only and its sessions are ended again and again while work flows.
+// Then it is writable again, but not for the existing sessions, as with a server that was the
+// primary once. No event is given up and work resumes, each event once.
 func TestReadOnlyInMidRun_P26(t *testing.T) {
 	t.Parallel()
 	rng, seed := newSeed(t)
@@ -326,7 +332,7 @@ func TestReadOnlyInMidRun_P26(t *testing.T) {
 		})
 	}
 	defer lanes.Wait()
-	defer abort() // a test that fails does not wait for what stands still
+	defer abort() // a test that fails does not wait for calls that stand still
 	defer stop()
 	flows := func(events int64, what string) {
 		t.Helper()

@@ -70,7 +70,7 @@ func (r *txRun) flushFailed(ctx context.Context, err error) error {
 		return err
 	case c.IsClosed(), !aborted && ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
-	case !aborted: // an error of another database, or of none
+	case !aborted: // an error of another database, or of other code
 		return err
 	}
 	switch code {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mail is work before commit that writes what events queue, unless it fails.
+// mail is work before commit that writes the queued mails of events, unless it fails.
 type mail struct {
 	to   []string
 	fail func(ctx context.Context, tx pgx.Tx, to []string) error
@@ -32,7 +32,7 @@ func (m *mail) Flush(ctx context.Context, tx any) error {
 	return nil
 }
 
-// newMailEngine makes an engine whose handler writes an effect and queues a mail.
+// newMailEngine makes an engine with a handler that writes an effect and queues a mail.
 func newMailEngine(t *testing.T, fail func(context.Context, pgx.Tx, []string) error) (e *engine, count func(name string) int) {
 	t.Helper()
 	s, pool := newStore(t)
@@ -61,8 +61,8 @@ func (e *engine) settle5() {
 	e.settle(msgs...)
 }
 
-// Rule 22: the server has no room for the locks of a group. Each of its events gets a transaction of its own; it is no outage, and nobody
-// is to blame.
+// Rule 22: the server has no room for the locks of a group. Each of its events gets a transaction
+// of its own. That is no outage, and no event is to blame.
 func TestFullLockTableTakesAGroupApart_Rule22(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"53200", "57014", "55P03", "40P01"} {
@@ -90,7 +90,8 @@ func TestFullLockTableTakesAGroupApart_Rule22(t *testing.T) {
 	}
 }
 
-// Rule 12: what one event has kept breaks a constraint. It is taken apart from the others and dead-lettered, alone.
+// Rule 12: the kept work of one event breaks a constraint. That event is taken apart from the
+// others and dead-lettered, alone.
 func TestFlushFailsForOneEvent_Rule12(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(context.Context, pgx.Tx) error{
@@ -125,7 +126,7 @@ func TestFlushFailsForOneEvent_Rule12(t *testing.T) {
 	}
 }
 
-// T-03: a server that is away before the commit is nobody's attempt.
+// T-03: an outage of the server before the commit counts as no attempt of an event.
 func TestFlushMeetsAnOutage_T03(t *testing.T) {
 	t.Parallel()
 	lost := 0

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// queue is work before commit: it counts what it is given, and does what it is told to.
+// queue is work before commit: it counts its entries, and its Flush is the function of the test.
 type queue struct {
 	n     int
 	flush func(context.Context, pgx.Tx) error
@@ -65,7 +65,7 @@ func group(ctx context.Context, s *pgstore.Store, fn func(pgx.Tx) ([]dedup.Compl
 	return s.ClaimTx(ctx, time.Minute, batch(2, 0), make([]dedup.Answer, 2), fn)
 }
 
-// foreignLock lets a session of somebody else hold an advisory lock until release is called. The
+// foreignLock lets a session of another program hold an advisory lock until release is called. The
 // number of the lock is random, because other test runs use the same database.
 func foreignLock(t testing.TB, pool *pgxpool.Pool) (n int32, release func()) {
 	t.Helper()
@@ -81,9 +81,10 @@ func foreignLock(t testing.TB, pool *pgxpool.Pool) (n int32, release func()) {
 
 func lock(n int32) string { return fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", n) }
 
-// Rules 10 and 22: whoever holds a lock that the work before a commit needs, and does not go on, is waited for two seconds. A single
-// event is Busy then, without an error, however it was about to end; a group is taken apart; nothing of them remains. As soon as the
-// holder is gone they are handled.
+// Rules 10 and 22: another session holds a lock that the work before a commit needs, and does not
+// go on. The store waits for two seconds. Then a single event is Busy, without an error, however it
+// was about to end. A group is taken apart. No effect of them remains. As soon as the holder is
+// gone they are handled.
 func TestFlushMeetsAForeignLock_Rule22(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(string) func(context.Context, pgx.Tx) error{"exec": runs, "batch": batched} {
@@ -135,15 +136,16 @@ func TestFlushOfAGroupWaitsForACommit_Rule22(t *testing.T) {
 	require.Equal(t, 1, countEffects(t, pool, "effect"))
 }
 
-// What a database says before the commit means what it would mean of a handler; but the handler is never to blame for a lock, nor is
-// one event for what only many need: the server's table of locks is full (53200), or it took too long.
+// An error of the database before the commit has the meaning of an error in a handler, with two
+// exceptions. A handler is never to blame for a lock. One event is not to blame for an error that
+// only many together cause: the server's table of locks is full (53200), or the work took too long.
 func TestFlushErrors(t *testing.T) {
 	t.Parallel()
 	other := func(context.Context, pgx.Tx) error { return &pgconn.PgError{Code: "55P03"} } // of another database
 	swallows := func(ctx context.Context, tx pgx.Tx) error { _ = raises("23505")(ctx, tx); return nil }
 	for name, c := range map[string]struct {
 		flush      func(context.Context, pgx.Tx) error
-		one, group error // what it matches; nil: none of these
+		one, group error // the error that it matches; nil: no such error
 		busy       bool
 		code       string
 	}{
@@ -187,7 +189,7 @@ func TestFlushErrors(t *testing.T) {
 	}
 }
 
-// meansOnly requires err to match want and nothing else that the gate looks for.
+// meansOnly requires err to match want and no other error that the gate looks for.
 func meansOnly(t testing.TB, err, want error) {
 	t.Helper()
 	require.Error(t, err)
@@ -196,8 +198,8 @@ func meansOnly(t testing.TB, err, want error) {
 	}
 }
 
-// Rules 22 and 23: a single event that is run again, after a deadlock of its handler or of the work before its commit, begins with nothing
-// kept: what is written is what one run has kept.
+// Rules 22 and 23: a single event runs again after a deadlock of its handler or of the work before
+// its commit. The run begins without kept work, so only the work of one run is written.
 func TestNothingIsKeptOfAnEarlierRun_Rule22(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"40001", "40P01"} {
@@ -236,8 +238,8 @@ func TestNothingIsKeptOfAnEarlierRun_Rule22(t *testing.T) {
 	}
 }
 
-// Rule 20: a server that is not heard while work is done before the commit is given up after a bounded time, also by callers whose
-// context never ends, and that is nobody's fault.
+// Rule 20: the server falls silent during the work before the commit. The store gives up after a
+// bounded time, also for callers with a context that never ends, and no event is to blame.
 func TestFlushToASilentServer_Rule20(t *testing.T) {
 	t.Parallel()
 	var open atomic.Bool
@@ -269,7 +271,7 @@ func TestFlushToASilentServer_Rule20(t *testing.T) {
 	require.Zero(t, countEffects(t, pool, "effect"))
 }
 
-// A caller who does not wait any longer is told so.
+// A caller that does not wait any longer gets the error of its context.
 func TestFlushIsCancelled_P16(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
@@ -285,7 +287,8 @@ func TestFlushIsCancelled_P16(t *testing.T) {
 	healthy(t, pool)
 }
 
-// P-13: who ends his transaction loses what he has kept for its end, and is told so.
+// P-13: a handler that ends its transaction loses the work that it has kept for the end, and gets
+// an error.
 func TestWhatIsKeptGoesWithATransactionThatWasEnded_P13(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)

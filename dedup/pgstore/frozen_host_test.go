@@ -17,8 +17,8 @@ import (
 	"github.com/idem-go/idem/internal/netproxy"
 )
 
-// throughFreezer returns the setting that sends a pool through a proxy. After freeze, its connections stay open and carry
-// nothing. hangUp ends them.
+// throughFreezer returns the setting that sends a pool through a proxy. After freeze, its
+// connections stay open and carry no data. The function hangUp ends them.
 func throughFreezer(t testing.TB, direct *pgxpool.Pool) (with configure, freeze, hangUp func()) {
 	t.Helper()
 	frozen, freeze := context.WithCancel(context.Background())

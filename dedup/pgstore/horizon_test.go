@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// aged is a request for an event whose record has that time at the broker.
+// aged is a request for an event. at is the time of its record at the broker.
 func aged(id string, at time.Time) dedup.Request {
 	return dedup.Request{Key: dedup.Key{Scope: "g", Type: "x", ID: id}, Origin: dedup.Origin{Topic: "t", Time: at}, Retention: day}
 }
@@ -30,8 +30,9 @@ func verdict(ctx context.Context, s *pgstore.Store, inTx bool, r dedup.Request) 
 	return a[0].Verdict, err
 }
 
-// TestHorizon_Rewind_Rule8 (4): an operator rewinds the group to before the horizon. Events whose records are gone are too old, not
-// fresh; those that are still known are duplicates, and those after the horizon are what they are.
+// TestHorizon_Rewind_Rule8 (4): an operator rewinds the group to before the horizon. Events without
+// their records are too old, and not fresh. Events that are still known are duplicates. Events
+// after the horizon are judged as usual.
 func TestHorizon_Rewind_Rule8(t *testing.T) {
 	s, pool := newStore(t)
 	put(t, pool, old{scope: "g", id: "gone", made: 3 * day, expired: day, origin: 3*day + time.Hour},
@@ -58,8 +59,8 @@ func TestHorizon_Rewind_Rule8(t *testing.T) {
 	meets(dedup.Fresh, anyAge)
 }
 
-// TestHorizon_NeverFresh_Rule8: while a reaper works, old events are claimed again and again by those who look before it
-// and write behind it. None of them is ever fresh.
+// TestHorizon_NeverFresh_Rule8: while a reaper works, old events are claimed again and again by
+// calls that read before it and write after it. No such event is ever fresh.
 func TestHorizon_NeverFresh_Rule8(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)

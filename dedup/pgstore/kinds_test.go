@@ -48,13 +48,13 @@ func TestKindsAreTheSameForAll_Rule28(t *testing.T) {
 	for _, other := range got {
 		require.Equal(t, got[0], other)
 	}
-	pool.Close() // what is remembered needs no server
+	pool.Close() // remembered numbers need no server
 	again := make([]int32, len(all))
 	require.NoError(t, caches[0].resolve(t.Context(), New(pool, Compact()).db, all, again))
 	require.Equal(t, got[0], again)
 }
 
-// Rule 28: nothing is remembered of a number that was not committed.
+// Rule 28: a number that was not committed is not remembered.
 func TestKindsThatFailAreNotRemembered_Rule28(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))

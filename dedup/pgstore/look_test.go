@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// manyKinds returns a group with one request of each kind, in another order than their verdicts, and what each must be
-// answered after prepare.
+// manyKinds returns a group with one request of each kind, in another order than their verdicts,
+// and the verdict of each after prepare.
 func manyKinds(prefix string) (reqs []dedup.Request, want []dedup.Verdict) {
 	add := func(name string, v dedup.Verdict, change func(*dedup.Request)) {
 		r := request(prefix + name)
@@ -32,7 +32,7 @@ func manyKinds(prefix string) (reqs []dedup.Request, want []dedup.Verdict) {
 	return reqs, want
 }
 
-// endsOf says how the requests of manyKinds ended the first time.
+// endsOf returns the ends of the requests of manyKinds at the first time.
 func endsOf(reqs []dedup.Request, t dedup.Token, answers []dedup.Answer) (first []dedup.Completion) {
 	for i, r := range reqs {
 		d := dedup.Completion{Claim: r.Held(t, answers[i]), Retention: retention}
@@ -143,7 +143,7 @@ func lookingFirstForClaims(t *testing.T, mode pgx.QueryExecMode) {
 			s = pgstore.New(pool)
 		}
 		again := dedup.NewToken()
-		for range 2 { // a repeat is told the same
+		for range 2 { // a repeat gets the same answer
 			answers = make([]dedup.Answer, len(reqs))
 			require.NoError(t, s.Claim(t.Context(), again, time.Minute, reqs, answers))
 			requireKinds(t, reqs, answers, want)

@@ -26,7 +26,8 @@ func noWait(id string) dedup.Request {
 	return r
 }
 
-// holdTx lets a transaction of s hold the key of r until release is called, which returns what it came to.
+// holdTx lets a transaction of s hold the key of r until release is called. The result of release
+// is the error of the transaction.
 func holdTx(t *testing.T, s *pgstore.Store, r dedup.Request, name string) (release func() error) {
 	t.Helper()
 	held, stop, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -49,8 +50,9 @@ func holdTx(t *testing.T, s *pgstore.Store, r dedup.Request, name string) (relea
 	return release
 }
 
-// Rule 20: 50 retries of a key whose transaction is open do not take the pool of four. They are told Busy, and others get
-// through. The holder may be one of them, or a consumer that has not taken its turn.
+// Rule 20: 50 retries of a key with an open transaction do not take the pool of four. They get
+// Busy, and other calls get through. The holder may be one of them, or a consumer that has not
+// taken its turn.
 func TestRetriesLeaveThePool_Rule20(t *testing.T) {
 	for name, holder := range map[string]dedup.Request{"request": noWait("e"), "consumer": request("e")} {
 		for layout, opts := range layouts {
@@ -140,7 +142,7 @@ func TestRetriesInPoolOfTwo_Rule20(t *testing.T) {
 	healthy(t, pool)
 }
 
-// Who is out of turn is told what is committed all the same: those who replay do not stand in each other's way.
+// A request out of turn gets the committed record all the same: replays do not hold each other up.
 func TestOutOfTurnSeesWhatIsCommitted_Rule20(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
@@ -166,7 +168,7 @@ func TestOutOfTurnSeesWhatIsCommitted_Rule20(t *testing.T) {
 	v, err := claimOne(t.Context(), s, noWait("f"), never(t))
 	require.NoError(t, err)
 	require.Equal(t, dedup.Busy, v)
-	v, err = claimOne(t.Context(), s, request("f"), plain) // who waits takes no turn
+	v, err = claimOne(t.Context(), s, request("f"), plain) // a request that waits takes no turn
 	require.NoError(t, err)
 	require.Equal(t, dedup.Fresh, v)
 }
@@ -200,7 +202,8 @@ func TestNoWaitSettings_Rule20(t *testing.T) {
 	}
 }
 
-// counter counts what is sent to the server and waits for an answer, round trips, and the server's errors.
+// counter counts round trips, which are messages that wait for an answer of the server, and the
+// server's errors.
 type counter struct{ syncs, errors atomic.Int32 }
 
 func (c *counter) down(client io.Writer, server io.Reader) {

@@ -13,11 +13,11 @@ import (
 // OnceRetention is the default retention of [Store.Once].
 const OnceRetention = 7 * 24 * time.Hour
 
-// Once records key in a transaction of the caller, for code with transactions of its own. Once
-// is one statement, INSERT ... ON CONFLICT DO NOTHING. If first is true, the key was not on
-// record as transactional: do the work in tx, and commit. If tx is rolled back, the record is
-// gone, too. If first is false, do not do the work: another transaction has done the work, has
-// given the event up, or has left the event to a later attempt.
+// Once records key in a transaction of the caller, for code with transactions of its own. Once is
+// one statement, INSERT ... ON CONFLICT DO NOTHING. If first is true, the key was not on record as
+// transactional: do the work in tx, and commit. If tx is rolled back, the record is gone, too. If
+// first is false, do not do the work. Another transaction has done the work, has given the event
+// up, or has left the event to a later attempt.
 //
 //	tx, err := pool.Begin(ctx)
 //	...
@@ -30,8 +30,8 @@ const OnceRetention = 7 * 24 * time.Hour
 //	err = tx.Commit(ctx)
 //
 // Records are those of [Store.ClaimTx]: a handler with the same key and scope gets Done, and the
-// other way round. retention is how long the record is kept. Zero or less: [OnceRetention]. The age
-// of the key does not matter: Once knows no TooOld.
+// other way round. The argument retention is how long the record is kept. Zero or less:
+// [OnceRetention]. The age of the key does not matter: Once knows no TooOld.
 //
 // tx must be of the database that has the tables. A handler's transaction will do. While another
 // transaction holds the key, Once waits. Only the lock_timeout of tx bounds this wait, and by

@@ -55,7 +55,7 @@ func TestOnce(t *testing.T) {
 		first, err := once(key, errHandler)
 		require.ErrorIs(t, err, errHandler)
 		require.True(t, first)
-		for i := range 3 { // rolled back: nothing is on record
+		for i := range 3 { // rolled back: no key is on record
 			first, err = once(key, nil)
 			require.NoError(t, err)
 			require.Equal(t, i == 0, first)
@@ -90,7 +90,7 @@ func TestOnce(t *testing.T) {
 		require.NoError(t, inTx(ctx, pool, func(tx pgx.Tx) error {
 			_, err := s.Once(ctx, tx, dedup.Key{Scope: "orders"}, 0)
 			require.ErrorIs(t, err, dedup.ErrKey)
-			return tx.QueryRow(ctx, "SELECT 1").Scan(new(int)) // nothing was sent
+			return tx.QueryRow(ctx, "SELECT 1").Scan(new(int)) // no statement was sent
 		}))
 	})
 }
@@ -148,7 +148,7 @@ func TestOnceRace_P01(t *testing.T) {
 		require.ErrorAs(t, err, &pg)
 		require.Equal(t, "55P03", pg.Code)
 		require.NoError(t, release())
-		// The other way round: who claims without waiting does not wait for Once either (rule 20).
+		// The other way round: a claim with NoWait does not wait for Once either (rule 20).
 		require.NoError(t, inTx(ctx, pool, func(tx pgx.Tx) error {
 			first, err := s.Once(ctx, tx, request("mine").Key, 0)
 			require.True(t, first)
@@ -159,7 +159,8 @@ func TestOnceRace_P01(t *testing.T) {
 	})
 }
 
-// P-02: a transaction that reads as of its beginning is told to run again, and not that it is the first.
+// P-02: a transaction with a snapshot from its beginning gets the error to run again, and does not
+// count as the first.
 func TestOnceAtRepeatableRead_P02(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)

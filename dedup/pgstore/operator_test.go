@@ -26,7 +26,7 @@ func inLayouts(t *testing.T, with int32, test func(t *testing.T, s *pgstore.Stor
 	}
 }
 
-// endAs claims r in a transaction and ends it by what change makes of a plain completion.
+// endAs claims r in a transaction and ends it with a plain completion that change has altered.
 func endAs(t *testing.T, s *pgstore.Store, r dedup.Request, change func(*dedup.Completion)) {
 	t.Helper()
 	var a [1]dedup.Answer
@@ -86,7 +86,7 @@ func TestInspectTransactions(t *testing.T) {
 	})
 }
 
-// Rule 28: to ask for what is not known makes no numbers.
+// Rule 28: a question for unknown texts makes no numbers.
 func TestLookingMakesNoNumbers_Rule28(t *testing.T) {
 	t.Parallel()
 	s, pool := newCompactStore(t)
@@ -124,7 +124,8 @@ func TestDiscardInBothWays(t *testing.T) {
 	})
 }
 
-// A transaction under way decides first: Discard waits for it, for some seconds, and then says so.
+// A transaction under way decides first: Discard waits for it, for some seconds, and then returns
+// an error.
 func TestDiscardWaitsForTransaction(t *testing.T) {
 	inLayouts(t, 4, func(t *testing.T, s *pgstore.Store, _ *pgxpool.Pool) {
 		ctx := t.Context()
@@ -285,7 +286,7 @@ func TestListPages(t *testing.T) {
 	})
 }
 
-// Find asks the index of the key once for each kind, whatever the size of the tables.
+// Find asks the index of the key once for each kind, at any size of the tables.
 func TestFindReadsNoTable(t *testing.T) {
 	inLayouts(t, 1, func(t *testing.T, s *pgstore.Store, pool *pgxpool.Pool) {
 		ctx := t.Context()
@@ -320,8 +321,8 @@ func tuplesRead(t *testing.T, pool *pgxpool.Pool) (n int64) {
 	return n
 }
 
-// What is noted of copies with another content shares a table with starts. Neither hides the other, and starts of another record of a
-// done event leave the notes.
+// Notes of copies with another content share a table with starts. Neither hides the other, and
+// starts of another record of a done event leave the notes.
 func TestConflictsAndStarts(t *testing.T) {
 	inLayouts(t, 4, func(t *testing.T, s *pgstore.Store, _ *pgxpool.Pool) {
 		ctx, e := t.Context(), request("e")

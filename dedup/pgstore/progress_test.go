@@ -65,9 +65,10 @@ func TestProgress_Rule8(t *testing.T) {
 			require.InDelta(t, 7200, *rows[3].Age, slack)
 			require.Nil(t, rows[4].Age)
 
-			// Without a time nothing moves, unless the partition went back: then it is not known.
+			// A progress without a time leaves the row, unless the partition went back: then the
+			// time is not known.
 			record(t, s, "g", dedup.Progress{Topic: "a", Partition: 2, Next: 6}, dedup.Progress{Topic: "b", Next: 1})
-			// With a time it goes where it is said to, also back.
+			// A progress with a time replaces the row, also by an earlier one.
 			record(t, s, "g", dedup.Progress{Topic: "a", Partition: 1, Next: 2, Time: ago(72 * time.Hour)})
 			rows = progressOf(t, pool, "g")
 			require.InDelta(t, 72*3600, *rows[1].Age, slack)

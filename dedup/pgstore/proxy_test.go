@@ -24,7 +24,8 @@ const (
 	noCut cut = iota
 	// beforeCommit: the server has got everything but COMMIT.
 	beforeCommit
-	// afterCommit: the server has committed and is ready for more; nothing of that reaches the client.
+	// afterCommit: the server has committed and is ready for more, and no answer reaches the
+	// client.
 	afterCommit
 )
 
@@ -35,7 +36,7 @@ func (c cut) String() string { return [...]string{"none", "before", "after"}[c] 
 type cutter struct {
 	*netproxy.Proxy
 	only          string       // if not empty: only statements with this in their text count as COMMIT; set it first
-	armed         atomic.Int32 // a cut: what happens to the next COMMIT, once
+	armed         atomic.Int32 // a cut for the next COMMIT, once
 	before, after atomic.Int32 // cuts that happened
 }
 
@@ -48,7 +49,8 @@ func newCutter(t testing.TB, target string) *cutter {
 	return c
 }
 
-// throughCutter returns a cutter in front of the server that pool uses, and what sends another pool through it.
+// throughCutter returns a cutter in front of the server that pool uses, and the setting that sends
+// another pool through it.
 func throughCutter(t testing.TB, direct *pgxpool.Pool) (*cutter, configure) {
 	t.Helper()
 	cfg := direct.Config().ConnConfig
@@ -72,11 +74,11 @@ func (c *cutter) cuts() int { return int(c.before.Load() + c.after.Load()) }
 type pgLink struct {
 	c       *cutter
 	commits map[string]bool // prepared statements, by whether they commit
-	portals map[string]bool // what was bound, by whether it commits
-	deaf    atomic.Bool     // the client is to hear nothing of the COMMIT that is under way
+	portals map[string]bool // bound portals, by whether they commit
+	deaf    atomic.Bool     // the client is to get no answer to the COMMIT that is under way
 }
 
-// up carries what the client says, message by message. All but the first have a type.
+// up carries the messages of the client, one by one. All but the first have a type.
 func (l *pgLink) up(server io.Writer, client io.Reader) {
 	in, out := bufio.NewReader(client), bufio.NewWriter(server)
 	for first := true; ; first = false {
@@ -104,8 +106,8 @@ func (l *pgLink) up(server io.Writer, client io.Reader) {
 	}
 }
 
-// commitsBy reports whether the server commits when it gets m: a simple query, or the execution of a prepared statement,
-// whose last command is COMMIT.
+// commitsBy reports whether the server commits when it gets m: a simple query, or the execution of
+// a prepared statement, with COMMIT as the last command.
 func (l *pgLink) commitsBy(m []byte) bool {
 	switch body := m[5:]; m[0] {
 	case 'Q':
@@ -131,8 +133,9 @@ func text(body []byte, n int) string {
 	return string(parts[min(n, len(parts)-1)])
 }
 
-// down carries what the server says, message by message. Of a COMMIT that is to be cut nothing gets through from the answer
-// on, and the connection ends once the server is ready for more: it has committed. If it refuses, nothing is cut.
+// down carries the messages of the server, one by one. If a COMMIT is to be cut, no message gets
+// through from its answer on. The connection ends once the server is ready for more: it has
+// committed. If the server refuses, the connection is not cut.
 func (l *pgLink) down(client io.Writer, server io.Reader) {
 	in, out := bufio.NewReader(server), bufio.NewWriter(client)
 	committed := false

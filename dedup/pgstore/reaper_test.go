@@ -20,7 +20,7 @@ type old struct {
 	scope, id        string
 	status           string // "done"
 	made, expired    time.Duration
-	origin, changed  time.Duration // zero: none
+	origin, changed  time.Duration // zero: null
 	generation       int
 	leaseOver        time.Duration
 	notEvent, notKey bool
@@ -84,8 +84,9 @@ func reap(t testing.TB, s *pgstore.Store, cfg pgstore.ReaperConfig) pgstore.Reap
 	return result
 }
 
-// TestReaper_Lag_Rule8 (1): three days behind in one partition, everything is known that may have a copy there, though it has
-// expired by every clock. When that partition has caught up beyond, it goes.
+// TestReaper_Lag_Rule8 (1): a partition is three days behind. The row of an event that may have a
+// copy there stays, although the row has expired by every clock. The row is deleted after the
+// partition has passed the time of the event.
 func TestReaper_Lag_Rule8(t *testing.T) {
 	s, pool := newStore(t)
 	put(t, pool, old{scope: "g", id: "a", made: 3 * day, expired: day}, old{scope: "g", id: "b", made: day})
@@ -110,8 +111,8 @@ func TestReaper_Lag_Rule8(t *testing.T) {
 	require.Zero(t, result.Events+result.Claims)
 }
 
-// TestReaper_StandsStill_Rule8 (2): a group that is stopped forgets nothing, nor one that never said how far it is, nor one with
-// a partition of which nothing is known.
+// TestReaper_StandsStill_Rule8 (2): the rows of a stopped group stay. So do the rows of a group
+// that recorded no progress, and of a group with a partition without a known time.
 func TestReaper_StandsStill_Rule8(t *testing.T) {
 	s, pool := newStore(t)
 	for _, scope := range []string{"stopped", "silent", "partly", "clock"} {
@@ -133,8 +134,8 @@ func TestReaper_StandsStill_Rule8(t *testing.T) {
 	require.Len(t, left(t, pool), 4)
 }
 
-// TestReaper_Steps_Rule8 (4): a reaper that dies between its two steps has deleted nothing, and the next one does not delete
-// before every claim knows of the horizon.
+// TestReaper_Steps_Rule8 (4): a reaper that dies between its two steps has deleted no row. The next
+// reaper does not delete before every claim sees the horizon.
 func TestReaper_Steps_Rule8(t *testing.T) {
 	s, pool := newStore(t)
 	put(t, pool, old{scope: "g", id: "a", made: 3 * day, expired: day, origin: 3*day + time.Minute})
@@ -155,7 +156,7 @@ func TestReaper_Steps_Rule8(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT updated_at FROM idem_horizons").Scan(&again))
 	require.Equal(t, moved, again, "a horizon that moves in every run is never old enough")
 
-	// The group was rewound before the second step: what its records may need stays.
+	// The group was rewound before the second step: the rows that its records may need stay.
 	record(t, s, "g", dedup.Progress{Topic: "t", Next: 0, Time: ago(2 * day)})
 	require.Zero(t, reap(t, s, soonest()).Events)
 	record(t, s, "g", dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
@@ -163,7 +164,8 @@ func TestReaper_Steps_Rule8(t *testing.T) {
 	require.Empty(t, left(t, pool))
 }
 
-// TestReaper_Clocks_P10: a record whose time, by a producer's clock, lies beyond the horizon would be fresh if its row were gone.
+// TestReaper_Clocks_P10: a producer's clock puts the time of a record beyond the horizon. The event
+// would be Fresh without its row, so the row stays.
 func TestReaper_Clocks_P10(t *testing.T) {
 	s, pool := newStore(t)
 	put(t, pool, old{scope: "g", id: "early", made: 3 * day, expired: day, origin: 2 * day})
@@ -179,7 +181,8 @@ func TestReaper_Clocks_P10(t *testing.T) {
 	require.Empty(t, left(t, pool))
 }
 
-// TestReaper_Dead_Rule8 (5): what was ever given up is kept for as long as its dead letter, also after it was put right.
+// TestReaper_Dead_Rule8 (5): the row of an event that was ever given up is kept for as long as its
+// dead letter, also after the event was handled.
 func TestReaper_Dead_Rule8(t *testing.T) {
 	s, pool := newStore(t)
 	put(t, pool,
@@ -260,8 +263,8 @@ func TestReaper_Jit(t *testing.T) {
 	require.Equal(t, "off on", noted, "of the reaper, and of the session")
 }
 
-// TestReaper_Batches_P08: small transactions, which never wait for a row that somebody works on, under time-outs of the
-// session that are meant for others (P-27).
+// TestReaper_Batches_P08: the transactions are small, and never wait for a row that another
+// transaction holds. The session has time-outs that are meant for others (P-27).
 func TestReaper_Batches_P08(t *testing.T) {
 	direct, pool := newStore(t)
 	s := pgstore.New(newPool(t, pool.Config().ConnString(), param("statement_timeout", "200"), param("lock_timeout", "100")))
@@ -296,8 +299,8 @@ func TestReaper_Batches_P08(t *testing.T) {
 	require.EqualValues(t, 2, reap(t, s, soonest()).Events)
 }
 
-// TestReaper_AtOnce_Rule58: of two reapers one works, and the other one finds out without waiting; who died is followed
-// when its lease is over.
+// TestReaper_AtOnce_Rule58: of two reapers one works, and the other one finds out without waiting.
+// After the death of a reaper, the next one works when the lease is over.
 func TestReaper_AtOnce_Rule58(t *testing.T) {
 	s, pool := newStore(t)
 	many(t, pool, "g", 5000)
@@ -421,7 +424,7 @@ func TestReaper_Cron(t *testing.T) {
 	want := []string{"event/alive", "event/early", "event/partly", "event/silent", "key/alive", "key/dead", "key/early", "key/partly", "key/silent"}
 	require.Equal(t, want, left(t, pool))
 
-	// From outside, with the schema named, after what the role may have as its search path.
+	// From outside, with the schema named, in place of any search path of the role.
 	conn, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
@@ -440,8 +443,8 @@ func TestReaper_Cron(t *testing.T) {
 	require.NotContains(t, left(t, pool), "key/dead")
 }
 
-// A scope that has rows and never says how far it has consumed keeps everything. The reaper says so, in its log once for each scope; scopes
-// that record progress, go by the wall clock, or are new are no such scopes.
+// A scope with rows and without progress keeps all rows. The reaper logs such a scope once. Scopes
+// that record progress, expire by the wall clock, or are new are not logged.
 func TestReaper_Silent_Rule8(t *testing.T) {
 	for table, open := range map[string]func(testing.TB, ...configure) (*pgstore.Store, *pgxpool.Pool){
 		"idempotency_keys": newStore, "idempotency_keys_compact": newCompactStore,

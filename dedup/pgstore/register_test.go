@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRegister_Descriptor_Rule7: a descriptor that differs from the one on record is refused, and nothing is recorded then.
+// TestRegister_Descriptor_Rule7: a descriptor that differs from the recorded one is refused. The
+// refused call records no descriptor and no topic.
 func TestRegister_Descriptor_Rule7(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +60,7 @@ func TestRegister_Scope_Rule14(t *testing.T) {
 	require.NoError(t, s.Register(t.Context(), first), "its offsets may have expired")
 
 	second := dedup.Registration{Scope: "orders-v2", Group: "orders-v2", Topics: []string{"invoices", "payments"}, NoOffsets: true}
-	for range 2 { // a refusal leaves nothing behind that would let the next one in
+	for range 2 { // a refusal leaves no record that would admit the next attempt
 		err := s.Register(t.Context(), second)
 		require.ErrorIs(t, err, dedup.ErrOtherScope)
 		require.ErrorContains(t, err, `topic "payments" is known under ["orders"]`)
@@ -77,7 +78,8 @@ func TestRegister_Scope_Rule14(t *testing.T) {
 	require.NoError(t, s.Register(t.Context(), second), "it is known now")
 }
 
-// TestRegister_AtOnce: of two instances that start together with different descriptors, one is refused, whoever it is.
+// TestRegister_AtOnce: of two instances that start together with different descriptors, either one
+// is refused.
 func TestRegister_AtOnce(t *testing.T) {
 	s, _ := newStore(t)
 	for round := range 10 {
@@ -102,7 +104,7 @@ func TestRegister_AtOnce(t *testing.T) {
 	}
 }
 
-// TestRegister_NoTables: a store whose tables are missing is no answer.
+// TestRegister_NoTables: without its tables, a store gives no answer.
 func TestRegister_NoTables(t *testing.T) {
 	s, pool := newStore(t)
 	_, err := pool.Exec(t.Context(), "DROP TABLE idem_descriptors")

@@ -18,7 +18,7 @@ func TestRunTx(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, pool := newStore(t, inMode(mode), maxConns(1)) // whatever keeps its connection shows
+			s, pool := newStore(t, inMode(mode), maxConns(1)) // a leaked connection shows
 			runTx(t, s, pool)
 		})
 	}

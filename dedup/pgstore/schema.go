@@ -94,8 +94,9 @@ var (
 	}
 )
 
-// upToDate reports whether all relations exist. upToDate fails if the tables have the other
-// layout, or are those of another program. CREATE INDEX IF NOT EXISTS would lock the table to find that out.
+// upToDate reports whether all relations exist. upToDate fails if the tables have the other layout,
+// or are those of another program. CREATE INDEX IF NOT EXISTS would lock the table to find that
+// out.
 func upToDate(ctx context.Context, tx pgx.Tx, l layout) (done bool, err error) {
 	var schema string
 	var there bool

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rule 21: looking at claims says what a claim would be told, and changes no row. Where a claim would be granted there is no
-// verdict.
+// Rule 21: a look at claims gives the answer that a claim would get, and changes no row. Where a
+// claim would be granted there is no verdict.
 func TestLookAtClaims_Rule21(t *testing.T) {
 	onEachLayout(t, func(t *testing.T, s *pgstore.Store, pool *pgxpool.Pool) {
 		const lease = time.Millisecond // over at the next call
@@ -65,7 +65,7 @@ func TestLookAtClaims_Rule21(t *testing.T) {
 		require.Zero(t, answers[0].Fence)
 
 		before = rowVersions(t, pool)
-		unknown := request("x") // nothing is made of what is only looked at
+		unknown := request("x") // a look makes no numbers
 		unknown.Key.Tenant = "nobody"
 		require.NoError(t, s.Look(t.Context(), []dedup.Request{unknown}, answers[:1]))
 		require.NoError(t, s.LookTx(t.Context(), []dedup.Request{unknown}, answers[:1]))

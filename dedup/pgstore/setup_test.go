@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mends requires an error of the set-up, and returns what it says to do.
+// mends requires an error of the set-up, and returns its fix.
 func mends(t *testing.T, err error, problem string) string {
 	t.Helper()
 	var setup *dedup.SetupError

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hole is a connection whose words no longer arrive.
+// hole is a connection with writes that no longer arrive.
 type hole struct {
 	net.Conn
 	open *atomic.Bool
@@ -26,8 +26,9 @@ func (h hole) Write(b []byte) (int, error) {
 	return h.Conn.Write(b)
 }
 
-// Rule 20: a server that is not there any longer, and whose connection nobody has closed, is out of reach within a bounded time, also for
-// callers whose context never ends, as that of a request whose client may hang up.
+// Rule 20: a server is gone, and its connections are still open. The store counts as unavailable
+// within a bounded time. That holds also for callers with a context that never ends, as for a
+// request that goes on after its client.
 func TestSilentServer_Rule20(t *testing.T) {
 	t.Parallel()
 	url := newTables(t)

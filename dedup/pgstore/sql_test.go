@@ -60,7 +60,8 @@ func TestRelationsAreThoseOfTheSchema(t *testing.T) {
 	}
 }
 
-// P-04: rows are locked in the order of the keys' own collation, whatever that of the database.
+// P-04: rows are locked in the order of the keys' own collation, with any collation of the
+// database.
 func TestCompletionsAreSorted_P04(t *testing.T) {
 	require.Contains(t, newStatements("here", readable).complete, `ORDER BY tenant COLLATE "C", scope COLLATE "C", `+
 		`event_type COLLATE "C", event_id COLLATE "C") h`)

@@ -43,7 +43,7 @@ func newStatements(schema string, l layout) *statements {
 		case "see":
 			text = strings.NewReplacer("{wait}", leaseLeft[table],
 				"{hidden}", "").Replace(l.file("look") + l.file("look_old"))
-		case "take": // an insert that does nothing without its lock
+		case "take": // an insert that has no effect without its lock
 			text = strings.ReplaceAll(l.file("insert_"+table), "{turn}",
 				" AND current_setting('idem.turn', true) = 'true'")
 		}

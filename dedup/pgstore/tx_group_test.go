@@ -46,7 +46,7 @@ func groupOf4(t *testing.T, s *pgstore.Store, sql string) error {
 			return err
 		}
 		if i == 1 {
-			_, _ = tx.Exec(t.Context(), sql) // and ignores what comes of it
+			_, _ = tx.Exec(t.Context(), sql) // and ignores the result
 		}
 		return nil
 	})
@@ -63,7 +63,8 @@ func verdicts4(t *testing.T, s *pgstore.Store) (got [4]dedup.Verdict) {
 	return got
 }
 
-// Rule 12: event 2 of 4 executes COMMIT. What ran is handled, what did not run is not, and each takes effect once.
+// Rule 12: event 2 of 4 executes COMMIT. The events that ran are handled, the others are not, and
+// each takes effect once.
 func TestCommitInAGroup_Rule12(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{"COMMIT", "COMMIT; BEGIN", "COMMIT AND CHAIN", "COMMIT; BEGIN; SELECT 1"} {
@@ -85,7 +86,7 @@ func TestCommitInAGroup_Rule12(t *testing.T) {
 	}
 }
 
-// Rule 12: after ROLLBACK there is nothing to take back.
+// Rule 12: after ROLLBACK there is no claim to take back.
 func TestRollbackInAGroup_Rule12(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{"ROLLBACK", "ROLLBACK AND CHAIN"} {
@@ -127,7 +128,7 @@ func TestCommitInAGroupOfLaterAttempts_Rule12(t *testing.T) {
 	}
 }
 
-// Rule 12: a row that somebody else wrote since is not touched.
+// Rule 12: a row that another worker wrote since is not touched.
 func TestTakingBackLeavesOthersAlone_Rule12(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
@@ -144,7 +145,7 @@ func TestTakingBackLeavesOthersAlone_Rule12(t *testing.T) {
 	require.Equal(t, dedup.Done, v)
 }
 
-// Rule 12: that the claims could not be taken back is said, as an outage is.
+// Rule 12: if the claims could not be taken back, the error matches that of an outage.
 func TestTakingBackFails_Rule12(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
@@ -160,7 +161,8 @@ func TestTakingBackFails_Rule12(t *testing.T) {
 	healthy(t, pool)
 }
 
-// Rule 12: an error that a handler swallows is found at that handler, not at the next one, whose statements would fail.
+// Rule 12: an error that a handler swallows is found at that handler, and not at the next one by
+// its failing statements.
 func TestSwallowedErrorInAGroup_Rule12(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
@@ -172,7 +174,7 @@ func TestSwallowedErrorInAGroup_Rule12(t *testing.T) {
 	healthy(t, pool)
 }
 
-// CheckTx says what state a transaction is in, also when it is over.
+// CheckTx returns the state of a transaction, also after its end.
 func TestCheckTx_Rule12(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
@@ -198,7 +200,7 @@ func TestCheckTx_Rule12(t *testing.T) {
 	healthy(t, pool)
 }
 
-// Rules 25 and 26: some connections are left for what is not a transaction of events.
+// Rules 25 and 26: some connections are left for calls outside the transactions of events.
 func TestMaxTxLeavesConnections_Rule25(t *testing.T) {
 	t.Parallel()
 	for conns, want := range map[int32]int{1: 1, 2: 1, 3: 2, 4: 3, 8: 6, 16: 12, 100: 75} {

@@ -57,7 +57,8 @@ func healthy(t testing.TB, pool *pgxpool.Pool) {
 	}
 }
 
-// P-01: two workers get the same events, in transactions of 50 ms. One effect each, whoever comes first.
+// P-01: two workers get the same events, in transactions of 50 ms. Each event has one effect, with
+// either worker first.
 func TestClaimTxTwoWorkersOneEffect_P01(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
@@ -85,7 +86,8 @@ func TestClaimTxTwoWorkersOneEffect_P01(t *testing.T) {
 	}
 }
 
-// P-02: a database whose default is SERIALIZABLE gets READ COMMITTED all the same, for claims and for handlers.
+// P-02: in a database with the default SERIALIZABLE, the level is READ COMMITTED all the same, for
+// claims and for handlers.
 func TestIsolationLevelIsSaid_P02(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t, param("default_transaction_isolation", "serializable"))
@@ -193,7 +195,7 @@ func TestHandlerMayUseSavepoints(t *testing.T) {
 	require.Zero(t, countEffects(t, pool, "undone"))
 }
 
-// The transaction is of no use after the handler: its connection may be somebody else's by then.
+// The transaction is of no use after the handler: another call may have its connection by then.
 func TestTxIsClosedAfterTheHandler(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
@@ -233,7 +235,7 @@ func TestHandlersErrorIsReturnedAsItIs(t *testing.T) {
 	require.ErrorIs(t, err, errHandler)
 	require.NotErrorIs(t, err, dedup.ErrUnavailable)
 	require.Zero(t, countEffects(t, pool, "e"))
-	for name, sql := range map[string]string{ // what is wrong with the statement is the handler's
+	for name, sql := range map[string]string{ // a faulty statement is the handler's fault
 		"22012": "SELECT 1/0", "57014": "SELECT pg_sleep(60)", "42P01": "SELECT * FROM missing", "55P03": "",
 	} {
 		_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
@@ -281,8 +283,8 @@ func TestPanicAndGoexitRollBack(t *testing.T) {
 	require.Equal(t, dedup.Fresh, v)
 }
 
-// An abandoned handler goes on using its transaction in another goroutine, which the race detector watches. Its key is
-// free at once, its connection is gone, and nothing it does is kept.
+// An abandoned handler goes on using its transaction in another goroutine, which the race detector
+// watches. Its key is free at once, its connection is gone, and its later effects are not kept.
 func TestAbandonedHandlerLosesItsConnection_K07(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{"INSERT INTO effects VALUES ('late')", "SELECT pg_sleep(30)"} {
@@ -308,7 +310,7 @@ func TestAbandonedHandlerLosesItsConnection_K07(t *testing.T) {
 		require.Less(t, time.Since(began), 5*time.Second)
 		v, err := claimOne(t.Context(), s, request("e"), effect(t.Context(), "next"))
 		require.NoError(t, err)
-		if v == dedup.Busy { // its statement was running: the server looks every two seconds whether anybody is there
+		if v == dedup.Busy { // its statement was running: the server looks every two seconds whether the client is there
 			v, err = claimOne(t.Context(), s, request("e"), effect(t.Context(), "next"))
 			require.NoError(t, err)
 		}
@@ -431,7 +433,7 @@ func TestCompletionsAreStoredWithTheEffects(t *testing.T) {
 	require.Equal(t, 1, countEffects(t, pool, "redriven"))
 }
 
-// A completion of something else is a mistake: nothing is committed.
+// A completion of another key is a mistake, and the transaction is not committed.
 func TestCompletionMustBeHeld(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
@@ -515,8 +517,8 @@ func TestDuplicatesRunNothing(t *testing.T) {
 	require.False(t, slices.ContainsFunc(answers, func(a dedup.Answer) bool { return a.Verdict != dedup.Done }))
 }
 
-// P-03: a handler that locks the row that decides sees what another transaction has committed meanwhile, although the
-// session's default is SERIALIZABLE.
+// P-03: a handler locks the row that decides. It then sees the commit of another transaction
+// meanwhile, although the session's default is SERIALIZABLE.
 func TestRowLockGuardsReadThenWrite_P03(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t, param("default_transaction_isolation", "serializable"))

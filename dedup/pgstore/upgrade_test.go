@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rule 35: tables of version 1 are brought up to date in place. What they hold stays, and what a worker of version 1 looks
-// for is where it was.
+// Rule 35: tables of version 1 are brought up to date in place. The rows stay, and a worker of
+// version 1 finds them where they were.
 func TestMigrateFromVersion1_Rule35(t *testing.T) {
 	inLayouts(t, 4, func(t *testing.T, s *pgstore.Store, pool *pgxpool.Pool) {
 		ctx := t.Context()

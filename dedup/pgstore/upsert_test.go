@@ -19,7 +19,8 @@ func upsertSQL(t testing.TB) string {
 	return string(found[1])
 }
 
-// What the documentation says about an upsert that only goes forward, and about xmax, is so on this server.
+// The documented statements about an upsert that only goes forward, and about xmax, are true on
+// this server.
 func TestUpsertGoesForward(t *testing.T) {
 	t.Parallel()
 	_, pool := newStore(t)

@@ -50,7 +50,7 @@ func TestTooOld(t *testing.T) {
 	}
 }
 
-// Rule 8: what is known is answered as ever, however old the event is.
+// Rule 8: a known event is answered as ever, however old the event is.
 func TestOldEventsThatAreKnown(t *testing.T) {
 	b := newBench(t)
 	known := func(id string, leave func(dedup.Claim)) dedup.Request {
@@ -115,7 +115,8 @@ func TestTooOldInTheScript(t *testing.T) {
 	require.Equal(t, dedup.Answer{Verdict: dedup.TooOld}, a)
 }
 
-// Rule 8: a store that is younger than the retention has forgotten nothing, and all of its processes agree on its birth.
+// Rule 8: a store that is younger than the retention has forgotten no event, and all of its
+// processes agree on its birth.
 func TestBirthOfAScope(t *testing.T) {
 	b := newBench(t)
 	ctx, name := t.Context(), b.about("born", request("").Key.Scope)

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkNaive is what is usually written, without token, lease or compare-and-set: GET, SETNX, handle, SET.
+// BenchmarkNaive measures the usual code, without token, lease or compare-and-set: GET, SETNX,
+// handle, SET.
 func BenchmarkNaive(b *testing.B) {
 	s := newBench(b)
 	ctx := context.Background()
@@ -28,8 +29,8 @@ func BenchmarkNaive(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "keys/s")
 }
 
-// BenchmarkAgainstNaive is the store and what is usually written in turns, so that whatever else the machine does hits
-// both: their ratio is what can be compared with other machines.
+// BenchmarkAgainstNaive runs the store and the usual code in turns, so that other work of the
+// machine hits both. Their ratio can be compared with other machines.
 func BenchmarkAgainstNaive(b *testing.B) {
 	const size, share = 256, 16 // the naive way gets one key for each 16, which is about as much time
 	ctx := context.Background()

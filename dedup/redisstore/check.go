@@ -34,7 +34,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	return found.warnings, s.unavailable(ctx, "check", err)
 }
 
-// servers is what INFO shows of all masters.
+// servers is the state of all masters, by INFO.
 type servers struct {
 	lives    []string // run_id: a server has another one after each start
 	warnings []string

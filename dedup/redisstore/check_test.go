@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// a Redis that evicts is refused, and the error says which setting and what to do.
+// a Redis that evicts is refused, and the error names the setting and the remedy.
 func TestCheckRefusesEviction(t *testing.T) {
 	addr := testenv.RedisServer(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "yes")
 	_, err := onServer(t, addr).Check(t.Context())
@@ -30,7 +30,7 @@ func TestCheckRefusesEviction(t *testing.T) {
 	require.Empty(t, warnings)
 }
 
-// persistence that is off, or unknown, is said.
+// Check warns if persistence is off, or unknown.
 func TestCheckWarnsOfMissingPersistence(t *testing.T) {
 	warnings, err := onServer(t, testenv.RedisServer(t, "--appendonly", "no")).Check(t.Context())
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// privateCluster is a cluster of three whose servers the test may do with as it likes.
+// privateCluster is a cluster of three servers that the test may stop and change.
 type privateCluster struct {
 	t      testing.TB
 	addrs  []string
@@ -56,8 +56,9 @@ func (p *privateCluster) owner(slot int) int {
 	return 0
 }
 
-// move gives a slot and its keys from one server to another, as redis-cli --cluster reshard does. In between, for a
-// while, some keys are at the source and some at the target, of which is asked what is not at the source.
+// move gives a slot and its keys from one server to another, as redis-cli --cluster reshard does.
+// In between, for a while, some keys are at the source and some at the target. The target is asked
+// for a key that is not at the source.
 func (p *privateCluster) move(ctx context.Context, slot, from, to int) error {
 	source, target := p.nodes[from], p.nodes[to]
 	if err := target.Do(ctx, "cluster", "setslot", slot, "importing", p.ids[from]).Err(); err != nil {
@@ -146,9 +147,9 @@ func (p *privateCluster) refusals(name string) (sum int) {
 	return sum
 }
 
-// while a slot with all keys in it goes round the cluster, each event is handled once and none is lost: keys are
-// looked for where they are (MOVED, ASK), scripts are sent to servers that have never seen them, and what was repeated
-// is recognised by its token.
+// while a slot with all keys in it goes round the cluster, each event is handled once and no
+// event is lost. The client looks for keys where they are (MOVED, ASK), and sends scripts to
+// servers that have never seen them. The store recognises a repeated command by its token.
 func TestSlotMovesWhileClaimsRun(t *testing.T) {
 	p := newPrivateCluster(t)
 	const prefix = "idem{hot}:" // all keys in one slot, which no store should be
@@ -170,8 +171,8 @@ func TestSlotMovesWhileClaimsRun(t *testing.T) {
 				return
 			}
 			at = to
-			// A client may follow an ASK up to half a second late. A slot that goes all the way round within that time is
-			// beyond what the protocol of Redis Cluster can keep apart.
+			// A client may follow an ASK up to half a second late. If a slot goes all the way round
+			// within that time, the protocol of Redis Cluster cannot keep the two apart.
 			<-time.After(700 * time.Millisecond)
 		}
 	})
@@ -206,8 +207,8 @@ func TestSlotMovesWhileClaimsRun(t *testing.T) {
 	require.Positive(t, ask)
 }
 
-// a server that forgot its scripts, because it was restarted or has just become a master, is told them again, in
-// batches that are for servers which know them too.
+// a server that was restarted, or has just become a master, has forgotten the scripts. It
+// gets the scripts again, in batches that also go to servers with the scripts.
 func TestOneNodeForgetsItsScripts(t *testing.T) {
 	p := newPrivateCluster(t)
 	s, reqs := New(p.client), batchOf("scripts", 60)
@@ -227,7 +228,8 @@ func TestOneNodeForgetsItsScripts(t *testing.T) {
 	}
 }
 
-// of a batch that one dead server has a part in nothing is answered, and nobody runs what the others granted.
+// if a dead server has a part of a batch, no key of the batch is answered. The claims that
+// other servers granted run no handler.
 func TestDeadNodeFailsTheWholeCall(t *testing.T) {
 	p := newPrivateCluster(t)
 	s := New(p.client)
@@ -239,7 +241,7 @@ func TestDeadNodeFailsTheWholeCall(t *testing.T) {
 	require.ErrorIs(t, s.Ping(t.Context()), dedup.ErrUnavailable)
 }
 
-// nodePipelines counts what is sent to each server.
+// nodePipelines counts the pipelines to each server.
 type nodePipelines struct {
 	mu    sync.Mutex
 	count map[string]int

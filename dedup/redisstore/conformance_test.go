@@ -66,7 +66,8 @@ func shared(t testing.TB) *stores {
 	}
 }
 
-// ownPrefix is for servers that are thrown away: "idem:" first, since that is what the user of a minimal ACL may touch.
+// ownPrefix is for servers that are thrown away. It begins with "idem:", since the user of a
+// minimal ACL may touch only such keys.
 func ownPrefix(t testing.TB) string {
 	return "idem:" + strings.NewReplacer("/", ".", "{", "(", "}", ")").Replace(t.Name()) + ":"
 }
@@ -75,7 +76,8 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, shared(t).harness())
 }
 
-// operators is the harness of what a person does. There is no list by status in Redis (rule 34).
+// operators is the harness of the operations of a person. There is no list by status in Redis (rule
+// 34).
 func (l *stores) operators() storetest.Harness {
 	h := l.harness()
 	h.Missing = append(h.Missing, storetest.Lists)
@@ -112,7 +114,8 @@ func TestOperatorOnCluster(t *testing.T) {
 	storetest.RunOperator(t, onCluster(t).operators())
 }
 
-// G-12: the whole kit, the check and the ping as a user who may do no more than the package documentation says.
+// G-12: the whole kit, the check and the ping, as a user with only the rights of the package
+// documentation.
 func TestConformanceWithMinimalRights(t *testing.T) {
 	addr := testenv.RedisServer(t, "--appendonly", "yes", "--appendfsync", "no")
 	admin := redis.NewClient(&redis.Options{Addr: addr})

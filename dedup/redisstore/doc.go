@@ -62,10 +62,10 @@
 // # Expiry
 //
 // The command that writes a key also sets the TTL. Done, dead and open records live for their
-// retention. A claim lives for lease + retention, the total. So the record outlives the lease,
-// and after a crash of the holder the event is Uncertain and not forgotten. The remaining lease
-// is TTL - (total - lease): only the server's clock counts, and no command asks for the time. A
-// TTL that the store has not set (none, or more than total) starts one more lease.
+// retention. A claim lives for lease + retention, the total. So the record outlives the lease, and
+// after a crash of the holder the event is Uncertain and not forgotten. The remaining lease is the
+// TTL minus (total - lease): only the server's clock counts, and no command asks for the time. A
+// TTL that the store has not set (no TTL, or more than total) starts one more lease.
 //
 // The TTL runs on the wall clock of the server, also while the consumer stands still. So choose
 // a retention longer than the longest outage, and longer than the longest distance between two
@@ -100,11 +100,11 @@
 // # Failure modes
 //
 // Each error of the server or the network, and each unreadable record, is [dedup.ErrUnavailable]
-// and wraps the cause: connection refused, closed or timed out, no free connection in the pool,
-// LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, BUSY, OOM, MISCONF, NOREPLICAS, NOAUTH,
-// WRONGPASS, NOPERM, WRONGTYPE. A missing right and a refused log-in are a [*dedup.SetupError]. If
-// one command of a call fails, the call fails and answers no key. The store never works without the
-// server.
+// and wraps the cause. The connection is refused, closed or timed out, or the pool has no free
+// connection. Or the server answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, BUSY,
+// OOM, MISCONF, NOREPLICAS, NOAUTH, WRONGPASS, NOPERM or WRONGTYPE. A missing right and a refused
+// log-in are a [*dedup.SetupError]. If one command of a call fails, the call fails and answers no
+// key. The store never works without the server.
 //
 //   - Memory full: with maxmemory-policy noeviction no claim is granted until there is room.
 //     Leases can still be renewed, and an operator can still inspect and forget events. With any
@@ -123,10 +123,10 @@
 //     with the same token. If the release overtakes the claim, no worker gets the claim, and the
 //     event is Uncertain after one lease.
 //   - Cluster: if one server fails, each batch with a key on that server fails as a whole. A
-//     repeated call recognises the claims on other servers by the token; otherwise those claims
-//     end with their lease. The client follows MOVED and ASK, so slots may be moved while claims
-//     run. Do not move a slot back to the former server within seconds: a client that follows an
-//     ASK late would find half of the slot there.
+//     repeated call recognises the claims on other servers by the token; otherwise those claims end
+//     with their lease. The client follows MOVED and ASK, so slots may be moved while claims run.
+//     Do not move a slot back to the former server within seconds. A client that follows an ASK
+//     late would find half of the slot there.
 //   - [Store.Check] refuses a ring of the client (redis.Ring), which moves the keys of a failed
 //     server to other servers.
 //

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeServer speaks as much of Redis' protocol as it takes to answer whatever a test wants answered.
+// fakeServer speaks the part of Redis' protocol that tests need for their answers.
 type fakeServer struct {
 	listener net.Listener
 	answer   func(cmd []string) string // a reply as it goes over the wire

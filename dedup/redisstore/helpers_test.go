@@ -43,7 +43,7 @@ func onServer(t testing.TB, addr string, opts ...Option) bench {
 	return bench{TB: t, Store: New(client, opts...), rdb: client}
 }
 
-// acquainted is a store that has claimed before: it asks for nothing but its events.
+// acquainted is a store that has claimed before: it asks only for its events.
 func acquainted(client redis.UniversalClient) *Store {
 	s := New(client)
 	s.clock.asked, s.clock.wall, s.clock.server = time.Now(), time.Now().Round(0), time.Now().UnixMilli()

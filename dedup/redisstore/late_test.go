@@ -96,7 +96,7 @@ func TestReplyLaterThanTheLease(t *testing.T) {
 	}{
 		"one event":     {false, []string{"a"}, 1},
 		"group":         {false, []string{"b", "c"}, 2},
-		"batch handler": {true, []string{"d", "e"}, 2}, // the heir takes each over by itself
+		"batch handler": {true, []string{"d", "e"}, 2}, // the second worker takes each over alone
 	} {
 		t.Run(name, func(t *testing.T) {
 			runs.Store(0)

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// trips counts round trips: single commands and pipelines, but for what a new connection says.
+// trips counts round trips: single commands and pipelines, except those of a new connection for
+// itself.
 type trips struct{ n atomic.Int64 }
 
 func (c *trips) count(cmd redis.Cmder) {
@@ -37,7 +38,7 @@ func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// counted is another process whose round trips are counted.
+// counted is another process, with a count of its round trips.
 func (b bench) counted() (bench, *trips) {
 	other, sent := b.another(), &trips{}
 	other.rdb.AddHook(sent)
@@ -65,8 +66,8 @@ func (b bench) look(r dedup.Request) dedup.Answer {
 	return a[0]
 }
 
-// H-04: what was done is replayed in one round trip, with its result, by Claim and by Look. A process that has just begun
-// asks for two things more before its first claim, and never again.
+// H-04: a done event is replayed in one round trip, with its result, by Claim and by Look. A
+// process that has just begun asks for two things more before its first claim, and never again.
 func TestReplayIsOneRoundTrip_H04(t *testing.T) {
 	b := newBench(t)
 	r := anyAge("paid")
@@ -118,7 +119,7 @@ func TestLookIsOneRoundTrip(t *testing.T) {
 		busy := anyAge("busy")
 		sent.takes(t, 1, func() { require.Equal(t, dedup.Busy, other.look(busy).Verdict) })
 	}
-	// What has an age costs the server's time and the scope's birth, once.
+	// An event with an age costs the server's time and the scope's birth, once.
 	sent.takes(t, 3, func() { other.look(request("busy")) })
 	sent.takes(t, 1, func() { other.look(request("busy")) })
 }
@@ -163,7 +164,7 @@ func TestLookIsOnePipelineForEachNode(t *testing.T) {
 	require.Equal(t, 3, nodes)
 }
 
-// Looking writes nothing: no birth of a scope, and no TTL where somebody took it away.
+// Look writes no birth of a scope, and no TTL where another client has removed it.
 func TestLookWritesNothing(t *testing.T) {
 	b := newBench(t)
 	other := b.another()
@@ -183,7 +184,7 @@ func TestLookWritesNothing(t *testing.T) {
 	require.EqualValues(t, -1, b.rdb.TTL(t.Context(), b.key(r.Key)).Val())
 }
 
-// R-15, rule 35: what is not the record of this key, in this version, is no answer.
+// R-15, rule 35: a value that is not the record of this key, in this version, is no answer.
 func TestLookAnswersFromNothingElse(t *testing.T) {
 	b := newBench(t)
 	b.held(dedup.Fresh, long, request("mine"))
@@ -206,7 +207,7 @@ func TestLookAnswersFromNothingElse(t *testing.T) {
 	}
 }
 
-// BenchmarkReplay is what a caller pays for a result that is there: by Do, and by Look.
+// BenchmarkReplay measures the cost of a result that is there: by Do, and by Look.
 func BenchmarkReplay(b *testing.B) {
 	s := newBench(b)
 	g := dedup.NewGuard(s, dedup.GuardConfig{})

@@ -21,8 +21,8 @@ func (b bench) inspected(r dedup.Request) dedup.Record {
 	return all[0]
 }
 
-// the lifetime on the server tells when a record changed and when its lease ends. What nobody of this store has set
-// tells nothing, and looking at it repairs nothing.
+// the TTL on the server shows when a record changed and when its lease ends. A TTL that the
+// store has not set shows neither, and a look does not repair it.
 func TestInspectReadsTheLifetime(t *testing.T) {
 	b, r := newBench(t), request("held")
 	c := b.held(dedup.Fresh, long, r)
@@ -58,7 +58,7 @@ func TestInspectReadsTheLifetime(t *testing.T) {
 	require.Zero(t, v.Lease)
 }
 
-// what a person writes expires like all else, and no sooner than it would have.
+// a record that a person writes expires like all others, and no sooner than before.
 func TestWhatAPersonWritesExpires(t *testing.T) {
 	b := newBench(t)
 	about := func(want time.Duration, id string) {
@@ -91,7 +91,8 @@ func TestWhatAPersonWritesExpires(t *testing.T) {
 	about(11*retention, "held")
 }
 
-// Rule 8: what was imported or given up before a consumer ever came is forgotten one day, and not new then.
+// Rule 8: an event that was imported or given up before the first consumer came is forgotten one
+// day, and is not new then.
 func TestWhatAPersonWritesFixesTheBirth(t *testing.T) {
 	onServerAndCluster(t, func(t *testing.T, client redis.UniversalClient, prefix string) {
 		for name, write := range map[string]func(*Store, dedup.Key) error{
@@ -115,7 +116,7 @@ func TestWhatAPersonWritesFixesTheBirth(t *testing.T) {
 	})
 }
 
-// an import whose replies get lost counts what is new, not what it finds of itself.
+// an import with lost replies counts the new events, and not those that it has added itself.
 func TestLostRepliesOfAnImport(t *testing.T) {
 	direct, prefix := testenv.Redis(t)
 	proxy := newLossyProxy(t, direct.Options().Addr, 0.2)
@@ -142,7 +143,8 @@ func TestLostRepliesOfAnImport(t *testing.T) {
 	require.Greater(t, proxy.lost.Load(), int64(10), "the proxy must do its work")
 }
 
-// Rule 29: who completes after a person gave his event up is told that he lost the claim, and what happened is kept.
+// Rule 29: a worker completes its event after a person gave the event up. The worker gets the error
+// of a lost claim, and the completion is kept.
 func TestLateCompletionWinsOverADiscard(t *testing.T) {
 	b, r := newBench(t), request("late")
 	c := b.held(dedup.Fresh, long, r)
@@ -152,13 +154,13 @@ func TestLateCompletionWinsOverADiscard(t *testing.T) {
 	require.ErrorIs(t, b.Discard(t.Context(), r.Key, retention, "x"), dedup.ErrSettled)
 }
 
-// Rule 6: the origin of the dead letter is kept by what comes after, and none is made up.
+// Rule 6: later writes keep the origin of the dead letter, and never make one up.
 func TestDeadRecordKeepsTheOriginOfItsDeadLetter(t *testing.T) {
 	b, r := newBench(t), request("dead")
 	c := b.held(dedup.Fresh, long, r)
 	letter := dedup.Origin{Topic: "elsewhere", Partition: 7, Offset: 1 << 40, Time: time.UnixMilli(1_700_000_000_123).UTC()}
 	c.First = letter
-	for range 2 { // a repeat changes nothing
+	for range 2 { // a repeat has no effect
 		require.NoError(t, b.finish(dedup.Completion{Claim: c, Retention: retention, Dead: "poison"}))
 		require.Equal(t, letter, b.record(r).first)
 	}

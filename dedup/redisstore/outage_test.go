@@ -17,12 +17,12 @@ import (
 
 func isUnavailable(err error) bool { return errors.Is(err, dedup.ErrUnavailable) }
 
-// failsClosed requires that every verb fails as an outage, and that the cause can be told.
+// failsClosed requires that every verb fails as an outage, with its cause.
 func failsClosed(t *testing.T, s *Store, cause func(error) bool) {
 	t.Helper()
 	ctx := t.Context()
 	r := request("x")
-	for _, first := range []error{ // before the first claim, and when the store is told who it works for
+	for _, first := range []error{ // before the first claim, and at the registration
 		New(s.client).Claim(ctx, dedup.NewToken(), long, []dedup.Request{r}, make([]dedup.Answer, 1)),
 		New(s.client).Register(ctx, dedup.Registration{Scope: "x", Topics: []string{"t"}, NoOffsets: true}),
 		New(s.client).Register(ctx, dedup.Registration{Scope: "x"}),
@@ -58,7 +58,7 @@ func failsClosed(t *testing.T, s *Store, cause func(error) bool) {
 	require.Zero(t, answers[0], "no answer is left")
 }
 
-// no error that a server answers says anything about an event.
+// no error from a server is a verdict about an event.
 func TestServerErrorsAreOutages(t *testing.T) {
 	for _, text := range []string{
 		"LOADING Redis is loading the dataset in memory", "READONLY You can't write against a read only replica.",
@@ -116,7 +116,7 @@ func TestBrokenConnectionsAreOutages(t *testing.T) {
 // replies that do not fit are errors and never answers.
 func TestRepliesThatDoNotFitAreRefused(t *testing.T) {
 	c := request("x")
-	rec := claimed(dedup.NewToken(), long, &c) // somebody else's
+	rec := claimed(dedup.NewToken(), long, &c) // of another worker
 	rec.check = checkOf(c.Key)
 	rival := bulk(rec.encode())
 	other := dedup.NewToken()
@@ -156,7 +156,7 @@ func TestRepliesThatDoNotFitAreRefused(t *testing.T) {
 		require.ErrorIs(t, s.Claim(t.Context(), other, long, []dedup.Request{c}, answers), dedup.ErrUnavailable, code)
 		require.Zero(t, answers[0])
 	}
-	late := acquainted(newFake(t, func([]string) string { return scripted("ok", 0, bulk("")) })) // good news for somebody else
+	late := acquainted(newFake(t, func([]string) string { return scripted("ok", 0, bulk("")) })) // ok for another claim
 	require.ErrorIs(t, late.Renew(t.Context(), long, []dedup.Claim{c.Held(dedup.NewToken(), dedup.Answer{})}),
 		dedup.ErrUnavailable)
 	require.NoError(t, late.Renew(t.Context(), long, []dedup.Claim{c.Held(other, dedup.Answer{})}))
@@ -182,8 +182,8 @@ func TestPartlyFailedPipelineAnswersNothing(t *testing.T) {
 	}
 }
 
-// a full Redis hands out no claims and loses none; leases can still be renewed, and work goes on when there is
-// room.
+// a full Redis grants no claims and loses no claims. Leases can still be renewed, and work
+// goes on when there is room.
 func TestFullRedisFailsClosed(t *testing.T) {
 	b := onServer(t, testenv.RedisServer(t, "--maxmemory-policy", "noeviction"))
 	ctx := t.Context()

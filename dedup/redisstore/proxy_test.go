@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lossyProxy is a way to Redis on which requests arrive and replies get lost: now and then the server has executed what
-// it was sent, and the connection ends before, or within, the reply.
+// lossyProxy is a way to Redis on which requests arrive and replies get lost. Now and then the
+// server has executed a request, and the connection ends before, or within, the reply.
 type lossyProxy struct {
 	*netproxy.Proxy
 	lost atomic.Int64
@@ -52,13 +52,14 @@ func (p *lossyProxy) replies(client io.Writer, server io.Reader, loss float64) {
 func (p *lossyProxy) client(t testing.TB) *redis.Client {
 	opts := testenv.RedisOptions(t)
 	opts.Addr = p.Addr()
-	c := redis.NewClient(opts) // go-redis repeats commands by itself, as for everybody
+	c := redis.NewClient(opts) // go-redis repeats commands by itself, as by default
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// however many replies get lost, every event is handled once and none is taken for a duplicate. The client library
-// repeats commands behind the store's back, and the caller repeats calls with their tokens.
+// however many replies get lost, every event is handled once and no event is taken for a
+// duplicate. The client library repeats commands behind the store's back, and the caller repeats
+// calls with their tokens.
 func TestLostRepliesLoseNoEvent(t *testing.T) {
 	direct, prefix := testenv.Redis(t)
 	proxy := newLossyProxy(t, direct.Options().Addr, 0.1)
@@ -144,8 +145,9 @@ func insist(call func() error) error {
 	return err
 }
 
-// TestLostRepliesLoseEventsWithoutTokens is the negative control of the test above: the usual SETNX loses events on the
-// same way to Redis, because the client library's repetition is told that somebody else was there.
+// TestLostRepliesLoseEventsWithoutTokens is the negative control of the test above. The usual SETNX
+// loses events on the same way to Redis, because the client library's repetition finds the key
+// taken.
 func TestLostRepliesLoseEventsWithoutTokens(t *testing.T) {
 	direct, prefix := testenv.Redis(t)
 	client := newLossyProxy(t, direct.Options().Addr, 0.1).client(t)
@@ -153,7 +155,7 @@ func TestLostRepliesLoseEventsWithoutTokens(t *testing.T) {
 	for i := range 500 {
 		fresh, err := client.SetNX(t.Context(), fmt.Sprint(prefix, i), "PENDING", retention).Result()
 		if err == nil && !fresh {
-			lost++ // nobody else has ever asked for this key
+			lost++ // no other caller has ever asked for this key
 		}
 	}
 	t.Logf("SETNX takes %d of 500 new events for duplicates", lost)

@@ -58,7 +58,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 }
 
-// What copies are compared by is small: a claim is kept for each event.
+// A fingerprint is small, because a record is kept for each event.
 func TestBytesOfAFingerprint(t *testing.T) {
 	r := someRecords()["done"]
 	plain := len(r.encode())
@@ -176,7 +176,8 @@ func TestDurationsAreRoundedUp(t *testing.T) {
 	require.Less(t, 2*millis(math.MaxInt64), int64(maxInt))
 }
 
-// FuzzRecord: no value makes the parser panic, and what it accepts is exactly what encode writes.
+// FuzzRecord: no value makes the parser panic, and the parser accepts exactly the values that
+// encode writes.
 func FuzzRecord(f *testing.F) {
 	for _, r := range someRecords() {
 		f.Add([]byte(r.encode()))

@@ -22,7 +22,7 @@ func onServerAndCluster(t *testing.T, fn func(t *testing.T, client redis.Univers
 	})
 }
 
-// Who does not know the type of an event tries those that its scope has registered.
+// An operator without the type of an event tries the types that the scope has registered.
 func TestTypes(t *testing.T) {
 	onServerAndCluster(t, func(t *testing.T, client redis.UniversalClient, prefix string) {
 		s := New(client, Prefix(prefix))
@@ -50,7 +50,8 @@ func registration() dedup.Registration {
 	}
 }
 
-// Rule 7: a descriptor that differs is refused, and nothing of the refused registration is recorded.
+// Rule 7: a descriptor that differs is refused, and no part of the refused registration is
+// recorded.
 func TestRegisterFindsAChangedIdentity(t *testing.T) {
 	onServerAndCluster(t, func(t *testing.T, client redis.UniversalClient, prefix string) {
 		s, ctx, r := New(client, Prefix(prefix)), t.Context(), registration()

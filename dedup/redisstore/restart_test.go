@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crash kills the server and lets it start again on what it has on its disk.
+// crash kills the server and lets it start again from its files.
 func (b bench) crash() {
 	b.Helper()
 	before := b.uptime()
@@ -22,7 +22,7 @@ func (b bench) crash() {
 	}, 10*time.Second, 20*time.Millisecond, "the server does not come back")
 }
 
-// uptime tells one life of the server from another; empty if it does not answer.
+// uptime has another value after each start of the server; empty if the server does not answer.
 func (b bench) uptime() string {
 	text, err := b.rdb.Info(b.Context(), "server").Result()
 	if err != nil {
@@ -44,8 +44,9 @@ func (b bench) left() (holder dedup.Claim) {
 	return b.held(dedup.Fresh, long, request("held"))
 }
 
-// with its append-only file, written before each answer, Redis forgets nothing in a crash of its own, and the time has run on meanwhile: who holds a
-// claim holds it still, and a lease that ended while the server was down is an Uncertain event, not a forgotten one.
+// with its append-only file, written before each answer, Redis forgets no record in a crash
+// of its own. The time has run on meanwhile. The holder of a claim still has the claim. If a lease
+// ended while the server was down, the event is Uncertain, and not forgotten.
 func TestRestartWithAppendOnlyFile(t *testing.T) {
 	b := onServer(t, testenv.RedisServer(t, "--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "yes"))
 	holder := b.left()
@@ -59,8 +60,8 @@ func TestRestartWithAppendOnlyFile(t *testing.T) {
 	b.meets(dedup.Done, request("held"))
 }
 
-// without it everything is forgotten. Check has said so before the first event; who held a claim is told that he lost it,
-// and what he has done is kept.
+// without it all records are forgotten, and Check has warned before the first event. The
+// holder of a claim gets the error of a lost claim, and the completion is kept.
 func TestRestartWithoutPersistence(t *testing.T) {
 	b := onServer(t, testenv.RedisServer(t, "--enable-debug-command", "yes"))
 	warnings, err := b.Check(t.Context())
@@ -76,8 +77,9 @@ func TestRestartWithoutPersistence(t *testing.T) {
 	}
 }
 
-// what the master acknowledged and no replica has heard of is gone with it. Nobody works on in ignorance of that: who holds
-// such a claim is told that he lost it. min-replicas-to-write makes a master that is cut off refuse claims.
+// a write that the master acknowledged, and no replica has received, is lost with the master.
+// The holder of such a claim gets the error of a lost claim. The setting min-replicas-to-write
+// makes a master that is cut off refuse claims.
 func TestFailoverForgetsWhatWasNotReplicated(t *testing.T) {
 	master := onServer(t, testenv.RedisServer(t, "--repl-diskless-sync-delay", "0"))
 	replica := onServer(t, testenv.RedisServer(t))

@@ -11,7 +11,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// What docs/scale.md says of the memory for an event that is done.
+// The memory for an event that is done, as in docs/scale.md.
 func TestBytesPerEvent(t *testing.T) {
 	client, prefix := testenv.Redis(t)
 	s := redisstore.New(client, redisstore.Prefix(prefix))

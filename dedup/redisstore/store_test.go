@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rule 29: an unconditional completion is a fact that wins over everything but another completion, and says that the
-// claim was lost.
+// Rule 29: an unconditional completion is a fact that replaces any record but another completion.
+// The call returns the error of a lost claim.
 func TestLateCompletionWinsOverUnfinishedRecords(t *testing.T) {
 	for name, then := range map[string]func(b bench, heir dedup.Claim) error{
 		"claimed": func(bench, dedup.Claim) error { return nil },
@@ -46,7 +46,7 @@ func TestLateCompletionWinsOverUnfinishedRecords(t *testing.T) {
 	}
 }
 
-// Rule 29: a late completion without result never costs the result that somebody else stored.
+// Rule 29: a late completion without a result never removes the result that another worker stored.
 func TestLateCompletionKeepsTheResult(t *testing.T) {
 	b, old := newBench(t), request("result")
 	stale := b.another() // has never seen a result: writes first, looks afterwards
@@ -64,7 +64,8 @@ func TestLateCompletionKeepsTheResult(t *testing.T) {
 	require.InDelta(t, retention, b.ttl(old), float64(time.Minute))
 }
 
-// A late completion does not take an earlier one's place: who completed in time may repeat it.
+// A late completion does not take an earlier one's place. A worker that completed in time may
+// repeat its completion.
 func TestLateCompletionLeavesAnEarlierOne(t *testing.T) {
 	for _, looks := range []bool{false, true} {
 		b, r := newBench(t), request("twice")
@@ -77,7 +78,8 @@ func TestLateCompletionLeavesAnEarlierOne(t *testing.T) {
 	}
 }
 
-// A person who lets an event run again starts anew: what was counted against it would give it up again at once.
+// After a Reopen the counts of the event start anew: with the old failures, the event would be
+// given up again at once.
 func TestReopenForgetsFailures(t *testing.T) {
 	b, r := newBench(t), request("anew")
 	_, heir := b.takenOver(r)
@@ -106,7 +108,8 @@ func TestCompletionKeepsTheFingerprint(t *testing.T) {
 	b.meets(dedup.Conflict, printed)
 }
 
-// A redriven copy may have been repaired: its fingerprint says nothing about the other copies of the event.
+// A redriven copy may have been repaired: its fingerprint is not compared with the other copies of
+// the event.
 func TestRedrivenCopyLeavesNoFingerprint(t *testing.T) {
 	b, r := newBench(t), request("redriven")
 	r.Fingerprint = dedup.Fingerprint{1}
@@ -147,7 +150,8 @@ func TestEveryRecordExpires(t *testing.T) {
 	lives(r, retention)
 }
 
-// A TTL that the store never sets says nothing about the lease: nobody may take the claim over because of it.
+// A TTL that the store never sets does not end a lease: no worker may take the claim over because
+// of it.
 func TestForeignTTLDoesNotEndALease(t *testing.T) {
 	b, r := newBench(t), request("persisted")
 	c := b.held(dedup.Fresh, long, r)
@@ -162,7 +166,7 @@ func TestForeignTTLDoesNotEndALease(t *testing.T) {
 	require.NoError(t, b.finish(completed(c)))
 }
 
-// a renewal of a lost claim changes neither the owner nor his lease.
+// a renewal of a lost claim changes neither the owner nor its lease.
 func TestRenewNeverSteals(t *testing.T) {
 	b, r := newBench(t), request("stolen")
 	zombie, heir := b.takenOver(r)
@@ -183,7 +187,8 @@ func TestRenewNeverSteals(t *testing.T) {
 	require.NoError(t, b.finish(completed(heir)))
 }
 
-// a server that forgets its scripts in mid-run, as a restarted one or a new master does, is told them again.
+// a server that forgets its scripts in mid-run, as a restarted one or a new master does, gets
+// the scripts again.
 func TestScriptFlushInMidRun(t *testing.T) {
 	b := newBench(t)
 	stop := make(chan struct{})
@@ -253,7 +258,8 @@ func TestKeysAreInjectiveAndHaveNoHashTag(t *testing.T) {
 		s.key(dedup.Key{Tenant: "acme", Scope: "notifier", Type: "order.created", ID: "42"}))
 }
 
-// Rule 35, R-15: what cannot be read, or is not this key's, is an outage and never an answer.
+// Rule 35, R-15: a value that cannot be read, or is not this key's, is an outage and never an
+// answer.
 func TestUnreadableRecordIsNoAnswer(t *testing.T) {
 	b := newBench(t)
 	foreign := request("foreign")
@@ -272,7 +278,7 @@ func TestUnreadableRecordIsNoAnswer(t *testing.T) {
 			require.ErrorIs(t, err, dedup.ErrUnavailable)
 			require.Equal(t, make([]dedup.Answer, len(reqs)), answers, "no answer to any key of the call")
 			c := reqs[1].Held(tok, dedup.Answer{Fence: 1})
-			if name != "another key's" { // there the compared token tells
+			if name != "another key's" { // there the compared token decides
 				require.ErrorIs(t, b.Renew(t.Context(), long, []dedup.Claim{c}), dedup.ErrUnavailable)
 				require.ErrorIs(t, b.Release(t.Context(), []dedup.Release{{Claim: c, Retention: retention}}), dedup.ErrUnavailable)
 			}
@@ -325,7 +331,7 @@ func TestContextErrorsStayVisible(t *testing.T) {
 	require.Zero(t, a[0])
 }
 
-// what an event costs in memory, everything included: key, record, both dictionary entries.
+// the memory of an event in all: key, record, both dictionary entries.
 func TestMemoryPerKey(t *testing.T) {
 	b := newBench(t)
 	b.prefix = "idem:" + strings.TrimPrefix(b.prefix, "test-")[:4]

@@ -9,13 +9,13 @@ import (
 	"sync"
 )
 
-// seen remembers what the last check has found.
+// seen remembers the servers that the last check has found.
 type seen struct {
 	mu   sync.Mutex
 	last *servers // nil: no check yet
 }
 
-// replace returns what was found before.
+// replace returns the servers that the check before has found.
 func (s *seen) replace(found servers) (last *servers) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

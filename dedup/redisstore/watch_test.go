@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rule 50: a server that was started again is another one, and that is told once.
+// Rule 50: a server that was started again is another one, and Watch reports that once.
 func TestWatch_Rule50(t *testing.T) {
 	b := onServer(t, testenv.RedisServer(t, "--enable-debug-command", "yes", "--appendonly", "yes"))
 	_, err := b.Check(t.Context())
@@ -52,7 +52,7 @@ func TestWatch_Rule50(t *testing.T) {
 	require.Contains(t, told[0], "appendonly is no")
 }
 
-// Without a call of Check the first call has nothing to compare with. An outage is no change.
+// Without a call of Check, the first call of Watch cannot compare servers. An outage is no change.
 func TestWatchWithoutCheck_Rule50(t *testing.T) {
 	info := "run_id:a\r\nredis_version:7.2.4\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n"
 	down := false
@@ -116,9 +116,10 @@ func (d *deadLetters) Produce(_ context.Context, all ...*idem.Message) error {
 	return nil
 }
 
-// Rule 50: a snapshot is taken while handlers run, and is restored after they have ended. Their claims come back. Copies of
-// these events wait for the lease, and are uncertain then: a handler that must not repeat an effect is not run, and another
-// one runs with the same idempotency key and a higher fence. What was done before the snapshot stays done.
+// Rule 50: a snapshot is taken while handlers run, and is restored after they have ended. Their
+// claims come back. Copies of these events wait for the lease, and are uncertain then. A handler
+// that must not repeat an effect is not run. Another handler runs with the same idempotency key and
+// a higher fence. An event that was done before the snapshot stays done.
 func TestRestoredSnapshot_Rule50(t *testing.T) {
 	b := onServer(t, testenv.RedisServer(t, "--enable-debug-command", "yes"))
 	type run struct {

@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Redis takes requests and does not reply. A handler with WhenUnavailable runs its events. When the replies come
-// again, copies are claimed as usual: also those of an event whose claim was granted without a reply.
+// Redis takes requests and does not reply. A handler with WhenUnavailable runs its events.
+// When the replies come again, copies are claimed as usual, also copies of an event with a claim
+// that was granted without a reply.
 func TestHandlerWithoutItsStore_R19(t *testing.T) {
 	direct, prefix := testenv.Redis(t)
 	way := &heldUp{}

@@ -8,8 +8,9 @@ import (
 	"github.com/idem-go/idem/internal/decision"
 )
 
-// Claim implements [dedup.Store] in one transaction: read and lock the rows in the order of the
-// keys, decide, write the changed rows in one statement and the new ones in another.
+// Claim implements [dedup.Store] in one transaction. The transaction reads and locks the rows in
+// the order of the keys, and decides. Then it writes the changed rows in one statement, and the new
+// rows in another.
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {

@@ -17,9 +17,9 @@ var (
 )
 
 // ClaimTx implements [dedup.TxStore]. Commit and Rollback of the lent transaction return
-// [ErrTxOwned] and reach no database; the package database/sql takes the transaction for ended then,
-// so that all later statements fail with [sql.ErrTxDone]. ClaimTx rolls back, and its error matches
-// [dedup.ErrTxEnded]. COMMIT and ROLLBACK by SQL are found before the commit.
+// [ErrTxOwned] and do not reach the database. The package database/sql then takes the transaction
+// for ended, so all later statements fail with [sql.ErrTxDone]. ClaimTx rolls back, and its error
+// matches [dedup.ErrTxEnded]. COMMIT and ROLLBACK by SQL are found before the commit.
 //
 // A statement that was prepared on another [sql.DB] cannot be used in the lent transaction: prepare
 // it there. If fn panics or ends its goroutine, ClaimTx closes the connection, and the panic goes
@@ -45,8 +45,8 @@ func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.R
 	}
 }
 
-// RunTx implements [dedup.TxRunner]. fn gets a transaction like that of [Store.ClaimTx], but without
-// a claim. RunTx does not run fn again.
+// RunTx implements [dedup.TxRunner]. fn gets a transaction like that of [Store.ClaimTx], but
+// without a claim. RunTx does not run fn again.
 func (s *Store) RunTx(ctx context.Context, limit time.Duration, fn func(tx *sql.Tx) error) error {
 	r := &txRun{s: s, limit: limit,
 		fn: func(tx *sql.Tx) ([]dedup.Completion, error) { return nil, fn(tx) }}

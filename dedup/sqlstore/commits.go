@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// commits are the COMMITs of a store that go on after their calls have returned (P-18). The zero value
-// is ready. Safe for concurrent use.
+// commits are the COMMITs of a store that go on after their calls have returned (P-18). The zero
+// value is ready. Safe for concurrent use.
 type commits struct {
 	mu      sync.Mutex
 	running int
@@ -54,7 +54,7 @@ func (c *commits) end() {
 	}
 }
 
-// wait waits until no COMMIT goes on.
+// wait waits until all COMMITs have ended, for at most limit.
 func (c *commits) wait(limit time.Duration) error {
 	c.mu.Lock()
 	none := c.none

@@ -19,8 +19,8 @@ func (a *arguments) queue(part dedup.DeferredPartition, key []byte) string {
 		" AND queue = " + a.add(key)
 }
 
-// place is the condition for one event. Postgres is given all columns of both unique keys: with the
-// statistics of a small table, a part of one looks as good as the whole other one.
+// place is the condition for one event. Postgres is given all columns of both unique keys. With the
+// statistics of a small table, a part of one key looks as good as the whole other key.
 func (a *arguments) place(part dedup.DeferredPartition, p *deferredPlace) string {
 	where := a.queue(part, notNil(p.queue)) + " AND seq = " + a.add(p.seq)
 	if !a.d.Lateral {
@@ -170,8 +170,9 @@ func (s *Store) Due(ctx context.Context, part dedup.DeferredPartition,
 	return heads, next, nil
 }
 
-// dueQuery selects the queues of a partition whose heads are due first, with the heads that are
-// due. The heads are found by the primary key. In the index of the queues, blocked ones are apart.
+// dueQuery selects the queues of a partition in the order in which their heads become due, with the
+// heads that are due. The heads are found by the primary key. The index of the queues has the
+// blocked queues apart.
 func (w *work) dueQuery(part dedup.DeferredPartition, limit int) (text string, args []any) {
 	a := &arguments{d: w.d}
 	index := ""
@@ -192,7 +193,7 @@ const ofQueue = "p.scope = k.scope AND p.topic = k.topic AND p.queue = k.queue"
 
 // headJoin is the table p of the heads of queues k, with its condition. Without statistics of a
 // table that has grown, Postgres takes the two indexes of the events for equally good. Only the
-// order of the rows tells that the primary key is the better one.
+// order of the rows makes the primary key the better choice.
 func headJoin(d *Dialect) string {
 	if !d.Lateral {
 		return "deferred_events p ON " + ofQueue + " AND p.seq = k.head_seq"

@@ -26,7 +26,7 @@ type Dialect struct {
 	Token func(column string) string
 	// Quote stands around the name of a column that is a keyword.
 	Quote string
-	// Lock ends a query whose rows are locked until the commit.
+	// Lock ends a query that locks its rows until the commit.
 	Lock string
 	// LockFree is like Lock, but leaves out rows that another transaction has locked. Empty: there
 	// is one writer, and no row is locked for it.
@@ -38,21 +38,24 @@ type Dialect struct {
 	Replace func(key, columns []string) string
 	// Index makes a query use this index of its table. Nil: the settings of InOrder do.
 	Index func(name string) string
-	// ByKey stands behind the name of a table whose rows are found by their keys, and makes the query
-	// use the primary key. Empty: the database does so by itself.
+	// ByKey stands behind the name of a table in a query by keys, and makes the query use the
+	// primary key. Empty: the database does so by itself.
 	ByKey string
-	// Lateral means that LATERAL is known. Records are then looked up key by key, and the first rows of
-	// a queue are read in the order of the primary key, whatever the statistics of the tables.
+	// Lateral means that the database has LATERAL. Then the statistics of the tables have no effect
+	// on two kinds of queries. Records are looked up key by key, and the first rows of a queue are
+	// read in the order of the primary key.
 	Lateral bool
-	// Reap is a statement with settings for a transaction of the reaper. Empty: none.
+	// Reap is a statement with settings for a transaction of the reaper. Empty: no statement.
 	Reap string
-	// InOrder is a statement with settings that make queries read an index in its order. Empty: none.
+	// InOrder is a statement with settings that make queries read an index in its order. Empty: no
+	// statement.
 	InOrder string
 	// Isolation is the level of all transactions.
 	Isolation sql.IsolationLevel
-	// Begin prepares a transaction. wait bounds the wait for a lock; idle is how long the session
-	// may stand still before the server ends it, and zero leaves that to the session. restore
-	// gives the handler the settings of the session back, except the one for idle.
+	// Begin prepares a transaction. The argument wait bounds the wait for a lock. The argument idle
+	// is how long the session may stand still before the server ends the session; zero keeps the
+	// setting of the session. The result restore gives the handler the settings of the session
+	// back, except the setting for idle.
 	Begin func(ctx context.Context, q Querier, wait, idle time.Duration) (
 		restore func(context.Context) error, err error)
 	// Mark marks the transaction, and check fails if the transaction was ended since.
@@ -66,9 +69,9 @@ type Dialect struct {
 	// DeadlockEnds means that an error of the class [Again] has ended the transaction, and that the
 	// session would commit each further statement alone. The lent transaction refuses them.
 	DeadlockEnds bool
-	// CommitStays means that a COMMIT must not be cancelled, since the server may then show the commit
-	// without its synchronous standbys. The store stops waiting for a slow COMMIT, and leaves its
-	// connection to it.
+	// CommitStays means that a COMMIT must not be cancelled, since the server may then show the
+	// commit without its synchronous standbys. The store stops waiting for a slow COMMIT, and
+	// leaves its connection to it.
 	CommitStays bool
 	// OneWriter means that a second transaction waits for the end of the first one.
 	OneWriter bool

@@ -1,9 +1,9 @@
-// Package sqlstore is a store on database/sql, for programs whose transactions are a [sql.Tx]. The
-// packages postgres, mysql and sqlite make a store for their database.
+// Package sqlstore is a store on database/sql, for programs with transactions of the type [sql.Tx].
+// The packages postgres, mysql and sqlite make a store for their database.
 //
-// One algorithm serves all of them: a short transaction reads and locks the rows of the keys in the
+// One algorithm serves all of them. A short transaction reads and locks the rows of the keys in the
 // order of the keys, decides, and writes the changed rows. The database's clock decides, and in
-// SQLite that of the process.
+// SQLite the clock of the process.
 //
 // Handlers with KeyOrdered keep their waiting events in tables deferred_queues and deferred_events.
 // A transaction that changes a queue first locks the row of the queue. Deferred events do not

@@ -12,8 +12,8 @@ import (
 // Rows are deleted in two steps. First the horizon of a scope moves: from then on, claims of events
 // before the horizon are answered TooOld. A later run deletes the rows behind the horizon. A claim
 // reads rows first and the horizon afterwards, so a claim that finds no row knows the horizon. A
-// claim of pgstore on the same tables reads both at once: the grace is for that one. A crash between
-// the steps leaves a moved horizon and all rows.
+// claim of pgstore on the same tables reads both at once: the grace is for that one. A crash
+// between the steps leaves a moved horizon and all rows.
 
 // ScopeAge is the progress and the horizon of one scope.
 type ScopeAge struct {
@@ -29,7 +29,7 @@ type ScopeAge struct {
 	// forgotten no event.
 	Horizon time.Time
 
-	cutoff time.Time // rows that expired before may be deleted; zero: none
+	cutoff time.Time // rows that expired before may be deleted; zero: no row may
 	ripe   bool
 }
 
@@ -46,8 +46,9 @@ type behind struct {
 	until time.Time // zero: not known
 }
 
-// ages returns the scopes whose rows may be deleted, in order, by the partition furthest behind. A
-// partition that went back since the horizon was made keeps its rows.
+// ages returns the progress and horizon of each scope, in order. The partition furthest behind
+// counts for the scope. If a partition went back since the horizon was made, the rows that it may
+// need stay.
 func ages(progress []behind, horizons map[string]horizon, wallClock []string, now time.Time,
 	grace time.Duration) (all []ScopeAge) {
 	scopes := make(map[string]behind)
@@ -91,8 +92,8 @@ type expired struct {
 	last time.Time // when the last of them expired
 }
 
-// nextHorizon returns the horizon for these rows, and false if there are none. until is the consumed
-// time, and limit the number of rows that one summary has at most.
+// nextHorizon returns the horizon for these rows. The result is false if no row has expired. until
+// is the consumed time, and limit is the largest number of rows in one summary.
 func nextHorizon(old horizon, until time.Time, limit int64, rows ...expired) (horizon, bool) {
 	next := horizon{before: old.before, cutoff: until}
 	some := false
@@ -242,7 +243,8 @@ func (h *horizons) expired(ctx context.Context, w *work, t *table, a *ScopeAge) 
 	return e, err
 }
 
-// notKept is the condition for rows that were never given up, or whose dead letter is gone.
+// notKept is the condition for events that were never given up, or that have not changed for the
+// retention of dead letters.
 func (h *horizons) notKept(w *work, p *arguments) string {
 	return "NOT ((status = 'dead' OR generation > 0) AND coalesce(updated_at, created_at) > " +
 		p.add(w.d.Time(w.now.Add(-h.deadLetters))) + ")"

@@ -40,8 +40,9 @@ func newLoan(ctx context.Context, inner driver.Conn, d *Dialect) *loan {
 	return l
 }
 
-// settleTime is how long a statement runs before kill ends the statement. lib/pq asks the server once
-// to cancel, and a server that has not read the statement yet ignores that.
+// settleTime is the least time that a statement runs before kill ends the statement. The driver
+// lib/pq sends one request to cancel, and a server that has not yet read the statement ignores the
+// request.
 const settleTime = 200 * time.Millisecond
 
 // kill ends running statements, each at most settleTime later, and refuses others. The connection

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slowConn is a connection whose statements end with their contexts.
+// slowConn is a connection with statements that end with their contexts.
 type slowConn struct{ driver.Conn }
 
 func (slowConn) ExecContext(

@@ -20,7 +20,7 @@ const listLimit = 10 * time.Minute
 // There is no index for this, so the work grows with the tables.
 //
 // List uses one connection of the pool until it returns, and ends after ten minutes, calls of yield
-// included. yield may use the store if the pool has another connection.
+// included. The function yield may use the store if the pool has another connection.
 func (s *Store) List(ctx context.Context, f dedup.Filter, limit int,
 	yield func(dedup.Record) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, listLimit)
@@ -144,8 +144,8 @@ func (s *Store) Find(ctx context.Context, scope, id string) (records []dedup.Rec
 	return s.Inspect(ctx, slices.Compact(keys)...)
 }
 
-// kinds returns each tenant, scope and type of a table. The ID is the last column of the key, so the
-// walk goes from one kind to the next, and reads one entry of the index for each.
+// kinds returns each tenant, scope and type of a table. The ID is the last column of the key. So
+// the walk goes from one kind to the next, and reads one entry of the index for each.
 func (w *work) kinds(ctx context.Context, t *table) (all []dedup.Key, err error) {
 	next := func(where string, args ...any) (found bool, err error) {
 		var k dedup.Key

@@ -53,8 +53,8 @@ func view(t *table, r *decision.Record, now time.Time) dedup.Record {
 	return v
 }
 
-// Forget implements [dedup.Operator], for both tables and for counted starts. A deferred event stays
-// deferred.
+// Forget implements [dedup.Operator], for both tables and for counted starts. A deferred event
+// stays deferred.
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	return s.operate(ctx, "forget", key, func(ctx context.Context, w *work, in []*decision.Record) error {
 		if r := in[1]; r != nil && r.Live(w.now) {

@@ -92,8 +92,8 @@ func (h *horizons) remove(ctx context.Context, t *table, a *ScopeAge, keys []ded
 	return n, nil
 }
 
-// lock locks those of the rows that may still be deleted. A claim may have changed some meanwhile. No
-// index serves the condition inside CASE, so the rows are found by their keys.
+// lock locks those of the rows that may still be deleted. A claim may have changed some meanwhile.
+// No index serves the condition inside CASE, so the rows are found by their keys.
 func (h *horizons) lock(ctx context.Context, w *work, t *table, a *ScopeAge, keys []dedup.Key) (
 	free []dedup.Key, err error) {
 	where, args := w.d.chosen(keys)

@@ -96,7 +96,7 @@ func (t *table) scan(rows *sql.Rows, more ...any) (*decision.Record, error) {
 	return &r, t.state(&r, status, lease, token)
 }
 
-// state reads the columns that say which call was the last one.
+// state reads the columns with the state of the record and its last call.
 func (t *table) state(r *decision.Record, status string, lease sql.NullInt64,
 	token sql.NullString) error {
 	r.Retention = r.Expires.Sub(r.Changed)
@@ -193,14 +193,14 @@ func (d *Dialect) originTime(t time.Time) any {
 	return d.Time(t.UTC())
 }
 
-// add inserts records whose keys had no row. If another transaction has inserted one meanwhile,
+// add inserts records for keys without a row. If another transaction has inserted one meanwhile,
 // the error is errAgain.
 func (t *table) add(ctx context.Context, q Querier, d *Dialect,
 	records []*decision.Record) error {
 	return t.listed().add(ctx, q, d, t.rows(d, records))
 }
 
-// replace writes records whose rows are locked.
+// replace writes records with locked rows.
 func (t *table) replace(ctx context.Context, q Querier, d *Dialect,
 	records []*decision.Record) error {
 	return t.listed().replace(ctx, q, d, t.rows(d, records))
@@ -279,9 +279,9 @@ func (d *Dialect) chosen(keys []dedup.Key) (where string, args []any) {
 // ofKey is the condition for the row of a key of keyByKey.
 const ofKey = "tenant = v.a AND scope = v.b AND event_type = v.c AND event_id = v.d"
 
-// keyByKey returns a list of keys for a subquery that is LATERAL, in their order. chosen is no good
-// condition for a planner that counts rows: while the statistics are those of a small table, reading
-// all events of a type and comparing each with the list looks cheap.
+// keyByKey returns a list of keys for a subquery that is LATERAL, in their order. The condition of
+// chosen misleads a planner that counts rows. While the statistics are those of a small table, the
+// cheapest plan seems to read all events of a type, and to compare each with the list.
 func (d *Dialect) keyByKey(keys []dedup.Key) (from string, args []any) {
 	values, cast := make([]string, len(keys)), "::text"
 	for i := 0; i < len(keys); {

@@ -51,9 +51,9 @@ func New(db, reader *sql.DB, d *Dialect, closers ...func() error) *Store {
 	return &Store{db: db, reader: reader, d: d, closers: closers}
 }
 
-// Close closes the databases that the constructor opened, and none that the caller passed. In
-// Postgres, Close first waits for COMMITs whose calls have returned, at most 10 s. The error then
-// says that one goes on.
+// Close closes the databases that the constructor opened. A database that the caller passed stays
+// open. In Postgres, a COMMIT may go on after its call has returned. Close first waits for such
+// COMMITs, for at most 10 s. If one still goes on, Close returns an error.
 func (s *Store) Close() error {
 	err := s.commits.wait(endTimeout)
 	if err != nil {
@@ -73,8 +73,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.failed(ctx, "ping", s.reader.QueryRowContext(ctx, "SELECT 1").Scan(&one))
 }
 
-// Check implements [dedup.Checker]: the tables are there, of this release, and with safe settings. A
-// table or a right that is missing is a [*dedup.SetupError].
+// Check implements [dedup.Checker]: the tables are there, of this release, and with safe settings.
+// A table or a right that is missing is a [*dedup.SetupError].
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	if err := s.Ping(ctx); err != nil {
 		return nil, err

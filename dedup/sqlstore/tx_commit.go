@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// A COMMIT waits for the synchronous standbys. The drivers ask the server to cancel a COMMIT whose
-// context ends, and the server then shows the commit although no standby has it (P-18). So the
-// context of a COMMIT does not end if the dialect says so (Dialect.CommitStays). The caller stops
+// A COMMIT waits for the synchronous standbys. At the end of the context of a COMMIT, the drivers
+// ask the server to cancel the COMMIT. The server then shows the commit although no standby has it
+// (P-18). So the context of a COMMIT does not end in a dialect with CommitStays. The caller stops
 // waiting, and a goroutine has the connection until the server answers, or the connection ends.
 // Store.Close waits for it.
 
-// life is the context of a transaction of the store's own. It ends with the call, but not during the
-// COMMIT.
+// life is the context of a transaction of the store's own. It ends with the call, but not during
+// the COMMIT.
 type life struct {
 	store  *Store
 	call   context.Context //nolint:containedctx // of the call

@@ -13,7 +13,7 @@ import (
 type work struct {
 	q      Querier
 	d      *Dialect
-	scopes []string // whose horizons matter
+	scopes []string // the scopes of the requests, to read their horizons
 
 	now      time.Time
 	horizons map[string]time.Time
@@ -83,8 +83,9 @@ func (s *Store) inTxOnce(ctx context.Context, kind txKind, scopes []string,
 	return life.commit(tx)
 }
 
-// readClock reads the clock of the server, and the horizons. A horizon is read after the rows: a reaper
-// moves the horizon before it deletes a row, so a transaction that finds no row knows the horizon.
+// readClock reads the clock of the server, and the horizons. A horizon is read after the rows. A
+// reaper moves the horizon before it deletes a row, so a transaction that finds no row knows the
+// horizon.
 func (w *work) readClock(ctx context.Context) error {
 	w.horizons = make(map[string]time.Time)
 	for i := 0; i == 0 || i < len(w.scopes); i++ {
@@ -148,8 +149,8 @@ func scopesOf(reqs []dedup.Request) (scopes []string) {
 }
 
 // read returns the records of keys, which ascend. The first call then reads the clock and the
-// horizons. A later call may wait for a lock, and then find rows that are younger than the clock:
-// the present is no earlier than the last change of a row.
+// horizons. A later call may wait for a lock, and then find rows that are younger than the clock.
+// So the last change of each row moves the present forward.
 func (w *work) read(ctx context.Context, t *table, keys []dedup.Key,
 	tail string) (map[dedup.Key]*decision.Record, error) {
 	found, err := t.read(ctx, w.q, w.d, keys, tail)

@@ -135,8 +135,8 @@ func (r *txRun) begin(ctx context.Context, db *sql.DB) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
 	d := r.s.d
-	// Not with the context of the loan: its end would roll back beside this goroutine, whose own
-	// Rollback must wait for running statements.
+	// Not with the context of the loan: its end would roll back beside this goroutine. The Rollback
+	// of this goroutine must wait for running statements.
 	r.tx, err = db.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: d.Isolation})
 	if err != nil {
 		return err
@@ -327,8 +327,8 @@ func (r *txRun) commit() error {
 }
 
 // takeBack repairs the claims of events that have not run, after a handler has ended the
-// transaction by COMMIT: their rows would count as handled (rule 12). Each of these rows waits for a
-// copy. A row that another worker has claimed or changed meanwhile stays as it is.
+// transaction by COMMIT. Their rows would count as handled (rule 12). Each of these rows waits for
+// a copy. A row that another worker has claimed or changed meanwhile stays as it is.
 func (r *txRun) takeBack(ctx context.Context, ended *dedup.TxEndedError, err error) error {
 	var keys []dedup.Key
 	mine := make(map[dedup.Key]*decision.Record)

@@ -26,6 +26,6 @@
 //
 // A store with a server has a second client for the tests: set Harness.Peer, so that claims race
 // between two clients. A store without a server is tested without waiting: set Harness.Around to
-// synctest.Test. The random tests print their seed: set IDEM_SEED to repeat a run, and IDEM_SOAK for
-// ten times as many steps.
+// synctest.Test. The random tests print their seed: set IDEM_SEED to repeat a run, and IDEM_SOAK
+// for ten times as many steps.
 package storetest

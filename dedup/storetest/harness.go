@@ -75,7 +75,7 @@ func (h Harness) ready(t *testing.T) Harness {
 			"must fail (R-19)")
 	}
 	if h.Sleep == nil {
-		h.Sleep = time.Sleep //nolint:forbidigo // real time, where the harness has none of its own
+		h.Sleep = time.Sleep //nolint:forbidigo // real time, by default
 	}
 	if h.Lease == 0 {
 		h.Lease = 300 * time.Millisecond

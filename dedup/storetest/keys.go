@@ -181,7 +181,7 @@ func callOrder(k *kit) {
 		k.untouched(r)
 	}
 	twice := a
-	twice.Position.Retry = 1 // the same key, whatever else differs
+	twice.Position.Retry = 1 // the same key, with another position
 	require.ErrorIs(k, k.refused([]dedup.Request{a, twice}), dedup.ErrOrder)
 }
 

@@ -172,8 +172,8 @@ func lookLease(k *kit) {
 	k.shows(dedup.Busy, request("e"))
 }
 
-// shortLease renews c with a short lease, and requires Look to show Busy before the lease is over. A
-// machine that stalls for a whole lease proves no fault. The next attempt has a longer lease.
+// shortLease renews c with a short lease, and requires Look to show Busy before the lease is over.
+// A machine that stalls for a whole lease proves no fault. The next attempt has a longer lease.
 func (k *kit) shortLease(c dedup.Claim) time.Duration {
 	k.Helper()
 	lease := k.lease

@@ -52,8 +52,8 @@ const Savepoints Ability = "savepoints"
 // TxKeep: [dedup.TxKeeper] of the transactions that are lent. Only for [TxHarness.Missing].
 const TxKeep Ability = "work before commit"
 
-// TxGoesOn: a transaction whose Commit or Rollback was refused can still be used. A [database/sql.Tx]
-// cannot. Only for [TxHarness.Missing].
+// TxGoesOn: a transaction can still be used after its Commit or Rollback was refused. A
+// [database/sql.Tx] cannot. Only for [TxHarness.Missing].
 const TxGoesOn Ability = "transactions go on after a refused Commit"
 
 // TxAborts: the database refuses all statements of a transaction after one has failed. MySQL and

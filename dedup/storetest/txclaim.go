@@ -275,7 +275,8 @@ func txSome[Tx any](k *txKit[Tx]) {
 	k.count(0, "again")
 }
 
-// txForeign completes an event of another call, and one that is done: nothing of the call is kept.
+// txForeign completes an event of another call, and one that is done: no record or effect of the
+// call is kept.
 func txForeign[Tx any](k *txKit[Tx]) {
 	k.one(dedup.Fresh, request("b"), k.effect("before"))
 	group := []dedup.Request{request("a"), request("b")}

@@ -100,7 +100,7 @@ func (k *txKit[Tx]) endsBySQL(statements ...string) {
 	require.ErrorIs(k, err, dedup.ErrTxEnded)
 	require.NotErrorIs(k, err, dedup.ErrUnavailable,
 		"it is the handler's fault, and would be the next time")
-	for range 3 { // connections are whole, none is inside a transaction
+	for range 3 { // connections are whole, and not inside a transaction
 		k.unmarked(request(fmt.Sprint("f", time.Now().UnixNano())))
 	}
 }

@@ -32,7 +32,8 @@ type Adder struct {
 	writers []outbox.WriteObserver
 }
 
-// Observe adds observers. The error names an observer that watches nothing here.
+// Observe adds observers. The error names an observer that is neither an [outbox.AddObserver] nor
+// an [outbox.WriteObserver].
 func (a *Adder) Observe(observers ...outbox.Observer) (err error) {
 	for _, w := range observers {
 		adder, adds := w.(outbox.AddObserver)
@@ -130,7 +131,7 @@ type begun struct {
 	entry *outbox.Entry
 }
 
-// begin calls the observers, and returns the context whose trace the entry carries.
+// begin calls the observers, and returns the context with the trace that the entry carries.
 func (a *adding) begin(ctx context.Context, e *outbox.Entry) context.Context {
 	seen := *e // a copy: the outbox changes e, such as its headers
 	for _, o := range a.watch {

@@ -9,15 +9,16 @@ import (
 )
 
 // header is an element of the column headers. A value that is text stays readable. Any other value
-// is in base64. A header without a value has neither; for Kafka that is not an empty value.
+// is in base64. A header without a value has neither: Kafka distinguishes no value from an empty
+// value.
 type header struct {
 	Name  string  `json:"k"`
 	Text  *string `json:"v,omitempty"`
 	Bytes []byte  `json:"b,omitempty"`
 }
 
-// headerRaw is the header of a record whose column cannot be decoded: other programs may write
-// rows.
+// headerRaw is the header of a record that carries a column that cannot be decoded. Other programs
+// may write rows.
 const headerRaw = "outbox-headers"
 
 // EncodeHeaders returns the value of the column headers: nil without headers.

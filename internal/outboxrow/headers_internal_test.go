@@ -19,7 +19,8 @@ func TestForeignHeaders(t *testing.T) {
 }
 
 // Headers come back as they were: order, copies of one name, bytes that are no text, null and
-// empty. What the column gets is JSON without the one character that a column of that type refuses.
+// empty. The value of the column is JSON without the one character that a column of that type
+// refuses.
 func FuzzHeaders(f *testing.F) {
 	f.Add("a", []byte("text"), "a", []byte{0xff, 0}, false)
 	f.Add("ü", []byte{}, "\u2028<&>", []byte("a\x00b"), true)

@@ -14,7 +14,8 @@ func identityOf(e *outbox.Entry) identity { return identity{e.Type, e.ID} }
 // Identities are the events of one transaction, each with its topic and key.
 type Identities map[identity]outbox.Aggregate
 
-// Add adds all entries, or none. The error matches [outbox.ErrSameID].
+// Add adds all entries. If two events have the same type and ID, Add adds no entry, and its error
+// matches [outbox.ErrSameID].
 func (ids Identities) Add(entries []outbox.Entry) error {
 	for i := range entries {
 		e := &entries[i]

@@ -18,10 +18,10 @@ const maxLocks = 500
 type Locks struct {
 	// Whole is the lock of the outbox.
 	Whole int64
-	// Each are the locks of the aggregates, in their order. Empty: Whole is not shared, or nothing
-	// is to be locked.
+	// Each are the locks of the aggregates, in their order. Empty: no entry has a key, or Whole
+	// must be locked exclusively.
 	Each []int64
-	// None means that no entry has a key.
+	// None is set if no entry has a key.
 	None bool
 }
 

@@ -91,8 +91,8 @@ func (k *kit[Tx]) savepoint() {
 	require.Equal(k, map[string]int{"before": 0, "kept": 0, "after": 0}, k.rowStates())
 }
 
-// refusedEntries: a refused entry adds nothing of its call, and the transaction goes on (O-10, rule
-// 23). The ID depends on the parent alone.
+// refusedEntries: with a refused entry, no entry of its call is added, and the transaction goes on
+// (O-10, rule 23). The ID depends on the parent alone.
 func (k *kit[Tx]) refusedEntries() {
 	parent := dedup.Key{Scope: "g", Type: "order.placed", ID: "7"}
 	ctx := dedup.WithParent(k.ctx, parent)
@@ -113,8 +113,8 @@ func (k *kit[Tx]) refusedEntries() {
 		k.rowStates())
 }
 
-// manyAtOnce: the numbers of rows follow the order within each aggregate, also of more aggregates
-// than a transaction locks one by one.
+// manyAtOnce: the numbers of rows follow the order within each aggregate. The transaction has more
+// aggregates than it locks one by one.
 func (k *kit[Tx]) manyAtOnce() {
 	k.many(5000, 1700)
 	rows := k.fetchAll()

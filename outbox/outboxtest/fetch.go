@@ -9,7 +9,7 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// fetchIsBounded: a batch never exceeds its limits, each shard gives its share, and the rows of a
+// fetchIsBounded: a batch never exceeds its limits, and no shard exceeds its share. The rows of a
 // shard come in their order without a gap (O-06, O-15). Writers and settlements run meanwhile.
 func (k *kit[Tx]) fetchIsBounded() {
 	k.logSeed()
@@ -86,7 +86,7 @@ func (k *kit[Tx]) oldestFirst() {
 	}
 }
 
-// skipLists: aggregates and rows without a key are left out, and nothing else.
+// skipLists: only the listed aggregates, and the listed rows without a key, are left out.
 func (k *kit[Tx]) skipLists() {
 	k.many(400, 200)
 	other := entry("7", "other topic")

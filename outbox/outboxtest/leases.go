@@ -103,7 +103,7 @@ func (k *kit[Tx]) expiredLease() {
 	}
 }
 
-// bare returns the leases without their rest, which is never the same twice.
+// bare returns the leases without the time that is left, which is never the same twice.
 func bare(leases []outbox.Lease) []outbox.Lease {
 	leases = slices.Clone(leases)
 	for i := range leases {
@@ -112,8 +112,8 @@ func bare(leases []outbox.Lease) []outbox.Lease {
 	return leases
 }
 
-// lockedShard: the lease of a shard that a person has locked is not renewed, and the relay is told
-// how much is left of it (O-13).
+// lockedShard: the lease of a shard that a person has locked is not renewed. The relay learns how
+// much time is left (O-13).
 func (k *kit[Tx]) lockedShard() {
 	const locked = 5
 	short, err := k.Outbox.Hold(k.ctx, "a", time.Minute, true)

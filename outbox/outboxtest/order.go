@@ -10,8 +10,8 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// lateCommit: a row whose number was drawn first and whose transaction commits last is fetched
-// (O-01). A reader that goes on from the last number it saw would lose the row.
+// lateCommit: a row that drew its number first and commits last is fetched (O-01). A reader that
+// goes on from the last number it saw would lose the row.
 func (k *kit[Tx]) lateCommit() {
 	held := k.hold("a")
 	late := k.begin()

@@ -13,8 +13,8 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// broker records the published messages. Every seventh message fails, once for each ID. Half of those are
-// in the log nevertheless.
+// broker records the published messages. Every seventh message fails, once for each ID. Half of the
+// failed messages are in the log nevertheless.
 type broker struct {
 	mu     sync.Mutex
 	calls  int
@@ -47,7 +47,7 @@ func (b *broker) ProduceEach(_ context.Context, msgs []*idem.Message) []error {
 	return errs
 }
 
-// relay: relays publish all that was committed, and nothing else. The first appearances of an
+// relay: relays publish all committed entries, and only these. The first appearances of an
 // aggregate are in the order of commits, which a counter of the test decides.
 func (k *kit[Tx]) relay() {
 	const keys, rounds = 4, 25

@@ -78,7 +78,7 @@ func (o *Outbox) Flush(ctx context.Context, tx pgx.Tx) error {
 	return q.Flush(ctx, tx)
 }
 
-// queueOf returns the queue of tx, or nil if tx has none.
+// queueOf returns the queue of tx, or nil if tx has no queue.
 func (o *Outbox) queueOf(tx pgx.Tx) (*queue, error) {
 	keeper, ok := tx.(dedup.TxKeeper)
 	if !ok {

@@ -19,8 +19,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// Rule 23: two events of one parent with the same type and aggregate need names. Nothing of the
-// call that fails is added, and the transaction goes on.
+// Rule 23: two events of one parent with the same type and aggregate need names. No entry of the
+// failed call is added, and the transaction goes on.
 func TestSameID(t *testing.T) {
 	box, pool := newBox(t)
 	ctx := dedup.WithParent(t.Context(), dedup.Key{Scope: "g", Type: "order.placed", ID: "7"})

@@ -43,7 +43,7 @@ func newDBRole(can string, pairs ...string) dbRole {
 	return r
 }
 
-// Check reports whether the outbox can be used, and writes nothing.
+// Check reports whether the outbox can be used, and only reads.
 //
 // The error names a problem that has to be solved before use, or a failure of the database:
 //

@@ -29,8 +29,7 @@
 // their state, not by the last number seen. So a row that commits late is not missed.
 //
 // A relay publishes the rows that the server shows. With synchronous_commit off, with fsync off, or
-// after a failover to an asynchronous standby, an event may have been published whose transaction
-// is lost.
+// after a failover to an asynchronous standby, a published event may belong to a lost transaction.
 //
 // # Transactions
 //

@@ -83,7 +83,7 @@ func TestEmitFromDoTx_Rule23(t *testing.T) {
 }
 
 // Rule 10: a lock of a foreign transaction makes DoTx wait and run again, and return an error after
-// its wait budget. Nothing is half done.
+// its wait budget. No effect is half done.
 func TestDoTxWaitsForAForeignTransaction_Rule10(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -112,8 +112,8 @@ func TestDoTxWaitsForAForeignTransaction_Rule10(t *testing.T) {
 	require.Len(t, s.rows(), 1)
 }
 
-// Rule 20, O-01: a request that succeeds emits once, however often it is sent; one that is refused
-// keeps its answer and emits nothing; one that fails emits nothing and runs again.
+// Rule 20, O-01: a request that succeeds emits once, however often it is sent. A refused request
+// keeps its answer and emits no event. A failed request emits no event and runs again.
 func TestEmitFromRequests_Rule20(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -152,8 +152,8 @@ func TestEmitFromRequests_Rule20(t *testing.T) {
 	require.Equal(t, []string{"failed", "made"}, s.names())
 }
 
-// Rule 20: a request whose entries wait for a lock of a stopped transaction is answered 409 in a
-// bounded time, and nothing of it remains.
+// Rule 20: the entries of a request wait for a lock of a stopped transaction. The request is
+// answered 409 in a bounded time, and no effect of it remains.
 func TestRequestMeetsAForeignTransaction_Rule20(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

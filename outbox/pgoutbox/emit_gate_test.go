@@ -166,7 +166,7 @@ func send(key string) outbox.Entry {
 // tracer notes statements and batches, each of which is one round trip.
 type tracer struct {
 	mu    sync.Mutex
-	trips []string // what is in each
+	trips []string // the statements of each
 
 	deadlocks atomic.Int32
 }
@@ -255,7 +255,7 @@ func (s *service) emits(bad string) func(*idem.Router) {
 }
 
 // Rule 22, O-01: rows are there if and only if the effects of their events are, in groups and
-// singly; an event that fails emits nothing, and those beside it emit once.
+// singly. An event that fails emits no event, and those beside it emit once.
 func TestEmitWithTheEffect_Rule22(t *testing.T) {
 	t.Parallel()
 	for name, own := range map[string]bool{"groups": false, "singly": true} {
@@ -363,7 +363,8 @@ func TestEmitInASavepoint_Rule20(t *testing.T) {
 	require.ElementsMatch(t, []string{"a", "b"}, s.rows())
 }
 
-// P-13: a handler that ends its transaction loses what it has emitted, and its neighbours nothing.
+// P-13: a handler that ends its transaction loses the events that it has emitted. The events of its
+// neighbours stay.
 func TestEmitOfAHandlerThatCommits_P13(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -20,7 +20,7 @@ import (
 
 func keyOf(scope, id string) dedup.Key { return dedup.Key{Scope: scope, Type: "order.paid", ID: id} }
 
-// Rule 23: a redelivered event emits nothing if the store knows the event, and otherwise the same
+// Rule 23: a redelivered event emits no event if the store knows it. Otherwise it emits the same
 // IDs, which consumers skip. The order of the entries does not matter, here that of a map.
 func TestReplayEmitsTheSameIdentities_Rule23(t *testing.T) {
 	t.Parallel()

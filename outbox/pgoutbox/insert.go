@@ -14,8 +14,9 @@ import (
 const channel = "idem_outbox"
 
 // insert writes entries, sorted. Their numbers ascend in the order of commits within each
-// aggregate: a transaction holds the lock of an aggregate until its end, and draws numbers after it
-// has got all locks. insert takes one round trip for each chunk.
+// aggregate. The reason is that a transaction draws numbers after it has got the locks of all its
+// aggregates, and holds the locks until its end. A call of insert takes one round trip for each
+// chunk.
 func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) error {
 	q, err := o.statements(ctx, tx)
 	if err != nil {
@@ -48,7 +49,7 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) 
 	return nil
 }
 
-// queueInsert inserts a chunk, whose locks were queued before.
+// queueInsert inserts a chunk. The locks of the chunk were queued before.
 func queueInsert(b *pgx.Batch, q *statements, entries []outbox.Entry) error {
 	args, err := columns(entries)
 	if err == nil {
@@ -58,7 +59,7 @@ func queueInsert(b *pgx.Batch, q *statements, entries []outbox.Entry) error {
 }
 
 // insertSingle returns the statement for one entry with its locks, and the arguments. A single
-// entry needs no arrays, whose elements pgx allocates one by one.
+// entry needs no arrays. For arrays, pgx allocates the elements one by one.
 func insertSingle(q *statements, e *outbox.Entry) (text string, args []any, err error) {
 	headers, err := outboxrow.EncodeHeaders(e.Headers)
 	if err != nil {

@@ -129,7 +129,7 @@ func TestObservers_Panic(t *testing.T) {
 // fakeTx is a transaction that is not used.
 type fakeTx struct{ pgx.Tx }
 
-// An observer of another place is refused, because it would see nothing.
+// An observer of another place is refused, because it would have no calls.
 func TestObservers_Refused(t *testing.T) {
 	box := pgoutbox.New(nil, pgoutbox.Observers(&addWatch{}, "watch"))
 	require.ErrorContains(t, box.Add(t.Context(), fakeTx{}, entry("A", "1")), "string is neither")

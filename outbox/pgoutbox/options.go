@@ -70,8 +70,8 @@ func MaxBytes(n int) Option {
 //
 // Of all transactions that notify, the server commits one at a time, in the whole database.
 // Therefore at most one transaction in 10 ms notifies, for each Outbox. Relays look again for the
-// rows of the others, until 150 ms after the notification. A row that commits still later, or whose
-// neighbour was rolled back, waits for the next poll at most.
+// rows of the others, until 150 ms after the notification. A row that commits still later waits for
+// the next poll at most. So does a row if the transaction that was to notify was rolled back.
 func Notify() Option {
 	return func(o *Outbox) { o.notify = &notifier{began: time.Now()} }
 }
@@ -83,10 +83,10 @@ func Propagator(p propagation.TextMapPropagator) Option {
 	return func(o *Outbox) { o.rows.Propagator = p }
 }
 
-// Observers adds observers of the entries: each implements [outbox.AddObserver], which also sets
-// the context whose trace an entry carries, or [outbox.WriteObserver], or both. With an observer
-// that implements neither, every method fails. The option may be given more than once. Default:
-// none.
+// Observers adds observers of the entries. Each implements [outbox.AddObserver], which can also
+// change the trace that an entry carries, or [outbox.WriteObserver], or both. With an observer that
+// implements neither, every method fails. The option may be given more than once. Default: no
+// observer.
 func Observers(observers ...outbox.Observer) Option {
 	return func(o *Outbox) {
 		if err := o.rows.Observe(observers...); err != nil {

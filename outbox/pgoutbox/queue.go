@@ -43,7 +43,7 @@ func newQueue(writeAll func(context.Context, pgx.Tx, []outbox.Entry) error) *que
 	return &queue{writeAll: writeAll, ids: outboxrow.Identities{}}
 }
 
-// add adds copies of entries, or returns an error and adds none.
+// add adds copies of all entries. After an error, the queue is unchanged.
 func (q *queue) add(entries []outbox.Entry) error {
 	size := 0
 	for i := range entries {

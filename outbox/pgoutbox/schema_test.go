@@ -33,7 +33,7 @@ func TestMigrate(t *testing.T) {
 	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
 	require.NoError(t, tx.Rollback(t.Context()))
 
-	// A schema by name, whatever the search path.
+	// A schema by name, with any search path.
 	var schema string
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
 	elsewhere := newPool(t, address, param("search_path", "pg_catalog"))
@@ -116,7 +116,7 @@ func asRole(t *testing.T, grants ...string) (*pgoutbox.Outbox, func(entries ...o
 	}
 }
 
-// The rights in the package's documentation are enough, and what they do not allow is refused.
+// The rights in the package's documentation are enough, and calls beyond these rights are refused.
 func TestRights(t *testing.T) {
 	t.Run("writer", func(t *testing.T) {
 		box, add := asRole(t, "GRANT INSERT ON idem_outbox TO {}")

@@ -11,7 +11,7 @@ import (
 	"github.com/idem-go/idem/internal/pgschema"
 )
 
-// beginSQL sets the isolation level, whatever default_transaction_isolation is (P-02).
+// beginSQL sets the isolation level, and so overrides default_transaction_isolation (P-02).
 const beginSQL = "begin isolation level read committed"
 
 // querier is a pool or a transaction.

@@ -73,8 +73,9 @@ func newDatabase(t *testing.T) string {
 	return u.String()
 }
 
-// The broker stalls while a relay publishes, and rows are added meanwhile. The relay has no transaction open: none is seen for
-// a second, vacuum removes what was sent, and so the tables do not grow from stall to stall.
+// The broker stalls while a relay publishes, and rows are added meanwhile. The relay has no
+// transaction open for a second or longer. So vacuum removes the sent rows, and the tables do not
+// grow from stall to stall.
 func TestTablesStaySmall_O11(t *testing.T) {
 	for name, keep := range map[string]time.Duration{"sent rows are deleted": 0, "sent rows are kept, and purged": time.Hour} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// refused returns a call whose messages were refused for the size of their batch.
+// refused returns a call with messages that were refused for the size of their batch.
 func refused(p *Producer, msgs []*idem.Message) (c *call, all []int) {
 	c = &call{s: &p.sender, msgs: msgs, errs: make([]error, len(msgs)), results: make(chan result, len(msgs))}
 	for i := range msgs {
@@ -74,8 +74,8 @@ func TestSendAlone_NoNewProbe_T04(t *testing.T) {
 	noErrors(t, p.ProduceEach(t.Context(), away))
 }
 
-// TestSendAlone_ContextOver: after the end of the context nothing is sent. The results of messages
-// that were cut would be taken for those of others, and a message would not be alone.
+// TestSendAlone_ContextOver: after the end of the context no message is sent. The results of
+// messages that were cut would be taken for those of others, and a message would not be alone.
 func TestSendAlone_ContextOver(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
 	p := openProducer(t, brokers)

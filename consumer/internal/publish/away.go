@@ -10,22 +10,22 @@ import (
 const (
 	// maxProbes bounds the probes in flight, which the budget does not count.
 	maxProbes = 16
-	// forgetAfter is how long a partition stays away that no message tries. Its topic may be gone for
-	// good. The next message for the partition is sent as any other.
+	// forgetAfter is how long a partition stays away while no message tests it. Its topic may be
+	// gone for good. The next message for the partition is sent as any other.
 	forgetAfter = 5 * time.Minute
 )
 
-// awayPartitions knows the partitions that took no record the last time, because of the brokers.
+// awayPartitions has the partitions that took no record the last time, because of the brokers.
 //
 // A message is retried for some 15 s, and a call lasts as long as the slowest message. So one
 // partition without a leader, or without enough replicas, would delay all other messages. Instead a
-// single message at a time, the probe, tries whether the partition is back. No call waits for a
-// probe to the end.
+// single message at a time, the probe, tests whether the partition is back. A call does not wait
+// for a probe to the end.
 //
-// A message without a key has no known partition and is never held back. Neither is a message for
-// a topic whose partitions are not known. Callers bring the partitions of a topic. sarama's client
-// may ask brokers for them, or hold its lock while a broker is silent: all results would wait for
-// that.
+// A message without a key has no known partition and is never held back. A message for a topic with
+// unknown partitions is not held back either. The caller passes the partitions of a topic, because
+// sarama's client may ask brokers for them, or hold its lock while a broker is silent. All results
+// would wait for that.
 type awayPartitions struct {
 	mu           sync.Mutex
 	partitioners *partitioners

@@ -18,9 +18,9 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// TestProduceEach_PartitionAway_O10: a partition that takes nothing holds up the messages for
-// others once, not in each call. It is found out soon that it is back, and then all of its messages
-// arrive, in their order.
+// TestProduceEach_PartitionAway_O10: a partition that takes no records holds up the messages for
+// others once, not in each call. A probe finds out soon that the partition is back. Then all of its
+// messages arrive, in their order.
 func TestProduceEach_PartitionAway_O10(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders", "away"})
 	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "away", Err: kerr.NotEnoughReplicas, Count: -1})
@@ -67,8 +67,8 @@ func TestProduceEach_PartitionAway_O10(t *testing.T) {
 	require.Zero(t, p.budget.Used())
 }
 
-// TestProduceEach_DeletedWhileAway_O10: a topic is deleted while a partition of it takes nothing.
-// When the topic is there again, the partition is tried again.
+// TestProduceEach_DeletedWhileAway_O10: a topic is deleted while a partition of it takes no
+// records. When the topic is there again, the partition is tried again.
 func TestProduceEach_DeletedWhileAway_O10(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"away"})
 	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "away", Err: kerr.NotEnoughReplicas, Count: -1})
@@ -85,7 +85,7 @@ func TestProduceEach_DeletedWhileAway_O10(t *testing.T) {
 	}, soon, poll)
 }
 
-// The result of a message whose topic is gone asks no broker. Otherwise each result would wait for
+// The result of a message to a deleted topic asks no broker. Otherwise each result would wait for
 // those before it, and those of all other topics too.
 func TestProduceEach_ResultsOfADeletedTopic_O10(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"stock"})
@@ -155,7 +155,7 @@ type onlyConfig struct {
 func (c onlyConfig) Config() *sarama.Config { return c.conf }
 
 // TestAway_Forgets: a partition that no message tries is away for some minutes only. Its topic may
-// have been deleted for good, and none of its messages would ever find out.
+// have been deleted for good, and then no message would ever test the partition.
 func TestAway_Forgets(t *testing.T) {
 	for name, ask := range map[string]func(a *awayPartitions){
 		"a result":            func(a *awayPartitions) { a.note(ToSarama(messages("other", 0, 1)[0]), []int32{0}, io.EOF, nil) },
@@ -190,7 +190,7 @@ func TestAway_Forgets(t *testing.T) {
 	}
 }
 
-// TestAway_OtherTopics: a partition that is away costs the messages of other topics nothing.
+// TestAway_OtherTopics: a partition that is away has no cost for the messages of other topics.
 func TestAway_OtherTopics(t *testing.T) {
 	chosen := 0
 	conf := settings()

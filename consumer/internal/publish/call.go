@@ -79,9 +79,9 @@ func partsOf(indexes []int, sizeOf func(i int) int) iter.Seq[[]int] {
 // share a batch, so another message may be the reason.
 func isBatchVerdict(err error) bool { return isTooLarge(err) || isRefused(err) }
 
-// isSentAgain reports whether the broker has refused a message for what was sent beside it: for its
-// batch, or for an error of another partition, after which sarama raises the producer's epoch. A
-// batch in flight has the old one then.
+// isSentAgain reports whether another message may be the reason for a refusal. The broker may have
+// refused the whole batch. Or sarama has raised the producer's epoch after an error of another
+// partition, and a batch in flight had the old epoch.
 func isSentAgain(err error) bool {
 	return isBatchVerdict(err) || errors.Is(err, sarama.ErrInvalidProducerEpoch)
 }
@@ -204,8 +204,8 @@ func (c *call) notAlone(i int, err error) {
 	c.errs[i] = fmt.Errorf("refused in a batch (%s), and could not be sent alone: %w", verdict, err)
 }
 
-// withoutProbes returns the messages whose batch no probe shares, until end is called. The others
-// get an error.
+// withoutProbes returns the messages that share no batch with a probe, and holds new probes back
+// until end is called. The other messages get an error.
 func (c *call) withoutProbes(indexes []int) (some []int, end func()) {
 	a := c.s.away
 	if a == nil {
@@ -252,7 +252,7 @@ func (c *call) classify(i int) {
 }
 
 // lookUpAgain separates topics that are gone from brokers that are down. A partition may be unknown
-// for a moment while it moves, and after several failures sarama returns only that error for some
+// for a moment while it moves. After several failures, sarama returns only that error for some
 // seconds. So the brokers are asked for the topic.
 func (c *call) lookUpAgain(ctx context.Context, indexes []int) {
 	byTopic := make(map[string][]int)

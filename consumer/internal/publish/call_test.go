@@ -51,8 +51,8 @@ func TestProduceEach_OwnResult_O08(t *testing.T) {
 	require.Empty(t, p.ProduceEach(t.Context(), nil))
 }
 
-// TestProduceEach_WhoIsToBlame_O10: what is wrong with a message is told from what is wrong with
-// the brokers, by codes, and harms no other message.
+// TestProduceEach_WhoIsToBlame_O10: error codes distinguish faults of a message from faults of the
+// brokers. A fault of a message harms no other message.
 func TestProduceEach_WhoIsToBlame_O10(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders", "small", "strict", "denied", "hidden", "broken"})
 	limit := "2000"
@@ -148,8 +148,8 @@ func TestProduceEach_PartitionUnknownForAMoment_O10(t *testing.T) {
 	}
 }
 
-// TestProduceEach_TopicGoes_O10: a topic that is deleted is found out, said of its own messages
-// only, and forgotten when it is back.
+// TestProduceEach_TopicGoes_O10: after the deletion of a topic, only its own messages get the
+// error. When the topic is back, its messages are sent again.
 func TestProduceEach_TopicGoes_O10(t *testing.T) {
 	_, brokers := fakeCluster(t, 3, []string{"orders", "stock"})
 	admin := testenv.KafkaAdmin(t, brokers)
@@ -218,8 +218,8 @@ func TestProduceEach_MissingTopicHoldsUpNobody_O10(t *testing.T) {
 	}
 }
 
-// TestProduceEach_BrokerAway_O15: brokers that are away are not the messages' fault, hold up nobody
-// longer than his context, and what sarama holds meanwhile is bounded.
+// TestProduceEach_BrokerAway_O15: brokers that are away are not the messages' fault, and hold up no
+// caller longer than its context. The messages in sarama are bounded meanwhile.
 func TestProduceEach_BrokerAway_O15(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 3, []string{"orders"})
 	p := openProducer(t, brokers, func(sc *sarama.Config) { sc.Producer.Retry.Max = 40 })
@@ -261,7 +261,7 @@ func TestProduceEach_NotAlone_T04(t *testing.T) {
 	require.ErrorIs(t, p.ProduceEach(t.Context(), messages("orders", 1, 2))[0], idem.ErrTooLarge)
 }
 
-// After Close nothing is sent, and each message has an error that blames nobody.
+// After Close no message is sent, and each message has the error errClosed.
 func TestProduceEach_Closed(t *testing.T) {
 	_, brokers := fakeCluster(t, 1, []string{"orders"})
 	p := openProducer(t, brokers)
@@ -274,8 +274,8 @@ func TestProduceEach_Closed(t *testing.T) {
 	require.Len(t, values(t, brokers, "orders"), 5)
 }
 
-// TestParts: what is given to sarama at once fits into a batch that brokers take by default, and
-// nothing is left out.
+// TestParts: each part for sarama fits into a batch that brokers take by default, and no message is
+// left out.
 func TestParts(t *testing.T) {
 	for _, sizes := range [][]int{{}, {10}, {2_000_000}, {400_000, 400_000, 400_000}, {10, 2_000_000, 10, 10}, {899_000, 899_000}} {
 		var msgs []*idem.Message

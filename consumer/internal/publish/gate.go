@@ -2,8 +2,8 @@ package publish
 
 import "sync"
 
-// gate is held shared while a message goes to sarama, which may take none for a while. Lock ends
-// that waiting first, so that a producer is closed at once.
+// gate is held shared while a message goes to sarama, which may take no message for a while. Lock
+// ends that waiting first, so that a producer is closed at once.
 type gate struct {
 	sync.RWMutex
 	ending chan struct{} // closed by the first Lock

@@ -16,13 +16,13 @@ const (
 	// orderedAttempts bounds how often a batch is sent. The pauses between are orderedPause, twice
 	// that, and so on.
 	orderedAttempts = 5
-	// unsentAttempts bounds the attempts of a batch whose partition has no leader.
+	// unsentAttempts bounds the attempts of a batch for a partition without a leader.
 	unsentAttempts = 2
 	orderedPause   = 50 * time.Millisecond
 	// orderedWait bounds the time after which a batch is not sent again.
 	orderedWait = 5 * time.Second
-	// askWait bounds the wait for a producer ID, and the wait for an answer about a topic. The broker
-	// that is asked may be silent.
+	// askWait bounds the wait for a producer ID, and the wait for an answer about a topic. The
+	// broker that is asked may be silent.
 	askWait = 2 * time.Second
 )
 
@@ -42,14 +42,14 @@ var (
 //
 // A batch without an answer is sent again with the same sequence number, and the broker appends it
 // once. If the answer stays away, the batch may be appended at any later time. Its number must not
-// serve another batch then, which the broker would take for a copy. So the ID ends for the
-// partition. The next call for the partition takes another ID.
+// serve another batch then, because the broker would take that batch for a copy. So the ID ends for
+// the partition. The next call for the partition takes another ID.
 type inOrder struct {
 	s            *sender
 	turn         chan struct{} // has room for one
 	partitioners *partitioners
 	id           *producerID   // nil: the next call asks for one
-	asked        chan idAnswer // a question that is under way; nil: none
+	asked        chan idAnswer // the question under way, if any
 }
 
 func newInOrder(s *sender) inOrder {
@@ -104,7 +104,7 @@ func (o *inOrder) publish(ctx context.Context, msgs []*idem.Message) []error {
 	return c.errs
 }
 
-// endID ends the producer ID for the partitions whose batches have no result.
+// endID ends the producer ID for the partitions that have batches without a result.
 func (c *orderedCall) endID() {
 	for at := range c.queues {
 		c.id.ended[at] = true
@@ -121,7 +121,7 @@ func (c *orderedCall) fail(err error) []error {
 	return c.errs
 }
 
-// noteSilence notes the partitions whose leader has not answered when the call gave up.
+// noteSilence notes the partitions with a leader that had not answered when the call gave up.
 func (c *orderedCall) noteSilence(err error) {
 	if c.s.away == nil || !errors.Is(err, errBrokersSilent) {
 		return
@@ -133,8 +133,8 @@ func (c *orderedCall) noteSilence(err error) {
 	}
 }
 
-// noteAway notes that the partition of a batch takes nothing, if a later message with a key can find
-// out that the partition is back.
+// noteAway notes that the partition of a batch takes no records. It does so only if a later message
+// with a key can find out that the partition is back.
 func (c *orderedCall) noteAway(b *orderedBatch) {
 	if c.s.away == nil {
 		return
@@ -147,7 +147,7 @@ func (c *orderedCall) noteAway(b *orderedBatch) {
 	}
 }
 
-// prepare makes the batches, and gets a producer ID if there is none.
+// prepare makes the batches, and gets a producer ID for them.
 func (c *orderedCall) prepare(ctx context.Context) error {
 	conf := c.s.client.Config()
 	switch {
@@ -165,8 +165,8 @@ func (c *orderedCall) prepare(ctx context.Context) error {
 	return c.takeProducerID(ctx)
 }
 
-// takeProducerID asks the brokers for a producer ID if there is none for these partitions. A
-// question without an answer in time stays, and the next call takes its answer.
+// takeProducerID asks the brokers for a producer ID, unless the present one serves all partitions
+// of the call. A question without an answer in time stays, and the next call takes its answer.
 func (c *orderedCall) takeProducerID(ctx context.Context) error {
 	o := c.inOrder
 	if o.id != nil && o.id.serves(maps.Keys(c.queues)) {
@@ -192,7 +192,7 @@ func (c *orderedCall) takeProducerID(ctx context.Context) error {
 	}
 }
 
-// fill makes the batches of all messages whose partition can be used.
+// fill makes the batches of all messages to partitions that can be used.
 func (c *orderedCall) fill(ctx context.Context) error {
 	topics, err := c.lookUp(ctx)
 	if err != nil {
@@ -245,9 +245,9 @@ func (c *orderedCall) choose(m *sarama.ProducerMessage, topic topicAnswer) (part
 // messageKey is a topic and key.
 type messageKey struct{ topic, key string }
 
-// onePartition reports whether a message has the partition of the earlier ones with its key. A
-// partitioner of the user's, or new partitions, can give a key several: order is kept within one
-// only. The later messages of such a key have no partition.
+// onePartition reports whether a message has the partition of the earlier messages with its key. A
+// partitioner of the user, or new partitions, can give a key several partitions, and order is kept
+// within one only. The later messages of such a key have no partition.
 func onePartition(
 	keys map[messageKey]partition, m *sarama.ProducerMessage, at partition,
 ) bool {
@@ -370,7 +370,8 @@ func (c *orderedCall) judge(a batchAnswer) (again bool) {
 	return false
 }
 
-// attemptsOf bounds the attempts of a batch. Without a leader each one asks the brokers for a while.
+// attemptsOf bounds the attempts of a batch. Without a leader each one asks the brokers for a
+// while.
 func attemptsOf(a batchAnswer) int {
 	if a.unsent {
 		return unsentAttempts

@@ -15,7 +15,7 @@ type producerID struct {
 	id    int64
 	epoch int16
 	next  map[partition]int32 // the sequence number of the next record
-	ended map[partition]bool  // a batch may still be appended: no other one may have its number
+	ended map[partition]bool  // a batch may still be appended: its number is taken
 }
 
 // serves reports whether the ID has a number for the next batch of every partition.

@@ -215,7 +215,7 @@ func TestProduceInOrder_Interceptors(t *testing.T) {
 	require.Len(t, readAll(t, brokers, "orders", 1)[0].Headers, 1)
 }
 
-// A first message without a key does not hide that the partition takes nothing.
+// A first message without a key does not hide that the partition takes no records.
 func TestProduceInOrder_KeylessFirst_O10(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
 	p := openProducer(t, brokers)

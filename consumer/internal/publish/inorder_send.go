@@ -51,8 +51,8 @@ func (s *sender) sendBatches(
 	})
 }
 
-// refreshLeaders asks the brokers once for the leaders of all topics with a failed attempt. An error
-// may be about another partition of a topic, so leaderOf finds out.
+// refreshLeaders asks the brokers once for the leaders of all topics with a failed attempt. An
+// error may be about another partition of a topic, so leaderOf finds out.
 func (s *sender) refreshLeaders(batches []*orderedBatch) {
 	topics := map[string]bool{}
 	for _, b := range batches {
@@ -101,7 +101,7 @@ func (r *leaderRequest) send(leader *sarama.Broker) {
 		err = a.err
 	}
 	if verdictOf(err) == batchUnknown {
-		_ = leader.Close() // the error of a second close means nothing
+		_ = leader.Close() // the error of a second close has no meaning
 	}
 	r.answer(a.response, err)
 }

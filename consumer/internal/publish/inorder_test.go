@@ -253,7 +253,7 @@ func TestProduceInOrder_ForgottenProducer_K35(t *testing.T) {
 }
 
 // Connections break after the broker has appended and before it has answered. In the log of each
-// key, every message is behind the earlier ones of its call, and what was acknowledged is there
+// key, every message is behind the earlier ones of its call, and each acknowledged message is there
 // once (KIP-98).
 func TestProduceInOrder_ConnectionBreaks_O08_O09_K35(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
@@ -328,7 +328,7 @@ func TestProduceInOrder_ContextEnds_O15(t *testing.T) {
 	require.Equal(t, "a-0 a-1 a-2", strings.Join(firsts["a"], " "))
 }
 
-// A partition that takes nothing fails its messages at once after ProduceEach has found out.
+// A partition that takes no records fails its messages at once after ProduceEach has found out.
 func TestProduceInOrder_PartitionAway_O10(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders", "away"})
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "away", Err: kerr.NotEnoughReplicas, Count: -1})
@@ -411,7 +411,7 @@ func TestProduceInOrder_Concurrent_Closed(t *testing.T) {
 	require.Empty(t, p.ProduceInOrder(t.Context(), nil))
 }
 
-// The real broker appends a batch once, whatever its compression.
+// The real broker appends a batch once, with and without compression.
 func TestProduceInOrder_Kafka_O04(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	for _, codec := range []sarama.CompressionCodec{sarama.CompressionNone, sarama.CompressionZSTD} {

@@ -6,7 +6,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// batchVerdict is what the answer of a broker means for a record batch.
+// batchVerdict is the meaning of a broker's answer for a record batch.
 type batchVerdict uint8
 
 const (
@@ -26,13 +26,13 @@ func verdictOf(err error) batchVerdict {
 	case err == nil:
 		return batchAppended
 	case errors.As(err, &invalid):
-		return batchRefused // nothing was sent
+		return batchRefused // the request was not sent
 	case !errors.As(err, &code):
 		return batchUnknown
 	}
 	switch { // unknown codes, of newer brokers too, may mean that the batch was appended
 	case isAny(code, sarama.ErrNoError, sarama.ErrDuplicateSequenceNumber):
-		return batchAppended // by an earlier attempt, whose response was lost (KIP-98)
+		return batchAppended // by an earlier attempt, and the response was lost (KIP-98)
 	case isTooLarge(code):
 		return batchTooLarge
 	case isAny(code, sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID,

@@ -15,8 +15,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// flaky ends connections at a writing of the broker, now and then: what it has done is not
-// answered.
+// flaky ends connections at a write of the broker, now and then: the broker has served a request
+// without an answer.
 type flaky struct {
 	mu   sync.Mutex
 	rand *rand.Rand
@@ -65,9 +65,9 @@ func (c *flakyConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestProduceEach_ConnectionBreaks_O08_K35: connections that break in the middle of a call, after
-// the broker has written and before it has said so, lose nothing that was acknowledged, and double
-// nothing. An error may come of it: sarama gives up if it cannot ask for the leader either.
+// TestProduceEach_ConnectionBreaks_O08_K35: connections break in the middle of a call, after the
+// broker has appended and before it has answered. No acknowledged message is lost, and no message
+// is doubled. An error is allowed: sarama gives up if it cannot ask for the leader either.
 func TestProduceEach_ConnectionBreaks_O08_K35(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -104,8 +104,8 @@ func TestProduceEach_ConnectionBreaks_O08_K35(t *testing.T) {
 	require.Less(t, failed, calls*size/2)
 }
 
-// TestProduceEach_BrokerRestarts_K35: while a broker is away for a moment, nothing is reported,
-// lost or doubled.
+// TestProduceEach_BrokerRestarts_K35: while a broker is away for a moment, no error is reported,
+// and no message is lost or doubled.
 func TestProduceEach_BrokerRestarts_K35(t *testing.T) {
 	_, text, err := net.SplitHostPort(testenv.FreeAddr(t))
 	require.NoError(t, err)

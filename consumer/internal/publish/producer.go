@@ -21,11 +21,11 @@ const (
 	// callWait bounds a call of ProduceEach. sarama counts attempts, and each may last as long as a
 	// broker is silent.
 	callWait = 30 * time.Second
-	// orderedCallWait bounds a call of ProduceInOrder: more than Producer.Timeout, for which brokers
-	// wait for replicas.
+	// orderedCallWait bounds a call of ProduceInOrder: more than Producer.Timeout, for which
+	// brokers wait for replicas.
 	orderedCallWait = 15 * time.Second
-	// answerWait bounds how long Open waits for the first broker that answers, and graceWait how long
-	// it waits for the others then.
+	// answerWait bounds how long Open waits for the first broker that answers, and graceWait how
+	// long it waits for the others then.
 	answerWait = 10 * time.Second
 	graceWait  = time.Second
 	// openWait bounds how long Open asks brokers that answer for the producer's ID.

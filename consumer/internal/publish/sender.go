@@ -33,7 +33,7 @@ type origin struct {
 	index   int // of the message in its call
 	weight  int // in the budget
 	results chan<- result
-	probe   *partition // the message tests whether this one is back; nil: none
+	probe   *partition // the partition that the message tests; nil: the message is no probe
 }
 
 // result is the outcome of one message.

@@ -22,8 +22,8 @@ func Configure(sc *sarama.Config) {
 	p.Timeout = 10 * time.Second
 }
 
-// The settings of a producer that stands alone. No group session depends on the metadata, so the
-// producer asks for a missing topic less often than a consumer and reports the missing topic
+// The settings of a producer that stands alone. No group session depends on the metadata. So the
+// producer asks for a missing topic less often than a consumer, and reports the missing topic
 // sooner. The retries outlast the election of a leader.
 const (
 	aloneAsks     = 3 // beside the first

@@ -34,8 +34,8 @@ type question struct {
 type topicAnswer struct {
 	topic    string
 	err      error
-	all      []int32 // the partitions; none if no broker tells
-	writable []int32 // those with a leader, or all if none has one; nil: not asked for
+	all      []int32 // the partitions; empty if no broker answers
+	writable []int32 // those with a leader; all if each is without one; nil: not asked for
 }
 
 func newTopicLookup(client sarama.Client) *topicLookup {
@@ -75,7 +75,8 @@ func (t *topicLookup) note(a topicAnswer) {
 	}
 }
 
-// partitions returns the partitions of a topic at the last look, or none. It waits for no broker.
+// partitions returns the partitions of a topic at the last look, and nil for an unknown topic. It
+// waits for no broker.
 func (t *topicLookup) partitions(topic string) []int32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +103,8 @@ func (t *topicLookup) find(q question) topicAnswer {
 	return a
 }
 
-// withLeader returns the partitions with a leader, or all if none has one. It asks no broker.
+// withLeader returns the partitions with a leader, or all if each is without one. It asks no
+// broker.
 func (t *topicLookup) withLeader(topic string, all []int32) []int32 {
 	some := slices.DeleteFunc(slices.Clone(all), func(id int32) bool {
 		return t.client.PartitionNotReadable(topic, id)

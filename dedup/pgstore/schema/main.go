@@ -4,7 +4,8 @@
 //
 // With -compact it prints the compact layout, which is chosen once (see pgstore.Compact).
 //
-// With -cron it prints the procedure for pg_cron that deletes what has expired, in place of a pgstore.Reaper.
+// With -cron it prints the procedure for pg_cron that deletes expired rows, in place of a
+// pgstore.Reaper.
 package main
 
 import (

@@ -42,7 +42,7 @@ func TestPlans_Rule4(t *testing.T) {
 	})
 }
 
-// Rule 35: Migrate brings tables of version 1 up to date, and they keep what they hold. Without
+// Rule 35: Migrate brings tables of version 1 up to date, and the tables keep their rows. Without
 // Migrate, Check names the call to make.
 func TestMigrateFromVersion1_Rule35(t *testing.T) {
 	dsn := newTables(t)

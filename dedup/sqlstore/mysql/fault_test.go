@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// P-11: the outcome of a COMMIT whose connection was cut.
+// P-11: the outcome of a COMMIT on a connection that was cut.
 func TestConnectionCutAtCommit_P11(t *testing.T) {
 	cuttest.AtCommit(t, func(t testing.TB) cuttest.Site {
 		cfg, err := my.ParseDSN(newTables(t))

@@ -1,8 +1,8 @@
 // Package mysql makes a sqlstore for MariaDB 10.6 and later and for MySQL 8, with the driver
 // github.com/go-sql-driver/mysql. The tables are InnoDB.
 //
-// Transactions are READ COMMITTED. At REPEATABLE READ, a locking read of a missing key locks the gap
-// around it, and two consumers that then insert neighbours deadlock.
+// Transactions are READ COMMITTED. At REPEATABLE READ, a locking read of a missing key locks the
+// gap around it, and two consumers that then insert neighbours deadlock.
 //
 // Rows stay until a [sqlstore.Reaper] deletes them: run one in every instance.
 package mysql
@@ -27,17 +27,17 @@ import (
 var schemaSQL string
 
 // New returns a store for the tables in the database of db. The caller closes db. [Migrate] makes
-// the tables. The settings of the connection string do not matter: the store needs neither parseTime
-// nor a time zone.
+// the tables. The settings of the connection string do not matter: the store needs neither
+// parseTime nor a time zone.
 func New(db *sql.DB) *sqlstore.Store { return sqlstore.New(db, nil, dialect()) }
 
-// Schema returns the SQL text that creates the tables, for a migration tool of your own. You may run
-// the text again.
+// Schema returns the SQL text that creates the tables, for a migration tool of your own. You may
+// run the text again.
 func Schema() string { return schemaSQL }
 
 // Migrate creates the tables that are missing. You may call Migrate at each start, from several
-// instances at once. A [*dedup.SetupError] means that the database has a table of another program with
-// the name of one of these; Migrate has changed nothing then.
+// instances at once. A [*dedup.SetupError] means that the database has a table of another program
+// with the name of one of these. Migrate has then not changed the database.
 func Migrate(ctx context.Context, db *sql.DB) error {
 	const names = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
 	err := setup.RefuseForeign(ctx, db, names, schemaSQL,
@@ -83,8 +83,8 @@ func dialect() *sqlstore.Dialect {
 	}
 }
 
-// begin sets the time-out of locks, in seconds, of which MariaDB knows 0 and MySQL no less than 1.
-// The time-out for idle sessions stays that of the session: wait_timeout cannot end with the
+// begin sets the time-out of locks, in whole seconds. The least value is 0 in MariaDB, and 1 in
+// MySQL. The time-out for idle sessions stays that of the session: wait_timeout cannot end with the
 // transaction.
 func begin(ctx context.Context, q sqlstore.Querier, wait, _ time.Duration) (
 	func(context.Context) error, error) {

@@ -125,7 +125,8 @@ func TestDefersInTheTablesOfPgstore_Rule4(t *testing.T) {
 	}
 }
 
-// A group may run on both packages at once: each claims what the other has released, and knows what the other has done.
+// A group may run on both packages at once. Each claims the events that the other has released, and
+// knows the events that the other has done.
 func TestSharesTheTablesOfPgstore(t *testing.T) {
 	storetest.Run(t, mixed(t, true))
 }

@@ -72,7 +72,7 @@ func TestSessionEndedWhileSuspended(t *testing.T) {
 	}
 }
 
-// P-11: the outcome of a COMMIT whose connection was cut.
+// P-11: the outcome of a COMMIT on a connection that was cut.
 func TestConnectionCutAtCommit_P11(t *testing.T) {
 	for name, driver := range drivers {
 		t.Run(name, func(t *testing.T) {

@@ -1,10 +1,10 @@
-// Package postgres makes a sqlstore for Postgres 14 and later, with any driver of database/sql whose
-// errors have a method SQLState: pgx (stdlib) and lib/pq do.
+// Package postgres makes a sqlstore for Postgres 14 and later, on database/sql. The errors of the
+// driver must have a method SQLState, as those of pgx (stdlib) and lib/pq have.
 //
 // The tables are those of package pgstore, in the readable layout, with the same rows. Create them
 // with pgstore.Migrate, the text of pgstore.Schema, or the command idem migrate. A group may run on
-// both packages at once, as during a rolling deployment. The reapers of both packages delete expired
-// rows, one at a time: run either, or both.
+// both packages at once, as during a rolling deployment. The reapers of both packages delete
+// expired rows, one at a time: run either, or both.
 package postgres
 
 import (
@@ -20,8 +20,9 @@ import (
 	"github.com/idem-go/idem/dedup/sqlstore"
 )
 
-// Parameters are session parameters for the connection string, or for the role: they end the session
-// of a dead worker, and with it the transaction that holds an event, within half a minute.
+// Parameters are session parameters for the connection string, or for the role. They end the
+// session of a dead worker within half a minute. The transaction that holds an event ends with the
+// session.
 const Parameters = "client_connection_check_interval=2000&tcp_keepalives_idle=10&" +
 	"tcp_keepalives_interval=5&tcp_keepalives_count=3&tcp_user_timeout=30000"
 
@@ -52,8 +53,8 @@ func dialect() *sqlstore.Dialect {
 	}
 }
 
-// settings of the reaper's transactions. Old rows must be found by the index on expires_at, in its
-// order, whatever the statistics. If no index serves, the plan has a scan that is off, and its
+// settings of the reaper's transactions. The index on expires_at must serve to find old rows, in
+// its order, with any statistics. If no index serves, the plan has a scan that is off, and its
 // estimated cost makes Postgres compile the statement (jit). That takes 100 ms and more.
 const (
 	reapSettings = `SELECT set_config('statement_timeout', '60000', true),
@@ -77,8 +78,8 @@ func replace(key, columns []string) string {
 const statementSlack = 3 * time.Second
 
 // begin sets the time-outs of the transaction. The list is evaluated from left to right, so the
-// first columns are those of the session. Keys are looked up in the index, whatever the statistics: a
-// plan that was made for an empty table would read a large one.
+// first columns are those of the session. Keys are looked up in the index, with any statistics. A
+// plan that was made for an empty table would read all of a large one.
 func begin(ctx context.Context, q sqlstore.Querier, wait, idle time.Duration) (
 	func(context.Context) error, error) {
 	const text = `SELECT current_setting('lock_timeout'), current_setting('statement_timeout'),

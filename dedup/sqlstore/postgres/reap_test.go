@@ -79,7 +79,7 @@ func TestReapsBesidePgstore(t *testing.T) {
 		_, elsewhere := reap()
 		require.True(t, elsewhere)
 	}
-	// What one package has registered, the other one knows.
+	// Each package knows the registrations of the other.
 	r := dedup.Registration{Scope: "g", Group: "g", Topics: []string{"t"}, Descriptors: map[string]string{"a": "1"}}
 	require.NoError(t, mine.Register(t.Context(), r))
 	r.Descriptors["a"] = "2"

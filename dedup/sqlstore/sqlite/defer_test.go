@@ -47,7 +47,7 @@ func TestPlans_Rule4(t *testing.T) {
 	})
 }
 
-// Rule 35: Open brings a file of version 1 up to date, and the file keeps what it holds.
+// Rule 35: Open brings a file of version 1 up to date, and the file keeps its rows.
 func TestMigrateFromVersion1_Rule35(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "idem.db")
 	db, err := sql.Open("sqlite", "file:"+path)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A commit waits for the disk, on each connection: a crash of the machine must not lose a record
-// whose offset is committed.
+// A commit waits for the disk, on each connection: a crash of the machine must not lose the record
+// of a committed offset.
 func TestCommitsWaitForTheDisk(t *testing.T) {
 	writer, reader, err := openFile(t.Context(), filepath.Join(t.TempDir(), "idem.db"))
 	require.NoError(t, err)

@@ -43,7 +43,7 @@ func TestHandlerThatEndsTheTransaction(t *testing.T) {
 	}
 }
 
-// A process that is killed inside a transaction leaves what it committed before, and nothing else.
+// A process that is killed inside a transaction leaves only its earlier commits.
 func TestKilledProcessKeepsWhatWasCommitted(t *testing.T) {
 	if path := os.Getenv("IDEM_TEST_CHILD"); path != "" {
 		child(t, path)

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// soonest is a reaper that deletes at once what has expired.
+// soonest is a reaper that deletes expired rows at once.
 func soonest() sqlstore.ReaperConfig {
 	return sqlstore.ReaperConfig{Interval: time.Millisecond, Grace: time.Microsecond, Pause: -1,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
@@ -54,7 +54,8 @@ func caughtUp(t testing.TB, s *sqlstore.Store) {
 	require.NoError(t, s.RecordProgress(t.Context(), "g", []dedup.Progress{{Topic: "t", Next: 1, CaughtUp: true}}))
 }
 
-// A store deletes by itself until Close, which leaves no lease behind. With NoReaper it deletes nothing.
+// A store deletes by itself until Close, which leaves no lease behind. With NoReaper it deletes no
+// row.
 func TestOpenReaps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "idem.db")
 	idle := openWith(t, path, sqlite.NoReaper())
@@ -112,7 +113,7 @@ func TestReaperWaitsForTheWriter(t *testing.T) {
 	require.NoError(t, failed)
 }
 
-// A file whose events come and go stays as large as it was.
+// A file keeps its size while events come and go.
 func TestFileStaysBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "idem.db")
 	s := openWith(t, path, sqlite.NoReaper())
@@ -135,8 +136,8 @@ func TestFileStaysBounded(t *testing.T) {
 	require.LessOrEqual(t, last, first+first/5, "pages")
 }
 
-// A process that is killed between two batches, and between the horizon and the rows, has lost nothing: the next one goes
-// on, and no event is Fresh meanwhile.
+// A process is killed between two batches, and between the horizon and the rows. No event is lost:
+// the next process goes on, and no event is Fresh meanwhile.
 func TestKilledReaper(t *testing.T) {
 	if path := os.Getenv("IDEM_TEST_REAPER"); path != "" {
 		cfg := soonest()

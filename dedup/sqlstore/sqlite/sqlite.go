@@ -27,8 +27,8 @@ var schemaSQL string
 const busyTimeout = 2 * time.Second
 
 // Open opens the file at path, creates the file and the tables if they are missing, and returns the
-// store. [sqlstore.Store.Close] closes the file. The directory must exist. A [*dedup.SetupError] means
-// that the file has a table of another program with the name of one of these.
+// store. [sqlstore.Store.Close] closes the file. The directory must exist. A [*dedup.SetupError]
+// means that the file has a table of another program with the name of one of these.
 //
 // One connection writes, and others read beside the writer (WAL). Several processes may open the
 // file; it must be on a local disk. A commit waits for the disk (synchronous = FULL), so that a
@@ -115,8 +115,8 @@ func open(path, lock string, conns int) (*sql.DB, error) {
 func dialect() *sqlstore.Dialect {
 	return &sqlstore.Dialect{
 		Name: "sqlite", Tables: "sqlite.Open",
-		// Without a number: the driver looks up the name of each numbered one among all others, which
-		// took most of the time of a large batch.
+		// Without a number: the driver looks up the name of each numbered one among all others,
+		// which took most of the time of a large batch.
 		Param:  func(int) string { return "?" },
 		Micros: func(c string) string { return c },
 		Time:   func(t time.Time) any { return t.UnixMicro() },
@@ -140,7 +140,7 @@ func dialect() *sqlstore.Dialect {
 	}
 }
 
-// mark sets a savepoint. The end of the transaction, by whatever statement, removes the savepoint.
+// mark sets a savepoint. Any statement that ends the transaction removes the savepoint.
 func mark(ctx context.Context, q sqlstore.Querier) (func(context.Context) error, error) {
 	if _, err := q.ExecContext(ctx, "SAVEPOINT idem_run"); err != nil {
 		return nil, err

@@ -60,8 +60,9 @@ func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, entries ...outbox.Entry) e
 }
 
 // insert writes entries, sorted. Their numbers ascend in the order of commits within each topic and
-// key: a transaction holds the lock of a slot until its end, and draws numbers after it has got all
-// locks (rule 22). That holds in every innodb_autoinc_lock_mode, because the counter only grows.
+// key (rule 22). The reason is that a transaction draws numbers after it has got the locks of all
+// its slots, and holds the locks until its end. That holds in every innodb_autoinc_lock_mode,
+// because the counter only grows.
 func insert(ctx context.Context, tx *sql.Tx, entries []outbox.Entry) error {
 	outbox.Sort(entries)
 	if text := lockText(entries); text != "" {
@@ -83,9 +84,9 @@ func insert(ctx context.Context, tx *sql.Tx, entries []outbox.Entry) error {
 	return nil
 }
 
-// lockText returns the statement that locks the slots of entries, or nothing for entries without
-// keys. A locking read returns rows in their order, and locks them in this order. Without FORCE
-// INDEX the server could read, and lock, the whole table.
+// lockText returns the statement that locks the slots of entries, or "" for entries without keys. A
+// locking read returns rows in their order, and locks them in this order. Without FORCE INDEX the
+// server could read, and lock, the whole table.
 func lockText(entries []outbox.Entry) string {
 	var locks []int
 	for i := range entries {
@@ -112,7 +113,7 @@ func slotOf(e *outbox.Entry) int {
 	return int(bytesof.BigEndian.Uint64(sum[:8]) % slots)
 }
 
-// insertText returns the statement for n rows, whose numbers ascend in this order.
+// insertText returns the statement for n rows. Their numbers ascend in this order.
 func insertText(n int) string {
 	const row = "(?, ?, ?, ?, ?, ?, ?)"
 	return "INSERT INTO idem_outbox (shard, topic, `key`, event_id, event_type, payload, headers) " +

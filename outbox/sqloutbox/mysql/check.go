@@ -17,7 +17,7 @@ type settings struct {
 	cluster                         string
 }
 
-// Check reports whether the outbox can be used, and writes nothing. The user needs the rights of a
+// Check reports whether the outbox can be used, and only reads. The user needs the rights of a
 // relay.
 //
 // The error names a problem that has to be solved before use, or a failure of the database:
@@ -64,7 +64,7 @@ func (o *Outbox) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, nil
 }
 
-// tablesProblem returns why the tables cannot be used, or nothing.
+// tablesProblem returns why the tables cannot be used, or "".
 func tablesProblem(version, locks, shards int) string {
 	switch {
 	case version < schemaVersion:

@@ -1,7 +1,7 @@
 // Package mysql is the outbox in MySQL 8.0.16 and later and MariaDB 10.6 and later, with the driver
-// github.com/go-sql-driver/mysql. The package has the tables, the method that adds events in the
-// transactions of a service ([Outbox.Add]), and the methods that a relay ([outbox.Store]) and an
-// operator ([outbox.Operator]) need. The tables are InnoDB.
+// github.com/go-sql-driver/mysql. The package has the tables, and [Outbox.Add], which adds events
+// in the transactions of a service. The package also has the methods that a relay ([outbox.Store])
+// and an operator ([outbox.Operator]) need. The tables are InnoDB.
 //
 //	box := mysql.New(db)
 //	idem.OnTx(router, "order.placed", func(
@@ -27,23 +27,24 @@
 // for the topics and keys of its entries, from before the first number is drawn until its end. This
 // holds for every isolation level of the transaction and every innodb_autoinc_lock_mode.
 //
-// The order holds for writers on one node. A cluster that several nodes write to, such as Galera or
-// a multi-primary group, neither shares the locks nor the counter: add the events of a topic and
-// key on one node. See [Outbox.Check].
+// The order holds for writers on one node. The nodes of a cluster with several writers, such as
+// Galera or a multi-primary group, share neither the locks nor the counter. There, add the events
+// of a topic and key on one node. See [Outbox.Check].
 //
 // No order is promised between different keys, or for events without a key. Relays find rows by
 // their state, not by the last number seen. So a row that commits late is not missed.
 //
 // A relay publishes the rows that the server shows. With innodb_flush_log_at_trx_commit other than
-// 1, or after a failover to a replica that lags behind, an event may have been published whose
-// transaction is lost.
+// 1, or after a failover to a replica that lags behind, a published event may belong to a lost
+// transaction.
 //
 // # Transactions
 //
-// Add writes at once, in any transaction: one that the store of package sqlstore lends to a handler
-// of OnTx or OnBatchTx, one of dedup.DoTx, or your own. Locks are held until the commit. Add last,
-// in one call, and keep transactions short. In a handler the ID follows from the event: a second
-// run of the handler adds the same ID. A handler of OnBatchTx sets [outbox.Entry.Parent].
+// Add writes at once, in any transaction. The store of package sqlstore lends one to a handler of
+// OnTx or OnBatchTx, and to the function of dedup.DoTx. Your own transactions will do too. Locks
+// are held until the commit. Add last, in one call, and keep transactions short. In a handler the
+// ID follows from the event: a second run of the handler adds the same ID. A handler of OnBatchTx
+// sets [outbox.Entry.Parent].
 //
 // The hash of a topic and key chooses one of 4,096 locks. So two keys may share a lock, and their
 // transactions then wait for each other. A transaction with more than 256 locks takes all of them.

@@ -33,7 +33,7 @@ func newDB(t testing.TB, parameters ...string) *sql.DB {
 	return db
 }
 
-// newSite returns an outbox whose writers use transactions of an isolation level.
+// newSite returns an outbox with writers that use transactions of an isolation level.
 func newSite(t testing.TB, level sql.IsolationLevel, parameters ...string) outboxtest.Site[*sql.Tx] {
 	t.Helper()
 	db := newDB(t, parameters...)

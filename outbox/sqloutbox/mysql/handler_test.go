@@ -124,7 +124,8 @@ func (l *log) ProduceEach(_ context.Context, msgs []*idem.Message) []error {
 var errNow = errors.New("fails now and then")
 
 // Rules 22 and 23: consumers handle events with duplicates, and handlers fail behind Add now and
-// then. Relays on a broker that fails publish the entry of each event, by one ID, and nothing else.
+// then. Relays on a broker that fails publish the entry of each event, by one ID, and no other
+// entry.
 func TestEventsLeaveWithTheirEffects_Rule22(t *testing.T) {
 	const partitions, events = 4, 60
 	s := newService(t)
@@ -199,8 +200,8 @@ func TestEventsLeaveWithTheirEffects_Rule22(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// Rule 23: a handler that is run again for an event that the store has forgotten adds the same IDs,
-// and an entry of a handler of batches needs its parent.
+// Rule 23: a handler that runs again for a forgotten event adds the same IDs. An entry of a handler
+// of batches needs its parent.
 func TestSecondRunAddsTheSameIDs_Rule23(t *testing.T) {
 	s := newService(t)
 	var noParent error

@@ -9,7 +9,7 @@ import (
 // Texts of statements have their values as literals, in digits and hexadecimal digits only. A
 // statement with arguments costs two round trips more with this driver.
 
-// numbers returns a list of numbers. An empty list matches nothing.
+// numbers returns a list of numbers. An empty list matches no number.
 func numbers[T int | int64](all []T) string {
 	if len(all) == 0 {
 		return "(NULL)"
@@ -50,8 +50,8 @@ func binary(s string) string { return "x'" + hex.EncodeToString([]byte(s)) + "'"
 // text returns a literal of UTF-8.
 func text(s string) string { return "_utf8mb4 " + binary(s) }
 
-// micros returns the expression of a time as microseconds since 1970, whatever the driver's
-// parseTime.
+// micros returns the expression of a time as microseconds since 1970. The driver's parseTime has no
+// effect on the result.
 func micros(column string) string {
 	return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + column + ")"
 }

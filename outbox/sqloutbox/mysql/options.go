@@ -50,10 +50,10 @@ func Propagator(p propagation.TextMapPropagator) Option {
 	return func(o *Outbox) { o.rows.Propagator = p }
 }
 
-// Observers adds observers of the entries: each implements [outbox.AddObserver], which also sets
-// the context whose trace an entry carries, or [outbox.WriteObserver], or both. With an observer
-// that implements neither, every method fails. The option may be given more than once. Default:
-// none.
+// Observers adds observers of the entries. Each implements [outbox.AddObserver], which can also
+// change the trace that an entry carries, or [outbox.WriteObserver], or both. With an observer that
+// implements neither, every method fails. The option may be given more than once. Default: no
+// observer.
 func Observers(observers ...outbox.Observer) Option {
 	return func(o *Outbox) {
 		if err := o.rows.Observe(observers...); err != nil {

@@ -70,7 +70,7 @@ func TestNoRowWithoutID(t *testing.T) {
 	}
 }
 
-// Check names what has to be solved before use.
+// Check names the problems that have to be solved before use.
 func TestCheck(t *testing.T) {
 	db := newDB(t)
 	box := mysql.New(db)
@@ -91,7 +91,7 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, err, "autocommit")
 }
 
-// Errors say whose fault they are, and how to mend it.
+// Errors name the cause and the remedy.
 func TestErrors(t *testing.T) {
 	require.ErrorContains(t, mysql.New(nil).Add(t.Context(), nil, outbox.Entry{}), "tx is nil")
 	_, err := mysql.New(nil).Backlog(t.Context(), 1)

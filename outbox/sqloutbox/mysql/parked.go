@@ -58,10 +58,10 @@ func (o *Outbox) endParking(ctx context.Context, verb string, seq int64, end str
 	return explain(verb, err)
 }
 
-// endParked ends the parking of a row, and frees the rows that are blocked behind this row only:
-// those before the next parked row, if no parked row comes earlier. The lock of the shard has
-// relays wait that park or block rows of the shard: no row may become blocked behind a row that has
-// just been released.
+// endParked ends the parking of a row, and frees the rows that are blocked behind this row only.
+// These are the rows before the next parked row, if no parked row comes earlier. Relays that park
+// or block rows of the shard wait for the lock of the shard. So no row becomes blocked behind a row
+// that has just been released.
 func endParked(ctx context.Context, tx *sql.Tx, seq int64, end string) error {
 	number := strconv.FormatInt(seq, 10)
 	this := "FROM idem_outbox FORCE INDEX (PRIMARY) WHERE state = 2 AND seq = " + number

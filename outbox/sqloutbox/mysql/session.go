@@ -23,7 +23,7 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// bounded runs fn in a session whose waits for locks are short. Afterwards the session has its own
+// bounded runs fn in a session with short waits for locks. Afterwards the session has its own
 // setting again, because the pool is the application's.
 func (o *Outbox) bounded(ctx context.Context, fn func(*sql.Conn) error) (err error) {
 	if err := o.usable(); err != nil {
@@ -91,7 +91,7 @@ func each(ctx context.Context, q querier, query string, scan func(*sql.Rows) err
 	return rows.Err()
 }
 
-// one reads the only row of a query. The error is [sql.ErrNoRows] if there is none.
+// one reads the only row of a query. The error is [sql.ErrNoRows] if the result is empty.
 func one(ctx context.Context, q querier, query string, into ...any) error {
 	found := false
 	err := each(ctx, q, query, func(rows *sql.Rows) error {

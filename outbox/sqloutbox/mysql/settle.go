@@ -86,8 +86,8 @@ func settle(
 	})
 }
 
-// deleteText deletes rows. With a list of numbers, MariaDB reads all rows of a small table, and waits
-// for each row that a writer has not committed. So each row is looked up by its number.
+// deleteText deletes rows. With a list of numbers, MariaDB reads all rows of a small table, and
+// waits for each row that a writer has not committed. So each row is looked up by its number.
 func deleteText(seqs []int64) string {
 	return "DELETE o FROM " + table(seqs) +
 		" AS n STRAIGHT_JOIN idem_outbox o FORCE INDEX (PRIMARY) ON o.seq = n.seq"
@@ -132,8 +132,8 @@ func (s states) with(seqs []int64, in ...int) (found []int64) {
 	return slices.Compact(found)
 }
 
-// lockRows locks those rows that lie in shards, in the order of their numbers, so that two relays
-// that both seem to hold one shard cannot deadlock.
+// lockRows locks those rows that lie in shards, in the order of their numbers. So two relays that
+// both seem to hold one shard cannot deadlock.
 func lockRows(ctx context.Context, tx *sql.Tx, seqs []int64, shards []int) (states, error) {
 	found := states{}
 	return found, inChunks(seqs, func(chunk []int64) error {

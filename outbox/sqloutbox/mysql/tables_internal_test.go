@@ -8,7 +8,7 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// O-04, O-05, O-06: what a relay keeps, gives and takes.
+// O-04, O-05, O-06: the shards that a relay keeps, gives and takes.
 func TestPlanShare(t *testing.T) {
 	rows := func(owners ...string) (all []shardRow) {
 		for i, o := range owners {

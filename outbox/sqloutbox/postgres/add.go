@@ -56,9 +56,9 @@ func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, entries ...outbox.Entry) e
 	})
 }
 
-// insert writes entries, sorted. Their numbers ascend in the order of commits within each
-// aggregate: a transaction holds the lock of an aggregate until its end, and draws numbers after it
-// has got all locks (rule 22).
+// insert writes entries, sorted. Their numbers ascend in the order of commits within each aggregate
+// (rule 22). The reason is that a transaction draws numbers after it has got the locks of all its
+// aggregates, and holds the locks until its end.
 func (o *Outbox) insert(ctx context.Context, tx *sql.Tx, entries []outbox.Entry) error {
 	schema, err := o.schemaOf(ctx, tx)
 	if err != nil {

@@ -198,7 +198,7 @@ func TestBothPackagesTakeTheSameLocks(t *testing.T) {
 	}
 }
 
-// Errors say whose fault they are, and how to mend it.
+// Errors name the cause and the remedy.
 func TestErrors(t *testing.T) {
 	require.ErrorContains(t, postgres.New().Add(t.Context(), nil, outbox.Entry{}), "tx is nil")
 	w := newWriters(t, "pgx")

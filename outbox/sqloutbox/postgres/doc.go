@@ -1,5 +1,6 @@
 // Package postgres adds events to the outbox of package pgoutbox in transactions of database/sql
-// ([sql.Tx]). Any driver will do whose errors have a method SQLState: pgx (stdlib) and lib/pq do.
+// ([sql.Tx]). The errors of the driver must have a method SQLState, as those of pgx (stdlib) and
+// lib/pq have.
 //
 //	box := postgres.New()
 //	idem.OnTx(router, "order.placed", func(
@@ -17,8 +18,8 @@
 // their own.
 //
 // The guarantees are those of pgoutbox. Both packages take the same locks, so they may add to one
-// table at once, such as during a move from one to the other: the events of a topic and key keep
-// the order of commits.
+// table at once, such as during a move from one to the other. The events of a topic and key then
+// keep the order of commits.
 //
 // A transaction of database/sql has no queue: Add always writes at once. Relays find the rows at
 // their next poll, because this package does not notify.

@@ -116,9 +116,9 @@ func newRand(t *testing.T) *rand.Rand {
 // errLimit is the end of a worker that was to end.
 var errLimit = errors.New("the time of the worker is over")
 
-// work runs a worker until the end of all events, or for some time. The worker then ends as if
-// killed: in the middle of handlers and calls of the store. most is the largest number of queues
-// that the test has seen.
+// work runs a worker until all events have ended, or for some time. The worker then ends as if
+// killed, in the middle of handlers and calls of the store. The result is the largest number of
+// queues that the test has seen.
 func (p *partition) work(limit time.Duration, toEnd bool) (most int) {
 	s := p.site.Open(p.t)
 	r := idem.NewRouter(idem.ID(idem.FromHeader("event-id")),

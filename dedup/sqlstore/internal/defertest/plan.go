@@ -17,14 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// PlanSite is a database with empty tables, whose statements are recorded.
+// PlanSite is a database with empty tables, and a record of all statements.
 type PlanSite struct {
 	DB    *sql.DB
 	Log   *sqlrecord.Log
 	Store *sqlstore.Store
 	// Analyze makes the server read the statistics of the tables.
 	Analyze string
-	// Problems returns the parts of a plan that read more than the rows they need. It explains s
+	// Problems returns the parts of a plan that read more rows than they need. Problems explains s
 	// in tx, which is rolled back.
 	Problems func(t testing.TB, tx *sql.Tx, s sqlrecord.Statement) []string
 }
@@ -34,9 +34,9 @@ const (
 	planLong   = 500 // events in the long queue
 )
 
-// Plans looks at the plan of each statement of [dedup.Deferrer] but INSERT, with many queues, with a
-// long queue, and with events of another partition and topic. Each statement finds its rows in an
-// index, with statistics of the tables and without (rule 4).
+// Plans looks at the plan of each statement of [dedup.Deferrer] but INSERT. The tables have many
+// queues, a long queue, and events of another partition and topic. Each statement finds its rows in
+// an index, with statistics of the tables and without (rule 4).
 func Plans(t *testing.T, site PlanSite) {
 	s := site.Store
 	part := dedup.DeferredPartition{Scope: scope, Topic: topic}

@@ -16,16 +16,16 @@ import (
 type Site struct {
 	Store *sqlstore.Store
 	DB    *sql.DB
-	// Waiting counts the sessions of the database that wait for a lock. MariaDB knows new ones only if
-	// it was not asked for 100 ms.
+	// Waiting counts the sessions of the database that wait for a lock. MariaDB knows new ones only
+	// if it was not asked for 100 ms.
 	Waiting string
 	// Later is an expression for a time in an hour, as in a column of times.
 	Later string
 }
 
-// Claim lets the lease of a claim end, and claims the event while another transaction takes it over.
-// The store must read the record under a lock: then it sees the other claim, and the event is Busy
-// (P-01).
+// Claim lets the lease of a claim end, and claims the event while another transaction takes it
+// over. The store must read the record under a lock: then it sees the other claim, and the event is
+// Busy (P-01).
 func Claim(t *testing.T, site Site) {
 	req := []dedup.Request{{Key: dedup.Key{Scope: "s", Type: "t", ID: "e"}, Retention: time.Hour}}
 	claim := func(lease time.Duration) dedup.Verdict {

@@ -128,7 +128,7 @@ func atOnce(t *testing.T, site Site) {
 	}
 }
 
-// lostLease: a reaper whose lease was taken over stops deleting (rule 58).
+// lostLease: a reaper stops deleting when another one has taken its lease (rule 58).
 func lostLease(t *testing.T, site Site) {
 	s := site.store(t)
 	record(t, s, "g", caughtUp())

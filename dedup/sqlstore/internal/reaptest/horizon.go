@@ -30,7 +30,7 @@ func verdict(ctx context.Context, s *sqlstore.Store, inTx bool, r dedup.Request)
 	return a[0].Verdict, err
 }
 
-// rewind: an event whose row was deleted is TooOld and not Fresh. An event with a row is a
+// rewind: after the deletion of its row, an event is TooOld and not Fresh. An event with a row is a
 // duplicate. An event after the horizon is Fresh (rule 8).
 func rewind(t *testing.T, site Site) {
 	s := site.store(t)

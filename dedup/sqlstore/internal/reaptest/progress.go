@@ -39,8 +39,8 @@ func (s Site) progressOf(t testing.TB, scope string) (all []progressRow) {
 	return all
 }
 
-// progress: the times are those of the broker, and the present is that of the database. The clock
-// of a producer moves neither (rule 8).
+// progress: the times of records come from the broker, and the present comes from the database. The
+// clock of a producer moves neither (rule 8).
 func progress(t *testing.T, site Site) {
 	s := site.store(t)
 	record(t, s, "g")
@@ -65,7 +65,8 @@ func progress(t *testing.T, site Site) {
 	require.InDelta(t, 2*time.Hour, rows[3].age, slack)
 	require.False(t, rows[4].known)
 
-	// A progress without a time leaves the row, unless the partition went back: the row then has no time.
+	// A progress without a time leaves the row, unless the partition went back: the row then has no
+	// time.
 	record(t, s, "g", dedup.Progress{Topic: "a", Partition: 2, Next: 6}, dedup.Progress{Topic: "b", Next: 1})
 	// A progress with a time replaces the row, also by an earlier one.
 	record(t, s, "g", dedup.Progress{Topic: "a", Partition: 1, Next: 2, Time: ago(3 * day)})
@@ -100,8 +101,8 @@ func progress(t *testing.T, site Site) {
 	require.Len(t, site.progressOf(t, "many"), 12)
 }
 
-// registerDescriptors: a descriptor that differs from the one on record is refused, and nothing is
-// recorded then (rule 7).
+// registerDescriptors: a descriptor that differs from the recorded one is refused. The refused call
+// records no descriptor and no topic (rule 7).
 func registerDescriptors(t *testing.T, site Site) {
 	s := site.store(t)
 	r := dedup.Registration{Scope: "g", Group: "g", Topics: []string{"t", "t"}, Descriptors: map[string]string{"a": "1", "b": "2"}}
@@ -141,7 +142,7 @@ func registerScopes(t *testing.T, site Site) {
 	require.NoError(t, s.Register(t.Context(), first), "its offsets may have expired")
 
 	second := dedup.Registration{Scope: "orders-v2", Group: "orders-v2", Topics: []string{"invoices", "payments"}, NoOffsets: true}
-	for range 2 { // a refusal leaves nothing behind that would let the next one in
+	for range 2 { // a refusal leaves no record that would admit the next attempt
 		err := s.Register(t.Context(), second)
 		require.ErrorIs(t, err, dedup.ErrOtherScope)
 		require.ErrorContains(t, err, `topic "payments" is known under ["orders"]`)

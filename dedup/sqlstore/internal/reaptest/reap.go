@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lag: a partition is three days behind. Rows whose events may have a copy there stay, although
-// they have expired by every clock. They are deleted after the partition has passed them (rule 8).
+// lag: a partition is three days behind. The row of an event that may have a copy there stays,
+// although the row has expired by every clock. The row is deleted after the partition has passed
+// the time of the event (rule 8).
 func lag(t *testing.T, site Site) {
 	s := site.store(t)
 	site.put(t, old{scope: "g", id: "a", made: 3 * day, expired: day}, old{scope: "g", id: "b", made: day})
@@ -38,8 +39,8 @@ func lag(t *testing.T, site Site) {
 	require.Zero(t, result.Events+result.Claims)
 }
 
-// standsStill: no row is deleted for a group that is stopped, for one that recorded no progress,
-// and for one with a partition without a known time (rule 8).
+// standsStill: the rows of a stopped group stay. So do the rows of a group that recorded no
+// progress, and of a group with a partition without a known time (rule 8).
 func standsStill(t *testing.T, site Site) {
 	s := site.store(t)
 	for _, scope := range []string{"stopped", "silent", "partly", "clock"} {
@@ -94,8 +95,8 @@ func steps(t *testing.T, site Site) {
 	require.Empty(t, site.left(t))
 }
 
-// clocks: an event whose time, by a producer's clock, lies after the horizon would be Fresh without
-// its row. So the row stays (P-10).
+// clocks: a producer's clock puts the time of an event after the horizon. The event would be Fresh
+// without its row, so the row stays (P-10).
 func clocks(t *testing.T, site Site) {
 	s := site.store(t)
 	site.put(t, old{scope: "g", id: "early", made: 3 * day, expired: day, origin: 2 * day})
@@ -111,8 +112,8 @@ func clocks(t *testing.T, site Site) {
 	require.Empty(t, site.left(t))
 }
 
-// deadLetters: the row of an event that was given up is kept as long as its dead letter, also after
-// the event was handled at last (rule 8).
+// deadLetters: the row of an event that was given up is kept as long as its dead letter. That holds
+// also after the event was handled at last (rule 8).
 func deadLetters(t *testing.T, site Site) {
 	s := site.store(t)
 	site.put(t,

@@ -62,7 +62,7 @@ func Run(t *testing.T, newSite func(t testing.TB) Site) {
 
 func (s Site) store(t testing.TB) *sqlstore.Store { return s.Open(t, s.Dialect()) }
 
-// exec runs a statement, each ¿ of which becomes a placeholder.
+// exec runs a statement. Each ¿ becomes a placeholder.
 func (s Site) exec(t testing.TB, text string, args ...any) {
 	t.Helper()
 	_, err := s.DB.ExecContext(t.Context(), s.placed(text), args...)
@@ -100,8 +100,8 @@ func (s Site) left(t testing.TB) (all []string) {
 	return all
 }
 
-// old is a record that a test puts into the tables. Times are ages. A zero expired means one that
-// ends in an hour.
+// old is a record that a test puts into the tables. Times are ages. The zero expired is an expiry
+// in an hour.
 type old struct {
 	scope, id        string
 	status           string // "done"
@@ -145,7 +145,7 @@ func (s Site) put(t testing.TB, rows ...old) {
 	}
 }
 
-// many puts n expired rows of a scope into a table.
+// many puts n expired records of a scope into the tables.
 func (s Site) many(t testing.TB, n int, r old) {
 	t.Helper()
 	rows := make([]old, n)

@@ -18,9 +18,9 @@ const marker = "idem_schema"
 
 var creates = regexp.MustCompile(`(?m)^CREATE TABLE IF NOT EXISTS (\w+)`)
 
-// RefuseForeign fails if the database has a table with the name of one of schema, although Idem was
-// never set up there. CREATE TABLE IF NOT EXISTS would take the table for Idem's. names is a query
-// for the names of all tables and views. fix is the way out.
+// RefuseForeign fails if the database has a table with the name of a table of schema, although Idem
+// was never set up there. CREATE TABLE IF NOT EXISTS would take the table for Idem's. names is a
+// query for the names of all tables and views. fix is the Fix of the [dedup.SetupError].
 func RefuseForeign(ctx context.Context, db *sql.DB, names, schema, fix string) (err error) {
 	rows, err := db.QueryContext(ctx, names)
 	if err != nil {
