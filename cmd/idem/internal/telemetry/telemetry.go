@@ -43,8 +43,8 @@ import (
 // are lost.
 const shutdownTime = 3 * time.Second
 
-// Start sets the global providers of metrics and traces. The environment chooses them; without a
-// choice they are providers that do nothing. serviceName is the default of service.name.
+// Start sets the global providers of metrics and traces. The environment chooses them. Without a
+// choice they are providers without effect. serviceName is the default of service.name.
 //
 // Start logs one line when an export fails and one when exports work again. The lines show no
 // header and no password of the environment. The arguments and the variables of the process do not
@@ -57,7 +57,7 @@ func Start(
 	ctx context.Context, serviceName string, log *slog.Logger,
 ) (shutdown func(context.Context) error, err error) {
 	metrics, traces := wants("METRICS"), wants("TRACES")
-	nothing() // signals without an exporter cost nothing
+	nothing() // signals without an exporter have no cost
 	if !metrics && !traces {
 		return func(context.Context) error { return nil }, nil
 	}
@@ -104,7 +104,7 @@ func Observe(
 	}, nil
 }
 
-// nothing sets providers that do nothing.
+// nothing sets providers without effect.
 func nothing() {
 	otel.SetMeterProvider(metricnoop.NewMeterProvider())
 	otel.SetTracerProvider(tracenoop.NewTracerProvider())
