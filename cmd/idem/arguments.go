@@ -11,7 +11,7 @@ import (
 
 // complete offers the values of a flag to the shell.
 func complete(cmd *cobra.Command, flag string, values ...string) {
-	// It fails for a flag that does not exist only, which a test finds.
+	// The only possible error is a flag that does not exist, which a test finds.
 	_ = cmd.RegisterFlagCompletionFunc(
 		flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp),
 	)

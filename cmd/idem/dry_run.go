@@ -17,7 +17,7 @@ type dryRunView struct {
 
 // unlessDryRun returns err, but nil for the end of a dry run.
 func unlessDryRun(err error) error {
-	if err == errDryRun { //nolint:errorlint // beside another error it is none of success
+	if err == errDryRun { //nolint:errorlint // joined with another error it is no success
 		return nil
 	}
 	return err
