@@ -34,7 +34,7 @@ type recorder struct {
 	header    http.Header
 	code      int         // of WriteHeader; 0: not yet written
 	sent      http.Header // the header at WriteHeader
-	length    int64       // declared length; -1: none
+	length    int64       // declared length; -1: not declared
 	written   int64       // bytes that the handler tried to write, as net/http counts them
 	body      []byte
 	mark      mark
