@@ -70,8 +70,8 @@ func (s *settings) fill(t testing.TB) {
 	}
 }
 
-// inBubble reports whether the goroutine is in a bubble of testing/synctest, whose clock begins at
-// the start of the year 2000.
+// inBubble reports whether the goroutine is in a bubble of testing/synctest. The clock of a bubble
+// begins at the start of the year 2000.
 func inBubble() bool { return time.Now().Year() < 2020 }
 
 // begin starts a member of the group: a processor, and the goroutines that run deferred events.
@@ -189,7 +189,7 @@ func (c *Consumer) Conflict(id string, value any) {
 	c.settle()
 }
 
-// Poison delivers a record of a type whose value is no JSON. It returns the ID of the event.
+// Poison delivers a record of a type, with a value that is no JSON. It returns the ID of the event.
 func (c *Consumer) Poison(typ string) (id string) {
 	c.t.Helper()
 	c.poisons++
@@ -199,7 +199,7 @@ func (c *Consumer) Poison(typ string) (id string) {
 }
 
 // Rebalance moves the partitions to another member of the group, as if the offsets of the last step
-// had not been committed: the records of the last step are delivered again.
+// had not been committed. The records of the last step are delivered again.
 func (c *Consumer) Rebalance() {
 	c.t.Helper()
 	c.end()

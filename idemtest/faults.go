@@ -176,7 +176,7 @@ func (f *Faults) next(p *process, what string, outside bool) (now fault) {
 	return now
 }
 
-// stop ends the run. Nothing that happens later counts.
+// stop ends the run. Later faults and calls do not count.
 func (f *Faults) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -55,7 +55,7 @@ func (c *Consumer) buries(topic string) bool {
 	return false
 }
 
-// Producer returns a producer whose records are in topics of this test. Pass it to a relay of package
+// Producer returns a producer that writes to topics of this test. Pass it to a relay of package
 // outbox, and find the records by [Consumer.Emitted].
 func (c *Consumer) Producer() idem.Producer { return &c.topics }
 
