@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// page has what docs/proof.md says about one run of all cells.
+// page has the part of docs/proof.md about one run of all cells.
 type page struct {
 	ran  string                 // when, where and how long, in one line
 	came map[combination]string // the outcome as text

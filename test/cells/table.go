@@ -26,7 +26,7 @@ const (
 	viaHTTPTxRerun kind = viaHTTPTx + withRerun
 	relays         kind = "Outbox relay"
 
-	// withRerun ends the name of a kind whose guard or middleware has the option Rerun.
+	// withRerun ends the name of a kind if its guard or middleware has the option Rerun.
 	withRerun = " with Rerun"
 )
 
