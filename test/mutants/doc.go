@@ -8,8 +8,8 @@
 //
 // The work tree is never changed: the Go tool reads the mutated copy through -overlay. Before and
 // after the faults each group of tests runs once on the unchanged code, and must pass. A fault that
-// does not compile, and a row whose tests are skipped, are errors of the list. A test that runs into
-// the time-out refutes its fault, and is counted apart.
+// does not compile, and a row with skipped tests, are errors of the list. A test that runs into the
+// time-out refutes its fault, and is counted apart.
 //
 // docs/decisions/mutants.md has the figures of the last run.
 package main

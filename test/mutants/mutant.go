@@ -19,7 +19,7 @@ type mutant struct {
 type owner struct {
 	pkg string // a folder, from the root of the repository
 	run string // the pattern of go test -run
-	// needs names the services whose addresses the tests want.
+	// needs names the services that the tests need.
 	needs []string
 }
 

@@ -141,7 +141,7 @@ func judge(out []byte) (res result) {
 		res.failed = []string{running[len(running)-1] + " (panic)"}
 	}
 	switch {
-	case broken || !failed && !passed: // a compile error refutes nothing
+	case broken || !failed && !passed: // a compile error refutes no fault
 		res.verdict = invalid
 	case failed && late:
 		res.verdict = timedOut
