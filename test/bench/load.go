@@ -38,7 +38,8 @@ const (
 	maxRepeats = 2    // of a row in a run
 )
 
-// disturbed tells whether other processes took too much of the machine. An unknown load is none.
+// disturbed tells whether other processes took too much of the machine. An unknown load does not
+// count as too much.
 func (l load) disturbed() bool { return l.known && l.percent > loadLimit }
 
 // repeats tells whether a round of a row is measured again. The row has been repeated so many times

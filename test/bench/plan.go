@@ -11,7 +11,7 @@ import (
 type plan struct {
 	rounds int
 	every  bool          // every row runs in every round, or rows without a wanted ratio run once
-	limit  time.Duration // of the rows; 0: none
+	limit  time.Duration // of the rows; 0: no limit
 }
 
 const (
