@@ -125,7 +125,7 @@ func die(ctx context.Context, step string) {
 	}
 }
 
-// doomed is a store around whose calls the process may die.
+// doomed is a store. The process may die before and after its calls.
 type doomed struct{ dedup.Store }
 
 func (d *doomed) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {

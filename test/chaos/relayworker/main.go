@@ -109,7 +109,7 @@ func (t *trap) produce(
 	return errs
 }
 
-// sleep ends when somebody else sends SIGCONT. On a busy machine the process stops some
+// sleep ends when another process sends SIGCONT. On a busy machine the process stops some
 // milliseconds after the call of Kill, so the caller waits for SIGCONT too.
 func (t *trap) sleep(when string) {
 	woken := make(chan os.Signal, 1)
@@ -121,7 +121,7 @@ func (t *trap) sleep(when string) {
 	fmt.Println("woken")
 }
 
-// rounds says what batches there were.
+// rounds prints the rounds of the relay.
 type rounds struct {
 	total  int
 	failed bool
