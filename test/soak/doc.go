@@ -1,6 +1,6 @@
-// Package soak kills workers and cuts their connections while they handle millions of events, on every
-// store and every Kafka client. `make soak` runs the long form, and the command in report writes the
-// outcome into docs/proof.md.
+// Package soak kills workers and cuts their connections while they handle millions of events, on
+// every store and every Kafka client. `make soak` runs the long form. The command in report writes
+// the outcome into docs/proof.md.
 //
 // A line is a store, a kind of handler and a client. Each line has a crew of worker processes, which
 // are the test binary itself. The connections of a worker to its store lead through a proxy of its own.
