@@ -22,8 +22,8 @@ var errEnded = errors.New("httpidem: the handler has returned, its answer is com
 type recorder struct {
 	w http.ResponseWriter
 	r *http.Request
-	// early is called once if the answer must be sent before its handler has ended (a Flush that
-	// streams, or more than buffer bytes). early stores that the answer was given. On an error no
+	// early is called once if the answer must be sent before its handler has ended, by a Flush that
+	// streams or by more than buffer bytes. early stores that the answer was given. On an error no
 	// byte is sent, and Write returns the error.
 	early         func(*answer) error
 	buffer        int
