@@ -173,8 +173,8 @@ func TestRelay_EndToEnd(t *testing.T) {
 }
 
 // TestRelay_Poison_O10: a row that no broker takes is parked, and others flow: those of its key
-// wait for a person. When the limit is raised and the row retried, it comes, and they after it;
-// what is skipped never comes.
+// wait for a person. When the limit is raised and the row retried, it comes, and they after it. A
+// skipped row never comes.
 func TestRelay_Poison_O10(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 2, map[string]string{"max.message.bytes": "100000"})
@@ -271,8 +271,8 @@ func TestRelay_BrokerComes(t *testing.T) {
 	require.Contains(t, r.end(t), "0 sent", "an interruption of the wait is no failure")
 }
 
-// TestRelay_BrokerGoes_O15: a Kafka that goes away later is waited for; readiness says so after a
-// lease, and nothing is parked.
+// TestRelay_BrokerGoes_O15: the relay waits for a Kafka that goes away later. Readiness reports
+// that after a lease, and no row is parked.
 func TestRelay_BrokerGoes_O15(t *testing.T) {
 	o := newTestOutbox(t)
 	cluster, _ := fakeKafka(t, 1)
