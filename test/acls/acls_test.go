@@ -50,7 +50,7 @@ func TestRights(t *testing.T) {
 		{"creator", w.creator},
 	} {
 		if !t.Run(role.name, role.run) {
-			return // the next ones go on with what this one has left
+			return // the next ones go on with the state that this one has left
 		}
 	}
 	require.ElementsMatch(t, rightsOf(t, commands), slices.Collect(maps.Keys(b.taken)), "each right of the document was taken away once, to see what fails")
