@@ -121,8 +121,8 @@ func TestRefused_G07(t *testing.T) {
 	})
 }
 
-// TestOpenProducer_Refused_G07: a producer tells refused credentials from servers that are away, and
-// a server that is not trusted gets none.
+// TestOpenProducer_Refused_G07: a producer tells refused credentials from servers that are away,
+// and sends no credentials to a server that is not trusted.
 func TestOpenProducer_Refused_G07(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -173,7 +173,7 @@ func (w *world) publish(p *consumer.Producer, ids ...string) {
 	}
 }
 
-// lines keeps what is logged.
+// lines keeps the log.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
