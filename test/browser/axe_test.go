@@ -62,7 +62,7 @@ func everybody(t *testing.T, w *world, b *browser) {
 	}
 }
 
-// finding is what axe reports.
+// finding is one report of axe.
 type finding struct {
 	ID, Impact, Help string
 	Nodes            []struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hostile are texts that want to be more than text. What they would do is to set window.pwned, to add an element that is marked with
-// "pwned", or to ask elsewhere.
+// hostile are texts that want to be more than text. They try to set window.pwned, to add an element
+// that is marked with "pwned", or to send a request elsewhere.
 var hostile = []struct{ name, text string }{
 	{"script", `<script>window.pwned=1;alert(1)</script>`},
 	{"image", `"><img src=x id=pwned onerror=window.pwned=1>`},
@@ -46,7 +46,7 @@ func hostileTexts(t *testing.T, w *world, b *browser) {
 	before := w.size(w.deadLetters)
 	for _, h := range hostile {
 		short := h.text[:min(len(h.text), 250)]
-		// An event that comes the usual way, and a dead letter that somebody forged.
+		// An event that comes the usual way, and a forged dead letter.
 		w.produce(w.topic, record{id: short, typ: "invoice.sent", key: short, value: h.text, headers: [][2]string{{"tenant", short}, {"x-" + short, h.text}, {"idem-error", short}}})
 		w.produce(w.deadLetters, record{id: short, typ: short, key: h.text, value: h.text, headers: [][2]string{
 			{"x-" + short, h.text}, {deadletter.HeaderTopic, w.topic}, {deadletter.HeaderPartition, "0"}, {deadletter.HeaderOffset, "1"},
@@ -100,7 +100,7 @@ func (tb *tab) askHostile() {
 			continue
 		}
 		short := h.text[:min(len(h.text), 250)]
-		if i%2 == 0 { // found, and asked for in a way that finds nothing
+		if i%2 == 0 { // found, and asked for in a way without a result
 			tb.open("event", "id", short)
 		} else {
 			tb.open("event", "id", short, "type", short, "tenant", short, "source", short, "topic", short)

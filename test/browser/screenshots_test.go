@@ -68,7 +68,7 @@ func TestScreenshots(t *testing.T) {
 		{"event-phone", "event?id=order-4711", dark(small)},
 	} {
 		tb := b.tab(t, w, p.look)
-		shop.trade(3 * time.Second) // what is a rate must be one
+		shop.trade(3 * time.Second) // rates need some seconds of events
 		tb.run(chromedp.Navigate(w.url + p.page))
 		tb.until(`document.readyState === "complete"`, "loaded")
 		tb.run(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`))

@@ -190,7 +190,7 @@ func (w *world) size(topic string) (n int64) {
 	return n
 }
 
-// fillOutbox adds entries that nobody publishes.
+// fillOutbox adds entries that no relay publishes.
 func (w *world) fillOutbox(ids ...string) {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -208,7 +208,7 @@ func (w *world) fillOutbox(ids ...string) {
 	require.NoError(w.t, err)
 }
 
-// provider is what events are posted to. It decides what becomes of each.
+// provider is the server that events are posted to. It decides about the result of each.
 type provider struct {
 	*httptest.Server
 
