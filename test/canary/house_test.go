@@ -35,11 +35,11 @@ type instrument struct {
 	sinks     []sink
 }
 
-// instruments are made anew for each house. Who adds a way out of the process adds it here, by an init in a file of its own, and
-// every test looks there.
+// instruments are made anew for each house. A new way out of the process is added here, by an init
+// in a file of its own, and every test looks there.
 var instruments []func(testing.TB) instrument
 
-// house is what a secret must not leave.
+// house has the ways out of the process, which no secret may take.
 type house struct {
 	t           testing.TB
 	log         *slog.Logger
@@ -68,7 +68,7 @@ func newHouse(t testing.TB) *house {
 
 func (h *house) watch(name string, read func() string) { h.sinks = append(h.sinks, sink{name, read}) }
 
-// canary begins every secret, and is enough to find it by: what is left of it may have been cut off.
+// canary begins every secret, and is enough to find the secret by: the rest may have been cut off.
 const canary = "Qx7Kanari"
 
 // secret makes one, which no other one is like.
@@ -77,7 +77,7 @@ func secret() string { return canary + rand.Text()[:12] }
 // number is a secret of digits.
 const number = "7364519827364519"
 
-// forms in which a secret is looked for: somebody may have written it in another way.
+// forms are those in which a secret is looked for, since an encoding may have changed it.
 func forms() []string {
 	list := []string{canary, number[:9], hex.EncodeToString([]byte(canary)), strings.Trim(fmt.Sprintf("%d", []byte(canary)), "[]")}
 	for shift := range 3 { // of the three bytes that four dead letters stand for
@@ -100,7 +100,8 @@ func (h *house) found() (where []string) {
 	return where
 }
 
-// clean fails the test if a secret is anywhere. Something must have been written, else there was nothing to look at.
+// clean fails the test if a secret is anywhere. The log must not be empty, else the test would look
+// at no text.
 func (h *house) clean() {
 	h.t.Helper()
 	require.Empty(h.t, h.found())
@@ -147,7 +148,7 @@ func (b *buffer) String() string {
 
 var _ io.Writer = (*buffer)(nil)
 
-// letterbox keeps what is published.
+// letterbox keeps the published messages.
 type letterbox struct {
 	mu   sync.Mutex
 	msgs []*idem.Message

@@ -18,7 +18,7 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// refusing takes nothing, and says what it was given.
+// refusing refuses all messages, and quotes them in its errors.
 type refusing struct{ calls atomic.Int64 }
 
 // ProduceEach implements [outbox.Producer].

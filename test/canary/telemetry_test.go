@@ -52,8 +52,8 @@ func telemetry(t testing.TB) instrument {
 	}
 }
 
-// What the tests look through is what there is: an event ID, which may be on spans and in lines, is found there, and a label is found
-// among the metrics.
+// The tests look through the real output: an event ID, which may be on spans and in lines, is found
+// there, and a label is found among the metrics.
 func TestTelemetryIsLookedThrough(t *testing.T) {
 	h := newHouse(t)
 	r := idem.NewRouter(idem.Type(idem.Fixed("paid")))
