@@ -94,7 +94,7 @@ func seedOf(t testing.TB) uint64 {
 	return uint64(time.Now().Unix() / (24 * 3600))
 }
 
-// board runs cells, and keeps what came of them.
+// board runs cells, and keeps their results.
 type board struct {
 	t       *testing.T
 	control control

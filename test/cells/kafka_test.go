@@ -133,7 +133,7 @@ func (d *door) enter(c net.Conn) bool {
 	return true
 }
 
-// shut ends every connection, and lets none in.
+// shut ends every connection, and lets no new one in.
 func (d *door) shut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -36,8 +36,8 @@ func requireProof(t *testing.T, text string) {
 	require.NoError(t, faulty(text, came), "run `make cells`")
 }
 
-// faulty returns what is wrong with a page: entries that the table does not allow, cells that are
-// missing or too many, or a text that differs from a rendered one, such as in its counts.
+// faulty returns the faults of a page: entries that the table does not allow, missing cells, cells
+// too many, or a text that differs from a rendered one, such as in its counts.
 func faulty(text string, came map[combination]string) error {
 	var wrong []error
 	for _, c := range cells() {
@@ -65,8 +65,8 @@ func TestRanAgain(t *testing.T) {
 	require.Equal(t, again, ranAgain(both, "^On", 8, "4"))
 }
 
-// A rendered page is parsed to what it was rendered from. A page without a cell, with another
-// expectation, with an entry that the table does not allow, or with another count is refused.
+// A rendered page is parsed to its source. A page without a cell, with another expectation, with an
+// entry that the table does not allow, or with another count is refused.
 func TestRender(t *testing.T) {
 	p := page{ran: ranPrefix + "a day.", came: make(map[combination]string)}
 	for _, c := range cells() {

@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/internal/netproxy"
 )
 
-// trap is what a wire does once.
+// trap is an act of a wire that happens once.
 type trap int32
 
 const (

@@ -28,7 +28,7 @@ import (
 // workerEnv, if set, makes the test binary a worker. The value is a spec in JSON.
 const workerEnv = "IDEM_CELLS_WORKER"
 
-// spec is what one worker does.
+// spec is the task of one worker.
 type spec struct {
 	Kind  kind
 	Store store
@@ -128,7 +128,7 @@ func (w *worker) at(s step) {
 	case panics:
 		panic("the fault of the cell")
 	case hang:
-		select {} // whatever the context says
+		select {} // also after the end of the context
 	case stop, // by the test
 		cutBefore, cutAfter, restart, rebalance, kafkaRestart, copied, unsent, unacked:
 	}
@@ -227,7 +227,7 @@ func (w *worker) consume(ctx context.Context, s *opened) error {
 	return nil
 }
 
-// told is what a caller learns: an answer, and with it the result of a run, if there is one.
+// told is the answer that a caller gets, and the result of a run if there is one.
 type told struct {
 	answer answer
 	run    string
