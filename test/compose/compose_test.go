@@ -1,5 +1,6 @@
-// Package compose checks that docker-compose.yml and test/services/services.sh, the two ways to start the services, start
-// the same ones: a test that passes with one and fails with the other costs a day.
+// Package compose checks that the two ways to start the services, docker-compose.yml and
+// test/services/services.sh, start the same ones. A test that passes with one and fails with the
+// other costs a day.
 //
 // It is a module of its own because the compose parser brings many dependencies.
 package compose
