@@ -1,4 +1,4 @@
-// Package deploy checks deploy/: the manifests are what Kubernetes accepts, and name flags,
+// Package deploy checks deploy/. Kubernetes would accept the manifests, and they name flags,
 // variables and paths that the programs have.
 package deploy
 
@@ -220,7 +220,7 @@ func TestUnguarded(t *testing.T) {
 	}
 }
 
-// faults returns what a container names and the program does not have.
+// faults returns the names in a container that the program does not have.
 func faults(c core.Container, help string) (all []string) {
 	args := strings.Join(c.Args, "\n")
 	for _, arg := range c.Args {
@@ -277,7 +277,7 @@ func build(t *testing.T, dir, pkg string) string {
 	return file
 }
 
-// help returns what a program says about its flags, with the verb if there is one.
+// help returns the help of a program about its flags, with the verb if there is one.
 func help(t *testing.T, program string, args []string) string {
 	t.Helper()
 	var verb []string
