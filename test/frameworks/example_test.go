@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// account says who sends a request: what your authentication has found out.
+// account returns the sender of a request, as your authentication has found out.
 func account(r *http.Request) (string, error) {
 	if name, _, ok := r.BasicAuth(); ok {
 		return name, nil

@@ -23,8 +23,9 @@ import (
 // middleware has the shape that all routers share.
 type middleware func(http.Handler) http.Handler
 
-// transfers counts the runs of the handler, and is what all frameworks mount: POST /accounts/{id}/transfers answers 201 with the account and the
-// number of the run, or what the framework makes of an error of its handler.
+// transfers counts the runs of the handler. All frameworks mount it as POST
+// /accounts/{id}/transfers. The answer is 201 with the account and the number of the run, or the
+// framework's answer to an error of its handler.
 type transfers struct{ runs atomic.Int64 }
 
 func (s *transfers) run(account string, r *http.Request) string {
@@ -161,7 +162,7 @@ func newMiddleware(t *testing.T) middleware {
 	return m.Handler
 }
 
-// answer is what a client sees.
+// answer is a response with its body.
 type answer struct {
 	*http.Response
 	body string
