@@ -34,7 +34,7 @@ func (d *disturber) run() (hits int) {
 	d.t.Helper()
 	all := slices.Concat(slices.Repeat([]disturbance{kill}, d.kills), slices.Repeat([]disturbance{cut}, d.cuts))
 	d.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	d.portion = d.events/(2*len(all)+2) + 1 // half of the load is for workers that have nothing to do
+	d.portion = d.events/(2*len(all)+2) + 1 // half of the load is for workers that are idle
 	d.load.release(d.portion)
 	for _, what := range all {
 		d.load.release(d.portion)
@@ -91,9 +91,9 @@ func (d *disturber) lag() (int64, error) {
 	return lag, err
 }
 
-// settled is how many events a process handles before it is disturbed. Kills that follow each other at
-// once would hit one event again and again: the crash guard gives an event up that three runs began and
-// none ended.
+// settled is how many events a process handles before it is disturbed. Kills that follow each other
+// at once would hit one event again and again. The crash guard gives up an event after three runs
+// without an end.
 const settled = 20 * partitions
 
 // victim returns a worker that handles events at this moment, or "" if no load is left.

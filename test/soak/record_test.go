@@ -120,7 +120,7 @@ func recordTx[Tx any](ctx context.Context, r recorder, s dedup.TxStore[Tx], limi
 	failed := s.ClaimTx(ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) {
 		if !asked {
 			asked = true
-			found() // these answers are true whatever becomes of the transaction
+			found() // these answers are true even if the transaction is rolled back
 		}
 		return fn(tx)
 	})

@@ -144,8 +144,8 @@ func (l line) members() []string {
 	return []string{"a", "b"}
 }
 
-// mayRepeat is how many effects may happen again: none in transactions, else those of the runs that a
-// disturbance can have cut short.
+// mayRepeat is how many effects may happen again: zero in transactions, else those of the runs that
+// a disturbance can have cut short.
 func (l line) mayRepeat() int {
 	switch l.kind {
 	case on:
