@@ -15,7 +15,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// TestPubSub_Kafka runs Watermill's tests of Pub/Subs on its Pub/Sub for Kafka, whose messages pass
+// TestPubSub_Kafka runs Watermill's tests of Pub/Subs on its Pub/Sub for Kafka. The messages pass
 // through each part of the adapter. Members of a group share a store. The Kafka runs inside the
 // process.
 //
@@ -47,7 +47,7 @@ func TestPubSub_Kafka(t *testing.T) {
 	}
 }
 
-// open returns a Pub/Sub of a group, whose messages pass through s.
+// open returns a Pub/Sub of a group. Its messages pass through s.
 func open(t *testing.T, brokers []string, group string, s *subscriber) (message.Publisher, message.Subscriber) {
 	marshaler := kafka.NewWithPartitioningMarshaler(func(_ string, m *message.Message) (string, error) {
 		return string(m.Payload), nil // order holds for equal payloads
