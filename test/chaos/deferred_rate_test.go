@@ -31,7 +31,7 @@ func TestDeferredKeysLeaveTheOthersTheirRate(t *testing.T) {
 	run := 0
 	for kind, events := range map[string]int{"tx": 40_000, "on": 5_000} {
 		best := 0.0
-		for range 5 { // the machine is shared: what is asked for is whether it can be
+		for range 5 { // the machine is shared: one good run of five is enough
 			with, without := ratesOf(t, program,
 				"-postgres", url, "-kind", kind, "-run", strconv.Itoa(run), "-events", strconv.Itoa(events),
 				"-seed", strconv.FormatUint(seed, 10))

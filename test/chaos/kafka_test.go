@@ -41,7 +41,7 @@ func (c *cluster) topic(prefix string, partitions int32) (topic, group string) {
 	group = topic + "-group"
 	require.NoError(c.t, c.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false))
 	c.t.Cleanup(func() {
-		_ = c.admin.DeleteTopic(topic) // names are never used again: what is left disturbs nobody
+		_ = c.admin.DeleteTopic(topic) // names are never used again: leftovers are harmless
 		_ = c.admin.DeleteTopic(topic + "." + group + ".dlq")
 		_ = c.admin.DeleteConsumerGroup(group)
 	})
@@ -49,7 +49,7 @@ func (c *cluster) topic(prefix string, partitions int32) (topic, group string) {
 	return topic, group
 }
 
-// committed returns the offset the group would begin at, per partition; 0 where nothing is committed.
+// committed returns the offset the group would begin at, per partition. It is 0 without a commit.
 func (c *cluster) committed(group, topic string) (offsets []int64, err error) {
 	partitions, err := c.client.Partitions(topic)
 	if err != nil {
@@ -100,8 +100,8 @@ func (c *cluster) ends(topic string) ([]int64, error) {
 	return offsets, nil
 }
 
-// waitMembers waits until the group has that many members and each has partitions. Load that is sent before is eaten by
-// whoever is first.
+// waitMembers waits until the group has that many members and each has partitions. The first
+// members would handle load that is sent earlier.
 func (c *cluster) waitMembers(group string, members int) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
@@ -118,7 +118,7 @@ func (c *cluster) waitMembers(group string, members int) {
 	}, 30*time.Second, 50*time.Millisecond, "the group does not get %d members with partitions", members)
 }
 
-// waitNoLag waits until the group has committed all there is, and nothing beyond.
+// waitNoLag waits until the group has committed the ends of all partitions, and no offset beyond.
 func (c *cluster) waitNoLag(group, topic string, limit time.Duration) {
 	c.t.Helper()
 	ends, err := c.ends(topic)
@@ -142,7 +142,8 @@ func (c *cluster) hasNoLag(group, topic string) bool {
 	return err == nil && sum(committed) >= sum(ends) // an error: the group's coordinator is being looked for
 }
 
-// deadLetters returns how many dead letters the group has written. No topic is none.
+// deadLetters returns how many dead letters the group has written. Without the topic there are no
+// dead letters.
 func (c *cluster) deadLetters(group, topic string) (n int64) {
 	c.t.Helper()
 	dlq := topic + "." + group + ".dlq"

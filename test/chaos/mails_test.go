@@ -43,7 +43,7 @@ func (m *mailing) sharedRedis(t testing.TB) string {
 		for keys.Next(ctx) {
 			client.Unlink(ctx, keys.Val())
 		}
-		client.Unlink(ctx, "idem:born:notification", "idem:scope:notification") // what the notifier's scope has left
+		client.Unlink(ctx, "idem:born:notification", "idem:scope:notification") // of the notifier's scope
 		if err := keys.Err(); err != nil {
 			t.Errorf("delete the keys of the test: %v", err)
 		}
@@ -105,8 +105,8 @@ func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name str
 	return lost, repeats
 }
 
-// The negative control: under the same kills the usual worker loses events for good. If this test fails, the other ones
-// prove nothing.
+// The negative control: under the same kills the usual worker loses events for good. If this test
+// fails, the other ones are no proof.
 func TestBlogPostWorkerLosesEvents(t *testing.T) {
 	needTime(t)
 	m := newMailing(t, newCluster(t, testenv.Kafka(t)), 6)
@@ -117,8 +117,8 @@ func TestBlogPostWorkerLosesEvents(t *testing.T) {
 	require.Positive(t, lost, "kills between SETNX and send must lose events, else they hit nothing")
 }
 
-// The notifier under the same kills: it loses nothing, and repeats at most what was in flight at a kill, one in each
-// partition of the worker that died.
+// The notifier under the same kills: it loses no event. It repeats at most the events in flight at
+// a kill, one in each partition of the worker that died.
 func TestKilledNotifierLosesNothing_Idempotent(t *testing.T) {
 	needTime(t)
 	const events, kills, partitions = 3000, 10, 6

@@ -14,12 +14,12 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// resumesIn is how soon work must flow again when what was away is back.
+// resumesIn is how soon work must flow again after the end of an outage.
 const resumesIn = 10 * time.Second
 
-// Redis, Postgres, MariaDB, the schema registry and Kafka are crashed, and then frozen, while events
-// flow: workers pause, say so once, and resume within ten seconds; nothing is lost, nothing is given
-// up, and payments are booked once all the same (R-19, P-11, T-03, rule 18).
+// Redis, Postgres, MariaDB, the schema registry and Kafka are crashed, and then frozen, while
+// events flow. Workers pause, log that once, and resume within ten seconds. No event is lost or
+// given up, and payments are booked once all the same (R-19, P-11, T-03, rule 18).
 //
 // The stores and the registry are away together, since each has a worker of its own. The worker with
 // the registry uses the shared Postgres. One worker has the runner on franz-go.
@@ -75,7 +75,7 @@ func TestOutages(t *testing.T) {
 		w.worker.stop(20 * time.Second)
 		w.requireNoneGivenUp(t)
 		if w.shop != nil {
-			w.shop.exec(fmt.Sprintf(`DELETE FROM orders WHERE id > %d`, n)) // nobody paid for them
+			w.shop.exec(fmt.Sprintf(`DELETE FROM orders WHERE id > %d`, n)) // they have no payment
 			w.shop.requireOnce(n)
 		}
 	}
@@ -108,7 +108,7 @@ func flowAgain(t testing.TB, how fault, broker bool, all []*stream) (outcome str
 			says = "again"
 		}
 		told := requireToldOnce(t, w.worker, w.before, says)
-		// A frozen broker may answer before any time limit of the client, which has nothing to tell then.
+		// A frozen broker may answer before any time limit of the client. Then there is no line.
 		if !broker || how == crash {
 			require.Positive(t, told, "%s has not said that something is away:\n%s", w.worker, w.worker.stderr.tail(60))
 		}
@@ -165,8 +165,8 @@ func timesToFlow(t testing.TB, when string, all []*stream) []time.Duration {
 
 // stream is one kind of work that flows.
 type stream struct {
-	name         string // of what the worker needs beside Kafka
-	back         string // what the worker says at the end of an outage of that
+	name         string // of the service that the worker needs beside Kafka
+	back         string // the line of the worker at the end of an outage of that
 	worker       *proc
 	kafka        *cluster
 	topic, group string
@@ -198,8 +198,8 @@ func requireToldOnce(t testing.TB, p *proc, before map[string]int, back string) 
 // mostLines is how many different things a worker may complain about in one outage.
 const mostLines = 20
 
-// complaints counts what a worker has logged that is no information, by message, and by error where the message does not
-// say what is wrong. Lines that are not of its logger count too; those about a single event do not.
+// complaints counts the lines of a worker that are not of level info, by message. Lines about a
+// single event do not count. Lines that are not of its logger do.
 func complaints(p *proc) map[string]int {
 	counts := make(map[string]int)
 	for _, line := range p.stderr.lines() {

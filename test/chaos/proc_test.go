@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// starter starts all processes from one OS thread: a child that is to die with its parent dies with the thread that
-// started it, and Go ends threads as it likes.
+// starter starts all processes from one OS thread. A child that is to die with its parent dies with
+// the thread that started it, and Go may end threads at any time.
 var starter = threadOf{work: make(chan func())}
 
 type threadOf struct{ work chan func() }
@@ -151,7 +151,7 @@ func (p *proc) stop(limit time.Duration) {
 	require.NoError(p.t, p.err, "%s did not end well", p)
 }
 
-// dump ends a process that hangs and returns what it said last: the stacks of all its goroutines.
+// dump ends a process that hangs and returns its last output: the stacks of all its goroutines.
 func (p *proc) dump() string {
 	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended
 	select {
@@ -178,7 +178,7 @@ func (p *proc) requireRunning() {
 	}
 }
 
-// output keeps what a process writes.
+// output keeps the output of a process.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -186,7 +186,7 @@ type output struct {
 
 var _ io.Writer = (*output)(nil)
 
-// maxOutput bounds what one process may write: more than any test makes it say.
+// maxOutput bounds the output of one process. It is more than a process writes in any test.
 const maxOutput = 64 << 20
 
 func (o *output) Write(p []byte) (int, error) {

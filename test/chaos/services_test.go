@@ -23,8 +23,8 @@ type services struct {
 	brokers, postgres, mariadb, redis string
 }
 
-// privateServices starts them, or only those that are named. They are stopped in Cleanup; and by a guard process if the tests end before that, since
-// services outlive whoever started them.
+// privateServices starts them, or only those that are named. They are stopped in Cleanup. If the
+// tests end before that, a guard process stops them, since services outlive their parent process.
 func privateServices(t testing.TB, only ...string) *services {
 	t.Helper()
 	testenv.Kafka(t) // where the shared services can be had, so can these
@@ -32,7 +32,7 @@ func privateServices(t testing.TB, only ...string) *services {
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp("", "idem-services-") //nolint:usetesting // removed by the guard, after the services
 	require.NoError(t, err)
-	require.NoError(t, os.Chmod(dir, 0o755), "Postgres runs as another user") //nolint:gosec // nothing secret
+	require.NoError(t, os.Chmod(dir, 0o755), "Postgres runs as another user") //nolint:gosec // no secrets
 	s := &services{t: t, script: script, env: append(os.Environ(),
 		"IDEM_SERVICES_DIR="+dir, "COMPOSE_PROJECT_NAME="+filepath.Base(dir),
 		"IDEM_KAFKA_LOGIN_PORT=", "IDEM_KAFKA_MUTUAL_PORT=")} // beside IDEM_KAFKA_PORT
@@ -70,7 +70,7 @@ func (s *services) guard(dir string) {
 	require.NoError(s.t, cmd.Start())
 	s.t.Cleanup(func() {
 		_ = lifeline.Close()
-		_ = cmd.Wait() // it has done what it could
+		_ = cmd.Wait() // best effort
 	})
 }
 
