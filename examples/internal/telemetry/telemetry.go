@@ -50,7 +50,7 @@ const shutdownTime = 3 * time.Second
 // header and no password of the environment. The arguments and the variables of the process do not
 // become attributes, because they may hold passwords.
 //
-// shutdown exports the rest and stops all exporters, in at most three seconds or until its context
+// shutdown exports the rest and stops all exporters, in at most three seconds, or until its context
 // ends. Its error has been logged. The providers are global, so Start may be called again only
 // after shutdown.
 func Start(
@@ -64,7 +64,7 @@ func Start(
 	secrets := secretsOf(os.Getenv)
 	otel.SetLogger(logr.FromSlogHandler(&misconfigured{log: log}))
 	res, err := resource.New(ctx,
-		resource.WithService(), // an ID for this run tells processes of one name apart
+		resource.WithService(), // an ID of this run, for several processes of one name
 		resource.WithAttributes(attribute.String("service.name", serviceName)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv()) // the last one wins
 	if err != nil {
