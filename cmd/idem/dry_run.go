@@ -9,8 +9,7 @@ import (
 // of the change that it did not make.
 var errDryRun = errors.New("dry run: nothing was changed")
 
-// dryRunView is the part of a result that tells of a dry run. The other fields are those of a
-// change.
+// dryRunView is the part of a result that marks a dry run. The other fields are those of a change.
 type dryRunView struct {
 	DryRun bool `json:"dry_run,omitempty"`
 }
