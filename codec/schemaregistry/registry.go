@@ -141,7 +141,7 @@ func (r *Registry) ask(ctx context.Context, id int) (s sr.Schema, err error) {
 	for try := 1; ; try++ {
 		s, err = r.client.SchemaByID(ctx, id)
 		if !isUnknown(err) || try == unknownAsks {
-			return s, err //nolint:wrapcheck // the caller says what was asked
+			return s, err //nolint:wrapcheck // the caller adds the question
 		}
 		timer := time.NewTimer(unknownPause)
 		select {
@@ -153,8 +153,8 @@ func (r *Registry) ask(ctx context.Context, id int) (s sr.Schema, err error) {
 	}
 }
 
-// isUnknown reports whether the registry has said that the schema does not exist. Any other 404,
-// for example of a proxy, is no such answer.
+// isUnknown reports whether the error is the registry's answer that the schema does not exist. Any
+// other 404, for example of a proxy, is no such answer.
 func isUnknown(err error) bool {
 	var answer *sr.ResponseError
 	return errors.As(err, &answer) && answer.ErrorCode == sr.ErrSchemaNotFound.Code
