@@ -37,7 +37,7 @@ type Faults struct {
 // effect names a call of the handler for one event. A batch handler has no event.
 type effect struct{ event, what string }
 
-// before ends the names of points in front of a call. The story tells them only if a fault happens
+// before ends the names of points in front of a call. The story has them only if a fault happens
 // there.
 const before = ", before"
 

@@ -26,7 +26,7 @@ type job interface {
 	end(out *outcomeOf)
 }
 
-// round tells why work is there.
+// round is the reason for work.
 type round int32
 
 const (

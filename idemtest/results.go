@@ -96,7 +96,7 @@ type Waiting struct {
 	Err error
 }
 
-// String tells where the record is and why it waits.
+// String names the place of the record and the reason why it waits.
 func (w Waiting) String() string {
 	var b strings.Builder
 	b.WriteString(w.ID + " in " + w.Message.Topic)

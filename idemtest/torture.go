@@ -24,7 +24,7 @@ import (
 // First each fault happens alone at each point, then two of them.
 //
 // The first schedule that breaks the handler fails the test. It is shrunk to its shortest form, and
-// told as a story, with a test function that repeats it.
+// printed as a story, with a test function that repeats it.
 //
 // Each run is in a bubble of testing/synctest, so leases and retries cost no time. Do not call
 // Torture in a bubble. A handler must end when its context ends. Otherwise Torture panics after
