@@ -187,7 +187,7 @@ func (x *run) churned(ctx context.Context, events int) (churned, error) {
 	return churned{rows: per(heap), key: per(key), rest: per(rest)}, err
 }
 
-// checkChurn fails if the reaper has deleted another number of events than it said.
+// checkChurn fails if the reaper has deleted another number of events than it reported.
 func (x *run) checkChurn(ctx context.Context, want int64) error {
 	var rows int64
 	if err := x.pool.QueryRow(ctx, "SELECT count(*) FROM "+x.events()).Scan(&rows); err != nil {
