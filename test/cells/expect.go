@@ -22,7 +22,7 @@ const (
 )
 
 // want is the expectation of a cell. No effect is lost: a least number of zero stands only beside
-// an answer that tells so.
+// an answer that reports it.
 type want struct {
 	least, most int // effects, all with one idempotency key
 	answers     []answer
