@@ -1,6 +1,6 @@
 // Command mutants plants faults in the safety-critical code, one at a time, and runs the tests that
 // own the code. A test must fail for each fault. A fault that no test finds is a survivor, and the
-// command exits with 1, unless the row says why the fault is harmless.
+// command exits with 1, unless the row has a reason why the fault is harmless.
 //
 //	make mutants                              # all rows; starts the services
 //	go run ./test/mutants -list

@@ -11,7 +11,7 @@ type mutant struct {
 	// promise is the sentence that is no longer true.
 	promise string
 	tests   owner
-	// harmless says why no test can find the fault. Empty: a test must find it.
+	// harmless is the reason why no test can find the fault. Empty: a test must find it.
 	harmless string
 }
 
