@@ -73,7 +73,7 @@ func unreleased(changelog string) (string, error) {
 	return section, nil
 }
 
-// checkAPI fails if api/next.txt does not tell all changes, or the changelog does not name them.
+// checkAPI fails if api/next.txt lacks a change, or the changelog does not name it.
 func (r repo) checkAPI() error {
 	want, err := r.next()
 	if err != nil {

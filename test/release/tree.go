@@ -39,8 +39,8 @@ func (r repo) tree(ctx context.Context, dir, version string) (err error) {
 }
 
 // writeTree copies the files of the modules that git knows, with the go.mod and go.sum of the
-// version. It packs each module into the folder proxy, as the go command would from the tag, and returns
-// the lines of go.sum by path of the module.
+// version. It packs each module into the folder proxy, as the go command would from the tag. It
+// returns the lines of go.sum by path of the module.
 func (r repo) writeTree(ctx context.Context, dir, proxy, version string) (sums map[string][]string, err error) {
 	order, err := r.ordered()
 	if err != nil {
