@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string) error {
 	return o.serve(ctx, pool)
 }
 
-// serve consumes, and serves the page, until ctx ends. It says where on standard output.
+// serve consumes, and serves the page, until ctx ends. It prints the address on standard output.
 func (o *options) serve(ctx context.Context, pool *pgxpool.Pool) error {
 	monitor := ops.NewMonitor()
 	settings := consumer.Config{
