@@ -42,8 +42,8 @@ const (
 // count as too much.
 func (l load) disturbed() bool { return l.known && l.percent > loadLimit }
 
-// repeats reports whether a round of a row is measured again. The row has been repeated so many times
-// in this run.
+// repeats reports whether a round of a row is measured again. The row has been repeated so many
+// times in this run.
 func (l load) repeats(repeated int, timeLeft bool) bool {
 	return l.disturbed() && repeated < maxRepeats && timeLeft
 }
