@@ -202,7 +202,7 @@ func TestReplayStopsAtTheThirdGeneration(t *testing.T) {
 	require.Equal(t, 1+deadletters.MaxGenerations, got.Verdicts[deadletters.SeenOften], "%+v", got)
 	got, _ = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{Again: true})
 	require.Equal(t, 1, got.Replayed)
-	// Interrupted before it ran: no need to say it twice.
+	// The copy has not run yet: no second decision is needed.
 	got, _ = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Equal(t, 1, got.Replayed)
 	require.Equal(t, []string{"1", "2", "3", "4", "4"}, w.copiesByID()["e"])

@@ -50,7 +50,7 @@ func (k *kafkaPlace) create(name string, partitions int32, settings ...string) {
 	k.await(name, sarama.ErrNoError)
 }
 
-// await waits until the broker tells of a topic, or of its end: it does a moment later.
+// await waits until the broker knows a topic, or its end, which takes a moment.
 func (k *kafkaPlace) await(name string, want sarama.KError) {
 	k.Helper()
 	require.Eventually(k, func() bool {

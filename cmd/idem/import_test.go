@@ -244,7 +244,7 @@ func TestImportTopicToCommitted(t *testing.T) {
 	require.Equal(t, int64(4), c.Known, "a repeat")
 }
 
-// A range of time, and IDs where the flags say.
+// A range of time, and IDs at the place that the flags name.
 func TestImportTopicToTime(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 1, unlimited)

@@ -131,7 +131,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// Every flag that a completion was asked for exists: complete would not say so.
+// Every visible command has a description, and so has each of its flags.
 func TestFlagsHaveWords(t *testing.T) {
 	root := newRoot(&app{stdout: io.Discard, stderr: io.Discard})
 	var visit func(*cobra.Command)

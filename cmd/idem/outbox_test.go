@@ -79,7 +79,7 @@ func event(topic, key, id string) outbox.Entry {
 	return outbox.Entry{Topic: topic, Key: key, Type: "order.paid", ID: id, Payload: []byte(`{"n":"` + id + `"}`)}
 }
 
-// Flags that cannot be are said before anything is asked.
+// Impossible flags are refused before any question.
 func TestOutboxUsage(t *testing.T) {
 	for args, says := range map[string]string{
 		"outbox":                               "",

@@ -221,8 +221,8 @@ func TestRelay_Poison_O10(t *testing.T) {
 	require.Less(t, strings.Index(text, "bad-1"), strings.Index(text, "bad-2"))
 }
 
-// TestRelay_BrokerAway: at the start it is an error; --keep leaves rows, and --wake is for a store
-// that can say so.
+// TestRelay_BrokerAway: a missing broker is an error after the time of --setup-wait. A bad address
+// of --health is an error too.
 func TestRelay_BrokerAway(t *testing.T) {
 	o := newTestOutbox(t)
 	away := testenv.FreeAddr(t)
@@ -237,8 +237,8 @@ func TestRelay_BrokerAway(t *testing.T) {
 	r.failed(t, exitFailure, "--health")
 }
 
-// TestRelay_BrokerComes: a relay waits for a Kafka that refuses connections as long as it is told, and
-// begins when Kafka is there.
+// TestRelay_BrokerComes: a relay waits for a Kafka that refuses connections for the time of
+// --setup-wait, and begins when Kafka is there.
 func TestRelay_BrokerComes(t *testing.T) {
 	o := newTestOutbox(t)
 	kafka, health := testenv.FreeAddr(t), testenv.FreeAddr(t)
