@@ -256,7 +256,7 @@ func (p *provider) serve(w http.ResponseWriter, r *http.Request) {
 	p.count[id]++ // the effect
 }
 
-// answer says how events are answered from now on. Zero: they have their effect.
+// answer sets the answer to these events from now on. Zero: they have their effect.
 func (p *provider) answer(code int, text string, ids ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

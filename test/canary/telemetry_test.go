@@ -23,7 +23,8 @@ import (
 
 func init() { instruments = append(instruments, telemetry) }
 
-// telemetry is metrics and spans, as they are handed to exporters. Spans say more when traces are continued.
+// telemetry is metrics and spans, as exporters get them. Spans have more attributes when traces are
+// continued.
 func telemetry(t testing.TB) instrument {
 	reader, spans := metric.NewManualReader(), tracetest.NewInMemoryExporter()
 	seen, err := otelidem.New(

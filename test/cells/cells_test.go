@@ -53,7 +53,7 @@ func slotsOf(c combination) [2]slot {
 
 // selected returns the cells of this run. By default a seed chooses one cell for each slot of the
 // share. No cell restarts a server then, since other tests use the servers too: IDEM_CELLS_RESTART
-// says that no other test does. A pattern that matches no cell is an error.
+// means that no other test does. A pattern that matches no cell is an error.
 func selected(seed uint64, only *regexp.Regexp) (some []combination, err error) {
 	chosen := make(map[slot]combination)
 	lowest := make(map[slot]uint64)

@@ -54,7 +54,7 @@ func faulty(text string, came map[combination]string) error {
 	return errors.Join(wrong...)
 }
 
-// The line of a run says which cells are of a later one, once for each pattern.
+// The line of a run names the cells of a later one, once for each pattern.
 func TestRanAgain(t *testing.T) {
 	const ran = "Run on a day, commit 1."
 	once := ranAgain(ran, "^On", 7, "2")

@@ -76,7 +76,7 @@ type answered struct {
 	replayed bool
 }
 
-// temporary says that the same request is to be sent again.
+// temporary reports whether the same request is to be sent again.
 func (r answered) temporary() bool {
 	return r.status == http.StatusServiceUnavailable || strings.Contains(r.body, "request_in_flight") || strings.Contains(r.body, "rolled_back")
 }
@@ -217,8 +217,9 @@ func (a *api) killAt(key string, want afterDeath) {
 	}
 }
 
-// Kill -9 at random moments while many clients send, each until it has a final answer. In transactions every key has one effect; with
-// claims at most one, and exactly one where the answer says so (H-07, rule 19).
+// The server gets kill -9 at random moments while many clients send, each until it has a final
+// answer. In transactions every key has one effect. With claims it has at most one, and exactly one
+// if the answer says so (H-07, rule 19).
 func TestServerKilledUnderLoad(t *testing.T) {
 	needTime(t)
 	for _, name := range []string{"claimed", "transactional"} {

@@ -93,8 +93,8 @@ func payments(name, back string, s *shop) *stream {
 	}
 }
 
-// flowAgain requires that all streams flow soon after an outage, and that each worker has told of it. It returns how long
-// the streams took.
+// flowAgain requires that all streams flow soon after an outage, and that each worker has logged
+// the outage. It returns how long the streams took.
 func flowAgain(t testing.TB, how fault, broker bool, all []*stream) (outcome string) {
 	t.Helper()
 	outcome = "stores and registry " + how.name
@@ -181,8 +181,8 @@ func (w *stream) requireNoneGivenUp(t testing.TB) {
 	require.Zero(t, w.kafka.deadLetters(w.group, w.topic), "dead letters of %s", w.name)
 }
 
-// requireToldOnce requires that a worker has complained, since before was taken, at most once of each thing, and has said
-// that it is back. It returns how many lines it took to complain.
+// requireToldOnce requires that a worker has logged each trouble at most once since before was
+// taken, and has logged the end of the outage. It returns the number of lines about trouble.
 func requireToldOnce(t testing.TB, p *proc, before map[string]int, back string) (told int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(p.stderr.lines("level=INFO", back)) > 0 }, 10*time.Second, 50*time.Millisecond,

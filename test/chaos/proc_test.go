@@ -214,7 +214,7 @@ next:
 	return found
 }
 
-// tail returns the last n lines that say more than how far the work is.
+// tail returns the last n lines, without those about progress.
 func (o *output) tail(n int) string {
 	lines := slices.DeleteFunc(o.lines(), func(line string) bool { return strings.Contains(line, `msg="so far"`) })
 	return strings.Join(lines[max(len(lines)-n, 0):], "\n")

@@ -108,8 +108,8 @@ func (p *producer) mustSend(load []*delivery) {
 	require.NoError(p.t, p.send(ctx, load))
 }
 
-// payment is the value of a payment. The copies of one have event IDs of their own: only payment_id says that they are
-// the same.
+// payment is the value of a payment. The copies of one have event IDs of their own. Only payment_id
+// shows that they are the same.
 func payment(d *delivery) []byte {
 	return fmt.Appendf(nil, `{"event_id":"evt-%d-%d","type":"payment.completed","payment_id":"pay-%06d","order_id":%d,"amount":%d.95,"currency":"EUR"}`,
 		d.order, d.copy, d.order, d.order, d.order%100)

@@ -32,7 +32,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// startup are the parameters of pgstore.Configure, as docs and pgstore tell a pooler to ignore.
+// startup are the parameters of pgstore.Configure that a pooler must ignore, by the docs and
+// pgstore.
 const startup = "client_connection_check_interval,tcp_keepalives_idle,tcp_keepalives_interval," +
 	"tcp_keepalives_count,tcp_user_timeout"
 

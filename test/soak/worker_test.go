@@ -92,7 +92,7 @@ func (w *worker) effect(events ...idem.Event[event]) error {
 	return w.write(all)
 }
 
-// report tells the test how many events were in runs so far, until the returned function is called.
+// report sends the test the number of events in runs so far, until the returned function is called.
 func (w *worker) report() (end func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	var reporter sync.WaitGroup
