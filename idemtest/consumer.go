@@ -134,7 +134,8 @@ func (c *Consumer) Deliver(records ...Record) {
 
 // Reorder is [Consumer.Deliver] in another order that Kafka allows: records of different keys
 // change places, and records of one key stay in order. So the keys come in reverse order, each with
-// all its records. A record without a key is alone. Topics and partitions stay those of the records.
+// all its records. A record without a key is alone. Topics and partitions stay those of the
+// records.
 //
 // A producer that retries without idempotence may write records of one key in another order, too.
 // Use Deliver for that.
@@ -208,8 +209,9 @@ func (c *Consumer) Rebalance() {
 	c.settle()
 }
 
-// StoreDown runs a part of the test while no call of the store succeeds. Then the store answers again,
-// and the records that waited are settled. A store of the option [Store] needs the option [Down].
+// StoreDown runs a part of the test while no call of the store succeeds. Then the store answers
+// again, and the records that waited are settled. A store of the option [Store] needs the option
+// [Down].
 func (c *Consumer) StoreDown(part func()) {
 	c.t.Helper()
 	if c.set.down == nil {
@@ -284,8 +286,8 @@ func (c *Consumer) settlePart(ctx context.Context, at place) (settled int, err e
 	return settled, errors.Join(failed, err)
 }
 
-// identity returns the ID of an event, and the record that observers see for m: for a copy in a retry
-// topic, the original record.
+// identity returns the ID of an event, and the record that observers see for m: for a copy in a
+// retry topic, the original record.
 func (c *Consumer) identity(m *idem.Message) (id string, original *idem.Message) {
 	if e, err := deadletter.ParseCopy(m); err == nil && e != nil {
 		return e.ID, e.Message

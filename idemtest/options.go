@@ -32,8 +32,8 @@ func Down(set func(down bool)) Option { return func(o *settings) { o.down = set 
 // Group sets the consumer group, which is also the scope of the events. The default is "idemtest".
 func Group(name string) Option { return func(o *settings) { o.group = name } }
 
-// Within sets how long one step of a test may take, for example one call of [Consumer.Deliver]. After
-// that time the test fails. The default is 10 s, and an hour in a bubble of testing/synctest.
+// Within sets how long one step of a test may take, for example one call of [Consumer.Deliver].
+// After that time the test fails. The default is 10 s, and an hour in a bubble of testing/synctest.
 func Within(d time.Duration) Option { return func(o *settings) { o.within = d } }
 
 // Configure changes the configuration of the processor before it starts: observers, leases, grace.

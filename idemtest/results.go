@@ -92,7 +92,8 @@ func (c *Consumer) Waiting() []Waiting {
 type Waiting struct {
 	ID      string
 	Message *idem.Message
-	// Err is why the first record of the partition waits, as [idem.Processor.HandleBatch] returned it.
+	// Err is why the first record of the partition waits, as [idem.Processor.HandleBatch] returned
+	// it.
 	Err error
 }
 

@@ -104,8 +104,8 @@ func TestReapWatch(t *testing.T) {
 	require.InDelta(t, 2, line["claims"], 0)
 }
 
-// A scope of --wall-clock that the store has no record of is a mistake. --watch only warns: a service
-// may write its first record later.
+// A scope of --wall-clock that the store has no record of is a mistake. --watch only warns: a
+// service may write its first record later.
 func TestReapUnknownScope(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shop.db")
 	store := "sqlite:" + path

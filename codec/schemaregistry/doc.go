@@ -1,7 +1,7 @@
 // Package schemaregistry decodes and encodes Avro, Protobuf and JSON Schema in Confluent's wire
-// format, with the schemas of a schema registry. It was tested with Apicurio Registry 2.6 and 3.3, at
-// their ccompat address. Registries of Confluent, Karapace and Redpanda have the same API, but were
-// not tested. The package is a module of its own.
+// format, with the schemas of a schema registry. It was tested with Apicurio Registry 2.6 and 3.3,
+// at their ccompat address. Registries of Confluent, Karapace and Redpanda have the same API, but
+// were not tested. The package is a module of its own.
 //
 //	registry, err := schemaregistry.New(schemaregistry.Config{URLs: []string{"https://registry:8081"}})
 //	r := idem.NewRouter(idem.DecodeWith(registry))

@@ -17,8 +17,9 @@ const (
 	delayed      = replays + ".1s"
 )
 
-// TestRights runs each role with the rights that docs/operations.md gives it and no others, and without each of them. The
-// rights are granted by the commands of the document, with Kafka's own tool.
+// TestRights runs each role with the rights that docs/operations.md gives it and no others, and
+// without each of them. The rights are granted by the commands of the document, with Kafka's own
+// tool.
 func TestRights(t *testing.T) {
 	commands := documented(t)
 	b := startBroker(t, usersOf(commands))

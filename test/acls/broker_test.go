@@ -36,8 +36,8 @@ type broker struct {
 	taken   map[string]bool // rights that were taken away once
 }
 
-// startBroker starts a Kafka that knows these users. It is stopped in Cleanup, and by a guard process if the test ends before
-// that.
+// startBroker starts a Kafka that knows these users. It is stopped in Cleanup, and by a guard
+// process if the test ends before that.
 func startBroker(t *testing.T, users []string) *broker {
 	t.Helper()
 	testenv.Kafka(t) // where the shared services can be had, so can this

@@ -30,8 +30,8 @@ import (
 // patience bounds every wait, far beyond the time of any step on a busy machine.
 const patience = 30 * time.Second
 
-// needed returns the path of something that is installed. Without it the test is skipped, or fails if IDEM_REQUIRE_BROWSER is set:
-// a skip must never look like a success in CI.
+// needed returns the path of something that is installed. Without it the test is skipped, or fails
+// if IDEM_REQUIRE_BROWSER is set: a skip must never look like a success in CI.
 func needed(t testing.TB, what, how string, find func() (string, error)) string {
 	t.Helper()
 	path, err := find()

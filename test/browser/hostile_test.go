@@ -41,7 +41,8 @@ var hostile = []struct{ name, text string }{
 	{"JSON text", `"<img src=x id=pwned onerror=window.pwned=1>"`},
 }
 
-// hostileTexts writes each of them into all that an event and a dead letter are made of, and looks at all that shows it.
+// hostileTexts writes each of them into all that an event and a dead letter are made of, and looks
+// at all that shows it.
 func hostileTexts(t *testing.T, w *world, b *browser) {
 	before := w.size(w.deadLetters)
 	for _, h := range hostile {
@@ -112,7 +113,8 @@ func (tb *tab) askHostile() {
 	}
 }
 
-// shown is how a text must look: characters that do not show, or turn the direction of others, have become numbers.
+// shown is how a text must look: characters that do not show, or turn the direction of others, have
+// become numbers.
 func shown(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -124,7 +124,8 @@ func (s *shop) trade(d time.Duration) {
 	}
 }
 
-// palette makes a picture of at most 256 colours, which is small: those that are there most often, and for the others the nearest.
+// palette makes a picture of at most 256 colours, which is small: those that are there most often,
+// and for the others the nearest.
 func palette(t *testing.T, shot []byte) []byte {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(shot))

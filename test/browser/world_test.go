@@ -82,8 +82,8 @@ func built(t testing.TB, folder, pkg string) string {
 	return path
 }
 
-// run runs a program until the end of the test, and returns the first line that it prints. The program ends when its standard input
-// does. Before that, the test calls release.
+// run runs a program until the end of the test, and returns the first line that it prints. The
+// program ends when its standard input does. Before that, the test calls release.
 func run(t testing.TB, cmd *exec.Cmd, release func()) (line string) {
 	t.Helper()
 	stdin, err := cmd.StdinPipe() // it ends with us, however we end

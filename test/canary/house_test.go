@@ -27,7 +27,8 @@ type sink struct {
 	read func() string
 }
 
-// instrument watches all that goes on in a house, and has ways out of its own, such as metrics and spans.
+// instrument watches all that goes on in a house, and has ways out of its own, such as metrics and
+// spans.
 type instrument struct {
 	observers []observe.Observer
 	http      func(context.Context, httpidem.Observation)
@@ -162,8 +163,8 @@ func (l *letterbox) Produce(_ context.Context, msgs ...*idem.Message) error {
 	return nil
 }
 
-// headers are those that Idem has added. Key, value and the record's own headers are a copy of the record, byte for byte: a
-// dead letter that lacks them could not be replayed.
+// headers are those that Idem has added. Key, value and the record's own headers are a copy of the
+// record, byte for byte: a dead letter that lacks them could not be replayed.
 func (l *letterbox) headers() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

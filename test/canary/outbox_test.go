@@ -55,7 +55,8 @@ func (h *house) relay(store outbox.Store, producer outbox.Producer) *outbox.Rela
 	return relay
 }
 
-// Rows of the outbox that cannot be published. By contract their lines have the Kafka key, which names the aggregate that stands.
+// Rows of the outbox that cannot be published. By contract their lines have the Kafka key, which
+// names the aggregate that stands.
 func TestOutbox_G04(t *testing.T) {
 	h := newHouse(t)
 	pool, _ := h.store(t)

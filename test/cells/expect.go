@@ -177,7 +177,8 @@ func expectCareful(c combination) want {
 			return want{effects, effects, []answer{letter}}
 		}
 	case restart:
-		// The outage may last as long as a lease: the context of the handler ends during its effect.
+		// The outage may last as long as a lease: the context of the handler ends during its
+		// effect.
 		if c.step == afterClaim || c.step == beforeEffect {
 			return want{0, 1, []answer{noAnswer, letter}}
 		}
@@ -199,8 +200,8 @@ func mostOfRecord(c combination) int {
 			return 2
 		}
 	case restart:
-		// The outage may last as long as a lease: the context of the handler ends during its effect.
-		// A success is recorded once the server is back, since no other worker takes over.
+		// The outage may last as long as a lease: the context of the handler ends during its
+		// effect. A success is recorded once the server is back, since no other worker takes over.
 		if c.step == afterClaim || c.step == beforeEffect {
 			return 2
 		}

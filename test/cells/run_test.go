@@ -311,8 +311,8 @@ func (c *run) begin(name string, armed bool) *process {
 	return begin(c.t, s)
 }
 
-// await waits until a worker stands at the step. Before an answer that is held back, the wire is set
-// first.
+// await waits until a worker stands at the step. Before an answer that is held back, the wire is
+// set first.
 func (c *run) await(workers map[string]*process) string {
 	c.t.Helper()
 	ended := workers["first"].ended

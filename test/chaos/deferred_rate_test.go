@@ -15,8 +15,9 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// One event in a hundred fails, all of them of 5 % of the keys: the others go on (rule 4). Two cores that are busy without
-// failures leave them 70 to 83 % of their rate. A deferral is a transaction, and a quarter more transactions are the cost.
+// One event in a hundred fails, all of them of 5 % of the keys: the others go on (rule 4). Two
+// cores that are busy without failures leave them 70 to 83 % of their rate. A deferral is a
+// transaction, and a quarter more transactions are the cost.
 func TestDeferredKeysLeaveTheOthersTheirRate(t *testing.T) {
 	needTime(t)
 	_, seed := newSeeded(t)

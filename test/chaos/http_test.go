@@ -19,7 +19,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// api is an HTTP server with idempotency keys as a process that can be killed, and the database that its effects are in.
+// api is an HTTP server with idempotency keys as a process that can be killed, and the database
+// that its effects are in.
 type api struct {
 	t      testing.TB
 	pool   *pgxpool.Pool
@@ -52,7 +53,8 @@ func newAPI(t testing.TB, tx bool) *api {
 	return a
 }
 
-// start starts the server and waits until it listens. It is called by the goroutine of the test only.
+// start starts the server and waits until it listens. It is called by the goroutine of the test
+// only.
 func (a *api) start() {
 	a.t.Helper()
 	p := start(a.t, "httpworker", programs.path(a.t, "httpworker"), nil, a.flags...)

@@ -33,8 +33,8 @@ func newCluster(t testing.TB, brokers []string) *cluster {
 	return &cluster{t: t, brokers: brokers, client: client, admin: admin}
 }
 
-// topic creates a topic with a name of its own and, in Cleanup, deletes it with its dead letters and its group, which
-// have names made of it.
+// topic creates a topic with a name of its own and, in Cleanup, deletes it with its dead letters
+// and its group, which have names made of it.
 func (c *cluster) topic(prefix string, partitions int32) (topic, group string) {
 	c.t.Helper()
 	topic = prefix + "-" + strings.ToLower(rand.Text()[:10])

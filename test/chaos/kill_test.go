@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crew is a number of workers with static instance IDs. One that was killed is replaced at once, under its ID.
+// crew is a number of workers with static instance IDs. One that was killed is replaced at once,
+// under its ID.
 type crew struct {
 	t     testing.TB
 	names []string
@@ -113,8 +114,8 @@ func (k killing) await(kill int, p *proc) {
 // extra releases more load, if there is some.
 func (k killing) extra() bool { return k.more != nil && k.more() }
 
-// victim takes turns through the crew, in an order drawn anew for each round: each is killed equally often, and now and
-// then one twice in a row.
+// victim takes turns through the crew, in an order drawn anew for each round: each is killed
+// equally often, and now and then one twice in a row.
 func (k killing) victim(kill int) string {
 	names := k.crew.names
 	if kill%len(names) == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// laneKeys is a multiple of twice the partitions, so that all events of a key go one way: to one partition, with their
-// copies there or all over (see copies).
+// laneKeys is a multiple of twice the partitions, so that all events of a key go one way: to one
+// partition, with their copies there or all over (see copies).
 const laneKeys, lanePartitions = 360, 6
 
 // kinds are the handlers of laneworker, which a key meets in turn.
@@ -74,8 +74,8 @@ func (l *line) all(which string) int {
 	return l.count(`SELECT count(*) FROM effects WHERE ` + which)
 }
 
-// works waits until a worker has had some effects more. The others may have handled all that was released before the
-// worker had partitions: then the next portion is released.
+// works waits until a worker has had some effects more. The others may have handled all that was
+// released before the worker had partitions: then the next portion is released.
 func (l *line) works(p *proc, more int) {
 	l.t.Helper()
 	effects := func() int {

@@ -14,7 +14,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// mailing is a load of mails for workers that write a line of JSON to standard output for each they send.
+// mailing is a load of mails for workers that write a line of JSON to standard output for each they
+// send.
 type mailing struct {
 	kafka        *cluster
 	topic, group string
@@ -30,8 +31,8 @@ func newMailing(t testing.TB, kafka *cluster, partitions int32) *mailing {
 	return m
 }
 
-// sharedRedis returns the URL of the shared Redis, from which everything that has the topic in its key is deleted in
-// Cleanup.
+// sharedRedis returns the URL of the shared Redis, from which everything that has the topic in its
+// key is deleted in Cleanup.
 func (m *mailing) sharedRedis(t testing.TB) string {
 	t.Helper()
 	client := redis.NewClient(testenv.RedisOptions(t))
@@ -66,8 +67,8 @@ func sent(workers []*proc) map[string]int {
 	return counts
 }
 
-// killThem runs the load through a crew of two that is killed, and returns how many events were lost for good and how
-// many sendings were repeats.
+// killThem runs the load through a crew of two that is killed, and returns how many events were
+// lost for good and how many sendings were repeats.
 func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name string) *proc) (lost, repeats int) {
 	t.Helper()
 	rng, seed := newSeeded(t)

@@ -49,7 +49,8 @@ func needTime(t testing.TB) {
 	}
 }
 
-// newRand returns the source of all that is random in a test. The seed is printed, and taken from IDEM_CHAOS_SEED.
+// newRand returns the source of all that is random in a test. The seed is printed, and taken from
+// IDEM_CHAOS_SEED.
 func newRand(t testing.TB) *rand.Rand {
 	t.Helper()
 	rng, _ := newSeeded(t)

@@ -110,7 +110,8 @@ func (s *shop) left() int {
 	return s.count(`SELECT count(*) FROM orders WHERE status = 'pending' AND id IN (SELECT order_id FROM sent)`)
 }
 
-// requireOnce is the verdict: each order is paid, by its payment, and the handler was committed for it exactly once.
+// requireOnce is the verdict: each order is paid, by its payment, and the handler was committed for
+// it exactly once.
 func (s *shop) requireOnce(orders int) {
 	s.t.Helper()
 	require.Zero(s.t, s.count(`SELECT count(*) FROM orders WHERE status <> 'paid'`), "orders that are not paid: lost")

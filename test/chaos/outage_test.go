@@ -21,8 +21,8 @@ const resumesIn = 10 * time.Second
 // events flow. Workers pause, log that once, and resume within ten seconds. No event is lost or
 // given up, and payments are booked once all the same (R-19, P-11, T-03, rule 18).
 //
-// The stores and the registry are away together, since each has a worker of its own. The worker with
-// the registry uses the shared Postgres. One worker has the runner on franz-go.
+// The stores and the registry are away together, since each has a worker of its own. The worker
+// with the registry uses the shared Postgres. One worker has the runner on franz-go.
 func TestOutages(t *testing.T) {
 	needTime(t) // and alone: the test measures how soon work resumes
 	const partitions = 3
@@ -213,7 +213,8 @@ func complaints(p *proc) map[string]int {
 	return counts
 }
 
-// logLine finds level and message. The details that package consumer passes on from sarama are told apart by their errors.
+// logLine finds level and message. The details that package consumer passes on from sarama are told
+// apart by their errors.
 var logLine = regexp.MustCompile(`^time=\S+ level=(\w+) msg=("[^"]*"|sarama error=(?:"[^"]*"|\S+)|\S+)`)
 
 // waitFor waits until a count that some workers drive has reached n.

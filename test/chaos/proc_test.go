@@ -131,7 +131,8 @@ func startIn(t testing.TB, dir, name, path string, env []string, args ...string)
 
 func (p *proc) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.cmd.Process.Pid) }
 
-// kill ends the process and its children without warning, as kill -9 does, and waits until it is gone.
+// kill ends the process and its children without warning, as kill -9 does, and waits until it is
+// gone.
 func (p *proc) kill() {
 	if p.running() {
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended just now
@@ -198,7 +199,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.buf.Write(p)
 }
 
-// lines returns the lines written so far that contain all of the texts. A line that was cut short by a kill counts too.
+// lines returns the lines written so far that contain all of the texts. A line that was cut short
+// by a kill counts too.
 func (o *output) lines(texts ...string) (found []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

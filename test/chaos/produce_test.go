@@ -23,8 +23,9 @@ type delivery struct {
 	offset    int64 // once sent
 }
 
-// copies returns the load: events 1 to n, each times over, in an order in which some copies follow at once and others
-// much later. Every second event has its copies in another partition than the original, as if sent under another key.
+// copies returns the load: events 1 to n, each times over, in an order in which some copies follow
+// at once and others much later. Every second event has its copies in another partition than the
+// original, as if sent under another key.
 func copies(rng *rand.Rand, n, times int, partitions int32) []*delivery {
 	type place struct {
 		at float64

@@ -15,7 +15,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// services are a Kafka, a Postgres, a MariaDB and a Redis of a test's own, which may be crashed without disturbing others.
+// services are a Kafka, a Postgres, a MariaDB and a Redis of a test's own, which may be crashed
+// without disturbing others.
 type services struct {
 	t                                 testing.TB
 	script                            string
@@ -57,7 +58,8 @@ func privateServices(t testing.TB, only ...string) *services {
 	return s
 }
 
-// guard starts a shell that stops the services when the pipe to it is closed: by Cleanup, or by the kernel.
+// guard starts a shell that stops the services when the pipe to it is closed: by Cleanup, or by the
+// kernel.
 func (s *services) guard(dir string) {
 	s.t.Helper()
 	cmd := exec.Command("bash", "-c", `cat >/dev/null; "$1" down; rm -rf -- "$2"`, "guard", s.script, dir)

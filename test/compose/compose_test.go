@@ -23,7 +23,8 @@ import (
 
 const root = "../.."
 
-// load reads docker-compose.yml with env as the only environment: IDEM_*_PORT of the caller must not decide the test.
+// load reads docker-compose.yml with env as the only environment: IDEM_*_PORT of the caller must
+// not decide the test.
 func load(t *testing.T, env ...string) *types.Project {
 	t.Helper()
 	return loadWith(t, nil, env...)

@@ -91,7 +91,8 @@ func TestKafkaFailover_K29(t *testing.T) {
 	}
 }
 
-// awaitConsumed waits until the group has committed all records, also the last copies of the events.
+// awaitConsumed waits until the group has committed all records, also the last copies of the
+// events.
 func (c *chain) awaitConsumed() {
 	c.t.Helper()
 	client, admin := c.admin(c.t)

@@ -116,7 +116,8 @@ func (r repo) next() ([]string, error) {
 	return changes(released, now), nil
 }
 
-// changelogMark begins the first line of api/next.txt, which has the checksum of section Unreleased.
+// changelogMark begins the first line of api/next.txt, which has the checksum of section
+// Unreleased.
 const changelogMark = "# section Unreleased of CHANGELOG.md: "
 
 // writeNext writes api/next.txt. Without a file of a release, the API of now becomes it. If the API
@@ -160,8 +161,8 @@ func markOf(section string) string {
 	return fmt.Sprintf("%s%x", changelogMark, sha256.Sum256([]byte(section)))
 }
 
-// mark returns the first line of api/next.txt, or "" for a file that is missing or empty, as after a
-// release.
+// mark returns the first line of api/next.txt, or "" for a file that is missing or empty, as after
+// a release.
 func (r repo) mark() (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.root, nextFile))
 	if errors.Is(err, fs.ErrNotExist) {

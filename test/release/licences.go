@@ -226,8 +226,8 @@ func (r repo) writeLicences(ctx context.Context) error {
 	return put(filepath.Join(r.root, thirdParty), []byte(page))
 }
 
-// writeTexts writes the licences and notices of the dependencies of a module to a file. Programs with
-// the dependencies are shipped with it.
+// writeTexts writes the licences and notices of the dependencies of a module to a file. Programs
+// with the dependencies are shipped with it.
 func (r repo) writeTexts(ctx context.Context, folder, name string) error {
 	all, err := r.dependencies(ctx, []string{folder})
 	if err != nil {

@@ -168,8 +168,8 @@ func (p *publication) checkReleasedAPI(context.Context) (string, error) {
 	return "", err
 }
 
-// makeCommit commits the tree of the version in a worktree of its own, above HEAD. The same HEAD and
-// version give the same commit, so a release that was cut off can go on.
+// makeCommit commits the tree of the version in a worktree of its own, above HEAD. The same HEAD
+// and version give the same commit, so a release that was cut off can go on.
 func (p *publication) makeCommit(ctx context.Context, work string) (string, error) {
 	t := tree{dir: filepath.Join(work, "modules"), proxy: filepath.Join(work, "proxy"), version: p.version}
 	var err error
@@ -332,8 +332,8 @@ func (p *publication) remoteTags(ctx context.Context) (map[string]string, error)
 	return tags, nil
 }
 
-// pushTags makes and pushes the tags, one after another: GitHub starts no workflow for a push of more
-// than three tags. A module is there before the modules that require it.
+// pushTags makes and pushes the tags, one after another: GitHub starts no workflow for a push of
+// more than three tags. A module is there before the modules that require it.
 func (p *publication) pushTags(ctx context.Context) error {
 	there, err := p.remoteTags(ctx)
 	if err != nil {
@@ -356,8 +356,8 @@ func (p *publication) pushTags(ctx context.Context) error {
 	return nil
 }
 
-// prepare makes the changes of a release in the working tree: the changelog's section of the version,
-// and the API of now as that of the last release. A person commits them.
+// prepare makes the changes of a release in the working tree: the changelog's section of the
+// version, and the API of now as that of the last release. A person commits them.
 func (p *publication) prepare(ctx context.Context) error {
 	if _, err := p.checkVersion(ctx); err != nil {
 		return err

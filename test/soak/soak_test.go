@@ -18,7 +18,8 @@ import (
 )
 
 // TestSoak disturbs workers that handle millions of events. No event is lost. The effects of
-// transactions happen once (rules 10, 11), and each repeat of another effect belongs to a disturbance.
+// transactions happen once (rules 10, 11), and each repeat of another effect belongs to a
+// disturbance.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: not with -short")

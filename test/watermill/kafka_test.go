@@ -20,10 +20,10 @@ import (
 // process.
 //
 // ExactlyOnceDelivery is not set: Watermill would skip TestConcurrentClose and
-// TestContinueAfterSubscribeClose. Instead, a message that comes again after its Ack fails the test.
-// TestReconnect and TestNewSubscriberReceivesOldMessages are skipped. The first restarts a broker,
-// which is a matter of the client. The second wants subscribers without a consumer group, and a
-// message that several subscribers handle is not the adapter's promise.
+// TestContinueAfterSubscribeClose. Instead, a message that comes again after its Ack fails the
+// test. TestReconnect and TestNewSubscriberReceivesOldMessages are skipped. The first restarts a
+// broker, which is a matter of the client. The second wants subscribers without a consumer group,
+// and a message that several subscribers handle is not the adapter's promise.
 func TestPubSub_Kafka(t *testing.T) {
 	for _, part := range parts {
 		t.Run(part.name, func(t *testing.T) {

@@ -1,6 +1,6 @@
 // Command laneworker is a worker for the tests of package chaos: ordered lanes with every kind of
-// handler, on one Postgres. With a store of package sqlstore, which may be on MariaDB, the worker has
-// the handlers that are KeyOrdered. Each run of a handler writes one row to the table effects.
+// handler, on one Postgres. With a store of package sqlstore, which may be on MariaDB, the worker
+// has the handlers that are KeyOrdered. Each run of a handler writes one row to the table effects.
 package main
 
 import (

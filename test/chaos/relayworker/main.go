@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command relayworker is a relay for the tests of package chaos: an outbox in Postgres or MariaDB, a
-// Kafka, and places where it dies or falls asleep. The standard output has a line for each step.
+// Command relayworker is a relay for the tests of package chaos: an outbox in Postgres or MariaDB,
+// a Kafka, and places where it dies or falls asleep. The standard output has a line for each step.
 package main
 
 import (
