@@ -32,7 +32,7 @@ func dlqBinary(t *testing.T) string {
 	return path
 }
 
-// newRealLetterWorld is on a real Kafka.
+// newRealDeadLetterWorld is on a real Kafka.
 func newRealDeadLetterWorld(t *testing.T, store dedup.Store) *deadLetterWorld {
 	t.Helper()
 	brokers := testenv.Kafka(t)

@@ -224,7 +224,8 @@ func TestReplayOfForgottenEvents(t *testing.T) {
 	require.Equal(t, map[string]int{"e": 1}, ran.runs)
 }
 
-// A dead letter without its value is not replayed, and says where the record is (rule 45).
+// A dead letter without its value is not replayed. The note names the place of the record (rule
+// 45).
 func TestReplaySkipsOmittedValues(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
@@ -309,7 +310,7 @@ func TestReplayIsRepeatable(t *testing.T) {
 	}
 }
 
-// An interrupted replay finishes the dead letter it is at, and says how far it came.
+// An interrupted replay finishes the present dead letter, and reports its progress.
 func TestReplayInterrupted(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.events("e", 10)...)

@@ -194,7 +194,7 @@ type typed struct {
 
 func (s *typed) Types(context.Context, string) ([]string, error) { return s.types, nil }
 
-// event list chooses by state and age, and says if there is more.
+// event list chooses by state and age, and reports whether there are more events.
 func TestEventList(t *testing.T) {
 	s, known := memory()
 	for i := range 5 {
@@ -224,7 +224,7 @@ func TestEventList(t *testing.T) {
 	commandWith(t, known, "", onMemory("list", "--limit", "7")...).ok(t)
 }
 
-// defer puts events of one Kafka key into the store, the first of them given up.
+// deferEvent puts events of one Kafka key into the store, the first of them given up.
 func deferEvent(t *testing.T, deferrer dedup.Deferrer, keys ...dedup.Key) dedup.DeferredPartition {
 	t.Helper()
 	part := dedup.DeferredPartition{Scope: "billing", Topic: "orders", Partition: 2}

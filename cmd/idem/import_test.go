@@ -114,7 +114,7 @@ func TestImportTableRefuses(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// An import that fails half-way says how far it came, and goes on when it is repeated.
+// An import that fails half-way reports its progress, and goes on when it is repeated.
 func TestImportGoesOn(t *testing.T) {
 	url := testenv.Postgres(t)
 	s, known := memory()

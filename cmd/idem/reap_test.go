@@ -87,7 +87,7 @@ func TestReapElsewhere(t *testing.T) {
 	require.Contains(t, command(t, "reap", "--store", ledger).ok(t), "another reaper is at work")
 }
 
-// --watch says a line for each run until it is interrupted, and that is no failure.
+// --watch prints a line for each run until an interruption, which is no failure.
 func TestReapWatch(t *testing.T) {
 	ledger, conn := reapable(t)
 	command(t, "reap", "--store", ledger).ok(t)

@@ -117,8 +117,8 @@ func topicOf(t *testing.T, brokers []string, topic string) (ids []string) {
 	return ids
 }
 
-// TestRelay_EndToEnd: rows that are committed arrive in the order of their aggregates; probes say
-// how it is; SIGTERM ends it with a line that counts.
+// TestRelay_EndToEnd: committed rows arrive in the order of their aggregates. Probes show the state
+// of the relay. SIGTERM ends the relay with a line that counts the rows.
 func TestRelay_EndToEnd(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 3)
@@ -237,8 +237,8 @@ func TestRelay_BrokerAway(t *testing.T) {
 	r.failed(t, exitFailure, "--health")
 }
 
-// TestRelay_BrokerComes: a relay waits for a Kafka that refuses connections for the time of
-// --setup-wait, and begins when Kafka is there.
+// TestRelay_BrokerComes: for the time of --setup-wait, a relay waits for a Kafka that refuses
+// connections, and begins when Kafka is there.
 func TestRelay_BrokerComes(t *testing.T) {
 	o := newTestOutbox(t)
 	kafka, health := testenv.FreeAddr(t), testenv.FreeAddr(t)
@@ -313,7 +313,7 @@ func TestRelay_MissingTopic(t *testing.T) {
 	require.Contains(t, r.stderr.String(), "--create --topic no-such-topic")
 }
 
-// A relay waits for tables as long as it is told, and begins when they are there.
+// A relay waits for tables for the time of --setup-wait, and begins when they are there.
 func TestRelay_SetupWait(t *testing.T) {
 	f := relayFlags{
 		setupWait: time.Hour, interval: 1, batch: 1, batchBytes: 1, lease: time.Minute, maxAttempts: 1,
