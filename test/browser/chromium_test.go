@@ -341,7 +341,7 @@ func (tb *tab) event(id, text string) {
 	}, patience, 100*time.Millisecond, "the page of %s says %q", id, text)
 }
 
-// dead letters are the IDs of the dead letters that are listed.
+// deadLetters are the IDs of the listed dead letters.
 func (tb *tab) deadLetters() (ids []string) {
 	tb.t.Helper()
 	tb.until(`document.readyState === "complete"`, "loaded")

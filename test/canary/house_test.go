@@ -109,7 +109,7 @@ func (h *house) clean() {
 	require.NotEmpty(h.t, h.sinks[0].read(), "nothing was logged")
 }
 
-// handler for slog that writes each line in two ways.
+// both is a handler for slog that writes each line in two ways.
 type both [2]slog.Handler
 
 func (b both) Enabled(ctx context.Context, l slog.Level) bool { return b[0].Enabled(ctx, l) }

@@ -42,7 +42,7 @@ func (r *refusing) refuse(m *idem.Message) error {
 	}
 }
 
-// watched gives rows of the outbox to instruments.
+// relay returns a relay that is observed by the instruments.
 func (h *house) relay(store outbox.Store, producer outbox.Producer) *outbox.Relay {
 	var observers []outbox.Observer
 	for _, i := range h.instruments {

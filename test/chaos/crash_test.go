@@ -10,9 +10,9 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// Kill -9 at random moments, the copies of a payment spread over partitions and over both workers:
-// every order is paid once and every effect happened once (K-01, rule 10). The sizes are those the
-// product promises to survive.
+// Workers get kill -9 at random moments, with the copies of a payment spread over partitions and
+// over both workers. Every order is paid once and every effect happened once (K-01, rule 10). The
+// sizes are those the product promises to survive.
 func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
 	needTime(t)
 	for _, c := range []struct {

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// outboxAggregates is how many there are, in all tests that do not say otherwise.
+// outboxAggregates is the number of aggregates, unless a test has another one.
 const outboxAggregates = 1_000
 
-// ways are the kinds of transactions that emit.
+// way is a kind of transaction that emits.
 type way int
 
 const (
@@ -84,7 +84,7 @@ func (w *writers) end(now bool) {
 
 var errRollBack = errors.New("rolled back on purpose")
 
-// transaction emits once, however often it takes.
+// transaction emits once, in as many tries as it needs.
 func (w *writers) transaction(ctx context.Context, rng *rand.Rand) error {
 	tx, how := int(w.txs.Add(1)), way(rng.IntN(int(waysAll)))
 	abouts := 12 // aggregates to draw from

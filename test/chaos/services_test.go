@@ -76,7 +76,7 @@ func (s *services) guard(dir string) {
 	})
 }
 
-// run calls the script, which is never interrupted: half-started services would be nobody's.
+// run calls the script, which is never interrupted: half-started services would have no owner.
 func (s *services) run(args ...string) string {
 	s.t.Helper()
 	cmd := exec.Command(s.script, args...)

@@ -139,7 +139,7 @@ func has(set attribute.Set, labels ...string) bool {
 	return true
 }
 
-// count of all series of all metrics.
+// size is the number of all series of all metrics.
 func (tm *telemetry) size() (n int) {
 	for _, ps := range tm.series() {
 		n += len(ps)
