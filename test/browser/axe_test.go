@@ -96,8 +96,8 @@ func (tb *tab) judge(name string, l look) {
 	tb.keep(name, l)
 }
 
-// stuckBoxes are boxes wider inside than outside that scroll, and neither take the focus nor hold
-// something that does.
+// stuckBoxes are boxes that scroll sideways, and neither take the focus nor hold an element that
+// does.
 const stuckBoxes = `[...document.querySelectorAll("main *")].filter(e => e.scrollWidth > e.clientWidth + 1 &&
 	["auto", "scroll"].includes(getComputedStyle(e).overflowX) && e.tabIndex < 0 && !e.querySelector("a, button, input, [tabindex]"))
 	.map(e => e.outerHTML.slice(0, 200)).join("\n")`

@@ -85,7 +85,7 @@ const submit = `(() => {
 	form.submit();
 })()`
 
-// fetch posts a form by script, and says how that looked to the script.
+// fetch posts a form by script, and returns the result that the script sees.
 func (tb *tab) fetch(target, fields, mode string) string {
 	tb.t.Helper()
 	said, err := chromedp.Run(tb.ctx, chromedp.Evaluate[string](fmt.Sprintf(

@@ -41,8 +41,8 @@ type slot struct {
 	other string
 }
 
-// slotsOf returns the slots that a cell may take. So that the share takes no longer, a kind with
-// Rerun shares its slot with the kind without, and a restart of Kafka shares one with a rebalance.
+// slotsOf returns the slots that a cell may take. A kind with Rerun shares its slot with the kind
+// without, so that the share takes no longer. A restart of Kafka shares a slot with a rebalance.
 func slotsOf(c combination) [2]slot {
 	f := c.fault
 	if f == kafkaRestart {

@@ -75,7 +75,7 @@ func (k *kafka) restart() {
 }
 
 // door has the port of a broker for as long as the cell runs. No other process can get the port
-// while the broker is away; a connection ends at once then.
+// while the broker is away. A connection ends at once then.
 type door struct {
 	l     net.Listener
 	conns chan net.Conn

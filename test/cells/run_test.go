@@ -431,7 +431,8 @@ func (c *run) answerOf(name string) answer {
 	return c.told[name].answer
 }
 
-// endCalls waits for the calls of all workers. Those that were not killed have told their answers.
+// endCalls waits for the calls of all workers. Those that were not killed have posted their
+// answers.
 func (c *run) endCalls(workers map[string]*process) {
 	c.t.Helper()
 	for name, p := range workers {

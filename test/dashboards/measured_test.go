@@ -176,8 +176,7 @@ func message(typ, id string, offset int64) *idem.Message {
 	}
 }
 
-// handleAll has a processor meet each kind of event, since runs and calls can be told by a
-// processor only.
+// handleAll has a processor meet each kind of event, since only a processor reports runs and calls.
 func handleAll(t *testing.T, o *otelidem.Observer) {
 	t.Helper()
 	r := idem.NewRouter()

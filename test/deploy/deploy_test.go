@@ -1,5 +1,5 @@
-// Package deploy checks deploy/. Kubernetes would accept the manifests, and they name flags,
-// variables and paths that the programs have.
+// Package deploy checks deploy/. Kubernetes must accept the manifests, and the programs must have
+// their flags, variables and paths.
 package deploy
 
 import (

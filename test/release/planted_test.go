@@ -110,7 +110,7 @@ func TestPlantedFaults(t *testing.T) {
 	}
 }
 
-// One check finds all faults that are planted in pieces of pages, and says their lines.
+// One check finds all faults that are planted in pieces of pages, and names their lines.
 func TestPlantedFaultsInPages(t *testing.T) {
 	r := copied(t)
 	var says []string

@@ -30,7 +30,7 @@ type event struct {
 	N uint32 `json:"n"`
 }
 
-// spec is everything that a worker process is told.
+// spec has the settings of a worker process.
 type spec struct {
 	Name    string // also the static ID of the member
 	Kind    kind
