@@ -257,7 +257,7 @@ func TestDoctor_Replication(t *testing.T) {
 	require.Equal(t, doctor.Bad, r.worst("kafka.dlq.replication").Verdict)
 }
 
-// A refused look is a warning with the ACL to grant (rule 46).
+// A check that Kafka refuses is a warning with the ACL to grant (rule 46).
 func TestDoctor_KafkaRights(t *testing.T) {
 	cluster, base := fakeKafka(t, 1, kfake.SeedTopics(1, "orders", "orders.g.dlq"))
 	require.NotEqual(t, doctor.Unknown, examined(t, base...).worst("kafka.rights").Verdict)
