@@ -32,8 +32,8 @@ const (
 // errPoison fails the events that become dead letters.
 var errPoison = errors.New("poison")
 
-// chain has the parts of a drill of Kafka: a producer, consumers with effects in Postgres, dead
-// letters, an outbox and its relay.
+// chain has the parts of a drill of Kafka: a producer, consumers with effects in Postgres, their
+// dead letters, an outbox and its relay.
 type chain struct {
 	*kafka
 	t        *testing.T
