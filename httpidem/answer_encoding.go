@@ -16,8 +16,8 @@ import (
 //
 //	uvarint status, byte flags, headers, trailers, body
 //
-// Headers are their number and, for each, name, number of values + 1 (0: nil), values. Numbers are
-// uvarints. A text is its length and its bytes.
+// Headers begin with their number. Each one is its name, its number of values + 1 (0: nil), and its
+// values. Numbers are uvarints. A text is its length and its bytes.
 const answerSchema = 1
 
 // flagOmitted means that the answer itself was not kept.

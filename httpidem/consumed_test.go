@@ -106,8 +106,8 @@ func front(do func(*http.Request), next http.Handler) http.Handler {
 
 func readAll(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 
-// H-03: a body that something in front has read and not put back cannot be compared. No such
-// request runs, and none gets the answer to another one.
+// H-03: a body that something in front has read and not put back cannot be compared. Such a request
+// does not run, and does not get the answer to another one.
 func TestConsumedBody_H03(t *testing.T) {
 	for name, c := range map[string]struct {
 		do      func(*http.Request)
@@ -314,7 +314,7 @@ func TestConsumedBehindLookup_Rule21(t *testing.T) {
 	}
 }
 
-// With AnyPayload nothing is compared, so no body is refused.
+// With AnyPayload bodies are not compared, so no body is refused.
 func TestConsumedBodyOfAnyPayload(t *testing.T) {
 	s := newService(t)
 	h := front(readAll,

@@ -59,8 +59,8 @@ func NotApplied(ctx context.Context) {
 	}
 }
 
-// TxFrom returns the transaction of the claim and the answer of this request. ok is false if the
-// request has no key, or if the middleware was not made by [NewTx] with this type. The middleware
+// TxFrom returns the transaction of the claim and the answer of this request. It returns false if
+// the request has no key, or if [NewTx] with this type did not make the middleware. The middleware
 // commits the transaction or rolls it back.
 func TxFrom[Tx any](ctx context.Context) (tx Tx, ok bool) {
 	if s := stateOf(ctx); s != nil {

@@ -26,14 +26,15 @@ const (
 	noCut cut = iota
 	// beforeCommit: the server has received everything but COMMIT.
 	beforeCommit
-	// afterCommit: the server has committed and is ready for more; the client receives none of it.
+	// afterCommit: the server has committed and is ready for more. The client receives no byte of
+	// that.
 	afterCommit
 )
 
 func (c cut) String() string { return [...]string{"none", "before", "after"}[c] }
 
-// cutter is a proxy to Postgres whose connection breaks exactly before or exactly after the COMMIT
-// of a claim.
+// cutter is a proxy to Postgres. It breaks the connection exactly before or exactly after the
+// COMMIT of a claim.
 type cutter struct {
 	*netproxy.Proxy
 	armed atomic.Int32 // the cut for the next COMMIT, once
@@ -120,8 +121,8 @@ func text(body []byte, n int) string {
 }
 
 // down forwards the server's messages. It drops the answer to a COMMIT that is to be cut, and ends
-// the connection once the server is ready for more: it has committed. If the server refuses,
-// nothing is cut.
+// the connection once the server is ready for more: it has committed. If the server refuses, the
+// connection stays.
 func (l *pgLink) down(client io.Writer, server io.Reader) {
 	in := bufio.NewReader(server)
 	committed := false

@@ -17,7 +17,7 @@ import (
 	"github.com/idem-go/idem/internal/netproxy"
 )
 
-// cutHeader marks the requests whose connection breaks when the server has begun to handle them.
+// cutHeader marks the requests that lose their connection when the server has begun to handle them.
 const cutHeader = "X-Cut"
 
 // resender is a server behind a proxy on which the first marked request loses its connection.

@@ -26,7 +26,7 @@ import (
 
 var errDown = fmt.Errorf("test: the store is down: %w", dedup.ErrUnavailable)
 
-// faulty is a store whose calls get lost: with asked the request is lost, with answered only the
+// faulty is a store that loses calls: with asked the request is lost, with answered only the
 // answer.
 type faulty struct {
 	dedup.Store
@@ -151,7 +151,7 @@ func TestStoreAwayAtRelease_H18(t *testing.T) {
 	})
 }
 
-// A claim whose answer is lost for good runs nothing, and leaves the key free: the claim is
+// If the answer to a claim is lost for good, no handler runs, and the key stays free: the claim is
 // released (rule 32).
 func TestClaimUnheard_R01(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
@@ -166,7 +166,8 @@ func TestClaimUnheard_R01(t *testing.T) {
 	})
 }
 
-// A claim whose answer took longer than its lease has expired: nothing runs under it (rule 49).
+// If the answer to a claim took longer than its lease, the claim has expired, and no handler runs
+// under it (rule 49).
 func TestLateClaim_Rule49(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		lose(&f.answered, func(verb string) bool {

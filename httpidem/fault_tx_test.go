@@ -106,9 +106,9 @@ func TestCutsAtCommit_H23(t *testing.T) {
 		seed, 2*n, cutter.made.Load(), codes)
 }
 
-// Rule 20: while the handler of one key is open, fifty retries of that key reach processes whose
-// pool has four connections. They are answered without waiting for the handler, which would use up
-// the connections, and other keys are served meanwhile.
+// Rule 20: while the handler of one key is open, fifty retries of that key reach processes with a
+// pool of four connections each. They are answered without waiting for the handler, which would use
+// up the connections, and other keys are served meanwhile.
 func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 	t.Parallel()
 	const processes, retries, others = 10, 50, 20
@@ -217,8 +217,8 @@ func (s *service) storm(processes []http.Handler, retries, others int) {
 	}
 }
 
-// P-12 by HTTP: after an error of the database nothing of a handler is committed, whatever it
-// answers. After 4xx the answer is stored without effects (rule 20).
+// P-12 by HTTP: after an error of the database no effect of a handler is committed, with any answer
+// of the handler. After 4xx the answer is stored without effects (rule 20).
 func TestAbortedTransaction_P12(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, newDatabase(t), 4)

@@ -61,7 +61,7 @@ func TestLease_LateAnswerAndAnHeir(t *testing.T) {
 	})
 }
 
-// A store whose answers always come too late cannot be used.
+// A store cannot be used if its answers always come too late.
 func TestLease_AlwaysLate(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		lose(&f.answered, held(1<<20, nil))

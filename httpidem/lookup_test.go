@@ -155,8 +155,8 @@ func (t twice) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Re
 	return t.inMemory.ClaimTx(ctx, limit, reqs, answers, fn)
 }
 
-// A transaction that runs again gives its handler the original request, whatever the first run has
-// changed. A 404 to a path that was cut twice would be committed.
+// A transaction that runs again gives its handler the original request, without the changes of the
+// first run. A 404 to a path that was cut twice would be committed.
 func TestSecondRunSeesTheRequestAsItCame_Rule20(t *testing.T) {
 	s := newService(t)
 	var seen []string

@@ -56,7 +56,7 @@ func TestReplayWith200(t *testing.T) {
 	}
 }
 
-// H-19: PUT and DELETE may have a key, and need none.
+// H-19: PUT and DELETE may have a key, and do not need it.
 func TestOptionalMethods_H19(t *testing.T) {
 	s := newService(t)
 	h := s.claimed(memstore.New(), func(c *httpidem.Config) {

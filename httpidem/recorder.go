@@ -22,8 +22,8 @@ var errEnded = errors.New("httpidem: the handler has returned, its answer is com
 type recorder struct {
 	w http.ResponseWriter
 	r *http.Request
-	// early is called once if the answer must be sent before its handler has ended (a Flush that
-	// streams, or more than buffer bytes). early stores that the answer was given. On an error no
+	// early is called once if the answer must be sent before its handler has ended, by a Flush that
+	// streams or by more than buffer bytes. early stores that the answer was given. On an error no
 	// byte is sent, and Write returns the error.
 	early         func(*answer) error
 	buffer        int
@@ -34,7 +34,7 @@ type recorder struct {
 	header    http.Header
 	code      int         // of WriteHeader; 0: not yet written
 	sent      http.Header // the header at WriteHeader
-	length    int64       // declared length; -1: none
+	length    int64       // declared length; -1: not declared
 	written   int64       // bytes that the handler tried to write, as net/http counts them
 	body      []byte
 	mark      mark

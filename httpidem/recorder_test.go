@@ -187,7 +187,7 @@ func TestRecorder_Overflow_H06(t *testing.T) {
 	require.Equal(t, "1", early[0].header.Get("Etag"))
 }
 
-// If early fails, nothing is sent, and the client does not mistake a part of an answer for all of
+// If early fails, no byte is sent, and the client does not mistake a part of an answer for all of
 // it.
 func TestRecorder_OverflowRefused_H06(t *testing.T) {
 	full := errors.New("full")
@@ -261,7 +261,7 @@ func TestRecorder_StreamOnFlush_H14(t *testing.T) {
 	require.Equal(t, "data: 1\n\ndata: 2\n\n", string(first)+string(rest))
 }
 
-// If a handler has written nothing, middleware in front may set headers until the handler returns.
+// If a handler has not written, middleware in front may set headers until the handler returns.
 func TestRecorder_NothingWritten_H16(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := newRecorder(w, r, 100, false, neverEarly)
@@ -288,7 +288,7 @@ func passing(tb testing.TB) (http.Handler, *http.Request) {
 	return m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), r
 }
 
-// A request without a key, where none is needed, costs nothing.
+// A request without a key allocates no memory if the key is optional.
 func TestHandler_WithoutAKeyAllocatesNothing(t *testing.T) {
 	h, r := passing(t)
 	w := httptest.NewRecorder()
@@ -319,8 +319,8 @@ func BenchmarkRecorder(b *testing.B) {
 	}
 }
 
-// A write beyond the announced length fails as a whole, and so do all later ones, as in net/http;
-// so does a body where none is allowed.
+// A write beyond the announced length fails as a whole, and so do all later ones, as in net/http. A
+// body fails too if the status allows no body.
 func TestRecorder_RefusesBodies_H16(t *testing.T) {
 	rec := record(httptest.NewRecorder(), 100, false, neverEarly)
 	rec.Header().Set("Content-Length", "5")

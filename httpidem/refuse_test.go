@@ -18,7 +18,7 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// checked is a middleware whose functions may refuse, with its log.
+// checked is a middleware with functions that may refuse, with its log.
 func checked(t *testing.T, change func(*httpidem.Config)) (*service, http.Handler, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer

@@ -56,7 +56,8 @@ func (q *request) replay(w http.ResponseWriter, r dedup.Result) {
 	q.observe(Replayed, a.status, nil)
 }
 
-// sealed answers if the stored answer cannot be opened. The handler has run, and must not run again.
+// sealed answers if the stored answer cannot be opened. The handler has run, and must not run
+// again.
 func (q *request) sealed(w http.ResponseWriter, err error) {
 	q.logSparsely("stored answers cannot be opened: the keyring lacks a key, or the store was changed",
 		slog.String("idempotency_key", q.state.header), slog.String("error", safetext.Line(err)))

@@ -98,7 +98,7 @@ func TestTransportGetBody(t *testing.T) {
 	})
 }
 
-// An error of the body is returned to the caller, and nothing was sent.
+// An error of the body is returned to the caller, and no request was sent.
 func TestTransportUnreadableBody(t *testing.T) {
 	server, closed := answers(200), false
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/",

@@ -19,7 +19,7 @@ import (
 )
 
 // For any answers of a server: a bounded number of attempts in a bounded time, with one key and one
-// body, and none after a final answer.
+// body, and no attempt after a final answer.
 func TestTransportAgainstRandomServers(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("IDEM_SEED"); s != "" {

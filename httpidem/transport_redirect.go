@@ -9,7 +9,7 @@ import (
 )
 
 // elsewhere returns the host that a redirect leads to, if it differs from the host of the caller's
-// request: a key belongs to one host. http.Client follows redirects with the context and most
+// request. A key belongs to one host. http.Client follows redirects with the context and most
 // headers of the first request.
 func elsewhere(r *http.Request) (host string, ok bool) {
 	first := r

@@ -19,7 +19,8 @@ import (
 )
 
 // trips counts round trips of a client: a command, or a pipeline. Other tests remove the scripts of
-// the server. A trip that only tells the client so does not count: the client sends the script then.
+// the server. A trip that only tells the client so does not count: the client sends the script
+// then.
 type trips struct{ n atomic.Int64 }
 
 func (h *trips) DialHook(next redis.DialHook) redis.DialHook {

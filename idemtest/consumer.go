@@ -70,8 +70,8 @@ func (s *settings) fill(t testing.TB) {
 	}
 }
 
-// inBubble reports whether the goroutine is in a bubble of testing/synctest, whose clock begins at
-// the start of the year 2000.
+// inBubble reports whether the goroutine is in a bubble of testing/synctest. The clock of a bubble
+// begins at the start of the year 2000.
 func inBubble() bool { return time.Now().Year() < 2020 }
 
 // begin starts a member of the group: a processor, and the goroutines that run deferred events.
@@ -134,7 +134,8 @@ func (c *Consumer) Deliver(records ...Record) {
 
 // Reorder is [Consumer.Deliver] in another order that Kafka allows: records of different keys
 // change places, and records of one key stay in order. So the keys come in reverse order, each with
-// all its records. A record without a key is alone. Topics and partitions stay those of the records.
+// all its records. A record without a key is alone. Topics and partitions stay those of the
+// records.
 //
 // A producer that retries without idempotence may write records of one key in another order, too.
 // Use Deliver for that.
@@ -189,7 +190,7 @@ func (c *Consumer) Conflict(id string, value any) {
 	c.settle()
 }
 
-// Poison delivers a record of a type whose value is no JSON. It returns the ID of the event.
+// Poison delivers a record of a type, with a value that is no JSON. It returns the ID of the event.
 func (c *Consumer) Poison(typ string) (id string) {
 	c.t.Helper()
 	c.poisons++
@@ -199,7 +200,7 @@ func (c *Consumer) Poison(typ string) (id string) {
 }
 
 // Rebalance moves the partitions to another member of the group, as if the offsets of the last step
-// had not been committed: the records of the last step are delivered again.
+// had not been committed. The records of the last step are delivered again.
 func (c *Consumer) Rebalance() {
 	c.t.Helper()
 	c.end()
@@ -208,8 +209,9 @@ func (c *Consumer) Rebalance() {
 	c.settle()
 }
 
-// StoreDown runs a part of the test while no call of the store succeeds. Then the store answers again,
-// and the records that waited are settled. A store of the option [Store] needs the option [Down].
+// StoreDown runs a part of the test while no call of the store succeeds. Then the store answers
+// again, and the records that waited are settled. A store of the option [Store] needs the option
+// [Down].
 func (c *Consumer) StoreDown(part func()) {
 	c.t.Helper()
 	if c.set.down == nil {
@@ -284,8 +286,8 @@ func (c *Consumer) settlePart(ctx context.Context, at place) (settled int, err e
 	return settled, errors.Join(failed, err)
 }
 
-// identity returns the ID of an event, and the record that observers see for m: for a copy in a retry
-// topic, the original record.
+// identity returns the ID of an event, and the record that observers see for m: for a copy in a
+// retry topic, the original record.
 func (c *Consumer) identity(m *idem.Message) (id string, original *idem.Message) {
 	if e, err := deadletter.ParseCopy(m); err == nil && e != nil {
 		return e.ID, e.Message

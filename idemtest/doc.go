@@ -15,7 +15,7 @@
 // # Faults
 //
 // [Torture] looks for a schedule of crashes, copies and failing calls under which a handler leaves
-// another world than in a run without faults, and tells the schedule as a story. The fakes of the
+// another world than in a run without faults. It prints the schedule as a story. The fakes of the
 // test pass their calls to [Faults]:
 //
 //	func TestPaidSurvives(t *testing.T) {

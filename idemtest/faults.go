@@ -37,7 +37,7 @@ type Faults struct {
 // effect names a call of the handler for one event. A batch handler has no event.
 type effect struct{ event, what string }
 
-// before ends the names of points in front of a call. The story tells them only if a fault happens
+// before ends the names of points in front of a call. The story has them only if a fault happens
 // there.
 const before = ", before"
 
@@ -52,12 +52,12 @@ func newFaults(plan schedule) *Faults {
 }
 
 // Call is a call of the handler to something outside of the store's transaction, such as a mail
-// server or another database. change has the effect of the call. The process may die before or after
-// the effect, and the call may fail with [ErrFault] without the effect or in spite of it. what names
-// the call in the story, for example "send mail to ann".
+// server or another database. change has the effect of the call. The process may die before or
+// after the effect, and the call may fail with [ErrFault] without the effect or in spite of it.
+// what names the call in the story, for example "send mail to ann".
 //
-// ctx is that of the handler. A call before the first process exists, such as one of setup, is part of
-// the world: it has its effect, is no point, and never fails.
+// ctx is that of the handler. A call before the first process exists, such as one of setup, is part
+// of the world: it has its effect, is no point, and never fails.
 func (f *Faults) Call(ctx context.Context, what string, change func()) error {
 	return f.CallWithKey(ctx, what, "", change)
 }
@@ -176,7 +176,7 @@ func (f *Faults) next(p *process, what string, outside bool) (now fault) {
 	return now
 }
 
-// stop ends the run. Nothing that happens later counts.
+// stop ends the run. Later faults and calls do not count.
 func (f *Faults) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

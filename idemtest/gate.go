@@ -16,7 +16,8 @@ type gate struct {
 	p *process
 }
 
-// enter is reached before and after each call. The error is that of a server that cannot be reached.
+// enter is reached before and after each call. The error is that of a server that cannot be
+// reached.
 func (g gate) enter(what string) error {
 	if err := g.p.reach(what, false); err != nil {
 		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
@@ -112,7 +113,8 @@ func (g gateTx[Tx]) ClaimTx(
 		})
 	})
 	if left != nil && g.p.isDead() {
-		// ClaimTx must not return while its code still runs, and that code waits for the end of the run.
+		// ClaimTx must not return while its code still runs, and that code waits for the end of the
+		// run.
 		<-g.p.f.over
 		<-left
 	}
@@ -128,8 +130,8 @@ func (g gateTx[Tx]) ClaimTx(
 	return nil
 }
 
-// handle runs fn, and leaves it at the death of the process. The store then closes the connection, and
-// the database rolls back. The end of fn closes left.
+// handle runs fn, and leaves it at the death of the process. The store then closes the connection,
+// and the database rolls back. The end of fn closes left.
 func (g gate) handle(left chan<- struct{}, fn func() ([]dedup.Completion, error)) ([]dedup.Completion, error) {
 	type result struct {
 		done  []dedup.Completion

@@ -24,16 +24,16 @@ type settings struct {
 // memory. The store must be empty: the events of an earlier test would be duplicates.
 func Store(s dedup.Store) Option { return func(o *settings) { o.store = s } }
 
-// Down tells how the store of [Store] is stopped and started, for [Consumer.StoreDown]. set gets true
-// before calls of the store must fail with an error that matches [dedup.ErrUnavailable], and false
-// afterwards.
+// Down sets the function that stops and starts the store of [Store], for [Consumer.StoreDown]. set
+// gets true before calls of the store must fail with an error that matches [dedup.ErrUnavailable],
+// and false afterwards.
 func Down(set func(down bool)) Option { return func(o *settings) { o.down = set } }
 
 // Group sets the consumer group, which is also the scope of the events. The default is "idemtest".
 func Group(name string) Option { return func(o *settings) { o.group = name } }
 
-// Within sets how long one step of a test may take, for example one call of [Consumer.Deliver]. After
-// that time the test fails. The default is 10 s, and an hour in a bubble of testing/synctest.
+// Within sets how long one step of a test may take, for example one call of [Consumer.Deliver].
+// After that time the test fails. The default is 10 s, and an hour in a bubble of testing/synctest.
 func Within(d time.Duration) Option { return func(o *settings) { o.within = d } }
 
 // Configure changes the configuration of the processor before it starts: observers, leases, grace.

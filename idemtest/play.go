@@ -26,7 +26,7 @@ type job interface {
 	end(out *outcomeOf)
 }
 
-// round tells why work is there.
+// round is the reason for work.
 type round int32
 
 const (
@@ -84,8 +84,8 @@ func (c *cast) start() *process {
 	return p
 }
 
-// work lets a process do everything, until the end of its work or its death. A worker that ends for
-// neither is stuck in a handler, which nothing can end: then the program ends.
+// work lets a process do everything, until the end of its work or its death. Otherwise the worker
+// is stuck in a handler. A handler cannot be ended from outside, so work panics.
 func (c *cast) work(p *process) error {
 	ended := make(chan error, 1)
 	c.running.Go(func() { ended <- p.worker.work(everything, tortureLimit) })

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// process is one process under torture. After its death nothing that it does reaches the
-// world: no call of the store, no record, no effect.
+// process is one process under torture. After its death its calls of the store, records and effects
+// do not reach the world.
 type process struct {
 	f        *Faults
 	name     string

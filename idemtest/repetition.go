@@ -58,7 +58,7 @@ func (r *repetition) finish(s *search) {
 }
 
 // function returns the name of a function in the package of the test. A function without a name
-// gets the one that it has as an argument, and a comment tells where its code is.
+// gets the one that it has as an argument, and a comment names the place of its code.
 func (r *repetition) function(argument string, fn any) string {
 	f := runtime.FuncForPC(reflect.ValueOf(fn).Pointer())
 	name, named := localName(f.Name())

@@ -35,7 +35,7 @@ func TestLocalName(t *testing.T) {
 	}
 }
 
-// The code of a report is Go, with all that decides what the schedule does.
+// The code of a report is Go, with all settings that decide about the effect of the schedule.
 func TestRepetition_Code(t *testing.T) {
 	s := newSearch("Torture", []TortureOption{
 		Records(Record{

@@ -10,7 +10,7 @@ import (
 // storyLines is the length of a story.
 const storyLines = 60
 
-// report tells a broken run.
+// report describes a broken run.
 func report(s schedule, clean, broken outcomeOf, again repetition) string {
 	var b strings.Builder
 	if len(s) == 0 {
@@ -39,7 +39,7 @@ func report(s schedule, clean, broken outcomeOf, again repetition) string {
 	return b.String()
 }
 
-// list tells answers, each different one once.
+// list describes answers, each different one once.
 func list(answers []any) string {
 	var texts []string
 	for _, a := range answers {
@@ -50,7 +50,7 @@ func list(answers []any) string {
 	return strings.Join(texts, ", then ")
 }
 
-// advice tells why a call had its effect again.
+// advice explains why a call had its effect again.
 func advice(list []call) string {
 	if slices.ContainsFunc(list, func(c call) bool { return c.key != "" }) {
 		return "its idempotency key differs from run to run; make it from the event or the caller's key"
@@ -59,8 +59,8 @@ func advice(list []call) string {
 		"with AcceptRepeats"
 }
 
-// story tells the lines of a trace, with the time since the begin of the run. Equal lines that follow
-// each other are told once.
+// story returns the lines of a trace, with the time since the begin of the run. Equal lines that
+// follow each other appear once.
 func story(trace []told) string {
 	var b strings.Builder
 	for i, lines := 0, 0; i < len(trace); lines++ {

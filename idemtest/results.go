@@ -55,7 +55,7 @@ func (c *Consumer) buries(topic string) bool {
 	return false
 }
 
-// Producer returns a producer whose records are in topics of this test. Pass it to a relay of package
+// Producer returns a producer that writes to topics of this test. Pass it to a relay of package
 // outbox, and find the records by [Consumer.Emitted].
 func (c *Consumer) Producer() idem.Producer { return &c.topics }
 
@@ -92,11 +92,12 @@ func (c *Consumer) Waiting() []Waiting {
 type Waiting struct {
 	ID      string
 	Message *idem.Message
-	// Err is why the first record of the partition waits, as [idem.Processor.HandleBatch] returned it.
+	// Err is why the first record of the partition waits, as [idem.Processor.HandleBatch] returned
+	// it.
 	Err error
 }
 
-// String tells where the record is and why it waits.
+// String names the place of the record and the reason why it waits.
 func (w Waiting) String() string {
 	var b strings.Builder
 	b.WriteString(w.ID + " in " + w.Message.Topic)

@@ -31,7 +31,7 @@ type step struct {
 // schedule is a list of steps, by point.
 type schedule []step
 
-// at returns the fault at a point, or nothing.
+// at returns the fault at a point, or "".
 func (s schedule) at(point int) fault {
 	for _, one := range s {
 		if one.point == point {

@@ -21,7 +21,7 @@ type place struct {
 type partition struct {
 	log       []*idem.Message
 	settled   int // records from the front
-	committed int // of those, records whose offset is committed
+	committed int // of those, records with a committed offset
 }
 
 // topics are the logs of a Kafka in memory. Safe for concurrent use.

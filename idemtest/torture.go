@@ -6,26 +6,29 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// Torture looks for the schedule of faults under which a handler leaves another world than in a run
+// Torture looks for a schedule of faults under which a handler leaves another world than in a run
 // without faults.
 //
 // setup makes a new world for each run, which ends with its testing.TB. The fakes of the world pass
-// their calls to the [Faults]. handlers registers the handlers under test, whose effects go to the
-// world. state returns the state of the world; two runs are equal if reflect.DeepEqual says so.
+// their calls to the [Faults]. handlers registers the handlers under test, with effects on the
+// world. state returns the state of the world. Two runs are equal if reflect.DeepEqual says so.
 //
-// A run delivers the records, and each of them once more at the end. The faults are: the process
-// dies before or after each call of the store and each call to the outside, and another one takes
-// over; the process stands still beyond its lease while another one takes over, and goes on; an
-// outside call fails, with or without its effect; another worker gets a copy of each record
-// meanwhile, or handles the other partitions. First each fault happens alone at each point, then two
-// of them.
+// A run delivers the records, and each of them once more at the end. A fault happens before or
+// after a call of the store or a call to the outside. These are the faults:
+//   - The process dies, and another one takes over.
+//   - The process stands still beyond its lease while another one takes over, and then goes on.
+//   - An outside call fails, with or without its effect.
+//   - Another worker gets a copy of each record.
+//   - Another worker handles the other partitions.
+//
+// First each fault happens alone at each point, then two of them.
 //
 // The first schedule that breaks the handler fails the test. It is shrunk to its shortest form, and
-// told as a story, with a test function that repeats it.
+// printed as a story, with a test function that repeats it.
 //
 // Each run is in a bubble of testing/synctest, so leases and retries cost no time. Do not call
-// Torture in a bubble. A handler that does not end when its context ends makes Torture panic after
-// twelve hours of fake time, since nothing can end the handler.
+// Torture in a bubble. A handler must end when its context ends. Otherwise Torture panics after
+// twelve hours of fake time, since a handler cannot be ended from outside.
 func Torture[W any](
 	t *testing.T, setup func(testing.TB, *Faults) W, handlers func(*idem.Router, W), state func(W) any,
 	opts ...TortureOption,

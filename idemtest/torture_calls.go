@@ -43,7 +43,8 @@ func newCallsJob(connect func(*process) client) *callsJob {
 // parts implements job: one call cannot be divided.
 func (j *callsJob) parts() int { return 1 }
 
-// repeat opens the call again. A copy is the call of the second process, and opens nothing.
+// repeat opens the call again. A copy is the call of the second process, and does not open the
+// call.
 func (j *callsJob) repeat(r round) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // call makes one call with the guard of its process, and returns the results of Do. After an error
 // the caller calls again, ten seconds later and for half an hour at most. Errors that no later call
 // changes are answers: ErrConflict, ErrGivenUp, ErrNoResult and ErrResult of package dedup, and
-// ErrUnknownOutcome unless the guard has Rerun. If the process dies, the caller gets nothing, and
+// ErrUnknownOutcome unless the guard has Rerun. If the process dies, the caller gets no result, and
 // calls another process. At the end the caller calls once more, and gets the kept result.
 //
 // The state of each run must be that of the run without faults, and each answer its first answer,

@@ -14,7 +14,7 @@ import (
 
 type charge struct{ Number int }
 
-// charged is a call of Do whose effect is a mail.
+// charged is a call of Do with a mail as its effect.
 func charged(
 	id func() string, key func(context.Context) string,
 ) func(context.Context, *dedup.Guard, *shop) (charge, bool, error) {

@@ -15,14 +15,14 @@ import (
 // TortureHTTP is [Torture] for HTTP handlers behind the middleware of package httpidem.
 //
 // server makes the handler of one process: the middleware with this store, around the handler under
-// test. stop ends it; that is Close of the middleware. request returns the request, with the same
-// content and the same Idempotency-Key each time. The request reaches the handler without a
+// test. stop ends that handler, by Close of the middleware. request returns the request, with the
+// same content and the same Idempotency-Key each time. The request reaches the handler without a
 // network.
 //
-// If the process dies or the handler panics, the client gets no answer. The client sends the
-// request again after that, and after the statuses 408, 425, 429 and 5xx, and after 409 with
-// Retry-After: ten seconds later and for half an hour at most. All others are answers. At the end
-// the client sends the request once more, and gets the kept answer.
+// If the process dies or the handler panics, the client gets no answer. Then the client sends the
+// request again, ten seconds later and for half an hour at most. The client does the same after the
+// statuses 408, 425, 429 and 5xx, and after 409 with Retry-After. All other statuses are answers.
+// At the end the client sends the request once more, and gets the kept answer.
 //
 // The state of each run must be that of the run without faults, and so must status and body of each
 // answer. Let the body have no time. ReplayWith200 of the middleware changes the status of an

@@ -15,8 +15,8 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// served is a server whose handler sends a mail. key is the key for the mail provider, and answer the
-// body of the answer.
+// served is a server with a handler that sends a mail. key is the key for the mail provider, and
+// answer the body of the answer.
 func served(
 	rerun bool, key func(context.Context) string, answer func(*shop) string,
 ) func(dedup.Store, *shop) (http.Handler, func()) {

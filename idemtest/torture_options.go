@@ -35,9 +35,9 @@ func Seed(seed uint64) TortureOption { return func(o *search) { o.seed = seed } 
 // Pairs sets how many schedules with two faults run. The default is 300.
 func Pairs(n int) TortureOption { return func(o *search) { o.pairs = n } }
 
-// AcceptRepeats accepts that the named calls of [Faults.Call] have their effect again after a crash or
-// an error, because the handler has no idempotency key. On allows that: between the effect and the
-// completion lies a window. Without the option such a repetition fails the test.
+// AcceptRepeats accepts that the named calls of [Faults.Call] have their effect again after a crash
+// or an error, because the handler has no idempotency key. On allows that: between the effect and
+// the completion lies a window. Without the option such a repetition fails the test.
 func AcceptRepeats(what ...string) TortureOption {
 	return func(o *search) { o.accept = append(o.accept, what...) }
 }

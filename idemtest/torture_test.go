@@ -25,7 +25,7 @@ type shop struct {
 
 func newShop(_ testing.TB, f *Faults) *shop { return &shop{Faults: f, booked: make(map[string]bool)} }
 
-// state does not depend on the order of the mails: events of different keys have none.
+// state does not depend on the order of the mails: events of different keys have no order.
 func (s *shop) state() any {
 	return map[string]any{"mails": slices.Sorted(slices.Values(s.mails)), "balance": s.balance}
 }
@@ -41,7 +41,7 @@ func twoPayments() TortureOption {
 	)
 }
 
-// tortured runs a search, and returns what Torture would print.
+// tortured runs a search, and returns the text that Torture would print.
 func tortured(
 	t *testing.T, handle func(context.Context, *shop, idem.Event[payment]) error, opts ...TortureOption,
 ) (text string, broken bool) {

@@ -33,7 +33,7 @@ const (
 // or for ten if the old token is still good.
 //
 // A fetch does not end with the context of a caller, and has the values of the context of the first
-// caller. A caller whose context ends gets the old token if that is still good.
+// caller. If the context of a caller ends, the caller gets the old token as long as that is good.
 func Cached(source TokenSource) TokenSource {
 	c := &cache{source: source}
 	return c.get
@@ -49,7 +49,7 @@ type cache struct {
 	end     time.Time // when the token must no longer be used
 	err     error     // of the last fetch
 	retry   time.Time // when to fetch after an error
-	running *fetch    // nil: none
+	running *fetch    // nil: no fetch
 }
 
 // fetch is one call of the source, in a goroutine of its own, which ends within the limit of the

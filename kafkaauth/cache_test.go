@@ -15,7 +15,7 @@ import (
 
 var errTest = errors.New("connection refused")
 
-// server is a source whose tokens are numbered.
+// server is a source with numbered tokens.
 type server struct {
 	life  time.Duration
 	takes time.Duration

@@ -61,9 +61,9 @@ func (c ClientCredentials) MarshalJSON() ([]byte, error) {
 // Source returns a [Cached] source of tokens. It uses no network before the first call. The error
 // lists every mistake of the fields.
 //
-// An error of the source matches [ErrRefused] if the server answers 401 or 403, or 400 with a code
-// about the client or its request, such as invalid_client or invalid_scope. A server that cannot be
-// reached, another answer, and an answer that cannot be read are outages.
+// An error of the source matches [ErrRefused] if the server answers 401 or 403. An answer 400
+// counts too, with a code about the client or its request, such as invalid_client or invalid_scope.
+// A server that cannot be reached, another answer, and an answer that cannot be read are outages.
 func (c ClientCredentials) Source() (TokenSource, error) {
 	var problems []error
 	add := func(bad bool, text string) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// jwtExpiry returns the end of a JSON Web Token, or the zero time if the text is none or has no
-// end. The signature is not checked: the broker does that.
+// jwtExpiry returns the end of a JSON Web Token, or the zero time if the text is no such token or
+// has no end. The signature is not checked: the broker does that.
 func jwtExpiry(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

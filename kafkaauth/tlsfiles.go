@@ -18,9 +18,9 @@ type TLSFiles struct {
 	// Cert and Key are files with the certificate of the client, followed by its intermediates, and
 	// the private key. Both or neither.
 	Cert, Key string
-	// ReloadCA reads CA anew at each connection, too. It needs brokers whose advertised addresses
-	// are host names: crypto/tls does not tell an address that is an IP address, so connections to
-	// such brokers are refused. Without ReloadCA a new CA counts at the next start.
+	// ReloadCA reads CA anew at each connection, too. It needs brokers that advertise host names:
+	// crypto/tls does not report an IP address as the name of the server, so connections to such
+	// brokers are refused. Without ReloadCA a new CA counts at the next start.
 	ReloadCA bool
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger

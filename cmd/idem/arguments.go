@@ -11,7 +11,7 @@ import (
 
 // complete offers the values of a flag to the shell.
 func complete(cmd *cobra.Command, flag string, values ...string) {
-	// It fails for a flag that does not exist only, which a test finds.
+	// The error means that the flag does not exist, or that it has a completion already.
 	_ = cmd.RegisterFlagCompletionFunc(
 		flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp),
 	)

@@ -30,7 +30,7 @@ func (a *app) confirm(format string, args ...any) error {
 	}
 	fmt.Fprintf(a.stderr, "%s\nGo on? [y/N] ", plainLines(a.redact(fmt.Sprintf(format, args...))))
 	lines := make(chan string, 1)
-	go func() { // ends with the answer, or with the process: nothing else ends a read of a terminal
+	go func() { // ends with the answer or the process: a read of a terminal cannot be ended
 		line, _ := bufio.NewReader(io.LimitReader(a.stdin, maxAnswer)).ReadString('\n')
 		lines <- line
 	}()

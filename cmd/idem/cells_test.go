@@ -13,7 +13,7 @@ import (
 )
 
 // A text of several lines from a server, a handler or a producer is one readable line in a table.
-// The text moves no cursor, colours nothing and forges no row (G-04).
+// The text cannot move the cursor, set colours or forge a row (G-04).
 func TestCellsOfSeveralLines_G04(t *testing.T) {
 	const text = "failed to connect:\n\t10.0.0.1: refused \x1b[31m\r\n\tOK  forged\u0085\n"
 	const line = `failed to connect: 10.0.0.1: refused \u001b[31m; OK  forged`

@@ -70,7 +70,8 @@ func listGroups(ctx context.Context, c sarama.Client) ([]string, error) {
 	return reader.Groups(ctx)
 }
 
-// completeFromKafka offers what list returns, if the verb has the flag and the brokers answer soon.
+// completeFromKafka offers the values that list returns, if the verb has the flag and the brokers
+// answer soon.
 func (a *app) completeFromKafka(
 	cmd *cobra.Command, flag string, list func(context.Context, sarama.Client) ([]string, error),
 ) {

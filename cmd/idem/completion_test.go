@@ -16,7 +16,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// offered is what the shell is offered behind a command line.
+// offered returns the words that the shell gets for a command line.
 func offered(t *testing.T, line string) []string {
 	t.Helper()
 	out := command(t, append([]string{cobra.ShellCompRequestCmd}, strings.Split(line, " ")...)...).ok(t)

@@ -42,7 +42,7 @@ func certificate(t testing.TB) (tls.Certificate, string) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
 }
 
-// TLS and SASL reach a broker that asks for both, and nobody else is trusted (G-07).
+// TLS and SASL reach a broker that asks for both, and no other broker is trusted (G-07).
 func TestKafkaOverTLS_G07(t *testing.T) {
 	const password = "canary-4711"
 	cert, ca := certificate(t)
@@ -60,11 +60,11 @@ func TestKafkaOverTLS_G07(t *testing.T) {
 		require.Contains(t, try("--tls-ca", ca, "--sasl-mechanism", mechanism, "--sasl-user", "alice").ok(t), "0 found among 0 records")
 	}
 	refused := []ran{
-		try("--tls", "--sasl-mechanism", "PLAIN", "--sasl-user", "alice"), // nobody vouches for it
+		try("--tls", "--sasl-mechanism", "PLAIN", "--sasl-user", "alice"), // the CA is not trusted
 		try("--tls-ca", ca, "--sasl-mechanism", "PLAIN", "--sasl-user", "bob"),
 	}
 	t.Setenv("IDEM_SASL_PASSWORD", password+"-wrong")
-	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} { // nothing is sent without TLS
+	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} { // no password is sent without TLS
 		r := try("--sasl-mechanism", mechanism, "--sasl-user", "alice")
 		r.failed(t, exitUsage, "SASL/"+mechanism+" without TLS")
 		require.NotContains(t, r.stdout+r.stderr, "canary")

@@ -22,8 +22,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// A dead event of an ordered Kafka key goes on in its place when it is replayed, and what waited
-// behind it follows: the command, the store and the engine together (rule 4).
+// A dead event of an ordered Kafka key goes on in its place when it is replayed, and the events
+// behind it follow. The test has the command, the store and the engine together (rule 4).
 func TestReplayOfADeadHead(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { replayOfADeadHead(t, memstore.New(memstore.Volatile())) })
 	t.Run("postgres", func(t *testing.T) {
@@ -71,8 +71,9 @@ func replayOfADeadHead(t *testing.T, store dedup.Store) {
 	require.True(t, slices.Equal([]deadletters.Verdict{deadletters.SeenDone}, byEvent(w.verdicts(deadletters.Filter{}, deadletters.Decisions{}))["head"]))
 }
 
-// Who gives up an event that waits behind a dead one without saying where it is deferred gives up
-// that one only: when the head goes on, what is behind both follows (rule 4).
+// A person gives up an event that waits behind a dead one, without the topic where the event is
+// deferred. Only that event is given up. When the head goes on, the events behind both follow (rule
+// 4).
 func TestSkipOfADeferredEventWithoutItsTopic(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	head, second, third := w.event("head", ""), w.event("second", ""), w.event("third", "")
@@ -96,7 +97,7 @@ func TestSkipOfADeferredEventWithoutItsTopic(t *testing.T) {
 }
 
 // An older release gave a follower up as too old: it blocks its queue, and there is no record of
-// it. A replay and "idem event release" let it run in its place, and what waits behind it follows
+// it. A replay and "idem event release" let it run in its place, and the events behind it follow
 // (rules 4 and 8).
 func TestWaysOutOfABlockedQueueWithoutRecord(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, w *deadLetterWorld){
@@ -163,7 +164,7 @@ func (w *deadLetterWorld) blockWithoutRecord(m *idem.Message) {
 }
 
 // runDeferred is the group with a handler that keeps the order of Kafka keys. It hands in messages
-// and takes up what waits until stop is called.
+// and runs deferred events until stop is called.
 func (w *deadLetterWorld) runDeferred(fn func(id string) error, messages ...*idem.Message) (stop func()) {
 	w.t.Helper()
 	p := w.ordered(time.Millisecond, fn, messages...)
@@ -177,7 +178,8 @@ func (w *deadLetterWorld) runDeferred(fn func(id string) error, messages ...*ide
 	}
 }
 
-// ordered hands messages to a handler that keeps the order of Kafka keys, and takes nothing up.
+// ordered hands messages to a handler that keeps the order of Kafka keys, and runs no deferred
+// events.
 func (w *deadLetterWorld) ordered(delay time.Duration, fn func(id string) error, messages ...*idem.Message) *idem.Processor {
 	w.t.Helper()
 	r := idem.NewRouter()

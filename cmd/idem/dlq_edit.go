@@ -112,7 +112,7 @@ func (d *deadLetters) deadLetterAt(
 	return l, nil
 }
 
-// edit returns the lines whose values a person has changed.
+// edit returns the lines with a value that a person has changed.
 func (d *deadLetters) edit(
 	ctx context.Context, lines []deadletters.Exported, valueFile string,
 ) (edited []deadletters.Exported, err error) {

@@ -27,7 +27,7 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// letterWorld is a group whose events fail, with its topics and its store.
+// deadLetterWorld is a group with failing events, with its topics and its store.
 type deadLetterWorld struct {
 	t        *testing.T
 	brokers  []string
@@ -39,8 +39,8 @@ type deadLetterWorld struct {
 	offset   int64
 }
 
-// newDeadLetterWorld has a Kafka inside this process, whose topics have two partitions, and a store
-// in memory.
+// newDeadLetterWorld has a Kafka inside this process with topics of two partitions, and a store in
+// memory.
 func newDeadLetterWorld(t *testing.T) *deadLetterWorld {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq", "orders.g.retry"))
@@ -73,7 +73,7 @@ func (w *deadLetterWorld) event(id, rest string) *idem.Message {
 
 var errBroken = errors.New("broken")
 
-// handle is the group, with a handler that does what fn says.
+// handle is the group, with fn as the handler.
 func (w *deadLetterWorld) handle(fn func(id string) error, messages ...*idem.Message) {
 	w.t.Helper()
 	r := idem.NewRouter()
@@ -201,7 +201,7 @@ func (w *deadLetterWorld) replay(f deadletters.Filter, bounds replayFlags, decid
 	return decodeJSON[deadletters.Result](w.t, s.out), s.err.String()
 }
 
-// applied counts what ran.
+// applied counts the runs of each event.
 type applied struct {
 	mu   sync.Mutex
 	runs map[string]int

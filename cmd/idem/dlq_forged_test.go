@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/internal/deadletters"
 )
 
-// forged is a dead letter that somebody else wrote into the dead-letter topic of group g.
+// forged is a dead letter that another program wrote into the dead-letter topic of group g.
 func (w *deadLetterWorld) forged(topic, scope, id string) *idem.Message {
 	at := time.Now().UTC().Format(time.RFC3339)
 	m := &idem.Message{Topic: w.topic + ".g.dlq", Key: []byte("k"), Value: []byte(`{"event_id":"` + id + `","type":"paid"}`), Time: time.Now()}
@@ -27,9 +27,9 @@ func (w *deadLetterWorld) forged(topic, scope, id string) *idem.Message {
 	return m
 }
 
-// Who may write to a dead-letter topic reaches neither the events of another scope nor the retry
-// topic of another source by a replay, cannot stop it for the dead letters behind, and leaves no
-// control characters on a terminal (G-03, G-04).
+// An attacker may write to a dead-letter topic. A replay of such dead letters reaches neither the
+// events of another scope nor the retry topic of another source. It goes on with the dead letters
+// behind them, and writes no control characters to a terminal (G-03, G-04).
 func TestReplayOfForgedDeadLetters(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	theirs := dedup.Key{Scope: "theirs", Type: "paid", ID: "victim"}
@@ -57,7 +57,7 @@ func TestReplayOfForgedDeadLetters(t *testing.T) {
 	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenDead: 1}, decodeJSON[deadletters.Result](t, s.out).Verdicts)
 }
 
-// A dead letter whose copy has nowhere to go does not hold up the others, and is not forgotten
+// A dead letter without a topic for its copy does not hold up the others, and is not forgotten
 // (G-03).
 func TestReplayGoesOnWithoutATopic(t *testing.T) {
 	w := newDeadLetterWorld(t)

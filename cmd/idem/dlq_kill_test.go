@@ -32,7 +32,7 @@ func dlqBinary(t *testing.T) string {
 	return path
 }
 
-// newRealLetterWorld is on a real Kafka.
+// newRealDeadLetterWorld is on a real Kafka.
 func newRealDeadLetterWorld(t *testing.T, store dedup.Store) *deadLetterWorld {
 	t.Helper()
 	brokers := testenv.Kafka(t)
@@ -48,9 +48,9 @@ func newRealDeadLetterWorld(t *testing.T, store dedup.Store) *deadLetterWorld {
 	return w
 }
 
-// A replay is killed again and again, while copies of it are consumed. No event is missing in the
-// end, none runs twice, all copies of one carry the same position, and what was done is not
-// published again (T-02, rule 6).
+// A replay is killed again and again, while copies of it are consumed. In the end every event has
+// run once. All copies of an event carry the same position, and a handled event is not published
+// again (T-02, rule 6).
 func TestReplayKilled(t *testing.T) {
 	path := dlqBinary(t)
 	for _, c := range []struct {

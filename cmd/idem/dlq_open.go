@@ -169,7 +169,7 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 	return &deadLetters{Queue: q, app: a}, nil
 }
 
-// survey reads the topic once, or the records that the filter names, and tells the progress.
+// survey reads the topic once, or the records that the filter names, and shows the progress.
 func (d *deadLetters) survey(
 	ctx context.Context, f deadletters.Filter,
 ) (*deadletters.Survey, error) {

@@ -60,14 +60,14 @@ func TestReplayRunsDeadEventsOnce(t *testing.T) {
 		require.Equal(t, 1, n, id)
 	}
 
-	// Done: nothing is published any more.
+	// Done: no copy is published any more.
 	done, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenDone: 20}, done.Verdicts)
 	require.Zero(t, done.Replayed)
 	require.Len(t, w.copies(), 40)
 }
 
-// What plan says of each state of the store (rule 34).
+// The verdict of plan for each state of the store (rule 34).
 func TestPlanVerdicts(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	ctx := t.Context()
@@ -75,7 +75,7 @@ func TestPlanVerdicts(t *testing.T) {
 
 	w.fail(w.event("dead", ""), w.event("done", ""), w.event("reopened", ""), w.event("discarded", ""), w.event("pending", ""),
 		w.event("unknown", ""), w.event("moved", ""))
-	w.fail(w.event("noid", "")) // its type is what nobody can read below
+	w.fail(w.event("noid", ""))
 	broken := w.event("", "")
 	broken.Value = []byte(`{"type":"paid"}`)
 	w.fail(broken)
@@ -202,14 +202,14 @@ func TestReplayStopsAtTheThirdGeneration(t *testing.T) {
 	require.Equal(t, 1+deadletters.MaxGenerations, got.Verdicts[deadletters.SeenOften], "%+v", got)
 	got, _ = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{Again: true})
 	require.Equal(t, 1, got.Replayed)
-	// Interrupted before it ran: no need to say it twice.
+	// The copy has not run yet: no second decision is needed.
 	got, _ = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Equal(t, 1, got.Replayed)
 	require.Equal(t, []string{"1", "2", "3", "4", "4"}, w.copiesByID()["e"])
 }
 
-// What a store has forgotten since runs only if somebody says so: else the gate would give it back
-// (rule 8).
+// A person decides that an event without a record runs, however old (rule 8). Otherwise it could
+// come back as too old.
 func TestReplayOfForgottenEvents(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
@@ -224,7 +224,8 @@ func TestReplayOfForgottenEvents(t *testing.T) {
 	require.Equal(t, map[string]int{"e": 1}, ran.runs)
 }
 
-// A dead letter without its value is not replayed, and says where the record is (rule 45).
+// A dead letter without its value is not replayed. The note names the place of the record (rule
+// 45).
 func TestReplaySkipsOmittedValues(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
@@ -238,7 +239,7 @@ func TestReplaySkipsOmittedValues(t *testing.T) {
 	require.Contains(t, got.Attention[0].Note, "fetch it from orders/")
 }
 
-// Without a retry topic nothing is changed, and the person is told what is missing.
+// Without a retry topic no change is made, and the error names the missing topic.
 func TestReplayWithoutRetryTopic(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
@@ -276,8 +277,7 @@ func (p *failingProducer) Produce(ctx context.Context, m ...*idem.Message) error
 	return errors.New("connection lost")
 }
 
-// Whatever is lost between the store and the acknowledgement, the next replay goes on at the same
-// positions (T-02).
+// If a request or an acknowledgement is lost, the next replay goes on at the same positions (T-02).
 func TestReplayIsRepeatable(t *testing.T) {
 	for _, sent := range []bool{false, true} {
 		w := newDeadLetterWorld(t)
@@ -310,7 +310,7 @@ func TestReplayIsRepeatable(t *testing.T) {
 	}
 }
 
-// An interrupted replay finishes the dead letter it is at, and says how far it came.
+// An interrupted replay finishes the present dead letter, and reports its progress.
 func TestReplayInterrupted(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.events("e", 10)...)
@@ -349,7 +349,7 @@ func TestReplayBounds(t *testing.T) {
 	require.Len(t, w.copiesByID(), 6)
 }
 
-// Without an answer nothing is done.
+// Without an answer no change is made.
 func TestReplayAsks(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
@@ -413,7 +413,7 @@ func TestReplayOfDeferredEvents(t *testing.T) {
 	require.Empty(t, w.copies())
 }
 
-// Purge deletes up to what is not settled, in each partition (rule 34).
+// Purge deletes up to the first dead letter that is not settled, in each partition (rule 34).
 func TestPurge(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.events("e", 12)...)
@@ -455,8 +455,8 @@ func TestPurge(t *testing.T) {
 	require.Equal(t, byPartition[0][2:], left)
 }
 
-// ls and show say what there is; the value only if it is asked for, and nothing that moves a cursor
-// (G-04).
+// ls and show print the dead letters. The value is shown only on request, and no control character
+// reaches the terminal (G-04).
 func TestListAndShow(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.handle(func(string) error { return idem.Permanent(errors.New("bad\x1b[2Jnews")) }, w.event("a", ""), w.event("b", ""))
@@ -509,7 +509,7 @@ func TestListAndShow(t *testing.T) {
 	require.Equal(t, exitFound, code, said)
 }
 
-// What was found of an event is shown although it has no identity.
+// The known parts of an event are shown although it has no identity.
 func TestListWithoutIdentity(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	id, typ := w.event("x", ""), w.event("x", "")
@@ -532,7 +532,7 @@ func TestListWithoutIdentity(t *testing.T) {
 	require.Regexp(t, `idem-event-type +paid`, o.String())
 }
 
-// What no handler will ever take is given up with a reason, which is put on record, and then no
+// A dead letter that no handler can take is given up with a reason, which is put on record. Then no
 // purge stops at it.
 func TestDiscardCommand(t *testing.T) {
 	w := newDeadLetterWorld(t)

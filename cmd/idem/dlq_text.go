@@ -17,7 +17,7 @@ import (
 
 func failedText(r *deadletters.Row) string { return r.Failed.Format(time.RFC3339) }
 
-// eventText is how a dead letter's event is named in a table, so far as it has a name.
+// eventText returns the name of a dead letter's event in a table, as far as the name is known.
 func eventText(r *deadletters.Row) string {
 	switch {
 	case r.ID == "" && r.Type == "":

@@ -9,9 +9,9 @@ import (
 	"github.com/idem-go/idem/internal/deadletters"
 )
 
-// Of dead letters of one event with different values one was chosen and done. The other says
-// something that never happened: plan does not call it done, and purge keeps it until a person says
-// so (rule 34).
+// Of dead letters of one event with different values, one was chosen and is done. The value of the
+// other was never handled. So plan does not call it done, and purge keeps it until a person decides
+// (rule 34).
 func TestPurgeKeepsWhatDiffersFromWhatWasDone(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	first, second := w.event("torn", `,"n":1`), w.event("torn", `,"n":2`)

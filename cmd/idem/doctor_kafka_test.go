@@ -50,7 +50,7 @@ func (k *kafkaPlace) create(name string, partitions int32, settings ...string) {
 	k.await(name, sarama.ErrNoError)
 }
 
-// await waits until the broker tells of a topic, or of its end: it does a moment later.
+// await waits until the broker knows a topic, or its end, which takes a moment.
 func (k *kafkaPlace) await(name string, want sarama.KError) {
 	k.Helper()
 	require.Eventually(k, func() bool {
@@ -129,7 +129,7 @@ func (k *kafkaPlace) join(strategy sarama.BalanceStrategy, topics ...string) (le
 	return leave
 }
 
-// idle consumes nothing.
+// idle consumes no record.
 type idle struct{ begun chan struct{} }
 
 func (i *idle) Setup(sarama.ConsumerGroupSession) error { i.begun <- struct{}{}; return nil }
@@ -208,7 +208,7 @@ func TestDoctor_KafkaPlanted(t *testing.T) {
 	}
 }
 
-// A group at work, whose topics are found by its offsets, is well.
+// A group at work is well. Its topics are found by its offsets.
 func TestDoctor_KafkaClean(t *testing.T) {
 	k := newKafkaPlace(t)
 	k.create(k.topic+"."+k.group+".retry", 2, "retention.ms", "-1")
@@ -257,7 +257,7 @@ func TestDoctor_Replication(t *testing.T) {
 	require.Equal(t, doctor.Bad, r.worst("kafka.dlq.replication").Verdict)
 }
 
-// What may not be looked at is a warning with the ACL to grant (rule 46).
+// A check that Kafka refuses is a warning with the ACL to grant (rule 46).
 func TestDoctor_KafkaRights(t *testing.T) {
 	cluster, base := fakeKafka(t, 1, kfake.SeedTopics(1, "orders", "orders.g.dlq"))
 	require.NotEqual(t, doctor.Unknown, examined(t, base...).worst("kafka.rights").Verdict)

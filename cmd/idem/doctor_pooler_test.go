@@ -17,7 +17,7 @@ import (
 )
 
 // pooler stands in front of a Postgres as PgBouncer does: its clients get process numbers of its
-// own, and if it is strict it refuses start-up parameters that it does not know.
+// own. If it is strict, it refuses start-up parameters that it does not know.
 func pooler(t *testing.T, server string, strict bool) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -20,7 +20,7 @@ import (
 )
 
 // pgPlace is a database and a role of the test's own on the real Postgres, with the tables of a
-// store. Nothing that is planted in it is seen by others.
+// store. Other tests do not see the faults that are planted there.
 type pgPlace struct {
 	*testing.T
 	admin, url string // as superuser of the server, as owner of the database
@@ -55,7 +55,7 @@ func newPgSchema(t *testing.T) *pgPlace {
 	return p
 }
 
-// anew makes the database what it was.
+// anew makes the database as it was.
 func (p *pgPlace) anew() {
 	p.Helper()
 	p.exec(p.admin, "ALTER DATABASE "+p.name+" RESET ALL", "ALTER ROLE "+p.role+" RESET ALL",
@@ -126,7 +126,7 @@ func TestDoctor_PostgresPlanted(t *testing.T) {
 			other := p.name + "_other"
 			p.exec(p.admin, "CREATE ROLE "+other+" LOGIN", "ALTER ROLE "+other+" SET synchronous_commit = off")
 			p.Cleanup(func() { p.exec(p.admin, "DROP ROLE "+other) })
-			p.Cleanup(func() { p.exec(p.url, "DROP TABLE processed_events CASCADE") }) // with what was granted
+			p.Cleanup(func() { p.exec(p.url, "DROP TABLE processed_events CASCADE") }) // with its grants
 			p.exec(p.url, "GRANT INSERT ON processed_events TO "+other)
 		}},
 		{plant{name: "empty after a crash", id: "postgres.unlogged", want: doctor.Bad, says: "SET LOGGED"},
@@ -213,7 +213,7 @@ func TestDoctor_PostgresClean(t *testing.T) {
 	p.exec(p.admin, "ALTER ROLE "+p.role+" SET synchronous_commit = off")
 	require.Equal(t, doctor.OK, examined(t, p.base("--durable")...).worst("postgres.commit").Verdict, "pgstore.Durable")
 
-	// A role that may not read the tables is a warning with what to grant (rule 46).
+	// A role that may not read the tables is a warning with the right to grant (rule 46).
 	other := p.name + "_guest"
 	p.exec(p.admin, "CREATE ROLE "+other+" LOGIN PASSWORD 'doctor'")
 	t.Cleanup(func() { p.exec(p.admin, "DROP ROLE "+other) })
@@ -226,8 +226,8 @@ func TestDoctor_PostgresClean(t *testing.T) {
 	require.Equal(t, doctor.OK, r.worst("postgres.fsync").Verdict, "what needs no right is looked at")
 }
 
-// The topics on record are those that Kafka is asked about, and what a renamed group would do is
-// bad when it has committed nothing (rule 14).
+// Kafka is asked about the topics on record. A renamed group that has committed no offset is bad,
+// because its consumer refuses to start (rule 14).
 func TestDoctor_Scope(t *testing.T) {
 	p, k := newPgSchema(t), newKafkaPlace(t)
 	p.store(func(s *pgstore.Store) error {

@@ -110,7 +110,7 @@ func TestDoctor_RedisPlanted(t *testing.T) {
 	}
 }
 
-// A server as it should be; and a master whose replica counts.
+// A server as it should be, and a master with a replica that counts.
 func TestDoctor_RedisClean(t *testing.T) {
 	p := newRedisPlace(t)
 	clean := func() {

@@ -26,7 +26,7 @@ type pgServer struct {
 	credential      *syscall.Credential // Postgres refuses to run as root
 }
 
-// missing skips a test that wants what is not here, unless all of it is to be here.
+// missing skips a test that needs a missing program, or fails the test if services are required.
 func missing(t *testing.T, what string) {
 	t.Helper()
 	if os.Getenv("IDEM_REQUIRE_SERVICES") != "" {
@@ -35,8 +35,8 @@ func missing(t *testing.T, what string) {
 	t.Skip(what)
 }
 
-// newPgServer makes the data of a server, or skips: the programs of a server are where they are
-// installed only, and what is judged is tested without them as well.
+// newPgServer makes the data of a server, or skips without the programs of a server. The judgements
+// are tested without them as well.
 func newPgServer(t *testing.T) *pgServer {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -100,8 +100,8 @@ func (s *pgServer) start(settings ...string) (stop func()) {
 	return stop
 }
 
-// What a server of one's own may be told (P-18, P-26, P-08): no fsync, no full pages, no room, a
-// standby.
+// Faults that only a server of the test's own can have (P-18, P-26, P-08): no fsync, no full pages,
+// no room, a standby.
 func TestDoctor_ServerPlanted(t *testing.T) {
 	testenv.Postgres(t) // only where services are wanted at all
 	s := newPgServer(t)

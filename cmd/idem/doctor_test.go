@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/internal/doctor"
 )
 
-// examined runs the command and returns what it found. The exit code must fit.
+// examined runs the command and returns the findings. The exit code must fit.
 func examined(t *testing.T, args ...string) findings {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -37,7 +37,7 @@ func examined(t *testing.T, args ...string) findings {
 	return answer.Checks
 }
 
-// findings are what a run of the command has found.
+// findings are those of a run of the command.
 type findings []doctor.Finding
 
 func (r findings) count(verdicts ...doctor.Verdict) int { return doctor.Findings(r).Count(verdicts...) }
@@ -69,10 +69,10 @@ type plant struct {
 	name  string
 	id    string
 	want  doctor.Verdict
-	says  string   // part of what is found, or of its remedy
+	says  string   // part of the finding, or of its remedy
 	args  []string // flags that make it
 	also  []string // checks that find it too
-	fresh bool     // there is nothing to be ok beforehand
+	fresh bool     // no check is ok beforehand
 }
 
 // found looks before and after do.
@@ -105,8 +105,8 @@ func (p plant) found(t *testing.T, base []string, do func()) {
 	}
 }
 
-// What the flags say must fit (rule 8, K-07, R-04, P-14, rule 31, G-07, T-08). No network is
-// needed, so none is used.
+// The settings of the flags must fit (rule 8, K-07, R-04, P-14, rule 31, G-07, T-08). The check
+// uses no network.
 func TestDoctor_Offline(t *testing.T) {
 	base := []string{"--offline", "-G", "billing", "--store", "postgres://u:p@127.0.0.1:1/x?pool_max_conns=8", "--topics", "orders"}
 	for _, p := range []plant{

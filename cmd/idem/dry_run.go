@@ -9,15 +9,14 @@ import (
 // of the change that it did not make.
 var errDryRun = errors.New("dry run: nothing was changed")
 
-// dryRunView is the part of a result that tells of a dry run. The other fields are those of a
-// change.
+// dryRunView is the part of a result that marks a dry run. The other fields are those of a change.
 type dryRunView struct {
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
 // unlessDryRun returns err, but nil for the end of a dry run.
 func unlessDryRun(err error) error {
-	if err == errDryRun { //nolint:errorlint // beside another error it is none of success
+	if err == errDryRun { //nolint:errorlint // joined with another error it is no success
 		return nil
 	}
 	return err

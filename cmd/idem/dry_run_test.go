@@ -12,8 +12,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// A dry run shows the question, asks nobody, changes nothing, is on no record, and has the result of
-// the change.
+// A dry run shows the question without asking, makes no change, writes no audit line, and has the
+// result of the change.
 func TestDryRun(t *testing.T) {
 	s, known := memory()
 	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
@@ -93,7 +93,7 @@ func TestDryRunOfVerbs(t *testing.T) {
 	eachVerb(root(), func(cmd *cobra.Command) {
 		v, flag := verbs[verbName(cmd)], cmd.Flags().Lookup("dry-run")
 		require.Equal(t, v.asks == "yes", flag != nil, cmd.CommandPath())
-		asks := v.asks != "" && verbName(cmd) != "ops" // whose page asks
+		asks := v.asks != "" && verbName(cmd) != "ops" // the page asks instead
 		require.Equal(t, asks, cmd.Flags().Lookup("yes") != nil, cmd.CommandPath())
 		if flag != nil {
 			require.Equal(t, dryRunWords, flag.Usage)

@@ -8,8 +8,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// An event that joined a queue before anybody claimed it has no record. Who asks for it is told how
-// to find it, and sees the Kafka key as its producer wrote it (rule 4).
+// An event that joined a queue before anybody claimed it has no record. The command explains how to
+// find it, and shows the Kafka key as its producer wrote it (rule 4).
 func TestGetOfADeferredEventWithoutRecord(t *testing.T) {
 	s, known := memory()
 	part := dedup.DeferredPartition{Scope: "billing", Topic: "orders", Partition: 2}

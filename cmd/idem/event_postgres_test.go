@@ -103,7 +103,7 @@ func TestDeferredOnPostgres_Rule4(t *testing.T) {
 	}
 }
 
-// What was imported is a duplicate for the handler it was imported for, of either way.
+// An imported event is a duplicate for the handler it was imported for, of either kind.
 func TestImportToPostgres(t *testing.T) {
 	onPostgres(t, func(t *testing.T, s *pgstore.Store, url string) {
 		for _, way := range [][]string{nil, {"--tx"}} {

@@ -50,7 +50,7 @@ func (f *recordFlags) check(of *eventFlags, args []string) error {
 	return nil
 }
 
-// at is the place of the record, empty if the flags name none.
+// at is the place of the record, empty if the flags name no offset.
 func (f *recordFlags) at(topic string) string {
 	if f.offset < 0 {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// A request in doubt runs no more by itself, and no producer sends it again: it is said what its
-// client is told (rule 19).
+// A request in doubt runs no more by itself, and no producer sends it again. The command shows the
+// answer that its client gets (rule 19).
 func TestEventIsARequest(t *testing.T) {
 	s, known := memory()
 	ctx := t.Context()

@@ -18,7 +18,7 @@ func onMemory(args ...string) []string {
 	return append([]string{"event"}, append(args, "--store", inMemory, "-G", "billing")...)
 }
 
-// event get says of every state what it is and what becomes of the event.
+// event get explains every state and the next step of the event.
 func TestEventGet(t *testing.T) {
 	s, known := memory()
 	ctx := t.Context()
@@ -72,7 +72,7 @@ func TestEventOfSeveralTypes(t *testing.T) {
 	require.Equal(t, dedup.Fresh, toldNext(t, s, inScope("order", "1")))
 }
 
-// With --source the ID is what the handlers made of it.
+// With --source the ID is the one that handlers see.
 func TestEventOfCloudEvents(t *testing.T) {
 	s, known := memory()
 	for _, source := range []string{"/shop", "/" + strings.Repeat("long", 70)} {
@@ -86,7 +86,7 @@ func TestEventOfCloudEvents(t *testing.T) {
 	commandWith(t, known, "", onMemory("get", "1", "--type", "order")...).failed(t, exitFound, "--source")
 }
 
-// release forgets: the next delivery is fresh, and who asked is on record.
+// release forgets: the next delivery is fresh, and the audit line names the user.
 func TestEventRelease(t *testing.T) {
 	s, known := memory()
 	key := inScope("order", "1")
@@ -118,7 +118,7 @@ func TestEventRelease(t *testing.T) {
 	require.Equal(t, "2", r.audits(t)[0]["event_id"])
 }
 
-// skip gives up, also what the store does not know yet, and never what was handled.
+// skip gives up events, also those that the store does not know yet, but never handled ones.
 func TestEventSkip(t *testing.T) {
 	s, known := memory()
 	finish(t, s, claim(t, s, inScope("order", "done"), dedupOrigin(1)), "")
@@ -194,7 +194,7 @@ type typed struct {
 
 func (s *typed) Types(context.Context, string) ([]string, error) { return s.types, nil }
 
-// event list chooses by state and age, and says if there is more.
+// event list chooses by state and age, and reports whether there are more events.
 func TestEventList(t *testing.T) {
 	s, known := memory()
 	for i := range 5 {
@@ -224,7 +224,7 @@ func TestEventList(t *testing.T) {
 	commandWith(t, known, "", onMemory("list", "--limit", "7")...).ok(t)
 }
 
-// defer puts events of one Kafka key into the store, the first of them given up.
+// deferEvent puts events of one Kafka key into the store, the first of them given up.
 func deferEvent(t *testing.T, deferrer dedup.Deferrer, keys ...dedup.Key) dedup.DeferredPartition {
 	t.Helper()
 	part := dedup.DeferredPartition{Scope: "billing", Topic: "orders", Partition: 2}
@@ -265,7 +265,8 @@ type operated interface {
 	dedup.Deferrer
 }
 
-// event get shows that an event is deferred, what it waits for, and how many wait with it.
+// event get shows that an event is deferred, the event that it waits for, and how many wait with
+// it.
 func TestDeferredGet_Rule4(t *testing.T) {
 	s, known := memory()
 	deferredEvents(t, s)
@@ -310,7 +311,7 @@ func checkDeferredSkip(t *testing.T, known map[string]*openedStore, url string, 
 	require.Equal(t, dedup.Dead, toldNext(t, s, inScope("order", "first")))
 }
 
-// release of the first of a queue lets it run again, and a repeat finishes what a release began.
+// release of the first of a queue lets it run again, and a repeat finishes an interrupted release.
 func TestDeferredRelease_Rule4(t *testing.T) {
 	s, known := memory()
 	checkDeferredRelease(t, known, inMemory, s, deferredEvents(t, s))

@@ -8,7 +8,7 @@ import (
 )
 
 // placeFlags gives each verb the shared flags of the things that it uses. A verb that is not in the
-// table of verbs has all.
+// table of verbs has all flags.
 func placeFlags(root *cobra.Command, all []sharedFlags) {
 	eachVerb(root, func(cmd *cobra.Command) {
 		v, known := verbs[verbName(cmd)]

@@ -19,20 +19,21 @@ import (
 	"github.com/idem-go/idem/internal/redact"
 )
 
-// ran is what a command said.
+// ran is the output of a command.
 type ran struct {
 	code           int
 	stdout, stderr string
 }
 
-// command runs the command in this process, without a person to answer. What lies in the
-// environment of the test does not count.
+// command runs the command in this process, without a person to answer. The environment of the test
+// does not count.
 func command(t testing.TB, args ...string) ran {
 	t.Helper()
 	return commandWith(t, nil, "", args...)
 }
 
-// commandWith runs the command with stores that are there already, by URL, and what a person types.
+// commandWith runs the command with stores that are there already, by URL, and the text that a
+// person types.
 func commandWith(t testing.TB, ledgers map[string]*openedStore, typed string, args ...string) ran {
 	t.Helper()
 	return commandIn(t.Context(), t, ledgers, strings.NewReader(typed), args...)
@@ -46,7 +47,7 @@ func commandIn(ctx context.Context, t testing.TB, ledgers map[string]*openedStor
 	return ran{code, stdout.String(), stderr.String()}
 }
 
-// withoutPasswords puts URLs with passwords into files, since the command line takes none.
+// withoutPasswords puts URLs with passwords into files, since the command line takes no passwords.
 func withoutPasswords(t testing.TB, args []string) []string {
 	t.Helper()
 	args = slices.Clone(args)
@@ -60,7 +61,7 @@ func withoutPasswords(t testing.TB, args []string) []string {
 	return args
 }
 
-// ok wants the command to have succeeded and returns what it printed.
+// ok wants the command to have succeeded and returns its output.
 func (r ran) ok(t testing.TB) string {
 	t.Helper()
 	require.Equal(t, exitOK, r.code, "%s%s", r.stdout, r.stderr)
@@ -76,7 +77,7 @@ func (r ran) failed(t testing.TB, code int, words ...string) {
 	}
 }
 
-// json decodes what a command printed with --output json.
+// json decodes the output of a command with --output json.
 func (r ran) json(t testing.TB, into any) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), into), "%s%s", r.stdout, r.stderr)
@@ -122,7 +123,7 @@ func claim(t testing.TB, s dedup.Store, key dedup.Key, o dedup.Origin) dedup.Cla
 	return reqs[0].Held(token, answers[0])
 }
 
-// toldNext asks the store what a next delivery would be told.
+// toldNext returns the verdict of the store for a next delivery.
 func toldNext(t testing.TB, s dedup.Store, key dedup.Key) dedup.Verdict {
 	t.Helper()
 	reqs := []dedup.Request{{Key: key, Origin: dedup.Origin{Topic: "orders", Offset: 99}, Retention: time.Hour}}

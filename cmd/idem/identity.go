@@ -6,7 +6,7 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// identityFlags say where records have their identity, as the options of their handlers do.
+// identityFlags name the places of the identity in a record, as the options of the handlers do.
 type identityFlags struct {
 	tenant                 string // of all records
 	idHeader, idJSON       string

@@ -120,8 +120,8 @@ func wrapQuery(ctx context.Context, pool *pgxpool.Pool, query string, typed bool
 	return "SELECT " + strings.Join(columns, ", ") + " FROM (" + query + "\n) AS q", nil
 }
 
-// readTable reads the rows through a cursor, in a transaction that may not write: neither side
-// holds more than a batch.
+// readTable reads the rows through a cursor, in a read-only transaction. Neither the server nor
+// this process holds more than a batch.
 func (im *importer) readTable(ctx context.Context, pool *pgxpool.Pool, query string) error {
 	return pgx.BeginTxFunc(
 		ctx,

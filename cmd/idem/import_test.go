@@ -80,7 +80,7 @@ func TestImportTable(t *testing.T) {
 	require.Equal(t, int64(1), c.Invalid)
 }
 
-// A query that is none, lacks its columns, or writes, is refused before or while it is read.
+// A text that is no query is refused, and so is a query that lacks its columns, or writes.
 func TestImportTableRefuses(t *testing.T) {
 	url := testenv.Postgres(t)
 	conn := connect(t, url)
@@ -114,7 +114,7 @@ func TestImportTableRefuses(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// An import that fails half-way says how far it came, and goes on when it is repeated.
+// An import that fails half-way reports its progress, and goes on when it is repeated.
 func TestImportGoesOn(t *testing.T) {
 	url := testenv.Postgres(t)
 	s, known := memory()
@@ -173,7 +173,7 @@ func record(value string, headers ...string) *sarama.ProducerMessage {
 	return m
 }
 
-// commit is what an old consumer has committed.
+// commit commits offsets as an old consumer does.
 func commit(t testing.TB, brokers []string, group, topic string, offsets ...int64) {
 	t.Helper()
 	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
@@ -194,7 +194,7 @@ func commit(t testing.TB, brokers []string, group, topic string, offsets ...int6
 // unlimited keeps records of any age.
 var unlimited = map[string]string{"retention.ms": "-1"}
 
-// What lies below the committed offsets counts as handled, and nothing above them.
+// Records below the committed offsets count as handled, and no others.
 func TestImportTopicToCommitted(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 3, unlimited)
@@ -244,7 +244,7 @@ func TestImportTopicToCommitted(t *testing.T) {
 	require.Equal(t, int64(4), c.Known, "a repeat")
 }
 
-// A range of time, and IDs where the flags say.
+// A range of time, and IDs at the place that the flags name.
 func TestImportTopicToTime(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 1, unlimited)
@@ -280,8 +280,7 @@ func TestImportTopicToTime(t *testing.T) {
 	commandWith(t, known, "", append(base[:len(base)-1], topic+".not", "--to-time", "2026-11-21")...).failed(t, exitFailure, topic+".not")
 }
 
-// Records of a transaction that was given up were never handled, whatever was committed behind
-// them.
+// Records of an aborted transaction were never handled, even if later ones were committed.
 func TestImportTopicOfTransactions(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 1)

@@ -66,7 +66,7 @@ func (im *importer) openTopic(ctx context.Context) (func(context.Context) error,
 	return func(ctx context.Context) error { return im.readTopic(ctx, client, spans) }, nil
 }
 
-// deletedNotes tells of records that the retention of the topic has removed.
+// deletedNotes reports the records that the retention of the topic has removed.
 func deletedNotes(spans []kafkalog.Span) []string {
 	n := 0
 	for _, s := range spans {

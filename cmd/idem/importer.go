@@ -135,7 +135,7 @@ func (im *importer) wouldAdd(ctx context.Context, batch []dedup.Imported) (added
 	return len(keys) - known, nil
 }
 
-// count counts a record that was read, and tells the progress.
+// count counts a record that was read, and shows the progress.
 func (im *importer) count() {
 	im.counts.Read++
 	im.seen.add(1, func() string {

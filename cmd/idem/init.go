@@ -77,7 +77,7 @@ func (a *app) writeService(dir string, s scaffold.Service) error {
 }
 
 // libraryVersion returns the version of Idem that this program was built from. A build from a clone
-// has none, or one that no module proxy knows.
+// has no version, or one that no module proxy knows.
 func libraryVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || strings.Contains(info.Main.Version, "+dirty") {

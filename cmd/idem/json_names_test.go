@@ -130,8 +130,8 @@ func isSlogString(fun ast.Expr) bool {
 	return ok && in.Name == "slog"
 }
 
-// keysOfFields returns the keys of a map of any values or texts, and the first texts of rows such as
-// {"plan", e.Plan}.
+// keysOfFields returns the keys of a map of any values or texts, and the first texts of rows such
+// as {"plan", e.Plan}.
 func keysOfFields(n *ast.CompositeLit) (keys []*ast.BasicLit) {
 	m, isMap := n.Type.(*ast.MapType)
 	if isMap {

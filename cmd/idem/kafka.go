@@ -42,8 +42,8 @@ func (a *app) kafkaConfig() (*sarama.Config, error) {
 	if err != nil {
 		return nil, usage("%v (of this command: --tls, --allow-insecure)", err)
 	}
-	// A person waits, and no session has to be kept. At the only broker of a list, if it accepts
-	// connections and never answers, sarama waits for three answers and then sees that the metadata
+	// A person waits, and no session has to be kept. If the only broker of a list accepts
+	// connections and never answers, sarama waits for three answers. Then it sees that the metadata
 	// are too late.
 	wait := cmp.Or(a.kafkaWait, kafkaWait)
 	sc.Net.DialTimeout, sc.Net.ReadTimeout, sc.Net.WriteTimeout = wait, wait, wait

@@ -60,7 +60,7 @@ func silentBroker(t *testing.T) (addr string, asked *atomic.Int32) {
 }
 
 // Every verb ends within half a minute at a broker that accepts connections and never answers. The
-// test waits for less than a verb does. What a verb would wait for in addition is added.
+// test waits for less than a verb does. The rest of the time of a verb is added.
 func TestSilentBroker(t *testing.T) {
 	t.Parallel()
 	const wait = kafkaWait / 16

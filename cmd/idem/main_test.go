@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every mistake in flags and arguments has exit code 2, whoever finds it, and says what is wrong.
+// Every mistake in flags and arguments has exit code 2 and a text that names the mistake, whichever
+// part of the program finds it.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"", ""},
@@ -130,7 +131,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// Every flag that a completion was asked for exists: complete would not say so.
+// Every visible command has a description, and so has each of its flags.
 func TestFlagsHaveWords(t *testing.T) {
 	root := newRoot(&app{stdout: io.Discard, stderr: io.Discard})
 	var visit func(*cobra.Command)
@@ -147,7 +148,7 @@ func TestFlagsHaveWords(t *testing.T) {
 	visit(root)
 }
 
-// G-04: no text of this command shows a password, wherever it was given and whatever goes wrong.
+// G-04: no text of this command shows a password, wherever it was given and in any error.
 func TestSecretsAreNotShown_G04(t *testing.T) {
 	const canary = "canary-4711"
 	t.Setenv("IDEM_STORE", "postgres://idem:"+canary+"@127.0.0.1:1/db")
@@ -155,7 +156,7 @@ func TestSecretsAreNotShown_G04(t *testing.T) {
 	t.Setenv("PGPASSWORD", canary)
 	all := [][]string{{"--help"}, {"event", "get", "--help"}, {"event", "get", "x", "-G", "g"}, {"migrate", "status"}, {"migrate", "up"}}
 	for _, url := range []string{
-		"postgres://idem:" + canary + "@127.0.0.1:1/db", // nobody there
+		"postgres://idem:" + canary + "@127.0.0.1:1/db", // no server there
 		"postgres://idem:" + canary + "#@127.0.0.1:1/db",
 		"postgres://idem:" + canary + "@127.0.0.1:port/db",
 		"postgres://127.0.0.1:1/db?password=" + canary,
@@ -195,7 +196,7 @@ func TestSecretsAreNotShown_G04(t *testing.T) {
 	}
 }
 
-// G-04: what a third party puts into its errors is looked through too.
+// G-04: the errors of third parties are redacted too.
 func TestRedact_G04(t *testing.T) {
 	a := &app{}
 	a.secrets.AddURL("postgres://idem:p%40ss%2Fword@host/db?sslpassword=another-one")
@@ -270,7 +271,7 @@ func TestSplitStores(t *testing.T) {
 	}
 }
 
-// What is on the command line takes the place of what is in the environment.
+// A flag takes the place of its variable in the environment.
 func TestStoreFlagReplacesTheEnvironment(t *testing.T) {
 	t.Setenv("IDEM_STORE", "redis://elsewhere:1")
 	t.Setenv("IDEM_BROKERS", "elsewhere:1")
@@ -305,7 +306,7 @@ func TestRedisURLs(t *testing.T) {
 	}
 }
 
-// What a producer wrote does not reach the terminal as a command.
+// The text of a producer does not reach the terminal as a command.
 func TestTableEscapesControlCharacters_G04(t *testing.T) {
 	var out strings.Builder
 	a := &app{stdout: &out, output: "table"}
@@ -313,7 +314,7 @@ func TestTableEscapesControlCharacters_G04(t *testing.T) {
 	require.Equal(t, "ID\na\\u001b[2Jb\\u000ac\\u202ed\\u009b\n", out.String())
 }
 
-// The audit line is also in the file; where it cannot be, nothing is done.
+// The audit line is also in the file. If the file cannot be written, no change is made.
 func TestAuditFile(t *testing.T) {
 	s, known := memory()
 	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
@@ -336,12 +337,12 @@ func TestAuditFile(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-// A question ends with the command: who presses ^C at it is not asked to press return as well.
+// A question ends with the command: after ^C, the person need not press return as well.
 func TestInterruptedQuestion(t *testing.T) {
 	s, known := memory()
 	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
 	ctx, cancel := context.WithCancel(t.Context())
-	stdin, typing := io.Pipe() // nobody types
+	stdin, typing := io.Pipe() // without input
 	defer typing.Close()
 	seen := &onWrite{substring: "Go on?", then: cancel}
 	a := &app{stdin: stdin, stdout: io.Discard, stderr: seen, known: known}

@@ -85,7 +85,7 @@ func TestMigrateInSchema(t *testing.T) {
 	command(t, "migrate", "status", "--store", elsewhere, "--schema", schema+"_not").failed(t, exitFound)
 }
 
-// What makes a store unfit is said, with exit code 1; that it is away, with 3.
+// The faults of an unfit store are named, with exit code 1. A store that is away has exit code 3.
 func TestMigrateStatusOfBadTables(t *testing.T) {
 	ledger := testenv.Postgres(t)
 	command(t, "migrate", "up", "--store", ledger).ok(t)
@@ -108,8 +108,8 @@ func TestMigrateStatusOfBadTables(t *testing.T) {
 	command(t, "migrate", "status", "--store", "redis://127.0.0.1:1").failed(t, exitUsage, "Postgres")
 }
 
-// What the store says to run makes the tables, once the password stands where it says. A password
-// on the command line is refused (G-04).
+// The command that the store suggests makes the tables, once the password is in the named variable.
+// A password on the command line is refused (G-04).
 func TestMigrate_AsTheStoreSuggests(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))
 	require.NoError(t, err)

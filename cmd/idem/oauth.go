@@ -12,7 +12,7 @@ import (
 	"github.com/idem-go/idem/kafkaauth"
 )
 
-// oauthFlags say where tokens for OAUTHBEARER come from: a file, or an authorization server.
+// oauthFlags name the source of tokens for OAUTHBEARER: a file, or an authorization server.
 type oauthFlags struct {
 	file     string
 	endpoint string

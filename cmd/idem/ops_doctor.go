@@ -55,7 +55,7 @@ func (a *app) opsDoctor(
 	}
 }
 
-// doctorClient connects, with short time-outs for a person who waits.
+// doctorClient connects with short time-outs, because a person waits.
 func doctorClient(ctx context.Context, access consumer.Config) (sarama.Client, error) {
 	sc, err := consumer.DefaultSaramaConfig(access)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/idem-go/idem/cmd/idem/internal/signin"
 )
 
-// signinFlags say how persons sign in, and what they may do.
+// signinFlags choose how persons sign in, and their rights.
 type signinFlags struct {
 	header       string
 	groupsHeader string

@@ -249,7 +249,8 @@ func TestOps_OIDC(t *testing.T) {
 	commandWith(t, stores, "", append(append([]string{"ops"}, args...), "--oidc-issuer", away)...).failed(t, exitFailure, "--oidc-issuer", away, "configuration cannot be read")
 }
 
-// The page speaks HTTPS with a certificate of its own. A renewed one counts at the next connection, and a bad one does not.
+// The page speaks HTTPS with a certificate of its own. A renewed one counts at the next connection,
+// and a bad one does not.
 func TestOps_TLS(t *testing.T) {
 	_, stores := memory()
 	first, ca := certificate(t)

@@ -79,7 +79,7 @@ func event(topic, key, id string) outbox.Entry {
 	return outbox.Entry{Topic: topic, Key: key, Type: "order.paid", ID: id, Payload: []byte(`{"n":"` + id + `"}`)}
 }
 
-// Flags that cannot be are said before anything is asked.
+// Impossible flags are refused before any question.
 func TestOutboxUsage(t *testing.T) {
 	for args, says := range map[string]string{
 		"outbox":                               "",
@@ -121,8 +121,8 @@ func TestOutboxUsage(t *testing.T) {
 	}
 }
 
-// What a relay needs at its start, and the questions of a person, fail within seconds with words
-// that say what to do.
+// The start of a relay, and the questions of a person, fail within seconds with a remedy in the
+// text.
 func TestOutboxAway(t *testing.T) {
 	away := "postgres://idem:idem@" + testenv.FreeAddr(t) + "/idem"
 	for _, args := range []string{"outbox status", "outbox parked", "outbox retry 1 -y", "migrate up --outbox", "relay --brokers h:1"} {
@@ -168,7 +168,7 @@ func TestMigrateOutbox(t *testing.T) {
 	require.Contains(t, all[0].Problem, "idem_outbox_relays")
 }
 
-// Status says how much waits and who publishes.
+// Status shows the backlog and the relays.
 func TestOutboxStatus(t *testing.T) {
 	o := newTestOutbox(t)
 	o.add(event("orders", "1", "a"), event("orders", "2", "b"))
@@ -203,8 +203,8 @@ func TestOutboxStatus(t *testing.T) {
 	require.Equal(t, "over for 3s", leaseText(new(-3.0)))
 }
 
-// What is parked is listed without payload unless that is asked for, and can reach no terminal as a
-// command (G-04).
+// Parked rows are listed without payload unless that is asked for, and their texts reach no
+// terminal as a command (G-04).
 func TestOutboxParked_O10_G04(t *testing.T) {
 	o := newTestOutbox(t)
 	e := event("orders", "\x1b]0;bad\a", "evil\x1b[2J")
@@ -230,7 +230,7 @@ func TestOutboxParked_O10_G04(t *testing.T) {
 	require.Contains(t, r.stderr, "may be more")
 }
 
-// Retry and skip ask, are put on record, and are about all of the rows or none.
+// Retry and skip ask, are put on record, and change either all of the rows or no row.
 func TestOutboxRetrySkip_O10(t *testing.T) {
 	o := newTestOutbox(t)
 	o.add(event("orders", "1", "a"), event("orders", "2", "b"))

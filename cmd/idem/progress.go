@@ -13,8 +13,8 @@ const (
 	progressClearLine = "\r\x1b[K"
 )
 
-// progress tells on standard error how far a long verb is: one line that changes on a terminal,
-// else a line every few seconds. It is not safe for concurrent use.
+// progress shows on standard error how far a long verb is. On a terminal it is one line that
+// changes, else a line every few seconds. It is not safe for concurrent use.
 type progress struct {
 	out      io.Writer
 	terminal bool

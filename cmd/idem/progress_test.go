@@ -88,7 +88,7 @@ func TestProgressOfVerbs(t *testing.T) {
 	}
 }
 
-// The planner of Postgres says about how many rows an import will read.
+// The planner of Postgres estimates how many rows an import will read.
 func TestProgressOfImport(t *testing.T) {
 	url := testenv.Postgres(t)
 	var stdout, stderr bytes.Buffer

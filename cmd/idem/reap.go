@@ -177,7 +177,7 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 	return a.show(all, nil, reapRows(all))
 }
 
-// reapOnce makes one run, and tells the progress.
+// reapOnce makes one run, and shows the progress.
 func (a *app) reapOnce(
 	ctx context.Context, l *openedStore, f *reapFlags,
 ) (pgstore.ReapResult, error) {

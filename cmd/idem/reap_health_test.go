@@ -31,7 +31,7 @@ func TestReapHealth(t *testing.T) {
 	require.NoError(t, h.ready())
 }
 
-// slowLister is a store whose lists take until the test says so.
+// slowLister is a store with lists that last until the test ends them.
 type slowLister struct {
 	*sqlstore.Store
 	asked, goOn chan struct{}

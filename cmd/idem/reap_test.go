@@ -41,13 +41,13 @@ func reapable(t *testing.T, options ...pgstore.Option) (url string, conn *pgx.Co
 	return url, conn
 }
 
-// delayedRetry makes what a run has announced old enough to be deleted.
+// delayedRetry makes the rows that a run has announced old enough to be deleted.
 func delayedRetry(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	execSQL(t, conn, "UPDATE idem_horizons SET updated_at = updated_at - interval '1 h'")
 }
 
-// The first run announces, a later one deletes, and each says what it did and what it holds on to.
+// The first run announces, a later one deletes, and each reports the deleted and the kept rows.
 func TestReap(t *testing.T) {
 	for _, options := range [][]pgstore.Option{nil, {pgstore.Compact()}} {
 		ledger, conn := reapable(t, options...)
@@ -69,7 +69,7 @@ func TestReap(t *testing.T) {
 	}
 }
 
-// What lets go of more than a service would is asked for.
+// A reaper that would delete more than a service asks first.
 func TestReapAsks(t *testing.T) {
 	ledger, _ := reapable(t)
 	for _, more := range [][]string{{"--wall-clock", "billing"}, {"--dead-letter-retention", "24h"}} {
@@ -80,14 +80,14 @@ func TestReapAsks(t *testing.T) {
 	}
 }
 
-// One at a time works; the other says so and has done nothing wrong.
+// One reaper works at a time. The other reports that, and ends without an error.
 func TestReapElsewhere(t *testing.T) {
 	ledger, conn := reapable(t)
 	execSQL(t, conn, "INSERT INTO idem_leases (name, token, lease_until) VALUES ('reaper', gen_random_uuid(), clock_timestamp() + interval '1 h')")
 	require.Contains(t, command(t, "reap", "--store", ledger).ok(t), "another reaper is at work")
 }
 
-// --watch says a line for each run until it is interrupted, and that is no failure.
+// --watch prints a line for each run until an interruption, which is no failure.
 func TestReapWatch(t *testing.T) {
 	ledger, conn := reapable(t)
 	command(t, "reap", "--store", ledger).ok(t)
@@ -104,8 +104,8 @@ func TestReapWatch(t *testing.T) {
 	require.InDelta(t, 2, line["claims"], 0)
 }
 
-// A scope of --wall-clock that the store has no record of is a mistake. --watch only warns: a service
-// may write its first record later.
+// A scope of --wall-clock that the store has no record of is a mistake. --watch only warns: a
+// service may write its first record later.
 func TestReapUnknownScope(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shop.db")
 	store := "sqlite:" + path

@@ -45,7 +45,7 @@ func TestRefusalsAreOnRecord(t *testing.T) {
 	}
 }
 
-// A replay for which there is nothing to do says so as JSON too.
+// A replay without a dead letter has a result in JSON too.
 func TestReplayOfNothingIsJSON(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
@@ -68,7 +68,8 @@ func TestErrorsAreEscaped(t *testing.T) {
 	require.Equal(t, "warning: a\\u001b[2J; b\n", s.err.String())
 }
 
-// Instants before 1970 are the beginning of the log, not what Kafka means by negative times.
+// Instants before 1970 are the beginning of the log, not the special values that negative times are
+// in Kafka.
 func TestRewindBeforeTheEpoch(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fill("orders", 10, time.Hour)
@@ -104,7 +105,7 @@ func TestImportWithOneConnection(t *testing.T) {
 	require.Equal(t, int64(1500), c.Added)
 }
 
-// Bytes that are no UTF-8, and what breaks lines without being a control character, do not reach a
+// Bytes that are no UTF-8, and line separators that are no control characters, do not reach a
 // terminal either (G-04).
 func TestPlainEscapesBytes(t *testing.T) {
 	require.Equal(t, "a\uFFFD2Jb\\u2028c", plain("a\x9b2Jb\u2028c"))

@@ -169,7 +169,7 @@ func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
 		return err
 	}
 	cfg.Logger = a.logger()
-	var setup *dedup.SetupError // Run waits for what is missing
+	var setup *dedup.SetupError // Run waits for the missing tables
 	missing := b.reachable(ctx, cfg.Logger)
 	if missing != nil && !errors.As(missing, &setup) {
 		return missing

@@ -29,8 +29,8 @@ func (a *app) ready(ready func() error) http.Handler {
 	})
 }
 
-// serveHealth answers /healthz while the process runs and /readyz as ready does. An empty address
-// serves nothing. stop waits until the server has ended.
+// serveHealth answers /healthz while the process runs and /readyz as ready does. With an empty
+// address there is no server. stop waits until the server has ended.
 func serveHealth(
 	ctx context.Context, addr string, ready http.Handler, log *slog.Logger,
 ) (stop func(), err error) {

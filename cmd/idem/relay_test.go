@@ -117,8 +117,8 @@ func topicOf(t *testing.T, brokers []string, topic string) (ids []string) {
 	return ids
 }
 
-// TestRelay_EndToEnd: rows that are committed arrive in the order of their aggregates; probes say
-// how it is; SIGTERM ends it with a line that counts.
+// TestRelay_EndToEnd: committed rows arrive in the order of their aggregates. Probes show the state
+// of the relay. SIGTERM ends the relay with a line that counts the rows.
 func TestRelay_EndToEnd(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 3)
@@ -173,8 +173,8 @@ func TestRelay_EndToEnd(t *testing.T) {
 }
 
 // TestRelay_Poison_O10: a row that no broker takes is parked, and others flow: those of its key
-// wait for a person. When the limit is raised and the row retried, it comes, and they after it;
-// what is skipped never comes.
+// wait for a person. When the limit is raised and the row retried, it comes, and they after it. A
+// skipped row never comes.
 func TestRelay_Poison_O10(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 2, map[string]string{"max.message.bytes": "100000"})
@@ -221,8 +221,8 @@ func TestRelay_Poison_O10(t *testing.T) {
 	require.Less(t, strings.Index(text, "bad-1"), strings.Index(text, "bad-2"))
 }
 
-// TestRelay_BrokerAway: at the start it is an error; --keep leaves rows, and --wake is for a store
-// that can say so.
+// TestRelay_BrokerAway: a missing broker is an error after the time of --setup-wait. A bad address
+// of --health is an error too.
 func TestRelay_BrokerAway(t *testing.T) {
 	o := newTestOutbox(t)
 	away := testenv.FreeAddr(t)
@@ -237,8 +237,8 @@ func TestRelay_BrokerAway(t *testing.T) {
 	r.failed(t, exitFailure, "--health")
 }
 
-// TestRelay_BrokerComes: a relay waits for a Kafka that refuses connections as long as it is told, and
-// begins when Kafka is there.
+// TestRelay_BrokerComes: for the time of --setup-wait, a relay waits for a Kafka that refuses
+// connections, and begins when Kafka is there.
 func TestRelay_BrokerComes(t *testing.T) {
 	o := newTestOutbox(t)
 	kafka, health := testenv.FreeAddr(t), testenv.FreeAddr(t)
@@ -271,8 +271,8 @@ func TestRelay_BrokerComes(t *testing.T) {
 	require.Contains(t, r.end(t), "0 sent", "an interruption of the wait is no failure")
 }
 
-// TestRelay_BrokerGoes_O15: a Kafka that goes away later is waited for; readiness says so after a
-// lease, and nothing is parked.
+// TestRelay_BrokerGoes_O15: the relay waits for a Kafka that goes away later. Readiness reports
+// that after a lease, and no row is parked.
 func TestRelay_BrokerGoes_O15(t *testing.T) {
 	o := newTestOutbox(t)
 	cluster, _ := fakeKafka(t, 1)
@@ -313,7 +313,7 @@ func TestRelay_MissingTopic(t *testing.T) {
 	require.Contains(t, r.stderr.String(), "--create --topic no-such-topic")
 }
 
-// A relay waits for tables as long as it is told, and begins when they are there.
+// A relay waits for tables for the time of --setup-wait, and begins when they are there.
 func TestRelay_SetupWait(t *testing.T) {
 	f := relayFlags{
 		setupWait: time.Hour, interval: 1, batch: 1, batchBytes: 1, lease: time.Minute, maxAttempts: 1,

@@ -393,8 +393,8 @@ func (a *app) warnOfStores(ctx context.Context, first time.Time, retention time.
 	return nil
 }
 
-// horizonOf returns the time since which a store in Postgres remembers every event of a scope. Zero
-// if no event was deleted yet, or if the store records no horizon.
+// horizonOf returns the time since which a store in Postgres remembers every event of a scope. The
+// time is zero if no event was deleted yet, or if the store records no horizon.
 func horizonOf(ctx context.Context, l *openedStore, scope string) (time.Time, error) {
 	if l.pool == nil {
 		return time.Time{}, nil

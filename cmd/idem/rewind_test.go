@@ -119,8 +119,9 @@ func TestRewind(t *testing.T) {
 	require.Equal(t, exitFound, code, said)
 }
 
-// What a group that is behind consumed in the last minutes is older than those minutes: a rewind by
-// the clock alone would find nothing, and what a failover lost would stay lost (P-18).
+// The records that a late group consumed in the last minutes are older than those minutes. A rewind
+// by the clock alone would find no record, and the effects that a failover lost would stay lost
+// (P-18).
 func TestRewindOfAGroupThatIsBehind(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fill("orders", 60, 2*time.Hour)
@@ -171,7 +172,7 @@ func TestRewindRefusesMembers(t *testing.T) {
 	require.EqualValues(t, 10, w.committed("orders"))
 }
 
-// lag shows where a group is, who reads, what waits, and how many dead letters there are.
+// lag shows the offsets of a group, its members, its lag, and the number of dead letters.
 func TestLag(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fill("orders", 10, time.Hour)
@@ -242,8 +243,8 @@ func TestOperationsOnKafka(t *testing.T) {
 	require.Contains(t, said, "worker-7")
 }
 
-// A rewind behind what the store remembers says so: what is older meets its handler's policy (rule
-// 8).
+// A rewind beyond the memory of the store warns: older events meet the policy of their handler
+// (rule 8).
 func TestRewindWarnsOfTheHorizon(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	url := testenv.Postgres(t)

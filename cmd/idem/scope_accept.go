@@ -115,8 +115,9 @@ func (a *app) acceptIdentity(ctx context.Context, f *acceptFlags) error {
 	})
 }
 
-// changed returns the stores whose records differ, of those that know the scope and the types. If
-// no store knows them, the flags have a mistake: a consumer needs no permission for a new type.
+// changed returns the stores with other records, of those that know the scope and the types. It is
+// an error if no store knows them: a consumer needs no permission for a new type, so the flags have
+// a mistake.
 func (a *app) changed(
 	ctx context.Context, stores []*openedStore, scope string, now map[string]string,
 	fields map[string]any,

@@ -46,7 +46,7 @@ func (a *app) openSQLite(ctx context.Context, path string) (*openedStore, error)
 	return l, a.createSQLite(ctx, l)
 }
 
-// createSQLite opens the file of a store, and makes what is missing.
+// createSQLite opens the file of a store, and makes the file and the tables if they are missing.
 func (a *app) createSQLite(ctx context.Context, l *openedStore) error {
 	if l.sql != nil {
 		return nil
@@ -60,7 +60,7 @@ func (a *app) createSQLite(ctx context.Context, l *openedStore) error {
 	return nil
 }
 
-// sqliteTables looks into a file and changes nothing. The error of a path without a file matches
+// sqliteTables reads a file without changing it. The error of a path without a file matches
 // [fs.ErrNotExist].
 func sqliteTables(ctx context.Context, path string) (t tables) {
 	info, err := os.Stat(path)
@@ -84,7 +84,7 @@ func sqliteTables(ctx context.Context, path string) (t tables) {
 	return schemaVersion(ctx, db)
 }
 
-// readSQLite opens a file that nothing can be written to.
+// readSQLite opens a file for reading only.
 func readSQLite(path string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

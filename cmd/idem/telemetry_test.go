@@ -103,7 +103,7 @@ func TestOps_Telemetry(t *testing.T) {
 	require.NotContains(t, metrics+spans, "secret")
 }
 
-// Nothing is exported unless the environment asks for it. A collector that hangs delays the end by
+// There is no export unless the environment asks for it. A collector that hangs delays the end by
 // the bound only, and wrong variables end the start.
 func TestTelemetry_OffAndBounded(t *testing.T) {
 	c := newCollector(t)

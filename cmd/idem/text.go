@@ -13,7 +13,7 @@ import (
 func plain(s string) string {
 	s = strings.ToValidUTF8(
 		s, "\uFFFD",
-	) // a single byte is a control character to some terminals: 0x9b is what ESC [ is
+	) // some terminals take a single byte for a control character: 0x9b for ESC [
 	if !strings.ContainsFunc(s, unprintable) {
 		return s
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/idem-go/idem/internal/redact"
 )
 
-// urlFlag is a flag for URLs that may have passwords, which no help shows (G-04). On the command
-// line a URL with a password is refused, since every user of the host can read the arguments of a
-// process. "@FILE" reads the URL from a file.
+// urlFlag is a flag for URLs that may have passwords. No help shows them (G-04). A URL with a
+// password is refused on the command line, since every user of the host can read the arguments.
+// "@FILE" reads the URL from a file.
 type urlFlag struct {
 	name, env string
 	split     func(string) []string // nil: one URL
@@ -20,7 +20,8 @@ type urlFlag struct {
 	given     []string
 }
 
-// Set implements pflag.Value. It checks nothing, because an error would be printed with the value.
+// Set implements pflag.Value. resolve checks the value instead, because pflag would print an error
+// of Set with the value.
 func (f *urlFlag) Set(s string) error {
 	if f.split == nil {
 		f.given = []string{s}

@@ -6,10 +6,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// verb is what a person should know of a command before it runs.
+// verb has the facts of a command that a person should know before it runs.
 type verb struct {
 	uses    uses
-	changes string // what the command changes, or "" for nothing
+	changes string // the objects that the command changes, or ""
 	asks    string // when the command asks first: "yes", a condition, or "" for never
 }
 
@@ -69,8 +69,8 @@ func verbName(cmd *cobra.Command) string {
 	return name
 }
 
-// eachVerb visits the runnable commands below cmd, in the order of their names. A topic of help is
-// none.
+// eachVerb visits the runnable commands below cmd, in the order of their names. Topics of help are
+// not visited.
 func eachVerb(cmd *cobra.Command, visit func(*cobra.Command)) {
 	switch {
 	case cmd.IsAdditionalHelpTopicCommand():

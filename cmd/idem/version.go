@@ -16,7 +16,7 @@ const unknown = "unknown"
 // program has the version of its main module.
 var release string
 
-// buildVersion says which program runs.
+// buildVersion identifies the running program.
 type buildVersion struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit"`

@@ -8,7 +8,7 @@
 // An event has the same ID in each mode, and the ID that [idem.StandardID] finds in binary mode. So
 // a producer may change the mode. Batches are refused, as the protocol binding for Kafka demands.
 //
-// [Decoder] decodes the data of the event: the value of a message in binary mode, otherwise the
-// members data and data_base64 of JSON, and the fields binary_data, text_data and proto_data of
-// Protobuf. A handler of [Event] gets the attributes and the data as bytes.
+// [Decoder] decodes the data of the event. In binary mode that is the value of the message. In
+// structured mode it is the member data or data_base64 of JSON, or the field binary_data, text_data
+// or proto_data of Protobuf. A handler of [Event] gets the attributes and the data as bytes.
 package cloudevents

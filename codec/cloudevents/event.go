@@ -15,7 +15,7 @@ type Event struct {
 	// specversion, subject, time, dataschema, extensions. A time is in RFC 3339, and bytes are in
 	// base64, as in the JSON format.
 	Attributes map[string]string
-	// DataContentType is the media type of Data. Empty if the event has none.
+	// DataContentType is the media type of Data. Empty if the event has no such attribute.
 	DataContentType string
 	// Data is the data; nil without data. Read-only.
 	Data []byte

@@ -11,7 +11,7 @@ import (
 
 var errJSON = errors.New("the CloudEvent is not a JSON object as the JSON format demands")
 
-// parseJSON reads the JSON format. Errors quote nothing of the value.
+// parseJSON reads the JSON format. Errors do not quote the value.
 func parseJSON(value []byte) (*Event, error) {
 	e := &Event{Attributes: make(map[string]string)}
 	var data, encoded json.RawMessage

@@ -11,10 +11,10 @@
 // # Differences from encoding/json
 //
 // The decoder has the strict defaults of v2, with one exception: names of struct fields match in
-// any case, as in v1. By v2's own default, a field whose name has another case would silently stay
-// zero. The other differences of this table are errors. So none of them silently changes a value.
-// The event then becomes a dead letter of class undecodable. An option of [Decode] restores the
-// meaning of v1, where one is named:
+// any case, as in v1. By v2's own default, a field with a name in another case would silently stay
+// zero. The other differences of this table are errors, so they do not silently change a value. The
+// event then becomes a dead letter of class undecodable. An option of [Decode] restores the meaning
+// of v1, where one is named:
 //
 //	value                            encoding/json       here  for v1
 //	name of a field in another case  matches             same

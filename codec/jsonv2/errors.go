@@ -41,8 +41,8 @@ func (e *decodeError) Error() string {
 		}
 		return text
 	}
-	// A DecodeError limits the text of its cause to the parts that quote nothing. A marked error
-	// keeps its own words.
+	// A DecodeError limits the text of its cause to the parts without data of the value. A marked
+	// error keeps its own words.
 	return strings.TrimPrefix((&idem.DecodeError{Err: e.err}).Error(), "decode into : ")
 }
 
@@ -54,7 +54,7 @@ func cause(err error) string {
 	return (&decodeError{err}).Error()
 }
 
-// sentences are texts of the decoder that quote nothing. Other texts are replaced.
+// sentences are texts of the decoder without data of the value. Other texts are replaced.
 var sentences = []string{
 	"ambiguous object member name",
 	"duplicate object member name",

@@ -16,9 +16,9 @@ import (
 // UnmarshalJSONFrom of the decoded types, must not have side effects.
 //
 // An event that cannot be decoded becomes a dead letter, as with the default decoder. The text of
-// the error quotes nothing of the value. The text has the fault, the position and the Go type.
-// errors.As finds the *json.SemanticError or *jsontext.SyntacticError, whose own text may quote the
-// value. A mark on an error of the functions and methods above has its usual meaning, see
+// the error does not quote the value. The text has the fault, the position and the Go type.
+// errors.As finds the *json.SemanticError or *jsontext.SyntacticError. Their own texts may quote
+// the value. A mark on an error of the functions and methods above has its usual meaning, see
 // [idem.Unavailable], and the text of a marked error is kept.
 //
 // The returned option may be used for many handlers, and its decoder is safe for concurrent use.

@@ -50,7 +50,7 @@ func TestDifferences(t *testing.T) {
 	for value, c := range map[string]struct {
 		std     any // nil: an error
 		same    bool
-		restore []json.Options // none: there is no option
+		restore []json.Options // empty: there is no option
 	}{
 		`{"ID":1,"Order_Id":2}`: {std: order{ID: 1, OrderID: 2}, same: true},
 		`{"orderid":2}`:         {std: order{}, same: true},
@@ -143,7 +143,7 @@ var errMarked = errors.New("this currency was abolished")
 
 func (*marking) UnmarshalJSON([]byte) error { return idem.Permanent(errMarked) }
 
-// G-04: texts of errors name the fault and quote nothing of the value.
+// G-04: texts of errors name the fault and do not quote the value.
 func TestErrors_G04(t *testing.T) {
 	type box struct {
 		Amount  int                      `json:"amount"`

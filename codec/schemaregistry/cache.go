@@ -77,7 +77,7 @@ func (f *flights[K, V]) do(
 			}
 		case <-ctx.Done():
 			var none V
-			return none, context.Cause(ctx) //nolint:wrapcheck // the caller says what was asked
+			return none, context.Cause(ctx) //nolint:wrapcheck // the caller adds the question
 		}
 	}
 }

@@ -19,7 +19,8 @@ type Config struct {
 	URLs []string
 	// TLS is the configuration of connections to https addresses. The default is Go's.
 	TLS *tls.Config
-	// Username and Password are for basic authentication. By default there is none.
+	// Username and Password are for basic authentication. By default requests have no
+	// authentication.
 	Username, Password string
 	// BearerToken is for bearer authentication, instead of Username. See Authorize for tokens that
 	// change.
@@ -39,10 +40,11 @@ type Config struct {
 	// LatestFor is how long an [Encoder] uses the latest schema of a subject before it asks again.
 	// If the registry does not answer then, the former schema is used. The default is five minutes.
 	LatestFor time.Duration
-	// AvroReaders are the Avro schemas of the handlers, as JSON. A value whose schema has the name
-	// of one of them is resolved to it, as the Avro specification demands: by field names and
-	// aliases, with defaults and promotions. A value that cannot be resolved is undecodable. Other
-	// values are decoded by the schema of their writer alone. Each is parsed by itself.
+	// AvroReaders are the Avro schemas of the handlers, as JSON. If the schema of a value has the
+	// name of one of them, the value is resolved to that one. The Avro specification has the rules:
+	// by field names and aliases, with defaults and promotions. A value that cannot be resolved is
+	// undecodable. Other values are decoded by the schema of their writer alone. Each is parsed by
+	// itself.
 	AvroReaders []string
 }
 

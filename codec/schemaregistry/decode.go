@@ -18,11 +18,11 @@ const maxNesting = 32
 // Decode implements [idem.Decoder]. into is a pointer to a Go value for Avro and JSON Schema, a
 // Protobuf message for Protobuf, or an [*Info] for any of them.
 //
-// An error is marked with [idem.Unavailable] if the registry gives no valid answer, whatever the
-// reason: refused connections, time-outs, refused credentials, errors of the server. Errors without
-// a mark: the value is not in Confluent's format, the schema ID is unknown to the registry, the
-// schema cannot be used, or the value does not fit the schema or into. All but the first name the
-// schema ID, and none quotes the value.
+// An error is marked with [idem.Unavailable] if the registry gives no valid answer, for any reason:
+// refused connections, time-outs, refused credentials, errors of the server. Other errors have no
+// mark. The value is not in Confluent's format, or the registry does not know the schema ID. Or the
+// schema cannot be used, or the value does not fit the schema or into. All but the first of these
+// name the schema ID. No error quotes the value.
 func (r *Registry) Decode(ctx context.Context, m *idem.Message, into any) error {
 	id, rest, err := header.DecodeID(m.Value)
 	if err != nil {
@@ -56,9 +56,9 @@ func decodeIndex(b []byte) (index []int, rest []byte, err error) {
 	return index, rest, nil
 }
 
-// SchemaName returns an extractor of the name of the schema, for [idem.Type]: the full name of the
-// Avro record or of the Protobuf message, or the title of the JSON Schema. The name needs the
-// schema, so events wait while the registry is down and the schema is not cached.
+// SchemaName returns an extractor of the name of the schema, for [idem.Type]. That is the full name
+// of the Avro record or of the Protobuf message, or the title of the JSON Schema. The name needs
+// the schema, so events wait while the registry is down and the schema is not cached.
 func (r *Registry) SchemaName() idem.Extractor {
 	return idem.FromData("name of the schema", r, func(i Info) (string, error) {
 		if i.Name == "" {

@@ -12,7 +12,8 @@ import (
 	"github.com/idem-go/idem/codec/schemaregistry"
 )
 
-// What does not fit is undecodable: the error names the schema ID, and quotes nothing of the value.
+// A value that does not fit is undecodable: the error names the schema ID, and does not quote the
+// value.
 func TestDecode_Undecodable(t *testing.T) {
 	const secret = "4111111111111111"
 	servers(t, func(t *testing.T, address string) {

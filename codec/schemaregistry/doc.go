@@ -1,7 +1,7 @@
 // Package schemaregistry decodes and encodes Avro, Protobuf and JSON Schema in Confluent's wire
-// format, with the schemas of a schema registry. It was tested with Apicurio Registry 2.6 and 3.3, at
-// their ccompat address. Registries of Confluent, Karapace and Redpanda have the same API, but were
-// not tested. The package is a module of its own.
+// format, with the schemas of a schema registry. It was tested with Apicurio Registry 2.6 and 3.3,
+// at their ccompat address. Registries of Confluent, Karapace and Redpanda have the same API, but
+// were not tested. The package is a module of its own.
 //
 //	registry, err := schemaregistry.New(schemaregistry.Config{URLs: []string{"https://registry:8081"}})
 //	r := idem.NewRouter(idem.DecodeWith(registry))
@@ -9,10 +9,10 @@
 //
 // # Errors
 //
-// While the registry gives no valid answer, events whose schema is not cached wait, and no attempt
-// is counted. The log says so once, the status names the registry, and nothing is dead-lettered.
-// [idem.Decoder] has the details. After the answer that a schema ID is unknown, the event becomes
-// a dead letter, and the error names the ID.
+// While the registry gives no valid answer, events wait if their schema is not cached, and no
+// attempt is counted. The log says so once, the status names the registry, and these events are not
+// dead-lettered. [idem.Decoder] has the details. After the answer that a schema ID is unknown, the
+// event becomes a dead letter, and the error names the ID.
 //
 // Schemas never change, so they are cached for the life of the process. Callers with the same
 // question share one request. The number of cached schemas, of unknown IDs and of requests at a
@@ -20,7 +20,7 @@
 //
 // # Formats
 //
-// Avro is decoded into structs with avro tags, into maps, or into the types that
+// Avro is decoded into structs with avro tags, into maps, or into types that
 // github.com/hamba/avro/v2 documents. [Config].AvroReaders has the readers' schemas. Protobuf is
 // decoded into generated messages; the name of the message must be that of the Go type. A JSON
 // Schema is checked with github.com/santhosh-tekuri/jsonschema/v6, and the value is decoded with

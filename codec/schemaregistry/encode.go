@@ -149,10 +149,10 @@ func (e *Encoder) find(ctx context.Context) (found sr.SubjectSchema, err error) 
 		found, err = client.LookupSchema(ctx, subject, e.source)
 		found.Schema = e.source // an answer may lack the type
 	}
-	return found, err //nolint:wrapcheck // the caller says what was asked
+	return found, err //nolint:wrapcheck // the caller adds the question
 }
 
-// failed tells an answer about subject or schema from an outage.
+// failed marks an error as an outage, unless it is an answer about subject or schema.
 func (e *Encoder) failed(err error) error {
 	text := fmt.Errorf("%s: subject %s: %w", e.registry.name, e.cfg.Subject, err)
 	var answer *sr.ResponseError

@@ -16,10 +16,10 @@ import (
 // [idem.FingerprintOf]. Dots separate the names of nested fields: Field[Order](registry,
 // "order.id"). T is the type of the handler's data, so that a delivery is decoded once.
 //
-// A name is that of the field in the .proto file, the tag avro or json of a struct, the name in Go
-// of a field without a tag, or the key of a map. The field is a string as it is, or an integer as
-// its text. A field that is absent, nil or the empty string is not found. Zero is an integer like
-// others.
+// A name is that of the field in the .proto file, or the tag avro or json of a struct. For a field
+// without a tag it is the name in Go, and for a map it is the key. The field is a string as it is,
+// or an integer as its text. A field that is absent, nil or the empty string is not found. Zero is
+// an integer like others.
 //
 // Field returns the zero [idem.Extractor], which NewProcessor refuses, if T has no such field or if
 // the field can be neither a string nor an integer.

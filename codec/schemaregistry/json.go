@@ -75,7 +75,7 @@ func (f *jsonFormat) encode(v any) (payload []byte, message []int, err error) {
 }
 
 // validate checks a value against the schema. The text of the error names places in the schema and
-// quotes nothing of the value.
+// does not quote the value.
 func (f *jsonFormat) validate(payload []byte) error {
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(payload))
 	if err != nil {

@@ -55,8 +55,8 @@ func connect(t *testing.T, address string) *cable {
 	return c
 }
 
-// While the registry cannot be reached: known schemas go on, others wait, duplicates pass, the
-// outage is said once, nothing is lost.
+// While the registry cannot be reached, events of known schemas go on, others wait, and duplicates
+// pass. The outage is logged once, and no event is lost.
 func TestOutage(t *testing.T) {
 	servers(t, func(t *testing.T, address string) {
 		line := connect(t, address)
@@ -125,7 +125,7 @@ func TestUnknownID(t *testing.T) {
 	})
 }
 
-// Any other answer says nothing about the event.
+// Any other answer does not decide about the event.
 func TestUnavailable(t *testing.T) {
 	server := fake(t)
 	id := register(t, server.URL(), "s", forms["avro"].schema)

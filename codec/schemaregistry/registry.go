@@ -68,8 +68,8 @@ func New(cfg Config) (*Registry, error) {
 // String returns the hosts of the registry, for logs and the status.
 func (r *Registry) String() string { return r.name }
 
-// Ping asks for schema ID 1 and returns nil if the registry knows the schema, or answers that there is none.
-// [idem.Decoder] explains the use.
+// Ping asks for schema ID 1 and returns nil if the registry knows the schema, or answers that the
+// ID is unknown. [idem.Decoder] explains the use.
 func (r *Registry) Ping(ctx context.Context) error {
 	if _, err := r.client.SchemaByID(ctx, 1); err != nil && !isUnknown(err) {
 		return fmt.Errorf("%s: %w", r.name, err)
@@ -136,12 +136,12 @@ const (
 )
 
 // ask asks for a schema. A node of the registry that lags behind another does not know a new schema
-// for a moment, so the answer that an ID is unknown is believed after unknownAsks questions.
+// for a moment. So an ID counts as unknown only after unknownAsks such answers.
 func (r *Registry) ask(ctx context.Context, id int) (s sr.Schema, err error) {
 	for try := 1; ; try++ {
 		s, err = r.client.SchemaByID(ctx, id)
 		if !isUnknown(err) || try == unknownAsks {
-			return s, err //nolint:wrapcheck // the caller says what was asked
+			return s, err //nolint:wrapcheck // the caller adds the question
 		}
 		timer := time.NewTimer(unknownPause)
 		select {
@@ -153,8 +153,8 @@ func (r *Registry) ask(ctx context.Context, id int) (s sr.Schema, err error) {
 	}
 }
 
-// isUnknown reports whether the registry has said that the schema does not exist. Any other 404,
-// for example of a proxy, means nothing.
+// isUnknown reports whether the error is the registry's answer that the schema does not exist. Any
+// other 404, for example of a proxy, is no such answer.
 func isUnknown(err error) bool {
 	var answer *sr.ResponseError
 	return errors.As(err, &answer) && answer.ErrorCode == sr.ErrSchemaNotFound.Code

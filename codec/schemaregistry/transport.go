@@ -9,7 +9,7 @@ import (
 // maxAnswer limits the bytes of one answer of the registry.
 const maxAnswer = 16 << 20
 
-// limited is a transport whose answers end with an error after maxAnswer.
+// limited is a transport that ends answers with an error after maxAnswer.
 type limited struct{ base http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].

@@ -23,7 +23,7 @@ type clients struct {
 	url, account  string
 	payments, all int // and the number at once
 	over          time.Duration
-	hurry         string // the file that ends the pauses between payments; empty: none does
+	hurry         string // the file that ends the pauses between payments; may be empty
 	seed          uint64
 
 	base      http.Transport

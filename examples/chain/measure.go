@@ -225,7 +225,7 @@ func readLines(lines []notification, path string) ([]notification, error) {
 }
 
 // read reads a topic from beginning to end. The results are the IDs of the events and the number of
-// records. A missing topic has none.
+// records. A missing topic has no events.
 func (c *chain) read(ctx context.Context, topic string) (ids []string, records int, err error) {
 	ends, err := c.admin.ListEndOffsets(ctx, topic)
 	if err == nil {

@@ -23,7 +23,8 @@ import (
 const partitions = 6
 
 // place is the part of the services that belongs to a run of the chain: two topics, two groups, two
-// schemas, as if payments and orders had a database each, and the keys of the events in Redis.
+// schemas, and the keys of the events in Redis. Payments and orders have a schema each, in place of
+// a database each.
 type place struct {
 	name                       string // prefix of all names
 	payments, orders           string // topics
@@ -95,8 +96,8 @@ func (p *place) database(schema string) (string, error) {
 	return u.String(), nil
 }
 
-// close removes everything that the run has created at the services. notified are the events whose
-// keys are in Redis.
+// close removes everything that the run has created at the services. notified are the events with
+// keys in Redis.
 func (p *place) close(notified []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -95,8 +95,8 @@ func (f forgetful) Complete(ctx context.Context, done []dedup.Completion) error 
 	return f.Release(ctx, releases)
 }
 
-// hasty is a store that takes an event for done as soon as a worker has claimed it, like a worker
-// that sets a mark with SETNX and skips marked events.
+// hasty is a store that takes an event for done as soon as a worker has claimed it. So does a
+// worker that sets a mark with SETNX and skips marked events.
 type hasty struct{ *memstore.Store }
 
 func (h hasty) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,

@@ -33,8 +33,8 @@ func openDemoStore(ctx context.Context, url string) (*sqlstore.Store, string, er
 	return store, file, err
 }
 
-// earlier has what the store knows of the plan before a run: the handled events, and the values of
-// the records that were given up.
+// earlier has the part of the plan that the store knows before a run: the handled events, and the
+// values of the records that were given up.
 type earlier struct {
 	done map[event]bool
 	dead map[string]bool

@@ -22,8 +22,9 @@ type plan struct {
 }
 
 // newPlan makes events, each once, and a number of copies of random events. A copy has the same
-// Kafka key, another key or none, and so may be in another partition: the producer got no answer
-// and wrote again, or was restarted with other settings. The same seed makes the same plan.
+// Kafka key, another key or no key, and so may be in another partition. That happens if a producer
+// got no answer and wrote again, or was restarted with other settings. The same seed makes the same
+// plan.
 func newPlan(topic string, events, copies int, seed uint64) plan {
 	poisonAt := [...]float64{0.15, 0.35, 0.8}
 	rnd := rand.New(rand.NewPCG(seed, seed))

@@ -42,7 +42,7 @@ func TestWorker_Idempotent(t *testing.T) {
 	})
 }
 
-// A clean stop loses no event and repeats none.
+// A clean stop neither loses nor repeats an event.
 func TestCleanStops_Idempotent(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s *setup) {
 		const events, stops = 400, 3
@@ -86,7 +86,7 @@ func killed(t *testing.T, s *setup, kills, events int) figures {
 	return s.check(t, events)
 }
 
-// rekey gives copies another key or none.
+// rekey gives copies another key or no key.
 func rekey(records []*kgo.Record) []*kgo.Record {
 	for i, r := range records {
 		r.Key = nil
@@ -99,7 +99,7 @@ func rekey(records []*kgo.Record) []*kgo.Record {
 
 // A worker that marks an event as done before it has handled it, or skips an event that another
 // worker holds, loses events when it is killed. This worker is killed repeatedly and loses
-// none. NOTIFIER_SOAK=1 selects the long form: 18 kills while it handles 6,000 events.
+// no event. NOTIFIER_SOAK=1 selects the long form: 18 kills while it handles 6,000 events.
 func TestKilledAgainAndAgain_Idempotent(t *testing.T) {
 	kills, events := 4, 1200
 	if os.Getenv("NOTIFIER_SOAK") != "" {

@@ -183,7 +183,7 @@ func (f senderFunc) Send(ctx context.Context, n notification, key string) error 
 	return f(ctx, n, key)
 }
 
-// A mail that the server has accepted is sent, whatever happens to the connection afterwards. To
+// A mail that the server has accepted counts as sent, even if the connection breaks afterwards. To
 // send it again would be a needless repeat.
 func TestMailIsSentOnceTheServerHasIt(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -121,8 +121,9 @@ func forEachStore(t *testing.T, test func(*testing.T, *setup)) {
 	})
 }
 
-// records returns n events, copies times each: the first copies in order under the key of their
-// user, the others in another order and under another key or none, and so in other partitions.
+// records returns n events, copies times each. The first copies are in order under the key of their
+// user. The others are in another order and under another key or no key, and so in other
+// partitions.
 func (s *setup) records(from, n, copies int) []*kgo.Record {
 	channels := [...]string{"email", "sms", "push"}
 	var all []*kgo.Record

@@ -42,7 +42,7 @@ func newRouter[Tx any](o options, db orders[Tx]) *idem.Router {
 		idem.NoContentCheck(), // copies differ, because each has its own event_id
 		// A missing order gets 5 s (RetryPolicy.InPlace) to appear, with any number of attempts.
 		idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit})), idem.FromJSON("payment_id")
-	if o.registry != nil { // the payments have a schema, whose title is the type of the event
+	if o.registry != nil { // the title of the payments' schema is the type of the event
 		r = r.With(idem.DecodeWith(o.registry), idem.Type(o.registry.SchemaName()))
 		identity = schemaregistry.Field[Payment](o.registry, "payment_id")
 	}

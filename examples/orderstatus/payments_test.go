@@ -341,7 +341,7 @@ func TestOrderPaidLeaves_Idempotent(t *testing.T) {
 	entry := outbox.Entry{Topic: "orders", Key: "1", Type: "order.paid"}
 	require.Equal(t, outbox.ID(dedup.Key{Scope: "orderstatus", Type: "payment.completed", ID: "pay-1"}, &entry), id)
 
-	// The store is lost and the order is not. The handler changes nothing and emits nothing.
+	// The store is lost and the order is not. The handler makes no change and emits no event.
 	s.exec(`DELETE FROM processed_events`)
 	s.deliver(m)
 	require.Equal(t, 2, s.count(`SELECT count(*) FROM idem_outbox`))

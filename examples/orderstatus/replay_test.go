@@ -17,7 +17,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// output is what a program writes.
+// output keeps the output of a program.
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder

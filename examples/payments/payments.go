@@ -227,9 +227,9 @@ func decode(body io.Reader, wish any) error {
 	return nil
 }
 
-// readPayment reads and checks the request for a payment. The amount is an integer, optionally in
-// quotes, as clients with floating-point numbers write amounts. 9.95 is refused, in quotes or not,
-// because 10.00 could mean ten euros or a thousand.
+// readPayment reads and checks the request for a payment. The amount is an integer. Quotes are
+// allowed, because clients with floating-point numbers write amounts in quotes. 9.95 is refused, in
+// quotes or not, because 10.00 could mean ten euros or a thousand.
 func readPayment(r *http.Request) (payment, error) {
 	var wish struct {
 		OrderID    name        `json:"order_id"`

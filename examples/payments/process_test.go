@@ -204,7 +204,7 @@ func TestKilledBetweenChargeAndCommit_Idempotent(t *testing.T) {
 }
 
 // SIGTERM while a payment is at the provider: the payment is finished and answered, and the exit
-// code is 0. The same holds for a payment whose client has disconnected (H-05).
+// code is 0. The same holds for a payment after its client has disconnected (H-05).
 func TestStopsInGoodOrder(t *testing.T) {
 	s := newTown(t)
 	p := s.start("-provider-timeout", "10s")

@@ -1,6 +1,6 @@
 // Command quickstart is the program of the README: a mail for each order, and payments that are
 // added up in SQLite. The file shop.db in the current directory has the table of the shop and those
-// of Idem, so that the program knows after a restart what it has handled.
+// of Idem. So the program knows the handled events after a restart.
 //
 //	go run ./quickstart localhost:9092
 package main

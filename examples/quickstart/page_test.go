@@ -46,7 +46,7 @@ const (
 // step is a command about the module, or the place where a page has its program saved.
 var step = regexp.MustCompile("(?m)(?:^ *|&& )(go mod (?:[^#&\n]*\\\\\n)*[^#&\n]*)|as `?main\\.go")
 
-// stepsOf returns what a reader of a page does to make the module, in the order of the page.
+// stepsOf returns the steps by which a reader of a page makes the module, in the order of the page.
 func stepsOf(page []byte) (steps []string) {
 	for _, m := range step.FindAllSubmatch(page, -1) {
 		command := string(bytes.TrimSpace(m[1]))
@@ -58,9 +58,9 @@ func stepsOf(page []byte) (steps []string) {
 	return steps
 }
 
-// makeModule does what a page says, in the order of the page, and builds the program shop. Only in
-// front of go mod tidy the module gets versions and checksums that this clone knows, so that tests
-// need no network.
+// makeModule takes the steps of a page, in the order of the page, and builds the program shop. Only
+// in front of go mod tidy the module gets versions and checksums that this clone knows, so that
+// tests need no network.
 func makeModule(t *testing.T, dir string, page []byte) {
 	t.Helper()
 	for _, command := range stepsOf(page) {

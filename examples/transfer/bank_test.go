@@ -282,7 +282,7 @@ func (v *vault) waitForLock(kind string) {
 	}, 10*time.Second, 10*time.Millisecond, "nobody waits for a lock on %s", kind)
 }
 
-// The tables refuse these rows, whatever a program does.
+// The tables refuse these rows from any program.
 func TestTablesRefuse(t *testing.T) {
 	v := newVault(t, 2)
 	for name, statement := range map[string]string{

@@ -54,7 +54,7 @@ func (s *service) postTransfer(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, http.StatusUnauthorized, "principal_unknown", err.Error())
 		return
 	}
-	// While Redis is down, nothing else bounds the request.
+	// While Redis is down, this time-out alone bounds the request.
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
 	t, known, err := s.bank.decide(ctx, naturalKey{customer: who, key: httpidem.KeyFrom(ctx)}, o)

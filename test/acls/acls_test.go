@@ -17,8 +17,9 @@ const (
 	delayed      = replays + ".1s"
 )
 
-// TestRights runs each role with the rights that docs/operations.md gives it and no others, and without each of them. The
-// rights are granted by the commands of the document, with Kafka's own tool.
+// TestRights runs each role with the rights that docs/operations.md gives it and no others, and
+// without each of them. The rights are granted by the commands of the document, with Kafka's own
+// tool.
 func TestRights(t *testing.T) {
 	commands := documented(t)
 	b := startBroker(t, usersOf(commands))
@@ -50,7 +51,7 @@ func TestRights(t *testing.T) {
 		{"creator", w.creator},
 	} {
 		if !t.Run(role.name, role.run) {
-			return // the next ones go on with what this one has left
+			return // the next ones go on with the state that this one has left
 		}
 	}
 	require.ElementsMatch(t, rightsOf(t, commands), slices.Collect(maps.Keys(b.taken)), "each right of the document was taken away once, to see what fails")

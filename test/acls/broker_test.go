@@ -24,7 +24,7 @@ const (
 	admin    = "admin"
 )
 
-// broker is a Kafka of the test's own whose authorizer denies what no ACL allows.
+// broker is a Kafka of the test's own. Its authorizer denies each request that no ACL allows.
 type broker struct {
 	t       *testing.T
 	script  string
@@ -36,8 +36,8 @@ type broker struct {
 	taken   map[string]bool // rights that were taken away once
 }
 
-// startBroker starts a Kafka that knows these users. It is stopped in Cleanup, and by a guard process if the test ends before
-// that.
+// startBroker starts a Kafka that knows these users. It is stopped in Cleanup, and by a guard
+// process if the test ends before that.
 func startBroker(t *testing.T, users []string) *broker {
 	t.Helper()
 	testenv.Kafka(t) // where the shared services can be had, so can this
@@ -85,11 +85,11 @@ func (b *broker) guard(dir string) {
 	require.NoError(b.t, cmd.Start())
 	b.t.Cleanup(func() {
 		_ = lifeline.Close()
-		_ = cmd.Wait() // it has done what it could
+		_ = cmd.Wait() // best effort
 	})
 }
 
-// run calls the script, which is never interrupted: a half-started service would be nobody's.
+// run calls the script, which is never interrupted: a half-started service would have no owner.
 func (b *broker) run(stdin string, args ...string) {
 	b.t.Helper()
 	cmd := exec.Command(b.script, args...)
@@ -247,7 +247,7 @@ var (
 	resources = map[string]sarama.AclResourceType{"topic": sarama.AclResourceTopic, "group": sarama.AclResourceGroup, "cluster": sarama.AclResourceCluster}
 )
 
-// without runs fn while a user lacks one right, such as "Read topic payments", in whatever ACL it stands.
+// without runs fn while a user lacks one right, such as "Read topic payments", in any ACL.
 func (b *broker) without(principal, right string, fn func()) {
 	b.t.Helper()
 	b.taken[principal+" "+right] = true
@@ -302,7 +302,8 @@ func (b *broker) deleteTopics(names ...string) {
 	b.settle()
 }
 
-// settle waits until the broker has applied what was changed: it reads its log of metadata in a thread of its own.
+// settle waits until the broker has applied the changes. The broker reads its log of metadata in a
+// thread of its own.
 func (b *broker) settle() {
 	b.t.Helper()
 	probe := sarama.Resource{ResourceType: sarama.AclResourceTopic, ResourceName: fmt.Sprintf("settle-%d", rand.Uint64()), ResourcePatternType: sarama.AclPatternLiteral}

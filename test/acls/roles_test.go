@@ -35,13 +35,14 @@ import (
 
 var errTest = errors.New("card declined")
 
-// world is what the roles share: the broker, a database with a store and an outbox, and the command.
+// world has the parts that the roles share: the broker, a database with a store and an outbox, and
+// the command.
 type world struct {
 	*broker
 	url, program string
 	pool         *pgxpool.Pool
 	store        *pgstore.Store
-	mended       atomic.Bool // events whose ID begins with "bad" succeed
+	mended       atomic.Bool // events with an ID "bad..." succeed
 }
 
 func newWorld(t *testing.T, b *broker) *world {
@@ -61,7 +62,7 @@ func newWorld(t *testing.T, b *broker) *world {
 	return w
 }
 
-// lines keeps what is logged.
+// lines keeps the log.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -88,7 +89,8 @@ type worker struct {
 	ended   chan error
 }
 
-// work starts a consumer. Events whose ID begins with "bad" fail until they are mended, those with "late" the first time.
+// work starts a consumer. Events with an ID that begins with "bad" fail until they are mended, and
+// those with "late" fail the first time.
 func (w *world) work(t *testing.T, user string, change func(*consumer.Config), options ...idem.Option) *worker {
 	t.Helper()
 	k := &worker{t: t, ended: make(chan error, 1)}
@@ -312,7 +314,7 @@ func (w *world) command(t *testing.T, user string, args ...string) (code int, sa
 	return 0, string(out)
 }
 
-// worked wants a verb to have done what it was told.
+// worked wants a verb to have succeeded, with a text in the output.
 func (w *world) worked(t *testing.T, user string, want string, args ...string) {
 	t.Helper()
 	code, said := w.command(t, user, args...)
@@ -443,7 +445,7 @@ func (w *world) page(t *testing.T) {
 		defer cancel()
 		require.NoError(t, handler.Close(ctx))
 	}()
-	soon := func(path string, ok func(body string) bool) { // the page may keep what it has read for some seconds
+	soon := func(path string, ok func(body string) bool) { // the page may show older data for some seconds
 		t.Helper()
 		require.Eventually(t, func() bool {
 			body, _ := get(t, server, path)
@@ -487,7 +489,7 @@ func (w *world) page(t *testing.T) {
 	k.end()
 }
 
-// examine asks the page's doctor, whose findings the page keeps for a minute.
+// examine asks the page's doctor. The page would keep the findings for a minute.
 func (w *world) examine(t *testing.T, cfg consumer.Config) {
 	find := doctor.New(doctor.Config{Consumer: cfg, RetryDelays: []time.Duration{time.Second}})
 	blind := func() (all string) {

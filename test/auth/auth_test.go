@@ -121,8 +121,8 @@ func TestRefused_G07(t *testing.T) {
 	})
 }
 
-// TestOpenProducer_Refused_G07: a producer tells refused credentials from servers that are away, and
-// a server that is not trusted gets none.
+// TestOpenProducer_Refused_G07: a producer tells refused credentials from servers that are away,
+// and sends no credentials to a server that is not trusted.
 func TestOpenProducer_Refused_G07(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -173,8 +173,8 @@ func TestTokenOutage(t *testing.T) {
 	})
 }
 
-// TestTokensEndDuringARun: no event waits for a token that has ended. Connections authenticate again
-// with new tokens (KIP-368), or the runner opens new ones.
+// TestTokensEndDuringARun: no event waits for a token that has ended. Connections authenticate
+// again with new tokens (KIP-368), or the runner opens new ones.
 func TestTokensEndDuringARun(t *testing.T) {
 	// A broker refuses to authenticate again within a second, and the last fifth is more than that.
 	const life = 12 * time.Second

@@ -31,7 +31,7 @@ const (
 	heartbeat = 300 * time.Millisecond
 )
 
-// job is the part of a runner's settings that has nothing to do with its access.
+// job has the settings of a runner that are not about access.
 type job struct {
 	group, topic string
 	store        dedup.Store

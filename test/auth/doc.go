@@ -1,3 +1,3 @@
-// Package auth holds tests of credentials on a real Kafka with its authorizer on, for the runners on
-// all Kafka clients: SASL over TLS with each mechanism, and certificates of clients.
+// Package auth holds tests of credentials on a real Kafka with its authorizer on, for the runners
+// on all Kafka clients: SASL over TLS with each mechanism, and certificates of clients.
 package auth

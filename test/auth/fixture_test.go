@@ -43,7 +43,8 @@ func newWorld(t *testing.T) *world {
 // user returns a name that no other test has.
 func (w *world) user() string { return "user-" + strings.ToLower(rand.Text()[:12]) }
 
-// grant gives a user the rights of a consumer and of a producer of the topic (docs/operations.md), or takes them.
+// grant gives a user the rights of a consumer and of a producer of the topic (docs/operations.md),
+// or takes them.
 func (w *world) grant(user string) {
 	w.t.Helper()
 	for _, right := range w.rights(user) {
@@ -173,7 +174,7 @@ func (w *world) publish(p *consumer.Producer, ids ...string) {
 	}
 }
 
-// lines keeps what is logged.
+// lines keeps the log.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder

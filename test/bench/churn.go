@@ -19,9 +19,9 @@ const (
 	churnTick = time.Millisecond // grace of the reaper: no claim is under way
 )
 
-// churnInsert are the statements that write events as the store does. $1: the scope; $2: the topic;
-// $3: when the first event was written; $4: microseconds between two events; $5 and $6: the first
-// and the last event.
+// churnInsert are the statements that write events as the store does. $1 is the scope, and $2 is
+// the topic. $3 is the time of the first event, and $4 the microseconds between two events. $5 and
+// $6 are the first and the last event.
 var churnInsert = map[bool]string{
 	false: `INSERT INTO processed_events (tenant, scope, event_type, event_id, created_at, expires_at, origin_topic, origin_partition,
 			origin_offset, origin_time, fingerprint)
@@ -187,7 +187,7 @@ func (x *run) churned(ctx context.Context, events int) (churned, error) {
 	return churned{rows: per(heap), key: per(key), rest: per(rest)}, err
 }
 
-// checkChurn fails if the reaper has deleted another number of events than it said.
+// checkChurn fails if the reaper has deleted another number of events than it reported.
 func (x *run) checkChurn(ctx context.Context, want int64) error {
 	var rows int64
 	if err := x.pool.QueryRow(ctx, "SELECT count(*) FROM "+x.events()).Scan(&rows); err != nil {

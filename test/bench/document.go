@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// document is bench.json. The file tells where, when and from which source its figures come.
+// document is bench.json. The file has the machine, the time and the source of its figures.
 type document struct {
 	Date    string      `json:"date"` // of the beginning, UTC, RFC 3339
 	Commit  string      `json:"commit"`
@@ -87,7 +87,7 @@ func (r *report) caption() string {
 	)
 }
 
-// roundsText tells how often the rows ran.
+// roundsText describes how often the rows ran.
 func (r *report) roundsText() string {
 	if r.rounds > 1 && !r.bench.plan.every {
 		return fmt.Sprintf("%d, and 1 of the rows without a wanted ratio", r.rounds)

@@ -8,8 +8,8 @@ import (
 	"github.com/idem-go/idem/codec/jsonv2"
 )
 
-// decoderRows repeat rows of Idem with another decoder, and with none. The row without a decoder
-// has the order from the Kafka key, and shows the time of the rest.
+// decoderRows repeat rows of Idem with another decoder, and without a decoder. The row without a
+// decoder has the order from the Kafka key, and shows the time of the rest.
 func decoderRows(rows []row) (list []row) {
 	decoders := []struct {
 		suffix, about string

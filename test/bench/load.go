@@ -38,11 +38,12 @@ const (
 	maxRepeats = 2    // of a row in a run
 )
 
-// disturbed tells whether other processes took too much of the machine. An unknown load is none.
+// disturbed reports whether other processes took too much of the machine. An unknown load does not
+// count as too much.
 func (l load) disturbed() bool { return l.known && l.percent > loadLimit }
 
-// repeats tells whether a round of a row is measured again. The row has been repeated so many times
-// in this run.
+// repeats reports whether a round of a row is measured again. The row has been repeated so many
+// times in this run.
 func (l load) repeats(repeated int, timeLeft bool) bool {
 	return l.disturbed() && repeated < maxRepeats && timeLeft
 }

@@ -54,7 +54,7 @@ type memoryResult struct {
 // memoryChild is the environment variable with the task of the process that is measured.
 const memoryChild = "IDEM_BENCH_MEMORY"
 
-// memoryTask is what the measured process gets.
+// memoryTask is the task of the measured process.
 type memoryTask struct {
 	Shape memoryShape
 	Lab   string // ID of the run

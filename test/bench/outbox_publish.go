@@ -212,7 +212,8 @@ func relay(batch int) func(context.Context, *run) error {
 	}
 }
 
-// twoRelays shows what one relay loses, as it waits for the database and the broker in turns.
+// twoRelays shows the time that one relay loses, as it waits for the database and the broker in
+// turns.
 func twoRelays(ctx context.Context, x *run) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for range 2 {
@@ -252,7 +253,7 @@ func (x *run) runRelay(ctx context.Context, store outbox.Store, cfg outbox.Relay
 	return errors.Join(err, producer.Close())
 }
 
-// watch fails a run with trouble at the relay: a benchmark has none.
+// watch fails a run if the relay reports an error.
 type watch struct{ failed *firstError }
 
 func (w watch) ObserveRound(ctx context.Context, r outbox.Round) {

@@ -37,8 +37,8 @@ func TestAggregatesAreAsManyAsTheRowSays(t *testing.T) {
 	require.Equal(t, r.aggregateOf(7), again.aggregateOf(7), "equal rows add equal events")
 }
 
-// TestWhatWasPublishedWronglyIsFound: twice (O-07 without a crash), out of order (O-09), of nobody,
-// and too many.
+// TestWhatWasPublishedWronglyIsFound: twice (O-07 without a crash), out of order (O-09), of no
+// event, and too many.
 func TestWhatWasPublishedWronglyIsFound(t *testing.T) {
 	rec := func(key string, seq int) *kgo.Record {
 		return &kgo.Record{Key: []byte(key), Value: payloadOf(seq)}

@@ -11,7 +11,7 @@ import (
 type plan struct {
 	rounds int
 	every  bool          // every row runs in every round, or rows without a wanted ratio run once
-	limit  time.Duration // of the rows; 0: none
+	limit  time.Duration // of the rows; 0: no limit
 }
 
 const (
@@ -36,19 +36,19 @@ func newPlan(o *options) plan {
 	}
 }
 
-// begins tells whether a round begins, counted from 0. Rows with a wanted ratio took last in the
+// begins reports whether a round begins, counted from 0. Rows with a wanted ratio took last in the
 // round before. The first round always begins, and so do all rounds without a limit.
 func (p plan) begins(round int, elapsed, last time.Duration) bool {
 	return round < p.rounds && (round == 0 || p.timeLeft(elapsed+last))
 }
 
-// timeLeft tells whether the rows may go on.
+// timeLeft reports whether the rows may go on.
 func (p plan) timeLeft(elapsed time.Duration) bool { return p.limit == 0 || elapsed <= p.limit }
 
-// runs tells whether a row runs in a round.
+// runs reports whether a row runs in a round.
 func (p plan) runs(name string, round int) bool { return p.every || round == 0 || compared(name) }
 
-// compared tells whether a wanted ratio needs the row in every round.
+// compared reports whether a wanted ratio needs the row in every round.
 func compared(name string) bool {
 	return slices.ContainsFunc(wanted, func(w ratio) bool {
 		return !w.once && (w.row == name || w.base == name)

@@ -152,7 +152,7 @@ func listening(table string, port int, sockets map[string]bool) {
 	}
 }
 
-// holds tells whether the process has one of the sockets.
+// holds reports whether the process has one of the sockets.
 func (dir procfs) holds(pid int, sockets map[string]bool) bool {
 	open := filepath.Join(string(dir), strconv.Itoa(pid), "fd")
 	entries, err := os.ReadDir(open)

@@ -62,7 +62,7 @@ func (s *server) at(address string) error {
 	return err
 }
 
-// local tells whether the server is on this machine.
+// local reports whether the server is on this machine.
 func (s server) local() bool {
 	ip := net.ParseIP(s.host)
 	return s.host == "localhost" || strings.HasPrefix(s.host, "/") || ip != nil && ip.IsLoopback()

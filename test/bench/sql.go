@@ -34,7 +34,7 @@ type database struct {
 	store  dedup.Store
 	insert string // an event ID, without effect if it exists
 	pay    string // an order
-	ready  string // a statement after the orders are written; empty: none
+	ready  string // a statement after the orders are written; may be empty
 	many   func(orders []int64) (text string, args []any)
 	close  func()
 }

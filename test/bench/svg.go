@@ -65,7 +65,7 @@ func ratioChart(list []verdict, caption string) string {
 	return b.String()
 }
 
-// chartBar draws one ratio. Its color and its text tell whether the wanted ratio is reached.
+// chartBar draws one ratio. Its color and its text show whether the wanted ratio is reached.
 func chartBar(b *strings.Builder, y int, v verdict) {
 	class, sign := "yes", "✓"
 	if !v.Reached {

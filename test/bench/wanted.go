@@ -88,7 +88,7 @@ func (r results) ratioOf(row, base string, ideal float64) (v float64, ok bool) {
 	return median(each), len(each) > 0
 }
 
-// inRound returns the sample of a row in one round. A row that failed has none.
+// inRound returns the sample of a row in one round. A row that failed has no sample.
 func (r results) inRound(row string, round int) (sample, bool) {
 	i := slices.IndexFunc(r[row], func(s sample) bool { return s.round == round })
 	if i < 0 {

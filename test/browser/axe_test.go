@@ -28,7 +28,8 @@ func axeSource(t testing.TB) string {
 	return string(source)
 }
 
-// everybody looks at all pages, light and dark, large and small, and asks axe whether everybody can use them.
+// everybody looks at all pages, light and dark, large and small, and asks axe whether everybody can
+// use them.
 func everybody(t *testing.T, w *world, b *browser) {
 	axe := axeSource(t)
 	w.provider.hold("order-slow-2")
@@ -62,7 +63,7 @@ func everybody(t *testing.T, w *world, b *browser) {
 	}
 }
 
-// finding is what axe reports.
+// finding is one report of axe.
 type finding struct {
 	ID, Impact, Help string
 	Nodes            []struct {
@@ -71,7 +72,8 @@ type finding struct {
 	}
 }
 
-// judge fails the test at a finding of axe that is serious or critical, and at a page that scrolls sideways.
+// judge fails the test at a finding of axe that is serious or critical, and at a page that scrolls
+// sideways.
 func (tb *tab) judge(name string, l look) {
 	tb.t.Helper()
 	tb.until(fmt.Sprintf(`matchMedia("(prefers-color-scheme: dark)").matches === %t && document.documentElement.clientWidth <= %d`, l.dark, l.width), l.String())
@@ -94,7 +96,8 @@ func (tb *tab) judge(name string, l look) {
 	tb.keep(name, l)
 }
 
-// stuckBoxes are boxes wider inside than outside that scroll, and neither take the focus nor hold something that does.
+// stuckBoxes are boxes that scroll sideways, and neither take the focus nor hold an element that
+// does.
 const stuckBoxes = `[...document.querySelectorAll("main *")].filter(e => e.scrollWidth > e.clientWidth + 1 &&
 	["auto", "scroll"].includes(getComputedStyle(e).overflowX) && e.tabIndex < 0 && !e.querySelector("a, button, input, [tabindex]"))
 	.map(e => e.outerHTML.slice(0, 200)).join("\n")`

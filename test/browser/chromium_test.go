@@ -27,11 +27,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds every wait, far beyond what anything takes on a machine that is busy with something else.
+// patience bounds every wait, far beyond the time of any step on a busy machine.
 const patience = 30 * time.Second
 
-// needed returns the path of something that is installed. Without it the test is skipped, or fails if IDEM_REQUIRE_BROWSER is set:
-// a skip must never look like a success in CI.
+// needed returns the path of something that is installed. Without it the test is skipped, or fails
+// if IDEM_REQUIRE_BROWSER is set: a skip must never look like a success in CI.
 func needed(t testing.TB, what, how string, find func() (string, error)) string {
 	t.Helper()
 	path, err := find()
@@ -56,7 +56,7 @@ func chromiumPath(t testing.TB) string {
 	})
 }
 
-// browser is a Chromium that knows nothing of any other run.
+// browser is a Chromium with a profile of its own for each run.
 type browser struct{ ctx context.Context }
 
 func startBrowser(t testing.TB) *browser {
@@ -116,7 +116,8 @@ func (l look) String() string {
 	return fmt.Sprintf("%dx%d, %s", l.width, l.height, map[bool]string{true: "dark", false: "light"}[l.dark])
 }
 
-// tab is one window, with cookies of its own. What it does that no page of ours may do is noted, and fails the test at its end.
+// tab is one window, with cookies of its own. A forbidden act of a page is noted, and fails the
+// test at its end.
 type tab struct {
 	t    testing.TB
 	ctx  context.Context
@@ -126,7 +127,7 @@ type tab struct {
 	problems []string
 	requests map[network.RequestID]status // the last of each
 	statuses []status
-	refused  []network.RequestID // by status 403, whatever the page that asked may know of it
+	refused  []network.RequestID // by status 403, even if the page that asked does not see it
 	allowed  []string
 }
 
@@ -136,7 +137,7 @@ type status struct {
 	code        int64
 }
 
-// tab opens a window for somebody who is signed in at w.
+// tab opens a window for a signed-in person at w.
 func (b *browser) tab(t testing.TB, w *world, l look) *tab {
 	t.Helper()
 	tb := b.window(t, w.url, l)
@@ -249,7 +250,7 @@ func (tb *tab) refusals() (all []status) {
 	return all
 }
 
-// posts are the answers to what was posted.
+// posts are the answers to the posted forms.
 func (tb *tab) posts() (all []status) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
@@ -268,7 +269,7 @@ func (tb *tab) complain(format string, args ...any) {
 	}
 }
 
-// allow takes problems that have this in their text for what is to be expected.
+// allow makes problems with this text expected ones.
 func (tb *tab) allow(part string) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
@@ -296,7 +297,8 @@ func (tb *tab) open(name string, query ...string) {
 	tb.run(chromedp.Navigate(address))
 }
 
-// text is what a JavaScript expression says, as text; empty if it cannot be asked, as between two pages.
+// text is the value of a JavaScript expression, as text. It is empty if there is no value, as
+// between two pages.
 func (tb *tab) text(expression string) string {
 	ctx, cancel := context.WithTimeout(tb.ctx, patience)
 	defer cancel()
@@ -329,8 +331,8 @@ func describe(o *runtime.RemoteObject) string {
 	return string(o.Value) + o.Description
 }
 
-// event looks an event up, again and again until the answer has a text: its page does not move, and the store may be told of an
-// effect, or of a dead letter, a moment after others see it.
+// event looks an event up, again and again until the answer has a text. Its page does not refresh
+// by itself, and the store may record an effect, or a dead letter, a moment after others see it.
 func (tb *tab) event(id, text string) {
 	tb.t.Helper()
 	require.Eventually(tb.t, func() bool {
@@ -339,7 +341,7 @@ func (tb *tab) event(id, text string) {
 	}, patience, 100*time.Millisecond, "the page of %s says %q", id, text)
 }
 
-// dead letters are the IDs of the dead letters that are listed.
+// deadLetters are the IDs of the listed dead letters.
 func (tb *tab) deadLetters() (ids []string) {
 	tb.t.Helper()
 	tb.until(`document.readyState === "complete"`, "loaded")

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// otherOrigins lets pages of another port and of another site post the forms of the page, in the browser of somebody who is signed
-// in and has made the plan.
+// otherOrigins lets pages of another port and of another site post the forms of the page, in the
+// browser of a signed-in person with a plan.
 func otherOrigins(t *testing.T, w *world, b *browser) {
 	const id = "order-declined"
 	w.provider.answer(0, "", id)
@@ -34,7 +34,7 @@ func otherOrigins(t *testing.T, w *world, b *browser) {
 	tb.allow(stranger.URL)
 	tb.allow("http://localhost" + port)
 	tb.allow("403 (Forbidden)")
-	tb.allow(tb.base + "replay") // what the browser says of requests by script
+	tb.allow(tb.base + "replay") // the browser's message about requests by script
 	tb.allow(tb.base + "plan")
 	forms := []struct{ path, fields string }{
 		{"replay", "id=" + plan.Get("id")},
@@ -48,7 +48,7 @@ func otherOrigins(t *testing.T, w *world, b *browser) {
 			require.True(t, tb.is(fmt.Sprintf("location.origin === %q", origin)))
 			tb.run(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(submit, target, f.fields)))
 			tb.until(fmt.Sprintf(`location.href === %q && document.readyState === "complete"`, target), "the form was sent")
-			tb.says("This form was sent from another site or another port.") // the one who is signed in is told so
+			tb.says("This form was sent from another site or another port.") // the signed-in person reads that
 			for _, mode := range []string{"no-cors", "cors"} {
 				tb.run(chromedp.Navigate(origin))
 				assert.Equal(t, "refused", tb.fetch(target, f.fields, mode), "%s from %s", mode, origin)
@@ -85,7 +85,7 @@ const submit = `(() => {
 	form.submit();
 })()`
 
-// fetch posts a form by script, and says how that looked to the script.
+// fetch posts a form by script, and returns the result that the script sees.
 func (tb *tab) fetch(target, fields, mode string) string {
 	tb.t.Helper()
 	said, err := chromedp.Run(tb.ctx, chromedp.Evaluate[string](fmt.Sprintf(

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hostile are texts that want to be more than text. What they would do is to set window.pwned, to add an element that is marked with
-// "pwned", or to ask elsewhere.
+// hostile are texts that want to be more than text. They try to set window.pwned, to add an element
+// that is marked with "pwned", or to send a request elsewhere.
 var hostile = []struct{ name, text string }{
 	{"script", `<script>window.pwned=1;alert(1)</script>`},
 	{"image", `"><img src=x id=pwned onerror=window.pwned=1>`},
@@ -41,12 +41,13 @@ var hostile = []struct{ name, text string }{
 	{"JSON text", `"<img src=x id=pwned onerror=window.pwned=1>"`},
 }
 
-// hostileTexts writes each of them into all that an event and a dead letter are made of, and looks at all that shows it.
+// hostileTexts writes each of them into all that an event and a dead letter are made of, and looks
+// at all that shows it.
 func hostileTexts(t *testing.T, w *world, b *browser) {
 	before := w.size(w.deadLetters)
 	for _, h := range hostile {
 		short := h.text[:min(len(h.text), 250)]
-		// An event that comes the usual way, and a dead letter that somebody forged.
+		// An event that comes the usual way, and a forged dead letter.
 		w.produce(w.topic, record{id: short, typ: "invoice.sent", key: short, value: h.text, headers: [][2]string{{"tenant", short}, {"x-" + short, h.text}, {"idem-error", short}}})
 		w.produce(w.deadLetters, record{id: short, typ: short, key: h.text, value: h.text, headers: [][2]string{
 			{"x-" + short, h.text}, {deadletter.HeaderTopic, w.topic}, {deadletter.HeaderPartition, "0"}, {deadletter.HeaderOffset, "1"},
@@ -100,7 +101,7 @@ func (tb *tab) askHostile() {
 			continue
 		}
 		short := h.text[:min(len(h.text), 250)]
-		if i%2 == 0 { // found, and asked for in a way that finds nothing
+		if i%2 == 0 { // found, and asked for in a way without a result
 			tb.open("event", "id", short)
 		} else {
 			tb.open("event", "id", short, "type", short, "tenant", short, "source", short, "topic", short)
@@ -112,7 +113,8 @@ func (tb *tab) askHostile() {
 	}
 }
 
-// shown is how a text must look: characters that do not show, or turn the direction of others, have become numbers.
+// shown is how a text must look: characters that do not show, or turn the direction of others, have
+// become numbers.
 func shown(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPage has one program and one browser for all that people do with the page, as both take seconds to start. Its parts follow
-// one another: what one produces is there for those after it.
+// TestPage has one program and one browser for all uses of the page, as both take seconds to start.
+// Its parts follow one another: the events of one part are there for the next ones.
 func TestPage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a browser and a program: not with -short")
@@ -42,8 +42,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// furnish produces what the parts look at: events that were handled, of several types, dead letters of four classes, an event that
-// waits for a later attempt, a key that is deferred, and one in flight.
+// furnish produces the events for the parts: handled events of several types, dead letters of four
+// classes, an event that waits for a later attempt, a deferred key, and an event in flight.
 func (w *world) furnish() {
 	w.provider.answer(http.StatusUnprocessableEntity, "the card was declined", "order-declined", "order-mended", "order-offered", "order-plain")
 	w.provider.answer(http.StatusUnprocessableEntity, "no such address", "parcel-lost")
@@ -178,7 +178,7 @@ func planAndReplay(t *testing.T, w *world, b *browser) {
 	tb.run(chromedp.NavigateForward())
 	tb.says("1 of 1 replayed")
 
-	other.press("Replay 1 dead letter") // it shows what was so before
+	other.press("Replay 1 dead letter") // it shows the earlier state
 	other.says("Already done")
 	other.open("dead-letters", "id", id)
 	other.run(chromedp.Click(chromedp.CSS(`input[name=at]`)))

@@ -13,7 +13,8 @@ import (
 // notInNames are characters that a file name should not have.
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// keep writes a picture of the whole page to the folder IDEM_PICTURES, if it is set: `make pictures`.
+// keep writes a picture of the whole page to the folder IDEM_PICTURES, if it is set: `make
+// pictures`.
 func (tb *tab) keep(name string, l look) {
 	tb.t.Helper()
 	folder := os.Getenv("IDEM_PICTURES")

@@ -68,7 +68,7 @@ func TestScreenshots(t *testing.T) {
 		{"event-phone", "event?id=order-4711", dark(small)},
 	} {
 		tb := b.tab(t, w, p.look)
-		shop.trade(3 * time.Second) // what is a rate must be one
+		shop.trade(3 * time.Second) // rates need some seconds of events
 		tb.run(chromedp.Navigate(w.url + p.page))
 		tb.until(`document.readyState === "complete"`, "loaded")
 		tb.run(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`))
@@ -124,7 +124,8 @@ func (s *shop) trade(d time.Duration) {
 	}
 }
 
-// palette makes a picture of at most 256 colours, which is small: those that are there most often, and for the others the nearest.
+// palette makes a picture of at most 256 colours, which is small: those that are there most often,
+// and for the others the nearest.
 func palette(t *testing.T, shot []byte) []byte {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(shot))

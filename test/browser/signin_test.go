@@ -17,8 +17,8 @@ import (
 // untilInput runs a program until its own input ends.
 const untilInput = `"$0" "$@" </dev/null & program=$!; cat >/dev/null; kill -TERM "$program"; wait "$program"`
 
-// signInAndOut looks at what persons meet at the door of idem ops: a refusal, a failed sign-in, the way out, and the page itself
-// with its button for signing out.
+// signInAndOut looks at the pages of signing in and out of idem ops: a refusal, a failed sign-in,
+// the way out, and the page itself with its button for signing out.
 func signInAndOut(t *testing.T, w *world, b *browser) {
 	axe := axeSource(t)
 	issuer := issuertest.New(t)

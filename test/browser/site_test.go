@@ -32,7 +32,8 @@ var sitePages = []struct{ kind, name, says string }{
 	{"not found", "no-such-page.html", "There is no such page"},
 }
 
-// TestSite looks at one page of each kind of the documentation site, in light and dark, wide and narrow.
+// TestSite looks at one page of each kind of the documentation site, in light and dark, wide and
+// narrow.
 func TestSite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a browser and builds the site: not with -short")

@@ -82,8 +82,8 @@ func built(t testing.TB, folder, pkg string) string {
 	return path
 }
 
-// run runs a program until the end of the test, and returns the first line that it prints. The program ends when its standard input
-// does. Before that, the test calls release.
+// run runs a program until the end of the test, and returns the first line that it prints. The
+// program ends when its standard input does. Before that, the test calls release.
 func run(t testing.TB, cmd *exec.Cmd, release func()) (line string) {
 	t.Helper()
 	stdin, err := cmd.StdinPipe() // it ends with us, however we end
@@ -190,7 +190,7 @@ func (w *world) size(topic string) (n int64) {
 	return n
 }
 
-// fillOutbox adds entries that nobody publishes.
+// fillOutbox adds entries that no relay publishes.
 func (w *world) fillOutbox(ids ...string) {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -208,7 +208,7 @@ func (w *world) fillOutbox(ids ...string) {
 	require.NoError(w.t, err)
 }
 
-// provider is what events are posted to. It decides what becomes of each.
+// provider is the server that events are posted to. It decides about the result of each.
 type provider struct {
 	*httptest.Server
 
@@ -256,7 +256,7 @@ func (p *provider) serve(w http.ResponseWriter, r *http.Request) {
 	p.count[id]++ // the effect
 }
 
-// answer says how events are answered from now on. Zero: they have their effect.
+// answer sets the answer to these events from now on. Zero: they have their effect.
 func (p *provider) answer(code int, text string, ids ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,7 +27,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// order is what the handlers take. Every field may hold a secret.
+// order is the payload of the handlers. Every field may hold a secret.
 type order struct {
 	Mail    string     `json:"mail"`
 	Amount  int        `json:"amount"`
@@ -37,14 +37,14 @@ type order struct {
 	Special special    `json:"special"`
 }
 
-// special has a decoder of its own, which quotes what it is given, as most do.
+// special has a decoder of its own, which quotes its input, as most do.
 type special struct{}
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (*special) UnmarshalJSON(b []byte) error { return fmt.Errorf("no special order: %s", b) }
 
-// record has a secret in its value, its key, and the names and values of its headers; and, by contract, none in its ID and
-// its type, which make the key of each line.
+// record has a secret in its value, its key, and the names and values of its headers. By contract
+// it has no secret in its ID and its type, which make the key of each line.
 func (h *house) record(id, typ, value string) *idem.Message {
 	return &idem.Message{
 		Topic: "orders", Partition: 3, Offset: 17, Time: time.Now(), Key: []byte(secret()), Value: []byte(value),
@@ -64,8 +64,8 @@ func (h *house) processor(r *idem.Router, store dedup.Store) *idem.Processor {
 	return p
 }
 
-// store of a real Postgres, whose tables are looked at, but for the events that wait in it, and the answers of requests, which
-// are kept to be given again.
+// store is one in a real Postgres. Its tables are looked at, but not the events that wait in it,
+// and not the answers of requests, which are kept for a replay.
 func (h *house) store(t *testing.T) (*pgxpool.Pool, *pgstore.Store) {
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func dump(t testing.TB, pool *pgxpool.Pool, sql string) string {
 
 var quickly = idem.RetryPolicy{MaxAttempts: 2, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond, InPlace: time.Minute}
 
-// Values that cannot be decoded: whatever the decoder says of them, no part of them is told.
+// Values that cannot be decoded: no part of them is shown, for any error of the decoder.
 func TestUndecodable_G04(t *testing.T) {
 	h := newHouse(t)
 	r := idem.NewRouter()
@@ -110,7 +110,7 @@ func TestUndecodable_G04(t *testing.T) {
 	h.clean()
 }
 
-// Records without an identity, with several, and with types that nobody knows.
+// Records without an identity, with several, and with types that no handler knows.
 func TestIdentity_G04(t *testing.T) {
 	h := newHouse(t)
 	r := idem.NewRouter()
@@ -224,8 +224,9 @@ var ways = map[string]func(error) error{
 	"as-text":     func(err error) error { return errors.New("order declined: " + err.Error()) },
 }
 
-// Handlers fail with what Postgres, Redis, decoders and clients say of the data they were given: claimed and transactional, with
-// dead letters, retry topics and events that wait in the store.
+// Handlers fail with the errors of Postgres, Redis, decoders and clients about their data. The
+// handlers are claimed and transactional, with dead letters, retry topics and events that wait in
+// the store.
 func TestFailures_G04(t *testing.T) {
 	h := newHouse(t)
 	pool, store := h.store(t)
@@ -237,7 +238,7 @@ func TestFailures_G04(t *testing.T) {
 	for name, fail := range failures(rdb, prefix) {
 		for way, wrap := range ways {
 			if (name == "raise" || name == "at-commit") && way == "as-text" {
-				continue // a database's own words, which nobody can tell from the handler's any more
+				continue // an error text of the database can no longer be told from the handler's
 			}
 			if strings.HasPrefix(name, "redis-") && way == "as-text" && name != "redis-unknown" {
 				continue // a script's own words
@@ -278,7 +279,7 @@ func register(r *idem.Router, typ string, pool *pgxpool.Pool, fail func(context.
 	}, idem.Retry(quickly))
 }
 
-// What is looked for is found where it is: in each way out, in each form.
+// A planted secret is found in each way out, in each form.
 func TestControl(t *testing.T) {
 	h := newHouse(t)
 	pool, store := h.store(t)

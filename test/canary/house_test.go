@@ -27,7 +27,8 @@ type sink struct {
 	read func() string
 }
 
-// instrument watches all that goes on in a house, and has ways out of its own, such as metrics and spans.
+// instrument watches all that goes on in a house, and has ways out of its own, such as metrics and
+// spans.
 type instrument struct {
 	observers []observe.Observer
 	http      func(context.Context, httpidem.Observation)
@@ -35,11 +36,11 @@ type instrument struct {
 	sinks     []sink
 }
 
-// instruments are made anew for each house. Who adds a way out of the process adds it here, by an init in a file of its own, and
-// every test looks there.
+// instruments are made anew for each house. A new way out of the process is added here, by an init
+// in a file of its own, and every test looks there.
 var instruments []func(testing.TB) instrument
 
-// house is what a secret must not leave.
+// house has the ways out of the process, which no secret may take.
 type house struct {
 	t           testing.TB
 	log         *slog.Logger
@@ -68,7 +69,7 @@ func newHouse(t testing.TB) *house {
 
 func (h *house) watch(name string, read func() string) { h.sinks = append(h.sinks, sink{name, read}) }
 
-// canary begins every secret, and is enough to find it by: what is left of it may have been cut off.
+// canary begins every secret, and is enough to find the secret by: the rest may have been cut off.
 const canary = "Qx7Kanari"
 
 // secret makes one, which no other one is like.
@@ -77,7 +78,7 @@ func secret() string { return canary + rand.Text()[:12] }
 // number is a secret of digits.
 const number = "7364519827364519"
 
-// forms in which a secret is looked for: somebody may have written it in another way.
+// forms are those in which a secret is looked for, since an encoding may have changed it.
 func forms() []string {
 	list := []string{canary, number[:9], hex.EncodeToString([]byte(canary)), strings.Trim(fmt.Sprintf("%d", []byte(canary)), "[]")}
 	for shift := range 3 { // of the three bytes that four dead letters stand for
@@ -100,14 +101,15 @@ func (h *house) found() (where []string) {
 	return where
 }
 
-// clean fails the test if a secret is anywhere. Something must have been written, else there was nothing to look at.
+// clean fails the test if a secret is anywhere. The log must not be empty, else the test would look
+// at no text.
 func (h *house) clean() {
 	h.t.Helper()
 	require.Empty(h.t, h.found())
 	require.NotEmpty(h.t, h.sinks[0].read(), "nothing was logged")
 }
 
-// handler for slog that writes each line in two ways.
+// both is a handler for slog that writes each line in two ways.
 type both [2]slog.Handler
 
 func (b both) Enabled(ctx context.Context, l slog.Level) bool { return b[0].Enabled(ctx, l) }
@@ -147,7 +149,7 @@ func (b *buffer) String() string {
 
 var _ io.Writer = (*buffer)(nil)
 
-// letterbox keeps what is published.
+// letterbox keeps the published messages.
 type letterbox struct {
 	mu   sync.Mutex
 	msgs []*idem.Message
@@ -161,8 +163,8 @@ func (l *letterbox) Produce(_ context.Context, msgs ...*idem.Message) error {
 	return nil
 }
 
-// headers are those that Idem has added. Key, value and the record's own headers are a copy of the record, byte for byte: a
-// dead letter that lacks them could not be replayed.
+// headers are those that Idem has added. Key, value and the record's own headers are a copy of the
+// record, byte for byte: a dead letter that lacks them could not be replayed.
 func (l *letterbox) headers() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,8 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// Bodies, paths, credentials and answers of keyed requests; and the secret by which bodies are compared.
+// Bodies, paths, credentials and answers of keyed requests; and the secret by which bodies are
+// compared.
 func TestHTTP_G04(t *testing.T) {
 	h := newHouse(t)
 	pool, store := h.store(t)

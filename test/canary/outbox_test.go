@@ -18,7 +18,7 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// refusing takes nothing, and says what it was given.
+// refusing refuses all messages, and quotes them in its errors.
 type refusing struct{ calls atomic.Int64 }
 
 // ProduceEach implements [outbox.Producer].
@@ -42,7 +42,7 @@ func (r *refusing) refuse(m *idem.Message) error {
 	}
 }
 
-// watched gives rows of the outbox to instruments.
+// relay returns a relay that is observed by the instruments.
 func (h *house) relay(store outbox.Store, producer outbox.Producer) *outbox.Relay {
 	var observers []outbox.Observer
 	for _, i := range h.instruments {
@@ -55,7 +55,8 @@ func (h *house) relay(store outbox.Store, producer outbox.Producer) *outbox.Rela
 	return relay
 }
 
-// Rows of the outbox that cannot be published. By contract their lines have the Kafka key, which names the aggregate that stands.
+// Rows of the outbox that cannot be published. By contract their lines have the Kafka key, which
+// names the aggregate that stands.
 func TestOutbox_G04(t *testing.T) {
 	h := newHouse(t)
 	pool, _ := h.store(t)

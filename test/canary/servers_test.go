@@ -25,12 +25,12 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// addresses where no such server is: nobody, and somebody else.
+// addresses are those without such a server: a port without a listener, and another server.
 func addresses(t *testing.T) []string {
 	return []string{"127.0.0.1:1", testenv.Kafka(t)[0], testenv.RedisOptions(t).Addr}
 }
 
-// said is what a program does with an error that it is given.
+// said logs an error as a program would.
 func (h *house) said(err error) {
 	if err != nil {
 		h.log.Error("failed", "error", idem.ErrorText(err))
@@ -57,8 +57,8 @@ func (h *house) uses(store dedup.Store) {
 	require.NoError(h.t, p.Close())
 }
 
-// Passwords of Postgres, in both forms of its connection strings: nobody there, the wrong server, the wrong password, strings that
-// cannot be read.
+// Passwords of Postgres, in both forms of its connection strings: no server there, the wrong
+// server, the wrong password, strings that cannot be read.
 func TestPostgresPasswords_G04(t *testing.T) {
 	h := newHouse(t)
 	real, err := pgxpool.ParseConfig(os.Getenv("POSTGRES_URL"))
@@ -92,7 +92,7 @@ func TestPostgresPasswords_G04(t *testing.T) {
 	h.clean()
 }
 
-// redisLog is what go-redis writes by itself.
+// redisLog gets the lines that go-redis writes by itself.
 type redisLog struct{ h *house }
 
 // Printf implements the logger of go-redis.
@@ -133,7 +133,8 @@ func impatient(sc *sarama.Config) {
 	sc.Metadata.Retry.Max = 0
 }
 
-// Passwords for Kafka: nobody there, the wrong server, a server without SASL, the wrong password.
+// Passwords for Kafka: no server there, the wrong server, a server without SASL, the wrong
+// password.
 func TestSASLPasswords_G04(t *testing.T) {
 	h := newHouse(t)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"), kfake.EnableSASL(),

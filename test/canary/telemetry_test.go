@@ -23,7 +23,8 @@ import (
 
 func init() { instruments = append(instruments, telemetry) }
 
-// telemetry is metrics and spans, as they are handed to exporters. Spans say more when traces are continued.
+// telemetry is metrics and spans, as exporters get them. Spans have more attributes when traces are
+// continued.
 func telemetry(t testing.TB) instrument {
 	reader, spans := metric.NewManualReader(), tracetest.NewInMemoryExporter()
 	seen, err := otelidem.New(
@@ -52,8 +53,8 @@ func telemetry(t testing.TB) instrument {
 	}
 }
 
-// What the tests look through is what there is: an event ID, which may be on spans and in lines, is found there, and a label is found
-// among the metrics.
+// The tests look through the real output: an event ID, which may be on spans and in lines, is found
+// there, and a label is found among the metrics.
 func TestTelemetryIsLookedThrough(t *testing.T) {
 	h := newHouse(t)
 	r := idem.NewRouter(idem.Type(idem.Fixed("paid")))

@@ -36,7 +36,7 @@ type box struct {
 	added  map[string][]string // IDs by aggregate, in the order of commits
 }
 
-// newBox has an outbox of its own: the relays of other cells publish nothing of it. Rows of two
+// newBox has an outbox of its own. The relays of other cells do not publish its rows. Rows of two
 // aggregates wait.
 func newBox(t testing.TB, s store, topic string, addrs []string, restarts bool) *box {
 	t.Helper()
@@ -115,7 +115,7 @@ func (b *box) empty() bool {
 	return err == nil && n == 0
 }
 
-// outcome returns what came of the cell.
+// outcome returns the result of the cell.
 func (b *box) outcome(replaced bool) outcome {
 	b.t.Helper()
 	o := b.judge(b.records())
@@ -125,7 +125,7 @@ func (b *box) outcome(replaced bool) outcome {
 
 // judge compares the topic with the rows: each is there, with its ID and content, and first
 // publications are in the order of commits. The effects are the publications of the row that was
-// published most often, or none if a row is lost. A consumer handles each event once.
+// published most often. If a row is lost, there is no effect. A consumer handles each event once.
 func (b *box) judge(records []*kgo.Record) outcome {
 	b.t.Helper()
 	o := outcome{sameKey: true}
@@ -166,7 +166,7 @@ func (b *box) judge(records []*kgo.Record) outcome {
 	return o
 }
 
-// records returns what the topic has.
+// records returns the records of the topic.
 func (b *box) records() (all []*kgo.Record) {
 	b.t.Helper()
 	end := recordsIn(b.t, b.client, b.topic, 1)
@@ -180,7 +180,7 @@ func (b *box) records() (all []*kgo.Record) {
 	return all
 }
 
-// What a relay must not do is found in the topic.
+// A broken promise of a relay is found in the topic.
 func TestJudge(t *testing.T) {
 	b := &box{t: t, topic: "t", added: map[string][]string{"A": {"A0", "A1"}, "B": {"B0"}}}
 	record := func(id string) *kgo.Record {

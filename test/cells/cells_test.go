@@ -41,8 +41,8 @@ type slot struct {
 	other string
 }
 
-// slotsOf returns the slots that a cell may take. So that the share takes no longer, a kind with
-// Rerun shares its slot with the kind without, and a restart of Kafka shares one with a rebalance.
+// slotsOf returns the slots that a cell may take. A kind with Rerun shares its slot with the kind
+// without, so that the share takes no longer. A restart of Kafka shares a slot with a rebalance.
 func slotsOf(c combination) [2]slot {
 	f := c.fault
 	if f == kafkaRestart {
@@ -53,7 +53,7 @@ func slotsOf(c combination) [2]slot {
 
 // selected returns the cells of this run. By default a seed chooses one cell for each slot of the
 // share. No cell restarts a server then, since other tests use the servers too: IDEM_CELLS_RESTART
-// says that no other test does. A pattern that matches no cell is an error.
+// means that no other test does. A pattern that matches no cell is an error.
 func selected(seed uint64, only *regexp.Regexp) (some []combination, err error) {
 	chosen := make(map[slot]combination)
 	lowest := make(map[slot]uint64)
@@ -94,7 +94,7 @@ func seedOf(t testing.TB) uint64 {
 	return uint64(time.Now().Unix() / (24 * 3600))
 }
 
-// board runs cells, and keeps what came of them.
+// board runs cells, and keeps their results.
 type board struct {
 	t       *testing.T
 	control control

@@ -6,22 +6,23 @@ import (
 	"strings"
 )
 
-// answer is what the last caller of a key learns.
+// answer is the result that the last caller of a key gets.
 type answer string
 
-// The answers. Records have none: their offset is committed. A dead letter is an answer to a person.
+// The answers. Records have no answer: their offset is committed. A dead letter is an answer to a
+// person.
 const (
 	noAnswer answer = ""
 	letter   answer = "dead letter"
-	result   answer = "result"          // that of the one run
+	result   answer = "result"          // of the one run
 	unknown  answer = "unknown outcome" // dedup.ErrUnknownOutcome, or its problem of HTTP
-	panicked answer = "panic told"      // the stored answer to a request whose handler panicked
-	failed   answer = "failure told"    // the stored answer of a handler whose context ended
-	wrong    answer = "wrong answer"    // that a caller must never get
+	panicked answer = "panic told"      // the stored answer of a handler that panicked
+	failed   answer = "failure told"    // the stored answer of a handler with an ended context
+	wrong    answer = "wrong answer"    // a caller must never get it
 )
 
-// want is what a cell may come to. No effect is lost: a least number of zero stands only beside an
-// answer that tells so.
+// want is the expectation of a cell. No effect is lost: a least number of zero stands only beside
+// an answer that reports it.
 type want struct {
 	least, most int // effects, all with one idempotency key
 	answers     []answer
@@ -44,7 +45,7 @@ func (w want) String() string {
 	return text
 }
 
-// outcome is what came of a cell.
+// outcome is the result of a cell.
 type outcome struct {
 	effects  int
 	sameKey  bool     // all effects had one idempotency key
@@ -99,7 +100,7 @@ func (w want) entries() (texts []string) {
 	return texts
 }
 
-// expect returns what may come of a cell. docs/guarantees.md has these promises in words.
+// expect returns the expectation of a cell. docs/guarantees.md has these promises in words.
 func expect(c combination) want {
 	switch {
 	case c.kind.inTx():
@@ -119,7 +120,7 @@ func expect(c combination) want {
 	return expectCall(c)
 }
 
-// expectRerun returns what may come of a claimed call with Rerun: a run that was cut short runs
+// expectRerun returns the expectation of a claimed call with Rerun. A run that was cut short runs
 // again, and the caller gets a result. The effect is repeated in the window between effect and
 // completion. A handler of HTTP that has answered, or has panicked, was not cut short.
 func expectRerun(c combination) want {
@@ -154,9 +155,9 @@ func expectRerun(c combination) want {
 	return want{1, 1, []answer{result}}
 }
 
-// expectCareful returns what may come of a handler that never repeats an effect: at most one effect,
-// and a dead letter in place of a repetition. An event whose handler has not begun is in no doubt,
-// unless its worker is gone and the record of the claim cannot tell.
+// expectCareful returns the expectation of a handler that never repeats an effect: at most one
+// effect, and a dead letter in place of a repetition. If the handler has not begun, the outcome is
+// not in doubt, unless the worker is gone and the record of the claim cannot tell.
 func expectCareful(c combination) want {
 	claimed := c.step == afterClaim || c.step.inHandler() || c.step == beforeEnd
 	effects := 0
@@ -176,7 +177,8 @@ func expectCareful(c combination) want {
 			return want{effects, effects, []answer{letter}}
 		}
 	case restart:
-		// The outage may last as long as a lease: the context of the handler ends during its effect.
+		// The outage may last as long as a lease: the context of the handler ends during its
+		// effect.
 		if c.step == afterClaim || c.step == beforeEffect {
 			return want{0, 1, []answer{noAnswer, letter}}
 		}
@@ -198,8 +200,8 @@ func mostOfRecord(c combination) int {
 			return 2
 		}
 	case restart:
-		// The outage may last as long as a lease: the context of the handler ends during its effect.
-		// A success is recorded once the server is back, since no other worker takes over.
+		// The outage may last as long as a lease: the context of the handler ends during its
+		// effect. A success is recorded once the server is back, since no other worker takes over.
 		if c.step == afterClaim || c.step == beforeEffect {
 			return 2
 		}
@@ -227,7 +229,7 @@ func mostOfRow(c combination) int {
 			return 2
 		}
 	case stop:
-		// A relay that wakes may publish what it was about to.
+		// A relay that wakes may go on with the publication that it was about to make.
 		if c.step.inWindow() || c.step == beforeEffect {
 			return 2
 		}
@@ -247,7 +249,7 @@ func mostOfRow(c combination) int {
 	return 1
 }
 
-// expectCall returns what may come of a claimed call without Rerun: at most one effect, and an
+// expectCall returns the expectation of a claimed call without Rerun: at most one effect, and an
 // unknown outcome in place of a repetition.
 func expectCall(c combination) want {
 	done := want{1, 1, []answer{result}}
@@ -287,11 +289,11 @@ func expectCall(c combination) want {
 	return done
 }
 
-// expectFirst returns the answers that the caller that meets the fault may get in the end. Before, it
-// may get errors by which it calls again. Records have no caller, and one that is killed gets none. A
-// panic goes on to the caller of a function; the client of a request sees its connection end, and
-// sends the request again. The client of a handler gets its answer, also if the store does not take
-// it.
+// expectFirst returns the answers that the caller that meets the fault may get in the end. Before
+// that, errors may make it call again. Records have no caller, and a caller that is killed or hangs
+// gets no answer. A panic goes on to the caller of a function. The client of a request sees its
+// connection end, and sends the request again. The client of a handler gets the answer even if the
+// store does not take it.
 func expectFirst(c combination) []answer {
 	switch {
 	case c.kind.records() || c.kind == relays || c.fault == kill || c.fault == hang:

@@ -75,7 +75,7 @@ func (k *kafka) restart() {
 }
 
 // door has the port of a broker for as long as the cell runs. No other process can get the port
-// while the broker is away; a connection ends at once then.
+// while the broker is away. A connection ends at once then.
 type door struct {
 	l     net.Listener
 	conns chan net.Conn
@@ -133,7 +133,7 @@ func (d *door) enter(c net.Conn) bool {
 	return true
 }
 
-// shut ends every connection, and lets none in.
+// shut ends every connection, and lets no new one in.
 func (d *door) shut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -88,7 +88,7 @@ func (p *process) waitStopped() {
 	}, 10*time.Second, 5*time.Millisecond, "the worker is not stopped")
 }
 
-// output keeps what a process writes.
+// output keeps the output of a process.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

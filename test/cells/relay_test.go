@@ -16,8 +16,8 @@ import (
 	"github.com/idem-go/idem/outbox/sqloutbox/mysql"
 )
 
-// relay publishes the rows of an outbox until SIGTERM, with the steps of the cell around the fetch of
-// rows, their publication and their settlement.
+// relay publishes the rows of an outbox until SIGTERM, with the steps of the cell around the fetch
+// of rows, their publication and their settlement.
 func (w *worker) relay(ctx context.Context) error {
 	s, closeStore, err := w.Place.openOutbox(ctx)
 	if err != nil {

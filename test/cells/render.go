@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// page has what docs/proof.md says about one run of all cells.
+// page has the part of docs/proof.md about one run of all cells.
 type page struct {
 	ran  string                 // when, where and how long, in one line
 	came map[combination]string // the outcome as text
@@ -154,7 +154,7 @@ func render(p page) string {
 	for _, k := range kinds {
 		in := columns(k)
 		if len(in) == 0 {
-			continue // the list of reasons says why
+			continue // the list of reasons has it
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n%s", k, head)
 		for _, s := range in {
@@ -196,7 +196,7 @@ func renderReasons() string {
 	return b.String()
 }
 
-// ranOf returns the line that tells when the cells of a page ran.
+// ranOf returns the line with the time of the run of a page.
 func ranOf(text string) string {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, ranPrefix) {

@@ -36,8 +36,8 @@ func requireProof(t *testing.T, text string) {
 	require.NoError(t, faulty(text, came), "run `make cells`")
 }
 
-// faulty returns what is wrong with a page: entries that the table does not allow, cells that are
-// missing or too many, or a text that differs from a rendered one, such as in its counts.
+// faulty returns the faults of a page: entries that the table does not allow, missing cells, cells
+// too many, or a text that differs from a rendered one, such as in its counts.
 func faulty(text string, came map[combination]string) error {
 	var wrong []error
 	for _, c := range cells() {
@@ -54,7 +54,7 @@ func faulty(text string, came map[combination]string) error {
 	return errors.Join(wrong...)
 }
 
-// The line of a run says which cells are of a later one, once for each pattern.
+// The line of a run names the cells of a later one, once for each pattern.
 func TestRanAgain(t *testing.T) {
 	const ran = "Run on a day, commit 1."
 	once := ranAgain(ran, "^On", 7, "2")
@@ -65,8 +65,8 @@ func TestRanAgain(t *testing.T) {
 	require.Equal(t, again, ranAgain(both, "^On", 8, "4"))
 }
 
-// A rendered page is parsed to what it was rendered from. A page without a cell, with another
-// expectation, with an entry that the table does not allow, or with another count is refused.
+// A rendered page is parsed to its source. A page without a cell, with another expectation, with an
+// entry that the table does not allow, or with another count is refused.
 func TestRender(t *testing.T) {
 	p := page{ran: ranPrefix + "a day.", came: make(map[combination]string)}
 	for _, c := range cells() {

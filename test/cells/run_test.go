@@ -44,8 +44,8 @@ type run struct {
 
 const stepLimit = 30 * time.Second
 
-// lease is that of the workers: long enough for a machine with much else to do, and short if all
-// cells run, with nothing else.
+// lease is that of the workers: long enough for a busy machine, and short if all cells run, which
+// then have the machine alone.
 func lease() time.Duration {
 	if all() {
 		return 2 * time.Second
@@ -130,7 +130,7 @@ func (c *run) stand(name string, r *http.Request) {
 	}
 }
 
-// run runs the cell, and returns what came of it.
+// run runs the cell, and returns the result.
 func (c *run) run() outcome {
 	workers := map[string]*process{"first": c.begin("first", true)}
 	if c.fault == copied || c.fault == rebalance {
@@ -183,7 +183,7 @@ func (c *run) run() outcome {
 		first.waitStopped()
 		c.expel(name)
 		if c.box != nil {
-			c.box.add("A") // for the other relay, whatever is left of the rows
+			c.box.add("A") // for the other relay, also if no row is left
 		}
 		second := ensure()
 		o.replaced = c.finished(second, other, c.standsStill())
@@ -311,8 +311,8 @@ func (c *run) begin(name string, armed bool) *process {
 	return begin(c.t, s)
 }
 
-// await waits until a worker stands at the step. Before an answer that is held back, the wire is set
-// first.
+// await waits until a worker stands at the step. Before an answer that is held back, the wire is
+// set first.
 func (c *run) await(workers map[string]*process) string {
 	c.t.Helper()
 	ended := workers["first"].ended
@@ -354,7 +354,7 @@ func (c *run) openWire(drop bool) {
 	close(c.wire.open)
 }
 
-// sprung waits until the wire has cut or held what it was set for.
+// sprung waits until the trap of the wire has cut a connection or held an answer.
 func (c *run) sprung() {
 	c.t.Helper()
 	select {
@@ -431,7 +431,8 @@ func (c *run) answerOf(name string) answer {
 	return c.told[name].answer
 }
 
-// endCalls waits for the calls of all workers. Those that were not killed have told their answers.
+// endCalls waits for the calls of all workers. Those that were not killed have posted their
+// answers.
 func (c *run) endCalls(workers map[string]*process) {
 	c.t.Helper()
 	for name, p := range workers {

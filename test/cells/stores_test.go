@@ -61,7 +61,7 @@ func (p place) url() string {
 	return url
 }
 
-// opened is the store of a worker. The functions for transactions are nil where there are none.
+// opened is the store of a worker. The functions for transactions are nil without transactions.
 type opened struct {
 	store     dedup.Store
 	close     func()

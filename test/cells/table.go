@@ -8,8 +8,8 @@ import (
 // kind is how the work of an event or a call runs.
 type kind string
 
-// The kinds. The first five handle records of a consumer group, the last one publishes the rows of an
-// outbox, and the others are calls with a key.
+// The kinds. The first five handle records of a consumer group. The last one publishes the rows of
+// an outbox. The others are calls with a key.
 const (
 	on             kind = "On"
 	careful        kind = "On with DeadLetterUncertain"
@@ -26,7 +26,7 @@ const (
 	viaHTTPTxRerun kind = viaHTTPTx + withRerun
 	relays         kind = "Outbox relay"
 
-	// withRerun ends the name of a kind whose guard or middleware has the option Rerun.
+	// withRerun ends the name of a kind if its guard or middleware has the option Rerun.
 	withRerun = " with Rerun"
 )
 

@@ -84,8 +84,8 @@ func TestSelected(t *testing.T) {
 	require.Less(t, len(share), 130)
 }
 
-// The kinds with Rerun, and the restart of Kafka, take the slots of other cells in the share: the
-// share has some with each seed, and is not much larger than without them.
+// The kinds with Rerun, and the restart of Kafka, take the slots of other cells in the share. So
+// the share has some of them with each seed, and is not much larger than without them.
 func TestShare(t *testing.T) {
 	t.Setenv("IDEM_CELLS", "")
 	t.Setenv("IDEM_CELLS_RESTART", "")

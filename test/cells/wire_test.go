@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/internal/netproxy"
 )
 
-// trap is what a wire does once.
+// trap is an act of a wire that happens once.
 type trap int32
 
 const (
@@ -199,8 +199,8 @@ func (l *link) held() bool {
 	}
 }
 
-// downPostgres carries the messages of Postgres. The answer of a command ends with its tag ('C') and
-// with 'Z', which says whether a transaction is open.
+// downPostgres carries the messages of Postgres. The answer of a command ends with its tag ('C')
+// and with 'Z', which says whether a transaction is open.
 func (l *link) downPostgres(client io.Writer, server io.Reader) {
 	in := bufio.NewReader(server)
 	var answer []byte

@@ -28,7 +28,7 @@ import (
 // workerEnv, if set, makes the test binary a worker. The value is a spec in JSON.
 const workerEnv = "IDEM_CELLS_WORKER"
 
-// spec is what one worker does.
+// spec is the task of one worker.
 type spec struct {
 	Kind  kind
 	Store store
@@ -108,8 +108,8 @@ func (w *worker) tell(ctx context.Context, what string, values ...string) error 
 	return nil
 }
 
-// at is called at each step. Once, at the step of the fault, the worker tells the test, waits until
-// the test lets it go on, and has the fault that is its own part.
+// at is called at each step. Once, at the step of the fault, the worker notifies the test, waits
+// until the test lets it go on, and carries out its own part of the fault.
 func (w *worker) at(s step) {
 	if !w.Armed || w.Step != s || !w.fired.CompareAndSwap(false, true) {
 		return
@@ -128,7 +128,7 @@ func (w *worker) at(s step) {
 	case panics:
 		panic("the fault of the cell")
 	case hang:
-		select {} // whatever the context says
+		select {} // also after the end of the context
 	case stop, // by the test
 		cutBefore, cutAfter, restart, rebalance, kafkaRestart, copied, unsent, unacked:
 	}
@@ -144,7 +144,7 @@ func stamp(fence uint64) []string {
 	return []string{"fence", strconv.FormatUint(fence, 10), "at", strconv.FormatInt(time.Now().UnixNano(), 10)}
 }
 
-// asks tells that the worker is about to claim.
+// asks notifies the test that the worker is about to claim.
 func (w *worker) asks() {
 	if w.Fault == copied || w.Fault == rebalance {
 		_ = w.tell(context.Background(), "asks") // the test has ended
@@ -227,13 +227,13 @@ func (w *worker) consume(ctx context.Context, s *opened) error {
 	return nil
 }
 
-// told is what a caller learns: an answer, and with it the result of a run, if there is one.
+// told is the answer that a caller gets, and the result of a run if there is one.
 type told struct {
 	answer answer
 	run    string
 }
 
-// call calls with one key until the answer is final, and tells the answer.
+// call calls with one key until the answer is final, and posts the answer to the test.
 func (w *worker) call(ctx context.Context, s *opened) error {
 	var once func(context.Context) (told, error)
 	switch w.Kind.base() {
@@ -291,8 +291,8 @@ func (w *worker) caught(ctx context.Context, once func(context.Context) (told, e
 	return once(ctx)
 }
 
-// answerOf returns the final answer that an error is, or noAnswer: call again. An error that
-// says something untrue of the key, or that no page promises, is final too.
+// answerOf returns the final answer that an error is, or noAnswer: call again. An error that is
+// untrue of the key, or that no page promises, is final too.
 func answerOf(err error) answer {
 	switch {
 	case err == nil:

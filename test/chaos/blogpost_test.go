@@ -15,8 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file is the worker of a hundred blog posts: GET, SETNX with the full TTL, send, SET; what somebody else holds is
-// skipped. It is the negative control: the harness must see that it loses events.
+// This file is the worker of a hundred blog posts: GET, SETNX with the full TTL, send, SET. An
+// event that another worker holds is skipped. The worker is the negative control: the harness must
+// see that it loses events.
 
 const blogPost = "blogpost"
 
@@ -84,7 +85,7 @@ func (w *blogWorker) handle(ctx context.Context, id string) error {
 	}
 	mine, err := w.redis.SetNX(ctx, w.prefix+id, "PENDING", ttl).Result()
 	if err != nil || !mine {
-		return err // somebody else is handling it
+		return err // another worker is handling it
 	}
 	time.Sleep(sendTime) // the mail server
 	fmt.Println(`{"event_id":"` + id + `"}`)

@@ -20,9 +20,10 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// Rule 9: two workers get the same events in other orders, as copies in two partitions. On a cluster a batch of claims is
-// atomic for each key only, so that each may get what the other waits for. If they kept it while they wait, and renewed
-// it, neither would ever go on.
+// Rule 9: two workers get the same events in other orders, as copies in two partitions. On a
+// cluster a batch of claims is atomic for each key only, so that each worker may get a claim that
+// the other waits for. If they kept and renewed such claims while they wait, neither would ever go
+// on.
 func TestSameEventsInOtherOrdersOnACluster(t *testing.T) {
 	needTime(t)
 	few := 20 // a worker that has to wait comes again after up to a second

@@ -10,8 +10,9 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// Kill -9 at random moments, the copies of a payment spread over partitions and over both workers: every order is paid
-// once and every effect happened once (K-01, rule 10). The sizes are those the product promises to survive.
+// Workers get kill -9 at random moments, with the copies of a payment spread over partitions and
+// over both workers. Every order is paid once and every effect happened once (K-01, rule 10). The
+// sizes are those the product promises to survive.
 func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
 	needTime(t)
 	for _, c := range []struct {
@@ -44,7 +45,7 @@ func killedWorkersPayEachOrderOnce(t *testing.T, in backend, orders int, flags .
 	began := time.Now()
 	s := newShop(t, newCluster(t, testenv.Kafka(t)), in, orders, partitions, flags...)
 	load := copies(rng, orders, 2, partitions)
-	portion := len(load)/(2*kills+2) + 1 // some for a fast machine, whose workers are done before a kill
+	portion := len(load)/(2*kills+2) + 1 // more for a fast machine: its workers are done before a kill
 	more := func() bool {
 		n := min(portion, len(load))
 		s.send(load[:n])
@@ -79,8 +80,8 @@ func killedWorkersPayEachOrderOnce(t *testing.T, in backend, orders int, flags .
 		time.Since(began).Round(time.Second), killed.Round(time.Second)))
 }
 
-// SIGTERM in the middle of the work: what was begun is finished or given back, what is finished is committed, and a
-// restart is given nothing twice.
+// SIGTERM in the middle of the work: events in work are finished or given back, finished ones are
+// committed, and a restart gets no event twice.
 func TestGracefulStopRedeliversNothing(t *testing.T) {
 	needTime(t)
 	const orders, partitions, stops = 4_000, 6, 4

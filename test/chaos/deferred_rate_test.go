@@ -15,8 +15,9 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// One event in a hundred fails, all of them of 5 % of the keys: the others go on (rule 4). Two cores that are busy without
-// failures leave them 70 to 83 % of their rate. A deferral is a transaction, and a quarter more transactions are the cost.
+// One event in a hundred fails, all of them of 5 % of the keys: the others go on (rule 4). Two
+// cores that are busy without failures leave them 70 to 83 % of their rate. A deferral is a
+// transaction, and a quarter more transactions are the cost.
 func TestDeferredKeysLeaveTheOthersTheirRate(t *testing.T) {
 	needTime(t)
 	_, seed := newSeeded(t)
@@ -31,7 +32,7 @@ func TestDeferredKeysLeaveTheOthersTheirRate(t *testing.T) {
 	run := 0
 	for kind, events := range map[string]int{"tx": 40_000, "on": 5_000} {
 		best := 0.0
-		for range 5 { // the machine is shared: what is asked for is whether it can be
+		for range 5 { // the machine is shared: one good run of five is enough
 			with, without := ratesOf(t, program,
 				"-postgres", url, "-kind", kind, "-run", strconv.Itoa(run), "-events", strconv.Itoa(events),
 				"-seed", strconv.FormatUint(seed, 10))

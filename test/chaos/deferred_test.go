@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Events that fail now and then in handlers that are KeyOrdered, three workers that are killed: of every key the effects first
-// appear in order, nothing is lost, no transaction takes effect twice, nothing stays deferred (rule 4, T-06).
+// Events fail now and then in handlers that are KeyOrdered, and three workers are killed. The first
+// effects of every key are in order. No event is lost, no transaction takes effect twice, and no
+// event stays deferred (rule 4, T-06).
 func TestDeferredEventsUnderFire_Idempotent(t *testing.T) {
 	needTime(t)
 	for name, open := range effectsStores {

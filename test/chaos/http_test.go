@@ -19,7 +19,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// api is an HTTP server with idempotency keys as a process that can be killed, and the database that its effects are in.
+// api is an HTTP server with idempotency keys as a process that can be killed, and the database
+// that its effects are in.
 type api struct {
 	t      testing.TB
 	pool   *pgxpool.Pool
@@ -41,7 +42,8 @@ func newAPI(t testing.TB, tx bool) *api {
 	require.NoError(t, pgstore.Migrate(t.Context(), pool))
 	_, err = pool.Exec(t.Context(), "CREATE TABLE effects (key text NOT NULL, pid int NOT NULL)")
 	require.NoError(t, err)
-	// No connection is used twice: the client is to send again what the test says, and nothing by itself.
+	// No connection is used twice, so that the client repeats no request by itself, but only those
+	// of the test.
 	a := &api{t: t, pool: pool, flags: []string{"-postgres", url}, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	if !tx {
 		client, prefix := testenv.Redis(t)
@@ -51,7 +53,8 @@ func newAPI(t testing.TB, tx bool) *api {
 	return a
 }
 
-// start starts the server and waits until it listens. It is called by the goroutine of the test only.
+// start starts the server and waits until it listens. It is called by the goroutine of the test
+// only.
 func (a *api) start() {
 	a.t.Helper()
 	p := start(a.t, "httpworker", programs.path(a.t, "httpworker"), nil, a.flags...)
@@ -68,14 +71,14 @@ func (a *api) address() string {
 	return a.url
 }
 
-// answered is what a client was told.
+// answered is the answer that a client got.
 type answered struct {
 	status   int
 	body     string
 	replayed bool
 }
 
-// temporary says that the same request is to be sent again.
+// temporary reports whether the same request is to be sent again.
 func (r answered) temporary() bool {
 	return r.status == http.StatusServiceUnavailable || strings.Contains(r.body, "request_in_flight") || strings.Contains(r.body, "rolled_back")
 }
@@ -131,20 +134,21 @@ func (a *api) effects() map[string]int {
 	return counts
 }
 
-// afterDeath is what whoever sends a key again may find when a server died at a step.
+// afterDeath is the state that a client with the same key may find after a server died at a step.
 type afterDeath struct {
 	step    string
 	effects int  // when the server has died
 	replay  bool // the answer was stored
-	unknown bool // nobody knows what happened (claims only)
+	unknown bool // the outcome is unknown (claims only)
 }
 
 // afterAnswer is the step at which the test kills the server.
 const afterAnswer = "after the answer"
 
-// The server is killed at every step of a request, and the key sent again to another one (H-07, H-23, rule 19). With a claim the
-// outcome of a run that was cut short is unknown, and is said to be: no second run. In a transaction what was not committed has not
-// happened, and runs.
+// The server is killed at every step of a request, and the key sent again to another one (H-07,
+// H-23, rule 19). With a claim the outcome of a run that was cut short is unknown. The answer says
+// so, and there is no second run. A transaction that was not committed had no effect, and runs
+// again.
 func TestServerKilledAtEveryStep(t *testing.T) {
 	needTime(t)
 	for name, steps := range map[string][]afterDeath{
@@ -185,7 +189,7 @@ func TestServerKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// killAt has the server die at a step of a key, and requires that its successor says what is right.
+// killAt has the server die at a step of a key, and requires the right answer from its successor.
 func (a *api) killAt(key string, want afterDeath) {
 	t := a.t
 	t.Helper()
@@ -215,8 +219,9 @@ func (a *api) killAt(key string, want afterDeath) {
 	}
 }
 
-// Kill -9 at random moments while many clients send, each until it has a final answer. In transactions every key has one effect; with
-// claims at most one, and exactly one where the answer says so (H-07, rule 19).
+// The server gets kill -9 at random moments while many clients send, each until it has a final
+// answer. In transactions every key has one effect. With claims it has at most one, and exactly one
+// if the answer says so (H-07, rule 19).
 func TestServerKilledUnderLoad(t *testing.T) {
 	needTime(t)
 	for _, name := range []string{"claimed", "transactional"} {
@@ -274,7 +279,7 @@ func (a *api) load(ctx context.Context, clients int) *load {
 		l.clients.Go(func() {
 			for i := 0; running.Err() == nil; i++ {
 				key := fmt.Sprintf("client-%d-%d", c, i)
-				if rand.IntN(4) == 0 { // one that nobody waits for
+				if rand.IntN(4) == 0 { // one without a waiting caller
 					l.clients.Go(func() { _, _ = a.send(ctx, key, "") })
 				}
 				r, err := a.insist(ctx, key) // to its end, also when no more are begun

@@ -33,15 +33,15 @@ func newCluster(t testing.TB, brokers []string) *cluster {
 	return &cluster{t: t, brokers: brokers, client: client, admin: admin}
 }
 
-// topic creates a topic with a name of its own and, in Cleanup, deletes it with its dead letters and its group, which
-// have names made of it.
+// topic creates a topic with a name of its own and, in Cleanup, deletes it with its dead letters
+// and its group, which have names made of it.
 func (c *cluster) topic(prefix string, partitions int32) (topic, group string) {
 	c.t.Helper()
 	topic = prefix + "-" + strings.ToLower(rand.Text()[:10])
 	group = topic + "-group"
 	require.NoError(c.t, c.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false))
 	c.t.Cleanup(func() {
-		_ = c.admin.DeleteTopic(topic) // names are never used again: what is left disturbs nobody
+		_ = c.admin.DeleteTopic(topic) // names are never used again: leftovers are harmless
 		_ = c.admin.DeleteTopic(topic + "." + group + ".dlq")
 		_ = c.admin.DeleteConsumerGroup(group)
 	})
@@ -49,7 +49,7 @@ func (c *cluster) topic(prefix string, partitions int32) (topic, group string) {
 	return topic, group
 }
 
-// committed returns the offset the group would begin at, per partition; 0 where nothing is committed.
+// committed returns the offset the group would begin at, per partition. It is 0 without a commit.
 func (c *cluster) committed(group, topic string) (offsets []int64, err error) {
 	partitions, err := c.client.Partitions(topic)
 	if err != nil {
@@ -100,8 +100,8 @@ func (c *cluster) ends(topic string) ([]int64, error) {
 	return offsets, nil
 }
 
-// waitMembers waits until the group has that many members and each has partitions. Load that is sent before is eaten by
-// whoever is first.
+// waitMembers waits until the group has that many members and each has partitions. The first
+// members would handle load that is sent earlier.
 func (c *cluster) waitMembers(group string, members int) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
@@ -121,8 +121,8 @@ func (c *cluster) waitMembers(group string, members int) {
 // standsStill is how long a group with work left may commit nothing.
 const standsStill = 30 * time.Second
 
-// waitNoLag waits until the group has committed all there is, and nothing beyond. A slow machine may
-// take long for the work, but the group must not stand still.
+// waitNoLag waits until the group has committed the ends of all partitions, and no offset beyond. A
+// slow machine may take long for the work, but the group must not stand still.
 func (c *cluster) waitNoLag(group, topic string) {
 	c.t.Helper()
 	ends, err := c.ends(topic)
@@ -149,7 +149,8 @@ func (c *cluster) hasNoLag(group, topic string) bool {
 	return err == nil && sum(committed) >= sum(ends) // an error: the group's coordinator is being looked for
 }
 
-// deadLetters returns how many dead letters the group has written. No topic is none.
+// deadLetters returns how many dead letters the group has written. Without the topic there are no
+// dead letters.
 func (c *cluster) deadLetters(group, topic string) (n int64) {
 	c.t.Helper()
 	dlq := topic + "." + group + ".dlq"

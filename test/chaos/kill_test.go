@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crew is a number of workers with static instance IDs. One that was killed is replaced at once, under its ID.
+// crew is a number of workers with static instance IDs. One that was killed is replaced at once,
+// under its ID.
 type crew struct {
 	t     testing.TB
 	names []string
@@ -54,8 +55,9 @@ func (c *crew) stop(limit time.Duration) {
 	}
 }
 
-// killing kills workers while they work. Moments are chosen by progress and not by the clock: the next victim must have
-// had some effects since it was chosen, so that every kill hits a process that works, on a slow machine as on a fast one.
+// killing kills workers while they work. Moments are chosen by progress and not by the clock: the
+// next victim must have had some effects since it was chosen. So every kill hits a process that
+// works, on a slow machine as on a fast one.
 type killing struct {
 	crew    *crew
 	rng     *rand.Rand
@@ -63,7 +65,7 @@ type killing struct {
 	effects func(*proc) int // that this process has had so far
 	between int             // at most so many effects of the victim before it is killed
 	spread  time.Duration   // and so long after that
-	left    func() int      // what is to be done still, as far as the load was released
+	left    func() int      // the unfinished part of the released load
 	release func(kill int)  // called after each kill, from 0: releases more load
 	more    func() bool     // releases more load because all is done; false, or nil: no load is left
 }
@@ -99,7 +101,7 @@ func (k killing) await(kill int, p *proc) {
 		select {
 		case <-poll.C:
 			p.requireRunning()
-			// Without load the kill is none of a worker at work.
+			// Without load the kill does not hit a worker at work.
 			worked = k.effects(p) >= goal || k.left() == 0 && !k.extra()
 		case <-limit:
 			require.Fail(t, "does nothing", "kill %d: %s had %d effects in 30 s and not %d; %d are left to do:\n%s",
@@ -112,8 +114,8 @@ func (k killing) await(kill int, p *proc) {
 // extra releases more load, if there is some.
 func (k killing) extra() bool { return k.more != nil && k.more() }
 
-// victim takes turns through the crew, in an order drawn anew for each round: each is killed equally often, and now and
-// then one twice in a row.
+// victim takes turns through the crew, in an order drawn anew for each round: each is killed
+// equally often, and now and then one twice in a row.
 func (k killing) victim(kill int) string {
 	names := k.crew.names
 	if kill%len(names) == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// laneKeys is a multiple of twice the partitions, so that all events of a key go one way: to one partition, with their
-// copies there or all over (see copies).
+// laneKeys is a multiple of twice the partitions, so that all events of a key go one way: to one
+// partition, with their copies there or all over (see copies).
 const laneKeys, lanePartitions = 360, 6
 
 // kinds are the handlers of laneworker, which a key meets in turn.
@@ -25,7 +25,7 @@ func sequenced(d *delivery) []byte {
 	return fmt.Appendf(nil, `{"event_id":"seq-%06d","type":%q,"key":%d,"seq":%d}`, d.order, kindOf(d.order), d.order%laneKeys, d.order/laneKeys)
 }
 
-// line is what laneworkers work on.
+// line has the parts that laneworkers work on.
 type line struct {
 	t            testing.TB
 	kafka        *cluster
@@ -74,8 +74,8 @@ func (l *line) all(which string) int {
 	return l.count(`SELECT count(*) FROM effects WHERE ` + which)
 }
 
-// works waits until a worker has had some effects more. The others may have handled all that was released before the
-// worker had partitions: then the next portion is released.
+// works waits until a worker has had some effects more. The others may have handled all that was
+// released before the worker had partitions: then the next portion is released.
 func (l *line) works(p *proc, more int) {
 	l.t.Helper()
 	effects := func() int {
@@ -100,10 +100,11 @@ func (l *line) works(p *proc, more int) {
 	}
 }
 
-// Three workers with 16 lanes each and every kind of handler: killed, stopped beyond the session's time-out and woken,
-// joined and left by a fourth; the copies of half of the keys in other partitions. In transactions each event takes effect once, by
-// claims at least once and at most once more for each lane that was cut short; and of every key the effects first appear
-// in order (K-01, K-12, rules 11, 13, 25).
+// Three workers with 16 lanes each and every kind of handler are killed, and stopped beyond the
+// session's time-out and woken. A fourth one joins and leaves. The copies of half of the keys are
+// in other partitions. In transactions each event takes effect once. By claims it takes effect at
+// least once, and at most once more for each lane that was cut short. The first effects of every
+// key are in order (K-01, K-12, rules 11, 13, 25).
 func TestLanesUnderFire_Idempotent(t *testing.T) {
 	needTime(t)
 	events, rounds := 16_000, 2
@@ -163,7 +164,8 @@ func TestLanesUnderFire_Idempotent(t *testing.T) {
 		repeats, rounds, time.Since(began).Round(time.Second)))
 }
 
-// requireOrder looks at keys whose copies stay in their partition: a copy elsewhere may overtake.
+// requireOrder looks at keys with copies in their own partition only: a copy elsewhere may
+// overtake.
 func (l *line) requireOrder() {
 	l.t.Helper()
 	require.Zero(l.t, l.count(`

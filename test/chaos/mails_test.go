@@ -14,7 +14,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// mailing is a load of mails for workers that write a line of JSON to standard output for each they send.
+// mailing is a load of mails for workers that write a line of JSON to standard output for each they
+// send.
 type mailing struct {
 	kafka        *cluster
 	topic, group string
@@ -30,8 +31,8 @@ func newMailing(t testing.TB, kafka *cluster, partitions int32) *mailing {
 	return m
 }
 
-// sharedRedis returns the URL of the shared Redis, from which everything that has the topic in its key is deleted in
-// Cleanup.
+// sharedRedis returns the URL of the shared Redis, from which everything that has the topic in its
+// key is deleted in Cleanup.
 func (m *mailing) sharedRedis(t testing.TB) string {
 	t.Helper()
 	client := redis.NewClient(testenv.RedisOptions(t))
@@ -43,7 +44,7 @@ func (m *mailing) sharedRedis(t testing.TB) string {
 		for keys.Next(ctx) {
 			client.Unlink(ctx, keys.Val())
 		}
-		client.Unlink(ctx, "idem:born:notification", "idem:scope:notification") // what the notifier's scope has left
+		client.Unlink(ctx, "idem:born:notification", "idem:scope:notification") // of the notifier's scope
 		if err := keys.Err(); err != nil {
 			t.Errorf("delete the keys of the test: %v", err)
 		}
@@ -66,8 +67,8 @@ func sent(workers []*proc) map[string]int {
 	return counts
 }
 
-// killThem runs the load through a crew of two that is killed, and returns how many events were lost for good and how
-// many sendings were repeats.
+// killThem runs the load through a crew of two that is killed, and returns how many events were
+// lost for good and how many sendings were repeats.
 func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name string) *proc) (lost, repeats int) {
 	t.Helper()
 	rng, seed := newSeeded(t)
@@ -105,8 +106,8 @@ func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name str
 	return lost, repeats
 }
 
-// The negative control: under the same kills the usual worker loses events for good. If this test fails, the other ones
-// prove nothing.
+// The negative control: under the same kills the usual worker loses events for good. If this test
+// fails, the other ones are no proof.
 func TestBlogPostWorkerLosesEvents(t *testing.T) {
 	needTime(t)
 	m := newMailing(t, newCluster(t, testenv.Kafka(t)), 6)
@@ -117,8 +118,8 @@ func TestBlogPostWorkerLosesEvents(t *testing.T) {
 	require.Positive(t, lost, "kills between SETNX and send must lose events, else they hit nothing")
 }
 
-// The notifier under the same kills: it loses nothing, and repeats at most what was in flight at a kill, one in each
-// partition of the worker that died.
+// The notifier under the same kills: it loses no event. It repeats at most the events in flight at
+// a kill, one in each partition of the worker that died.
 func TestKilledNotifierLosesNothing_Idempotent(t *testing.T) {
 	needTime(t)
 	const events, kills, partitions = 3000, 10, 6

@@ -33,8 +33,9 @@ func runTests(m *testing.M) int {
 // soak reports whether there is time for the long form of a test.
 func soak() bool { return os.Getenv("IDEM_SOAK") != "" }
 
-// soaked says in one line what a long run was made of and what came out, in the form that all such tests share. cuts are
-// connections and services that were cut off, moves assignments of partitions that were changed.
+// soaked logs the load and the outcome of a long run in one line, in the form that all such tests
+// share. cuts are connections and services that were cut off. moves are changed assignments of
+// partitions.
 func soaked(t testing.TB, name string, seed uint64, size, kills, cuts, moves int, outcome string) {
 	t.Helper()
 	t.Logf("soak: %s seed=%d size=%d kills=%d cuts=%d rebalances=%d outcome=%s", name, seed, size, kills, cuts, moves, outcome)
@@ -48,7 +49,8 @@ func needTime(t testing.TB) {
 	}
 }
 
-// newRand returns the source of all that is random in a test. The seed is printed, and taken from IDEM_CHAOS_SEED.
+// newRand returns the source of all that is random in a test. The seed is printed, and taken from
+// IDEM_CHAOS_SEED.
 func newRand(t testing.TB) *rand.Rand {
 	t.Helper()
 	rng, _ := newSeeded(t)
@@ -69,7 +71,7 @@ func newSeeded(t testing.TB) (rng *rand.Rand, seed uint64) {
 	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
-// pause waits for a random part of limit: kills and stops must not keep step with what they hit.
+// pause waits for a random part of limit: kills and stops must not keep step with their victims.
 func pause(t testing.TB, rng *rand.Rand, limit time.Duration) {
 	t.Helper()
 	pauseFor(t, time.Duration(rng.Int64N(int64(limit))))

@@ -23,7 +23,7 @@ type backend struct{ flag, driver, dsn string }
 func inPostgres(url string) backend { return backend{"-postgres", "pgx", url} }
 func inMariaDB(dsn string) backend  { return backend{"-mysql", "mysql", dsn} }
 
-// shop is what orderstatus workers work on: a database, a topic, the load.
+// shop has the parts that orderstatus workers work on: a database, a topic, the load.
 type shop struct {
 	t            testing.TB
 	kafka        *cluster
@@ -110,7 +110,8 @@ func (s *shop) left() int {
 	return s.count(`SELECT count(*) FROM orders WHERE status = 'pending' AND id IN (SELECT order_id FROM sent)`)
 }
 
-// requireOnce is the verdict: each order is paid, by its payment, and the handler was committed for it exactly once.
+// requireOnce is the verdict: each order is paid, by its payment, and the handler was committed for
+// it exactly once.
 func (s *shop) requireOnce(orders int) {
 	s.t.Helper()
 	require.Zero(s.t, s.count(`SELECT count(*) FROM orders WHERE status <> 'paid'`), "orders that are not paid: lost")
@@ -121,7 +122,8 @@ func (s *shop) requireOnce(orders int) {
 	require.Zero(s.t, s.kafka.deadLetters(s.group, s.topic), "dead letters")
 }
 
-// stats adds up what the workers said of themselves: of those that were killed the last line, 0.2 s old at most.
+// stats adds up the statistics that the workers wrote. For a killed worker that is the last line,
+// 0.2 s old at most.
 func (s *shop) stats(workers []*proc) map[string]int {
 	total := make(map[string]int)
 	for _, p := range workers {
@@ -139,8 +141,8 @@ func (s *shop) stats(workers []*proc) map[string]int {
 
 var statsField = regexp.MustCompile(`stats\.(\w+)=(\d+)`)
 
-// watch compares what is committed with what is applied, all the time (K-01): an offset that is committed ahead of an
-// event without effect is that event's loss, should its worker die now.
+// watch compares committed offsets with effects, all the time (K-01). If an offset is committed
+// ahead of an event without effect, that event is lost if its worker dies now.
 type watch struct {
 	s          *shop
 	looked     []int64 // up to where each partition was found well
@@ -177,7 +179,7 @@ func (s *shop) watch() *watch {
 	return w
 }
 
-// end stops the watch. What it has seen may be read after that.
+// end stops the watch. The violations may be read after that.
 func (w *watch) end() {
 	w.stop()
 	<-w.done
@@ -214,7 +216,7 @@ func (w *watch) sample(ctx context.Context) {
 	w.samples++
 }
 
-// requireNone ends the watch after a last look and requires that it has seen nothing wrong.
+// requireNone ends the watch after a last look and requires that there is no violation.
 func (w *watch) requireNone() {
 	w.s.t.Helper()
 	w.end()

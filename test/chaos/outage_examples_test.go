@@ -22,9 +22,10 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// Kafka, Postgres and Redis are away for 30 s, one after the other, while the examples work: the chain, which is the
-// examples payments, orderstatus and notifier with a relay, the bank, and the first program of the README. Nothing is
-// lost, given up or done twice (R-19, P-11, T-03, H-12).
+// Kafka, Postgres and Redis are away for 30 s, one after the other, while the examples work: the
+// chain, the bank, and the first program of the README. The chain is the examples payments,
+// orderstatus and notifier with a relay. No event is lost, given up or done twice (R-19, P-11,
+// T-03, H-12).
 func TestOutages_Examples(t *testing.T) {
 	needTime(t)
 	t.Parallel() // with services of its own, it waits most of the time

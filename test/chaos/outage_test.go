@@ -14,15 +14,15 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// resumesIn is how soon work must flow again when what was away is back.
+// resumesIn is how soon work must flow again after the end of an outage.
 const resumesIn = 10 * time.Second
 
-// Redis, Postgres, MariaDB, the schema registry and Kafka are crashed, and then frozen, while events
-// flow: workers pause, say so once, and resume within ten seconds; nothing is lost, nothing is given
-// up, and payments are booked once all the same (R-19, P-11, T-03, rule 18).
+// Redis, Postgres, MariaDB, the schema registry and Kafka are crashed, and then frozen, while
+// events flow. Workers pause, log that once, and resume within ten seconds. No event is lost or
+// given up, and payments are booked once all the same (R-19, P-11, T-03, rule 18).
 //
-// The stores and the registry are away together, since each has a worker of its own. The worker with
-// the registry uses the shared Postgres. One worker has the runner on franz-go.
+// The stores and the registry are away together, since each has a worker of its own. The worker
+// with the registry uses the shared Postgres. One worker has the runner on franz-go.
 func TestOutages(t *testing.T) {
 	needTime(t) // and alone: the test measures how soon work resumes
 	const partitions = 3
@@ -75,7 +75,7 @@ func TestOutages(t *testing.T) {
 		w.worker.stop(20 * time.Second)
 		w.requireNoneGivenUp(t)
 		if w.shop != nil {
-			w.shop.exec(fmt.Sprintf(`DELETE FROM orders WHERE id > %d`, n)) // nobody paid for them
+			w.shop.exec(fmt.Sprintf(`DELETE FROM orders WHERE id > %d`, n)) // they have no payment
 			w.shop.requireOnce(n)
 		}
 	}
@@ -93,8 +93,8 @@ func payments(name, back string, s *shop) *stream {
 	}
 }
 
-// flowAgain requires that all streams flow soon after an outage, and that each worker has told of it. It returns how long
-// the streams took.
+// flowAgain requires that all streams flow soon after an outage, and that each worker has logged
+// the outage. It returns how long the streams took.
 func flowAgain(t testing.TB, how fault, broker bool, all []*stream) (outcome string) {
 	t.Helper()
 	outcome = "stores and registry " + how.name
@@ -108,7 +108,7 @@ func flowAgain(t testing.TB, how fault, broker bool, all []*stream) (outcome str
 			says = "again"
 		}
 		told := requireToldOnce(t, w.worker, w.before, says)
-		// A frozen broker may answer before any time limit of the client, which has nothing to tell then.
+		// A frozen broker may answer before any time limit of the client. Then there is no line.
 		if !broker || how == crash {
 			require.Positive(t, told, "%s has not said that something is away:\n%s", w.worker, w.worker.stderr.tail(60))
 		}
@@ -165,8 +165,8 @@ func timesToFlow(t testing.TB, when string, all []*stream) []time.Duration {
 
 // stream is one kind of work that flows.
 type stream struct {
-	name         string // of what the worker needs beside Kafka
-	back         string // what the worker says at the end of an outage of that
+	name         string // of the service that the worker needs beside Kafka
+	back         string // the line of the worker at the end of an outage of that
 	worker       *proc
 	kafka        *cluster
 	topic, group string
@@ -181,8 +181,8 @@ func (w *stream) requireNoneGivenUp(t testing.TB) {
 	require.Zero(t, w.kafka.deadLetters(w.group, w.topic), "dead letters of %s", w.name)
 }
 
-// requireToldOnce requires that a worker has complained, since before was taken, at most once of each thing, and has said
-// that it is back. It returns how many lines it took to complain.
+// requireToldOnce requires that a worker has logged each trouble at most once since before was
+// taken, and has logged the end of the outage. It returns the number of lines about trouble.
 func requireToldOnce(t testing.TB, p *proc, before map[string]int, back string) (told int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(p.stderr.lines("level=INFO", back)) > 0 }, 10*time.Second, 50*time.Millisecond,
@@ -198,8 +198,8 @@ func requireToldOnce(t testing.TB, p *proc, before map[string]int, back string) 
 // mostLines is how many different things a worker may complain about in one outage.
 const mostLines = 20
 
-// complaints counts what a worker has logged that is no information, by message, and by error where the message does not
-// say what is wrong. Lines that are not of its logger count too; those about a single event do not.
+// complaints counts the lines of a worker that are not of level info, by message. Lines about a
+// single event do not count. Lines that are not of its logger do.
 func complaints(p *proc) map[string]int {
 	counts := make(map[string]int)
 	for _, line := range p.stderr.lines() {
@@ -213,7 +213,8 @@ func complaints(p *proc) map[string]int {
 	return counts
 }
 
-// logLine finds level and message. The details that package consumer passes on from sarama are told apart by their errors.
+// logLine finds level and message. The details that package consumer passes on from sarama are told
+// apart by their errors.
 var logLine = regexp.MustCompile(`^time=\S+ level=(\w+) msg=("[^"]*"|sarama error=(?:"[^"]*"|\S+)|\S+)`)
 
 // waitFor waits until a count that some workers drive has reached n.

@@ -19,7 +19,7 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// mailbox is what relayworkers work on: a database with an outbox, a topic.
+// mailbox has the parts that relayworkers work on: a database with an outbox, a topic.
 type mailbox struct {
 	t            testing.TB
 	kafka        *cluster
@@ -64,7 +64,7 @@ func (b *mailbox) waiting() int {
 	return b.count(`SELECT count(*) FROM idem_outbox WHERE state = 0`)
 }
 
-// waitEmpty waits until the outbox is empty: nothing waits, and nothing was parked.
+// waitEmpty waits until the outbox has no waiting rows, and requires that it has no other rows.
 func (b *mailbox) waitEmpty(limit time.Duration, relays ...*proc) {
 	b.t.Helper()
 	said := func() (s string) {
@@ -81,7 +81,7 @@ func (b *mailbox) waitEmpty(limit time.Duration, relays ...*proc) {
 	require.Zero(b.t, b.count(`SELECT count(*) FROM idem_outbox`), "parked, blocked or kept")
 }
 
-// waitABit is what lies between two looks at something.
+// waitABit is the pause of a loop that polls.
 func waitABit(t testing.TB) {
 	select {
 	case <-time.After(20 * time.Millisecond):
@@ -112,12 +112,13 @@ func sentBy(p *proc) int {
 
 var roundTotal = regexp.MustCompile(`total=(\d+) `)
 
-// emission is an event that a transaction emits: which transaction, the how many-th of it, about what.
+// emission is an event that a transaction emits: the transaction, the number of the event in it,
+// and the aggregate.
 type emission struct{ tx, n, aggregate int }
 
 func (e emission) key() string { return fmt.Sprintf("aggregate-%04d", e.aggregate) }
 
-// parent is what every fourth event has its ID of.
+// parent is the event that every fourth emission has its ID from.
 func (e emission) parent() dedup.Key {
 	return dedup.Key{Scope: "chaos", Type: "tx", ID: strconv.Itoa(e.tx)}
 }
@@ -143,7 +144,7 @@ func (e emission) entry(topic string) outbox.Entry {
 	return entry
 }
 
-// id is what the event must be known by at the other end.
+// id is the ID that consumers must see.
 func id(e *outbox.Entry) string {
 	if e.ID != "" {
 		return e.ID
@@ -185,7 +186,7 @@ func (b *mailbox) records() (all []*kgo.Record) {
 	return all
 }
 
-// verdict is what judge saw.
+// verdict is the result of judge.
 type verdict struct {
 	records, repeats int
 	missing          []emission // events without a record
@@ -210,8 +211,10 @@ func (b *mailbox) places(events []emission) map[string]place {
 	return places
 }
 
-// requireSent looks at all records: each event that was committed is there, as it was, where it belongs; none other is; and of each
-// aggregate they first appear in the order of the commits. Those that lost says so of may be missing; nil: none.
+// requireSent looks at all records. Each committed event must be there, unchanged and in its
+// partition, and no other event. Each aggregate's first records must be in the order of the
+// commits. Events for which lost returns true may be missing. Without lost, no event may be
+// missing.
 func (b *mailbox) requireSent(events []emission, lost func(emission) bool) verdict {
 	b.t.Helper()
 	v := b.judge(events)
@@ -221,7 +224,7 @@ func (b *mailbox) requireSent(events []emission, lost func(emission) bool) verdi
 	return v
 }
 
-// judge is requireSent without a verdict on what is missing or out of order.
+// judge is requireSent without the checks for missing events and for the order.
 func (b *mailbox) judge(events []emission) (v verdict) {
 	b.t.Helper()
 	places, seen, last := b.places(events), make(map[string]bool, len(events)), make(map[int]int)
@@ -257,7 +260,7 @@ func (b *mailbox) judge(events []emission) (v verdict) {
 	return v
 }
 
-// requireRecord compares a record with what was emitted.
+// requireRecord compares a record with the emitted event.
 func (b *mailbox) requireRecord(e *outbox.Entry, r *kgo.Record) {
 	b.t.Helper()
 	want := append([]kgo.RecordHeader{{Key: outbox.HeaderID, Value: []byte(e.ID)}, {Key: outbox.HeaderType, Value: []byte(e.Type)}},
@@ -282,7 +285,7 @@ func header(r *kgo.Record, key string) string {
 	return ""
 }
 
-// head is what fits a message.
+// head is the part that fits a message.
 func head[T any](s []T) []T { return s[:min(len(s), 5)] }
 
 // tail reads a topic as it grows, and knows when each event first came.

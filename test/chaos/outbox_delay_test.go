@@ -27,7 +27,8 @@ func (b *mailbox) send(tl *tail, e emission, limit time.Duration) time.Duration 
 	return tl.wait(id(&entry), limit).Sub(at)
 }
 
-// A transaction that stays open, in another database of the cluster or in this one, holds back nothing but its own rows (O-02).
+// A transaction that stays open, in another database of the cluster or in this one, holds back only
+// its own rows (O-02).
 func TestOutboxGoesOnBesideAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	needTime(t)
@@ -72,12 +73,13 @@ func TestOutboxGoesOnBesideAnOpenTransaction(t *testing.T) {
 	soaked(t, t.Name(), 0, n, 0, 0, 0, fmt.Sprintf("0 missing; two transactions open for %s, at most %s under way", open, longest.Round(time.Millisecond)))
 }
 
-// A relay that is woken is so before its interval ends. When its listener is shot it is late by an interval at most, and loses nothing (O-12).
+// A listener wakes a relay before its interval ends. After the listener's connection is killed, the
+// relay is late by an interval at most, and loses no row (O-12).
 func TestOutboxListenerShot(t *testing.T) {
 	t.Parallel()
 	needTime(t)
-	// Nothing but its interval and its listener makes the relay look for rows: it shares out shards
-	// every third of a lease. A row that comes within half an interval is one that woke the relay.
+	// Only its interval and its listener make the relay look for rows: it shares out shards every
+	// third of a lease. A row that comes within half an interval is one that woke the relay.
 	const interval, lease, slack = 30 * time.Second, 3 * time.Minute, 10 * time.Second
 	shots := 3
 	if soak() {

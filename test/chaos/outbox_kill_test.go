@@ -16,8 +16,9 @@ import (
 
 const outboxPartitions = 6
 
-// 32 writers whose transactions take up to half a second, 1,000 aggregates, four relays that are killed while they work: whatever was committed
-// is in Kafka, of each aggregate in the order of the commits, and nothing else is (O-01, O-04, O-07, rule 22). A cursor over the
+// There are 32 writers with transactions of up to half a second, 1,000 aggregates, and four relays
+// that are killed while they work. Every committed event is in Kafka, those of each aggregate in
+// the order of the commits, and no other event is (O-01, O-04, O-07, rule 22). A cursor over the
 // numbers of the same transactions misses some.
 func TestOutboxUnderFire(t *testing.T) { onEachOutbox(t, outboxUnderFire) }
 
@@ -85,8 +86,8 @@ func (f *fire) run(t *testing.T, b *mailbox) {
 
 func seconds(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
 
-// A relay that dies between publishing and marking, again and again: what it published comes twice, with the same IDs, so that a consumer with
-// a store has each effect once (O-07, O-14).
+// A relay dies between publishing and marking, again and again. The published events come twice,
+// with the same IDs, so that a consumer with a store has each effect once (O-07, O-14).
 func TestOutboxKilledBeforeItMarks_Idempotent(t *testing.T) {
 	onEachOutbox(t, outboxKilledBeforeItMarks)
 }
@@ -133,8 +134,9 @@ func outboxKilledBeforeItMarks(t *testing.T, b *mailbox) {
 	soaked(t, t.Name(), seed, len(all), deaths, 0, 0, fmt.Sprintf("%d records came again, each effect once; %s", v.repeats, seconds(time.Since(began))))
 }
 
-// One of two relays is stopped for twice its lease again and again, before it publishes and before it marks: what it wakes with is an old
-// epoch, with which it marks nothing; nothing is lost, and the order holds (O-13).
+// One of two relays is stopped for twice its lease again and again, before it publishes and before
+// it marks. It wakes with an old epoch, with which it marks no row. No event is lost, and the order
+// holds (O-13).
 func TestOutboxRelayThatSlept(t *testing.T) { onEachOutbox(t, outboxRelayThatSlept) }
 
 func outboxRelayThatSlept(t *testing.T, b *mailbox) {
@@ -177,7 +179,8 @@ func outboxRelayThatSlept(t *testing.T, b *mailbox) {
 		refused, v.repeats, seconds(time.Since(began))))
 }
 
-// A relay that slept after it had published, and whose shards somebody else holds when it wakes, leaves the rows as they are (O-13).
+// A relay sleeps after it has published. If another relay holds its shards when it wakes, it leaves
+// the rows as they are (O-13).
 func TestOutboxOldEpochMarksNothing(t *testing.T) { onEachOutbox(t, outboxOldEpochMarksNothing) }
 
 func outboxOldEpochMarksNothing(t *testing.T, b *mailbox) {

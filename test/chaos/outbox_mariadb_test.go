@@ -23,7 +23,7 @@ import (
 // The server does not tell the order of commits. So a transaction that ends counts up a row of the
 // table counters for each of its aggregates, behind Add, and notes the result in the table places.
 // The row is locked until the commit. So the places of an aggregate ascend in the order of commits,
-// whatever the outbox locks.
+// with any locks of the outbox.
 type mariaDBBox struct {
 	dsn   string
 	db    *sql.DB

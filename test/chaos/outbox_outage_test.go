@@ -10,7 +10,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// The broker is gone while writers go on: they do not notice, the relay does not grow, and when the broker is back all of it is sent (O-15).
+// The broker is gone while writers go on. The writers do not notice, and the relay does not grow.
+// When the broker is back, all events are sent (O-15).
 func TestOutboxBrokerAway(t *testing.T) {
 	needTime(t)
 	const most = 150 << 20

@@ -44,7 +44,7 @@ func newMailbox(
 	return b
 }
 
-// openPostgresBox opens an outbox whose tables exist.
+// openPostgresBox opens an outbox with existing tables.
 func openPostgresBox(t testing.TB, url string, opts ...pgoutbox.Option) *postgresBox {
 	t.Helper()
 	p := &postgresBox{url: url, pool: openPool(t, url)}

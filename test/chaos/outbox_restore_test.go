@@ -16,8 +16,9 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// A dump that is made while writers write and a relay works is restored into a new cluster, whose transactions have lower numbers: whatever
-// waited when the dump was made is sent from there, and what is added there after it, in order (O-03).
+// A dump that is made while writers write and a relay works is restored into a new cluster with
+// lower numbers of transactions. The rows that waited at the dump are sent from there, and the rows
+// that are added there later, in order (O-03).
 func TestOutboxRestoredElsewhere(t *testing.T) {
 	t.Parallel()
 	needTime(t)
@@ -70,7 +71,7 @@ func TestOutboxRestoredElsewhere(t *testing.T) {
 		len(has), sentBy(next)-int(more.events.Load()), more.events.Load(), v.repeats, seconds(time.Since(began))))
 }
 
-// dump returns what pg_dump says of the schema, and its name.
+// dump returns the name of the schema, and the output of pg_dump for it.
 func (b *mailbox) dump(path string) (schema, dump string) {
 	b.t.Helper()
 	u, err := url.Parse(b.pg.url)
@@ -105,7 +106,8 @@ func (b *mailbox) waitingIDs() map[string]bool {
 	return set
 }
 
-// script runs services.sh with an input and returns what it printed. It says what to install if a program is missing.
+// script runs services.sh with an input and returns its output. If a program is missing, the test
+// fails with the name of the package to install.
 func script(t testing.TB, path string, env []string, input string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), path, args...)

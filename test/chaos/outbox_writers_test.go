@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// outboxAggregates is how many there are, in all tests that do not say otherwise.
+// outboxAggregates is the number of aggregates, unless a test has another one.
 const outboxAggregates = 1_000
 
-// ways are the kinds of transactions that emit.
+// way is a kind of transaction that emits.
 type way int
 
 const (
@@ -52,7 +52,8 @@ func (b *mailbox) write(n int, seed uint64, w *writers) *writers {
 		w.group.Go(func() {
 			defer func() { w.last.Store(time.Now().UnixNano()) }()
 			for ctx.Err() == nil && (w.goal == 0 || w.events.Load() < w.goal) {
-				// What was begun is ended: a commit that was cancelled may have happened, and the test would not know.
+				// A begun transaction is ended: a cancelled commit may have happened, and the test
+				// would not know.
 				if err := w.transaction(context.WithoutCancel(ctx), rng); err != nil {
 					w.mu.Lock()
 					w.err = errors.Join(w.err, err)
@@ -83,7 +84,7 @@ func (w *writers) end(now bool) {
 
 var errRollBack = errors.New("rolled back on purpose")
 
-// transaction emits once, however often it takes.
+// transaction emits once, in as many tries as it needs.
 func (w *writers) transaction(ctx context.Context, rng *rand.Rand) error {
 	tx, how := int(w.txs.Add(1)), way(rng.IntN(int(waysAll)))
 	abouts := 12 // aggregates to draw from
@@ -143,8 +144,8 @@ func (w *writers) try(ctx context.Context, how way, events []emission, pause tim
 // recordRetention is how long the store keeps the records of gated transactions.
 const recordRetention = time.Minute
 
-// cursor is what an outbox must not be read with: it asks for what has a higher number than all it has seen (O-01). It reads the table
-// emitted, which the same transactions write.
+// cursor is the wrong way to read an outbox: it asks for rows with a higher number than all it has
+// seen (O-01). It reads the table emitted, which the same transactions write.
 type cursor struct {
 	box  *mailbox
 	stop context.CancelFunc
@@ -202,7 +203,7 @@ func (c *cursor) run(ctx context.Context) error {
 	}
 }
 
-// lost ends it, and counts what was committed and it has not seen.
+// lost ends the cursor, and counts the committed events that it has not seen.
 func (c *cursor) lost(events []emission) (n int) {
 	c.box.t.Helper()
 	c.stop()

@@ -4,7 +4,8 @@ package chaos
 
 import "syscall"
 
-// groupOfItsOwn puts a child into a process group of its own. There is no way to make it end with the tests.
+// groupOfItsOwn puts a child into a process group of its own. There is no way to make it end with
+// the tests.
 func groupOfItsOwn() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// starter starts all processes from one OS thread: a child that is to die with its parent dies with the thread that
-// started it, and Go ends threads as it likes.
+// starter starts all processes from one OS thread. A child that is to die with its parent dies with
+// the thread that started it, and Go may end threads at any time.
 var starter = threadOf{work: make(chan func())}
 
 type threadOf struct{ work chan func() }
@@ -131,7 +131,8 @@ func startIn(t testing.TB, dir, name, path string, env []string, args ...string)
 
 func (p *proc) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.cmd.Process.Pid) }
 
-// kill ends the process and its children without warning, as kill -9 does, and waits until it is gone.
+// kill ends the process and its children without warning, as kill -9 does, and waits until it is
+// gone.
 func (p *proc) kill() {
 	if p.running() {
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended just now
@@ -151,7 +152,7 @@ func (p *proc) stop(limit time.Duration) {
 	require.NoError(p.t, p.err, "%s did not end well", p)
 }
 
-// dump ends a process that hangs and returns what it said last: the stacks of all its goroutines.
+// dump ends a process that hangs and returns its last output: the stacks of all its goroutines.
 func (p *proc) dump() string {
 	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended
 	select {
@@ -178,7 +179,7 @@ func (p *proc) requireRunning() {
 	}
 }
 
-// output keeps what a process writes.
+// output keeps the output of a process.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -186,7 +187,7 @@ type output struct {
 
 var _ io.Writer = (*output)(nil)
 
-// maxOutput bounds what one process may write: more than any test makes it say.
+// maxOutput bounds the output of one process. It is more than a process writes in any test.
 const maxOutput = 64 << 20
 
 func (o *output) Write(p []byte) (int, error) {
@@ -198,7 +199,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.buf.Write(p)
 }
 
-// lines returns the lines written so far that contain all of the texts. A line that was cut short by a kill counts too.
+// lines returns the lines written so far that contain all of the texts. A line that was cut short
+// by a kill counts too.
 func (o *output) lines(texts ...string) (found []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -214,7 +216,7 @@ next:
 	return found
 }
 
-// tail returns the last n lines that say more than how far the work is.
+// tail returns the last n lines, without those about progress.
 func (o *output) tail(n int) string {
 	lines := slices.DeleteFunc(o.lines(), func(line string) bool { return strings.Contains(line, `msg="so far"`) })
 	return strings.Join(lines[max(len(lines)-n, 0):], "\n")

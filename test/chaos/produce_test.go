@@ -23,8 +23,9 @@ type delivery struct {
 	offset    int64 // once sent
 }
 
-// copies returns the load: events 1 to n, each times over, in an order in which some copies follow at once and others
-// much later. Every second event has its copies in another partition than the original, as if sent under another key.
+// copies returns the load: events 1 to n, each times over, in an order in which some copies follow
+// at once and others much later. Every second event has its copies in another partition than the
+// original, as if sent under another key.
 func copies(rng *rand.Rand, n, times int, partitions int32) []*delivery {
 	type place struct {
 		at float64
@@ -108,8 +109,8 @@ func (p *producer) mustSend(load []*delivery) {
 	require.NoError(p.t, p.send(ctx, load))
 }
 
-// payment is the value of a payment. The copies of one have event IDs of their own: only payment_id says that they are
-// the same.
+// payment is the value of a payment. The copies of one have event IDs of their own. Only payment_id
+// shows that they are the same.
 func payment(d *delivery) []byte {
 	return fmt.Appendf(nil, `{"event_id":"evt-%d-%d","type":"payment.completed","payment_id":"pay-%06d","order_id":%d,"amount":%d.95,"currency":"EUR"}`,
 		d.order, d.copy, d.order, d.order, d.order%100)

@@ -19,8 +19,8 @@ import (
 // registryRole makes the test binary a schema registry, so that the test can kill and freeze it.
 const registryRole = "registry"
 
-// schemas is the number of schemas in the registry, with the IDs from 1 on. Every perSchema events the
-// producer uses the next one, which no worker has cached.
+// schemas is the number of schemas in the registry, with the IDs from 1 on. Every perSchema events
+// the producer uses the next one, which no worker has cached.
 const schemas, perSchema = 1000, 30
 
 // serveRegistry runs the fake registry of franz-go with its schemas at an address.

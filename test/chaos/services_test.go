@@ -15,7 +15,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// services are a Kafka, a Postgres, a MariaDB and a Redis of a test's own, which may be crashed without disturbing others.
+// services are a Kafka, a Postgres, a MariaDB and a Redis of a test's own, which may be crashed
+// without disturbing others.
 type services struct {
 	t                                 testing.TB
 	script                            string
@@ -23,8 +24,8 @@ type services struct {
 	brokers, postgres, mariadb, redis string
 }
 
-// privateServices starts them, or only those that are named. They are stopped in Cleanup; and by a guard process if the tests end before that, since
-// services outlive whoever started them.
+// privateServices starts them, or only those that are named. They are stopped in Cleanup. If the
+// tests end before that, a guard process stops them, since services outlive their parent process.
 func privateServices(t testing.TB, only ...string) *services {
 	t.Helper()
 	testenv.Kafka(t) // where the shared services can be had, so can these
@@ -32,7 +33,7 @@ func privateServices(t testing.TB, only ...string) *services {
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp("", "idem-services-") //nolint:usetesting // removed by the guard, after the services
 	require.NoError(t, err)
-	require.NoError(t, os.Chmod(dir, 0o755), "Postgres runs as another user") //nolint:gosec // nothing secret
+	require.NoError(t, os.Chmod(dir, 0o755), "Postgres runs as another user") //nolint:gosec // no secrets
 	s := &services{t: t, script: script, env: append(os.Environ(),
 		"IDEM_SERVICES_DIR="+dir, "COMPOSE_PROJECT_NAME="+filepath.Base(dir),
 		"IDEM_KAFKA_LOGIN_PORT=", "IDEM_KAFKA_MUTUAL_PORT=")} // beside IDEM_KAFKA_PORT
@@ -57,7 +58,8 @@ func privateServices(t testing.TB, only ...string) *services {
 	return s
 }
 
-// guard starts a shell that stops the services when the pipe to it is closed: by Cleanup, or by the kernel.
+// guard starts a shell that stops the services when the pipe to it is closed: by Cleanup, or by the
+// kernel.
 func (s *services) guard(dir string) {
 	s.t.Helper()
 	cmd := exec.Command("bash", "-c", `cat >/dev/null; "$1" down; rm -rf -- "$2"`, "guard", s.script, dir)
@@ -70,11 +72,11 @@ func (s *services) guard(dir string) {
 	require.NoError(s.t, cmd.Start())
 	s.t.Cleanup(func() {
 		_ = lifeline.Close()
-		_ = cmd.Wait() // it has done what it could
+		_ = cmd.Wait() // best effort
 	})
 }
 
-// run calls the script, which is never interrupted: half-started services would be nobody's.
+// run calls the script, which is never interrupted: half-started services would have no owner.
 func (s *services) run(args ...string) string {
 	s.t.Helper()
 	cmd := exec.Command(s.script, args...)

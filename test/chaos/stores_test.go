@@ -74,7 +74,7 @@ func TestStoresInARollingDeployment_Rule35(t *testing.T) {
 		hits, time.Since(began).Round(time.Second)))
 }
 
-// deployment is a group whose members share the tables of one schema.
+// deployment is a group. Its members share the tables of one schema.
 type deployment struct {
 	t            testing.TB
 	kafka        *cluster
@@ -140,7 +140,7 @@ func (d *deployment) send(n int) {
 func (d *deployment) proceed(c *crew) {
 	d.t.Helper()
 	const enough = 40
-	d.kafka.waitMembers(d.group, len(c.names)) // the others may handle what is sent before that
+	d.kafka.waitMembers(d.group, len(c.names)) // the others may handle earlier load
 	before := make(map[*proc]int)
 	for _, p := range c.now {
 		before[p] = d.effects(p)

@@ -15,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A handler that hangs at the head of a million events: what is behind it waits in Kafka and not in memory, the other
-// partition goes on, and the member stays in its group (rule 25, K-14).
+// A handler hangs at the head of a million events. The events behind it wait in Kafka and not in
+// memory, the other partition goes on, and the member stays in its group (rule 25, K-14).
 func TestStuckHandlerBoundsMemory(t *testing.T) {
 	needTime(t)
 	if runtime.GOOS != "linux" {
@@ -57,7 +57,7 @@ func TestStuckHandlerBoundsMemory(t *testing.T) {
 		w.requireRunning()
 		return l.count(`SELECT count(*) FROM effects WHERE key >= 1000`) == beside
 	}, 60*time.Second, 50*time.Millisecond, "the other partition stands still:\n%s", w.stderr.tail(20))
-	// What may run ahead of the one that hangs has done so when nothing moves any longer.
+	// All events that may run ahead of the hanging one have run when the count stands still.
 	ahead := -1
 	require.Eventually(t, func() bool {
 		now := l.count(`SELECT count(*) FROM effects WHERE key < 1000`)

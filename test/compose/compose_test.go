@@ -1,5 +1,6 @@
-// Package compose checks that docker-compose.yml and test/services/services.sh, the two ways to start the services, start
-// the same ones: a test that passes with one and fails with the other costs a day.
+// Package compose checks that the two ways to start the services, docker-compose.yml and
+// test/services/services.sh, start the same ones. A test that passes with one and fails with the
+// other costs a day.
 //
 // It is a module of its own because the compose parser brings many dependencies.
 package compose
@@ -22,7 +23,8 @@ import (
 
 const root = "../.."
 
-// load reads docker-compose.yml with env as the only environment: IDEM_*_PORT of the caller must not decide the test.
+// load reads docker-compose.yml with env as the only environment: IDEM_*_PORT of the caller must
+// not decide the test.
 func load(t *testing.T, env ...string) *types.Project {
 	t.Helper()
 	return loadWith(t, nil, env...)

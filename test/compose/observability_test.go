@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// observability is the profile with Prometheus and Grafana, which nothing else starts.
+// observability is the only profile that starts Prometheus and Grafana.
 const observability = "observability"
 
 func observed(t *testing.T, env ...string) (prometheus, grafana types.ServiceConfig) {
@@ -37,7 +37,7 @@ func TestObservability_PortsCanBeMoved(t *testing.T) {
 	assert.Equal(t, "1235", grafana.Ports[0].Published)
 }
 
-// What is mounted is there, is a file, and cannot be changed from inside.
+// Each mounted path is there, is a file, and cannot be changed from inside.
 func TestObservability_FilesAreMounted(t *testing.T) {
 	prometheus, grafana := observed(t)
 	mounted := map[string]string{}
@@ -74,7 +74,7 @@ func TestObservability_PrometheusSameAsInTest(t *testing.T) {
 	assert.Equal(t, "prom/prometheus:v"+m[1]+"."+strings.TrimPrefix(m[2], "0")+"."+m[3], prometheus.Image)
 }
 
-// Nobody can log in with a password that everybody knows; who looks cannot change anything.
+// There is no login with a well-known password, and a viewer cannot make changes.
 func TestObservability_GrafanaIsForLooking(t *testing.T) {
 	prometheus, grafana := observed(t)
 	for name, want := range map[string]string{

@@ -96,7 +96,8 @@ func TestAlerts_Play(t *testing.T) {
 	}
 }
 
-// What a person needs who is woken by it: words, how bad it is, and where the docs say what to do.
+// An alert has the facts for the person that it wakes: words, the severity, and the place of the
+// remedy in the docs.
 func TestAlerts_SayWhatToDo(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
 	require.NoError(t, err)

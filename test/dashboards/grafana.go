@@ -90,7 +90,7 @@ func firing() object {
 	}
 }
 
-// variables are what the viewer chooses.
+// variables are the choices of the viewer.
 func variables() []object {
 	const all = `messaging_client_consumed_messages_total{job=~"$job"}`
 	return []object{

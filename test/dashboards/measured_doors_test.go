@@ -51,7 +51,7 @@ func (b broker) ProduceEach(_ context.Context, msgs []*idem.Message) []error {
 	return errs
 }
 
-// publishAll has a relay publish, since what is published can be told by a relay only.
+// publishAll has a relay publish, since only a relay reports publications.
 func publishAll(t *testing.T, o *otelidem.Observer) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)

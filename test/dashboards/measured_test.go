@@ -25,10 +25,10 @@ import (
 	"github.com/idem-go/idem/otelidem"
 )
 
-// series are what a scrape has: by the name of a metric, its labels and their values.
+// series are the contents of a scrape: by the name of a metric, its labels and their values.
 type series map[string]map[string]map[string]bool
 
-// scraped gathers what fill makes of a meter provider with the exporter that programs have.
+// scraped gathers the measurements of fill with the exporter that programs have.
 func scraped(t *testing.T, fill func(metric.MeterProvider)) series {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -75,7 +75,7 @@ func (s series) add(name, label, value string) {
 	s[name][label][value] = true
 }
 
-// listed is what otelidem.Metrics() comes to in Prometheus: one series of each with all its
+// listed has the metrics of otelidem.Metrics() in Prometheus: one series of each with all its
 // attributes.
 func listed(t *testing.T) series {
 	t.Helper()
@@ -113,7 +113,7 @@ func listed(t *testing.T) series {
 	})
 }
 
-// observed is what an observer makes of one of everything that it can be told.
+// observed has the metrics of an observer after one call of each kind.
 func observed(t *testing.T) series {
 	t.Helper()
 	return scraped(t, func(p metric.MeterProvider) {
@@ -176,8 +176,7 @@ func message(typ, id string, offset int64) *idem.Message {
 	}
 }
 
-// handleAll has a processor meet each kind of event, since runs and calls can be told by a
-// processor only.
+// handleAll has a processor meet each kind of event, since only a processor reports runs and calls.
 func handleAll(t *testing.T, o *otelidem.Observer) {
 	t.Helper()
 	r := idem.NewRouter()
@@ -214,7 +213,7 @@ func handleAll(t *testing.T, o *otelidem.Observer) {
 	require.Error(t, err)
 }
 
-// tellAll tells what else there is, by the interfaces.
+// tellAll reports the other kinds of observations, by the interfaces.
 func tellAll(ctx context.Context, o *otelidem.Observer) {
 	const group, topic = "orders", "payments"
 	m, key := message("paid", "one", 1), dedup.Key{Scope: group, Type: "paid", ID: "one"}

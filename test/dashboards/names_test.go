@@ -47,7 +47,7 @@ func fillIn(expr string) string {
 	return strings.NewReplacer("$__rate_interval", "1m", "$__range", "1h", "$job", ".*", "$group", ".*", "$topic", ".*").Replace(expr)
 }
 
-// board is what of docs/dashboards/grafana.json is looked at here.
+// board has the parts of docs/dashboards/grafana.json that the tests look at.
 type board struct {
 	Panels []struct {
 		Title, Type string
@@ -135,7 +135,7 @@ func checkGrouping(t *testing.T, where string, a *parser.AggregateExpr, list ser
 	})
 }
 
-// What a legend names is left by the query.
+// The query keeps the labels that its legend names.
 func TestGrafana_LegendsNameWhatIsThere(t *testing.T) {
 	label := regexp.MustCompile(`\{\{(\w*)\}\}`)
 	for _, p := range dashboard(t).Panels {
@@ -159,7 +159,8 @@ func TestGrafana_LegendsNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// The series of the plays are such as are measured: else a rule might fire for nothing that exists.
+// The series of the plays are measured ones. Otherwise a rule might fire only for a metric that
+// does not exist.
 func TestPlays_AreOfWhatIsMeasured(t *testing.T) {
 	list := listed(t)
 	for _, p := range plays {
@@ -180,7 +181,7 @@ func TestPlays_AreOfWhatIsMeasured(t *testing.T) {
 	}
 }
 
-// Whatever is measured can be seen.
+// Every metric is on the dashboard.
 func TestGrafana_ShowsEverything(t *testing.T) {
 	shown := make(map[string]bool)
 	for _, text := range queries(t) {
@@ -200,7 +201,7 @@ func TestGrafana_ShowsEverything(t *testing.T) {
 	}
 }
 
-// family is the name without what a histogram adds.
+// family is the name without the suffix of a histogram.
 func family(name string) string {
 	for _, suffix := range []string{"_bucket", "_count", "_sum"} {
 		name = strings.TrimSuffix(name, suffix)

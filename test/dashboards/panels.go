@@ -38,7 +38,7 @@ func pace(metric, labels, by string) string {
 	return fmt.Sprintf("sum by (%s) (rate(%s{%s}[$__rate_interval]))", by, metric, labels)
 }
 
-// total is the same of all series together, and zero if there is none.
+// total is the same of all series together, and zero without a series.
 func total(metric, labels string) string {
 	return fmt.Sprintf("(sum(rate(%s{%s}[$__rate_interval])) or vector(0))", metric, labels)
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What a piece ends with, if not with what the alert says.
+// The end of a play, if it is not the text of the alert.
 const (
 	never   = ""
 	nowOver = "it did fire, and does no longer"
@@ -19,7 +19,7 @@ type aplay struct {
 	says        string
 }
 
-// series spells out what the pieces below abbreviate.
+// series spells out the abbreviations of the plays below.
 func (p aplay) series() string {
 	return "load 1m\n\t" + strings.NewReplacer(
 		"PARTITION", `job="orders",instance="a:1",messaging_consumer_group_name="orders",messaging_destination_name="payments",messaging_destination_partition_id="3"`,
@@ -34,7 +34,8 @@ func (p aplay) series() string {
 	).Replace(strings.TrimSpace(p.load))
 }
 
-// In Prometheus' notation 5+2x3 is 5 7 9 11, 5x3 is 5 5 5 5, and _x3 is three times nothing.
+// In Prometheus' notation 5+2x3 is 5 7 9 11, 5x3 is 5 5 5 5, and _x3 is three times without a
+// value.
 var plays = []aplay{
 	{"IdemLagGrows", "faster than the work", `
 		idem_partition_lag{PARTITION} 5000+100x60

@@ -1,5 +1,5 @@
-// Package deploy checks deploy/: the manifests are what Kubernetes accepts, and name flags,
-// variables and paths that the programs have.
+// Package deploy checks deploy/. Kubernetes must accept the manifests, and the programs must have
+// their flags, variables and paths.
 package deploy
 
 import (
@@ -220,7 +220,7 @@ func TestUnguarded(t *testing.T) {
 	}
 }
 
-// faults returns what a container names and the program does not have.
+// faults returns the names in a container that the program does not have.
 func faults(c core.Container, help string) (all []string) {
 	args := strings.Join(c.Args, "\n")
 	for _, arg := range c.Args {
@@ -277,7 +277,7 @@ func build(t *testing.T, dir, pkg string) string {
 	return file
 }
 
-// help returns what a program says about its flags, with the verb if there is one.
+// help returns the help of a program about its flags, with the verb if there is one.
 func help(t *testing.T, program string, args []string) string {
 	t.Helper()
 	var verb []string

@@ -32,8 +32,8 @@ const (
 // errPoison fails the events that become dead letters.
 var errPoison = errors.New("poison")
 
-// chain is what a drill of Kafka runs: a producer, consumers with effects in Postgres, dead letters,
-// an outbox and its relay.
+// chain has the parts of a drill of Kafka: a producer, consumers with effects in Postgres, their
+// dead letters, an outbox and its relay.
 type chain struct {
 	*kafka
 	t        *testing.T
@@ -49,8 +49,8 @@ type sent struct {
 	good, bad []string // bad ones become dead letters
 }
 
-// K-29 and others: no event is lost and none has two effects while leaders change, a broker dies,
-// too few replicas are in sync, and a topic gets more partitions.
+// K-29 and others: no event is lost and no event has two effects while leaders change, a broker
+// dies, too few replicas are in sync, and a topic gets more partitions.
 func TestKafkaFailover_K29(t *testing.T) {
 	needLong(t)
 	c := startChain(t)
@@ -91,7 +91,8 @@ func TestKafkaFailover_K29(t *testing.T) {
 	}
 }
 
-// awaitConsumed waits until the group has committed all records, also the last copies of the events.
+// awaitConsumed waits until the group has committed all records, also the last copies of the
+// events.
 func (c *chain) awaitConsumed() {
 	c.t.Helper()
 	client, admin := c.admin(c.t)
@@ -178,7 +179,7 @@ func (c *chain) pool() *pgxpool.Pool {
 	return pool
 }
 
-// worker is a consumer whose handler writes an effect and emits an event.
+// worker is a consumer with a handler that writes an effect and emits an event.
 func (c *chain) worker() *consumer.Consumer {
 	pool := c.pool()
 	box := pgoutbox.New(pool)

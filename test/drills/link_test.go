@@ -11,7 +11,7 @@ import (
 )
 
 // link forwards connections to a server, until it is cut. Then its connections stay open, and no
-// byte arrives. Servers buffer what they cannot send, as in a network that is partitioned.
+// byte arrives. Servers buffer their unsent bytes, as in a partitioned network.
 type link struct {
 	addr string
 	to   string

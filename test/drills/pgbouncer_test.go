@@ -32,7 +32,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// startup are the parameters of pgstore.Configure, as docs and pgstore tell a pooler to ignore.
+// startup are the parameters of pgstore.Configure that a pooler must ignore, by the docs and
+// pgstore.
 const startup = "client_connection_check_interval,tcp_keepalives_idle,tcp_keepalives_interval," +
 	"tcp_keepalives_count,tcp_user_timeout"
 
@@ -119,9 +120,9 @@ type through struct {
 	short      bool
 }
 
-// P-17: events that go through PgBouncer have one effect each, in both of its modes and in each mode
-// of pgx that the documentation names, although PgBouncer gives each transaction another session of
-// the server, and is killed in the middle.
+// P-17: events that go through PgBouncer have one effect each, in both of its modes and in each
+// mode of pgx that the documentation names. In transaction mode PgBouncer gives each transaction
+// another session of the server. PgBouncer is killed in the middle.
 func TestPgBouncer_P17(t *testing.T) {
 	pgbouncer(t)
 	p := startPostgres(t)
@@ -217,7 +218,7 @@ func pgxWorker(t testing.TB, router *idem.Router, url string) dedup.Store {
 	store, err := pgstore.Open(t.Context(), url+"&pool_max_conns=6")
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	pool, err := pgxpool.New(t.Context(), url) // of the outbox, which needs none to add
+	pool, err := pgxpool.New(t.Context(), url) // Add of the outbox needs no session settings
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	box := pgoutbox.New(pool)

@@ -23,7 +23,7 @@ type takeover struct {
 }
 
 // P-18: a standby takes over from a primary that dies under load. With a synchronous standby no
-// event is lost and none has two effects. With an asynchronous one the last commits are lost,
+// event is lost and no event has two effects. With an asynchronous one the last commits are lost,
 // effects and records together, and a rewind repeats exactly those.
 func TestPostgresFailover_P18(t *testing.T) {
 	needLong(t)

@@ -134,7 +134,7 @@ func effectsIn(t testing.TB, url string) map[string]int {
 	return effects
 }
 
-// logOf returns the last lines of the log of a server.
+// tail returns the last lines of the log of a server.
 func (p *process) tail() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {

@@ -4,5 +4,5 @@ package drills
 
 import "syscall"
 
-// endWithTests does nothing: only Linux can end a child with its parent.
+// endWithTests has no effect: only Linux can end a child with its parent.
 func endWithTests(*syscall.SysProcAttr) {}

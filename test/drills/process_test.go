@@ -18,7 +18,7 @@ type process struct {
 	log  string
 }
 
-// start starts a program whose output goes to a file. Cleanup kills the program.
+// start starts a program with its output in a file. Cleanup kills the program.
 func start(t testing.TB, log string, name string, args ...string) *process {
 	t.Helper()
 	return launch(t, log, attributes(), name, args...)

@@ -114,8 +114,8 @@ type promotion struct {
 	mayDouble bool
 }
 
-// a replica takes over from a primary that dies under load. No event is lost. Events whose
-// records the replica lacked run again if they are delivered again.
+// a replica takes over from a primary that dies under load. No event is lost. Events without
+// a record at the replica run again if they are delivered again.
 func TestRedisFailover_R12(t *testing.T) {
 	for _, d := range []promotion{
 		{name: "healthy replica", replicas: 1, mayDouble: true},

@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// account says who sends a request: what your authentication has found out.
+// account returns the sender of a request, as your authentication has found out.
 func account(r *http.Request) (string, error) {
 	if name, _, ok := r.BasicAuth(); ok {
 		return name, nil
@@ -23,7 +23,8 @@ func account(r *http.Request) (string, error) {
 
 var config = httpidem.Config{Store: memstore.New(), Scope: "transfers", Principal: account, Secret: []byte("sixteen bytes or more")}
 
-// Routes of chi take the middleware as it is. With and Group put it behind the routing, where it belongs.
+// Routes of chi take the middleware as it is. With and Group put it behind the routing, where it
+// belongs.
 func Example_chi() {
 	m, err := httpidem.New(config)
 	if err != nil {
@@ -44,7 +45,8 @@ func Example_chi() {
 	// 201 replayed
 }
 
-// In echo errors of handlers must be answered inside of the middleware, or an empty answer is kept in their place.
+// In echo errors of handlers must be answered inside of the middleware, or an empty answer is kept
+// in their place.
 func Example_echo() {
 	m, err := httpidem.New(config)
 	if err != nil {

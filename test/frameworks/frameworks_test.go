@@ -23,8 +23,9 @@ import (
 // middleware has the shape that all routers share.
 type middleware func(http.Handler) http.Handler
 
-// transfers counts the runs of the handler, and is what all frameworks mount: POST /accounts/{id}/transfers answers 201 with the account and the
-// number of the run, or what the framework makes of an error of its handler.
+// transfers counts the runs of the handler. All frameworks mount it as POST
+// /accounts/{id}/transfers. The answer is 201 with the account and the number of the run, or the
+// framework's answer to an error of its handler.
 type transfers struct{ runs atomic.Int64 }
 
 func (s *transfers) run(account string, r *http.Request) string {
@@ -89,8 +90,8 @@ func mounts() map[string]func(*transfers, middleware) http.Handler {
 	}
 }
 
-// echoMiddleware mounts m. Errors of handlers are answered inside of it: echo would do that behind its back, when an empty answer
-// has been kept already.
+// echoMiddleware mounts m. Errors of handlers are answered inside of it. echo would answer them
+// outside, after an empty answer has been kept.
 func echoMiddleware(m middleware) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return echo.WrapMiddleware(m)(func(c *echo.Context) error {
@@ -161,7 +162,7 @@ func newMiddleware(t *testing.T) middleware {
 	return m.Handler
 }
 
-// answer is what a client sees.
+// answer is a response with its body.
 type answer struct {
 	*http.Response
 	body string
@@ -223,8 +224,8 @@ func requireProblem(t *testing.T, a answer, status int, code string) {
 	require.Equal(t, code, p.Code)
 }
 
-// In a transaction a handler is run again when the database has rolled the first run back, on the same request: a router must find its
-// way a second time.
+// A handler in a transaction runs again on the same request if the database has rolled back the
+// first run. A router must find its way a second time.
 func TestFrameworksRunAgain(t *testing.T) {
 	inEach(t, func(t *testing.T, s *transfers, mount func(middleware) http.Handler) {
 		h := mount(func(next http.Handler) http.Handler {

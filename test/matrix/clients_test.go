@@ -24,7 +24,7 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-// setup is what a client needs for one combination.
+// setup has the settings of a client for one combination.
 type setup struct {
 	brokers   []string
 	topic     string
@@ -113,7 +113,7 @@ func fromOldest() *sarama.Config {
 	return sc
 }
 
-// position reads what watermill-kafka puts into the context of a message.
+// position reads the place, time and key of a message that watermill-kafka puts into its context.
 func position(ctx context.Context) (at watermillidem.Position, ok bool) {
 	var known bool
 	if at.Partition, ok = kafka.MessagePartitionFromCtx(ctx); !ok {

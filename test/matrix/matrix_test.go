@@ -262,8 +262,9 @@ func rewrite(page string, passed map[cell]bool) (string, error) {
 }
 
 // render is a pure function of the results. The full product of stores, handlers, clients and
-// payloads is in both tables together: a cell of the first says "yes" if the combination passed with
-// each payload to which the second says "yes". It names the payloads if some of these are missing.
+// payloads is in both tables together. A cell of the first says "yes" if the combination passed
+// with each payload to which the second says "yes". It names the payloads if some of these are
+// missing.
 func render(passed map[cell]bool) string {
 	known := make(map[string]bool) // payloads that passed anywhere
 	for c := range passed {

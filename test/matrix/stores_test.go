@@ -57,7 +57,8 @@ type store struct {
 // opened is a store with the effects of the combinations.
 type opened struct {
 	store dedup.Store
-	// newEffects returns the effects of one combination in transactions. Nil: the store has none.
+	// newEffects returns the effects of one combination in transactions. Nil: the store has no
+	// transactions.
 	newEffects func(name string) effects
 }
 
@@ -69,7 +70,7 @@ func (o *opened) effectsOf(s shape, name string) effects {
 	return new(memory)
 }
 
-// effects has what the handlers of one combination did.
+// effects has the effects of the handlers of one combination.
 type effects interface {
 	all(t *testing.T) map[string]int
 }

@@ -47,8 +47,8 @@ func (b *bank) state() any {
 	return map[string]any{"sum": sum, "err": err, "mails": b.mails}
 }
 
-// booking is a server whose handler books an amount in the transaction of the request. With mail, the
-// handler sends one inside the transaction.
+// booking is a server with a handler that books an amount in the transaction of the request. With
+// mail, the handler sends one inside the transaction.
 func booking(t *testing.T, mail bool) func(dedup.Store, *bank) (http.Handler, func()) {
 	t.Helper()
 	return func(store dedup.Store, b *bank) (http.Handler, func()) {

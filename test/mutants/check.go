@@ -98,7 +98,7 @@ func anyMatches(pattern *regexp.Regexp, names []string) bool {
 	return false
 }
 
-// testNames returns the tests of a folder. It parses the files and compiles nothing.
+// testNames returns the tests of a folder. It parses the files without compiling them.
 func testNames(folder string) (names []string, err error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	if err != nil {

@@ -19,7 +19,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
-		os.Exit(1) //nolint:gocritic // stop has nothing to do when the process ends
+		os.Exit(1) //nolint:gocritic // stop is not needed when the process ends
 	}
 }
 

@@ -11,7 +11,7 @@ type mutant struct {
 	// promise is the sentence that is no longer true.
 	promise string
 	tests   owner
-	// harmless says why no test can find the fault. Empty: a test must find it.
+	// harmless is the reason why no test can find the fault. Empty: a test must find it.
 	harmless string
 }
 
@@ -19,7 +19,7 @@ type mutant struct {
 type owner struct {
 	pkg string // a folder, from the root of the repository
 	run string // the pattern of go test -run
-	// needs names the services whose addresses the tests want.
+	// needs names the services that the tests need.
 	needs []string
 }
 

@@ -22,7 +22,7 @@ func TestRows(t *testing.T) {
 	t.Log(len(names), "rows")
 }
 
-// TestJudge shows that a compile error, and tests that are all skipped, refute nothing.
+// TestJudge shows that neither a compile error nor skipped tests refute a fault.
 func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
 		out  string

@@ -98,7 +98,8 @@ func awayMutants() []mutant {
 	}
 }
 
-// sendMutants are faults of the producer: the results and the verdict of a message, the bytes in flight, Close.
+// sendMutants are faults of the producer: the results and the verdict of a message, the bytes in
+// flight, Close.
 func sendMutants() []mutant {
 	const publish = "consumer/internal/publish/"
 	tests := func(run string) owner { return ownedBy("consumer/internal/publish", run) }

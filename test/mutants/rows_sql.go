@@ -1,7 +1,7 @@
 package main
 
-// sqlPostgresMutants are faults of sqlstore that the tests on Postgres must find: the dialect, and SQL
-// that all dialects share.
+// sqlPostgresMutants are faults of sqlstore that the tests on Postgres must find: the dialect, and
+// SQL that all dialects share.
 func sqlPostgresMutants() []mutant {
 	const file = "dedup/sqlstore/postgres/postgres.go"
 	const conformance = "^TestConformance$/^pgx$/^"

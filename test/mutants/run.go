@@ -18,7 +18,7 @@ type verdict string
 
 const (
 	refuted  verdict = "refuted"  // a test fails
-	timedOut verdict = "time-out" // a test does not end: it fails, and does not say why
+	timedOut verdict = "time-out" // a test does not end: it fails without a reason
 	survivor verdict = "survivor" // all tests pass
 	invalid  verdict = "invalid"  // the code does not compile, or no test ran
 )
@@ -141,7 +141,7 @@ func judge(out []byte) (res result) {
 		res.failed = []string{running[len(running)-1] + " (panic)"}
 	}
 	switch {
-	case broken || !failed && !passed: // a compile error refutes nothing
+	case broken || !failed && !passed: // a compile error refutes no fault
 		res.verdict = invalid
 	case failed && late:
 		res.verdict = timedOut

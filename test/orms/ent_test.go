@@ -11,8 +11,9 @@ import (
 	"entgo.io/ent/schema/field"
 )
 
-// entTx is a driver of ent in the transaction of a handler. Operations of several statements ask the
-// driver for a transaction, and have this one: ent.NewClient(ent.Driver(entIn(dialect.SQLite, tx))).
+// entTx is a driver of ent in the transaction of a handler. Operations of several statements ask
+// the driver for a transaction, and have this one: ent.NewClient(ent.Driver(entIn(dialect.SQLite,
+// tx))).
 type entTx struct{ dialect.Driver }
 
 func entIn(name string, tx *sql.Tx) dialect.Driver {

@@ -38,7 +38,7 @@ var orms = map[string]func(*testing.T, site) book{
 	"gorm": withGorm, "bun": withBun, "sqlx": withSqlx, "sqlc": withSqlc, "ent": withEnt,
 }
 
-// generated is the ORM whose code was generated for SQLite alone.
+// generated is the ORM with code that was generated for SQLite alone.
 const generated = "sqlc"
 
 // site is a store, and the database of its transactions.

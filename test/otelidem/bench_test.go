@@ -61,8 +61,8 @@ func (dropped) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { ret
 func (dropped) Shutdown(context.Context) error                             { return nil }
 
 // BenchmarkTelemetry measures the cost of an event: OnBatchTx in batches of 256 with a fifth of
-// duplicates, On, and duplicates only; without an observer, with metrics, and with a span for each
-// run and links to sampled producers. docs/decisions/telemetry.md has figures.
+// duplicates, On, and duplicates only. Each runs without an observer, with metrics, and with a span
+// for each run and links to sampled producers. docs/decisions/telemetry.md has figures.
 func BenchmarkTelemetry(b *testing.B) {
 	handlers := map[string]func(*idem.Router){
 		"onbatchtx": func(r *idem.Router) {

@@ -191,7 +191,7 @@ func TestLabelsBeyondTheBoundAreOther_G15(t *testing.T) {
 	require.Equal(t, 5000, tm.sum("idem.dead_letters"))
 }
 
-// For a handler whose context ended, error.type comes from the cause.
+// If the context of a handler ended, error.type comes from the cause.
 func TestErrorTypeOfACancelledHandlerIsTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tm := newTelemetry(t)

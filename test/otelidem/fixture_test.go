@@ -139,7 +139,7 @@ func has(set attribute.Set, labels ...string) bool {
 	return true
 }
 
-// count of all series of all metrics.
+// size is the number of all series of all metrics.
 func (tm *telemetry) size() (n int) {
 	for _, ps := range tm.series() {
 		n += len(ps)
@@ -147,7 +147,7 @@ func (tm *telemetry) size() (n int) {
 	return n
 }
 
-// attr is an attribute of a span as text; empty if there is none.
+// attr is an attribute of a span as text. It is empty if the attribute is missing.
 func attr(kvs []attribute.KeyValue, key string) string {
 	for _, kv := range kvs {
 		if string(kv.Key) == key {
@@ -183,7 +183,7 @@ func typed(typ, id string, offset int64) *idem.Message {
 	}
 }
 
-// traced is a message whose producer had a span.
+// traced is a message from a producer with a span.
 func (tm *telemetry) traced(m *idem.Message, sampled bool) (*idem.Message, trace.SpanContext) {
 	_, span := tm.tracer.Start(context.Background(), "send orders",
 		trace.WithSpanKind(trace.SpanKindProducer))

@@ -251,7 +251,7 @@ func TestOutbox_SendSpanOfOne(t *testing.T) {
 }
 
 // An entry has a span "create" in the trace of the caller that adds it, until the call has ended.
-// An entry with a trace of its own has none.
+// An entry with a trace of its own has no such span.
 func TestOutbox_CreateSpans(t *testing.T) {
 	tm := newTelemetry(t)
 	ctx, parent := tm.tracer.Start(t.Context(), "handler")

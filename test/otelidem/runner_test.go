@@ -27,7 +27,7 @@ func (tm *telemetry) stall(group string, id int32, over bool) {
 		observe.PartitionStallEvent{Group: group, Topic: "orders", Partition: id, Over: over})
 }
 
-// Revoked partitions are not reported, in whatever order the events come, and groups do not mix.
+// Revoked partitions are not reported, in any order of the events, and groups do not mix.
 func TestGaugesOfPartitions(t *testing.T) {
 	tm := newTelemetry(t)
 	tm.rebalance("billing", observe.Assigned, 0, 1)

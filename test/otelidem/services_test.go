@@ -159,7 +159,7 @@ func (s *shop) finished() {
 	}, time.Minute, 50*time.Millisecond)
 }
 
-// dead letters counts the records of the dead-letter topic.
+// deadLetters counts the records of the dead-letter topic.
 func (s *shop) deadLetters() int {
 	ends, err := kadm.NewClient(s.kafka).ListEndOffsets(s.t.Context(), s.topic+"."+s.group+".dlq")
 	require.NoError(s.t, err)

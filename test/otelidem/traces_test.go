@@ -231,7 +231,7 @@ func TestMessageKeys(t *testing.T) {
 		attr(tm.ended("process orders")[0].Attributes, "messaging.kafka.message.key"))
 }
 
-// Headers whose names changed on the way through HTTP, copies of headers, and invalid ones.
+// Headers with names that HTTP has changed, copies of headers, and invalid ones.
 func TestHeaders(t *testing.T) {
 	const one, two = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		"00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
@@ -304,7 +304,7 @@ func TestHeadersAreReadWhenNeeded(t *testing.T) {
 	require.Equal(t, 1, reader.n)
 }
 
-// A transaction that is rolled back has handled nothing, whatever its handlers returned.
+// A transaction that is rolled back has handled no event, even if its handlers returned nil.
 func TestRunsOfTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tm := newTelemetry(t)
@@ -343,7 +343,7 @@ func TestRunsOfTransactions(t *testing.T) {
 	})
 }
 
-// rolledBack is a store whose first transactions end with a rollback.
+// rolledBack is a store that rolls back its first transactions.
 type rolledBack struct {
 	noStore
 	left int

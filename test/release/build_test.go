@@ -81,8 +81,8 @@ func TestGoreleaser(t *testing.T) {
 	require.Contains(t, string(makefile), "\nCYCLONEDX := go run "+g.SBOMs[0].Args[tool]+"\n")
 }
 
-// Two builds with the flags of a release, in two folders, give the same bytes. Without -trimpath they
-// differ: the compiler writes the folder into the program.
+// Two builds with the flags of a release, in two folders, give the same bytes. Without -trimpath
+// they differ: the compiler writes the folder into the program.
 func TestReproducible_G11(t *testing.T) {
 	var sums []string
 	for range 2 {

@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// The files of api/: that of the last release, and what changed since.
+// The files of api/: the API of the last release, and the changes since.
 const (
 	releasedFile = "api/released.txt"
 	nextFile     = "api/next.txt"
 )
 
-// changes returns what turns one API into another: lines that begin with + or -.
+// changes returns the difference between two APIs: lines that begin with + or -.
 func changes(from, to []string) (lines []string) {
 	for _, l := range from {
 		if !slices.Contains(to, l) {
@@ -38,7 +38,7 @@ var symbol = regexp.MustCompile(
 	`^[+-] pkg [^,]+, (?:through an alias: )?(?:func (?:\([^)]*\) )?(\w+)|type (\w+)|(?:const|var) (\w+))`,
 )
 
-// unnamed returns the changes whose names the text of the changelog lacks.
+// unnamed returns the changes of declarations that the text of the changelog does not name.
 func unnamed(changed []string, changelog string) (missing []string) {
 	for _, line := range changed {
 		m := symbol.FindStringSubmatch(line)
@@ -73,7 +73,7 @@ func unreleased(changelog string) (string, error) {
 	return section, nil
 }
 
-// checkAPI fails if api/next.txt does not tell all changes, or the changelog does not name them.
+// checkAPI fails if api/next.txt lacks a change, or the changelog does not name it.
 func (r repo) checkAPI() error {
 	want, err := r.next()
 	if err != nil {
@@ -116,13 +116,14 @@ func (r repo) next() ([]string, error) {
 	return changes(released, now), nil
 }
 
-// changelogMark begins the first line of api/next.txt, which has the checksum of section Unreleased.
+// changelogMark begins the first line of api/next.txt, which has the checksum of section
+// Unreleased.
 const changelogMark = "# section Unreleased of CHANGELOG.md: "
 
 // writeNext writes api/next.txt. Without a file of a release, the API of now becomes it. If the API
-// has changed, but not the changelog, writeNext fails: the changelog may name a declaration already
-// that has now another signature. So that no earlier edit of the changelog counts, checkAPI wants the
-// checksum of now.
+// has changed, but not the changelog, writeNext fails, because the changelog may already name a
+// declaration that now has another signature. checkAPI compares the recorded checksum, so that no
+// earlier edit of the changelog counts.
 func (r repo) writeNext() error {
 	if _, err := os.Stat(filepath.Join(r.root, releasedFile)); errors.Is(err, fs.ErrNotExist) {
 		now, err := r.api()
@@ -160,8 +161,8 @@ func markOf(section string) string {
 	return fmt.Sprintf("%s%x", changelogMark, sha256.Sum256([]byte(section)))
 }
 
-// mark returns the first line of api/next.txt, or "" for a file that is missing or empty, as after a
-// release.
+// mark returns the first line of api/next.txt, or "" for a file that is missing or empty, as after
+// a release.
 func (r repo) mark() (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.root, nextFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/internal/snippets"
 )
 
-// check runs all checks, or those with these names, and returns what each found.
+// check runs all checks, or those with these names, and returns all their errors.
 func (r repo) check(ctx context.Context, names []string) (found error) {
 	known := []string{}
 	for _, c := range []struct {

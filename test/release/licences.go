@@ -21,14 +21,14 @@ const thirdParty = "THIRD_PARTY.md"
 
 // allowed are the licences that a dependency of a released module may have. Each lets users ship a
 // program under any terms, if its notice comes along. The MPL asks for the source of changed files
-// too, and Idem changes none.
+// too, and Idem does not change files.
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-2-Clause-Views", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", blessing}
 
 // blessing is the name in SPDX of the public domain as SQLite declares it.
 const blessing = "blessing"
 
-// read are files that a person has read, with the licences of what is linked. The library does not
-// know most of their text: lists of parts, and a logo.
+// read are files that a person has read, with the licences of the linked parts. The library does
+// not know most of their text: lists of parts, and a logo.
 var read = map[string][]string{
 	"modernc.org/libc/LICENSE-3RD-PARTY.md":   {"BSD-3-Clause", "MIT"},
 	"modernc.org/memory/LICENSE-LOGO":         {},
@@ -45,7 +45,7 @@ var (
 	noticeFile  = regexp.MustCompile(`(?i)^(?:notice|patents)(?:\.\w+)?$`)
 )
 
-// A dependency is a module of others whose packages a released module links.
+// A dependency is a module of others with packages that a released module links.
 type dependency struct {
 	path     string
 	dir      string          // in the module cache
@@ -226,8 +226,8 @@ func (r repo) writeLicences(ctx context.Context) error {
 	return put(filepath.Join(r.root, thirdParty), []byte(page))
 }
 
-// writeTexts writes the licences and notices of the dependencies of a module to a file. Programs with
-// the dependencies are shipped with it.
+// writeTexts writes the licences and notices of the dependencies of a module to a file. Programs
+// with the dependencies are shipped with it.
 func (r repo) writeTexts(ctx context.Context, folder, name string) error {
 	all, err := r.dependencies(ctx, []string{folder})
 	if err != nil {

@@ -30,7 +30,7 @@ func sample(t *testing.T, name string) string {
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "testdata", name))
 	require.NoError(t, err)
-	_, text2, ok := strings.Cut(string(text), "\n\n") // below what the test expects
+	_, text2, ok := strings.Cut(string(text), "\n\n") // below the expected text
 	require.True(t, ok)
 	return text2
 }

@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 	return p.runVerb(ctx, flags.Args())
 }
 
-// runVerb does what the arguments ask for.
+// runVerb runs the verb that the arguments name.
 func (p *publication) runVerb(ctx context.Context, args []string) error {
 	verbs := map[string]struct {
 		args    int // -1: any number

@@ -88,8 +88,8 @@ func (r repo) checkReplace() (found error) {
 	return found
 }
 
-// ordered returns the modules, each behind those that it requires. Tags are pushed in this order, and
-// the go.sum of a module has the hashes of the modules before it.
+// ordered returns the modules, each behind those that it requires. Tags are pushed in this order,
+// and the go.sum of a module has the hashes of the modules before it.
 func (r repo) ordered() ([]string, error) {
 	requires := make(map[string][]string)
 	for _, folder := range r.modules {

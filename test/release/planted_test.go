@@ -46,7 +46,7 @@ func copied(t *testing.T) repo {
 	return r
 }
 
-// git runs git in a folder, and returns what git printed.
+// git runs git in a folder, and returns the output.
 func git(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput()
@@ -65,8 +65,8 @@ func hidePrograms(t *testing.T, r repo) {
 	}
 }
 
-// Each fault is planted in a copy of this repository. `make release-check` then fails, and its message
-// says what to do.
+// Each fault is planted in a copy of this repository. `make release-check` then fails, and its
+// message names the remedy.
 func TestPlantedFaults(t *testing.T) {
 	r := copied(t)
 	hidePrograms(t, r)
@@ -110,7 +110,7 @@ func TestPlantedFaults(t *testing.T) {
 	}
 }
 
-// One check finds all faults that are planted in pieces of pages, and says their lines.
+// One check finds all faults that are planted in pieces of pages, and names their lines.
 func TestPlantedFaultsInPages(t *testing.T) {
 	r := copied(t)
 	var says []string

@@ -25,7 +25,7 @@ type publication struct {
 	version string // v0.1.0
 	today   string // 2026-11-27
 	remote  string
-	push    bool // else a dry run: no tag is made, and none is pushed
+	push    bool // else a dry run, which makes and pushes no tag
 	order   []string
 	commit  string // of the tags
 }
@@ -69,7 +69,7 @@ func (p *publication) publish(ctx context.Context) error {
 	return p.pushTags(ctx)
 }
 
-// git runs git in the repository, and returns what git printed.
+// git runs git in the repository, and returns the output.
 func (p *publication) git(ctx context.Context, args ...string) (string, error) {
 	return gitOutput(ctx, p.root, nil, args...)
 }
@@ -104,7 +104,8 @@ func (p *publication) checkClean(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// checkMain fails if HEAD is not the main branch of the remote, whose commits CI has tested.
+// checkMain fails if HEAD is not the main branch of the remote. CI has tested the commits of that
+// branch.
 func (p *publication) checkMain(ctx context.Context) (string, error) {
 	head, err := p.git(ctx, "rev-parse", "HEAD")
 	if err != nil {
@@ -167,8 +168,8 @@ func (p *publication) checkReleasedAPI(context.Context) (string, error) {
 	return "", err
 }
 
-// makeCommit commits the tree of the version in a worktree of its own, above HEAD. The same HEAD and
-// version give the same commit, so a release that was cut off can go on.
+// makeCommit commits the tree of the version in a worktree of its own, above HEAD. The same HEAD
+// and version give the same commit, so a release that was cut off can go on.
 func (p *publication) makeCommit(ctx context.Context, work string) (string, error) {
 	t := tree{dir: filepath.Join(work, "modules"), proxy: filepath.Join(work, "proxy"), version: p.version}
 	var err error
@@ -204,7 +205,7 @@ func (p *publication) makeCommit(ctx context.Context, work string) (string, erro
 	return " (" + p.commit[:12] + ")", p.checkHashes(t, clone)
 }
 
-// replaceFiles writes to the checkout the files that the tree of a version has otherwise. The modules
+// replaceFiles writes to the checkout the files that differ in the tree of a version. The modules
 // that are not released keep their replace lines, and require the version.
 func (p *publication) replaceFiles(ctx context.Context, t tree, checkout string) error {
 	for _, folder := range p.modules {
@@ -256,8 +257,8 @@ func (p *publication) requireVersion(f *modfile.File) error {
 	return nil
 }
 
-// checkHashes fails if the go command would make another zip from the commit than the one whose hash
-// is in a go.sum.
+// checkHashes fails if the zip that the go command would make from the commit has another hash than
+// that in a go.sum.
 func (p *publication) checkHashes(t tree, clone string) error {
 	for _, folder := range p.modules {
 		m := module.Version{Path: pathOf(folder), Version: p.version}
@@ -331,8 +332,8 @@ func (p *publication) remoteTags(ctx context.Context) (map[string]string, error)
 	return tags, nil
 }
 
-// pushTags makes and pushes the tags, one after another: GitHub starts no workflow for a push of more
-// than three tags. A module is there before the modules that require it.
+// pushTags makes and pushes the tags, one after another: GitHub starts no workflow for a push of
+// more than three tags. A module is there before the modules that require it.
 func (p *publication) pushTags(ctx context.Context) error {
 	there, err := p.remoteTags(ctx)
 	if err != nil {
@@ -355,8 +356,8 @@ func (p *publication) pushTags(ctx context.Context) error {
 	return nil
 }
 
-// prepare makes the changes of a release in the working tree: the changelog's section of the version,
-// and the API of now as that of the last release. A person commits them.
+// prepare makes the changes of a release in the working tree: the changelog's section of the
+// version, and the API of now as that of the last release. A person commits them.
 func (p *publication) prepare(ctx context.Context) error {
 	if _, err := p.checkVersion(ctx); err != nil {
 		return err

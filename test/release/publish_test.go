@@ -104,7 +104,7 @@ func TestPush(t *testing.T) {
 	require.Equal(t, git(t, remote, "rev-parse", "v0.1.0^{commit}"), git(t, remote, "rev-parse", "nested/v0.1.0^{commit}"))
 }
 
-// A step that fails says what to do, and no tag is made.
+// A step that fails names the remedy, and no tag is made.
 func TestPublishFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant func(t *testing.T, p *publication)

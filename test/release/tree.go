@@ -39,8 +39,8 @@ func (r repo) tree(ctx context.Context, dir, version string) (err error) {
 }
 
 // writeTree copies the files of the modules that git knows, with the go.mod and go.sum of the
-// version. It packs each module into the folder proxy, as the go command would from the tag, and returns
-// the lines of go.sum by path of the module.
+// version. It packs each module into the folder proxy, as the go command would from the tag. It
+// returns the lines of go.sum by path of the module.
 func (r repo) writeTree(ctx context.Context, dir, proxy, version string) (sums map[string][]string, err error) {
 	order, err := r.ordered()
 	if err != nil {
@@ -82,8 +82,8 @@ func (r repo) copyModule(ctx context.Context, t tree, folder string) error {
 	return r.releaseModule(t, folder)
 }
 
-// releaseModule writes what a module has otherwise in a version: go.mod, go.sum and, for a module
-// without one, the licence.
+// releaseModule writes the files of a module that differ in a version: go.mod, go.sum, and the
+// licence, which only the root has in the repository.
 func (r repo) releaseModule(t tree, folder string) error {
 	f, err := r.mod(folder)
 	if err != nil {
@@ -175,7 +175,7 @@ func (r repo) loadTree(ctx context.Context, dir string, env []string) (found err
 	return found
 }
 
-// useModules builds a program of somebody else.
+// useModules builds all packages of the released modules in a module that requires them.
 func (r repo) useModules(ctx context.Context, dir, version string, env []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -268,7 +268,7 @@ func (t tree) sum(p, zipFile string, mod []byte) error {
 	return err
 }
 
-// goOutput runs the go command, and returns what it printed.
+// goOutput runs the go command, and returns the output.
 func goOutput(ctx context.Context, dir string, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)

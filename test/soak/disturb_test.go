@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// disturber disturbs the workers of a line. Moments are chosen by progress: a worker is disturbed that
-// has handled events a moment ago. Each disturbance releases a portion of the load, so that work is left.
+// disturber disturbs the workers of a line. Moments are chosen by progress: a worker is disturbed
+// that has handled events a moment ago. Each disturbance releases a portion of the load, so that
+// work is left.
 type disturber struct {
 	line
 	t     testing.TB
@@ -29,12 +30,13 @@ const (
 	cut  disturbance = true
 )
 
-// run returns how many of the kills hit a worker while work was left. It ends early if the load does.
+// run returns how many of the kills hit a worker while work was left. It ends early if the load
+// does.
 func (d *disturber) run() (hits int) {
 	d.t.Helper()
 	all := slices.Concat(slices.Repeat([]disturbance{kill}, d.kills), slices.Repeat([]disturbance{cut}, d.cuts))
 	d.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	d.portion = d.events/(2*len(all)+2) + 1 // half of the load is for workers that have nothing to do
+	d.portion = d.events/(2*len(all)+2) + 1 // half of the load is for workers that are idle
 	d.load.release(d.portion)
 	for _, what := range all {
 		d.load.release(d.portion)
@@ -60,8 +62,8 @@ func (d *disturber) run() (hits int) {
 	return hits
 }
 
-// until waits until ok, and releases more load whenever all is handled. It returns false if no load is
-// left, and fails after a minute.
+// until waits until ok, and releases more load whenever all is handled. It returns false if no load
+// is left, and fails after a minute.
 func (d *disturber) until(ok func() bool) bool {
 	d.t.Helper()
 	for range 60 {
@@ -91,9 +93,9 @@ func (d *disturber) lag() (int64, error) {
 	return lag, err
 }
 
-// settled is how many events a process handles before it is disturbed. Kills that follow each other at
-// once would hit one event again and again: the crash guard gives an event up that three runs began and
-// none ended.
+// settled is how many events a process handles before it is disturbed. Kills that follow each other
+// at once would hit one event again and again. The crash guard gives up an event after three runs
+// without an end.
 const settled = 20 * partitions
 
 // victim returns a worker that handles events at this moment, or "" if no load is left.
@@ -134,7 +136,8 @@ func (d *disturber) pause(limit time.Duration) {
 	d.await(time.Duration(d.rng.Int64N(int64(limit))), func() bool { return false })
 }
 
-// finish waits until the group has committed everything. It fails if the lag stays as it is for a minute.
+// finish waits until the group has committed everything. It fails if the lag stays as it is for a
+// minute.
 func (d *disturber) finish() {
 	d.t.Helper()
 	least, since := int64(1)<<62, time.Now()

@@ -103,8 +103,8 @@ type commit struct {
 	offset    int64
 }
 
-// unfinished returns the commits above an event that was not known to be settled at that time. records
-// has the event of each record, by partition and offset.
+// unfinished returns the commits above an event that was not known to be settled at that time.
+// records has the event of each record, by partition and offset.
 func (h *histories) unfinished(records [partitions][]uint32, commits []commit) (wrong []string) {
 	slices.SortFunc(commits, func(a, b commit) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.offset, b.offset))

@@ -61,8 +61,8 @@ func (g *group) committed() (offsets [partitions]int64, err error) {
 	return offsets, nil
 }
 
-// deadLetters returns the reasons of the dead letters that the group has written, some of them at most.
-// No topic is none.
+// deadLetters returns the reasons of the dead letters that the group has written, some of them at
+// most. Without the topic there are no dead letters.
 func (g *group) deadLetters() (reasons []string) {
 	g.t.Helper()
 	require.NoError(g.t, g.client.RefreshMetadata())

@@ -15,8 +15,8 @@ import (
 
 const partitions = 6
 
-// load is the events of a line, and copies of a tenth of them. Half of the copies follow at once, and
-// half much later. Half of them are in another partition than the event.
+// load is the events of a line, and copies of a tenth of them. Half of the copies follow at once,
+// and half much later. Half of them are in another partition than the event.
 type load struct {
 	t      testing.TB
 	rng    *rand.Rand

@@ -18,8 +18,8 @@ const (
 	theAnswer       // the server acts, and the worker does not learn it
 )
 
-// wire is the way of one worker to the servers of its store. The processes of a worker that is killed
-// and replaced share it.
+// wire is the way of one worker to the servers of its store. The processes of a worker that is
+// killed and replaced share it.
 type wire struct {
 	through map[string]string
 	commits bool // a request counts only if it is a COMMIT
@@ -39,8 +39,8 @@ func newWire(t testing.TB, addrs []string, commits bool) *wire {
 // lose makes the proxy lose something once, of any connection.
 func (w *wire) lose(what loss) { w.next.Store(int32(what)) }
 
-// up forwards requests. It ends both directions of its connection when it returns, so that the answer
-// to the last request is lost.
+// up forwards requests. It ends both directions of its connection when it returns, so that the
+// answer to the last request is lost.
 func (w *wire) up(server io.Writer, client io.Reader) {
 	buf := make([]byte, 64<<10)
 	for {

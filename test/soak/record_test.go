@@ -30,8 +30,8 @@ type entry struct {
 	Fence    uint64
 }
 
-// recorder appends to the file of one worker process. A write survives the death of the process, and
-// is whole or absent: the kernel finishes a write to a file.
+// recorder appends to the file of one worker process. A write survives the death of the process,
+// and is whole or absent: the kernel finishes a write to a file.
 type recorder struct{ file *os.File }
 
 func (r recorder) write(all []entry) error {
@@ -103,7 +103,8 @@ func (r recorder) look(reqs []dedup.Request, answers []dedup.Answer, look func()
 	return r.write(all)
 }
 
-// recordTx records the events of a transaction once it is committed, and the events that the store knows.
+// recordTx records the events of a transaction once it is committed, and the events that the store
+// knows.
 func recordTx[Tx any](ctx context.Context, r recorder, s dedup.TxStore[Tx], limit time.Duration,
 	reqs []dedup.Request, answers []dedup.Answer, fn func(Tx) ([]dedup.Completion, error)) error {
 	from := time.Now().UnixNano()
@@ -120,7 +121,7 @@ func recordTx[Tx any](ctx context.Context, r recorder, s dedup.TxStore[Tx], limi
 	failed := s.ClaimTx(ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) {
 		if !asked {
 			asked = true
-			found() // these answers are true whatever becomes of the transaction
+			found() // these answers are true even if the transaction is rolled back
 		}
 		return fn(tx)
 	})

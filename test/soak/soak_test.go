@@ -18,7 +18,8 @@ import (
 )
 
 // TestSoak disturbs workers that handle millions of events. No event is lost. The effects of
-// transactions happen once (rules 10, 11), and each repeat of another effect belongs to a disturbance.
+// transactions happen once (rules 10, 11), and each repeat of another effect belongs to a
+// disturbance.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: not with -short")
@@ -144,8 +145,8 @@ func (l line) members() []string {
 	return []string{"a", "b"}
 }
 
-// mayRepeat is how many effects may happen again: none in transactions, else those of the runs that a
-// disturbance can have cut short.
+// mayRepeat is how many effects may happen again: zero in transactions, else those of the runs that
+// a disturbance can have cut short.
 func (l line) mayRepeat() int {
 	switch l.kind {
 	case on:

@@ -45,8 +45,9 @@ func (l line) String() string {
 
 func (k kind) inTx() bool { return k == onTx || k == onBatchTx }
 
-// lines are all rows: three million events, 800 kills, and 1,500 COMMITs that are cut. SQLite has one process, and no connection that could be cut. The store in memory
-// ends with its process: its row has copies only.
+// lines are all rows: three million events, 800 kills, and 1,500 COMMITs that are cut. SQLite has
+// one process, and no connection that could be cut. The store in memory ends with its process: its
+// row has copies only.
 var lines = []line{
 	{store: pg, kind: onBatchTx, client: saramaClient, events: 900_000, kills: 100, cuts: 300, short: true},
 	{store: pg, kind: onBatchTx, client: franzGo, events: 600_000, kills: 90, cuts: 300},

@@ -30,7 +30,7 @@ type event struct {
 	N uint32 `json:"n"`
 }
 
-// spec is everything that a worker process is told.
+// spec has the settings of a worker process.
 type spec struct {
 	Name    string // also the static ID of the member
 	Kind    kind
@@ -92,7 +92,7 @@ func (w *worker) effect(events ...idem.Event[event]) error {
 	return w.write(all)
 }
 
-// report tells the test how many events were in runs so far, until the returned function is called.
+// report sends the test the number of events in runs so far, until the returned function is called.
 func (w *worker) report() (end func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	var reporter sync.WaitGroup

@@ -19,8 +19,8 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// part is a part of the adapter. handler returns a handler that settles each message and calls
-// deliver at most once at a time for it, and the end of the handler.
+// part is a part of the adapter. handler returns a handler and its end. The handler settles each
+// message, and calls deliver at most once at a time for it.
 type part struct {
 	name    string
 	handler func(t *testing.T, store dedup.Store, scope string, deliver delivery) (message.NoPublishHandlerFunc, func())
@@ -89,7 +89,7 @@ func newProcessor(t *testing.T, store dedup.Store, scope string, deliver deliver
 	return p
 }
 
-// subscriber is a subscriber whose messages pass through a part of the adapter.
+// subscriber passes its messages through a part of the adapter.
 type subscriber struct {
 	message.Subscriber
 	t     *testing.T

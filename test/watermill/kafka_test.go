@@ -15,15 +15,15 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// TestPubSub_Kafka runs Watermill's tests of Pub/Subs on its Pub/Sub for Kafka, whose messages pass
+// TestPubSub_Kafka runs Watermill's tests of Pub/Subs on its Pub/Sub for Kafka. The messages pass
 // through each part of the adapter. Members of a group share a store. The Kafka runs inside the
 // process.
 //
 // ExactlyOnceDelivery is not set: Watermill would skip TestConcurrentClose and
-// TestContinueAfterSubscribeClose. Instead, a message that comes again after its Ack fails the test.
-// TestReconnect and TestNewSubscriberReceivesOldMessages are skipped. The first restarts a broker,
-// which is a matter of the client. The second wants subscribers without a consumer group, and a
-// message that several subscribers handle is not the adapter's promise.
+// TestContinueAfterSubscribeClose. Instead, a message that comes again after its Ack fails the
+// test. TestReconnect and TestNewSubscriberReceivesOldMessages are skipped. The first restarts a
+// broker, which is a matter of the client. The second wants subscribers without a consumer group,
+// and a message that several subscribers handle is not the adapter's promise.
 func TestPubSub_Kafka(t *testing.T) {
 	for _, part := range parts {
 		t.Run(part.name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestPubSub_Kafka(t *testing.T) {
 	}
 }
 
-// open returns a Pub/Sub of a group, whose messages pass through s.
+// open returns a Pub/Sub of a group. Its messages pass through s.
 func open(t *testing.T, brokers []string, group string, s *subscriber) (message.Publisher, message.Subscriber) {
 	marshaler := kafka.NewWithPartitioningMarshaler(func(_ string, m *message.Message) (string, error) {
 		return string(m.Payload), nil // order holds for equal payloads

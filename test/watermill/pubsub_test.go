@@ -11,9 +11,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// TestPubSub_GoChannel runs Watermill's tests of Pub/Subs on a Pub/Sub in memory, whose messages
-// pass through each part of the adapter. The features are those of Watermill's own test of
-// GoChannel. A message that comes again after its Ack fails the test.
+// TestPubSub_GoChannel runs Watermill's tests of Pub/Subs on a Pub/Sub in memory. The messages pass
+// through each part of the adapter. The features are those of Watermill's own test of GoChannel. A
+// message that comes again after its Ack fails the test.
 //
 // Watermill skips tests by the features. GoChannel has no order, consumer groups, old messages for
 // new subscribers or server. So TestPublishSubscribeInOrder, TestNoAck, TestConsumerGroups,

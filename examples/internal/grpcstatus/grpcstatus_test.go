@@ -1,5 +1,5 @@
-// Package grpcstatus tests classify.GRPC with the errors of google.golang.org/grpc, which the root module
-// does not require.
+// Package grpcstatus tests classify.GRPC with the errors of google.golang.org/grpc, which the root
+// module does not require.
 package grpcstatus
 
 import (

@@ -39,7 +39,7 @@ type Request struct {
 
 // Fault describes the faults of one request. The zero value means no fault.
 type Fault struct {
-	// Unavailable answers 503, charges nothing and stores nothing.
+	// Unavailable answers 503, without a charge and without a stored answer.
 	Unavailable bool
 	// Decline answers 402, also to all later requests with the key.
 	Decline bool

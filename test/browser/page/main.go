@@ -1,5 +1,6 @@
-// Command page is the program that the browser tests look at: a consumer with its store in Postgres, and the ops page of both.
-// What its handler does with an event is decided by a provider, an HTTP server that each event is posted to: that is the test.
+// Command page is the program that the browser tests look at: a consumer with its store in
+// Postgres, and the ops page of both. Its handler posts each event to a provider, the HTTP server
+// of the test. The answer of the provider decides about the result of the handler.
 package main
 
 import (
@@ -37,7 +38,7 @@ const prefix = "/admin/idem/"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	go func() { // whoever started it holds the other end, and may die
+	go func() { // the parent process holds the other end, and may die
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
@@ -83,7 +84,7 @@ func run(ctx context.Context, args []string) error {
 	return o.serve(ctx, pool)
 }
 
-// serve consumes, and serves the page, until ctx ends. It says where on standard output.
+// serve consumes, and serves the page, until ctx ends. It prints the address on standard output.
 func (o *options) serve(ctx context.Context, pool *pgxpool.Pool) error {
 	monitor := ops.NewMonitor()
 	settings := consumer.Config{
@@ -121,7 +122,7 @@ func (o *options) serve(ctx context.Context, pool *pgxpool.Pool) error {
 	return errors.Join(err, page.Close(end))
 }
 
-// who lets in whoever has the cookie of the test.
+// who lets in a request with the cookie of the test.
 func (o *options) who(r *http.Request) (string, error) {
 	c, err := r.Cookie("sign-in")
 	if err != nil {
@@ -153,8 +154,8 @@ type payload struct {
 	Currency string `json:"currency"`
 }
 
-// send returns a handler that posts events to the provider. Its answer is what becomes of the event: 422 is final, other failures
-// are tried again.
+// send returns a handler that posts events to the provider. Status 422 is a permanent error. Other
+// failures are tried again.
 func (o *options) send() func(context.Context, idem.Event[payload]) error {
 	client := &http.Client{}
 	return func(ctx context.Context, e idem.Event[payload]) error {

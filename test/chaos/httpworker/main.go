@@ -1,6 +1,6 @@
 // Command httpworker is a server for the tests of package chaos: POST /orders has one effect for
 // each idempotency key, claimed in a Redis or in the transaction of a Postgres. Effects are rows of
-// the table effects in any case. A request may say at which step the process is to be killed.
+// the table effects in any case. A request may name the step at which the process is to be killed.
 package main
 
 import (
@@ -97,8 +97,8 @@ func order(effect func(context.Context) execer) http.Handler {
 	})
 }
 
-// serve says where it listens, and serves until the process is killed. It tells the store's calls
-// where a request wants it to die.
+// serve prints its address, and serves until the process is killed. The context of a request has
+// the step at which the process dies.
 func serve(ctx context.Context, h http.Handler) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -125,7 +125,7 @@ func die(ctx context.Context, step string) {
 	}
 }
 
-// doomed is a store around whose calls the process may die.
+// doomed is a store. The process may die before and after its calls.
 type doomed struct{ dedup.Store }
 
 func (d *doomed) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {

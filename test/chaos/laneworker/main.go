@@ -1,6 +1,6 @@
 // Command laneworker is a worker for the tests of package chaos: ordered lanes with every kind of
-// handler, on one Postgres. With a store of package sqlstore, which may be on MariaDB, the worker has
-// the handlers that are KeyOrdered. Each run of a handler writes one row to the table effects.
+// handler, on one Postgres. With a store of package sqlstore, which may be on MariaDB, the worker
+// has the handlers that are KeyOrdered. Each run of a handler writes one row to the table effects.
 package main
 
 import (
@@ -116,12 +116,12 @@ func failures(e event) int {
 
 var errBoom = errors.New("boom")
 
-// keyOrdered returns a router for handlers that let nothing of the same key overtake.
+// keyOrdered returns a router for handlers that keep the order of the events of a key.
 func keyOrdered(r *idem.Router) *idem.Router {
 	return r.With(idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.KeyOrdered(time.Second, 2*time.Second, 3*time.Second, 4*time.Second))
 }
 
-// ordered adds two handlers that fail now and then, and let nothing of the same key overtake.
+// ordered adds two handlers that fail now and then, and keep the order of the events of a key.
 func ordered(r *idem.Router, pool *pgxpool.Pool, worker string) {
 	r = keyOrdered(r)
 	idem.OnTx(r, "ordered-tx", func(ctx context.Context, tx pgx.Tx, e idem.Event[event]) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/idem-go/idem/dedup/sqlstore/postgres"
 )
 
-// dialect is what differs between the databases of sqlstore.
+// dialect has the differences between the databases of sqlstore.
 type dialect struct {
 	driver, insert string
 	store          func(*sql.DB) *sqlstore.Store

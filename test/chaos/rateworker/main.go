@@ -105,7 +105,7 @@ func (c config) measure(ctx context.Context, pool *pgxpool.Pool) (rate float64, 
 		}
 	}
 	for n := 0; n < others; {
-		if runs.Load() < int64(others) { // counting the effects costs what is being measured
+		if runs.Load() < int64(others) { // counting the effects slows the measured work
 			time.Sleep(5 * time.Millisecond)
 			continue
 		}

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command relayworker is a relay for the tests of package chaos: an outbox in Postgres or MariaDB, a
-// Kafka, and places where it dies or falls asleep. The standard output has a line for each step.
+// Command relayworker is a relay for the tests of package chaos: an outbox in Postgres or MariaDB,
+// a Kafka, and places where it dies or falls asleep. The standard output has a line for each step.
 package main
 
 import (
@@ -109,7 +109,7 @@ func (t *trap) produce(
 	return errs
 }
 
-// sleep ends when somebody else sends SIGCONT. On a busy machine the process stops some
+// sleep ends when another process sends SIGCONT. On a busy machine the process stops some
 // milliseconds after the call of Kill, so the caller waits for SIGCONT too.
 func (t *trap) sleep(when string) {
 	woken := make(chan os.Signal, 1)
@@ -121,7 +121,7 @@ func (t *trap) sleep(when string) {
 	fmt.Println("woken")
 }
 
-// rounds says what batches there were.
+// rounds prints the rounds of the relay.
 type rounds struct {
 	total  int
 	failed bool

@@ -15,7 +15,7 @@ var errRefused = errors.New("refused by the test")
 
 // refusal is a broker that refuses messages. A refused message does not reach the topic.
 type refusal struct {
-	every    int64 // the number of messages for each refusal; 0: none
+	every    int64 // the number of messages for each refusal; 0: no refusals
 	overtake bool  // breaks the promise of ProduceInOrder
 	seen     atomic.Int64
 }

@@ -16,7 +16,7 @@ type row struct {
 	outcome             string
 }
 
-// results is everything that a log tells.
+// results has all results in a log.
 type results struct {
 	rows   []row
 	failed []string // tests, by name

@@ -12,7 +12,7 @@ import (
 //go:embed faults.md
 var faults string
 
-// render returns the section without its heading. ran tells when and where.
+// render returns the section without its heading. ran is the time and the place of the run.
 func (r results) render(ran string) string {
 	var b strings.Builder
 	var all row

@@ -46,7 +46,7 @@ type Service struct {
 	Topic   string // the topic to consume
 	Store   string // one of Stores
 	Version string // the version of Idem that go.mod requires; "" with Replace
-	Replace string // the directory of a clone of Idem; "": none
+	Replace string // the directory of a clone of Idem; "": no replace line
 }
 
 var (

@@ -142,8 +142,8 @@ func buildService(t *testing.T, store string, env []string) (dir string) {
 	return dir
 }
 
-// runService delivers a payment twice and a payment without an amount, and looks at the offsets, the
-// dead letters and the probes. Kafka is in the process.
+// runService delivers a payment twice and a payment without an amount, and looks at the offsets,
+// the dead letters and the probes. Kafka is in the process.
 func runService(t *testing.T, dir, database string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

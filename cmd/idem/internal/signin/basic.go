@@ -37,7 +37,7 @@ type Basic struct {
 
 // NewBasic reads the file. Each line is user:hash with a hash of bcrypt; other hashes are an error.
 // The file is read again when it changes, at most once a second. While it cannot be read, or has an
-// error, no person comes in, and log says why.
+// error, no person comes in, and the log has the reason.
 func NewBasic(path string, log *slog.Logger) (*Basic, error) {
 	known, info, err := readPasswords(path)
 	if err != nil {

@@ -24,7 +24,7 @@ func hashOf(t *testing.T, password string) string {
 	return string(hash)
 }
 
-// basicOf is the method of a file, whose clock does not go by itself.
+// basicOf is the method of a file, with a clock that the test moves.
 type basicOf struct {
 	*Basic
 	t    *testing.T
@@ -137,8 +137,8 @@ func TestBasic_FileChanges(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Wrong passwords are bounded for each name, known or not, and come back with time. A person who
-// has signed in is not shut out by the attempts of others.
+// Wrong passwords are bounded for each name, known or not, and come back with time. The attempts of
+// others do not shut out a signed-in person.
 func TestBasic_AttemptsAreBounded(t *testing.T) {
 	b := newBasic(t, "ada:"+hashOf(t, "one"), "bob:"+hashOf(t, "two"))
 	require.NoError(t, b.try("ada", "one"))
@@ -169,7 +169,7 @@ func TestBasic_UnknownNameIsCompared(t *testing.T) {
 	require.ErrorIs(t, b.try("eve", "x"), bcrypt.ErrHashTooShort, "the decoy was compared")
 }
 
-// Comparisons at once are bounded, and a request that is gone waits for none.
+// Comparisons at once are bounded, and a request that is gone does not wait for a slot.
 func TestBasic_ComparisonsAreBounded(t *testing.T) {
 	b := newBasic(t, "ada:"+hashOf(t, "one"))
 	for range cap(b.slots) {

@@ -36,7 +36,7 @@ type OIDCConfig struct {
 	// NameClaim has the name of the person. The address of "email" must be one that the issuer has
 	// verified. GroupsClaim has the groups, as a list.
 	NameClaim, GroupsClaim string
-	// Groups are those that the rules name. Others are not kept. Default: none.
+	// Groups are those that the rules name. Others are not kept. By default no group is kept.
 	Groups []string
 	// Key seals the cookies: 32 to 4096 secret bytes. Processes with one key accept each other's
 	// sessions.

@@ -202,7 +202,8 @@ func (o *OIDC) dropCookie(w http.ResponseWriter, name string) {
 	http.SetCookie(w, c)
 }
 
-// cookie has the attributes of all cookies. Lax, because the answer of the issuer is a link.
+// cookie has the attributes of all cookies. SameSite is Lax, because the browser comes back from
+// the issuer by a link.
 func (o *OIDC) cookie(name string) *http.Cookie {
 	return &http.Cookie{
 		Name: name, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode,
@@ -218,8 +219,8 @@ type message struct {
 	Style       template.HTML
 }
 
-// style is the style sheet of the ops page, as an element: the page serves the sheet only to
-// persons who are signed in. The policy allows this element by its hash.
+// style is the style sheet of the ops page, as an element, because the page serves the sheet to
+// signed-in persons only. The policy allows this element by its hash.
 var style = template.HTML("<style>" + opsstyle.CSS + "</style>") //nolint:gosec // no part of it is foreign
 
 // messagePolicy limits browsers to the style and to forms of the page.

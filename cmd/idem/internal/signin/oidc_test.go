@@ -244,7 +244,7 @@ func TestOIDC_State(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, status, "a forged link, without an attempt")
 }
 
-// Scripts and forms are not led to the issuer: only a person who opens a page is.
+// Only a person that opens a page is led to the issuer, but not scripts and forms.
 func TestOIDC_WhoIsLedToTheIssuer(t *testing.T) {
 	s := newOIDCSite(t)
 	s.stepwise()
@@ -309,7 +309,7 @@ func TestOIDC_SignOut(t *testing.T) {
 	require.Len(t, s.oidc.ended, 1, "ended sessions are forgotten when they would have expired")
 }
 
-// A person without the right groups may sign in, and sees nothing but the way out.
+// A person without the right groups may sign in, and sees only the way out.
 func TestOIDC_NoViewer(t *testing.T) {
 	s := newOIDCSite(t)
 	s.issuer.SignIn(map[string]any{"email": "eve@example.com", "email_verified": "true", "groups": "sales"})
@@ -320,7 +320,7 @@ func TestOIDC_NoViewer(t *testing.T) {
 	require.NotContains(t, body, "hello")
 }
 
-// A cookie that was changed, made with another key, or made for another purpose is none.
+// A cookie is invalid if it was changed, made with another key, or made for another purpose.
 func TestOIDC_ForgedCookies(t *testing.T) {
 	s := newOIDCSite(t)
 	s.stepwise()

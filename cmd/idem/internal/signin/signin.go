@@ -1,5 +1,5 @@
-// Package signin finds the person behind a request to the ops page of the command, and decides what
-// that person may do.
+// Package signin finds the person behind a request to the ops page of the command, and decides
+// about the rights of that person.
 package signin
 
 import (
@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Person is a person who has signed in.
+// Person is a signed-in person.
 type Person struct {
 	Name   string
 	Groups []string
@@ -35,10 +35,10 @@ var (
 	ErrForbidden = errors.New("not allowed")
 )
 
-// Everybody stands for all persons who have signed in, in [Rules].Operators.
+// Everybody stands for all signed-in persons, in [Rules].Operators.
 const Everybody = "*"
 
-// Rules decide what persons may do. They are not changed during use.
+// Rules decide about the rights of persons. They are not changed during use.
 type Rules struct {
 	// Viewers and ViewerGroups may look at the page. If both are empty, all persons may.
 	Viewers, ViewerGroups []string
@@ -90,7 +90,7 @@ func (g *Guard) Find(next http.Handler) http.Handler {
 	})
 }
 
-// Auth returns the name of the person whom Find has found.
+// Auth returns the name of the person that Find has found.
 func (g *Guard) Auth(r *http.Request) (string, error) {
 	found, ok := r.Context().Value(answerKey{}).(answer)
 	if !ok {
@@ -99,7 +99,7 @@ func (g *Guard) Auth(r *http.Request) (string, error) {
 	return found.person.Name, found.err
 }
 
-// PersonOf returns the person whom a [Guard] has found, or one with the name alone.
+// PersonOf returns the person that a [Guard] has found, or one with the name alone.
 func PersonOf(r *http.Request, name string) Person {
 	found, ok := r.Context().Value(answerKey{}).(answer)
 	if !ok || found.err != nil {

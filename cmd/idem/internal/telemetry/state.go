@@ -78,7 +78,7 @@ func (e *spanExporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySp
 }
 
 // misconfigured logs the complaints of the SDK about environment variables, each text once. The
-// attributes are dropped, which hold the values and therefore passwords.
+// attributes are dropped, because they hold the values and so may hold passwords.
 type misconfigured struct {
 	log *slog.Logger
 
@@ -111,7 +111,7 @@ func (m *misconfigured) Handle(ctx context.Context, r slog.Record) error {
 // WithAttrs drops the attributes.
 func (m *misconfigured) WithAttrs([]slog.Attr) slog.Handler { return m }
 
-// WithGroup does nothing, because there are no attributes.
+// WithGroup has no effect, because there are no attributes.
 func (m *misconfigured) WithGroup(string) slog.Handler { return m }
 
 // secrets are texts of the environment that must not be logged.

@@ -43,28 +43,28 @@ import (
 // are lost.
 const shutdownTime = 3 * time.Second
 
-// Start sets the global providers of metrics and traces. The environment chooses them; without a
-// choice they are providers that do nothing. serviceName is the default of service.name.
+// Start sets the global providers of metrics and traces. The environment chooses them. Without a
+// choice they are providers without effect. serviceName is the default of service.name.
 //
 // Start logs one line when an export fails and one when exports work again. The lines show no
 // header and no password of the environment. The arguments and the variables of the process do not
 // become attributes, because they may hold passwords.
 //
-// shutdown exports the rest and stops all exporters, in at most three seconds or until its context
+// shutdown exports the rest and stops all exporters, in at most three seconds, or until its context
 // ends. Its error has been logged. The providers are global, so Start may be called again only
 // after shutdown.
 func Start(
 	ctx context.Context, serviceName string, log *slog.Logger,
 ) (shutdown func(context.Context) error, err error) {
 	metrics, traces := wants("METRICS"), wants("TRACES")
-	nothing() // signals without an exporter cost nothing
+	nothing() // signals without an exporter have no cost
 	if !metrics && !traces {
 		return func(context.Context) error { return nil }, nil
 	}
 	secrets := secretsOf(os.Getenv)
 	otel.SetLogger(logr.FromSlogHandler(&misconfigured{log: log}))
 	res, err := resource.New(ctx,
-		resource.WithService(), // an ID for this run tells processes of one name apart
+		resource.WithService(), // an ID of this run, for several processes of one name
 		resource.WithAttributes(attribute.String("service.name", serviceName)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv()) // the last one wins
 	if err != nil {
@@ -104,7 +104,7 @@ func Observe(
 	}, nil
 }
 
-// nothing sets providers that do nothing.
+// nothing sets providers without effect.
 func nothing() {
 	otel.SetMeterProvider(metricnoop.NewMeterProvider())
 	otel.SetTracerProvider(tracenoop.NewTracerProvider())
