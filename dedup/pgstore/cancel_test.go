@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -97,23 +98,22 @@ func TestUnguardedPool_P18(t *testing.T) {
 	}
 }
 
-// P-18: no transaction of the store cancels its COMMIT. A deferred trigger makes each COMMIT slow here,
+// P-18: no transaction of the store cancels its COMMIT. A deferred trigger makes each COMMIT wait here,
 // as a standby that is away would.
 func TestSlowCommits_P18(t *testing.T) {
 	for name, c := range map[string]struct {
 		table string
-		sleep time.Duration
-		limit time.Duration // of the call
+		ends  bool // the deadline of the call passes during the COMMIT; otherwise endTimeout does
 		call  func(ctx context.Context, s *Store, r dedup.Request) error
 	}{
 		"claim": {
-			table: "idempotency_keys", sleep: 2 * time.Second, limit: 500 * time.Millisecond,
+			table: "idempotency_keys", ends: true,
 			call: func(ctx context.Context, s *Store, r dedup.Request) error {
 				return s.Claim(ctx, dedup.NewToken(), time.Minute, []dedup.Request{r}, make([]dedup.Answer, 1))
 			},
 		},
 		"transaction of a handler": {
-			table: "processed_events", sleep: endTimeout + 2*time.Second, limit: time.Minute,
+			table: "processed_events",
 			call: func(ctx context.Context, s *Store, r dedup.Request) error {
 				return s.ClaimTx(ctx, time.Minute, []dedup.Request{r}, make([]dedup.Answer, 1),
 					func(pgx.Tx) ([]dedup.Completion, error) { return nil, nil })
@@ -131,22 +131,65 @@ func TestSlowCommits_P18(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
 			require.NoError(t, Migrate(t.Context(), pool))
+			// The COMMIT takes one lock when it begins, and waits for the other one.
+			began, standby := rand.Int32(), rand.Int32()
 			_, err = pool.Exec(t.Context(), fmt.Sprintf(`
-				CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(%f); RETURN NULL; END $$;
+				CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+					PERFORM pg_advisory_xact_lock(%d);
+					WHILE NOT pg_try_advisory_xact_lock(%d) LOOP PERFORM pg_sleep(0.01); END LOOP;
+					RETURN NULL;
+				END $$;
 				CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON %s DEFERRABLE INITIALLY DEFERRED
-					FOR EACH ROW EXECUTE FUNCTION slow()`, c.sleep.Seconds(), c.table))
+					FOR EACH ROW EXECUTE FUNCTION slow()`, began, standby, c.table))
 			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), c.limit)
-			defer cancel()
+			away, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = away.Rollback(context.WithoutCancel(t.Context())) })
+			_, err = away.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", standby)
+			require.NoError(t, err)
+
+			ctx := dueContext{t.Context(), make(chan struct{})}
 			r := dedup.Request{Key: dedup.Key{Scope: "g", Type: "x", ID: "e"}, Retention: time.Hour}
-			began := time.Now()
-			require.ErrorIs(t, c.call(ctx, New(pool), r), dedup.ErrUnavailable)
-			require.Less(t, time.Since(began), c.sleep, "the caller does not wait")
+			ended := make(chan error, 1)
+			go func() { ended <- c.call(ctx, New(pool), r) }()
 			require.Eventually(t, func() bool {
-				var n int
-				err := pool.QueryRow(t.Context(), "SELECT count(*) FROM "+c.table).Scan(&n)
-				return err == nil && n == 1
-			}, 10*time.Second, 50*time.Millisecond, "the commit goes on")
+				var commits bool
+				err := pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = $1::int8)", began).Scan(&commits)
+				return err == nil && commits
+			}, 30*time.Second, 5*time.Millisecond, "no COMMIT begins")
+			if c.ends {
+				close(ctx.due)
+			}
+			select {
+			case err := <-ended:
+				require.ErrorIs(t, err, dedup.ErrUnavailable)
+			case <-time.After(3 * endTimeout):
+				require.Fail(t, "the call waits for its COMMIT")
+			}
+			rows := func() (n int) {
+				require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+c.table).Scan(&n))
+				return n
+			}
+			require.Zero(t, rows(), "the COMMIT still waits")
+			require.NoError(t, away.Rollback(t.Context()))
+			require.Eventually(t, func() bool { return rows() == 1 }, 30*time.Second, 50*time.Millisecond, "the COMMIT goes on")
 		})
+	}
+}
+
+// dueContext is a context whose deadline passes when the test closes due.
+type dueContext struct {
+	context.Context
+	due chan struct{}
+}
+
+func (c dueContext) Done() <-chan struct{} { return c.due }
+
+func (c dueContext) Err() error {
+	select {
+	case <-c.due:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }
