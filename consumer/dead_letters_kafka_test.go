@@ -121,7 +121,7 @@ func TestKafka_DeadLettersAreReadBack_T09(t *testing.T) {
 		requireSameMessage(t, want, again.Message)
 		classes[l.Class]++
 	}
-	t.Logf("soak: TestKafka_LettersAreReadBack_T09 seed=%d size=%d kills=0 cuts=0 rebalances=0 outcome=all as they were %v", seed, n, classes)
+	t.Logf("soak: %s seed=%d size=%d kills=0 cuts=0 rebalances=0 outcome=all as they were %v", t.Name(), seed, n, classes)
 	require.Len(t, classes, 2, "with and without an identity: %v", classes)
 }
 
