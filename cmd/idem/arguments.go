@@ -9,12 +9,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// complete offers the values of a flag to the shell.
+// complete offers the values of a flag to the shell. Commands that share a flag may call complete
+// once each. A flag that does not exist is a mistake in this package: complete panics.
 func complete(cmd *cobra.Command, flag string, values ...string) {
-	// The error means that the flag does not exist, or that it has a completion already.
-	_ = cmd.RegisterFlagCompletionFunc(
+	if _, done := cmd.GetFlagCompletionFunc(flag); done {
+		return
+	}
+	err := cmd.RegisterFlagCompletionFunc(
 		flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp),
 	)
+	if err != nil {
+		panic(err)
+	}
 }
 
 // completeShared offers the values of shared flags to the shell.

@@ -116,7 +116,8 @@ func (b *Breaker) Begin(now time.Time) (t Trial, wait time.Duration, c Change) {
 }
 
 // Note notes the end of a run. A run that ends while the breaker is open has no effect: it began
-// before the breaker opened.
+// before the breaker opened. While the breaker is half-open, the end of such a run counts like that
+// of the run that tries, because both show the state of the dependency.
 func (b *Breaker) Note(now time.Time, end RunEnd) (c Change) {
 	if b == nil || end == RunUnsure {
 		return c
