@@ -171,8 +171,8 @@ func MaxBatch(n int) Option { return func(s *options) { s.MaxBatch = n } }
 func TxPerEvent() Option { return func(s *options) { s.TxPerEvent = true } }
 
 // SameKey lets a batch handler get several events of one Kafka key in one call, in their order. By
-// default a batch ends before the second event of a key. An SQL statement that meets a row twice
-// applies only one of the changes.
+// default a batch ends before the second event of a key, because an SQL statement that meets a row
+// twice applies only one of the changes.
 func SameKey() Option { return func(s *options) { s.SameKey = true } }
 
 // Concurrency limits the runs of this handler at a time in this process, across all lanes and

@@ -34,9 +34,10 @@ func Blocking() Option { return func(s *options) { s.Mode, s.Delays = engine.Blo
 // RetryTopics works with every store. If a crash leaves two copies of an attempt, the store lets
 // one of them run.
 //
-// After an error of [RetryAfter] the event goes to the shortest unused delay of at least that time.
-// If the time is longer than every delay, the event waits for the longest delay again and again
-// until the time has passed. These waits count as no attempt.
+// After an error of [RetryAfter] the event goes to the next delay that is at least that long. It
+// never returns to a delay that it has skipped. If the time is longer than every delay, the event
+// waits for the longest delay again and again until the time has passed. These waits count as no
+// attempt.
 //
 // The delays are whole milliseconds and must ascend. At most 16 are allowed.
 func RetryTopics(delays ...time.Duration) Option {

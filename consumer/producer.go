@@ -73,21 +73,22 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 // A client with interceptors or a transaction ID gets an error for every message. If a partitioner
 // gives one key several partitions, the messages for the later ones get an error.
 //
-// If no broker knows a topic within 2 s, the messages for the topic get an error, and delay no
-// others.
+// If no broker answers about a topic within 2 s, the messages for the topic get an error, and delay
+// no others.
 //
-// A batch without an answer is sent again, five times within about a second. The errors do not
-// distinguish a fault of a message from one of its batch. Publish the messages with an error by
+// A batch without an answer is sent at most five times, within about a second. Errors that match
+// [idem.ErrTooLarge] or [idem.ErrNoTopic] mean the same as from [Producer.ProduceEach]. Any other
+// error may be about the message or about its batch. Publish the messages with an error by
 // ProduceEach, the earlier ones of a topic and key first.
 func (p *Producer) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []error {
 	return p.p.ProduceInOrder(ctx, msgs)
 }
 
 // CheckTopics returns nil if all topics exist and this client may write to each: see
-// [outbox.RelayConfig].Topics. An error that matches [idem.ErrNoTopic] names the other topics, and
-// the commands that create or grant them. After any other error the state of the topics is not
-// known. CheckTopics asks a broker once, within the time-outs of the client. The context has no
-// effect.
+// [outbox.RelayConfig].Topics. An error that matches [idem.ErrNoTopic] names the topics that are
+// missing or that this client may not write to, and the commands that create the topics or grant
+// the right. After any other error the state of the topics is not known. CheckTopics asks a broker
+// once, within the time-outs of the client. The context has no effect.
 //
 // [outbox.RelayConfig]: https://pkg.go.dev/github.com/idem-go/idem/outbox#RelayConfig
 func (p *Producer) CheckTopics(_ context.Context, topics []string) error {

@@ -6,8 +6,8 @@ import (
 )
 
 // A call of the store that takes longer than slowCall is slow. Then another sender takes the queue,
-// so that a hanging call holds up its own callers only. The number of these other senders, and so
-// of concurrent calls of a store, is bounded by maxSlow.
+// so that a hanging call holds up its own callers only. There are at most maxSlow such other
+// senders of a queue.
 const (
 	slowCall = 100 * time.Millisecond
 	maxSlow  = 3

@@ -115,8 +115,8 @@ type TxWork interface {
 	//
 	// An error or a panic rolls everything back. The cause may be another transaction:
 	//
-	//   - For several requests the error of ClaimTx matches [ErrContended]. The cause is a lock
-	//     that was not available, too many locks (SQLSTATE 53200), or a Flush that took too long.
+	//   - For several requests the error of ClaimTx matches [ErrContended] if a lock was not
+	//     available, if there were too many locks (SQLSTATE 53200), or if Flush took too long.
 	//     Repeat the requests one by one, as after any error that names no request.
 	//   - The store ends a wait for a lock after some seconds. A single request is then answered
 	//     [Busy], although the function has run, and no attempt is counted.

@@ -73,7 +73,7 @@ func (h *health) ready(limit time.Duration, held time.Time) error {
 	if !running {
 		return errors.New("outbox: the relay does not run")
 	}
-	if topics != nil { // the only question of the relay before that
+	if topics != nil { // a relay without its topics has no other facts yet
 		return fmt.Errorf("outbox: the relay waits for its topics: %w", topics)
 	}
 	var problems []error

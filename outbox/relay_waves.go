@@ -23,7 +23,7 @@ import "iter"
 //   - The argument does not use time. A message that the producer of an old relay has delayed for
 //     an hour appears with all rows before it in the log.
 //   - A parked row counts as in P for a relay that goes on behind it (Skip). With Halt no relay
-//     goes on. By a Retry after the rows behind went on, a person chooses another order.
+//     goes on. A person who retries a row after later rows went on has chosen another order.
 func waves(rows []Row, at []int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		var list [][]int

@@ -152,8 +152,9 @@ type Producer interface {
 // [consumer.Producer]: https://pkg.go.dev/github.com/idem-go/idem/consumer#Producer
 type TopicChecker interface {
 	// CheckTopics returns nil if all topics exist and this client may write to each. An error that
-	// matches [idem.ErrNoTopic] names the other topics, and the commands to run. After any other
-	// error the state of the topics is unknown.
+	// matches [idem.ErrNoTopic] names the topics that are missing or that this client may not write
+	// to, and the commands that create the topics or grant the right. After any other error the
+	// state of the topics is unknown.
 	CheckTopics(ctx context.Context, topics []string) error
 }
 

@@ -78,7 +78,7 @@ func (s *TopicSetup) await(
 
 // CheckWritable judges the answer of a broker about topics. An error that matches [idem.ErrNoTopic]
 // names the topics that are missing, or that this client may not write to. It also names the
-// commands that create or grant them.
+// commands that create the topics or grant the right.
 func (c Commands) CheckWritable(topics []TopicInfo) error {
 	found, err := accessOf(topics, OpWrite)
 	switch {

@@ -263,9 +263,9 @@ func (s *Store) tooOld(q *dedup.Request) bool {
 }
 
 // makeRoom removes expired records and returns an error if the new keys of a call do not fit. The
-// argument most is the maximum number of new keys, and count returns the exact number. Of the
-// records, makeRoom looks at more than most. If the keys do not fit afterwards, no other record has
-// expired.
+// argument most is the maximum number of new keys, and count returns the exact number. makeRoom
+// removes more than most records if so many have expired. So if the keys do not fit afterwards, no
+// other record has expired.
 func (s *Store) makeRoom(now time.Time, verb string, most int, count func() int) error {
 	s.sweep(now, sweeps(most))
 	if len(s.records)+most <= s.capacity {

@@ -100,9 +100,9 @@
 // # Failure modes
 //
 // Each error of the server or the network, and each unreadable record, is [dedup.ErrUnavailable]
-// and wraps the cause. The connection is refused, closed or timed out, or the pool has no free
-// connection. Or the server answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, BUSY,
-// OOM, MISCONF, NOREPLICAS, NOAUTH, WRONGPASS, NOPERM or WRONGTYPE. A missing right and a refused
+// and wraps the cause. Causes are a connection that is refused, closed or timed out, a pool without
+// a free connection, and the answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, BUSY,
+// OOM, MISCONF, NOREPLICAS, NOAUTH, WRONGPASS, NOPERM and WRONGTYPE. A missing right and a refused
 // log-in are a [*dedup.SetupError]. If one command of a call fails, the call fails and answers no
 // key. The store never works without the server.
 //

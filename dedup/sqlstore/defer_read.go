@@ -170,9 +170,9 @@ func (s *Store) Due(ctx context.Context, part dedup.DeferredPartition,
 	return heads, next, nil
 }
 
-// dueQuery selects the queues of a partition in the order in which their heads become due, with the
-// heads that are due. The heads are found by the primary key. The index of the queues has the
-// blocked queues apart.
+// dueQuery selects the first queues of a partition that are not blocked, in the order in which
+// their heads become due, with the heads that are due. The heads are found by the primary key. The
+// index of the queues has the blocked queues apart.
 func (w *work) dueQuery(part dedup.DeferredPartition, limit int) (text string, args []any) {
 	a := &arguments{d: w.d}
 	index := ""

@@ -187,8 +187,8 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 	return nil
 }
 
-// lapsed ends a group after its lease has ended before a call. The event waits before its next
-// claim.
+// lapsed ends a group whose lease ended before the call of a handler. The event waits before its
+// next claim.
 func (g *eventGroup) lapsed(c *handlerCall) error {
 	t := c.tasks[0]
 	t.permit.End(false)
