@@ -21,9 +21,9 @@ func NotApplied(err error) error { return mark.New(mark.NotApplied, 0, err) }
 //
 //   - A d within [RetryPolicy].InPlace is waited for in place.
 //   - A longer d becomes a delayed retry with [KeyOrdered] after d, or with [RetryTopics] after the
-//     shortest unused delay of at least d. If d is longer than every delay of RetryTopics, the
-//     event waits for the longest delay again, and no attempt is counted.
-//   - Without delayed retries, or if all delays are used, the event becomes a dead letter of
+//     next delay of at least d. If d is longer than every delay of RetryTopics, the event waits for
+//     the longest delay again, and no attempt is counted.
+//   - Without delayed retries, or if no later delay is left, the event becomes a dead letter of
 //     [ClassRetryAfter].
 func RetryAfter(d time.Duration, err error) error { return mark.New(mark.RetryAfter, d, err) }
 

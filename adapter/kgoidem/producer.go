@@ -119,9 +119,9 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 }
 
 // CheckTopics returns nil if all topics exist and this client may write to each: see
-// outbox.RelayConfig.Topics. An error that matches [idem.ErrNoTopic] names the other topics, and
-// the commands that create or grant them. After any other error the state of the topics is not
-// known.
+// outbox.RelayConfig.Topics. An error that matches [idem.ErrNoTopic] names the topics that are
+// missing or that this client may not write to, and the commands that create the topics or grant
+// the right. After any other error the state of the topics is not known.
 func (p *Producer) CheckTopics(ctx context.Context, topics []string) error {
 	found, err := admin{p.cl}.Topics(ctx, topics)
 	if err != nil {

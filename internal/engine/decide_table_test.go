@@ -131,9 +131,9 @@ func (e *ended) delayed(i int, counted bool) wantAction {
 	return w
 }
 
-// unused returns the first delay above that of the event's own topic that is at least as long as
+// laterDelay returns the first delay above that of the event's own topic that is at least as long as
 // asked for, or -1.
-func (e *ended) unused() int {
+func (e *ended) laterDelay() int {
 	for i, d := range e.p.Delays {
 		if d > e.at.from && d >= e.o.after {
 			return i
@@ -229,8 +229,8 @@ var decideTable = decisionTable[ended, wantAction]{
 	},
 	{
 		"spent, topics", func(e *ended) bool { return e.o.after <= 0 && e.at.from < e.longest() },
-		func(e *ended) wantAction { return e.delayed(e.unused(), true) },
-		line("delayed", "`RetryTopics`, no `RetryAfter`", "An unused delay is left", "Publishes a copy to the retry topic of the next delay"),
+		func(e *ended) wantAction { return e.delayed(e.laterDelay(), true) },
+		line("delayed", "`RetryTopics`, no `RetryAfter`", "A later delay is left", "Publishes a copy to the retry topic of the next delay"),
 	},
 	{
 		"spent, topics, used up", func(e *ended) bool { return e.o.after <= 0 },
@@ -238,9 +238,9 @@ var decideTable = decisionTable[ended, wantAction]{
 		line("delayed", "`RetryTopics`, no `RetryAfter`", "No delay is left", "Dead letter"),
 	},
 	{
-		"later, topics", func(e *ended) bool { return e.unused() >= 0 },
-		func(e *ended) wantAction { return e.delayed(e.unused(), true) },
-		line("delayed", "`RetryTopics`, `RetryAfter(d, err)`", "An unused delay is at least `d`", "Takes the shortest of them"),
+		"later, topics", func(e *ended) bool { return e.laterDelay() >= 0 },
+		func(e *ended) wantAction { return e.delayed(e.laterDelay(), true) },
+		line("delayed", "`RetryTopics`, `RetryAfter(d, err)`", "A later delay is at least `d`", "Takes the shortest of them"),
 	},
 	{
 		"later, topics, beyond the longest", func(e *ended) bool { return e.o.after > e.longest() },
