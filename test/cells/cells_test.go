@@ -254,6 +254,7 @@ func (b *board) one(t *testing.T, c combination, restarted func(stands bool)) {
 	o := r.run()
 	assert.Empty(t, o.fits(expect(c)), "came: %s, expected: %s", o, expect(c))
 	assert.Contains(t, expectFirst(c), o.first, "the answer of the caller that met the fault")
+	assert.False(t, o.first == result && o.effects == 0, "a result without an effect")
 	if c.fault == stop && !r.lockedFile() {
 		assert.True(t, o.replaced, "no other worker finished while the first one stood still")
 	}
