@@ -154,8 +154,8 @@ func sendMutants() []mutant {
 			tests:   tests("^TestProduceEach_ClosedMeanwhile$"),
 		},
 		{
-			name: "publish-close-waits-for-sarama", file: publish + "gate.go",
-			old: "\tg.once.Do(func() { close(g.ending) })\n", with: "",
+			name: "publish-close-waits-for-sarama", file: publish + "sender.go",
+			old: "\t\tclose(s.ending)\n", with: "",
 			promise: "Close waits for no message that sarama has not taken (O-15).",
 			tests:   tests("^TestOpenProducer_CloseWhileSending_O15$"),
 		},

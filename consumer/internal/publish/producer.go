@@ -149,11 +149,7 @@ func (p *Producer) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []e
 
 // Close sends the messages in flight and ends. Close returns when all messages have a result.
 func (p *Producer) Close() {
-	p.closing.Lock()
-	first := !p.closed
-	p.closed = true
-	p.closing.Unlock()
-	if first {
+	if p.end() {
 		p.async.AsyncClose()
 		if p.conns != nil {
 			defer p.closeClient()()

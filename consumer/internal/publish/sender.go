@@ -23,9 +23,12 @@ type sender struct {
 	topics  *topicLookup
 	away    *awayPartitions // nil: each message is tried for as long as sarama tries
 
-	// closing is held shared while a message goes to async.
-	closing gate
-	closed  bool
+	// mu is held shared while a message goes to async, which may take no message for a while. ending
+	// is closed first, so that a producer is closed at once.
+	mu     sync.RWMutex
+	closed bool
+	ending chan struct{}
+	once   sync.Once // closes ending
 }
 
 // origin travels with a message through sarama and back.
@@ -44,7 +47,7 @@ type result struct {
 
 // run reads sarama's results until async is closed.
 func (s *sender) run() {
-	s.closing.ending = make(chan struct{})
+	s.ending = make(chan struct{})
 	s.results.Go(func() {
 		for m := range s.async.Successes() {
 			s.settle(m, nil)
@@ -69,8 +72,8 @@ func (s *sender) settle(m *sarama.ProducerMessage, err error) {
 
 // enqueue gives a message to sarama.
 func (s *sender) enqueue(ctx context.Context, m *idem.Message, o *origin) error {
-	s.closing.RLock()
-	defer s.closing.RUnlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	if s.closed {
 		return errClosed
 	}
@@ -79,7 +82,7 @@ func (s *sender) enqueue(ctx context.Context, m *idem.Message, o *origin) error 
 	select {
 	case s.async.Input() <- msg:
 		return nil
-	case <-s.closing.ending:
+	case <-s.ending:
 		return errClosed
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -88,8 +91,8 @@ func (s *sender) enqueue(ctx context.Context, m *idem.Message, o *origin) error 
 
 // start runs f in a goroutine that Close waits for. The result is false if the producer is closed.
 func (s *sender) start(f func()) bool {
-	s.closing.RLock()
-	defer s.closing.RUnlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	if s.closed {
 		return false
 	}
@@ -100,8 +103,8 @@ func (s *sender) start(f func()) bool {
 // ask looks topics up. Those of writable get their partitions with a leader as well. The result is
 // false if the producer is closed.
 func (s *sender) ask(topics, writable map[string][]int) (<-chan topicAnswer, bool) {
-	s.closing.RLock()
-	defer s.closing.RUnlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	if s.closed {
 		return nil, false
 	}
@@ -111,6 +114,19 @@ func (s *sender) ask(topics, writable map[string][]int) (<-chan topicAnswer, boo
 		s.topics.lookUp(question{topic, also}, answers)
 	}
 	return answers, true
+}
+
+// end refuses new messages, and ends the waits of messages that sarama has not taken. The first call
+// returns true.
+func (s *sender) end() (first bool) {
+	s.once.Do(func() {
+		close(s.ending)
+		first = true
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return first
 }
 
 // tooLarge returns an error for a message that sarama itself would refuse.
