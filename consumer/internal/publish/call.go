@@ -20,6 +20,10 @@ const aloneWait = 5 * time.Second
 // errBrokersSilent is the cause of a call that ends by the time-out of the producer.
 var errBrokersSilent = errors.New("brokers do not answer")
 
+// errTopicUnknown means that there was no answer about a topic within askWait. The brokers may be
+// silent, or the client may be asking again for a topic that does not exist.
+var errTopicUnknown = errors.New("no broker has said yet whether the topic exists")
+
 // call is one call of ProduceEach. Only one goroutine uses a call.
 type call struct {
 	s       *sender

@@ -293,7 +293,7 @@ func (c *orderedCall) lookUp(ctx context.Context) (map[string]topicAnswer, error
 	}
 	for topic := range topics {
 		if _, ok := found[topic]; !ok {
-			err := fmt.Errorf("%w: topic %q: %w", errNotSent, topic, errBrokersSilent)
+			err := fmt.Errorf("%w: topic %q: %w", errNotSent, topic, errTopicUnknown)
 			found[topic] = topicAnswer{topic: topic, err: err}
 		}
 	}

@@ -120,7 +120,7 @@ func TestProduceInOrder_TopicWithoutAnswer_O10(t *testing.T) {
 	require.Less(t, time.Since(began), 2*askWait)
 	for _, err := range errs[:2] {
 		require.ErrorIs(t, err, errNotSent)
-		require.ErrorIs(t, err, errBrokersSilent)
+		require.ErrorIs(t, err, errTopicUnknown)
 	}
 	noErrors(t, errs[2:])
 }

@@ -91,7 +91,7 @@ func (t *topicLookup) find(q question) topicAnswer {
 	case a.err == nil:
 	case errors.Is(a.err, sarama.ErrLeaderNotAvailable): // some partitions may be usable
 		a.err = nil
-		a.all, _ = t.client.Partitions(q.topic) // the client has them from the same answer
+		a.all, _ = t.client.Partitions(q.topic) // the client has them, unless the topic has none
 	case isNoTopic(a.err):
 		a.err = fmt.Errorf("%w: %w", idem.ErrNoTopic, a.err)
 	default:
