@@ -257,7 +257,7 @@ type signallingDialer struct {
 }
 
 func (d *signallingDialer) Dial(network, addr string) (net.Conn, error) {
-	conn, err := net.Dial(network, addr) //nolint:noctx // sarama's dialers have no context
+	conn, err := net.Dial(network, addr)
 	d.once.Do(func() { close(d.dialed) })
 	return conn, err
 }
