@@ -166,8 +166,7 @@ func ExampleNewProcessor() {
 	fmt.Println(err)
 	// Output:
 	// Config.Scope is empty: set it, usually to the consumer group
-	// example_test.go:163: "order.paid": handler takes a *idem_test.fakeTx, but *memstore.Store has
-	// no such transactions
+	// example_test.go:163: "order.paid": handler takes a *idem_test.fakeTx, but *memstore.Store has no such transactions
 }
 
 // The idempotency key is the same in every scope. A purpose gives each call of an API another key.
