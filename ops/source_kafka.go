@@ -42,7 +42,8 @@ const (
 	ownRead = 10 * time.Second
 )
 
-// get returns the client, and opens it at the first call.
+// get returns the client, and opens it at the first call. The end of ctx does not interrupt an
+// opening, which ends with the timeouts of the client: the next call may need the client too.
 func (k *kafkaSource) get(ctx context.Context) (sarama.Client, *groups.Reader, error) {
 	select {
 	case k.slot <- struct{}{}:
@@ -54,7 +55,7 @@ func (k *kafkaSource) get(ctx context.Context) (sarama.Client, *groups.Reader, e
 		return nil, nil, errClosed
 	}
 	if k.client == nil {
-		client, err := openClient(ctx, k.cfg.Consumer)
+		client, err := openClient(k.cfg.Consumer)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -66,7 +67,7 @@ func (k *kafkaSource) get(ctx context.Context) (sarama.Client, *groups.Reader, e
 	return k.client, k.reader, nil
 }
 
-func openClient(ctx context.Context, cfg consumer.Config) (sarama.Client, error) {
+func openClient(cfg consumer.Config) (sarama.Client, error) {
 	sc, err := consumer.DefaultSaramaConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func openClient(ctx context.Context, cfg consumer.Config) (sarama.Client, error)
 		sc.Net.ReadTimeout, ownRead,
 	)
 	sc.Metadata.Retry.Max = min(sc.Metadata.Retry.Max, 1)
-	return bootstrap.Client(ctx, cfg.Brokers, sc)
+	return bootstrap.Client(context.Background(), cfg.Brokers, sc)
 }
 
 // closeOwn ends the running work, and closes the client if the page has opened it.

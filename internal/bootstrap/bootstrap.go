@@ -173,7 +173,7 @@ func Client(ctx context.Context, brokers []string, sc *sarama.Config) (sarama.Cl
 		return client, err
 	}
 	if err == nil {
-		_ = client.Close() // it has sent nothing
+		_ = client.Close() // it has only read
 	}
 	return nil, context.Cause(ctx)
 }

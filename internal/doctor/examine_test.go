@@ -116,6 +116,17 @@ func TestExamine_KafkaGone(t *testing.T) {
 	in.Kafka = func(context.Context) (sarama.Client, error) { return again, nil }
 	_, err = Examine(ctx, in)
 	require.ErrorContains(t, err, "enough")
+
+	// A deadline that passes while the client is opened leaves the findings.
+	due, cancelDue := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancelDue()
+	in.Kafka = func(ctx context.Context) (sarama.Client, error) {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	r, err := Examine(due, in)
+	require.NoError(t, err)
+	require.Equal(t, Bad, worst(r, "kafka.connect").Verdict)
 }
 
 func TestMain(m *testing.M) {

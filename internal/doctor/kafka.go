@@ -35,6 +35,9 @@ func (d *examination) checkKafka(ctx context.Context, r *Findings) error {
 	}
 	if err != nil {
 		r.say(Bad, "kafka.connect", strings.Join(d.in.Brokers, ","), d.text(err), "")
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil // the other findings stay
+		}
 		return context.Cause(ctx)
 	}
 	k := &kafkaDoctor{
