@@ -67,8 +67,8 @@ test: ## All tests of every module, with -race, against real services (started a
 		$(SERVICES) run $(MAKE) --no-print-directory test-modules
 
 # The tests of test/chaos run in four parts, each within the time of one test program: payments, the outbox, the rest, and
-# those that measure time, which run alone. With a -run of one's own there is one part.
-PARTS := $(if $(findstring -run,$(TESTFLAGS)),,yes)
+# those that measure time, which run alone. With a -run or -skip of one's own there is one part.
+PARTS := $(if $(findstring run,$(TESTFLAGS))$(findstring skip,$(TESTFLAGS)),,yes)
 CHAOS := ./test/chaos
 MEASURING := ^(TestOutages|TestDeferredKeysLeaveTheOthersTheirRate)$$
 payments := -run '^Test(Killed|Deferred|Same)' -skip '$(MEASURING)'
@@ -100,13 +100,13 @@ test-modules:
 # Workers that are killed must get their work done in time: the processors are theirs first.
 NICE :=
 RULES := $(BESIDE) part-measuring
-$(filter test-in-%,$(RULES)): NICE := nice -n 5
+$(filter-out test-in-$(CHAOS),$(filter test-in-%,$(RULES))): NICE := nice -n 5
 .PHONY: $(RULES)
 $(filter test-in-%,$(RULES)): test-in-%:
 	@failed=(); $(call in-modules,$*,$(TEST) ./...); $(note-failed)
 
 $(filter part-%,$(RULES)): part-%:
-	@echo "== $(CHAOS), $*"; failed=(); $(call in-modules,$(CHAOS),$(TEST) $($*) ./...); $(note-failed)
+	@echo "== $(CHAOS), $*"; failed=(); $(call in-modules,$(CHAOS),$(TEST) $($*) ./...); failed=("$${failed[@]/%/:$*}"); $(note-failed)
 
 # What test/browser needs beside chromium, which the system's packages have. The lock file says which version, and its checksum.
 browser-deps: test/browser/node_modules/.package-lock.json ## Install axe-core for the browser tests (once; needs npm)

@@ -166,13 +166,18 @@ func TestSlowCommits_P18(t *testing.T) {
 			case <-time.After(3 * endTimeout):
 				require.Fail(t, "the call waits for its COMMIT")
 			}
-			rows := func() (n int) {
-				require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+c.table).Scan(&n))
-				return n
+			rows := func() (n int, err error) {
+				err = pool.QueryRow(t.Context(), "SELECT count(*) FROM "+c.table).Scan(&n)
+				return n, err
 			}
-			require.Zero(t, rows(), "the COMMIT still waits")
+			n, err := rows()
+			require.NoError(t, err)
+			require.Zero(t, n, "the COMMIT still waits")
 			require.NoError(t, away.Rollback(t.Context()))
-			require.Eventually(t, func() bool { return rows() == 1 }, 30*time.Second, 50*time.Millisecond, "the COMMIT goes on")
+			require.Eventually(t, func() bool {
+				n, err := rows()
+				return err == nil && n == 1
+			}, 30*time.Second, 50*time.Millisecond, "the COMMIT goes on")
 		})
 	}
 }

@@ -118,8 +118,11 @@ func (c *cluster) waitMembers(group string, members int) {
 	}, 30*time.Second, 50*time.Millisecond, "the group does not get %d members with partitions", members)
 }
 
-// standsStill is how long a group with work left may commit nothing.
-const standsStill = 30 * time.Second
+// A group with work left may commit nothing for standsStill, and may take slowest for all of it.
+const (
+	standsStill = 30 * time.Second
+	slowest     = 4 * time.Minute
+)
 
 // waitNoLag waits until the group has committed the ends of all partitions, and no offset beyond. A
 // slow machine may take long for the work, but the group must not stand still.
@@ -130,12 +133,14 @@ func (c *cluster) waitNoLag(group, topic string) {
 	committed := make([]int64, len(ends))
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for last := time.Now(); sum(committed) < sum(ends); <-tick.C {
+	began := time.Now()
+	for last := began; sum(committed) < sum(ends); <-tick.C {
 		now, err := c.committed(group, topic)
 		if err == nil && sum(now) > sum(committed) { // else the group's coordinator is being looked for
 			last, committed = time.Now(), now
 		}
 		require.Less(c.t, time.Since(last), standsStill, "group %s stands still at %v, and its topic ends at %v (%v)", group, committed, ends, err)
+		require.Less(c.t, time.Since(began), slowest, "group %s is at %v, and its topic ends at %v (%v)", group, committed, ends, err)
 	}
 	require.Equal(c.t, ends, committed, "committed offsets beyond the end of the log")
 }
