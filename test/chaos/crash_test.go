@@ -65,7 +65,7 @@ func killedWorkersPayEachOrderOnce(t *testing.T, in backend, orders int, flags .
 	killed := time.Since(began)
 	for more() {
 	}
-	s.kafka.waitNoLag(s.group, s.topic)
+	s.kafka.waitNoLag(s.group, s.topic, time.Minute)
 	workers.requireRunning()
 	workers.stop(20 * time.Second)
 	watch.end()
@@ -103,7 +103,7 @@ func TestGracefulStopRedeliversNothing(t *testing.T) {
 	}
 	last := s.worker("a")
 	all = append(all, last)
-	s.kafka.waitNoLag(s.group, s.topic)
+	s.kafka.waitNoLag(s.group, s.topic, time.Minute)
 	last.stop(20 * time.Second)
 
 	require.Zero(t, s.stats(all)["redelivered"], "records that came again")

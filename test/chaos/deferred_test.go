@@ -46,7 +46,7 @@ func deferredUnderFire(t *testing.T, effects *effects) {
 	for len(l.load) > 0 {
 		l.release()
 	}
-	l.kafka.waitNoLag(l.group, l.topic)
+	l.kafka.waitNoLag(l.group, l.topic, 2*time.Minute)
 	require.Eventually(t, func() bool { return l.count(`SELECT count(*) FROM deferred_events`) == 0 }, 2*time.Minute, 100*time.Millisecond, "what is deferred runs")
 	crew.requireRunning()
 	crew.stop(20 * time.Second)

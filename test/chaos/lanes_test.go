@@ -148,7 +148,7 @@ func TestLanesUnderFire_Idempotent(t *testing.T) {
 	for len(l.load) > 0 {
 		l.release()
 	}
-	l.kafka.waitNoLag(l.group, l.topic)
+	l.kafka.waitNoLag(l.group, l.topic, 2*time.Minute)
 	crew.requireRunning()
 	crew.stop(20 * time.Second)
 

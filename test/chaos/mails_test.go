@@ -94,7 +94,7 @@ func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name str
 		left:    func() int { return len(released) - len(sent(workers.all)) },
 	}.run()
 	require.Empty(t, load)
-	m.kafka.waitNoLag(m.group, m.topic)
+	m.kafka.waitNoLag(m.group, m.topic, time.Minute)
 	workers.stop(20 * time.Second)
 	counts := sent(workers.all)
 	for _, n := range counts {

@@ -105,7 +105,7 @@ func openShop(t *testing.T, kafka *cluster) *firstShop {
 // requireOnce requires one mail for each of n orders.
 func (s *firstShop) requireOnce(t *testing.T, n int) {
 	t.Helper()
-	s.kafka.waitNoLag("orders", "payments")
+	s.kafka.waitNoLag("orders", "payments", time.Minute)
 	s.worker.stop(20 * time.Second)
 	mails := make(map[string]int)
 	for _, line := range s.worker.stdout.lines("mail to") {

@@ -71,7 +71,7 @@ func TestOutages(t *testing.T) {
 	}
 	n := flow.end()
 	for _, w := range all {
-		kafka.waitNoLag(w.group, w.topic)
+		kafka.waitNoLag(w.group, w.topic, time.Minute)
 		w.worker.stop(20 * time.Second)
 		w.requireNoneGivenUp(t)
 		if w.shop != nil {

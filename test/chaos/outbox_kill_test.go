@@ -126,7 +126,7 @@ func outboxKilledBeforeItMarks(t *testing.T, b *mailbox) {
 	all := b.committed()
 	v := b.requireSent(all, nil)
 	require.GreaterOrEqual(t, v.repeats, deaths, "each death left at least one row that had been published")
-	b.kafka.waitNoLag(b.group, b.topic)
+	b.kafka.waitNoLag(b.group, b.topic, time.Minute)
 	consumer.stop(20 * time.Second)
 	require.Equal(t, len(all), effects.count(t, `SELECT count(*) FROM effects`), "effects")
 	require.Equal(t, len(all), effects.count(t, `SELECT count(*) FROM (SELECT DISTINCT key, seq FROM effects) d`), "effects that happened twice")

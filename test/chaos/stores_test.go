@@ -64,7 +64,7 @@ func TestStoresInARollingDeployment_Rule35(t *testing.T) {
 	require.Positive(t, hits, "kills while work was left")
 	d.send(len(d.load))
 
-	d.kafka.waitNoLag(d.group, d.topic)
+	d.kafka.waitNoLag(d.group, d.topic, 20*time.Second)
 	crew.requireRunning()
 	crew.stop(20 * time.Second)
 	d.requireOnce(events)
