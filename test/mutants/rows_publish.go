@@ -121,7 +121,7 @@ func sendMutants() []mutant {
 			name: "publish-result-keeps-its-bytes", file: publish + "sender.go",
 			old: "\ts.budget.Give(o.weight)\n", with: "",
 			promise: "A message with a result takes no bytes of the budget.",
-			tests:   tests("^TestProduceEach_OldEpoch_O10$|^TestProduceEach_PartitionAway_O10$"),
+			tests:   tests("^TestProduceEach_WhoIsToBlame_O10$|^TestProduceEach_PartitionAway_O10$"),
 		},
 		{
 			name: "publish-unsent-keeps-its-bytes", file: publish + "call.go",
@@ -167,7 +167,7 @@ func sendMutants() []mutant {
 		},
 		{
 			name: "publish-batch-condemns-its-messages", file: publish + "call.go",
-			old:     "\tc.sendAlone(ctx, c.failed(all, isSentAgain))\n",
+			old:     "\tc.sendAlone(ctx, c.failed(all, isBatchVerdict))\n",
 			with:    "\tfor _, i := range c.failed(all, isBatchVerdict) {\n\t\tc.classify(i)\n\t}\n",
 			promise: "A message is not condemned for the others of its batch (T-04).",
 			tests:   tests("^TestProduceEach_WhoIsToBlame_O10$"),
@@ -224,16 +224,11 @@ func sendMutants() []mutant {
 			tests:   tests("^TestSendAlone_ContextOver$"),
 		},
 		{
-			name: "publish-old-epoch-is-final", file: publish + "call.go",
-			old: "return isBatchVerdict(err) || errors.Is(err, sarama.ErrInvalidProducerEpoch)", with: "return isBatchVerdict(err)",
-			promise: "A batch that is refused for the epoch of the producer is sent once more.",
-			tests:   tests("^TestProduceEach_OldEpoch_O10$"),
-		},
-		{
-			name: "publish-old-epoch-condemns", file: publish + "call.go",
-			old: "\t\t\tif isBatchVerdict(c.errs[group[0]]) {\n", with: "\t\t\tif true {\n",
-			promise: "A message is not to blame for the epoch of the producer.",
-			tests:   tests("^TestProduceEach_OldEpoch_O10$"),
+			name: "publish-old-epoch-sent-again", file: publish + "call.go",
+			old:     "{ return isTooLarge(err) || isRefused(err) }",
+			with:    "{ return isTooLarge(err) || isRefused(err) || errors.Is(err, sarama.ErrInvalidProducerEpoch) }",
+			promise: "A batch with an old epoch is not sent again: an earlier attempt may be in the log.",
+			tests:   tests("^TestProduceEach_OldEpoch_K35$"),
 		},
 		{
 			name: "publish-moving-partition-is-no-topic", file: publish + "call.go",

@@ -49,7 +49,7 @@ func (s *sender) publish(ctx context.Context, msgs []*idem.Message) []error {
 	for part := range partsOf(all, func(i int) int { return sizeOf(msgs[i]) }) {
 		c.sendByTopic(ctx, part)
 	}
-	c.sendAlone(ctx, c.failed(all, isSentAgain))
+	c.sendAlone(ctx, c.failed(all, isBatchVerdict))
 	c.lookUpAgain(ctx, all)
 	return c.errs
 }
@@ -81,14 +81,10 @@ func partsOf(indexes []int, sizeOf func(i int) int) iter.Seq[[]int] {
 
 // isBatchVerdict reports whether the broker has refused a batch. Messages that are sent together
 // share a batch, so another message may be the reason.
+//
+// The error of an old epoch is no such verdict: an earlier attempt may be in the log, and its
+// response may be lost. Another send would double the batch.
 func isBatchVerdict(err error) bool { return isTooLarge(err) || isRefused(err) }
-
-// isSentAgain reports whether another message may be the reason for a refusal. The broker may have
-// refused the whole batch. Or sarama has raised the producer's epoch after an error of another
-// partition, and a batch in flight had the old epoch.
-func isSentAgain(err error) bool {
-	return isBatchVerdict(err) || errors.Is(err, sarama.ErrInvalidProducerEpoch)
-}
 
 func (c *call) failed(indexes []int, test func(error) bool) (some []int) {
 	for _, i := range indexes {
@@ -187,12 +183,10 @@ func (c *call) sendAlone(ctx context.Context, indexes []int) {
 			}
 			return
 		}
-		bad := c.failed(group, isSentAgain)
+		bad := c.failed(group, isBatchVerdict)
 		switch {
 		case len(group) == 1 && len(bad) == 1:
-			if isBatchVerdict(c.errs[group[0]]) {
-				c.classify(group[0])
-			}
+			c.classify(group[0])
 		case len(bad) == 1:
 			groups = append(groups, bad)
 		case len(bad) > 1: // the first half is next, to keep the order

@@ -1,7 +1,9 @@
 package publish
 
 import (
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"net"
 	"strconv"
 	"sync"
@@ -11,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/testenv"
@@ -46,8 +49,42 @@ func fakeCluster(t *testing.T, partitions int32, topics []string, opts ...kfake.
 	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...))...)
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
+	producersByPartition(cluster)
 	brokers = cluster.ListenAddrs()
 	return cluster, brokers
+}
+
+// producersByPartition lets the cluster keep the epoch of a producer for each partition, as Kafka
+// does. kfake keeps one for all partitions. It refuses a retry whose batch it has appended, if
+// another partition has got a batch of a later epoch. The cluster sees a producer ID of its own for
+// each partition.
+func producersByPartition(cluster *kfake.Cluster) {
+	type producer struct {
+		id int64
+		at string
+	}
+	ids := map[producer]int64{}
+	castagnoli := crc32.MakeTable(crc32.Castagnoli)
+	cluster.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		for _, topic := range r.(*kmsg.ProduceRequest).Topics {
+			for i := range topic.Partitions {
+				part := &topic.Partitions[i]
+				const idAt, crcAt, crcFrom = 43, 17, 21 // in a record batch of version 2
+				if len(part.Records) < idAt+8 {
+					continue
+				}
+				id := part.Records[idAt : idAt+8]
+				from := producer{int64(binary.BigEndian.Uint64(id)), fmt.Sprint(topic.Topic, topic.TopicID, part.Partition)}
+				if _, known := ids[from]; !known {
+					ids[from] = 1<<40 + int64(len(ids))
+				}
+				binary.BigEndian.PutUint64(id, uint64(ids[from]))
+				binary.BigEndian.PutUint32(part.Records[crcAt:], crc32.Checksum(part.Records[crcFrom:], castagnoli))
+			}
+		}
+		return nil, nil, false
+	})
 }
 
 // messages have their number as value and key.
