@@ -525,6 +525,10 @@ mariadb_remove() {
 
 # --- Java and Maven --------------------------------------------------------------------------------------------------
 
+# A JVM lives for minutes, and shares two processors with the tests: the second compiler and parallel collectors take more
+# than they give.
+JVM=(-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData)
+
 java_bin() {
 	local java major
 	for java in "${JAVA_HOME:-/nonexistent}/bin/java" "$(command -v java || true)"; do
@@ -597,7 +601,7 @@ dynamodb_start() {
 	# In its own directory: it leaves a log4j file where it is started.
 	(
 		cd "$dir"
-		detach "$dir/log" "$java" -Didem.services="$dir" -Xms64m -Xmx256m -Djava.library.path="$libs" -cp "$libs/*" \
+		detach "$dir/log" "$java" "${JVM[@]}" -Didem.services="$dir" -Xms64m -Xmx256m -Djava.library.path="$libs" -cp "$libs/*" \
 			com.amazonaws.services.dynamodbv2.local.main.ServerRunner -inMemory -sharedDb -disableTelemetry \
 			-port "$IDEM_DYNAMODB_PORT"
 		echo "$!" >"$dir/pid"
@@ -705,7 +709,7 @@ kafka_start() {
 		-e "s|@DATA@|$dir/data|g" "$HERE/kafka/server.properties.in" >"$dir/server.properties"
 	kafka_secure 127.0.0.1 "$keys" >>"$dir/server.properties" # the last line counts
 	[[ -z ${IDEM_KAFKA_SETTINGS:-} ]] || cat "$IDEM_KAFKA_SETTINGS" >>"$dir/server.properties"
-	local jvm=("$java" -Dkafka.logs.dir="$dir/logs" -Dlog4j2.configurationFile="$HERE/kafka/log4j2.properties"
+	local jvm=("$java" "${JVM[@]}" -Dkafka.logs.dir="$dir/logs" -Dlog4j2.configurationFile="$HERE/kafka/log4j2.properties"
 		-Djava.awt.headless=true "$(kafka_jwks "$keys")" -cp "$libs/*")
 	if [[ ! -e $dir/data/meta.properties ]]; then
 		rm -rf "$dir/data"
@@ -734,7 +738,7 @@ kafka_tool() {
 	shift
 	kafka_install
 	# The tools' logging goes where nobody looks for it; what they have to say they print.
-	exec "$(java_bin)" -Xmx256m -Dkafka.logs.dir="$CACHE/run/kafka-tools" \
+	exec "$(java_bin)" "${JVM[@]}" -Xmx256m -Dkafka.logs.dir="$CACHE/run/kafka-tools" \
 		-Dlog4j2.configurationFile="$HERE/kafka/log4j2.properties" -cp "$(kafka_libs)/*" \
 		"org.apache.kafka.tools.$class" --bootstrap-server "127.0.0.1:$IDEM_KAFKA_PORT" "$@"
 }
