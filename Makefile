@@ -77,29 +77,33 @@ measuring := -run '$(MEASURING)'
 others := -skip '^Test(Killed|Deferred|Same|Outbox)|$(MEASURING)'
 # SQLite and its libc are C, translated to Go: with -race and its checks of pointers they use four times the CPU, and
 # find nothing. The driver above them keeps both.
-# Tests of pages and of the shape of the code parse all of it, with packages of Go that have tests of their own.
-WITHOUT_RACE := modernc.org/sqlite/lib modernc.org/libc go/types go/parser go/ast go/scanner go/token go/constant
+# Tests of pages and of the shape of the code parse all of it, and each text of an error is searched for secrets, with
+# packages of Go that have tests of their own and change no memory of ours.
+WITHOUT_RACE := modernc.org/sqlite/lib modernc.org/libc go/types go/parser go/ast go/scanner go/token go/constant regexp regexp/syntax unicode unicode/utf8
 RACE := -race $(WITHOUT_RACE:%=-gcflags=%=-race=false)
-# `make lint` runs vet. Without the tables of debuggers (-w) each of the hundred test programs links in 0.7 of the time.
+# `make lint` runs vet. Without the tables for debuggers (-s -w) each of the hundred test programs links in 0.6 of the time.
 # Tests that run make do not run it as a part of this one (MAKEFLAGS).
-TEST = MAKEFLAGS= $(NICE) go test $(RACE) -vet=off -ldflags=-w -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) $(TESTFLAGS)
+TEST = MAKEFLAGS= $(NICE) go test $(RACE) -vet=off -ldflags='-s -w' -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) $(TESTFLAGS)
 
 # The modules whose tests take longest begin first, so that all end together.
-LONGEST := . $(addprefix ./,dedup/sqlstore examples cmd/idem adapter/kgoidem dedup/dynamostore test/browser adapter/kafkagoidem test/auth test/drills test/release)
-TESTED := $(patsubst %,test-in-%,$(LONGEST) $(filter-out $(LONGEST) $(CHAOS),$(MODULES)))
+LONGEST := . $(addprefix ./,dedup/sqlstore examples cmd/idem dedup/dynamostore test/browser test/auth test/drills test/release)
+WAITING := $(addprefix ./,adapter/kgoidem adapter/kafkagoidem test/watermill)
+TESTED := $(patsubst %,test-in-%,$(LONGEST) $(filter-out $(LONGEST) $(CHAOS) $(WAITING),$(MODULES)))
 ROOT := $(firstword $(TESTED))
 BESIDE := $(if $(PARTS),part-payments part-others $(ROOT) part-outbox,test-in-$(CHAOS) $(ROOT)) $(filter-out $(ROOT),$(TESTED))
+# Beside the part that measures time runs one module at a time that mostly waits.
+LAST := $(if $(PARTS),part-measuring) $(patsubst %,test-in-%,$(WAITING))
 
 # FAILED has a line for each module that fails.
 test-modules:
 	@list=$$(mktemp); status=0; \
 	FAILED="$$list" $(MAKE) --no-print-directory --keep-going --jobs=$(TEST_MODULES) $(BESIDE) || status=1; \
-	$(if $(PARTS),FAILED="$$list" $(MAKE) --no-print-directory part-measuring || status=1;) \
+	FAILED="$$list" $(MAKE) --no-print-directory --keep-going --jobs=2 $(LAST) || status=1; \
 	failed=($$(cat "$$list")); rm "$$list"; $(none-failed); exit $$status
 
 # Workers that are killed must get their work done in time: the processors are theirs first.
 NICE :=
-RULES := $(BESIDE) part-measuring
+RULES := $(BESIDE) $(LAST)
 $(filter-out test-in-$(CHAOS),$(filter test-in-%,$(RULES))): NICE := nice -n 5
 .PHONY: $(RULES)
 $(filter test-in-%,$(RULES)): test-in-%:
@@ -180,9 +184,16 @@ race: ## Unit tests of every module with the race detector, no services needed
 lint: .bin/golangci-lint ## gofmt, golangci-lint (go vet is one of its linters), and shellcheck where it is installed
 	@unformatted=$$(find . -name '*.go' -not -path './.*/*' -exec gofmt -l {} +); \
 	if [[ -n $$unformatted ]]; then printf 'not gofmted (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
-	@$(call each-module,GOFLAGS='$(RACE)' $(CURDIR)/.bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...)
+	@list=$$(mktemp); status=0; FAILED="$$list" $(MAKE) --no-print-directory --keep-going --jobs=2 $(LINTED) || status=1; \
+	failed=($$(cat "$$list")); rm "$$list"; $(none-failed); exit $$status
 	@for module in $(LIBRARIES); do go -C "$$module" mod tidy -diff || { echo "$$module/go.mod is not tidy (make tidy)"; exit 1; }; done
 	@if command -v shellcheck >/dev/null; then shellcheck $(SERVICES) .ci/run; else echo 'shellcheck is not installed: the scripts were not checked'; fi
+
+# Two modules at a time: a linter loads packages on one processor, and checks them on all.
+LINTED := $(addprefix lint-in-,$(MODULES))
+.PHONY: $(LINTED)
+$(LINTED): lint-in-%:
+	@failed=(); $(call in-modules,$*,GOFLAGS='$(RACE)' $(CURDIR)/.bin/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); $(note-failed)
 
 fmt: ## gofmt every file
 	@find . -name '*.go' -not -path './.*/*' -exec gofmt -l -w {} +
