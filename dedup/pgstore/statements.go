@@ -29,9 +29,12 @@ type statements struct {
 }
 
 func newStatements(schema string, l layout) *statements {
-	pairs := l.pairs(pgx.Identifier{schema}.Sanitize())
+	names := strings.NewReplacer(l.pairs(pgx.Identifier{schema}.Sanitize())...)
 	fill := func(text string, more ...string) string {
-		return strings.NewReplacer(pairs...).Replace(strings.NewReplacer(more...).Replace(text))
+		if len(more) > 0 {
+			text = strings.NewReplacer(more...).Replace(text)
+		}
+		return names.Replace(text)
 	}
 	file := func(name string, more ...string) string { return fill(l.file(name), more...) }
 	forms := func(verb, table string) [2]string {
