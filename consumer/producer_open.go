@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -56,11 +57,17 @@ func NewProducer(client sarama.Client) (*Producer, error) {
 // means that the user has Write on no topic, or that an authorization server refuses the client of
 // [SASL].Token.
 func OpenProducer(cfg Config) (*Producer, error) {
+	return OpenProducerContext(context.Background(), cfg)
+}
+
+// OpenProducerContext is [OpenProducer] for a program that may be stopped meanwhile. If ctx ends
+// first, the error matches the cause of ctx. The producer itself does not depend on ctx.
+func OpenProducerContext(ctx context.Context, cfg Config) (*Producer, error) {
 	sc, err := producerConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
-	p, err := publish.Open(cfg.Brokers, sc)
+	p, err := publish.Open(ctx, cfg.Brokers, sc)
 	if err == nil {
 		return &Producer{p, cfg.commands()}, nil
 	}

@@ -123,7 +123,7 @@ func (j *job) prepare(ctx context.Context, plan Plan) (to idem.Producer, done fu
 		if err := r.requireDeadLetterTopics(j.client, plan); err != nil {
 			return err
 		}
-		if p, err = consumer.OpenProducer(r.live); err != nil {
+		if p, err = consumer.OpenProducerContext(ctx, r.live); err != nil {
 			return fmt.Errorf("producer of dead letters: %w", err)
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -115,10 +116,32 @@ func TestSilentBroker(t *testing.T) {
 		access, err := a.kafkaAccess("idem-relay")
 		require.NoError(t, err)
 		began := time.Now()
-		_, err = a.openProducer(access)
+		_, err = a.openProducer(t.Context(), access)
 		require.Less(t, time.Since(began), 30*time.Second)
 		require.Positive(t, asked.Load())
 		require.ErrorContains(t, err, "kafka "+broker)
+	})
+	t.Run("interrupted producer", func(t *testing.T) {
+		t.Parallel()
+		broker, asked := silentBroker(t)
+		a := &app{brokers: []string{broker}}
+		access, err := a.kafkaAccess("idem-relay")
+		require.NoError(t, err)
+		ctx, interrupt := context.WithCancelCause(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := (&relayStart{app: a}).awaitProducer(ctx, access, time.Hour, slog.New(slog.DiscardHandler))
+			ended <- err
+		}()
+		require.Eventually(t, func() bool { return asked.Load() > 0 }, 30*time.Second, time.Millisecond)
+		enough := errors.New("enough")
+		interrupt(enough)
+		select {
+		case err := <-ended:
+			require.ErrorIs(t, err, enough)
+		case <-time.After(5 * time.Second):
+			t.Fatal("the connect goes on")
+		}
 	})
 	t.Run("the wait of a verb", func(t *testing.T) {
 		a := &app{brokers: []string{"b:1"}}
@@ -159,7 +182,7 @@ func TestOneBrokerAnswers(t *testing.T) {
 			access, err := a.kafkaAccess("idem-relay")
 			require.NoError(t, err)
 			began = time.Now()
-			p, err := a.openProducer(access)
+			p, err := a.openProducer(t.Context(), access)
 			require.NoError(t, err)
 			require.Less(t, time.Since(began), 30*time.Second)
 			require.NoError(t, p.Close())

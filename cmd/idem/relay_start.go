@@ -58,7 +58,6 @@ func (s *relayStart) waits(why error) {
 }
 
 // awaitProducer connects to Kafka, and tries again for a time. A refused login is an error at once.
-// A try that has begun is not cut: consumer.OpenProducer bounds it.
 func (s *relayStart) awaitProducer(
 	ctx context.Context, access consumer.Config, wait time.Duration, log *slog.Logger,
 ) (*consumer.Producer, error) {
@@ -69,12 +68,15 @@ func (s *relayStart) awaitProducer(
 		Since: began,
 	}
 	for {
-		producer, err := s.app.openProducer(access)
+		producer, err := s.app.openProducer(ctx, access)
 		if err == nil {
 			if lasted, logged := away.Over(); logged {
 				log.InfoContext(ctx, "Kafka can be reached", "after", lasted)
 			}
 			return producer, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
 		s.waits(err)
 		refused := errors.Is(err, consumer.ErrUnauthorized) ||
@@ -94,8 +96,10 @@ func (s *relayStart) awaitProducer(
 }
 
 // openProducer connects. Errors of the flags were reported before.
-func (a *app) openProducer(access consumer.Config) (*consumer.Producer, error) {
-	producer, err := consumer.OpenProducer(access)
+func (a *app) openProducer(
+	ctx context.Context, access consumer.Config,
+) (*consumer.Producer, error) {
+	producer, err := consumer.OpenProducerContext(ctx, access)
 	if err != nil {
 		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
 	}

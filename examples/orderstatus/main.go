@@ -159,7 +159,7 @@ func (o options) work(ctx context.Context) error {
 		}})
 	}
 	if o.emit != "" {
-		relay, producer, err := o.newRelay(db.box, watch)
+		relay, producer, err := o.newRelay(ctx, db.box, watch)
 		if err != nil {
 			return err
 		}
@@ -197,9 +197,9 @@ func (o options) config(store dedup.Store, observers ...observe.Observer) consum
 // newRelay returns the relay that publishes order.paid. Workers share the rows of the outbox. The
 // command idem relay can do the same.
 func (o options) newRelay(
-	box *pgoutbox.Outbox, watch outbox.Observer,
+	ctx context.Context, box *pgoutbox.Outbox, watch outbox.Observer,
 ) (*outbox.Relay, *consumer.Producer, error) {
-	producer, err := consumer.OpenProducer(consumer.Config{
+	producer, err := consumer.OpenProducerContext(ctx, consumer.Config{
 		Brokers: strings.Split(o.brokers, ","), Logger: o.log,
 	})
 	if err != nil {

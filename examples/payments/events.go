@@ -46,7 +46,7 @@ func publish(
 		log.Info("no -brokers: payment.completed waits in the outbox and is not published")
 		return func() {}, nil
 	}
-	producer, err := consumer.OpenProducer(consumer.Config{
+	producer, err := consumer.OpenProducerContext(ctx, consumer.Config{
 		Brokers: strings.Split(brokers, ","), Logger: log,
 	})
 	if err != nil {

@@ -224,6 +224,20 @@ func sendMutants() []mutant {
 			tests:   tests("^TestSendAlone_ContextOver$"),
 		},
 		{
+			name: "publish-open-asks-on", file: publish + "producer.go",
+			old:     "\tunended := context.AfterFunc(ctx, own.Cut)\n",
+			with:    "\tunended := func() bool { return true }\n",
+			promise: "The end of the context ends the question for a producer ID.",
+			tests:   tests("^TestOpen_ContextEnds_O15$"),
+		},
+		{
+			name: "publish-open-searches-on", file: publish + "producer.go",
+			old:     "bootstrap.Find(ctx, brokers, sc, limits)",
+			with:    "bootstrap.Find(context.WithoutCancel(ctx), brokers, sc, limits)",
+			promise: "The end of the context ends the search for a broker.",
+			tests:   tests("^TestOpen_ContextEnds_O15$"),
+		},
+		{
 			name: "publish-old-epoch-sent-again", file: publish + "call.go",
 			old:     "{ return isTooLarge(err) || isRefused(err) }",
 			with:    "{ return isTooLarge(err) || isRefused(err) || errors.Is(err, sarama.ErrInvalidProducerEpoch) }",

@@ -27,7 +27,7 @@ func TestOpenProducer_CloseBrokerSilent_O15(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster, brokers := fakeCluster(t, 3, []string{"orders"})
-			p, err := Open(brokers, settings())
+			p, err := Open(t.Context(), brokers, settings())
 			require.NoError(t, err)
 			noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 40)))
 			awake := make(chan struct{})
@@ -63,7 +63,7 @@ func TestOpenProducer_CloseBrokerSilent_O15(t *testing.T) {
 // partition is gone and no broker names another. Close ends the sending at once.
 func TestOpenProducer_CloseWhileSending_O15(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
-	p, err := Open(brokers, settings())
+	p, err := Open(t.Context(), brokers, settings())
 	require.NoError(t, err)
 	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 40)))
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: -1})

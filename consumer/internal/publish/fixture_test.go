@@ -38,7 +38,7 @@ func openProducer(t *testing.T, brokers []string, change ...func(*sarama.Config)
 	for _, f := range change {
 		f(sc)
 	}
-	p, err := Open(brokers, sc)
+	p, err := Open(t.Context(), brokers, sc)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p

@@ -391,7 +391,7 @@ func TestProduceInOrder_BrokerSilent_O10(t *testing.T) {
 // Calls at once go one after the other. A closed producer refuses.
 func TestProduceInOrder_Concurrent_Closed(t *testing.T) {
 	_, brokers := fakeCluster(t, 3, []string{"orders"})
-	p, err := Open(brokers, settings())
+	p, err := Open(t.Context(), brokers, settings())
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	for k := range 8 {

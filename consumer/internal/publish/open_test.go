@@ -1,12 +1,15 @@
 package publish
 
 import (
+	"context"
+	"errors"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem/internal/testenv"
 )
@@ -33,9 +36,48 @@ func TestOpen_OneBrokerAnswers_O15(t *testing.T) {
 	}
 	t.Run("none", func(t *testing.T) {
 		sc := settings()
-		_, err := Open([]string{testenv.FreeAddr(t), testenv.FreeAddr(t)}, sc)
+		_, err := Open(t.Context(), []string{testenv.FreeAddr(t), testenv.FreeAddr(t)}, sc)
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
-		_, err = Open(nil, sc)
+		_, err = Open(t.Context(), nil, sc)
 		require.Error(t, err)
+	})
+}
+
+// TestOpen_ContextEnds_O15: the end of the context ends Open, whichever answer is awaited.
+func TestOpen_ContextEnds_O15(t *testing.T) {
+	enough := errors.New("enough")
+	ended := func(t *testing.T, brokers []string, asked <-chan struct{}) {
+		t.Helper()
+		ctx, end := context.WithCancelCause(t.Context())
+		defer end(nil)
+		result := make(chan error, 1)
+		go func() {
+			_, err := Open(ctx, brokers, settings())
+			result <- err
+		}()
+		<-asked
+		end(enough)
+		select {
+		case err := <-result:
+			require.ErrorIs(t, err, enough)
+		case <-time.After(aloneReadLimit / 2):
+			t.Fatal("Open goes on")
+		}
+	}
+	t.Run("a silent broker", func(t *testing.T) {
+		now := make(chan struct{})
+		close(now)
+		ended(t, []string{testenv.SilentAddr(t)}, now)
+	})
+	t.Run("no ID", func(t *testing.T) {
+		cluster, brokers := fakeCluster(t, 1, []string{"orders"})
+		asked, awake := make(chan struct{}), make(chan struct{})
+		defer close(awake)
+		cluster.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
+			close(asked)
+			cluster.SleepControl(func() { <-awake })
+			return nil, nil, false
+		})
+		ended(t, brokers, asked)
 	})
 }

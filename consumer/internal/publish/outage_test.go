@@ -119,7 +119,7 @@ func TestProduceEach_BrokerRestarts_K35(t *testing.T) {
 	}
 	cluster := up()
 	brokers := cluster.ListenAddrs()
-	p, err := Open(brokers, settings())
+	p, err := Open(t.Context(), brokers, settings())
 	require.NoError(t, err)
 	t.Cleanup(func() { p.Close() })
 	done := make(chan []error)

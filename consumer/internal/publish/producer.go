@@ -65,24 +65,43 @@ func New(client sarama.Client) (*Producer, error) {
 
 // Open connects and returns a producer with a client of its own, which Close closes. One broker of
 // the list that answers is enough. The client asks no silent broker, unless the cluster names it: a
-// silent broker would use up the time of the first messages.
-func Open(brokers []string, sc *sarama.Config) (*Producer, error) {
+// silent broker would use up the time of the first messages. If ctx ends before, the error is its
+// cause.
+func Open(ctx context.Context, brokers []string, sc *sarama.Config) (*Producer, error) {
 	own := conns.New(sc)
 	sc = own.Config(sc)
 	limits := bootstrap.Limits{Answer: answerWait, Grace: graceWait}
-	found, err := bootstrap.Find(context.Background(), brokers, sc, limits)
+	found, err := bootstrap.Find(ctx, brokers, sc, limits)
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
+	limit := time.AfterFunc(openWait, own.Cut)
+	unended := context.AfterFunc(ctx, own.Cut)
+	p, err := openAtOne(found, sc)
+	inTime := limit.Stop()
+	if !unended() {
+		if err == nil {
+			p.Close()
+			_ = p.client.Close() // it has only read
+		}
+		return nil, fmt.Errorf("producer: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !inTime {
+		own.Mend() // the answer came at the last moment
+	}
+	p.conns, p.wait, p.away = own, callWait, newAwayPartitions(p.client)
+	return p, nil
+}
+
+// openAtOne opens a producer at the first broker that gives it an ID.
+func openAtOne(found bootstrap.Found, sc *sarama.Config) (*Producer, error) {
 	var errs []error
-	cut := time.AfterFunc(openWait, own.Cut)
 	for _, broker := range found.Answered {
 		p, err := openAt(broker, found.Usable, sc)
 		if err == nil {
-			if !cut.Stop() {
-				own.Mend() // the answer came at the last moment
-			}
-			p.conns, p.wait, p.away = own, callWait, newAwayPartitions(p.client)
 			return p, nil
 		}
 		errs = append(errs, err)
@@ -90,7 +109,6 @@ func Open(brokers []string, sc *sarama.Config) (*Producer, error) {
 			break // the other brokers answer the same
 		}
 	}
-	cut.Stop()
 	return nil, errors.Join(errs...)
 }
 
