@@ -246,7 +246,7 @@ func sendMutants() []mutant {
 		},
 		{
 			name: "publish-moving-partition-is-no-topic", file: publish + "call.go",
-			old: "case isAny(err, sarama.ErrTopicAuthorizationFailed, sarama.ErrInvalidTopic):", with: "case isNoTopic(err):",
+			old: "case isAny(err, sarama.ErrTopicAuthorizationFailed, sarama.ErrInvalidTopic):", with: "case isNoTopic(err), errors.Is(err, sarama.ErrInvalidTopic):",
 			promise: "A partition that a broker does not know is not a topic that is missing.",
 			tests:   tests("^TestProduceEach_PartitionUnknownForAMoment_O10$"),
 		},
