@@ -91,14 +91,14 @@ WAITING := $(addprefix ./,adapter/kgoidem adapter/kafkagoidem test/watermill)
 TESTED := $(patsubst %,test-in-%,$(LONGEST) $(filter-out $(LONGEST) $(CHAOS) $(WAITING),$(MODULES)))
 ROOT := $(firstword $(TESTED))
 BESIDE := $(if $(PARTS),part-payments part-others $(ROOT) part-outbox,test-in-$(CHAOS) $(ROOT)) $(filter-out $(ROOT),$(TESTED))
-# Beside the part that measures time runs one module at a time that mostly waits.
+# Beside the part that measures time run two modules at a time that mostly wait.
 LAST := $(if $(PARTS),part-measuring) $(patsubst %,test-in-%,$(WAITING))
 
 # FAILED has a line for each module that fails.
 test-modules:
 	@list=$$(mktemp); status=0; \
 	FAILED="$$list" $(MAKE) --no-print-directory --keep-going --jobs=$(TEST_MODULES) $(BESIDE) || status=1; \
-	FAILED="$$list" $(MAKE) --no-print-directory --keep-going --jobs=2 $(LAST) || status=1; \
+	FAILED="$$list" $(MAKE) --no-print-directory --keep-going --jobs=3 $(LAST) || status=1; \
 	failed=($$(cat "$$list")); rm "$$list"; $(none-failed); exit $$status
 
 # Workers that are killed must get their work done in time: the processors are theirs first.

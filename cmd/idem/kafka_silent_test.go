@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -58,6 +59,16 @@ func silentBroker(t *testing.T) (addr string, asked *atomic.Int32) {
 		reading.Wait()
 	})
 	return l.Addr().String(), asked
+}
+
+// silentRelay returns the access of a relay to a broker that never answers.
+func silentRelay(t *testing.T) (a *app, access consumer.Config, asked *atomic.Int32) {
+	t.Helper()
+	broker, asked := silentBroker(t)
+	a = &app{brokers: []string{broker}}
+	access, err := a.kafkaAccess("idem-relay")
+	require.NoError(t, err)
+	return a, access, asked
 }
 
 // Every verb ends within half a minute at a broker that accepts connections and never answers. The
@@ -111,22 +122,16 @@ func TestSilentBroker(t *testing.T) {
 	})
 	t.Run("producer of the relay", func(t *testing.T) {
 		t.Parallel()
-		broker, asked := silentBroker(t)
-		a := &app{brokers: []string{broker}}
-		access, err := a.kafkaAccess("idem-relay")
-		require.NoError(t, err)
+		a, access, asked := silentRelay(t)
 		began := time.Now()
-		_, err = a.openProducer(t.Context(), access)
+		_, err := a.openProducer(t.Context(), access)
 		require.Less(t, time.Since(began), 30*time.Second)
 		require.Positive(t, asked.Load())
-		require.ErrorContains(t, err, "kafka "+broker)
+		require.ErrorContains(t, err, "kafka "+a.brokers[0])
 	})
 	t.Run("interrupted producer", func(t *testing.T) {
 		t.Parallel()
-		broker, asked := silentBroker(t)
-		a := &app{brokers: []string{broker}}
-		access, err := a.kafkaAccess("idem-relay")
-		require.NoError(t, err)
+		a, access, asked := silentRelay(t)
 		ctx, interrupt := context.WithCancelCause(t.Context())
 		ended := make(chan error, 1)
 		go func() {
