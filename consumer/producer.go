@@ -36,17 +36,19 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 
 // ProduceEach publishes msgs and returns an error for each. The error is nil exactly for the
 // messages that all in-sync replicas have acknowledged. Messages of one topic and key keep their
-// order, unless one of them fails. Later messages may then be in the log without the failed one.
+// order, unless one of them fails, or the broker refuses a batch with one of them. Later messages
+// may then be in the log before or without that one. [Producer.ProduceInOrder] promises more.
 //
 // An error that matches one of these is about this message, which is not in the log:
 //   - [idem.ErrTooLarge]: the broker refuses a batch with this message alone, or sarama does.
-//   - [idem.ErrRefused]: the broker refuses the message as it is, for example its timestamp.
+//   - [idem.ErrRefused]: the broker refuses the message as it is, for example its timestamp. A
+//     message with a time before 1970 is not sent.
 //   - [idem.ErrNoTopic]: the topic is missing, has an invalid name, or must not be written to. A
 //     topic that was created a moment ago is found: brokers are asked for as long as sarama's
 //     Metadata.Retry allows, 0.3 s with [OpenProducer]. Messages to other topics do not wait.
 //
 // Any other error is about the brokers. The message may be in the log, so sending again may double
-// it.
+// it. That includes a refusal after an attempt without an answer.
 //
 // With OpenProducer, a partition without a usable leader delays the messages for other partitions
 // only once, until sarama gives up. From then on one message at a time probes the partition, for at
@@ -77,7 +79,8 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 // no others.
 //
 // A batch without an answer is sent at most five times, within about a second. Errors that match
-// [idem.ErrTooLarge] or [idem.ErrNoTopic] mean the same as from [Producer.ProduceEach]. Any other
+// [idem.ErrTooLarge] or [idem.ErrNoTopic], and a time before 1970, mean the same as from
+// [Producer.ProduceEach]. Any other
 // error may be about the message or about its batch. Publish the messages with an error by
 // ProduceEach, the earlier ones of a topic and key first.
 func (p *Producer) ProduceInOrder(ctx context.Context, msgs []*idem.Message) []error {

@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -110,4 +112,52 @@ func TestOwnProducer_CloseWhileConnecting_K03(t *testing.T) {
 	<-warmed
 	o.close()
 	require.Less(t, time.Since(began), 2*time.Second)
+}
+
+// TestOwnProducer_SilentBrokers_K35: a call of Produce ends with its context while the producer
+// connects to brokers that do not answer. Other calls wait no longer either.
+func TestOwnProducer_SilentBrokers_K35(t *testing.T) {
+	sc, err := DefaultSaramaConfig(Config{Group: "g"})
+	require.NoError(t, err)
+	o := newOwnProducer([]string{testenv.SilentAddr(t), testenv.SilentAddr(t)}, sc)
+	defer o.close()
+	began := time.Now()
+	errs := make(chan error, 3)
+	for range cap(errs) {
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			errs <- o.Produce(ctx, &idem.Message{Topic: "t"})
+		}()
+	}
+	for range cap(errs) {
+		require.ErrorIs(t, <-errs, context.DeadlineExceeded)
+	}
+	require.Less(t, time.Since(began), flushWait)
+}
+
+// Calls that wait for the same connect share its producer.
+func TestOwnProducer_OneConnect(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	require.NoError(t, err)
+	defer cluster.Close()
+	sc, err := DefaultSaramaConfig(Config{Group: "g"})
+	require.NoError(t, err)
+	o := newOwnProducer(cluster.ListenAddrs(), sc)
+	producers := make(chan *Producer, 8)
+	for range cap(producers) {
+		go func() {
+			p, err := o.connected(t.Context())
+			assert.NoError(t, err)
+			producers <- p
+		}()
+	}
+	first := <-producers
+	require.NotNil(t, first)
+	for range cap(producers) - 1 {
+		require.Same(t, first, <-producers)
+	}
+	o.close()
+	_, err = o.connected(t.Context())
+	require.ErrorContains(t, err, "closed")
 }

@@ -133,11 +133,14 @@ func (p *Producer) CheckTopics(ctx context.Context, topics []string) error {
 
 // ProduceEach publishes msgs and returns an error for each. The error is nil exactly for the
 // messages that all in-sync replicas have acknowledged. Messages of one topic and key keep their
-// order, unless one of them fails. Later messages may then be in the log without the failed one.
+// order, unless one of them fails, or the broker refuses a batch with one of them. Later messages
+// may then be in the log before or without that one.
 //
 // The classes of errors are those of [Producer.Produce]. An error with a class is about this
 // message, which is not in the log. Any other error is about the brokers: the message may be in the
-// log, so sending again may double it.
+// log, so sending again may double it. franz-go does not tell whether it has sent a refused batch
+// before. If the size limit of a topic is lowered between two attempts, and the answer to the first
+// one is lost, a message may be doubled.
 //
 // ProduceEach returns when every result is known or ctx ends, and after at most 30 s. At most 32
 // MiB of messages are in flight; further messages wait in the call.

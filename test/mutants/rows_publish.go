@@ -245,6 +245,48 @@ func sendMutants() []mutant {
 			tests:   tests("^TestProduceEach_OldEpoch_K35$"),
 		},
 		{
+			name: "publish-refused-copy-is-sent-again", file: publish + "sender.go",
+			old: "result{o.index, s.verdict(m, err)}", with: "result{o.index, err}",
+			promise: "A batch that is refused after an attempt without an answer is not sent again.",
+			tests:   tests("^TestProduceEach_RefusedAfterNoAnswer_K35$"),
+		},
+		{
+			name: "publish-first-batch-is-a-copy", file: publish + "resends.go",
+			old: "r.pause > moment && r.lookUp[at] > moment", with: "r.lookUp[at] > moment",
+			promise: "A batch that was sent once has the verdict of the broker.",
+			tests:   tests("^TestResends$"),
+		},
+		{
+			name: "publish-attempts-excuse-others", file: publish + "resends.go",
+			old: "r.pause > moment && r.lookUp[at] > moment", with: "r.pause > moment",
+			promise: "Attempts for a partition say nothing about the messages of another.",
+			tests:   tests("^Test(ProduceEach_RefusedBesideAttempts_K35|Resends)$"),
+		},
+		{
+			name: "publish-time-too-old-is-sent", file: publish + "call.go",
+			old: "c.errs[i] = s.unfit(m)", with: "c.errs[i] = s.tooLarge(m)",
+			promise: "A time before 1970 is the fault of the message, and harms no other.",
+			tests:   tests("^TestProduceEach_TimeTooOld_K35$"),
+		},
+		{
+			name: "publish-behind-failed-without-partition", file: publish + "inorder.go",
+			old: "ordered := onePartition(keys, m, at)", with: "ordered := failed[at] || onePartition(keys, m, at)",
+			promise: "A key keeps the partition of a message that is not sent.",
+			tests:   tests("^TestProduceInOrder_RoundRobinBehindFailed_O09$"),
+		},
+		{
+			name: "publish-open-is-cut-late", file: publish + "producer.go",
+			old: "\t\t\t<-over\n", with: "",
+			promise: "An answer at the last moment leaves a producer with connections.",
+			tests:   tests("^TestCutAfter_O15$"),
+		},
+		{
+			name: "publish-own-connect-without-context", file: "consumer/producer_own.go",
+			old: "\tcase <-ctx.Done():\n\t\treturn nil, fmt.Errorf(\"producer connects: %w\", context.Cause(ctx))\n", with: "",
+			promise: "A dead letter waits for a connect no longer than its context.",
+			tests:   ownedBy("consumer", "^TestOwnProducer_SilentBrokers_K35$"),
+		},
+		{
 			name: "publish-moving-partition-is-no-topic", file: publish + "call.go",
 			old: "case isAny(err, sarama.ErrTopicAuthorizationFailed, sarama.ErrInvalidTopic):", with: "case isNoTopic(err), errors.Is(err, sarama.ErrInvalidTopic):",
 			promise: "A partition that a broker does not know is not a topic that is missing.",

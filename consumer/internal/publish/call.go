@@ -39,7 +39,7 @@ func (s *sender) publish(ctx context.Context, msgs []*idem.Message) []error {
 	}
 	var all []int
 	for i, m := range msgs {
-		if c.errs[i] = s.tooLarge(m); c.errs[i] == nil {
+		if c.errs[i] = s.unfit(m); c.errs[i] == nil {
 			all = append(all, i)
 		}
 	}

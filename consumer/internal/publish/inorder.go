@@ -30,7 +30,6 @@ var (
 	errBehindFailed = errors.New("not sent: it is behind a message that failed")
 	errOldBrokers   = errors.New("the configured version of Kafka has no record batches")
 	errOnlyEach     = errors.New("interceptors and transactions need sarama's own producer")
-	errTimeTooOld   = errors.New("its time is before 1970")
 )
 
 // inOrder is the state of ProduceInOrder. The call that holds turn uses it.
@@ -208,16 +207,18 @@ func (c *orderedCall) fill(ctx context.Context) error {
 			continue
 		}
 		at, err := c.choose(m, topic)
-		switch {
-		case err != nil:
+		if err != nil {
 			topic.err = err
 			c.errs[i], topics[m.Topic] = err, topic
 			continue
-		case failed[at] || !onePartition(keys, m, at):
+		}
+		ordered := onePartition(keys, m, at)
+		switch {
+		case failed[at] || !ordered:
 			c.errs[i] = errBehindFailed
 			continue
-		case !m.Timestamp.IsZero() && m.Timestamp.Before(time.Unix(0, 0)):
-			c.errs[i] = errTimeTooOld
+		case isTooOld(m.Timestamp):
+			c.errs[i] = errTooOld
 		case c.sizes[i] > c.s.max:
 			c.errs[i] = c.s.tooLargeAt(c.sizes[i])
 		case c.s.away != nil && c.s.away.holds(at):

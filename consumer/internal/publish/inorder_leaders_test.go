@@ -180,6 +180,25 @@ func TestProduceInOrder_RoundRobin_O09(t *testing.T) {
 	}
 }
 
+// A message behind a failed one has a partition too: a later message of its key in another partition
+// is not sent.
+func TestProduceInOrder_RoundRobinBehindFailed_O09(t *testing.T) {
+	_, brokers := fakeCluster(t, 2, []string{"orders"})
+	p := openProducer(t, brokers, func(sc *sarama.Config) {
+		sc.Producer.Partitioner = sarama.NewRoundRobinPartitioner
+	})
+	var msgs []*idem.Message
+	for i, key := range []string{"b", "c", "k", "k"} {
+		msgs = append(msgs, keyed("orders", key, i, 1)...)
+	}
+	msgs[0].Time = time.UnixMilli(-1)
+	errs := p.ProduceInOrder(t.Context(), msgs)
+	require.ErrorIs(t, errs[0], idem.ErrRefused)
+	require.NoError(t, errs[1])
+	require.ErrorIs(t, errs[2], errBehindFailed)
+	require.ErrorIs(t, errs[3], errBehindFailed)
+}
+
 // A message that sarama cannot encode fails alone.
 func TestProduceInOrder_NotEncodable(t *testing.T) {
 	_, brokers := fakeCluster(t, 1, []string{"orders", "other"})
@@ -187,7 +206,7 @@ func TestProduceInOrder_NotEncodable(t *testing.T) {
 	msgs := append(keyed("orders", "a", 0, 2), keyed("other", "a", 0, 1)...)
 	msgs[0].Time = time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)
 	errs := p.ProduceInOrder(t.Context(), msgs)
-	require.ErrorIs(t, errs[0], errTimeTooOld)
+	require.ErrorIs(t, errs[0], idem.ErrRefused)
 	require.ErrorIs(t, errs[1], errBehindFailed)
 	require.NoError(t, errs[2])
 	require.Equal(t, batchRefused, verdictOf(sarama.PacketEncodingError{Info: "too large"}))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/idem-go/idem/internal/conns"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -80,4 +81,16 @@ func TestOpen_ContextEnds_O15(t *testing.T) {
 		})
 		ended(t, brokers, asked)
 	})
+}
+
+// TestCutAfter_O15: an answer at the last moment does not leave a producer without connections.
+func TestCutAfter_O15(t *testing.T) {
+	addr := testenv.FreeAddr(t)
+	for range 2000 {
+		own := conns.New(settings())
+		mend := cutAfter(own, time.Nanosecond)
+		mend()
+		_, err := own.Dial("tcp", addr)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	}
 }

@@ -50,13 +50,15 @@ func New(client sarama.Client) (*Producer, error) {
 	if err := errors.Join(Check(client.Config())...); err != nil {
 		return nil, err
 	}
-	async, err := sarama.NewAsyncProducerFromClient(client)
+	seen := &resends{}
+	async, err := sarama.NewAsyncProducerFromClient(watch(client, seen))
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
 	p := &Producer{sender: sender{
 		async: async, client: client, max: client.Config().Producer.MaxMessageBytes,
 		budget: sendbudget.New(sendbudget.MaxInFlight), topics: newTopicLookup(client),
+		resends: seen,
 	}}
 	p.inOrder = newInOrder(&p.sender)
 	p.run()
@@ -75,10 +77,10 @@ func Open(ctx context.Context, brokers []string, sc *sarama.Config) (*Producer, 
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	limit := time.AfterFunc(openWait, own.Cut)
+	mend := cutAfter(own, openWait)
 	unended := context.AfterFunc(ctx, own.Cut)
 	p, err := openAtOne(found, sc)
-	inTime := limit.Stop()
+	mend() // also if the answer came at the last moment
 	if !unended() {
 		if err == nil {
 			p.Close()
@@ -89,11 +91,24 @@ func Open(ctx context.Context, brokers []string, sc *sarama.Config) (*Producer, 
 	if err != nil {
 		return nil, err
 	}
-	if !inTime {
-		own.Mend() // the answer came at the last moment
-	}
 	p.conns, p.wait, p.away = own, callWait, newAwayPartitions(p.client)
 	return p, nil
+}
+
+// cutAfter cuts connections after a wait. The function that it returns ends the wait, and mends the
+// connections if they are cut or about to be.
+func cutAfter(own *conns.Conns, wait time.Duration) (mend func()) {
+	over := make(chan struct{})
+	limit := time.AfterFunc(wait, func() {
+		defer close(over)
+		own.Cut()
+	})
+	return func() {
+		if !limit.Stop() {
+			<-over
+			own.Mend()
+		}
+	}
 }
 
 // openAtOne opens a producer at the first broker that gives it an ID.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -22,6 +23,7 @@ type sender struct {
 	budget  *sendbudget.Budget
 	topics  *topicLookup
 	away    *awayPartitions // nil: each message is tried for as long as sarama tries
+	resends *resends
 
 	// mu is held shared while a message goes to async, which may take no message for a while. ending
 	// is closed first, so that a producer is closed at once.
@@ -33,8 +35,9 @@ type sender struct {
 
 // origin travels with a message through sarama and back.
 type origin struct {
-	index   int // of the message in its call
-	weight  int // in the budget
+	index   int    // of the message in its call
+	weight  int    // in the budget
+	sent    uint64 // the moment before sarama got the message
 	results chan<- result
 	probe   *partition // the partition that the message tests; nil: the message is no probe
 }
@@ -67,7 +70,7 @@ func (s *sender) settle(m *sarama.ProducerMessage, err error) {
 	if s.away != nil {
 		s.away.note(m, s.topics.partitions(m.Topic), err, o.probe)
 	}
-	o.results <- result{o.index, err}
+	o.results <- result{o.index, s.verdict(m, err)}
 }
 
 // enqueue gives a message to sarama.
@@ -78,7 +81,7 @@ func (s *sender) enqueue(ctx context.Context, m *idem.Message, o *origin) error 
 		return errClosed
 	}
 	msg := ToSarama(m)
-	msg.Metadata = o
+	o.sent, msg.Metadata = s.resends.now(), o
 	select {
 	case s.async.Input() <- msg:
 		return nil
@@ -128,6 +131,20 @@ func (s *sender) end() (first bool) {
 	s.closed = true
 	return first
 }
+
+// unfit returns an error for a message that no broker takes. sarama would fail all messages of the
+// request with it.
+func (s *sender) unfit(m *idem.Message) error {
+	if isTooOld(m.Time) {
+		return errTooOld
+	}
+	return s.tooLarge(m)
+}
+
+// errTooOld is the error of a message with a time that a record cannot have.
+var errTooOld = fmt.Errorf("%w: its time is before 1970", idem.ErrRefused)
+
+func isTooOld(t time.Time) bool { return !t.IsZero() && t.Before(time.Unix(0, 0)) }
 
 // tooLarge returns an error for a message that sarama itself would refuse.
 func (s *sender) tooLarge(m *idem.Message) error {
