@@ -107,7 +107,7 @@ func sendMutants() []mutant {
 	return []mutant{
 		{
 			name: "publish-result-of-another", file: publish + "sender.go",
-			old: "o.results <- result{o.index, err}", with: "o.results <- result{o.index / 2, err}",
+			old: "o.results <- result{o.index, s.verdict(m, err)}", with: "o.results <- result{o.index / 2, s.verdict(m, err)}",
 			promise: "Each message has the result of its own record (O-08).",
 			tests:   tests("^TestProduceEach_OwnResult_O08$"),
 		},

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/idem-go/idem/internal/conns"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -85,12 +85,19 @@ func TestOpen_ContextEnds_O15(t *testing.T) {
 
 // TestCutAfter_O15: an answer at the last moment does not leave a producer without connections.
 func TestCutAfter_O15(t *testing.T) {
-	addr := testenv.FreeAddr(t)
-	for range 2000 {
-		own := conns.New(settings())
-		mend := cutAfter(own, time.Nanosecond)
-		mend()
-		_, err := own.Dial("tcp", addr)
-		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	for answer, want := range map[time.Duration][]string{
+		time.Second: nil, 11 * time.Second: {"cut", "mended"}, 20 * time.Second: {"cut", "mended"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var events []string
+			end := cutAfter(10*time.Second, func() {
+				time.Sleep(5 * time.Second)
+				events = append(events, "cut")
+			}, func() { events = append(events, "mended") })
+			time.Sleep(answer)
+			end()
+			time.Sleep(time.Minute)
+			require.Equal(t, want, events, answer)
+		})
 	}
 }

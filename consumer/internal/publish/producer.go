@@ -77,7 +77,7 @@ func Open(ctx context.Context, brokers []string, sc *sarama.Config) (*Producer, 
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	mend := cutAfter(own, openWait)
+	mend := cutAfter(openWait, own.Cut, own.Mend)
 	unended := context.AfterFunc(ctx, own.Cut)
 	p, err := openAtOne(found, sc)
 	mend() // also if the answer came at the last moment
@@ -95,18 +95,18 @@ func Open(ctx context.Context, brokers []string, sc *sarama.Config) (*Producer, 
 	return p, nil
 }
 
-// cutAfter cuts connections after a wait. The function that it returns ends the wait, and mends the
-// connections if they are cut or about to be.
-func cutAfter(own *conns.Conns, wait time.Duration) (mend func()) {
+// cutAfter calls cut after a wait. The function that it returns ends the wait. After a cut, or while
+// one is under way, it calls mend.
+func cutAfter(wait time.Duration, cut, mend func()) (end func()) {
 	over := make(chan struct{})
 	limit := time.AfterFunc(wait, func() {
 		defer close(over)
-		own.Cut()
+		cut()
 	})
 	return func() {
 		if !limit.Stop() {
 			<-over
-			own.Mend()
+			mend()
 		}
 	}
 }
