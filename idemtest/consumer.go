@@ -16,14 +16,24 @@ import (
 )
 
 // Consumer is a consumer of topics in memory. Its methods belong to one goroutine, the one of the
-// test. They end the test with an error if the consumer does something that no broker allows.
+// test.
+//
+// # IDs
+//
+// The ID of an event is the one that the handler gets. Methods also take the ID of a [Record] that
+// was delivered, for routers that read the identity elsewhere or make it of several parts. The
+// counts are those of the event, whatever record had it: two records of one event have the same
+// counts. Several events may share an ID, for example with different types. Counts are then sums.
+//
+// A record with an identity that cannot be read has only its Record.ID, and so has a record without
+// a handler. An ID of no record and no event ends the test, so that no test passes because of a
+// wrong ID.
 type Consumer struct {
 	t      testing.TB
 	router *idem.Router
 	set    settings
 	topics topics
 	seen   *journal
-	ids    map[spot]string // of delivered records
 	stuck  map[place]error // partitions with a record that waits
 	p      *idem.Processor
 	end    func()      // ends the member
@@ -39,7 +49,7 @@ func Run(t testing.TB, r *idem.Router, opts ...Option) *Consumer {
 	t.Helper()
 	c := &Consumer{
 		t: t, router: r, seen: newJournal(),
-		ids: make(map[spot]string), stuck: make(map[place]error), delivered: make(map[string]bool),
+		stuck: make(map[place]error), delivered: make(map[string]bool),
 	}
 	for _, o := range opts {
 		o(&c.set)
@@ -144,39 +154,65 @@ func (c *Consumer) Reorder(records ...Record) {
 	c.Deliver(reordered(records)...)
 }
 
-// write appends a record of an event.
+// write appends a record with a Record.ID.
 func (c *Consumer) write(id string, m *idem.Message) {
 	c.delivered[m.Topic] = true
 	c.topics.append(m)
-	c.ids[spotOf(m)] = id
+	c.seen.delivered(m, id)
 	c.assign(place{m.Topic, m.Partition})
 }
 
-// last returns the latest record of an event.
-func (c *Consumer) last(id string) *idem.Message {
+// latest returns the latest record of each event with an ID, in the order of the topics.
+func (c *Consumer) latest(id string) (found []*idem.Message) {
 	c.t.Helper()
+	seen := make(map[subject]bool)
 	all := c.topics.all(func(topic string) bool { return c.delivered[topic] })
 	for _, m := range slices.Backward(all) {
-		if c.ids[spotOf(m)] == id {
-			return copyOf(m)
+		if s, ok := c.seen.event(m, id); ok && !seen[s] {
+			seen[s] = true
+			found = append(found, m)
 		}
 	}
-	c.t.Fatalf("idemtest: no record with the ID %q was delivered", id)
-	return nil
+	if len(found) == 0 {
+		c.unknown(id)
+	}
+	slices.Reverse(found)
+	return found
+}
+
+// unknown ends the test because of an ID.
+func (c *Consumer) unknown(id string) {
+	c.t.Helper()
+	const most = 10
+	known := c.seen.known()
+	text := fmt.Sprintf("the IDs are %q", known)
+	switch {
+	case len(known) == 0:
+		text = "no record with an ID was delivered"
+	case len(known) > most:
+		text = fmt.Sprintf("the first IDs are %q", known[:most])
+	}
+	c.t.Fatalf("idemtest: no delivered record and no event has the ID %q: %s", id, text)
 }
 
 // Duplicate delivers the latest records of the events again, each as a new record with another
-// offset, as a retrying producer does.
+// offset, as a retrying producer does. If several events share an ID, each of them comes again.
 func (c *Consumer) Duplicate(ids ...string) {
 	c.t.Helper()
+	if len(ids) == 0 {
+		c.t.Fatal("idemtest: Duplicate: pass the IDs of the events that come again")
+	}
 	c.topics.commit()
 	for _, id := range ids {
-		c.write(id, c.last(id))
+		for _, m := range c.latest(id) {
+			c.write(c.seen.record(m), copyOf(m))
+		}
 	}
 	c.settle()
 }
 
-// Conflict delivers a record with the identity of an event and another value.
+// Conflict delivers the latest record of an event again, with another value. If the identity is in
+// the value, the other value must have it too.
 func (c *Consumer) Conflict(id string, value any) {
 	c.t.Helper()
 	c.topics.commit()
@@ -184,9 +220,11 @@ func (c *Consumer) Conflict(id string, value any) {
 	if err != nil {
 		c.t.Fatalf("idemtest: %v", err)
 	}
-	other := c.last(id)
+	all := c.latest(id)
+	last := all[len(all)-1]
+	other := copyOf(last)
 	other.Value = m.Value
-	c.write(id, other)
+	c.write(c.seen.record(last), other)
 	c.settle()
 }
 
@@ -277,8 +315,7 @@ func (c *Consumer) settlePart(ctx context.Context, at place) (settled int, err e
 	}
 	settled, failed := c.p.HandleBatch(ctx, msgs)
 	for _, m := range msgs[:settled] {
-		id, original := c.identity(m)
-		c.seen.settled(id, original)
+		c.seen.settled(original(m))
 	}
 	if settled > 0 {
 		c.topics.settle(msgs[settled-1])
@@ -286,11 +323,11 @@ func (c *Consumer) settlePart(ctx context.Context, at place) (settled int, err e
 	return settled, errors.Join(failed, err)
 }
 
-// identity returns the ID of an event, and the record that observers see for m: for a copy in a
-// retry topic, the original record.
-func (c *Consumer) identity(m *idem.Message) (id string, original *idem.Message) {
-	if e, err := deadletter.ParseCopy(m); err == nil && e != nil {
-		return e.ID, e.Message
+// original returns the record that observers see for m: for a copy in a retry topic, the original
+// record.
+func original(m *idem.Message) *idem.Message {
+	if e, err := deadletter.ParseCopy(m); err == nil {
+		return e.Message
 	}
-	return c.ids[spotOf(m)], m
+	return m
 }

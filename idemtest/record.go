@@ -19,7 +19,8 @@ const (
 // Record is a record that a test delivers.
 type Record struct {
 	// ID and Type are the identity of the event, in the headers that the default extractors read.
-	// An empty ID or Type has no header, for routers with other extractors.
+	// An empty ID or Type has no header, for routers with other extractors. With such a router the
+	// ID may still name the record in the test.
 	ID, Type string
 	// Value is the value. Bytes and json.RawMessage are taken as they are, and nil is a tombstone.
 	// Everything else is encoded as JSON.
