@@ -10,7 +10,8 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// memory is a store in memory that can be stopped.
+// memory is a store in memory that can be stopped. Each method with an error has to ask up, because
+// a method of the embedded store works in an outage.
 type memory struct {
 	*memstore.Store
 	down atomic.Bool
@@ -70,14 +71,6 @@ func (m *memory) Release(ctx context.Context, claims []dedup.Release) error {
 		return err
 	}
 	return m.Store.Release(ctx, claims)
-}
-
-// Defer implements [dedup.Deferrer].
-func (m *memory) Defer(ctx context.Context, at dedup.DeferredPartition, events []dedup.Deferred) error {
-	if err := m.up(); err != nil {
-		return err
-	}
-	return m.Store.Defer(ctx, at, events)
 }
 
 // Check implements [dedup.Checker].
