@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -47,12 +48,21 @@ type Consumer struct {
 // the options ends the test at once.
 func Run(t testing.TB, r *idem.Router, opts ...Option) *Consumer {
 	t.Helper()
+	if r == nil {
+		t.Fatal("idemtest: Run: the router is nil: pass the router with the handlers")
+	}
 	c := &Consumer{
 		t: t, router: r, seen: newJournal(),
 		stuck: make(map[place]error), delivered: make(map[string]bool),
 	}
 	for _, o := range opts {
+		if o == nil {
+			t.Fatal("idemtest: Run: an option is nil: leave it out")
+		}
 		o(&c.set)
+	}
+	if all := c.set.mistakes; len(all) > 0 {
+		t.Fatalf("idemtest: Run: %s", strings.Join(all, "\n"))
 	}
 	c.set.fill(t)
 	c.begin()
@@ -127,9 +137,13 @@ func (c *Consumer) reads(topic string) bool {
 
 // Deliver writes records to their topics, and returns when each record of the topics is settled or
 // waits. An error of a handler does not end the test: see [Consumer.DeadLetters] and
-// [Consumer.Waiting].
+// [Consumer.Waiting]. A call without records ends the test.
 func (c *Consumer) Deliver(records ...Record) {
 	c.t.Helper()
+	if len(records) == 0 {
+		c.t.Fatal("idemtest: Deliver: there are no records: pass some, or use Advance to settle those " +
+			"that wait")
+	}
 	c.topics.commit()
 	now := time.Now()
 	for _, r := range records {
@@ -252,6 +266,9 @@ func (c *Consumer) Rebalance() {
 // [Down].
 func (c *Consumer) StoreDown(part func()) {
 	c.t.Helper()
+	if part == nil {
+		c.t.Fatal("idemtest: StoreDown(nil): pass the part of the test that runs without the store")
+	}
 	if c.set.down == nil {
 		c.t.Fatal("idemtest: StoreDown cannot stop this store: pass the option idemtest.Down beside " +
 			"idemtest.Store")

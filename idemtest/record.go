@@ -40,8 +40,12 @@ type Record struct {
 // DefaultTopic is the topic of records without one.
 const DefaultTopic = "events"
 
-// message makes a message without an offset. The error is that of the JSON encoder.
+// message makes a message without an offset. The error is that of the JSON encoder, or the reason
+// why no topic has such a partition.
 func (r Record) message(now time.Time) (*idem.Message, error) {
+	if r.Partition < 0 {
+		return nil, fmt.Errorf("record %q has the partition %d: partitions begin at 0", r.ID, r.Partition)
+	}
 	m := &idem.Message{Topic: r.Topic, Partition: r.Partition, Time: r.Time}
 	if m.Topic == "" {
 		m.Topic = DefaultTopic
