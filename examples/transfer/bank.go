@@ -202,3 +202,6 @@ func (b *bank) count(ctx context.Context) (c counts, err error) {
 		Scan(&c.Count, &c.Refused)
 	return c, err
 }
+
+// ping checks whether the database answers.
+func (b *bank) ping(ctx context.Context) error { return b.pool.Ping(ctx) }

@@ -19,9 +19,17 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
+// ledger decides transfers, each once for the natural key. [bank] is the ledger in Postgres.
+type ledger interface {
+	decide(context.Context, naturalKey, order) (t transfer, known bool, err error)
+	accounts(context.Context) ([]account, error)
+	count(context.Context) (counts, error)
+	ping(context.Context) error
+}
+
 // service is the bank's HTTP API.
 type service struct {
-	bank *bank
+	bank ledger
 	log  *slog.Logger
 }
 
@@ -235,7 +243,7 @@ func answer[T any](
 func (s *service) healthz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
-	if err := s.bank.pool.Ping(ctx); err != nil {
+	if err := s.bank.ping(ctx); err != nil {
 		writeProblem(w, http.StatusServiceUnavailable, "database_unavailable",
 			"Postgres does not answer.")
 		return
