@@ -19,8 +19,8 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// ledger decides transfers, each once for the natural key. [bank] is the ledger in Postgres.
-type ledger interface {
+// books decide transfers, each once for the natural key. [bank] has its books in Postgres.
+type books interface {
 	decide(context.Context, naturalKey, order) (t transfer, known bool, err error)
 	accounts(context.Context) ([]account, error)
 	count(context.Context) (counts, error)
@@ -29,7 +29,7 @@ type ledger interface {
 
 // service is the bank's HTTP API.
 type service struct {
-	bank ledger
+	bank books
 	log  *slog.Logger
 }
 
