@@ -20,9 +20,10 @@
 //     has happened. The completion replaces the claim of another worker, a dead record and a
 //     waiting record, and the late worker gets [dedup.LostError]. An earlier completion is never
 //     replaced for good: the store restores a replaced one in a second step. If the process or
-//     the connection breaks between the two steps, a done record may lose its result. That needs
-//     one key that is completed both with and without a result. After a store has seen a result,
-//     each write follows a read, and the risk is gone.
+//     the connection breaks between the two steps, a done record may lose its result. The same
+//     happens if a third worker completes the event between them. That needs one key that is
+//     completed both with and without a result. After a store has seen a result, each write
+//     follows a read, and the risk is gone.
 //   - Fences ([dedup.Answer.Fence]) rise for as long as the record lives. Fences begin anew
 //     after the record has expired, or after [Store.Forget].
 //   - The record of a dead event has the origin of the delivery that was sent to the dead-letter

@@ -66,9 +66,10 @@ type Dialect struct {
 	Check func(ctx context.Context, q Querier) (warnings []string, err error)
 	// Classify returns the class of an error of the driver.
 	Classify func(err error) Class
-	// DeadlockEnds means that an error of the class [Again] has ended the transaction, and that the
-	// session would commit each further statement alone. The lent transaction refuses them.
-	DeadlockEnds bool
+	// Ends reports whether a statement with this error has ended its transaction, and the session
+	// would commit each further statement alone. The lent transaction refuses them. Nil: no error
+	// does that.
+	Ends func(err error) bool
 	// CommitStays means that a COMMIT must not be cancelled, since the server may then show the
 	// commit without its synchronous standbys. The store stops waiting for a slow COMMIT, and
 	// leaves its connection to it.
@@ -105,6 +106,9 @@ const (
 	Locked
 	// Down: the server cannot serve any statement now.
 	Down
+	// Stopped: the server has stopped the statement, because of a time-out or by order of a person.
+	// For a statement of the store it is an outage, for one of a handler an error of the handler.
+	Stopped
 	// Setup: a table, a right or a database is missing.
 	Setup
 	// Ended: the transaction was ended.

@@ -55,7 +55,7 @@ func (s *Store) failed(ctx context.Context, verb string, err error) error {
 	case Setup:
 		return s.wrong(verb, &dedup.SetupError{Problem: "a table, a column or a right is missing",
 			Fix: "create the tables of the store as their owner: " + s.d.Tables, Err: err})
-	case Unknown, Again, Taken, Locked, Down, Ended, Aborted:
+	case Unknown, Again, Taken, Locked, Down, Stopped, Ended, Aborted:
 	}
 	return fmt.Errorf("%s: %s: %w: %w", s.d.Name, verb, dedup.ErrUnavailable, err)
 }

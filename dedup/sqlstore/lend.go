@@ -30,7 +30,7 @@ type loan struct {
 	owned  atomic.Bool // the store ends the transaction now
 	ended  atomic.Bool // the handler tried to
 	killed atomic.Bool
-	lost   atomic.Bool // a deadlock has ended the transaction
+	lost   atomic.Bool // an error, such as a deadlock, has ended the transaction
 	tx     driver.Tx
 }
 
@@ -74,7 +74,7 @@ func (l *loan) within(ctx context.Context) (context.Context, error) {
 
 // note notes an error of a statement.
 func (l *loan) note(err error) error {
-	if err != nil && l.d.DeadlockEnds && l.d.Classify(err) == Again {
+	if err != nil && l.d.Ends != nil && l.d.Ends(err) {
 		l.lost.Store(true)
 	}
 	return err

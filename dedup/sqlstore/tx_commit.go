@@ -23,20 +23,34 @@ type life struct {
 	ctx    context.Context //nolint:containedctx // of the transaction
 	cancel context.CancelFunc
 	detach func() bool // false: the transaction has ended with the call
+	begun  bool        // the transaction does not end with the call
 }
 
 func (s *Store) newLife(call context.Context) *life {
-	l := &life{store: s, call: call, ctx: call, cancel: func() {}}
-	if s.d.CommitStays {
-		l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(call))
-		l.detach = context.AfterFunc(call, l.cancel)
-	}
+	l := &life{store: s, call: call}
+	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(call))
+	l.detach = context.AfterFunc(call, l.cancel)
 	return l
+}
+
+// begin notes that the transaction has begun. If the dialect gives the session its settings back,
+// the end of the call must not end the transaction before that. Its statements end with the call.
+func (l *life) begin() error {
+	if l.store.d.CommitStays {
+		return nil
+	}
+	if l.begun = l.detach(); !l.begun {
+		return l.call.Err()
+	}
+	return nil
 }
 
 // commit commits, and returns at the end of the call.
 func (l *life) commit(tx *sql.Tx) error {
-	if l.detach == nil {
+	if l.begun {
+		if err := l.call.Err(); err != nil {
+			return err
+		}
 		return tx.Commit()
 	}
 	if !l.detach() {
@@ -56,7 +70,7 @@ func (l *life) commit(tx *sql.Tx) error {
 func (l *life) end(err error) error {
 	l.cancel()
 	e := l.call.Err()
-	if l.detach != nil && e != nil && errors.Is(err, context.Canceled) && !errors.Is(err, e) {
+	if e != nil && errors.Is(err, context.Canceled) && !errors.Is(err, e) {
 		return fmt.Errorf("%w (%w)", e, err)
 	}
 	return err

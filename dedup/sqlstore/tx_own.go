@@ -58,6 +58,9 @@ func (s *Store) inTxOnce(ctx context.Context, kind txKind, scopes []string,
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after a commit
+	if err := life.begin(); err != nil {
+		return err
+	}
 	restore, err := s.d.Begin(ctx, tx, kind.wait, endTimeout)
 	if err != nil {
 		return err

@@ -320,7 +320,7 @@ func (r *txRun) commit() error {
 		return fmt.Errorf("%s: commit: %w", name, err)
 	case Refused, Aborted, Taken:
 		return fmt.Errorf("%s: commit: %w", name, err)
-	case Unknown, Down, Setup, Ended:
+	case Unknown, Down, Stopped, Setup, Ended:
 	}
 	return fmt.Errorf("%s: commit: %w: %w: %w", name, dedup.ErrUnavailable,
 		dedup.ErrUnknownCommit, err)

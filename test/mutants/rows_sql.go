@@ -57,6 +57,12 @@ func sqlPostgresMutants() []mutant {
 			tests:   pg(inTx),
 		},
 		{
+			name: "sqlpg-stopped-is-final", file: file,
+			old: "\tcase \"57014\":\n\t\treturn sqlstore.Stopped\n", with: "",
+			promise: "A statement of the store that the server stops is an outage.",
+			tests:   pg("^TestStoppedStatement$"),
+		},
+		{
 			name: "sqlpg-mark-outlives-the-transaction", file: file,
 			old: "SELECT set_config('idem.run', $1::text, true)", with: "SELECT set_config('idem.run', $1::text, false)",
 			promise: "A handler that commits by SQL is not recorded as done (P-13).",
@@ -144,6 +150,30 @@ func mariaMutants() []mutant {
 			tests:   maria(conformance + "claim:_(100|many)"),
 		},
 		{
+			name: "maria-lock-table-full-goes-on", file: file,
+			old: " || e.Number == tooManyLocks)", with: ")",
+			promise: "Effects after a rollback of the server are not committed alone (rule 12).",
+			tests:   maria("^TestRollbackThatIsIgnoredLeavesNothing$"),
+		},
+		{
+			name: "maria-time-outs-may-roll-back", file: file,
+			old: "if rollsBack != 0 {", with: "if false {",
+			promise: "A server that rolls back after a lock time-out is refused.",
+			tests:   ownedBy("dedup/sqlstore/mysql", "^TestJudge$"),
+		},
+		{
+			name: "maria-full-disk-is-the-event", file: file,
+			old: "\t\t1114,         // the disk is full\n", with: "",
+			promise: "A state of the server is an outage, not a failure of the event.",
+			tests:   maria("^TestStatesOfTheServer$"),
+		},
+		{
+			name: "maria-cancelled-call-keeps-its-settings", file: "dedup/sqlstore/tx_commit.go",
+			old: "if l.begun = l.detach(); !l.begun {", with: "if false {",
+			promise: "A session goes back to the pool with the settings that it had before.",
+			tests:   maria("^TestCancelledCallRestoresTheSession$"),
+		},
+		{
 			name: "maria-locked-is-a-failure", file: file,
 			old: "\tcase 1205, 3572: // lock wait time-out, NOWAIT\n\t\treturn sqlstore.Locked", with: "\tcase 1205, 3572: // lock wait time-out, NOWAIT\n\t\treturn sqlstore.Refused",
 			promise: "An event that another transaction holds is Busy.",
@@ -169,7 +199,7 @@ func mariaMutants() []mutant {
 		},
 		{
 			name: "maria-statements-after-a-deadlock", file: file,
-			old: "DeadlockEnds: true,", with: "DeadlockEnds: false,",
+			old: "Classify: classify, Ends: ends,", with: "Classify: classify,",
 			promise: "After a deadlock no statement commits alone.",
 			tests:   maria("^TestDeadlockThatIsIgnoredLeavesNothing$"),
 		},

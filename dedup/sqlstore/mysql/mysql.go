@@ -79,7 +79,7 @@ func dialect() *sqlstore.Dialect {
 			return " ON DUPLICATE KEY UPDATE " + strings.Join(sets, ", ")
 		},
 		Isolation: sql.LevelReadCommitted,
-		Begin:     begin, Mark: mark, Check: check, Classify: classify, DeadlockEnds: true,
+		Begin:     begin, Mark: mark, Check: check, Classify: classify, Ends: ends,
 	}
 }
 
@@ -116,13 +116,27 @@ func mark(ctx context.Context, q sqlstore.Querier) (func(context.Context) error,
 }
 
 func check(ctx context.Context, q sqlstore.Querier) (warnings []string, err error) {
-	var flush int
-	err = scan(ctx, q, "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit", &flush)
-	if err == nil && flush != 1 {
+	var flush, rollsBack int
+	err = scan(ctx, q, "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit, "+
+		"@@GLOBAL.innodb_rollback_on_timeout", &flush, &rollsBack)
+	if err != nil {
+		return nil, err
+	}
+	return judge(flush, rollsBack)
+}
+
+// judge judges the settings of the server.
+func judge(flush, rollsBack int) (warnings []string, err error) {
+	if rollsBack != 0 {
+		return nil, errors.New("innodb_rollback_on_timeout is ON: a handler that goes on after a " +
+			"time-out of a lock would commit effects without a record: start the server with " +
+			"innodb_rollback_on_timeout=OFF, the default")
+	}
+	if flush != 1 {
 		warnings = append(warnings, "innodb_flush_log_at_trx_commit is not 1: a crash of the server "+
 			"loses the last commits, effects and records, while the offsets stay")
 	}
-	return warnings, err
+	return warnings, nil
 }
 
 func scan(ctx context.Context, q sqlstore.Querier, text string, into ...any) (err error) {
@@ -141,6 +155,21 @@ func scan(ctx context.Context, q sqlstore.Querier, text string, into ...any) (er
 	return rows.Scan(into...)
 }
 
+// The errors with which InnoDB rolls back the whole transaction. A time-out of a lock is none of
+// them, see check.
+const (
+	deadlock      = 1213
+	recordChanged = 1020 // of MariaDB with innodb_snapshot_isolation
+	tooManyLocks  = 1206
+)
+
+// ends reports whether a statement has ended its transaction.
+func ends(err error) bool {
+	var e *my.MySQLError
+	return errors.As(err, &e) &&
+		(e.Number == deadlock || e.Number == recordChanged || e.Number == tooManyLocks)
+}
+
 func classify(err error) sqlstore.Class {
 	if errors.Is(err, dedup.ErrTxAborted) {
 		return sqlstore.Aborted
@@ -150,7 +179,7 @@ func classify(err error) sqlstore.Class {
 		return sqlstore.Unknown
 	}
 	switch e.Number {
-	case 1213:
+	case deadlock, recordChanged:
 		return sqlstore.Again
 	case 1062:
 		return sqlstore.Taken
@@ -160,8 +189,14 @@ func classify(err error) sqlstore.Class {
 		return sqlstore.Ended
 	case 1146, 1054, 1044, 1045, 1049, 1142, 1143:
 		return sqlstore.Setup
-	case 1021, 1037, 1038, 1040, 1041, 1053, 1203, 1290, 1836, 1927:
+	case 1021, 1037, 1038, 1040, 1041, 1053, 1203, 1290, 1836, 1927,
+		1114,         // the disk is full
+		tooManyLocks, //
+		1226,         // the limit of the account
+		1047:         // a node of Galera that is not ready
 		return sqlstore.Down
+	case 1317, 3024, 1969: // by KILL QUERY, max_execution_time, max_statement_time
+		return sqlstore.Stopped
 	}
 	return sqlstore.Refused
 }

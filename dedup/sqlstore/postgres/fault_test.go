@@ -94,3 +94,32 @@ func TestConnectionCutAtCommit_P11(t *testing.T) {
 		})
 	}
 }
+
+// A statement of the store that the server stops is an outage, not an answer: a time-out of the role,
+// or an order of a person. That of a handler is its own error.
+func TestStoppedStatement(t *testing.T) {
+	for name, driver := range drivers {
+		t.Run(name, func(t *testing.T) {
+			at, err := url.Parse(newTables(t))
+			require.NoError(t, err)
+			q := at.Query()
+			q.Set("statement_timeout", "100")
+			at.RawQuery = q.Encode()
+			s := open(t, driver, at.String())
+			lock, err := siteOf(s).db.Begin()
+			require.NoError(t, err)
+			defer func() { _ = lock.Rollback() }()
+			_, err = lock.Exec("LOCK TABLE deferred_queues")
+			require.NoError(t, err)
+			_, err = s.Queues(t.Context(), dedup.DeferredPartition{Scope: "s", Topic: "t"}, "", 10)
+			require.ErrorIs(t, err, dedup.ErrUnavailable)
+			err = s.ClaimTx(t.Context(), time.Minute, requests("a"), make([]dedup.Answer, 1),
+				func(tx *sql.Tx) ([]dedup.Completion, error) {
+					_, err := tx.Exec("SELECT pg_sleep(10)")
+					return nil, err
+				})
+			require.ErrorContains(t, err, "statement timeout")
+			require.NotErrorIs(t, err, dedup.ErrUnavailable)
+		})
+	}
+}

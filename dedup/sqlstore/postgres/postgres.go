@@ -204,6 +204,8 @@ func classify(err error) sqlstore.Class {
 		// With 25P03 and 25P04 the server has ended the session, such as that of a worker that was
 		// suspended during its handler.
 		return sqlstore.Down
+	case "57014":
+		return sqlstore.Stopped
 	default:
 		switch code[:min(2, len(code))] {
 		case "08", "53", "58", "XX":

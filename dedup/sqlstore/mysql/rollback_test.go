@@ -1,0 +1,100 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/sqlstore"
+	"github.com/idem-go/idem/dedup/sqlstore/mysql"
+	"github.com/stretchr/testify/require"
+)
+
+// failWith lets a statement fail with an error of the server.
+func failWith(number int) string {
+	return fmt.Sprintf("SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = %d, MESSAGE_TEXT = 'on purpose'", number)
+}
+
+func oneRequest() []dedup.Request {
+	return []dedup.Request{{Key: dedup.Key{Scope: "s", Type: "t", ID: "a"}, Retention: time.Hour}}
+}
+
+// After each error with which InnoDB rolls back the transaction, the handler's later statements are
+// refused: they would be committed alone (rule 12).
+func TestRollbackThatIsIgnoredLeavesNothing(t *testing.T) {
+	s := open(t, newTables(t))
+	for _, number := range []int{1213, 1206, 1020} {
+		var late error
+		err := s.ClaimTx(t.Context(), time.Minute, oneRequest(), make([]dedup.Answer, 1),
+			func(tx *sql.Tx) ([]dedup.Completion, error) {
+				_, err := tx.Exec(failWith(number))
+				require.Error(t, err)
+				_, late = tx.Exec("INSERT INTO effects VALUES ('late')")
+				return nil, nil
+			})
+		require.ErrorIs(t, late, dedup.ErrTxAborted, number)
+		require.ErrorIs(t, err, dedup.ErrTxAborted, number)
+	}
+	var n int
+	require.NoError(t, siteOf(s).db.QueryRow("SELECT (SELECT count(*) FROM effects) + (SELECT count(*) FROM processed_events)").Scan(&n))
+	require.Zero(t, n)
+}
+
+// An error about the state of the server is an outage, also if a handler returns it: the event is
+// not the cause. A statement that the server has stopped is the handler's own error.
+func TestStatesOfTheServer(t *testing.T) {
+	s := open(t, newTables(t))
+	handler := func(number int) error {
+		return s.ClaimTx(t.Context(), time.Minute, oneRequest(), make([]dedup.Answer, 1),
+			func(tx *sql.Tx) ([]dedup.Completion, error) {
+				_, err := tx.Exec(failWith(number))
+				return nil, err
+			})
+	}
+	for _, number := range []int{1114, 1206, 1226, 1047} {
+		require.ErrorIs(t, handler(number), dedup.ErrUnavailable, number)
+	}
+	for _, number := range []int{1317, 3024, 1969} {
+		require.NotErrorIs(t, handler(number), dedup.ErrUnavailable, number)
+	}
+	db := siteOf(s).db
+	for _, number := range []int{1114, 1317, 3024, 1969} {
+		_, err := db.Exec("CREATE OR REPLACE TRIGGER fails BEFORE INSERT ON idempotency_keys FOR EACH ROW " + failWith(number))
+		require.NoError(t, err)
+		err = s.Claim(t.Context(), dedup.NewToken(), time.Minute, oneRequest(), make([]dedup.Answer, 1))
+		require.ErrorIs(t, err, dedup.ErrUnavailable, number)
+	}
+}
+
+// A session that goes back to the pool after a cancelled call has the settings that it had before.
+func TestCancelledCallRestoresTheSession(t *testing.T) {
+	dsn := newTables(t)
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	read := func() (n int) {
+		require.NoError(t, db.QueryRow("SELECT @@SESSION.innodb_lock_wait_timeout").Scan(&n))
+		return n
+	}
+	before := read()
+	d := mysql.Dialect()
+	begin, cancel := d.Begin, context.CancelFunc(nil)
+	d.Begin = func(ctx context.Context, q sqlstore.Querier, wait, idle time.Duration) (func(context.Context) error, error) {
+		restore, err := begin(ctx, q, wait, idle)
+		cancel() // between two statements
+		for deadline := time.Now().Add(100 * time.Millisecond); db.Stats().InUse > 0 && time.Now().Before(deadline); {
+			_ = db.Stats()
+		}
+		return restore, err
+	}
+	s := sqlstore.New(db, nil, d)
+	var ctx context.Context
+	ctx, cancel = context.WithCancel(t.Context())
+	err = s.Claim(ctx, dedup.NewToken(), time.Minute, oneRequest(), make([]dedup.Answer, 1))
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, before, read())
+}
