@@ -82,7 +82,9 @@ func TestCancelledCallRestoresTheSession(t *testing.T) {
 	}
 	before := read()
 	d := mysql.Dialect()
-	begin, cancel := d.Begin, context.CancelFunc(nil)
+	begin := d.Begin
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	d.Begin = func(ctx context.Context, q sqlstore.Querier, wait, idle time.Duration) (func(context.Context) error, error) {
 		restore, err := begin(ctx, q, wait, idle)
 		cancel() // between two statements
@@ -92,8 +94,6 @@ func TestCancelledCallRestoresTheSession(t *testing.T) {
 		return restore, err
 	}
 	s := sqlstore.New(db, nil, d)
-	var ctx context.Context
-	ctx, cancel = context.WithCancel(t.Context())
 	err = s.Claim(ctx, dedup.NewToken(), time.Minute, oneRequest(), make([]dedup.Answer, 1))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, before, read())
