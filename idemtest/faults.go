@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,16 +27,20 @@ type Faults struct {
 	over  chan struct{} // closed when the state was read: blocked code of dead processes goes on
 
 	mu     sync.Mutex
-	points []point // of the first worker
+	points []point // of the numbered processes
 	trace  []told
 	keys   map[string]bool   // of calls that had their effect
 	calls  map[effect][]call // that had their effect
+	lease  time.Duration     // the longest one that a process asked for
 	ended  bool
-	first  *process
+	now    *process // the latest numbered one
 }
 
 // effect names a call of the handler for one event. A batch handler has no event.
-type effect struct{ event, what string }
+type effect struct {
+	event dedup.Key
+	what  string
+}
 
 // before ends the names of points in front of a call. The story has them only if a fault happens
 // there.
@@ -94,7 +99,7 @@ func (f *Faults) apply(ctx context.Context, p *process, what, key string, change
 	if known := key != "" && f.keys[key]; !known {
 		f.keys[key] = key != ""
 		event, _ := dedup.ParentFrom(ctx)
-		at := effect{event.ID, what}
+		at := effect{event, what}
 		f.calls[at] = append(f.calls[at], call{key})
 		change()
 	} else {
@@ -105,21 +110,21 @@ func (f *Faults) apply(ctx context.Context, p *process, what, key string, change
 
 type processKey struct{}
 
-// begin names the first process.
-func (f *Faults) begin(first *process) {
+// begin names the numbered process.
+func (f *Faults) begin(p *process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.first = first
+	f.now = p
 }
 
-// process returns the process of a context; without one, the first. Nil: no process has begun.
+// process returns the process of a context; without one, the numbered one. Nil: none has begun.
 func (f *Faults) process(ctx context.Context) *process {
 	if p, ok := ctx.Value(processKey{}).(*process); ok {
 		return p
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.first
+	return f.now
 }
 
 // note adds a line to the story.
@@ -142,7 +147,21 @@ type told struct {
 	line  string
 }
 
-// next counts a point of the first worker and returns its fault.
+// leased takes the lease of a call of the store.
+func (f *Faults) leased(lease time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lease = max(f.lease, lease)
+}
+
+// beyondLease returns how long a process stands still: longer than any lease until now.
+func (f *Faults) beyondLease() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(shortestPause, 2*f.lease)
+}
+
+// next counts a point of a numbered process and returns its fault.
 func (f *Faults) next(p *process, what string, outside bool) (now fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -183,16 +202,10 @@ func (f *Faults) stop() {
 	f.ended = true
 }
 
-// result returns the points and the story of the run, and the calls without a common key that had
-// their effect more than once.
-func (f *Faults) result() (points []point, trace []told, repeated map[effect][]call) {
+// result sets the points and the story of the run, the calls that had their effect, and the lease.
+func (f *Faults) result(out *outcomeOf) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	repeated = make(map[effect][]call)
-	for what, list := range f.calls {
-		if len(list) > 1 {
-			repeated[what] = list
-		}
-	}
-	return slices.Clone(f.points), slices.Clone(f.trace), repeated
+	out.points, out.trace = slices.Clone(f.points), slices.Clone(f.trace)
+	out.calls, out.lease = maps.Clone(f.calls), f.lease
 }

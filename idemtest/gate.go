@@ -16,6 +16,14 @@ type gate struct {
 	p *process
 }
 
+// deferring returns a store that claims to be a [dedup.Deferrer].
+func (g gate) deferring() dedup.Store {
+	return struct {
+		gate
+		dedup.Deferrer
+	}{gate: g}
+}
+
 // enter is reached before and after each call. The error is that of a server that cannot be
 // reached.
 func (g gate) enter(what string) error {
@@ -37,6 +45,7 @@ func idsOf(reqs []dedup.Request) string {
 func (g gate) Claim(
 	ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 ) error {
+	g.p.f.leased(lease)
 	if err := g.enter("claims " + idsOf(reqs) + before); err != nil {
 		return err
 	}
@@ -56,6 +65,7 @@ func verdicts(answers []dedup.Answer) string {
 
 // Renew implements [dedup.Store]. It is no point, since its time is not that of an event.
 func (g gate) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
+	g.p.f.leased(lease)
 	if over := g.p.still.Load(); over != nil {
 		<-*over
 	}
@@ -88,6 +98,14 @@ func (g gate) Release(ctx context.Context, claims []dedup.Release) error {
 type gateTx[Tx any] struct {
 	gate
 	store dedup.TxStore[Tx]
+}
+
+// deferring is that of gate, with transactions.
+func (g gateTx[Tx]) deferring() dedup.Store {
+	return struct {
+		gateTx[Tx]
+		dedup.Deferrer
+	}{gateTx: g}
 }
 
 // ClaimTx implements [dedup.TxStore].

@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	tortureLimit = 6 * time.Hour // of fake time, for the work of a process
-	stuckLimit   = 2 * tortureLimit
-	beyondLease  = 5 * time.Minute
-	copyLimit    = time.Second
+	tortureLimit  = 6 * time.Hour // of fake time, for the work of a process
+	stuckLimit    = 2 * tortureLimit
+	shortestPause = 5 * time.Minute // of a process that stands still
+	longestLease  = time.Hour       // two pauses beyond it and the work end within tortureLimit
+	copyLimit     = time.Second
 )
 
 // job is the work of the processes of a run. Safe for concurrent use.
@@ -40,7 +41,7 @@ type share uint8
 const (
 	everything share = iota
 	onlyCopies       // of the round copied
-	otherParts       // the parts that the first process is not at
+	otherParts       // the parts that the numbered process is not at
 )
 
 // worker does the work of one process.
@@ -53,15 +54,16 @@ type worker interface {
 
 // outcomeOf is the end of a run.
 type outcomeOf struct {
-	state    any
-	err      error
-	points   []point
-	parts    int
-	trace    []told
-	repeated map[effect][]call
-	dead     []string // the events that became dead letters, with their class
-	answers  []any    // of calls
-	unknown  bool     // an answer was that the outcome is unknown
+	state   any
+	err     error
+	points  []point
+	parts   int
+	trace   []told
+	calls   map[effect][]call // that had their effect
+	lease   time.Duration     // the longest one
+	dead    []deadLetter
+	answers []any // of calls
+	unknown bool  // an answer was that the outcome is unknown
 }
 
 // cast is the processes of a run. Safe for concurrent use.
@@ -75,12 +77,25 @@ type cast struct {
 }
 
 // start starts the next process.
-func (c *cast) start() *process {
+func (c *cast) start(numbered bool) *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := newProcess(c.f, len(c.all)+1)
+	p := newProcess(c.f, len(c.all)+1, numbered)
 	p.worker = c.job.start(p)
 	c.all = append(c.all, p)
+	return p
+}
+
+// numbered starts the next process with numbered points.
+func (c *cast) numbered() *process {
+	p := c.start(true)
+	c.f.begin(p)
+	p.copies = func() {
+		c.job.repeat(copied)
+		c.second(onlyCopies, copyLimit)
+	}
+	p.others = func() { c.second(otherParts, copyLimit) }
+	p.move = func() { c.second(everything, c.f.beyondLease()) }
 	return p
 }
 
@@ -108,7 +123,7 @@ func (c *cast) work(p *process) error {
 // second lets another process do a share, and waits for it.
 func (c *cast) second(what share, limit time.Duration) {
 	done := make(chan struct{})
-	p := c.start()
+	p := c.start(false)
 	c.running.Go(func() {
 		defer close(done)
 		_ = p.worker.work(what, limit) // work that waits is done later
@@ -131,31 +146,33 @@ func (c *cast) end() {
 	}
 }
 
+// workOn lets a process do everything, and others after its death. Each death is a step of the
+// schedule, so the processes have a bound.
+func (c *cast) workOn() error {
+	p := c.numbered()
+	err, died := c.work(p), p.isDead()
+	for err == nil && p.isDead() {
+		p = c.numbered()
+		err = c.work(p)
+	}
+	if err != nil || died {
+		return err
+	}
+	return c.work(c.start(false)) // a restart without a crash
+}
+
 // play runs one schedule in a bubble.
 func play(f *Faults, work job, state func() any) (out outcomeOf) {
 	c := &cast{f: f, job: work}
-	first := c.start()
-	f.begin(first)
-	first.copies = func() {
-		work.repeat(copied)
-		c.second(onlyCopies, copyLimit)
-	}
-	first.others = func() { c.second(otherParts, copyLimit) }
-	first.move = func() { c.second(everything, beyondLease) }
-	out.err = c.work(first)
-	for again := range 2 {
-		if out.err != nil {
-			break
-		}
-		if again == 1 {
-			f.note("-- everything comes once more")
-			work.repeat(repeated)
-		}
-		out.err = c.work(c.start())
+	out.err = c.workOn()
+	if out.err == nil {
+		f.note("-- everything comes once more")
+		work.repeat(repeated)
+		out.err = c.work(c.start(false))
 	}
 	f.stop()
 	out.state = state()
-	out.points, out.trace, out.repeated = f.result()
+	f.result(&out)
 	out.parts = work.parts()
 	work.end(&out)
 	c.end()

@@ -12,7 +12,7 @@ import (
 type process struct {
 	f        *Faults
 	name     string
-	numbered bool // its points count, and faults happen there
+	numbered bool // its points count, behind those of earlier ones, and faults happen there
 	copies   func()
 	others   func()
 	move     func()                        // lets another process handle everything
@@ -26,10 +26,10 @@ type process struct {
 	worker worker
 }
 
-// newProcess returns a process without a worker. The points of the process with the number 1 count.
-func newProcess(f *Faults, number int) *process {
+// newProcess returns a process without a worker.
+func newProcess(f *Faults, number int, numbered bool) *process {
 	p := &process{
-		f: f, name: fmt.Sprintf("worker %d", number), numbered: number == 1, died: make(chan struct{}),
+		f: f, name: fmt.Sprintf("worker %d", number), numbered: numbered, died: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(context.WithValue(context.Background(), processKey{}, p))
 	return p

@@ -42,18 +42,26 @@ func (r *repetition) finish(s *search) {
 		}
 		r.options = append(r.options, b.String()+"\t\t)")
 	}
-	if s.guard.Observe != nil {
+	guard := s.guard
+	if guard.Observe != nil {
 		r.unnamed = append(r.unnamed, "Guard: add the Observe of the test")
-		s.guard.Observe = nil
+		guard.Observe = nil
 	}
-	if !reflect.DeepEqual(s.guard, dedup.GuardConfig{}) {
-		r.options = append(r.options, "idemtest.Guard("+guardCode(s.guard)+")")
+	if guard.Keyring != nil {
+		r.unnamed = append(r.unnamed, "Guard: add the Keyring of the test")
+		guard.Keyring = nil
+	}
+	if !reflect.DeepEqual(guard, dedup.GuardConfig{}) {
+		r.options = append(r.options, "idemtest.Guard("+guardCode(guard)+")")
 	}
 	if len(s.accept) > 0 {
 		r.options = append(r.options, fmt.Sprintf("idemtest.AcceptRepeats(%s)", quoted(s.accept)))
 	}
 	if s.acceptUnknown {
 		r.options = append(r.options, "idemtest.AcceptUnknown()")
+	}
+	if s.acceptDead {
+		r.options = append(r.options, "idemtest.AcceptDeadLetters()")
 	}
 }
 
@@ -133,7 +141,7 @@ func recordCode(r Record) string {
 	return "idemtest.Record{" + strings.Join(fields, ", ") + "}"
 }
 
-// guardCode returns a configuration without functions as Go code.
+// guardCode returns a configuration without functions and keys as Go code.
 func guardCode(cfg dedup.GuardConfig) string {
 	var fields []string
 	v := reflect.ValueOf(cfg)

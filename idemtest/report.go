@@ -1,6 +1,7 @@
 package idemtest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 const storyLines = 60
 
 // report describes a broken run.
-func report(s schedule, clean, broken outcomeOf, again repetition) string {
+func report(s schedule, clean, broken outcomeOf, of *search) string {
 	var b strings.Builder
 	if len(s) == 0 {
 		b.WriteString("idemtest: the handler does not survive a repetition without any fault\n\n")
@@ -27,33 +28,68 @@ func report(s schedule, clean, broken outcomeOf, again repetition) string {
 		fmt.Fprintf(&b, "answer without faults: %+v\nanswers now:           %s\n",
 			clean.answers[0], list(broken.answers))
 	}
-	if len(broken.dead) > 0 {
-		fmt.Fprintf(&b, "dead letters: %s\n", strings.Join(broken.dead, ", "))
+	if len(clean.dead)+len(broken.dead) > 0 {
+		fmt.Fprintf(&b, "dead letters without faults: %s\ndead letters now:            %s\n",
+			letters(clean.dead), letters(broken.dead))
 	}
-	for at, list := range broken.repeated {
-		fmt.Fprintf(&b, "%q for event %q had its effect %d times: %s\n", at.what, at.event, len(list), advice(list))
+	for _, d := range more(broken, clean) {
+		fmt.Fprintf(&b, "%q%s had its effect %s, and %s without faults: %s\n",
+			d.what, forEvent(d), times(len(d.calls)), times(d.fewer), advice(d))
+	}
+	for _, d := range lost(clean, broken) {
+		fmt.Fprintf(&b, "%q%s had its effect %s, and %s without faults: an effect is lost\n",
+			d.what, forEvent(d), times(d.fewer), times(len(d.calls)))
 	}
 	if len(s) > 0 {
-		fmt.Fprintf(&b, "repeat with the option idemtest.Only(%q):\n\n%s", s, again.code(s))
+		fmt.Fprintf(&b, "repeat with the option idemtest.Only(%q)", s)
+		if of.only == "" {
+			fmt.Fprintf(&b, ", found with seed %d", of.seed)
+		}
+		fmt.Fprintf(&b, ":\n\n%s", of.again.code(s))
 	}
 	return b.String()
 }
 
 // list describes answers, each different one once.
-func list(answers []any) string {
-	var texts []string
-	for _, a := range answers {
-		if text := fmt.Sprintf("%+v", a); !slices.Contains(texts, text) {
+func list(answers []any) string { return strings.Join(different(answers), ", then ") }
+
+// letters describes dead letters, each different one once.
+func letters(dead []deadLetter) string {
+	return cmp.Or(strings.Join(different(dead), ", "), "none")
+}
+
+// different returns the texts of values, each different one once.
+func different[T any](values []T) (texts []string) {
+	for _, v := range values {
+		if text := fmt.Sprintf("%+v", v); !slices.Contains(texts, text) {
 			texts = append(texts, text)
 		}
 	}
-	return strings.Join(texts, ", then ")
+	return texts
+}
+
+// forEvent names the event of a call, if there is one.
+func forEvent(d difference) string {
+	if d.event.ID == "" {
+		return ""
+	}
+	return fmt.Sprintf(" for event %q", d.event.ID)
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "1 time"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 // advice explains why a call had its effect again.
-func advice(list []call) string {
-	if slices.ContainsFunc(list, func(c call) bool { return c.key != "" }) {
+func advice(d difference) string {
+	if d.otherKey() {
 		return "its idempotency key differs from run to run; make it from the event or the caller's key"
+	}
+	if d.fewer == 0 {
+		return "only a run with a fault makes this call; if it does no harm, accept it with AcceptRepeats"
 	}
 	return "it has no idempotency key; pass one made from the event or the caller's key, or accept it " +
 		"with AcceptRepeats"

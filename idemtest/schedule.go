@@ -22,7 +22,8 @@ const (
 
 var allFaults = []fault{die, freeze, fail, copies, others}
 
-// step is a fault at the point with this number. The points of the first worker count from 1.
+// step is a fault at the point with this number. The points of the first process count from 1. A
+// process that takes over after its death counts on.
 type step struct {
 	point int
 	fault fault
@@ -63,7 +64,27 @@ func parseSchedule(text string) (schedule, error) {
 		s = append(s, step{point, fault(name)})
 	}
 	slices.SortFunc(s, func(a, b step) int { return cmp.Compare(a.point, b.point) })
+	for i := range s[min(1, len(s)):] {
+		if s[i].point == s[i+1].point {
+			return nil, fmt.Errorf("idemtest: the schedule %q has two faults at point %d", s, s[i].point)
+		}
+	}
 	return s, nil
+}
+
+// reached returns an error if a fault of a schedule could not happen in a run with these points.
+func (s schedule) reached(points []point, parts int) error {
+	for _, one := range s {
+		if one.point > len(points) {
+			return fmt.Errorf("idemtest: the schedule %q has a fault at point %d, but its run has only %d "+
+				"points: search again without Only", s, one.point, len(points))
+		}
+		if at := points[one.point-1]; !slices.Contains(faultsAt(at, parts), one.fault) {
+			return fmt.Errorf("idemtest: the schedule %q has %q at point %d of %d (%s): fail needs an outside "+
+				"call, and others needs records with several keys", s, one.fault, one.point, len(points), at.what)
+		}
+	}
+	return nil
 }
 
 // point is a moment at which a fault may happen.
@@ -73,10 +94,10 @@ type point struct {
 }
 
 // singles returns the schedules with one fault. Those with the shortest stories come first.
-func singles(points []point, partitions int) (all []schedule) {
+func singles(points []point, parts int) (all []schedule) {
 	for _, f := range []fault{die, fail, others, copies, freeze} {
 		for i, p := range points {
-			if slices.Contains(faultsAt(p, partitions), f) {
+			if slices.Contains(faultsAt(p, parts), f) {
 				all = append(all, schedule{{i + 1, f}})
 			}
 		}
@@ -85,9 +106,9 @@ func singles(points []point, partitions int) (all []schedule) {
 }
 
 // faultsAt returns the faults that may happen at a point.
-func faultsAt(p point, partitions int) []fault {
+func faultsAt(p point, parts int) []fault {
 	list := []fault{die, freeze, copies}
-	if partitions > 1 {
+	if parts > 1 {
 		list = append(list, others)
 	}
 	if p.call {
@@ -96,14 +117,24 @@ func faultsAt(p point, partitions int) []fault {
 	return list
 }
 
-// pair returns a schedule with two faults. pick returns a number below its argument. The second
-// point may lie behind the last point of a run without faults, since a fault makes a run longer.
-func pair(points []point, partitions int, pick func(int) int) schedule {
-	first := pick(len(points))
-	second := first + 1 + pick(2*len(points)-first)
-	f := faultsAt(points[first], partitions)
-	g := []fault{die, freeze, copies, fail}
-	return schedule{{first + 1, f[pick(len(f))]}, {second + 1, g[pick(len(g))]}}
+// single is a step, and the points of the run with this step only.
+type single struct {
+	step
+	points []point
+}
+
+// pair returns a schedule with two faults: the one of a run with one fault, and one at a later
+// point of that run. So both happen. pick returns a number below its argument. Nil: no run has such
+// a point.
+func pair(ran []single, parts int, pick func(int) int) schedule {
+	ran = slices.DeleteFunc(slices.Clone(ran), func(s single) bool { return len(s.points) <= s.point })
+	if len(ran) == 0 {
+		return nil
+	}
+	first := ran[pick(len(ran))]
+	second := first.point + pick(len(first.points)-first.point) // counted from 0
+	f := faultsAt(first.points[second], parts)
+	return schedule{first.step, {second + 1, f[pick(len(f))]}}
 }
 
 // shrink returns the shortest schedule made of steps of s that still breaks.

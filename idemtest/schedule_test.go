@@ -16,7 +16,7 @@ func TestSchedule_Text(t *testing.T) {
 	require.Equal(t, s, again)
 	require.Equal(t, fail, s.at(7))
 	require.Empty(t, s.at(3))
-	for _, bad := range []string{"x", "0:die", "-1:die", "3:sleep", "3", ":die"} {
+	for _, bad := range []string{"x", "0:die", "-1:die", "3:sleep", "3", ":die", "2:die 3:die 2:fail"} {
 		_, err := parseSchedule(bad)
 		require.ErrorContains(t, err, "die", bad)
 	}
@@ -26,14 +26,32 @@ func TestSchedule_Faults(t *testing.T) {
 	points := []point{{what: "claims"}, {what: "calls", call: true}}
 	require.Len(t, singles(points, 1), 3+4)
 	require.Len(t, singles(points, 2), 4+5)
-	for seed := range uint64(100) {
-		s := pair(points, 2, rand.New(rand.NewPCG(seed, 0)).IntN)
+}
+
+// Both faults of a pair can happen: the second is at a later point of the run with the first, which
+// has other points than a run without faults.
+func TestSchedule_Pair(t *testing.T) {
+	ran := []single{
+		{step{1, die}, []point{{what: "claims"}}}, // no later point
+		{step{2, copies}, []point{{}, {}, {what: "calls", call: true}, {what: "commits"}}},
+		{step{4, die}, []point{{}, {}, {}, {}, {what: "claims"}}},
+	}
+	drawn := make(map[string]bool)
+	for seed := range uint64(500) {
+		s := pair(ran, 1, rand.New(rand.NewPCG(seed, 0)).IntN)
 		require.Len(t, s, 2)
 		require.Less(t, s[0].point, s[1].point)
 		again, err := parseSchedule(s.String())
 		require.NoError(t, err)
 		require.Equal(t, s, again)
+		drawn[s.String()] = true
 	}
+	require.Equal(t, map[string]bool{
+		"2:copies 3:die": true, "2:copies 3:freeze": true, "2:copies 3:copies": true, "2:copies 3:fail": true,
+		"2:copies 4:die": true, "2:copies 4:freeze": true, "2:copies 4:copies": true,
+		"4:die 5:die": true, "4:die 5:freeze": true, "4:die 5:copies": true,
+	}, drawn)
+	require.Nil(t, pair(ran[:1], 1, rand.IntN))
 }
 
 func TestSchedule_Shrink(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
-	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -25,6 +24,7 @@ type search struct {
 	seed          uint64
 	accept        []string
 	acceptUnknown bool
+	acceptDead    bool
 	again         repetition
 }
 
@@ -60,14 +60,53 @@ func look[W any](
 	state func(W) any,
 ) (text string, broken bool) {
 	t.Helper()
-	run := func(plan schedule) (out outcomeOf) {
+	return s.look(t, func(plan schedule) (out outcomeOf) {
+		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			f := newFaults(plan)
 			w := setup(t, f)
 			out = play(f, work(t, w, s.store(w)), func() any { return state(w) })
 		})
+		if out.lease > longestLease {
+			t.Fatalf("idemtest: the test has a lease of %s, and Torture can wait for %s at most: configure a "+
+				"shorter lease in the test", out.lease, longestLease)
+		}
 		return out
+	})
+}
+
+// look is the function look with one that runs a schedule.
+func (s *search) look(t *testing.T, run func(schedule) outcomeOf) (text string, broken bool) {
+	t.Helper()
+	clean := cleanRun(t, run)
+	if s.breaks(clean, clean) {
+		return report(nil, clean, clean, s), true
 	}
+	if s.only != "" {
+		return s.one(t, clean, run)
+	}
+	var ran []single
+	all := singles(clean.points, clean.parts)
+	for _, plan := range all {
+		out := run(plan)
+		if s.breaks(clean, out) {
+			return s.found(plan, clean, out, run), true
+		}
+		ran = append(ran, single{plan[0], out.points})
+	}
+	pairs := s.pairsOf(ran, clean.parts)
+	for _, plan := range pairs {
+		if out := run(plan); s.breaks(clean, out) {
+			return s.found(plan, clean, out, run), true
+		}
+	}
+	return fmt.Sprintf("idemtest: %d points, %d schedules, none breaks the handler (seed %d)",
+		len(clean.points), len(all)+len(pairs), s.seed), false
+}
+
+// cleanRun runs without faults, twice.
+func cleanRun(t *testing.T, run func(schedule) outcomeOf) outcomeOf {
+	t.Helper()
 	clean := run(nil)
 	if clean.err != nil {
 		t.Fatalf("idemtest: the run without faults failed: %v\n%s", clean.err, story(clean.trace))
@@ -76,66 +115,67 @@ func look[W any](
 		t.Fatal("idemtest: the run without faults reached no step: Torture needs Records, " +
 			"and a handler or function of Idem must run")
 	}
-	if s.breaks(clean, clean) {
-		return report(nil, clean, clean, s.again), true
+	again := run(nil)
+	for _, c := range []struct {
+		what       string
+		first, now any
+	}{
+		{"the state differs", clean.state, again.state},
+		{"the answers differ", clean.answers, again.answers},
+	} {
+		if !reflect.DeepEqual(c.first, c.now) {
+			t.Fatalf("idemtest: %s between two runs without faults, so a comparison shows nothing: it must not "+
+				"depend on the time, on random values or on the order of events of different keys\n"+
+				"first run:  %+v\nsecond run: %+v", c.what, c.first, c.now)
+		}
 	}
-	plans, err := s.plans(clean)
+	return clean
+}
+
+// one runs the schedule of [Only].
+func (s *search) one(t *testing.T, clean outcomeOf, run func(schedule) outcomeOf) (text string, broken bool) {
+	t.Helper()
+	plan, err := parseSchedule(s.only)
 	if err != nil {
 		t.Fatal(err)
 	}
-	breaks := func(plan schedule) bool { return s.breaks(clean, run(plan)) }
-	for _, plan := range plans {
-		if breaks(plan) {
-			plan = shrink(plan, breaks)
-			return report(plan, clean, run(plan), s.again), true
+	out := run(plan)
+	if err := plan.reached(out.points, clean.parts); err != nil {
+		t.Fatal(err)
+	}
+	if s.breaks(clean, out) {
+		return s.found(plan, clean, out, run), true
+	}
+	return fmt.Sprintf("idemtest: %d points, the schedule %q does not break the handler",
+		len(out.points), plan), false
+}
+
+// pairsOf draws schedules with two faults. Each is drawn once.
+func (s *search) pairsOf(ran []single, parts int) (all []schedule) {
+	rng := rand.New(rand.NewPCG(s.seed, 0))
+	drawn := make(map[string]bool)
+	for range s.pairs {
+		plan := pair(ran, parts, rng.IntN)
+		if plan == nil {
+			break
+		}
+		if text := plan.String(); !drawn[text] {
+			drawn[text] = true
+			all = append(all, plan)
 		}
 	}
-	return fmt.Sprintf("idemtest: %d points, %d schedules, none breaks the handler (seed %d)",
-		len(clean.points), len(plans), s.seed), false
+	return all
 }
 
-// plans returns the schedules of a test.
-func (s *search) plans(clean outcomeOf) ([]schedule, error) {
-	if s.only != "" {
-		plan, err := parseSchedule(s.only)
-		return []schedule{plan}, err
-	}
-	all := singles(clean.points, clean.parts)
-	rng := rand.New(rand.NewPCG(s.seed, 0))
-	for range s.pairs {
-		all = append(all, pair(clean.points, clean.parts, rng.IntN))
-	}
-	return all, nil
-}
-
-// breaks reports whether a run ended in another way than the clean run, and not in an accepted one.
-func (s *search) breaks(clean, out outcomeOf) bool {
-	switch {
-	case out.err != nil:
-		return true
-	case reflect.DeepEqual(out.state, clean.state) && sameAnswers(clean, out):
-		return false
-	case out.unknown && len(out.repeated) == 0:
-		return !s.acceptUnknown
-	default:
-		return !s.accepts(out.repeated)
-	}
-}
-
-// sameAnswers reports whether each answer of a run is the first one of the clean run.
-func sameAnswers(clean, out outcomeOf) bool {
-	return !slices.ContainsFunc(out.answers, func(a any) bool {
-		return !reflect.DeepEqual(a, clean.answers[0])
-	})
-}
-
-// accepts reports whether all repeated calls are accepted, and there is one.
-func (s *search) accepts(repeated map[effect][]call) bool {
-	for at, list := range repeated {
-		keyed := slices.ContainsFunc(list, func(c call) bool { return c.key != "" })
-		if keyed || !slices.Contains(s.accept, at.what) {
+// found shrinks a schedule that breaks the work, and returns the report of the shortest one.
+func (s *search) found(plan schedule, clean, broken outcomeOf, run func(schedule) outcomeOf) string {
+	plan = shrink(plan, func(shorter schedule) bool {
+		out := run(shorter)
+		if !s.breaks(clean, out) {
 			return false
 		}
-	}
-	return len(repeated) > 0
+		broken = out
+		return true
+	})
+	return report(plan, clean, broken, s)
 }

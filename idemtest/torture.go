@@ -11,17 +11,23 @@ import (
 //
 // setup makes a new world for each run, which ends with its testing.TB. The fakes of the world pass
 // their calls to the [Faults]. handlers registers the handlers under test, with effects on the
-// world. state returns the state of the world. Two runs are equal if reflect.DeepEqual says so.
+// world. [idem.KeyOrdered] handlers do not run in Torture: test them with [Run].
+//
+// state returns the state of the world. Two runs are equal if reflect.DeepEqual says so, and if the
+// same events became dead letters. The run without faults happens twice, and the test fails if the
+// two states differ. So the state must not depend on the time, on random values or on the order of
+// events of different keys.
 //
 // A run delivers the records, and each of them once more at the end. A fault happens before or
 // after a call of the store or a call to the outside. These are the faults:
-//   - The process dies, and another one takes over.
+//   - The process dies, and another one takes over. Faults happen to that one too.
 //   - The process stands still beyond its lease while another one takes over, and then goes on.
 //   - An outside call fails, with or without its effect.
 //   - Another worker gets a copy of each record.
 //   - Another worker handles the other partitions.
 //
-// First each fault happens alone at each point, then two of them.
+// First each fault happens alone at each point, then two of them. A pause takes five minutes, or
+// twice the longest lease of the test. A lease of more than an hour fails the test.
 //
 // The first schedule that breaks the handler fails the test. It is shrunk to its shortest form, and
 // printed as a story, with a test function that repeats it.

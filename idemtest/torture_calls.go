@@ -7,9 +7,9 @@ import (
 
 const (
 	callPause = 10 * time.Second // before a caller calls again
-	// callLimit bounds all calls until an answer, in fake time. A schedule may freeze the process
-	// twice, each time for beyondLease.
-	callLimit = 6 * beyondLease
+	// callPauses bounds all calls until an answer, in times of Faults.beyondLease. A schedule may
+	// freeze the process twice.
+	callPauses = 6
 )
 
 // reply is the result of a call.
@@ -81,7 +81,7 @@ type callsWorker struct {
 }
 
 func (w *callsWorker) work(what share, limit time.Duration) error {
-	deadline := time.Now().Add(min(limit, callLimit))
+	began := time.Now()
 	for what == onlyCopies || w.job.isOpen() {
 		r := w.client.call()
 		switch {
@@ -93,7 +93,7 @@ func (w *callsWorker) work(what share, limit time.Duration) error {
 			return nil
 		}
 		w.p.f.note("%s gives no answer: %v", w.p.name, r.again)
-		if time.Now().Add(callPause).After(deadline) {
+		if time.Since(began)+callPause > min(limit, callPauses*w.p.f.beyondLease()) {
 			return r.again
 		}
 		pause(w.p.ctx, callPause)

@@ -12,14 +12,15 @@ import (
 // TortureDo is [Torture] for functions that run by [dedup.Do] or [dedup.DoTx].
 //
 // call makes one call with the guard of its process, and returns the results of Do. After an error
-// the caller calls again, ten seconds later and for half an hour at most. Errors that no later call
-// changes are answers: ErrConflict, ErrGivenUp, ErrNoResult and ErrResult of package dedup, and
-// ErrUnknownOutcome unless the guard has Rerun. If the process dies, the caller gets no result, and
-// calls another process. At the end the caller calls once more, and gets the kept result.
+// the caller calls again, ten seconds later and for half an hour at most, or twelve leases if that
+// is longer. Errors that no later call changes are answers: ErrConflict, ErrGivenUp, ErrNoResult
+// and ErrResult of package dedup, and ErrUnknownOutcome unless the guard has Rerun. If the process
+// dies, the caller gets no result, and calls another process. At the end the caller calls once
+// more, and gets the kept result.
 //
 // The state of each run must be that of the run without faults, and each answer its first answer,
-// as reflect.DeepEqual compares them. Let call return those parts of the result that a caller uses,
-// and no time.
+// as reflect.DeepEqual compares them. Neither may differ between two runs without faults. Let call
+// return those parts of the result that a caller uses, and no time.
 //
 // The option [Guard] configures the guards, and [TxStore] names the store for DoTx. [Records] has
 // no effect.

@@ -20,12 +20,14 @@ import (
 // network.
 //
 // If the process dies or the handler panics, the client gets no answer. Then the client sends the
-// request again, ten seconds later and for half an hour at most. The client does the same after the
-// statuses 408, 425, 429 and 5xx, and after 409 with Retry-After. All other statuses are answers.
-// At the end the client sends the request once more, and gets the kept answer.
+// request again, ten seconds later and for half an hour at most, or twelve leases if that is
+// longer. The client does the same after the statuses 408, 425, 429 and 5xx, and after 409 with
+// Retry-After. All other statuses are answers. At the end the client sends the request once more,
+// and gets the kept answer.
 //
 // The state of each run must be that of the run without faults, and so must status and body of each
-// answer. Let the body have no time. ReplayWith200 of the middleware changes the status of an
+// answer. Neither may differ between two runs without faults, so let the body have no time.
+// ReplayWith200 of the middleware changes the status of an
 // answer.
 //
 // The option [TxStore] names the store for httpidem.NewTx. [Records] and [Guard] have no effect.

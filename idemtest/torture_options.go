@@ -26,27 +26,49 @@ func TxStore[W, Tx any](of func(W) dedup.TxStore[Tx]) TortureOption {
 	}
 }
 
-// Only runs one schedule, from the output of an earlier run.
+// Only runs one schedule, from the output of an earlier run. The test fails if a fault of the
+// schedule cannot happen, for example since the handler now has fewer steps.
 func Only(schedule string) TortureOption { return func(o *search) { o.only = schedule } }
 
-// Seed sets the seed of the schedules with two faults. The default is a new one, which is logged.
+// Seed sets the seed of the schedules with two faults. The default is a new one. The report and the
+// log have it.
 func Seed(seed uint64) TortureOption { return func(o *search) { o.seed = seed } }
 
-// Pairs sets how many schedules with two faults run. The default is 300.
+// Pairs sets how many schedules with two faults are drawn. The default is 300. A schedule that is
+// drawn again does not run again.
 func Pairs(n int) TortureOption { return func(o *search) { o.pairs = n } }
 
-// AcceptRepeats accepts that the named calls of [Faults.Call] have their effect again after a crash
-// or an error, because the handler has no idempotency key. On allows that: between the effect and
-// the completion lies a window. Without the option such a repetition fails the test.
+// AcceptRepeats accepts that the named calls of [Faults.Call] have their effect more often than
+// without faults, because the handler has no idempotency key. On allows that: between the effect
+// and the completion lies a window. Without the option such a repetition fails the test, if the
+// state or an answer differs.
+//
+// The state of a run with an accepted repetition is not compared further, nor are its answers. The
+// test still fails if another call for an event has its effect less often than without faults. For
+// batch handlers, which have no event, that is not compared.
 func AcceptRepeats(what ...string) TortureOption {
 	return func(o *search) { o.accept = append(o.accept, what...) }
 }
 
 // AcceptUnknown accepts that a call or a request ends with the answer that its outcome is unknown:
 // [dedup.ErrUnknownOutcome], or 409 unknown_outcome of package httpidem. A process that dies while
-// its function runs leaves that answer, unless the guard or the middleware has Rerun. No call of
-// [Faults.Call] may have its effect more than once then. Torture of handlers has no such answer.
+// its function runs leaves that answer, unless the guard or the middleware has Rerun. Torture of
+// handlers has no such answer.
+//
+// The effect may have happened or not, so the state of such a run is not compared. No call of
+// [Faults.Call] may have its effect more often than without faults then, unless [AcceptRepeats]
+// names the call.
 func AcceptUnknown() TortureOption { return func(o *search) { o.acceptUnknown = true } }
 
-// Guard sets the configuration of the guards of [TortureDo]. The default is the zero value.
+// AcceptDeadLetters accepts that a fault turns an event into a dead letter that is handled without
+// faults. So it is with idem.DeadLetterUncertain after a crash. Without the option such a dead
+// letter fails the test. A dead letter that is missing fails the test in any case.
+//
+// The effect may have happened or not, so the state of a run with such a dead letter is not
+// compared. No call of [Faults.Call] may have its effect more often than without faults then,
+// unless [AcceptRepeats] names the call.
+func AcceptDeadLetters() TortureOption { return func(o *search) { o.acceptDead = true } }
+
+// Guard sets the configuration of the guards of [TortureDo]. The default is the zero value. A lease
+// of more than an hour fails the test.
 func Guard(cfg dedup.GuardConfig) TortureOption { return func(o *search) { o.guard = cfg } }

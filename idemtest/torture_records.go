@@ -3,7 +3,6 @@ package idemtest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"sync"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/dedup"
 )
 
 const (
@@ -28,7 +28,7 @@ type recordsJob struct {
 	open     opener
 	handlers func(*idem.Router)
 	kafka    *topics
-	first    atomic.Pointer[recordsWorker]
+	now      atomic.Pointer[recordsWorker] // the numbered one
 
 	mu         sync.Mutex
 	partitions map[string]int32 // by key
@@ -69,8 +69,8 @@ func (j *recordsJob) repeat(r round) {
 
 func (j *recordsJob) end(out *outcomeOf) {
 	for _, m := range j.kafka.all(func(topic string) bool { return topic == deadLetters }) {
-		if e, err := deadletter.Parse(m); err == nil {
-			out.dead = append(out.dead, fmt.Sprintf("%s (%s)", e.ID, e.Class))
+		if e, err := deadletter.Parse(m); err == nil && e.Class != idem.ClassAlreadyDead {
+			out.dead = append(out.dead, deadLetter{e.Type, e.ID, e.Class})
 		}
 	}
 }
@@ -80,20 +80,39 @@ func (j *recordsJob) start(p *process) worker {
 	w := &recordsWorker{job: j, p: p, kafka: j.kafka}
 	r := idem.NewRouter()
 	j.handlers(r)
-	processor, err := idem.NewProcessor(r, idem.Config{
+	cfg := idem.Config{
 		Store: j.open(p), Scope: tortureGroup, Producer: w,
 		DeadLetterTopic: func(string) string { return deadLetters },
 		Logger:          silent(),
 		BusyWait:        10 * time.Millisecond,
-	})
+	}
+	processor, err := idem.NewProcessor(r, cfg)
+	if types := keyOrdered(processor, r, cfg); len(types) > 0 {
+		j.t.Fatalf("idemtest: Torture does not run handlers with KeyOrdered, such as those of %q: test them "+
+			"with Run", types)
+	}
 	if err != nil {
 		j.t.Fatalf("idemtest: the handlers have mistakes:\n%v", err)
 	}
 	w.processor = processor
 	if p.numbered {
-		j.first.Store(w)
+		j.now.Store(w)
 	}
 	return w
+}
+
+// keyOrdered returns the types of events with handlers that are KeyOrdered. The processor of such a
+// router is nil, since no gate is a [dedup.Deferrer].
+func keyOrdered(p *idem.Processor, r *idem.Router, cfg idem.Config) []string {
+	if p == nil {
+		var err error
+		cfg.Store = cfg.Store.(interface{ deferring() dedup.Store }).deferring()
+		if p, err = idem.NewProcessor(r, cfg); err != nil {
+			return nil
+		}
+		defer func() { _ = p.Close() }() // it has handled nothing
+	}
+	return p.KeyOrdered()
 }
 
 // recordsWorker is a member of the group.
@@ -119,7 +138,7 @@ func (w *recordsWorker) work(what share, limit time.Duration) error {
 		case onlyCopies:
 			return at.partition >= copyRound
 		case otherParts:
-			return at.partition < copyRound && at != w.job.first.Load().at()
+			return at.partition < copyRound && at != w.job.now.Load().at()
 		default:
 			return true
 		}
