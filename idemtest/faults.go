@@ -161,14 +161,14 @@ func (f *Faults) beyondLease() time.Duration {
 	return max(shortestPause, 2*f.lease)
 }
 
-// next counts a point of a numbered process and returns its fault.
-func (f *Faults) next(p *process, what string, outside bool) (now fault) {
+// next tells of a moment of a process. If it is a point, next counts it and returns its fault.
+func (f *Faults) next(p *process, what string, outside, isPoint bool) (now fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
 		return ""
 	}
-	if !p.numbered {
+	if !isPoint {
 		if !strings.HasSuffix(what, before) {
 			f.tell(p.name + " " + what)
 		}

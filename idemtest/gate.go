@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,10 +28,36 @@ func (g gate) deferring() dedup.Store {
 // enter is reached before and after each call. The error is that of a server that cannot be
 // reached.
 func (g gate) enter(what string) error {
-	if err := g.p.reach(what, false); err != nil {
-		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
+	return unreachable(g.p.reach(what, false))
+}
+
+func unreachable(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
+}
+
+// ask is enter before a claim, and a point unless the latest answer was busy.
+func (g gate) ask(what, ids string) error {
+	if _, busy := g.p.busy.Load(ids); !busy {
+		return g.enter(what)
+	}
+	return unreachable(g.p.pass(what))
+}
+
+// answered is enter after a claim, and a point unless the latest answers were busy and the same.
+func (g gate) answered(what, ids string, answers []dedup.Answer) error {
+	texts := verdicts(answers)
+	latest, _ := g.p.busy.Load(ids)
+	if what += ids + ": " + texts; latest == texts {
+		return unreachable(g.p.pass(what))
+	}
+	g.p.busy.Delete(ids)
+	if slices.ContainsFunc(answers, func(a dedup.Answer) bool { return a.Verdict == dedup.Busy }) {
+		g.p.busy.Store(ids, texts)
+	}
+	return g.enter(what)
 }
 
 func idsOf(reqs []dedup.Request) string {
@@ -46,13 +73,14 @@ func (g gate) Claim(
 	ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 ) error {
 	g.p.f.leased(lease)
-	if err := g.enter("claims " + idsOf(reqs) + before); err != nil {
+	ids := idsOf(reqs)
+	if err := g.ask("claims "+ids+before, ids); err != nil {
 		return err
 	}
 	if err := g.Store.Claim(ctx, t, lease, reqs, answers); err != nil {
 		return err
 	}
-	return g.enter("claims " + idsOf(reqs) + ": " + verdicts(answers))
+	return g.answered("claims ", ids, answers)
 }
 
 func verdicts(answers []dedup.Answer) string {
@@ -113,14 +141,15 @@ func (g gateTx[Tx]) ClaimTx(
 	ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(Tx) ([]dedup.Completion, error),
 ) error {
-	if err := g.enter("begins the transaction of " + idsOf(reqs)); err != nil {
+	ids := idsOf(reqs)
+	if err := g.ask("begins the transaction of "+ids, ids); err != nil {
 		return err
 	}
 	var left chan struct{} // closed when the code of the transaction has ended
 	err := g.store.ClaimTx(ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) {
 		left = make(chan struct{})
 		return g.handle(left, func() ([]dedup.Completion, error) {
-			if err := g.enter("has claimed " + idsOf(reqs) + ": " + verdicts(answers)); err != nil {
+			if err := g.answered("has claimed ", ids, answers); err != nil {
 				return nil, err
 			}
 			done, err := fn(tx)
@@ -140,7 +169,7 @@ func (g gateTx[Tx]) ClaimTx(
 	case err != nil:
 		return err
 	case left == nil:
-		return g.enter("has no claim of " + idsOf(reqs) + ": " + verdicts(answers))
+		return g.answered("has no claim of ", ids, answers)
 	}
 	if err := g.enter("commits the transaction"); err != nil {
 		return errors.Join(dedup.ErrUnknownCommit, err)

@@ -16,6 +16,7 @@ type process struct {
 	copies   func()
 	others   func()
 	move     func()                        // lets another process handle everything
+	busy     sync.Map                      // the answers of the latest claim, if busy, by its IDs
 	still    atomic.Pointer[chan struct{}] // closed when the process goes on; nil: it does not stand still
 
 	dead   atomic.Bool
@@ -38,12 +39,21 @@ func newProcess(f *Faults, number int, numbered bool) *process {
 func (p *process) isDead() bool { return p.dead.Load() }
 
 // reach is called at each point. The caller must return the error.
-func (p *process) reach(what string, outside bool) error {
+func (p *process) reach(what string, outside bool) error { return p.at(what, outside, p.numbered) }
+
+// pass is reach at a moment that is no point, of a process that repeats a claim. How often it does
+// so depends on random waits.
+func (p *process) pass(what string) error { return p.at(what, false, false) }
+
+func (p *process) at(what string, outside, isPoint bool) error {
+	if over := p.still.Load(); over != nil { // another goroutine stands still at a point
+		<-*over
+	}
 	if p.isDead() {
 		<-p.f.over
 		return errDead
 	}
-	switch p.f.next(p, what, outside) {
+	switch p.f.next(p, what, outside, isPoint) {
 	case die:
 		p.die()
 		<-p.f.over

@@ -60,7 +60,16 @@ func look[W any](
 	state func(W) any,
 ) (text string, broken bool) {
 	t.Helper()
-	return s.look(t, func(plan schedule) (out outcomeOf) {
+	return s.look(t, runner(t, s, setup, work, state))
+}
+
+// runner returns a function that runs a schedule in a new world.
+func runner[W any](
+	t *testing.T, s *search, setup func(testing.TB, *Faults) W, work func(*testing.T, W, opener) job,
+	state func(W) any,
+) func(schedule) outcomeOf {
+	t.Helper()
+	return func(plan schedule) (out outcomeOf) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			f := newFaults(plan)
@@ -72,7 +81,7 @@ func look[W any](
 				"shorter lease in the test", out.lease, longestLease)
 		}
 		return out
-	})
+	}
 }
 
 // look is the function look with one that runs a schedule.
