@@ -3,6 +3,7 @@ package idemtest
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
 )
 
 // Events that become dead letters end a search, as handled ones do.
@@ -79,4 +82,108 @@ func TestAdvance_Back(t *testing.T) {
 		Run(t, r).Advance(-time.Hour)
 	})
 	require.Contains(t, said, "time does not go back")
+}
+
+// A handler that is KeyOrdered needs goroutines that Torture does not run, with any store.
+func TestTorture_KeyOrdered(t *testing.T) {
+	ordered := func(r *idem.Router, _ *shop) {
+		idem.On(r, "paid", pass, idem.KeyOrdered(time.Second))
+		idem.On(r, "refunded", pass)
+	}
+	t.Run("in the store of the run", func(t *testing.T) {
+		said := failing(t, func() { Torture(t, newShop, ordered, (*shop).state, twoPayments()) })
+		require.Contains(t, said, `Torture does not run handlers with KeyOrdered, such as those of ["paid"]: test them with Run`)
+		require.NotContains(t, said, "cannot do")
+	})
+	t.Run("in a store of its own", func(t *testing.T) {
+		said := failing(t, func() {
+			Torture(t, newShop, func(r *idem.Router, s *shop) {
+				ordered(r.With(idem.Store(memstore.New(memstore.Volatile()))), s)
+			}, (*shop).state, twoPayments())
+		})
+		require.Contains(t, said, "Torture does not run handlers with KeyOrdered")
+	})
+	t.Run("beside a transaction", func(t *testing.T) {
+		said := failing(t, func() {
+			Torture(t, newShop, func(r *idem.Router, s *shop) {
+				ordered(r, s)
+				idem.OnTx(r, "moved", func(context.Context, int, idem.Event[payment]) error { return nil })
+			}, (*shop).state, twoPayments(), TxStore(func(*shop) dedup.TxStore[int] { return noTx{} }))
+		})
+		require.Contains(t, said, "Torture does not run handlers with KeyOrdered")
+	})
+	t.Run("with another mistake", func(t *testing.T) {
+		said := failing(t, func() {
+			Torture(t, newShop, func(r *idem.Router, _ *shop) {
+				idem.On(r, "paid", pass, idem.Retry(idem.RetryPolicy{MaxAttempts: -1}))
+			}, (*shop).state, twoPayments())
+		})
+		require.Contains(t, said, "the handlers have mistakes")
+	})
+}
+
+// noTx is a store that runs no transaction.
+type noTx struct{ dedup.TxStore[int] }
+
+// A schedule of Only that cannot happen fails the test.
+func TestTorture_OnlyCannotHappen(t *testing.T) {
+	for _, c := range []struct{ schedule, says string }{
+		{"999:die", `the schedule "999:die" has a fault at point 999, but its run has only 14 points`},
+		{"4:die 999:die", `has a fault at point 999, but its run has only 19 points`},
+		{"1:fail", `the schedule "1:fail" has "fail" at point 1 of 14 (claims p-1, before): fail needs an outside call`},
+		{"4:die 4:freeze", `the schedule "4:die 4:freeze" has two faults at point 4`},
+		{"4:sleep", `"4:sleep" is no step of a schedule`},
+	} {
+		t.Run(c.schedule, func(t *testing.T) {
+			said := failing(t, func() {
+				Torture(t, newShop, mailing, (*shop).state, twoPayments(), Only(c.schedule))
+			})
+			require.Contains(t, said, c.says)
+		})
+	}
+	t.Run("others with one key", func(t *testing.T) {
+		said := failing(t, func() {
+			Torture(t, newShop, mailing, (*shop).state, oneKey, Only("1:others"))
+		})
+		require.Contains(t, said, "others needs records with several keys")
+	})
+}
+
+// A state that differs between two runs without faults fails the test before any fault.
+func TestTorture_OtherStateWithoutFaults(t *testing.T) {
+	t.Run("state", func(t *testing.T) {
+		said := failing(t, func() {
+			Torture(t, newShop, mailing, func(*shop) any { return rand.Uint64() }, twoPayments())
+		})
+		require.Contains(t, said, "the state differs between two runs without faults")
+		require.Contains(t, said, "must not depend on the time, on random values or on the order of events of different keys")
+	})
+	t.Run("answer", func(t *testing.T) {
+		said := failing(t, func() {
+			TortureDo(t, newShop, func(ctx context.Context, g *dedup.Guard, _ *shop) (uint64, bool, error) {
+				return dedup.Do(ctx, g, dedup.Key{Scope: "shop", Type: "charge", ID: "7"},
+					func(context.Context) (uint64, error) { return rand.Uint64(), nil })
+			}, (*shop).state)
+		})
+		require.Contains(t, said, "the answers differ between two runs without faults")
+	})
+}
+
+// The story of a report is that of a run that broke, and the report has the seed.
+func TestSearch_ReportsTheRunThatBroke(t *testing.T) {
+	s := newSearch("Torture", []TortureOption{Seed(7)})
+	runs := 0
+	text, broken := s.look(t, func(plan schedule) outcomeOf {
+		runs++
+		out := outcomeOf{state: 0, parts: 1, points: []point{{what: "claims"}}}
+		if len(plan) > 0 && runs == 3 { // it breaks once only
+			out.state, out.trace = runs, []told{{line: "the run that broke"}}
+		}
+		return out
+	})
+	require.True(t, broken)
+	require.Contains(t, text, "the run that broke")
+	require.Contains(t, text, "state now:            3\n")
+	require.Contains(t, text, `repeat with the option idemtest.Only("1:die"), found with seed 7:`)
+	require.Equal(t, 3, runs)
 }
