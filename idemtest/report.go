@@ -30,11 +30,11 @@ func report(s schedule, clean, broken outcomeOf, of *search) string {
 	}
 	if len(clean.dead)+len(broken.dead) > 0 {
 		fmt.Fprintf(&b, "dead letters without faults: %s\ndead letters now:            %s\n",
-			letters(clean.dead), letters(broken.dead))
+			events(clean.dead), events(broken.dead))
 	}
 	for _, d := range more(broken, clean) {
 		fmt.Fprintf(&b, "%q%s had its effect %s, and %s without faults: %s\n",
-			d.what, forEvent(d), times(len(d.calls)), times(d.fewer), advice(d))
+			d.what, forEvent(d), times(len(d.calls)), times(d.fewer), advice(d, clean))
 	}
 	for _, d := range lost(clean, broken) {
 		fmt.Fprintf(&b, "%q%s had its effect %s, and %s without faults: an effect is lost\n",
@@ -53,8 +53,8 @@ func report(s schedule, clean, broken outcomeOf, of *search) string {
 // list describes answers, each different one once.
 func list(answers []any) string { return strings.Join(different(answers), ", then ") }
 
-// letters describes dead letters, each different one once.
-func letters(dead []deadLetter) string {
+// events describes dead letters, each different one once.
+func events(dead []deadLetter) string {
 	return cmp.Or(strings.Join(different(dead), ", "), "none")
 }
 
@@ -84,15 +84,29 @@ func times(n int) string {
 }
 
 // advice explains why a call had its effect again.
-func advice(d difference) string {
+func advice(d difference, clean outcomeOf) string {
 	if d.otherKey() {
 		return "its idempotency key differs from run to run; make it from the event or the caller's key"
+	}
+	if d.fewer == 0 && elsewhere(d, clean) {
+		return "the ID of the event differs from run to run; make it from the caller's key, not from the time"
 	}
 	if d.fewer == 0 {
 		return "only a run with a fault makes this call; if it does no harm, accept it with AcceptRepeats"
 	}
 	return "it has no idempotency key; pass one made from the event or the caller's key, or accept it " +
 		"with AcceptRepeats"
+}
+
+// elsewhere reports whether the clean run made a call for other events only.
+func elsewhere(d difference, clean outcomeOf) (other bool) {
+	for at := range clean.calls {
+		if at.event == d.event {
+			return false
+		}
+		other = other || at.what == d.what
+	}
+	return other
 }
 
 // story returns the lines of a trace, with the time since the begin of the run. Equal lines that

@@ -31,7 +31,7 @@ var modules = []string{
 // of this repository need no line, unless two have one name: then the key begins with the page.
 var imports = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "os": "os",
-	"slog": "log/slog", "sql": "database/sql", "strings": "strings", "synctest": "testing/synctest",
+	"slices": "slices", "slog": "log/slog", "sql": "database/sql", "strings": "strings", "synctest": "testing/synctest",
 	"testing": "testing", "time": "time",
 
 	"pgx":     "github.com/jackc/pgx/v5",
