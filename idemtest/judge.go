@@ -28,15 +28,15 @@ func lacks(others, list []deadLetter) bool {
 // breaks reports whether a run ended in another way than the clean run, and not in an accepted one.
 func (s *search) breaks(clean, out outcomeOf) bool {
 	repeated := more(out, clean)
-	more := lacks(clean.dead, out.dead)
+	buried := lacks(clean.dead, out.dead)
 	switch {
-	case out.err != nil, lacks(out.dead, clean.dead), more && !s.acceptDead:
+	case out.err != nil, lacks(out.dead, clean.dead), buried && !s.acceptDead:
 		return true
 	case reflect.DeepEqual(out.state, clean.state) && sameAnswers(clean, out):
 		return false
 	case out.unknown && !s.acceptUnknown, !s.accepts(repeated):
 		return true
-	case out.unknown, more: // the effect of such an event or call may have happened, or not
+	case out.unknown, buried: // the effect of such an event or call may have happened, or not
 		return false
 	default:
 		return len(repeated) == 0 || len(lost(clean, out)) > 0

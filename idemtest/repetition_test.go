@@ -42,8 +42,8 @@ func TestRepetition_Code(t *testing.T) {
 			ID: "p-1", Type: "paid", Key: "a\"b", Value: payment{1}, Topic: "payments",
 			Headers: []idem.Header{{Key: "h", Value: []byte("\x00")}}, Time: time.Unix(0, 5),
 		}, Record{ID: "p-2", Value: []byte("\xff{")}, Record{ID: "p-3"}),
-		AcceptRepeats("send mail"), AcceptUnknown(),
-		Guard(dedup.GuardConfig{Lease: time.Minute, Rerun: true}),
+		AcceptRepeats("send mail"), AcceptUnknown(), AcceptDeadLetters(),
+		Guard(dedup.GuardConfig{Lease: time.Minute, Rerun: true, Keyring: &dedup.Keyring{}}),
 		TxStore(func(*shop) dedup.TxStore[int] { return nil }),
 	}, argument{"setup", newShop}, argument{"handlers", func() {}}, argument{"state", (*shop).state})
 	code := s.again.code(schedule{{4, die}, {7, fail}})
@@ -52,13 +52,14 @@ func TestRepetition_Code(t *testing.T) {
 	for _, part := range []string{
 		"func TestTortureAgain(t *testing.T) {\n",
 		"\t// handlers is the function at repetition_test.go:",
+		"\t// Guard: add the Keyring of the test\n",
 		"\t// txStore is the function at repetition_test.go:",
 		"idemtest.Torture(t, newShop, handlers, (*shop).state,\n",
 		`idemtest.Record{ID: "p-1", Type: "paid", Key: "a\"b", Topic: "payments", ` +
 			`Value: []byte("{\"amount\":1}"), Headers: []idem.Header{{Key: "h", Value: []byte("\x00")}}, Time: time.Unix(0, 5)},`,
 		`idemtest.Record{ID: "p-2", Value: []byte("\xff{")},`,
 		`idemtest.Record{ID: "p-3"},`,
-		`idemtest.AcceptRepeats("send mail"),`, "idemtest.AcceptUnknown(),",
+		`idemtest.AcceptRepeats("send mail"),`, "idemtest.AcceptUnknown(),", "idemtest.AcceptDeadLetters(),",
 		"idemtest.Guard(dedup.GuardConfig{Lease: 60000000000, Rerun: true}),",
 		"idemtest.TxStore(txStore),", `idemtest.Only("4:die 7:fail"),`,
 	} {

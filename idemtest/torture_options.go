@@ -66,7 +66,7 @@ func AcceptUnknown() TortureOption { return func(o *search) { o.acceptUnknown = 
 //
 // The effect may have happened or not, so the state of a run with such a dead letter is not
 // compared. No call of [Faults.Call] may have its effect more often than without faults then,
-// unless [AcceptRepeats] names the call.
+// unless [AcceptRepeats] names the call. [TortureDo] and [TortureHTTP] have no dead letters.
 func AcceptDeadLetters() TortureOption { return func(o *search) { o.acceptDead = true } }
 
 // Guard sets the configuration of the guards of [TortureDo]. The default is the zero value. A lease
