@@ -187,3 +187,19 @@ func TestSearch_ReportsTheRunThatBroke(t *testing.T) {
 	require.Contains(t, text, `repeat with the option idemtest.Only("1:die"), found with seed 7:`)
 	require.Equal(t, 3, runs)
 }
+
+// After shrinking, the story is that of the shorter schedule.
+func TestSearch_ReportsTheShorterRun(t *testing.T) {
+	s := newSearch("Torture", []TortureOption{Only("1:die 2:die")})
+	text, broken := s.look(t, func(plan schedule) outcomeOf {
+		out := outcomeOf{state: 0, parts: 1, points: []point{{what: "claims"}, {what: "completes"}}}
+		if plan.at(2) == die {
+			out.state = plan.String()
+		}
+		return out
+	})
+	require.True(t, broken)
+	require.Contains(t, text, `does not survive the schedule "2:die"`)
+	require.Contains(t, text, "state now:            2:die\n")
+	require.NotContains(t, text, "seed")
+}

@@ -3,6 +3,7 @@ package idemtest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -169,4 +170,15 @@ func TestTortureDo_Observe(t *testing.T) {
 	require.Contains(t, text, "\t// Guard: add the Observe of the test\n")
 	require.Contains(t, text, "idemtest.Guard(dedup.GuardConfig{Rerun: true}),")
 	require.Positive(t, calls)
+}
+
+// The process that takes over is at other records than the dead one was.
+func TestPlay_OtherPartsAfterADeath(t *testing.T) {
+	run := runs(t, mailing)
+	sent := 1 + slices.IndexFunc(run("4:die").points[4:], func(p point) bool { return p.what == "calls: send mail" })
+	require.Positive(t, sent)
+	out := run(fmt.Sprintf("4:die %d:others", 4+sent))
+	require.Contains(t, story(out.trace), "worker 2 calls: send mail  <- another worker handles the other partitions\n")
+	require.Contains(t, story(out.trace), "worker 3 claims p-1: busy")
+	require.NotContains(t, story(out.trace), "worker 3 claims p-2")
 }
