@@ -42,6 +42,7 @@ func TestTorture_SecondCrash(t *testing.T) {
 	require.True(t, broken)
 	require.Regexp(t, "worker 1 .*  <- ", text)
 	require.Regexp(t, "worker 2 .*  <- ", text)
+	require.Contains(t, text, "without faults: only a run with a fault makes this call;")
 	_, broken = searched(t, refunds(true), Pairs(300))
 	require.False(t, broken)
 }

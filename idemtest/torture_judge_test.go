@@ -158,8 +158,11 @@ func TestTorture_LostEffect(t *testing.T) {
 // An accepted repetition does not accept an unknown outcome.
 func TestSearch_Breaks(t *testing.T) {
 	at := effect{dedup.Key{Type: "paid", ID: "1"}, "send"}
+	look, batch := effect{what: "look"}, effect{what: "send"} // of a batch
 	calls := func(n int) map[effect][]call { return map[effect][]call{at: make([]call, n)} }
-	clean := outcomeOf{state: 1, answers: []any{7}, calls: calls(1)}
+	clean := outcomeOf{state: 1, answers: []any{7}, calls: map[effect][]call{
+		at: make([]call, 1), look: make([]call, 2), batch: make([]call, 2),
+	}}
 	repeats, unknown := AcceptRepeats("send"), AcceptUnknown()
 	for name, c := range map[string]struct {
 		out    outcomeOf
@@ -178,6 +181,8 @@ func TestSearch_Breaks(t *testing.T) {
 		"the work has not ended":   {outcomeOf{state: 1, err: ErrFault}, []TortureOption{repeats, unknown}, true},
 		"another call, not named":  {outcomeOf{calls: map[effect][]call{{at.event, "look"}: {{}}}}, []TortureOption{repeats}, true},
 		"an effect is lost":        {outcomeOf{calls: map[effect][]call{{at.event, "look"}: {{}}}}, []TortureOption{AcceptRepeats("look")}, true},
+		"batches cut otherwise":    {outcomeOf{calls: map[effect][]call{at: {{}}, look: {{}}, batch: make([]call, 3)}}, []TortureOption{repeats}, false},
+		"a batch loses effects":    {outcomeOf{calls: map[effect][]call{at: {{}}, look: {{}}, batch: make([]call, 2)}}, []TortureOption{repeats}, true},
 		"only after a fault":       {outcomeOf{calls: map[effect][]call{at: {{}}, {at.event, "look"}: {{"k"}}}}, []TortureOption{AcceptRepeats("look")}, false},
 		"a key that differs":       {outcomeOf{calls: map[effect][]call{at: {{"a"}, {"b"}}}}, []TortureOption{repeats}, true},
 		"a dead letter":            {outcomeOf{state: 1, dead: []deadLetter{{"paid", "1", "failed"}}}, []TortureOption{repeats, unknown}, true},
