@@ -27,37 +27,41 @@ func (g gate) deferring() dedup.Store {
 
 // enter is reached before and after each call. The error is that of a server that cannot be
 // reached.
-func (g gate) enter(what string) error {
-	return unreachable(g.p.reach(what, false))
+//
+// A call whose time is over is no point, since its caller has gone on.
+func (g gate) enter(ctx context.Context, what string) error {
+	g.p.wait()
+	return g.at(what, ctx.Err() == nil)
 }
 
-func unreachable(err error) error {
-	if err == nil {
-		return nil
+// at is reached at a moment that may be a point. How often the others happen is chance.
+func (g gate) at(what string, isPoint bool) error {
+	if err := g.p.at(what, false, isPoint && g.p.numbered); err != nil {
+		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
 	}
-	return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
+	return nil
 }
 
 // ask is enter before a claim, and a point unless the latest answer was busy.
-func (g gate) ask(what, ids string) error {
+func (g gate) ask(ctx context.Context, what, ids string) error {
 	if _, busy := g.p.busy.Load(ids); !busy {
-		return g.enter(what)
+		return g.enter(ctx, what)
 	}
-	return unreachable(g.p.pass(what))
+	return g.at(what, false)
 }
 
 // answered is enter after a claim, and a point unless the latest answers were busy and the same.
-func (g gate) answered(what, ids string, answers []dedup.Answer) error {
+func (g gate) answered(ctx context.Context, what, ids string, answers []dedup.Answer) error {
 	texts := verdicts(answers)
 	latest, _ := g.p.busy.Load(ids)
 	if what += ids + ": " + texts; latest == texts {
-		return unreachable(g.p.pass(what))
+		return g.at(what, false)
 	}
 	g.p.busy.Delete(ids)
 	if slices.ContainsFunc(answers, func(a dedup.Answer) bool { return a.Verdict == dedup.Busy }) {
 		g.p.busy.Store(ids, texts)
 	}
-	return g.enter(what)
+	return g.enter(ctx, what)
 }
 
 func idsOf(reqs []dedup.Request) string {
@@ -74,13 +78,13 @@ func (g gate) Claim(
 ) error {
 	g.p.f.leased(lease)
 	ids := idsOf(reqs)
-	if err := g.ask("claims "+ids+before, ids); err != nil {
+	if err := g.ask(ctx, "claims "+ids+before, ids); err != nil {
 		return err
 	}
 	if err := g.Store.Claim(ctx, t, lease, reqs, answers); err != nil {
 		return err
 	}
-	return g.answered("claims ", ids, answers)
+	return g.answered(ctx, "claims ", ids, answers)
 }
 
 func verdicts(answers []dedup.Answer) string {
@@ -94,9 +98,7 @@ func verdicts(answers []dedup.Answer) string {
 // Renew implements [dedup.Store]. It is no point, since its time is not that of an event.
 func (g gate) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
 	g.p.f.leased(lease)
-	if over := g.p.still.Load(); over != nil {
-		<-*over
-	}
+	g.p.wait()
 	if g.p.isDead() {
 		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, errDead)
 	}
@@ -105,18 +107,20 @@ func (g gate) Renew(ctx context.Context, lease time.Duration, claims []dedup.Cla
 
 // Complete implements [dedup.Store].
 func (g gate) Complete(ctx context.Context, done []dedup.Completion) error {
-	if err := g.enter("records the completion" + before); err != nil {
+	if err := g.enter(ctx, "records the completion"+before); err != nil {
 		return err
 	}
 	if err := g.Store.Complete(ctx, done); err != nil {
 		return err
 	}
-	return g.enter("records the completion")
+	return g.enter(ctx, "records the completion")
 }
 
 // Release implements [dedup.Store].
 func (g gate) Release(ctx context.Context, claims []dedup.Release) error {
-	if err := g.enter("releases the claim" + before); err != nil {
+	g.p.wait()
+	// After a pause, a claim that was granted too late may be released at any time.
+	if err := g.at("releases the claim"+before, !g.p.stood.Load()); err != nil {
 		return err
 	}
 	return g.Store.Release(ctx, claims)
@@ -142,19 +146,19 @@ func (g gateTx[Tx]) ClaimTx(
 	fn func(Tx) ([]dedup.Completion, error),
 ) error {
 	ids := idsOf(reqs)
-	if err := g.ask("begins the transaction of "+ids, ids); err != nil {
+	if err := g.ask(ctx, "begins the transaction of "+ids, ids); err != nil {
 		return err
 	}
 	var left chan struct{} // closed when the code of the transaction has ended
 	err := g.store.ClaimTx(ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) {
 		left = make(chan struct{})
 		return g.handle(left, func() ([]dedup.Completion, error) {
-			if err := g.answered("has claimed ", ids, answers); err != nil {
+			if err := g.answered(ctx, "has claimed ", ids, answers); err != nil {
 				return nil, err
 			}
 			done, err := fn(tx)
 			if err == nil {
-				err = g.enter("commits the transaction" + before)
+				err = g.enter(ctx, "commits the transaction"+before)
 			}
 			return done, err
 		})
@@ -169,9 +173,9 @@ func (g gateTx[Tx]) ClaimTx(
 	case err != nil:
 		return err
 	case left == nil:
-		return g.answered("has no claim of ", ids, answers)
+		return g.answered(ctx, "has no claim of ", ids, answers)
 	}
-	if err := g.enter("commits the transaction"); err != nil {
+	if err := g.enter(ctx, "commits the transaction"); err != nil {
 		return errors.Join(dedup.ErrUnknownCommit, err)
 	}
 	return nil

@@ -19,6 +19,7 @@ type process struct {
 	busy     sync.Map                      // the answers of the latest claim, if busy, by its IDs
 	still    atomic.Pointer[chan struct{}] // closed when the process goes on; nil: it does not stand still
 
+	stood  atomic.Bool // it stood still
 	dead   atomic.Bool
 	died   chan struct{}
 	ctx    context.Context //nolint:containedctx // of the process, ended by its death
@@ -41,14 +42,15 @@ func (p *process) isDead() bool { return p.dead.Load() }
 // reach is called at each point. The caller must return the error.
 func (p *process) reach(what string, outside bool) error { return p.at(what, outside, p.numbered) }
 
-// pass is reach at a moment that is no point, of a process that repeats a claim. How often it does
-// so depends on random waits.
-func (p *process) pass(what string) error { return p.at(what, false, false) }
-
-func (p *process) at(what string, outside, isPoint bool) error {
-	if over := p.still.Load(); over != nil { // another goroutine stands still at a point
+// wait returns when no other goroutine of the process stands still at a point.
+func (p *process) wait() {
+	if over := p.still.Load(); over != nil {
 		<-*over
 	}
+}
+
+func (p *process) at(what string, outside, isPoint bool) error {
+	p.wait()
 	if p.isDead() {
 		<-p.f.over
 		return errDead
@@ -66,6 +68,7 @@ func (p *process) at(what string, outside, isPoint bool) error {
 		over := make(chan struct{})
 		p.still.Store(&over)
 		p.move()
+		p.stood.Store(true)
 		p.still.Store(nil)
 		close(over)
 		p.f.note("%s goes on", p.name)

