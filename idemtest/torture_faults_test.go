@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -195,6 +196,21 @@ func TestPlay_SamePoints(t *testing.T) {
 			require.Equal(t, run(plan.String()).points, run(plan.String()).points, plan)
 		}
 	}
+	// The claim took too long. The processor then asked again, and the store released the late one.
+	require.Equal(t, clean.points[:2], run("2:freeze").points)
+}
+
+// All goroutines of a process stand still.
+func TestProcess_StandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess(newFaults(schedule{{1, freeze}}), 1, true)
+		p.move = func() { time.Sleep(time.Minute) }
+		go func() { _ = p.reach("claims", false) }()
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(t, p.reach("calls", true))
+		require.Equal(t, time.Minute, time.Since(began))
+	})
 }
 
 // A server that stands still gives no answer, although its time-outs end.
