@@ -60,9 +60,9 @@ func AcceptRepeats(what ...string) TortureOption {
 // names the call.
 func AcceptUnknown() TortureOption { return func(o *search) { o.acceptUnknown = true } }
 
-// AcceptDeadLetters accepts that a fault makes an event a dead letter which is none without faults.
-// So it is with [idem.DeadLetterUncertain] after a crash. Without the option this fails the test. A
-// missing dead letter fails the test in any case.
+// AcceptDeadLetters accepts that a fault makes a dead letter of an event that is handled without
+// faults. So it is with [idem.DeadLetterUncertain] after a crash. Without the option this fails the
+// test. A missing dead letter fails the test in any case.
 //
 // The effect may have happened or not, so the state of a run with such a dead letter is not
 // compared. No call of [Faults.Call] may have its effect more often than without faults then,
