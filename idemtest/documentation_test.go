@@ -164,7 +164,7 @@ func TestDocumentation(t *testing.T) {
 	require.NoError(t, err)
 	_, text, ok := strings.Cut(string(file), "## Look for a schedule")
 	require.True(t, ok)
-	blocks := regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```\n").FindAllStringSubmatch(text, -1)
+	blocks := regexp.MustCompile("(?s)\n```(\\w*)\n(.*?\n)```\n").FindAllStringSubmatch(text, -1)
 	blocks = slices.DeleteFunc(blocks, func(b []string) bool { return b[1] != "" }) // code
 	seed := idemtest.Seed(1)
 	one := idemtest.Records(idemtest.Record{ID: "p-1", Type: "paid", Key: "ann", Value: payment{1}})
