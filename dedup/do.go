@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 )
 
 // Do runs fn once for each key and replays the result to later callers, in any process, for the
@@ -57,8 +56,12 @@ func do[R any](ctx context.Context, g *Guard, w *doWatch, key Key,
 		if err != nil {
 			return r, false, err
 		}
-		if entry != nil {
-			r, err = runEntry(ctx, g, w, s, entry, a, fn)
+		switch {
+		case entry == nil:
+		case s.ofVersion():
+			return runVersion(ctx, g, w, s, entry, a, fn)
+		default:
+			r, err = runEntry(ctx, g, w, s, doEntries{Entry: entry}, a, fn)
 			return r, false, err
 		}
 		result, again, err := replay[R](s, a)
@@ -69,7 +72,7 @@ func do[R any](ctx context.Context, g *Guard, w *doWatch, key Key,
 }
 
 // runEntry runs fn under a claim and ends the entry in any case.
-func runEntry[R any](ctx context.Context, g *Guard, w *doWatch, s *doSettings, entry *Entry,
+func runEntry[R any](ctx context.Context, g *Guard, w *doWatch, s *doSettings, entry doEntries,
 	a Answer, fn func(context.Context) (R, error)) (r R, err error) {
 	if a.Verdict == Uncertain && !g.cfg.Rerun {
 		_ = entry.Release(ctx, Unstarted) // if it does not arrive, the lease ends it
@@ -121,7 +124,7 @@ func (s *doSettings) encode(g *Guard, r any) (Result, error) {
 }
 
 // replay returns the result of an earlier run from an answer without a claim. If again is true,
-// the result is of another version, and s.call is now for a key of this version.
+// the result is of another version, and s.call is now for the key of this version.
 func replay[R any](s *doSettings, a Answer) (r R, again bool, err error) {
 	key := s.call.Key
 	switch a.Verdict {
@@ -141,10 +144,9 @@ func replay[R any](s *doSettings, a Answer) (r R, again bool, err error) {
 	case s.versioned:
 		err = fmt.Errorf("version %d under the key of version %d", a.Result.Schema, s.schema)
 	default:
-		// A key of its own, so that this version runs once however many callers find the older
+		// A key of its own, so that this version runs once however many callers find the other
 		// result.
-		version := strconv.FormatUint(uint64(s.schema), 10)
-		s.call.Key.ID, s.versioned = Hash("schema", version, key.ID), true
+		s.useVersionKey()
 		return r, true, nil
 	}
 	if err != nil {

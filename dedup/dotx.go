@@ -38,19 +38,28 @@ func doTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration
 	fn func(context.Context, Tx) (R, error), opts []DoOption) (r R, replayed bool, err error) {
 	s := newDoSettings(key, opts)
 	ctx = WithParent(ctx, key)
+	mayRun := !s.ofVersion()
 	for {
 		var ran R
 		a, err := EnterTx(ctx, g, s.call, limit, func(tx Tx) (Result, error) {
+			if !mayRun {
+				return Result{}, errLookFirst
+			}
 			var err error
 			if ran, err = fn(ctx, tx); err != nil {
 				return Result{}, err
 			}
 			return s.encode(g, ran)
 		})
-		if err != nil { // the effects of fn were rolled back
+		switch {
+		case errors.Is(err, errLookFirst):
+			if r, mayRun, err = lookTx[R, Tx](ctx, g, s.ofKey(), limit); !mayRun {
+				return r, err == nil, err
+			}
+			continue
+		case err != nil: // the effects of fn were rolled back
 			return r, false, err
-		}
-		if a.Verdict == Fresh {
+		case a.Verdict == Fresh:
 			return ran, false, nil
 		}
 		result, again, err := replay[R](s, a)

@@ -82,6 +82,19 @@ func (e *Entry) Release(ctx context.Context, o Outcome) error {
 	})
 }
 
+// abandon ends the entry without a write: the lease ends the claim, as a run with an unknown
+// outcome.
+func (e *Entry) abandon() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return
+	}
+	e.ended = true
+	e.held.StopAll()
+	e.inflight.finish(e.claim.Key, e.f, Answer{}, nil)
+}
+
 var errEnded = errors.New("entry has ended already")
 
 // end writes the end of the entry and passes a on to followers if it was written.

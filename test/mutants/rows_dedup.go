@@ -61,6 +61,30 @@ func guardMutants() []mutant {
 			tests:   dedup("^TestDo_SchemaChanges$"),
 		},
 		{
+			name: "do-finds-a-version-by-the-key", file: "dedup/do_option.go",
+			old: "if s.schema != firstSchema && key.Validate() == nil {", with: "if false {",
+			promise: "A version runs once within its own retention.",
+			tests:   dedup("^TestDo_VersionOutlivesTheKey$|^TestDoTx_VersionOutlivesTheKey$"),
+		},
+		{
+			name: "do-version-runs-beside-a-doubt", file: "dedup/do_version.go",
+			old: "case b.Verdict == Uncertain && !g.cfg.Rerun:", with: "case false:",
+			promise: "No version runs after another one ended in doubt.",
+			tests:   dedup("^TestDo_VersionsShareTheKey$"),
+		},
+		{
+			name: "do-version-keeps-an-unchecked-payload", file: "dedup/do_version.go",
+			old: "_ = entry.Release(ctx, Undone)", with: "_ = entry.Release(ctx, Unstarted)",
+			promise: "A call that the key refuses leaves no payload under its version.",
+			tests:   dedup("^TestDo_RefusedVersionLeavesNothing$"),
+		},
+		{
+			name: "dotx-version-skips-the-key", file: "dedup/dotx.go",
+			old: "mayRun := !s.ofVersion()", with: "mayRun := true",
+			promise: "A result of the version under the key itself is replayed.",
+			tests:   dedup("^TestDoTx_VersionUnderTheKey$"),
+		},
+		{
 			name: "dotx-doubt-is-forgotten", file: "dedup/dotx.go",
 			old: "case e.doubt != nil && (err != nil || a.Verdict == Busy) && !errors.Is(err, ErrUnknownCommit):", with: "case false:",
 			promise: "A commit in doubt stays in doubt until the store has answered (P-11).",
