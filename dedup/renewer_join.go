@@ -8,8 +8,11 @@ import (
 	"time"
 )
 
-// completeBatch is the maximum number of completions in one call of Store.Complete.
-const completeBatch = 256
+// The limits of one shared call of Store.Complete. A larger completion has a call of its own.
+const (
+	completeBatch = 256
+	completeBytes = 1 << 20 // of results and reasons; a server limits the size of a statement
+)
 
 // joiner collects the completions of concurrent callers. While one call is under way, the next one
 // fills, so the size follows the load. A single caller does not wait.
@@ -22,12 +25,25 @@ type joiner struct {
 type joined struct {
 	ctx    context.Context //nolint:containedctx // its values travel with the shared call
 	done   Completion
-	answer chan error // buffered, so that the sender never waits for a caller that left
+	answer chan joinedAnswer // buffered, so that the sender never waits for a caller that left
 }
 
+// joinedAnswer is how a shared call ended for one caller.
+type joinedAnswer struct {
+	err   error
+	alone bool // the call failed, perhaps because of another caller's completion
+}
+
+// size returns the bytes that count for completeBytes.
+func (j *joined) size() int { return len(j.done.Result.Data) + len(j.done.Dead) }
+
 // Complete ends one claim as [Store.Complete] does. Concurrent callers share calls to the store, of
-// at most 256 completions with different keys each. The claim need not be kept; if it is, the
-// renewal ends with the completion.
+// at most 256 completions with different keys each, and of at most 1 MiB of results and reasons. A
+// larger completion has a call of its own. The claim need not be kept; if it is, the renewal ends
+// with the completion.
+//
+// After an error that may have its cause in the completion of another caller, each caller completes
+// again alone, once.
 //
 // An error that matches [ErrClaimLost] means that this claim was not held any longer. With any
 // other error the outcome is unknown, and the claim is still kept: repeat the call. If ctx ends
@@ -39,13 +55,19 @@ func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
 	if err != nil {
 		return fmt.Errorf("complete %q: %w", done.Key, err)
 	}
-	j := &joined{ctx: ctx, done: done, answer: make(chan error, 1)}
+	j := &joined{ctx: ctx, done: done, answer: make(chan joinedAnswer, 1)}
 	if !k.enqueue(j) {
 		return k.completeAlone(ctx, j)
 	}
 	select {
-	case err := <-j.answer:
-		return err
+	case a := <-j.answer:
+		if a.alone && ctx.Err() == nil {
+			k.mu.Lock()
+			k.begins(j)
+			k.mu.Unlock()
+			return k.completeAlone(ctx, j)
+		}
+		return a.err
 	case <-ctx.Done():
 	}
 	// If j is in the queue, j is removed unsent. If j is in a call, the sender notes the answer. A
@@ -67,9 +89,7 @@ func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
 func (k *LeaseRenewer) enqueue(j *joined) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if e := k.kept[keptID{j.done.Key, j.done.Token}]; e != nil {
-		e.completing++
-	}
+	k.begins(j)
 	if k.closed {
 		return false
 	}
@@ -78,6 +98,13 @@ func (k *LeaseRenewer) enqueue(j *joined) bool {
 	k.joiner.queue = append(k.joiner.queue, j)
 	k.startSender()
 	return true
+}
+
+// begins notes that a completion is queued or under way, under k.mu, until settle.
+func (k *LeaseRenewer) begins(j *joined) {
+	if e := k.kept[keptID{j.done.Key, j.done.Token}]; e != nil {
+		e.completing++
+	}
 }
 
 // startSender starts a sender if the queue needs one. After Close no sender starts, since Close
@@ -123,11 +150,15 @@ func (j *joiner) next() []*joined {
 		return batch
 	}
 	var batch []*joined
+	size := 0
 	keys := make(map[Key]bool, min(len(j.queue), completeBatch))
 	j.queue = slices.DeleteFunc(j.queue, func(w *joined) bool {
-		if len(batch) == completeBatch || keys[w.done.Key] {
+		switch { // the first of the queue is always taken
+		case len(batch) == completeBatch, keys[w.done.Key],
+			len(batch) > 0 && size+w.size() > completeBytes:
 			return false
 		}
+		size += w.size()
 		keys[w.done.Key] = true
 		batch = append(batch, w)
 		return true
@@ -147,9 +178,12 @@ func (k *LeaseRenewer) send(batch []*joined) {
 	err := k.store.Complete(ctx, done)
 	var lost *LostError
 	if !errors.As(err, &lost) {
+		// A store that is down, or took longer than a lease, is spared the calls of each.
+		alone := err != nil && len(batch) > 1 && !errors.Is(err, ErrUnavailable) &&
+			ctx.Err() == nil
 		for _, w := range batch {
 			k.settle(w.done, err)
-			w.answer <- err
+			w.answer <- joinedAnswer{err: err, alone: alone}
 		}
 		return
 	}
@@ -159,7 +193,7 @@ func (k *LeaseRenewer) send(batch []*joined) {
 			own = fmt.Errorf("complete %q: %w", w.done.Key, Lost([]int{0}))
 		}
 		k.settle(w.done, own)
-		w.answer <- own
+		w.answer <- joinedAnswer{err: own}
 	}
 }
 

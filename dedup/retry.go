@@ -3,6 +3,7 @@ package dedup
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 )
 
@@ -21,8 +22,11 @@ func retry(ctx context.Context, tries int, fn func() error) error {
 	}
 }
 
+// backOff waits for half of the pause of a try, and a random part of the other half. Callers whose
+// shared call failed do not meet again in the next one.
 func backOff(ctx context.Context, try int) error {
-	return sleep(ctx, min(time.Second, 20*time.Millisecond<<min(try, 6)))
+	half := min(time.Second, 20*time.Millisecond<<min(try, 6)) / 2
+	return sleep(ctx, half+rand.N(half)) //nolint:gosec // no secret
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -183,6 +183,18 @@ func guardMutants() []mutant {
 			tests:   dedup("^TestLeaseRenewer"),
 		},
 		{
+			name: "shared-completion-of-any-size", file: "dedup/renewer_join.go",
+			old: "len(batch) > 0 && size+w.size() > completeBytes:", with: "false:",
+			promise: "Large results of many callers do not make a call that the server refuses.",
+			tests:   dedup("^TestDo_LargeResultsOfManyCallers$"),
+		},
+		{
+			name: "shared-completion-fails-all", file: "dedup/renewer_join.go",
+			old: "alone := err != nil && len(batch) > 1 &&", with: "alone := false && len(batch) > 1 &&",
+			promise: "A completion that the store refuses fails no other caller.",
+			tests:   dedup("^TestLeaseRenewerCompletesAloneAfterARefusal$"),
+		},
+		{
 			name: "shared-claim-in-disorder", file: "dedup/renewer_claim.go",
 			old:     "\tslices.SortFunc(from, func(a, b claimOrigin) int {\n\t\treturn a.caller.reqs[a.at].Key.Compare(b.caller.reqs[b.at].Key)\n\t})\n",
 			with:    "",
