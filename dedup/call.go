@@ -31,3 +31,9 @@ func (c Call) work(ctx context.Context) context.Context {
 	}
 	return ctx
 }
+
+// differs is [Request.Differs] for the payload of the call.
+func (c Call) differs(known Fingerprint) bool {
+	r := Request{Fingerprint: c.Fingerprint, SecondFingerprint: c.SecondFingerprint}
+	return r.Differs(known)
+}

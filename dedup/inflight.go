@@ -200,7 +200,7 @@ func (i *inflightCalls) startWaiting(f *inflightCall, c Call) Verdict {
 	defer i.mu.Unlock()
 	switch {
 	case f.finished:
-	case f.held && Differ(f.fingerprint, c.Fingerprint):
+	case f.held && c.differs(f.fingerprint):
 		return Conflict
 	case f.waiters >= i.maxWaiters:
 		return Busy

@@ -3,6 +3,7 @@ package dedup_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -73,5 +74,42 @@ func TestDo_SecretRotation_G08(t *testing.T) {
 			_, err = call(steps[pair[1]], key, "8")
 			require.ErrorIs(t, err, dedup.ErrConflict)
 		}
+	}
+}
+
+// Calls in one process, of which one has the secrets in the old order and the other in the new one.
+func TestDo_SecretRotationInOneProcess_G08(t *testing.T) {
+	prints := func(payload string) (older, newer dedup.Fingerprint) {
+		return dedup.Keyed([]byte("older-0123456789"), []byte(payload)),
+			dedup.Keyed([]byte("newer-0123456789"), []byte(payload))
+	}
+	for _, swapped := range []bool{false, true} {
+		opts := func(payload string, swap bool) []dedup.DoOption {
+			first, second := prints(payload)
+			if swap {
+				first, second = second, first
+			}
+			return []dedup.DoOption{dedup.SamePayload(first), dedup.OrSamePayload(second)}
+		}
+		atDesk(t, dedup.GuardConfig{}, func(d *desk) {
+			all := together(4, func(i int) (paid, bool, error) {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				payload := "7"
+				if i > 1 {
+					payload = "8"
+				}
+				return d.do(d.here, time.Second, opts(payload, swapped != (i%2 == 1))...)
+			})
+			for i, o := range all[:2] {
+				require.NoError(d, o.err)
+				require.EqualValues(d, 1, o.Receipt)
+				require.Equal(d, i == 1, o.replayed)
+			}
+			for _, o := range all[2:] {
+				require.ErrorIs(d, o.err, dedup.ErrConflict)
+				require.Less(d, o.after, time.Second, "at once")
+			}
+			require.EqualValues(d, 1, d.runs.Load())
+		})
 	}
 }

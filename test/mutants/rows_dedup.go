@@ -110,7 +110,7 @@ func guardMutants() []mutant {
 		},
 		{
 			name: "follower-gets-another-payload", file: "dedup/inflight.go",
-			old: "case f.held && Differ(f.fingerprint, c.Fingerprint):", with: "case false:",
+			old: "case f.held && c.differs(f.fingerprint):", with: "case false:",
 			promise: "A caller with another payload gets a conflict while the first one runs (H-03).",
 			tests:   dedup("^TestDo_Conflict"),
 		},

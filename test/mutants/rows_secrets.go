@@ -183,6 +183,12 @@ func secondSecretMutants() []mutant {
 			tests:   ownedBy("httpidem", "^TestSecondSecret_"),
 		},
 		{
+			name: "follower-without-second-fingerprint", file: "dedup/call.go",
+			old: "r := Request{Fingerprint: c.Fingerprint, SecondFingerprint: c.SecondFingerprint}", with: "r := Request{Fingerprint: c.Fingerprint}",
+			promise: "A changed secret is no conflict within one process either.",
+			tests:   ownedBy("dedup", "^TestDo_SecretRotationInOneProcess_G08$"),
+		},
+		{
 			name: "do-second-fingerprint-is-dropped", file: "dedup/guard.go",
 			old: "Key: c.Key, Fingerprint: c.Fingerprint, SecondFingerprint: c.SecondFingerprint,", with: "Key: c.Key, Fingerprint: c.Fingerprint,",
 			promise: "OrSamePayload reaches the store.",
