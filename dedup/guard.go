@@ -227,6 +227,8 @@ func (g *Guard) claim(ctx context.Context, t Token, req Request) (
 			return err
 		case answers[0].Verdict.Held() && passed(since.Add(g.cfg.Lease), time.Now()):
 			return errLate // another caller may have taken over meanwhile
+		case answers[0].Verdict == 0:
+			return errNoVerdict
 		}
 		a = answers[0]
 		return nil
@@ -242,6 +244,9 @@ func (g *Guard) claim(ctx context.Context, t Token, req Request) (
 	}
 	return Answer{}, since, fmt.Errorf("claim %q: %w", req.Key, err)
 }
+
+// errNoVerdict means that a call of the store had neither an error nor an answer.
+var errNoVerdict = fmt.Errorf("%w: store returned no verdict", ErrUnavailable)
 
 // errLate means that the lease of a granted claim was over when the answer came.
 var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease", ErrUnavailable)

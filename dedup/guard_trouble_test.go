@@ -484,3 +484,17 @@ func TestDo_ResultsThatCannotBeReplayed(t *testing.T) {
 type odd struct{}
 
 func (odd) MarshalJSON() ([]byte, error) { panic("a bug") }
+
+// A store that returns no answer and no error has not answered.
+func TestDo_StoreReturnsNoVerdict(t *testing.T) {
+	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
+		d.s.onClaim = func(context.Context, func() error) error { return nil }
+		_, _, err := d.do(d.here, 0)
+		require.ErrorIs(d, err, dedup.ErrUnavailable)
+		require.ErrorContains(d, err, "no verdict")
+		require.NotErrorIs(d, err, dedup.ErrInFlight)
+		d.s.onClaim = nil
+		_, _, err = d.do(d.here, 0)
+		require.NoError(d, err)
+	})
+}

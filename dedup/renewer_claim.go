@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -150,7 +151,10 @@ func (k *LeaseRenewer) waitClaim(c *claimCaller) (alone bool, err error) {
 	if c.panicked != nil {
 		panic(c.panicked)
 	}
-	return c.alone && c.ctx.Err() == nil, c.err
+	if ended := c.ctx.Err(); c.alone && ended != nil {
+		return false, cmp.Or(c.err, ended) // without c.err no call had the requests
+	}
+	return c.alone, c.err
 }
 
 // leave removes a caller from the queue. If the requests of the caller are under way, the caller

@@ -345,3 +345,25 @@ func TestLeaseRenewerCloseServesTheQueue(t *testing.T) {
 		r.granted(queued)
 	})
 }
+
+// A caller whose context ends when the renewer gives the queue back has no answer, and no success.
+func TestLeaseRenewerClaimUnsentIsNoSuccess(t *testing.T) {
+	for range 200 { // the caller may also leave the queue first
+		inSharedBubble(t, func(r *sharedRig) {
+			end := make(chan struct{})
+			ctx, cancel := context.WithCancel(r.Context())
+			r.s.claiming(func(context.Context, []dedup.Request) error { <-end; cancel(); return nil })
+			first := r.ask(r.Context(), "first")
+			queued := r.ask(ctx, "queued")
+			r.k.Close() // the end of the first call gives the queue back
+			close(end)
+			<-queued.over
+			if queued.err == nil {
+				require.Equal(r, dedup.Fresh, queued.answers[0].Verdict, "success without an answer")
+			} else {
+				require.ErrorIs(r, queued.err, context.Canceled)
+			}
+			r.granted(first)
+		})
+	}
+}

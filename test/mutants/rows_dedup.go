@@ -195,6 +195,18 @@ func guardMutants() []mutant {
 			tests:   dedup("^TestLeaseRenewerCompletesAloneAfterARefusal$"),
 		},
 		{
+			name: "unsent-claim-succeeds", file: "dedup/renewer_claim.go",
+			old: "if ended := c.ctx.Err(); c.alone && ended != nil {", with: "if c.alone && c.ctx.Err() != nil {\n\t\treturn false, c.err\n\t}\n\tif ended := error(nil); false {",
+			promise: "A claim that was never sent is no success.",
+			tests:   dedup("^TestLeaseRenewerClaimUnsentIsNoSuccess$"),
+		},
+		{
+			name: "no-verdict-is-in-flight", file: "dedup/guard.go",
+			old: "case answers[0].Verdict == 0:", with: "case false:",
+			promise: "A store without an answer is not another caller at work.",
+			tests:   dedup("^TestDo_StoreReturnsNoVerdict$"),
+		},
+		{
 			name: "shared-claim-in-disorder", file: "dedup/renewer_claim.go",
 			old:     "\tslices.SortFunc(from, func(a, b claimOrigin) int {\n\t\treturn a.caller.reqs[a.at].Key.Compare(b.caller.reqs[b.at].Key)\n\t})\n",
 			with:    "",
