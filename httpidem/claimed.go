@@ -63,6 +63,8 @@ type claimedRun struct {
 	entry *dedup.Entry
 	rec   *recorder
 	early error // error of storing an answer that is sent early
+	// forget: the answer is sent early and not stored, so the claim is kept until the handler ends
+	forget bool
 	// separates the handler from its claim: from then on a lost claim does not cancel it
 	detach func()
 }
@@ -113,12 +115,14 @@ func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 func (c *claimedRun) ended() {
 	q, ctx := c.q, c.q.r.Context()
 	a, streamed := c.rec.finish()
-	if streamed {
+	if streamed && !c.forget {
 		q.observe(stored(c.early), a.status, c.early)
 		return
 	}
-	q.checkCORS(c.rec)
-	if q.resultPolicy(a.status, false) == Forget {
+	if !streamed {
+		q.checkCORS(c.rec)
+	}
+	if c.forget || q.resultPolicy(a.status, false) == Forget {
 		err := c.entry.Release(ctx, c.q.forgotten())
 		c.log("answer is not stored, but the key could not be released", err)
 		c.rec.send()
@@ -148,14 +152,14 @@ func stored(err error) Result {
 }
 
 // leaveEarly records the answer before the first byte of an answer is sent that cannot be held
-// back. After NotApplied no answer is stored.
+// back. If no answer is to be stored, as after NotApplied, the key is free only when the handler
+// has ended: a retry must not run beside it.
 func (c *claimedRun) leaveEarly(a *answer) error {
-	c.detach()
-	if c.q.resultPolicy(a.status, false) == Forget {
-		c.early = c.entry.Release(c.q.r.Context(), c.q.forgotten())
-	} else {
-		c.early = c.entry.Complete(c.q.r.Context(), a.result(c.q.m.keeps, c.q.m.cfg.MaxResponse))
+	if c.forget = c.q.resultPolicy(a.status, false) == Forget; c.forget {
+		return nil
 	}
+	c.detach()
+	c.early = c.entry.Complete(c.q.r.Context(), a.result(c.q.m.keeps, c.q.m.cfg.MaxResponse))
 	c.log("answer is sent although it could not be stored", c.early)
 	return nil
 }
@@ -165,7 +169,7 @@ func (c *claimedRun) leaveEarly(a *answer) error {
 func (c *claimedRun) broke() {
 	q, ctx := c.q, c.q.r.Context()
 	var err error
-	if _, streamed := c.rec.finish(); streamed {
+	if _, streamed := c.rec.finish(); streamed && !c.forget {
 		err = c.early
 	} else if q.state.notApplied.Load() {
 		err = c.entry.Release(ctx, c.q.forgotten())

@@ -48,6 +48,12 @@ func httpMutants() []mutant {
 			tests:   http("^TestAnswerIsStoredBeforeItIsSent_H23$"),
 		},
 		{
+			name: "http-forgotten-early-frees-the-key", file: "httpidem/claimed.go",
+			old: "c.forget = c.q.resultPolicy(a.status, false) == Forget; c.forget {\n", with: "c.q.resultPolicy(a.status, false) == Forget {\n\t\tc.early = c.entry.Release(c.q.r.Context(), c.q.forgotten())\n",
+			promise: "No second handler runs beside one whose answer was sent early (H-04).",
+			tests:   http("^TestEarlyAnswerThatIsForgotten_H04$"),
+		},
+		{
 			name: "http-panic-runs-again", file: "httpidem/claimed.go",
 			old: "\t\terr = c.entry.Complete(ctx, q.panicked().result(q.m.keeps, q.m.cfg.MaxResponse))", with: "\t\terr = c.entry.Release(ctx, dedup.Failed)",
 			promise: "A handler that panicked is not run again (H-09).",
