@@ -63,7 +63,9 @@ func (r *publisher) fetch(ctx context.Context, b *batch) error {
 	held := r.share.held()
 	r.failures.keep(held)
 	b.step = r.sweep.next(b.began, held, r.failures.due(b.began))
-	if len(b.shards) == 0 {
+	if len(b.shards) == 0 { // the share is empty: no call and no answer is missing any more
+		r.health.store.clear(ctx, "fetch")
+		r.health.answers()
 		return nil
 	}
 	f := Fetch{

@@ -344,3 +344,43 @@ func TestNewRelay_SaysAllThatIsWrong(t *testing.T) {
 	_, err = outbox.NewRelay(outbox.RelayConfig{Store: newTable(nil), Producer: newProducer(nil, nil)})
 	require.NoError(t, errors.Join(err))
 }
+
+// A relay whose share became empty is ready: no call of the store and no answer of the broker is
+// missing any more.
+func TestRelay_ReadyWithoutShards(t *testing.T) {
+	for _, fails := range []string{"fetch", "broker"} {
+		t.Run(fails, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				seized := false
+				seize := func() {
+					seized = true
+					b.table.seize("another", time.Hour)
+				}
+				b.fate = func(*idem.Message) fate {
+					seize()
+					return fate{err: errBroker}
+				}
+				if fails == "broker" {
+					b.table.add("t", "a", "a1")
+				}
+				r := b.start(func(_ *outbox.RelayConfig, f *faults) {
+					f.before = func(_ context.Context, call string) error {
+						if fails != "fetch" || call != "fetch" {
+							return nil
+						}
+						if !seized {
+							seize()
+						}
+						return errDatabase
+					}
+				})
+				b.sleep(2 * outbox.DefaultLease)
+				require.True(t, seized)
+				require.NoError(t, r.Ready())
+				if fails == "fetch" {
+					require.Equal(t, 1, b.log.count("outbox can be read and written again"))
+				}
+			})
+		})
+	}
+}

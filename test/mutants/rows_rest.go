@@ -111,6 +111,13 @@ func outboxMutants() []mutant {
 			tests:   relay("^TestRelay_MarksOnlyAcked_O08$"),
 		},
 		{
+			name: "relay-without-shards-owes-an-answer", file: "outbox/relay_round.go",
+			old:     "\t\tr.health.store.clear(ctx, \"fetch\")\n\t\tr.health.answers()\n\t\treturn nil",
+			with:    "\t\treturn nil",
+			promise: "A relay without shards is ready.",
+			tests:   relay("^TestRelay_ReadyWithoutShards$"),
+		},
+		{
 			name: "relay-missing-results-are-sent", file: "outbox/relay_round.go",
 			old: "errs = append(errs, errNoResult)", with: "errs = append(errs, nil)",
 			promise: "A row without a result of the producer is not settled (O-08).",
