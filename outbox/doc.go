@@ -100,4 +100,8 @@
 // Programs use the methods of [Operator]. With [Skip] as the policy, a parked event that is retried
 // comes after the events that went on. An outage of the broker or the database never parks an
 // event.
+//
+// A change from [Halt] to [Skip] frees no event that is blocked. Otherwise a later event could
+// overtake it. An aggregate with blocked events stays halted until a person has retried or skipped
+// the parked event in front, with `idem outbox retry` or `idem outbox skip`.
 package outbox

@@ -202,12 +202,13 @@ func (t *table) Fetch(_ context.Context, f outbox.Fetch) (rows []outbox.Row, _ e
 		skipRows[seq] = true
 	}
 	for _, l := range f.Shards {
-		n, halted := 0, map[outbox.Aggregate]bool{}
+		n, halted, overtakes := 0, map[outbox.Aggregate]bool{}, map[outbox.Aggregate]bool{}
 		for _, r := range t.shards[l.Shard] {
 			a := outbox.Aggregate{Topic: r.Entry.Topic, Key: r.Entry.Key}
 			if r.state == parked && a.Key != "" {
 				halted[a] = true
 			}
+			overtakes[a] = overtakes[a] || r.state == blocked
 			if r.state != waiting || skipRows[r.Seq] || (a.Key != "" && skip[a]) {
 				continue
 			}
@@ -215,7 +216,7 @@ func (t *table) Fetch(_ context.Context, f outbox.Fetch) (rows []outbox.Row, _ e
 				break
 			}
 			row := r.Row
-			row.Blocked = f.Halt && halted[a]
+			row.Blocked = halted[a] && (f.Halt || overtakes[a])
 			rows, n = append(rows, row), n+1
 		}
 	}

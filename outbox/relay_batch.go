@@ -105,15 +105,15 @@ func (b *batch) park(row *Row, err error) {
 	b.seen.Parked++
 }
 
-// block notes the rows that wait for a person: those behind a row that was parked earlier or in
-// this round.
-func (b *batch) block() {
+// block notes the rows that wait for a person: those that the store has found blocked, and with
+// halt those behind a row that was parked in this round.
+func (b *batch) block(halt bool) {
 	for i := range b.rows {
 		row := &b.rows[i]
 		if _, itself := b.out.what.Parked[row.Seq]; itself || row.Entry.Key == "" {
 			continue
 		}
-		if row.Blocked || b.parked[aggregateOf(row)] && b.behindParked(row) {
+		if row.Blocked || halt && b.parked[aggregateOf(row)] && b.behindParked(row) {
 			b.out.what.Blocked = append(b.out.what.Blocked, row.Seq)
 			b.seen.Blocked++
 		}

@@ -104,9 +104,7 @@ func (r *publisher) publish(ctx, produce context.Context, b *batch) {
 		}
 		r.publishWave(ctx, produce, b, wave)
 	}
-	if r.cfg.WhenParked == Halt {
-		b.block()
-	}
+	b.block(r.cfg.WhenParked == Halt)
 	b.seen.Took = time.Since(b.began)
 	b.out.leases, b.out.what.Keep = b.leases, r.cfg.Keep > 0
 	r.pending = &b.out

@@ -22,7 +22,8 @@ type Row struct {
 	Entry Entry
 	// Added is when the row was written, by the database's clock.
 	Added time.Time
-	// Blocked means that an earlier row of the aggregate is parked. See [Fetch].Halt.
+	// Blocked means that the row must wait until a person has decided about an earlier row of the
+	// aggregate, which is parked. See [Fetch].Halt.
 	Blocked bool
 }
 
@@ -64,8 +65,9 @@ type Fetch struct {
 	Skip []Aggregate
 	// SkipRows are the Seq of rows without a key to leave out for the same reason.
 	SkipRows []int64
-	// Halt sets Blocked in rows behind a parked row of their aggregate. False: Blocked is never
-	// set.
+	// Halt sets Blocked in rows behind a parked row of their aggregate. False: Blocked is set only
+	// in rows behind both a parked and a blocked row. So no row overtakes a blocked one after a
+	// change of the policy.
 	Halt bool
 }
 

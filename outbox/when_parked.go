@@ -9,7 +9,8 @@ const (
 	// Halt stops the aggregate until a person has retried or skipped the parked row. The order of
 	// the aggregate is kept. Other aggregates go on.
 	Halt WhenParked = iota
-	// Skip publishes the next event of the aggregate without the parked row.
+	// Skip publishes the next event of the aggregate without the parked row. Events that a relay
+	// with Halt has blocked before, and those behind them, wait for a person all the same.
 	Skip
 )
 

@@ -59,6 +59,7 @@ func Run[Tx any](t *testing.T, site func(t testing.TB) Site[Tx]) {
 		{name: "SkipLists", run: (*kit[Tx]).skipLists},
 		{name: "SettleIsFenced", run: (*kit[Tx]).settleIsFenced},
 		{name: "States", run: (*kit[Tx]).states},
+		{name: "BlockedBeforeSkip", run: (*kit[Tx]).blockedBeforeSkip},
 		{name: "BlockedWhileReleased", run: (*kit[Tx]).blockedWhileReleased},
 		{name: "ReleaseHoldsTheShard", run: (*kit[Tx]).releaseHoldsTheShard},
 		{name: "SettlementsAtOnce", run: (*kit[Tx]).settlementsAtOnce},

@@ -53,6 +53,7 @@ func TestPlans(t *testing.T) {
 		"fetchOne":      {[]any{shards[8:9], 100, 100, 1 << 20, true}, "idem_outbox_waiting"},
 		"fetch":         {[]any{shards, 2, 100, 1 << 20, true}, "idem_outbox_waiting"},
 		"fetchSkip":     {[]any{shards, 2, 100, 1 << 20, true, []string{"orders"}, [][]byte{[]byte("7")}, []int64{5}}, "idem_outbox_waiting"},
+		"fetchOnward":   {[]any{shards, 2, 100, 1 << 20, false}, "idem_outbox_waiting"},
 		"settleSent":    {fence, "idem_outbox_pkey"},
 		"settleKept":    {fence, "idem_outbox_pkey"},
 		"settleRows":    {[]any{fence[3]}, "idem_outbox_pkey"},
@@ -64,7 +65,7 @@ func TestPlans(t *testing.T) {
 		"retry":         {[]any{50_001}, "idem_outbox_parked"},
 	}
 	texts := pgoutbox.Texts(schema)
-	texts["fetchOne"] = texts["fetch"]
+	texts["fetchOne"], texts["fetchOnward"] = texts["fetch"], texts["fetch"]
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
 			_, err := pool.Exec(t.Context(), "ANALYZE idem_outbox, idem_outbox_shards")

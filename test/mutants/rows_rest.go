@@ -246,9 +246,21 @@ func outboxMutants() []mutant {
 		},
 		{
 			name: "pgoutbox-blocked-is-not-seen", file: sql + "fetch.sql",
-			old: "             AND p.seq < c.seq) AS blocked", with: "             AND p.seq > c.seq) AS blocked",
+			old: "             AND p.seq < c.seq)\n", with: "             AND p.seq > c.seq)\n",
 			promise: "A row behind a parked one is blocked with Halt (O-10).",
 			tests:   pg("^TestConformance$/^queue$"),
+		},
+		{
+			name: "pgoutbox-skip-overtakes-blocked-rows", file: sql + "fetch.sql",
+			old: "AND b.seq < c.seq)) AS blocked", with: "AND b.seq > c.seq)) AS blocked",
+			promise: "No row overtakes one that Halt has blocked, whatever the policy (O-10).",
+			tests:   pg("^TestConformance$/^queue$"),
+		},
+		{
+			name: "relay-skip-leaves-blocked-rows-waiting", file: "outbox/relay_batch.go",
+			old: "\t\tif row.Blocked || halt && ", with: "\t\tif halt && row.Blocked || halt && ",
+			promise: "A row behind a blocked one is blocked whatever the policy (O-10).",
+			tests:   relay("^TestRelay_HaltThenSkip_O10$"),
 		},
 		{
 			name: "pgoutbox-blocks-released-rows", file: sql + "settle_blocked.sql",

@@ -1,7 +1,8 @@
 -- The first waiting rows of each shard, then the oldest of those, up to the limits. Rows that are
 -- left out come first in the next call. No row is returned without the rows of its shard that have
 -- lower numbers. size is never less than Entry.Size. Parked rows are looked for once, and then for
--- each row if there are any.
+-- each row if there are any. Without Halt ($5), only rows that another relay has blocked count: no
+-- row may overtake these.
 WITH candidates AS (
     SELECT r.*
     FROM unnest($1::smallint[]) AS s(shard)
@@ -21,11 +22,17 @@ sized AS (
     FROM candidates c
     WINDOW w AS (ORDER BY c.seq ROWS UNBOUNDED PRECEDING))
 SELECT c.seq, c.shard, c.topic, c.key, c.event_id, c.event_type, c.payload, c.headers, c.added_at,
-       $5::boolean AND c.key IS NOT NULL AND (SELECT EXISTS (
-           SELECT FROM {outbox} a WHERE a.state = 2)) AND EXISTS (
+       c.key IS NOT NULL
+       AND CASE WHEN $5::boolean THEN (SELECT EXISTS (SELECT FROM {outbox} a WHERE a.state = 2))
+                ELSE (SELECT EXISTS (SELECT FROM {outbox} a WHERE a.state = 3)) END
+       AND EXISTS (
            SELECT FROM {outbox} p
            WHERE p.state = 2 AND p.shard = c.shard AND p.topic = c.topic AND p.key = c.key
-             AND p.seq < c.seq) AS blocked
+             AND p.seq < c.seq)
+       AND ($5::boolean OR EXISTS (
+           SELECT FROM {outbox} b
+           WHERE b.state = 3 AND b.shard = c.shard AND b.topic = c.topic AND b.key = c.key
+             AND b.seq < c.seq)) AS blocked
 FROM sized c
 WHERE c.n = 1 OR (c.n <= $3::bigint AND c.bytes <= $4::bigint)
 ORDER BY c.seq

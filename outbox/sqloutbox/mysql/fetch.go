@@ -58,14 +58,19 @@ func fetchText(f *outbox.Fetch) string {
 	return b.String()
 }
 
-// blockedText returns the expression that is 1 in rows behind a parked row.
+// blockedText returns the expression that is 1 in rows behind a parked row. Without halt the rows
+// must also be behind a blocked row, which another relay has left: no row may overtake that one.
 func blockedText(halt bool) string {
-	if !halt {
-		return "0"
+	behind := func(state string) string {
+		return " AND EXISTS (SELECT 1 FROM idem_outbox p FORCE INDEX (idem_outbox_state) " +
+			"WHERE p.state = " + state + " AND p.shard = o.shard " +
+			"AND p.seq < o.seq AND p.topic = o.topic AND p.`key` = o.`key`)"
 	}
-	return "o.`key` IS NOT NULL AND EXISTS (SELECT 1 FROM idem_outbox p " +
-		"FORCE INDEX (idem_outbox_state) WHERE p.state = 2 AND p.shard = o.shard " +
-		"AND p.seq < o.seq AND p.topic = o.topic AND p.`key` = o.`key`)"
+	if halt {
+		return "o.`key` IS NOT NULL" + behind("2")
+	}
+	return "o.`key` IS NOT NULL AND EXISTS (SELECT 1 FROM idem_outbox a " +
+		"FORCE INDEX (idem_outbox_state) WHERE a.state = 3)" + behind("2") + behind("3")
 }
 
 // skipTexts returns the conditions that leave rows out, by shard. Rows without a key may be in any
