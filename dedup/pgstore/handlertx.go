@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/idem-go/idem/dedup"
@@ -22,7 +23,8 @@ type handlerTx struct {
 	// (P-13).
 	marked  bool
 	outside string
-	points  int // number of savepoints so far
+	points  int   // number of savepoints so far
+	open    []int // the savepoints that are set, by their number, the outermost first
 	works   []keptWork
 }
 
@@ -151,13 +153,35 @@ func (t *handlerTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, er
 	return w, nil
 }
 
-// marks returns the current size of each work.
-func (t *handlerTx) marks() []int {
-	marks := make([]int, len(t.works))
+// unmarker is an ability of kept work: it learns that no savepoint is set any more.
+type unmarker interface{ Unmark() }
+
+// mark notes a new savepoint, and returns the current size of each work.
+func (t *handlerTx) mark() (point int, marks []int) {
+	t.points++
+	t.open = append(t.open, t.points)
+	marks = make([]int, len(t.works))
 	for i, k := range t.works {
 		marks[i] = k.work.Mark()
 	}
-	return marks
+	return t.points, marks
+}
+
+// unmark notes that a savepoint has ended, and with it those inside.
+func (t *handlerTx) unmark(point int) {
+	i := slices.Index(t.open, point)
+	if i < 0 {
+		return
+	}
+	t.open = t.open[:i]
+	if i > 0 {
+		return
+	}
+	for _, k := range t.works {
+		if w, ok := k.work.(unmarker); ok {
+			w.Unmark()
+		}
+	}
 }
 
 // rewind drops the work that was added after marks.
@@ -176,6 +200,7 @@ func (t *handlerTx) rewind(marks []int) {
 type nestedTx struct {
 	pgx.Tx // of the driver, which knows whether the savepoint has ended
 	of     *handlerTx
+	point  int
 	marks  []int
 	ended  bool
 }
@@ -185,7 +210,8 @@ func (t *handlerTx) nest(ctx context.Context, in pgx.Tx) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &nestedTx{Tx: tx, of: t, marks: t.marks()}, nil
+	point, marks := t.mark()
+	return &nestedTx{Tx: tx, of: t, point: point, marks: marks}, nil
 }
 
 func (n *nestedTx) Begin(ctx context.Context) (pgx.Tx, error) {
@@ -197,7 +223,11 @@ func (n *nestedTx) Begin(ctx context.Context) (pgx.Tx, error) {
 
 func (n *nestedTx) Commit(ctx context.Context) error {
 	n.ended = true
-	return n.Tx.Commit(ctx)
+	if err := n.Tx.Commit(ctx); err != nil {
+		return err
+	}
+	n.of.unmark(n.point)
+	return nil
 }
 
 func (n *nestedTx) Rollback(ctx context.Context) error {
@@ -206,6 +236,7 @@ func (n *nestedTx) Rollback(ctx context.Context) error {
 		return err
 	}
 	n.of.rewind(n.marks)
+	n.of.unmark(n.point)
 	return nil
 }
 

@@ -21,12 +21,12 @@ func (t *handlerTx) Savepoint(ctx context.Context) (undo func(context.Context) e
 	if err := t.CheckTx(); err != nil {
 		return nil, err
 	}
-	t.points++
-	name := "idem_" + strconv.Itoa(t.points) // names of pgx are sp_1, sp_2
+	name := "idem_" + strconv.Itoa(t.points+1) // names of pgx are sp_1, sp_2
 	if _, err := t.Exec(ctx, "savepoint "+name); err != nil {
 		return nil, fmt.Errorf("pgstore: savepoint: %w", err)
 	}
-	undone, marks := false, t.marks()
+	point, marks := t.mark()
+	undone := false
 	return func(ctx context.Context) error {
 		if undone {
 			return errUndone
@@ -36,6 +36,7 @@ func (t *handlerTx) Savepoint(ctx context.Context) (undo func(context.Context) e
 			return err
 		}
 		t.rewind(marks)
+		t.unmark(point)
 		return nil
 	}, nil
 }

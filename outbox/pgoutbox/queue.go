@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,16 +19,19 @@ import (
 const maxQueued = 256 << 20
 
 // ErrQueueFull means that the entries of one transaction exceed 256 MiB. No entry of the call is
-// added. Use several transactions, or call [Outbox.Flush] in between.
+// added. Use several transactions, or call [Outbox.Flush] in between. While a savepoint is set,
+// Flush makes no room: its rollback would have the entries written again.
 var ErrQueueFull = errors.New("pgoutbox: too much for one transaction")
 
 // queue has the entries of a transaction until its end.
 type queue struct {
 	writeAll func(context.Context, pgx.Tx, []outbox.Entry) error
 	log      []step
+	flushed  int // how many steps of log come before the end of the last flush
+	freed    int // how many steps before log were freed; a mark counts these too
 	ids      outboxrow.Identities
-	bytes    int
-	marked   bool // a savepoint was set: entries that were written may have to be written again
+	bytes    int  // of the entries in log
+	marked   bool // a savepoint is set: entries that were written may have to be written again
 }
 
 // step is a change of the queue that the rollback of a savepoint can revert. Either an entry was
@@ -80,12 +84,8 @@ func (q *queue) Flush(ctx context.Context, tx any) error {
 	if !ok {
 		return fmt.Errorf("pgoutbox: %T is no transaction of pgx", tx)
 	}
-	begins := len(q.log)
-	for begins > 0 && !q.log[begins-1].written {
-		begins--
-	}
-	waiting := make([]outbox.Entry, 0, len(q.log)-begins)
-	for _, s := range q.log[begins:] {
+	waiting := make([]outbox.Entry, 0, len(q.log)-q.flushed)
+	for _, s := range q.log[q.flushed:] {
 		waiting = append(waiting, s.entry)
 	}
 	if len(waiting) == 0 {
@@ -94,22 +94,47 @@ func (q *queue) Flush(ctx context.Context, tx any) error {
 	if err := q.writeAll(ctx, t, waiting); err != nil {
 		return err
 	}
-	if q.marked {
-		q.log = append(q.log, step{written: true})
-	} else {
-		q.log, q.bytes = nil, 0
+	q.log = append(q.log, step{written: true})
+	q.flushed = len(q.log)
+	if !q.marked {
+		q.free()
 	}
 	return nil
+}
+
+// free frees the entries that were written. No savepoint is set.
+func (q *queue) free() {
+	if q.flushed == 0 {
+		return
+	}
+	for i := range q.log[:q.flushed] {
+		if s := &q.log[i]; !s.written {
+			q.bytes -= s.entry.Size()
+		}
+	}
+	q.log, q.freed, q.flushed = slices.Clone(q.log[q.flushed:]), q.freed+q.flushed, 0
 }
 
 // Mark implements [dedup.TxWork].
 func (q *queue) Mark() int {
 	q.marked = true
-	return len(q.log)
+	return q.freed + len(q.log)
+}
+
+// Unmark notes that no savepoint is set any more.
+func (q *queue) Unmark() {
+	q.marked = false
+	q.free()
 }
 
 // Rewind implements [dedup.TxWork].
 func (q *queue) Rewind(mark int) {
+	if mark == 0 { // the savepoint is older than every entry, also than those that were freed
+		q.log, q.flushed, q.freed, q.bytes = nil, 0, 0, 0
+		clear(q.ids)
+		return
+	}
+	mark = max(0, mark-q.freed)
 	for i := mark; i < len(q.log); i++ {
 		if s := &q.log[i]; !s.written {
 			q.bytes -= s.entry.Size()
@@ -118,7 +143,8 @@ func (q *queue) Rewind(mark int) {
 	}
 	clear(q.log[min(mark, len(q.log)):])
 	q.log = q.log[:min(mark, len(q.log))]
-	if mark == 0 { // also entries that were written and are not in the log any more
-		clear(q.ids)
+	q.flushed = min(q.flushed, len(q.log))
+	for q.flushed > 0 && !q.log[q.flushed-1].written {
+		q.flushed--
 	}
 }

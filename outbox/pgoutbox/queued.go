@@ -3,6 +3,7 @@ package pgoutbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,8 +18,12 @@ const endTimeout = 10 * time.Second
 type queuedTx struct {
 	pgx.Tx
 	works []keptWork
+	open  []*nestedTx // the savepoints that are set, the outermost first
 	ended bool
 }
+
+// unmarker is an ability of kept work: it learns that no savepoint is set any more.
+type unmarker interface{ Unmark() }
 
 type keptWork struct {
 	key  any
@@ -129,7 +134,26 @@ func (t *queuedTx) nest(ctx context.Context, in pgx.Tx) (pgx.Tx, error) {
 	for _, k := range t.works {
 		n.marks = append(n.marks, k.work.Mark())
 	}
+	t.open = append(t.open, n)
 	return n, nil
+}
+
+// close notes that a savepoint has ended, and with it those inside.
+func (t *queuedTx) close(n *nestedTx) {
+	i := slices.Index(t.open, n)
+	if i < 0 {
+		return
+	}
+	clear(t.open[i:])
+	t.open = t.open[:i]
+	if i > 0 {
+		return
+	}
+	for _, k := range t.works {
+		if w, ok := k.work.(unmarker); ok {
+			w.Unmark()
+		}
+	}
 }
 
 // nestedTx is a savepoint of a transaction with a queue.
@@ -154,7 +178,11 @@ func (n *nestedTx) Begin(ctx context.Context) (pgx.Tx, error) { return n.of.nest
 // Commit releases the savepoint. Entries stay in the queue.
 func (n *nestedTx) Commit(ctx context.Context) error {
 	n.ended = true
-	return n.Tx.Commit(ctx)
+	if err := n.Tx.Commit(ctx); err != nil {
+		return err
+	}
+	n.of.close(n)
+	return nil
 }
 
 // Rollback removes the entries that were added since the savepoint.
@@ -170,5 +198,6 @@ func (n *nestedTx) Rollback(ctx context.Context) error {
 		}
 		k.work.Rewind(mark)
 	}
+	n.of.close(n)
 	return nil
 }

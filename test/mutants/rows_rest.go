@@ -269,6 +269,18 @@ func outboxMutants() []mutant {
 			tests:   pg("^TestConformance$/^queue$"),
 		},
 		{
+			name: "pgoutbox-mark-without-the-freed", file: "outbox/pgoutbox/queue.go",
+			old: "\treturn q.freed + len(q.log)\n", with: "\treturn len(q.log)\n",
+			promise: "The rollback of a savepoint forgets no event that was written before (rule 20).",
+			tests:   pg("^TestSavepoint_"),
+		},
+		{
+			name: "pgoutbox-frees-under-a-savepoint", file: "outbox/pgoutbox/queue.go",
+			old: "\tif !q.marked {\n", with: "\tif true {\n",
+			promise: "Entries that a savepoint has undone are written again (rule 20).",
+			tests:   pg("^TestSavepoint_|^TestLentTransaction$"),
+		},
+		{
 			name: "pgoutbox-rows-lose-their-order", file: sql + "insert.sql",
 			old: "ORDER BY r.n", with: "ORDER BY r.n DESC",
 			promise: "The numbers of the rows of a transaction follow its calls (rule 22).",
