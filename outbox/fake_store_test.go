@@ -147,13 +147,19 @@ func (t *table) Hold(_ context.Context, relay string, lease time.Duration, share
 	defer t.mu.Unlock()
 	now := time.Now()
 	t.alive[relay] = now.Add(lease)
-	alive := 0
-	for _, until := range t.alive {
+	alive, before := 0, 0
+	for name, until := range t.alive {
 		if now.Before(until) {
 			alive++
+			if name < relay {
+				before++
+			}
 		}
 	}
-	fair := (outbox.Shards + alive - 1) / alive
+	fair := outbox.Shards / alive
+	if before < outbox.Shards%alive {
+		fair++
+	}
 	var held []outbox.Lease
 	for i := range t.owners {
 		o := &t.owners[i]

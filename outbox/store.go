@@ -93,8 +93,9 @@ type Store interface {
 	// lease.
 	//
 	// With share, Hold first gives up shards above the relay's fair share among the relays that are
-	// alive. Then Hold takes shards that are free or expired, up to the fair share. A shard that is
-	// taken gets a higher epoch than ever before.
+	// alive. Then Hold takes shards that are free or expired, up to the fair share. Fair shares
+	// differ by one at most, and add up to [Shards]. A shard that is taken gets a higher epoch than
+	// ever before.
 	Hold(ctx context.Context, relay string, lease time.Duration, share bool) ([]Lease, error)
 	// Leave gives up all shards of relay.
 	Leave(ctx context.Context, relay string) error

@@ -69,6 +69,34 @@ func (k *kit[Tx]) relaysShare() {
 	require.Equal(k, []int{32, 32}, sizes("c", "d"))
 }
 
+// relaysShareEvenly: the shares of relays differ by one shard at most, also if 64 shards cannot be
+// divided equally. Afterwards no shard moves any more (O-05).
+func (k *kit[Tx]) relaysShareEvenly() {
+	for _, relays := range []int{9, 12, 20} {
+		held := make([][]outbox.Lease, relays)
+		round := func() {
+			for r := range relays {
+				held[r] = k.hold(fmt.Sprint("relay ", r))
+			}
+		}
+		for range 4 {
+			round()
+		}
+		settled := make([][]outbox.Lease, relays)
+		for r := range relays {
+			require.GreaterOrEqual(k, len(held[r]), outbox.Shards/relays, "%d of %d", r, relays)
+			require.LessOrEqual(k, len(held[r]), outbox.Shards/relays+1, "%d of %d", r, relays)
+			settled[r] = bare(held[r])
+		}
+		for range 5 {
+			round()
+			for r := range relays {
+				require.Equal(k, settled[r], bare(held[r]), "%d of %d", r, relays)
+			}
+		}
+	}
+}
+
 // expiredLease: a lease that ended is renewed with its epoch if no other relay took the shard, and
 // is lost otherwise (O-13). Without share no shard is given up or taken.
 func (k *kit[Tx]) expiredLease() {

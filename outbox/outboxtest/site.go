@@ -67,6 +67,7 @@ func Run[Tx any](t *testing.T, site func(t testing.TB) Site[Tx]) {
 		{name: "Purge", run: (*kit[Tx]).purge},
 		{name: "Backlog", run: (*kit[Tx]).backlog},
 		{name: "RelaysShare", run: (*kit[Tx]).relaysShare},
+		{name: "RelaysShareEvenly", run: (*kit[Tx]).relaysShareEvenly},
 		{name: "ExpiredLease", run: (*kit[Tx]).expiredLease},
 		{name: "LockedShard", run: (*kit[Tx]).lockedShard},
 		{name: "RelaysHoldAtOnce", run: (*kit[Tx]).relaysHoldAtOnce},

@@ -233,6 +233,12 @@ func outboxMutants() []mutant {
 			tests:   pg("^TestConformance$/^queue$"),
 		},
 		{
+			name: "pgoutbox-share-rounded-up", file: sql + "give.sql",
+			old: "CASE WHEN a.before < a.shards % a.relays THEN", with: "CASE WHEN a.before < a.relays THEN",
+			promise: "Relays share the shards evenly (O-05).",
+			tests:   pg("^TestConformance$/^queue$/^RelaysShareEvenly$"),
+		},
+		{
 			name: "pgoutbox-renews-others", file: sql + "renew.sql",
 			old: "SELECT shard FROM {shards} WHERE relay = $1 ORDER BY shard FOR NO KEY", with: "SELECT shard FROM {shards} WHERE relay = $1 OR relay IS NOT NULL ORDER BY shard FOR NO KEY",
 			promise: "A relay renews only its own shards (O-13).",

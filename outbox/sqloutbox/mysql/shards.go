@@ -38,12 +38,12 @@ func (o *Outbox) Hold(
 			maxRelay, len(relay))
 	}
 	err = o.bounded(ctx, func(conn *sql.Conn) error {
-		alive, err := keepAlive(ctx, conn, relay, d)
+		among, err := keepAlive(ctx, conn, relay, d)
 		if err != nil {
 			return err
 		}
 		return inTx(ctx, conn, func(tx *sql.Tx) (err error) {
-			held, err = holdShards(ctx, tx, relay, d, alive, share)
+			held, err = holdShards(ctx, tx, relay, d, among, share)
 			return err
 		})
 	})
@@ -53,37 +53,38 @@ func (o *Outbox) Hold(
 	return held, nil
 }
 
-// keepAlive returns the number of relays that are alive, and deletes those that are gone for an
-// hour. Both statements are transactions of their own, so that no relay waits for another one's.
+// keepAlive counts the relays that are alive, and deletes those that are gone for an hour. Both
+// statements are transactions of their own, so that no relay waits for another one's.
 func keepAlive(
 	ctx context.Context, q querier, relay string, d time.Duration,
-) (alive int, err error) {
+) (among peers, err error) {
 	until := lease(d)
 	_, err = exec(ctx, q, "INSERT INTO idem_outbox_relays (relay, alive_until) VALUES ("+
 		text(relay)+", "+until+") ON DUPLICATE KEY UPDATE alive_until = "+until)
 	if err != nil {
-		return 0, err
+		return peers{}, err
 	}
 	const gone = "alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 HOUR"
 	var old int
 	err = one(ctx, q, "SELECT coalesce(sum(alive_until > UTC_TIMESTAMP(6)), 0), "+
-		"coalesce(sum("+gone+"), 0) FROM idem_outbox_relays", &alive, &old)
+		"coalesce(sum(alive_until > UTC_TIMESTAMP(6) AND relay < "+text(relay)+"), 0), "+
+		"coalesce(sum("+gone+"), 0) FROM idem_outbox_relays", &among.alive, &among.before, &old)
 	if err == nil && old > 0 {
 		_, err = exec(ctx, q, "DELETE FROM idem_outbox_relays WHERE "+gone+" LIMIT 100")
 	}
-	return alive, err
+	return among, err
 }
 
 // holdShards reads without locks, decides, locks the rows by their number, and looks again. A scan
 // that locks would lock the rows of other relays for a moment, and they would leave them out.
 func holdShards(
-	ctx context.Context, tx *sql.Tx, relay string, d time.Duration, alive int, share bool,
+	ctx context.Context, tx *sql.Tx, relay string, d time.Duration, among peers, share bool,
 ) ([]outbox.Lease, error) {
 	shards, err := readShards(ctx, tx, "ORDER BY shard")
 	if err != nil {
 		return nil, err
 	}
-	p := planShare(shards, relay, alive, share)
+	p := planShare(shards, relay, among, share)
 	mine, err := lockShards(ctx, tx, slices.Concat(p.keep, p.give), "", outbox.Shards)
 	if err != nil {
 		return nil, err
@@ -177,7 +178,7 @@ func (o *Outbox) Leave(ctx context.Context, relay string) error {
 			if err != nil {
 				return err
 			}
-			p := planShare(shards, relay, 1, false)
+			p := planShare(shards, relay, peers{}, false)
 			if len(p.keep) == 0 {
 				return nil
 			}

@@ -32,9 +32,25 @@ type plan struct {
 	take       int   // how many of them
 }
 
-// planShare decides for a relay among alive relays, which include itself. Without share the relay
-// keeps its shards. Shards are in their order.
-func planShare(shards []shardRow, relay string, alive int, share bool) (p plan) {
+// peers are the relays that are alive.
+type peers struct {
+	alive  int // with the relay itself
+	before int // those with a lesser name
+}
+
+// share returns the number of shards of a relay. The remainder of the division goes to the first
+// relays by name. So the shares add up to all shards, and none moves without need.
+func (p peers) share() int {
+	alive := max(1, p.alive)
+	if p.before < outbox.Shards%alive {
+		return outbox.Shards/alive + 1
+	}
+	return outbox.Shards / alive
+}
+
+// planShare decides for a relay among its peers. Without share the relay keeps its shards. Shards
+// are in their order.
+func planShare(shards []shardRow, relay string, among peers, share bool) (p plan) {
 	for i := range shards {
 		switch s := &shards[i]; {
 		case s.relay == relay:
@@ -46,8 +62,7 @@ func planShare(shards []shardRow, relay string, alive int, share bool) (p plan) 
 	if !share {
 		return p
 	}
-	alive = max(1, alive)
-	fair := (outbox.Shards + alive - 1) / alive
+	fair := among.share()
 	if len(p.keep) > fair {
 		p.keep, p.give = p.keep[:fair], p.keep[fair:]
 	}

@@ -35,21 +35,39 @@ func TestPlanShare(t *testing.T) {
 		alive  int
 		share  bool
 		want   plan
+		before int
 	}{
-		"nothing":                      {nil, 1, true, plan{}},
-		"keeps without share":          {rows("me", "", "gone", "other"), 1, false, plan{keep: []int{0}}},
-		"takes free and expired":       {rows("me", "", "gone", "other"), 1, true, plan{keep: []int{0}, free: []int{1, 2}, take: 2}},
-		"own expired are kept":         {[]shardRow{{relay: "me", expired: true}}, 1, true, plan{keep: []int{0}}},
-		"takes no more than its share": {rows("me", "", "", ""), 32, true, plan{keep: []int{0}, free: []int{1, 2, 3}, take: 1}},
-		"gives the surplus":            {rows(many...), 2, true, plan{keep: all(0, 32), give: all(32, 64)}},
-		"gives nothing without share":  {rows(many...), 2, false, plan{keep: all(0, 64)}},
-		"share is rounded up":          {rows(many...), 63, true, plan{keep: all(0, 2), give: all(2, 64)}},
-		"more relays than shards":      {rows("", "other"), 1000, true, plan{free: []int{0}, take: 1}},
-		"no relay seems alive":         {rows("", "me"), 0, true, plan{keep: []int{1}, free: []int{0}, take: 1}},
+		"nothing":                       {nil, 1, true, plan{}, 0},
+		"keeps without share":           {rows("me", "", "gone", "other"), 1, false, plan{keep: []int{0}}, 0},
+		"takes free and expired":        {rows("me", "", "gone", "other"), 1, true, plan{keep: []int{0}, free: []int{1, 2}, take: 2}, 0},
+		"own expired are kept":          {[]shardRow{{relay: "me", expired: true}}, 1, true, plan{keep: []int{0}}, 0},
+		"takes no more than its share":  {rows("me", "", "", ""), 32, true, plan{keep: []int{0}, free: []int{1, 2, 3}, take: 1}, 0},
+		"gives the surplus":             {rows(many...), 2, true, plan{keep: all(0, 32), give: all(32, 64)}, 0},
+		"gives nothing without share":   {rows(many...), 2, false, plan{keep: all(0, 64)}, 0},
+		"the first gets the remainder":  {rows(many...), 63, true, plan{keep: all(0, 2), give: all(2, 64)}, 0},
+		"the others do not":             {rows(many...), 63, true, plan{keep: all(0, 1), give: all(1, 64)}, 1},
+		"takes nothing above its share": {rows("me", ""), 63, true, plan{keep: []int{0}, free: []int{1}}, 1},
+		"more relays than shards":       {rows("", "other"), 1000, true, plan{free: []int{0}, take: 1}, 0},
+		"a spare":                       {rows("", "other"), 1000, true, plan{free: []int{0}}, 64},
+		"no relay seems alive":          {rows("", "me"), 0, true, plan{keep: []int{1}, free: []int{0}, take: 1}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, planShare(c.shards, "me", c.alive, c.share))
+			require.Equal(t, c.want, planShare(c.shards, "me", peers{alive: c.alive, before: c.before}, c.share))
 		})
+	}
+}
+
+// O-05: the shares of all relays differ by one at most, and add up to all shards.
+func TestPeers_Share(t *testing.T) {
+	for alive := 1; alive <= 2*outbox.Shards; alive++ {
+		sum := 0
+		for before := range alive {
+			share := peers{alive: alive, before: before}.share()
+			require.GreaterOrEqual(t, share, outbox.Shards/alive)
+			require.LessOrEqual(t, share, outbox.Shards/alive+1)
+			sum += share
+		}
+		require.Equal(t, outbox.Shards, sum, "%d relays", alive)
 	}
 }
 
