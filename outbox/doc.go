@@ -78,6 +78,10 @@
 // may have to wait until the outage ends. All aggregates wait once while the producer detects the
 // outage: 15 s to 30 s with consumer.OpenProducer.
 //
+// Each fetch reads the waiting events of those aggregates, and leaves them out. A million of such
+// events delay each batch by some seconds. After several millions a fetch exceeds its limit of
+// 10 s, and all aggregates of the relay wait. The page about the outbox has figures and the remedy.
+//
 // An event without a key may go to any partition, so a relay cannot leave it out in advance. With
 // many such events, each batch may take that long.
 //

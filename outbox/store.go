@@ -61,7 +61,8 @@ type Fetch struct {
 	Limit int
 	// Bytes bounds the sum of [Entry.Size]. A row above Bytes is returned alone.
 	Bytes int
-	// Skip are aggregates to leave out, because a row of theirs failed a moment ago.
+	// Skip are aggregates to leave out, because a row of theirs failed a moment ago. A table may
+	// read their rows all the same, which takes time in proportion to their number.
 	Skip []Aggregate
 	// SkipRows are the Seq of rows without a key to leave out for the same reason.
 	SkipRows []int64

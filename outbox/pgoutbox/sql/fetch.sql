@@ -3,6 +3,9 @@
 -- lower numbers. size is never less than Entry.Size. Parked rows are looked for once, and then for
 -- each row if there are any. Without Halt ($5), only rows that another relay has blocked count: no
 -- row may overtake these.
+--
+-- The condition of fetch_skip.sql may follow state = 0. The index does not have its columns: rows
+-- that are left out are read one by one, until the limit of the shard is reached.
 WITH candidates AS (
     SELECT r.*
     FROM unnest($1::smallint[]) AS s(shard)

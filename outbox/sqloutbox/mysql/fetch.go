@@ -12,7 +12,8 @@ import (
 )
 
 // Fetch implements [outbox.Store] in one round trip, with one statement, without locks and without
-// a transaction.
+// a transaction. With Skip or SkipRows, each call also reads all rows that are left out and come
+// before the end of the result. A million of these cost some seconds.
 func (o *Outbox) Fetch(ctx context.Context, f outbox.Fetch) (found []outbox.Row, err error) {
 	if len(f.Shards) == 0 || f.Limit <= 0 {
 		return nil, nil
@@ -37,7 +38,8 @@ const rowColumns = "o.seq, o.shard, o.topic, o.`key`, o.event_id, o.event_type, 
 
 // fetchText returns the statement: the first waiting rows of each shard, then the oldest of those,
 // up to the limits. Rows that are left out come first in the next call. No row is returned without
-// the rows of its shard that have lower numbers. Payloads are read for the result only.
+// the rows of its shard that have lower numbers. Payloads are read for the result only. Rows that
+// skipTexts leaves out are read one by one, until the limit of the shard is reached.
 func fetchText(f *outbox.Fetch) string {
 	each := (f.Limit + len(f.Shards) - 1) / len(f.Shards)
 	skips := skipTexts(f)
