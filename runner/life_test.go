@@ -185,7 +185,22 @@ func TestGroup_LeaveReason(t *testing.T) {
 	g.EndSessions(errOther)
 	require.ErrorAs(t, g.LeaveReason(errTest), &again)
 	require.Equal(t, errOther, again.Why, "the group has ended the session")
+	require.ErrorAs(t, g.LeaveReason(nil), &again)
+	require.Equal(t, errOther, again.Why, "each claim gets the same reason")
 	g.Fail(fmt.Errorf("fatal: %w", errOther))
 	require.ErrorIs(t, g.LeaveReason(errTest), errOther)
 	require.NotErrorAs(t, g.LeaveReason(errTest), &again, "the member does not join again")
+}
+
+// TestLife_ReasonOfAMembership: a reason to leave from before a membership is none of its own.
+func TestLife_ReasonOfAMembership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, errTest := new(fakeClient), errors.New("test")
+		l := newLife(t, client)
+		l.Group.EndSessions(ErrStalled)
+		require.NoError(t, client.run(t, l, time.Hour))
+		require.Len(t, client.joined, 1)
+		require.ErrorIs(t, l.Group.LeaveReason(errTest), errTest)
+		require.NotErrorIs(t, l.Group.LeaveReason(errTest), ErrStalled)
+	})
 }

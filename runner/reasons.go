@@ -74,6 +74,14 @@ func (r *reasons) TakeEnding() error {
 	return err
 }
 
+// ownEnding returns why this member ends the session itself. It stays until
+// [reasons.TakeEnding].
+func (r *reasons) ownEnding() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ending
+}
+
 // Cause returns why the last session ended.
 func (r *reasons) Cause() error {
 	r.mu.Lock()

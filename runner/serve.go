@@ -33,12 +33,12 @@ func (e *ComeBack) Unwrap() error { return e.Why }
 const ShortSession = 30 * time.Second
 
 // LeaveReason returns why a member leaves the group after [Consume] has ended an assignment with
-// err.
+// err. If the group ended the session itself, each assignment gets the same reason.
 func (g *Group) LeaveReason(err error) error {
 	if end := g.Err(); end != nil {
 		return end
 	}
-	if ending := g.TakeEnding(); ending != nil {
+	if ending := g.ownEnding(); ending != nil {
 		return &ComeBack{ending}
 	}
 	return &ComeBack{fmt.Errorf("partition cannot continue: %w", err)}
@@ -104,6 +104,7 @@ func (l *Life) once(ctx context.Context, c Client) error {
 		l.Retry.Begin(err)
 		return &ComeBack{err}
 	}
+	_ = l.Group.TakeEnding() // of the membership before
 	return c.Member(ctx, topics)
 }
 

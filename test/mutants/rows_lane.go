@@ -127,5 +127,17 @@ func runnerMutants() []mutant {
 			promise: "With several stores a partition resumes at the lowest recorded position.",
 			tests:   runner("^TestLostOffsets_K19$"),
 		},
+		{
+			name: "runner-reason-for-one-claim", file: "runner/serve.go",
+			old: "ending := g.ownEnding()", with: "ending := g.TakeEnding()",
+			promise: "All claims of a session that the group ended have the same reason to leave.",
+			tests:   runner("^TestGroup_LeaveReason$"),
+		},
+		{
+			name: "runner-reason-of-a-membership-before", file: "runner/serve.go",
+			old: "\t_ = l.Group.TakeEnding() // of the membership before\n", with: "",
+			promise: "A membership does not end for the reason of another one.",
+			tests:   runner("^TestLife_ReasonOfAMembership$"),
+		},
 	}
 }
