@@ -56,6 +56,9 @@ type TopicInfo struct {
 	Err error
 }
 
+// deleted reports whether the topic surely does not exist.
+func (t TopicInfo) deleted() bool { return !t.Exists && !t.Denied && t.Err == nil }
+
 // may reports whether the client has all of ops on the topic, as far as that is known.
 func (t TopicInfo) may(ops Operations) bool {
 	return t.Operations&OpDescribe == 0 || t.Operations&ops == ops

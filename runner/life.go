@@ -135,13 +135,14 @@ func (l *Life) Register(ctx context.Context, offsets Offsets) error {
 
 // Watch looks, until ctx ends, for partitions with records that do not arrive, and for topics that
 // come and go. It calls leave with a [*ComeBack] if the subscription changes. wait returns when
-// both have ended. Call Watch in each membership of [Life.Serve].
+// all have ended. Call Watch in each membership of [Life.Serve].
 func (l *Life) Watch(ctx context.Context, leave func(error)) (wait func()) {
 	var owned sync.WaitGroup
 	silence := NewSilenceWatch(l.Group, l.cluster)
 	owned.Go(func() { silence.Run(ctx) })
 	topics := l.Watching(l.cluster)
 	owned.Go(func() { topics.Run(ctx, func(cause error) { leave(&ComeBack{cause}) }) })
+	owned.Go(func() { topics.suspectDeleted(ctx) })
 	return owned.Wait
 }
 
@@ -157,7 +158,7 @@ func (l *Life) Places(
 // in memberships of [Life.Serve].
 func (l *Life) TopicDeleted(ctx context.Context, topic string) bool {
 	found, err := l.cluster.Topics(ctx, []string{topic})
-	return err == nil && len(found) == 1 && !found[0].Exists && !found[0].Denied && found[0].Err == nil
+	return err == nil && len(found) == 1 && found[0].deleted()
 }
 
 // AwayFor is how long a member that left for a stall stays away. The other members must have

@@ -204,3 +204,34 @@ func TestLife_ReasonOfAMembership(t *testing.T) {
 		require.NotErrorIs(t, l.Group.LeaveReason(errTest), ErrStalled)
 	})
 }
+
+// TestLife_DeletedTopic_K27: a topic that was deleted is found during a membership, and before the
+// next one. It is read again when it is back.
+func TestLife_DeletedTopic_K27(t *testing.T) {
+	for name, reasons := range map[string][]error{
+		"during a membership": nil, "after a membership": {&ComeBack{errors.New("test")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := &fakeClient{reasons: reasons, lasts: lookEvery / 2}
+				l := newLife(t, client)
+				admin := client.cluster.fakeAdmin
+				admin.put("t.g.retry", OpDescribe|OpRead) // the subscription is complete
+				done := make(chan error)
+				go func() { done <- client.run(t, l, time.Hour) }()
+				time.Sleep(lookEvery / 3)
+				admin.mu.Lock()
+				delete(admin.topics, "t")
+				admin.mu.Unlock()
+				time.Sleep(lookEvery - time.Second)
+				require.Equal(t, []string{"t"}, l.Topics.Missing())
+				require.ErrorContains(t, l.Ready(), "topic t does not exist any longer")
+				require.Len(t, client.joined, 1+len(reasons), "for the other topic")
+				admin.put("t", OpDescribe|OpRead)
+				require.NoError(t, <-done)
+				require.Empty(t, l.Topics.Missing())
+				require.Len(t, client.joined, 2+len(reasons))
+			})
+		})
+	}
+}

@@ -61,9 +61,9 @@ func (l *Life) Serve(ctx context.Context, c Client) error {
 		return err
 	}
 	var back Backoff
-	for {
+	for troubled := false; ; troubled = true {
 		began := time.Now()
-		err := l.once(ctx, c)
+		err := l.once(ctx, c, troubled)
 		if end := l.endOf(ctx, err); end != nil {
 			return end
 		}
@@ -97,9 +97,9 @@ func (l *Life) endOf(ctx context.Context, err error) error {
 	return nil
 }
 
-// once is one membership.
-func (l *Life) once(ctx context.Context, c Client) error {
-	topics, err := l.Watching(l.cluster).Subscription(ctx, false)
+// once is one membership. It is troubled if the membership before has ended by itself.
+func (l *Life) once(ctx context.Context, c Client, troubled bool) error {
+	topics, err := l.Watching(l.cluster).Subscription(ctx, troubled)
 	if err != nil {
 		l.Retry.Begin(err)
 		return &ComeBack{err}

@@ -141,3 +141,15 @@ func (w *TopicWatch) Run(ctx context.Context, renew func(cause error)) {
 		}
 	}
 }
+
+// suspectDeleted looks for topics of the subscription that were deleted, until ctx ends. Clients
+// that only wait for a deleted topic report no error. A second look follows, because one broker may
+// not know the topic yet.
+func (w *TopicWatch) suspectDeleted(ctx context.Context) {
+	for Pause(ctx, w.list.Every) == nil {
+		topics, err := w.admin.Topics(ctx, w.list.Now())
+		if err == nil && slices.ContainsFunc(topics, TopicInfo.deleted) {
+			w.list.Suspect()
+		}
+	}
+}

@@ -107,9 +107,9 @@ type running struct {
 	err  error
 }
 
-// start runs a Runner. It is stopped at the end of the test at the latest; its log is shown if the
+// start runs a Runner, after the changes to it. It is stopped at the end of the test at the latest; its log is shown if the
 // test failed.
-func start(t *testing.T, cfg Config, router *idem.Router) *running {
+func start(t *testing.T, cfg Config, router *idem.Router, changes ...func(*Runner)) *running {
 	t.Helper()
 	m := &running{logs: new(logs), done: make(chan struct{})}
 	cfg.Logger = slog.New(slog.NewTextHandler(m.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -119,6 +119,9 @@ func start(t *testing.T, cfg Config, router *idem.Router) *running {
 	r, err := New(cfg, router)
 	require.NoError(t, err)
 	m.Runner = r
+	for _, change := range changes {
+		change(r)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	go func() {

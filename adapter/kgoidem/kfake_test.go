@@ -3,10 +3,14 @@ package kgoidem
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/deadletter"
@@ -85,4 +89,56 @@ func threeMembers(t *testing.T, brokers []string, topic string, cfg Config, stat
 	require.Empty(t, again.seen())
 	sum, _ := committed(t, brokers, cfg.Group, topic)
 	require.EqualValues(t, 700, sum)
+}
+
+// topicEvents collects reports of topics that come and go.
+type topicEvents struct {
+	mu   sync.Mutex
+	list []observe.TopicEvent
+}
+
+func (o *topicEvents) ObserveTopic(_ context.Context, e observe.TopicEvent) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.list = append(o.list, e)
+}
+
+func (o *topicEvents) seen() []observe.TopicEvent {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.list)
+}
+
+// TestKfake_DeletedTopic_K27: a deleted topic is reported, and the others go on. The topic is read
+// again when it is back.
+func TestKfake_DeletedTopic_K27(t *testing.T) {
+	for _, protocol := range []Protocol{Cooperative, Eager, NextGeneration} {
+		t.Run(protocol.String(), func(t *testing.T) {
+			t.Parallel()
+			brokers := fakeBrokers(t, 1, "a", "b")
+			cfg, seen := configFor(brokers, "a"), new(topicEvents)
+			cfg.Protocol, cfg.Topics = protocol, []string{"a", "b"}
+			cfg.OnGap, cfg.Observers = runner.EarliestOnGap, []observe.Observer{seen}
+			produceEvents(t, brokers, "a", 0, 5)
+			produceEvents(t, brokers, "b", 5, 10)
+			var got tally
+			m := start(t, cfg, routed(got.handle), func(r *Runner) { r.life.Topics.Every = time.Second })
+			require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
+			admin := kadm.NewClient(clientOf(t, brokers))
+			_, err := admin.DeleteTopic(t.Context(), "b")
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				err := m.Ready()
+				return err != nil && strings.Contains(err.Error(), "topic b")
+			}, soon, poll)
+			produceEvents(t, brokers, "a", 10, 20)
+			require.Eventually(t, func() bool { return got.events() == 20 }, soon, poll)
+			require.Equal(t, []observe.TopicEvent{{Group: cfg.Group, Topic: "b", Missing: true}}, seen.seen())
+			_, err = admin.CreateTopic(t.Context(), 1, 1, nil, "b")
+			require.NoError(t, err)
+			produceEvents(t, brokers, "b", 20, 23) // fewer than before, so all are read (K-28)
+			require.Eventually(t, func() bool { return got.events() == 23 && m.Ready() == nil }, soon, poll)
+			require.NoError(t, m.end())
+		})
+	}
 }

@@ -139,5 +139,17 @@ func runnerMutants() []mutant {
 			promise: "A membership does not end for the reason of another one.",
 			tests:   runner("^TestLife_ReasonOfAMembership$"),
 		},
+		{
+			name: "runner-waits-for-deleted-topic", file: "runner/life.go",
+			old: "\towned.Go(func() { topics.suspectDeleted(ctx) })\n", with: "",
+			promise: "A deleted topic is reported if the client only waits for it (K-27).",
+			tests:   runner("^TestLife_DeletedTopic_K27$"),
+		},
+		{
+			name: "runner-joins-for-deleted-topic", file: "runner/serve.go",
+			old: "Subscription(ctx, troubled)", with: "Subscription(ctx, false && troubled)",
+			promise: "A member that comes back does not subscribe to a deleted topic (K-27).",
+			tests:   runner("^TestLife_DeletedTopic_K27$"),
+		},
 	}
 }
