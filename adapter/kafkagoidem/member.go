@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,8 @@ const (
 	joinPause = time.Second
 	// growthEvery is how often new partitions of the topics are looked for.
 	growthEvery = 30 * time.Second
+	// topicsEvery is how often the topics of the membership are compared with the subscription.
+	topicsEvery = time.Second
 )
 
 // member is one membership in the group, from joining to leaving. It has a session for each
@@ -62,6 +65,7 @@ func (r *Runner) join(ctx context.Context, topics []string) (*member, error) {
 func (m *member) run() error {
 	var owned sync.WaitGroup
 	owned.Go(m.watchGrowth)
+	owned.Go(m.watchTopics)
 	watched := m.r.life.Watch(m.ctx, m.leave)
 	m.generations()
 	m.stop()
@@ -179,6 +183,19 @@ func (m *member) watchGrowth() {
 		known = make(map[string]int)
 		for topic, ids := range partitions {
 			known[topic] = len(ids)
+		}
+	}
+}
+
+// errOtherTopics ends a membership because the subscription has changed.
+var errOtherTopics = errors.New("the topics to subscribe to have changed")
+
+// watchTopics leaves the group when the membership has other topics than the subscription. While a
+// topic of one member is missing, kafka-go assigns no partition to any member (K-27).
+func (m *member) watchTopics() {
+	for runner.Pause(m.ctx, topicsEvery) == nil {
+		if !slices.Equal(m.r.life.Topics.Now(), m.topics) {
+			m.leave(&runner.ComeBack{Why: errOtherTopics})
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -290,4 +291,38 @@ func TestStall_K13(t *testing.T) {
 			require.EqualValues(t, 3, sum)
 		})
 	}
+}
+
+// TestKfake_DeletedTopic_K27: a deleted topic of the subscription keeps no member from consuming
+// the others, also after a rebalance. It is read again when it is back.
+func TestKfake_DeletedTopic_K27(t *testing.T) {
+	brokers := fakeBrokers(t, 2, "a", "b")
+	cfg := configFor(brokers, "a")
+	cfg.Topics, cfg.Store, cfg.OnGap = []string{"a", "b"}, forever(), runner.EarliestOnGap
+	often := func(r *Runner) { r.life.Topics.Every = time.Second }
+	var got tally
+	one := start(t, cfg, routed(got.handle), often)
+	two := start(t, cfg, routed(got.handle), often)
+	require.Eventually(t, func() bool { return one.claims() == 2 && two.claims() == 2 }, soon, poll)
+	produceEvents(t, brokers, "a", 0, 10)
+	produceEvents(t, brokers, "b", 10, 20)
+	require.Eventually(t, func() bool { return got.events() == 20 }, soon, poll)
+
+	admin := kadm.NewClient(clientOf(t, brokers))
+	_, err := admin.DeleteTopic(t.Context(), "b")
+	require.NoError(t, err)
+	missing := func(m *running) bool {
+		return slices.Equal(m.life.Topics.Missing(), []string{"b"}) && m.Ready() != nil
+	}
+	require.Eventually(t, func() bool { return missing(one) && missing(two) }, soon, poll)
+	require.NoError(t, one.end())
+	produceEvents(t, brokers, "a", 20, 30)
+	require.Eventually(t, func() bool { return got.events() == 30 }, soon, poll)
+
+	_, err = admin.CreateTopic(t.Context(), 2, 1, nil, "b")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return two.Ready() == nil && two.claims() == 4 }, soon, poll)
+	produceEvents(t, brokers, "b", 30, 40)
+	require.Eventually(t, func() bool { return got.events() == 40 }, soon, poll)
+	require.NoError(t, two.end())
 }

@@ -151,5 +151,11 @@ func runnerMutants() []mutant {
 			promise: "A member that comes back does not subscribe to a deleted topic (K-27).",
 			tests:   runner("^TestLife_DeletedTopic_K27$"),
 		},
+		{
+			name: "kafkagoidem-keeps-deleted-topic", file: "adapter/kafkagoidem/member.go",
+			old: "\towned.Go(m.watchTopics)\n", with: "",
+			promise: "A deleted topic keeps no member from consuming the others (K-27).",
+			tests:   ownedBy("adapter/kafkagoidem", "^TestKfake_DeletedTopic_K27$"),
+		},
 	}
 }
