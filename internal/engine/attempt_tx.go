@@ -38,12 +38,12 @@ func (g *eventGroup) refuseBeforeTx() (done bool, err error) {
 // and after an error of the store.
 func (tg *txGroup) countStart(ctx context.Context, free func()) (done bool, err error) {
 	t, p := tg.group.tasks[0], tg.group.batch.p
-	watched, crashed, err := p.countStart(ctx, t)
+	starts, crashed, err := p.countStart(ctx, t)
 	if err != nil {
 		t.pending = attemptResult{outage: err}
 		return true, nil //nolint:nilerr // the caller waits for the store
 	}
-	tg.watched = watched
+	tg.starts = starts
 	if crashed == nil {
 		return false, nil
 	}
@@ -67,8 +67,12 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 	t := g.tasks[0]
 	g.failure, t.began = err, tg.began
 	o := tg.outcome
-	if tg.watched && o.meaning != abandoned {
-		p.clearStarts(ctx, t)
+	if tg.starts > 0 {
+		if tg.ran && o.meaning != abandoned {
+			p.clearStarts(ctx, t)
+		} else if !tg.ran {
+			defer func() { tg.endUnrun(ctx) }()
+		}
 	}
 	var s attemptResult
 	switch {
@@ -101,6 +105,16 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 	}
 	t.settled, t.pending = s.settled, s
 	return err
+}
+
+// endUnrun ends a counted start without a run. Only the end of the event forgets earlier starts.
+func (tg *txGroup) endUnrun(ctx context.Context) {
+	t, p := tg.group.tasks[0], tg.group.batch.p
+	if t.settled {
+		p.clearStarts(ctx, t)
+		return
+	}
+	p.takeBackStart(ctx, t, tg.starts)
 }
 
 // finishTx decides about an event after the rollback of its transaction, and carries the decision

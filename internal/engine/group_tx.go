@@ -25,7 +25,7 @@ type txGroup struct {
 	took    []time.Duration
 
 	began    time.Time
-	watched  bool    // the start of the only event is counted
+	starts   uint32  // of the only event, with this one; 0: not counted
 	lookOnly bool    // only look: an event of a new partition may kill the process
 	unread   outcome // outcome of a fresh event that cannot be decoded
 	ran      bool

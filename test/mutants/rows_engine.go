@@ -210,6 +210,12 @@ func engineMutants() []mutant {
 			tests:   root("^TestTx_StartsAreCountedOnlyAfterAnAssignment$"),
 		},
 		{
+			name: "crash-guard-forgets-unrun", file: engine + "attempt_tx.go",
+			old: "if t.settled {\n\t\tp.clearStarts", with: "if true {\n\t\tp.clearStarts",
+			promise: "A claim without a run does not prolong a crash loop (rule 18).",
+			tests:   root("^TestTx_StartWithoutARunKeepsTheStartsBefore_Rule18$"),
+		},
+		{
 			name: "tx-contended-is-failure", file: engine + "group_tx.go",
 			old: "case tg.failed < 0: // refused by COMMIT", with: "case tg.failed < -1: // refused by COMMIT",
 			promise: "A refused COMMIT blames no event: each runs by itself (rule 12).",
