@@ -175,7 +175,8 @@ func (tg *txGroup) claim(hard context.Context) error {
 // handler may run.
 func (tg *txGroup) runFresh(ctx context.Context, abort context.CancelCauseFunc, tx any) error {
 	fresh := tg.fresh()
-	if tg.lookOnly || !tg.group.single && tg.behindDeferred() || !tg.decode(fresh) {
+	overtakes := !tg.group.single && (tg.behindDeferred() || tg.behindException())
+	if tg.lookOnly || overtakes || !tg.decode(fresh) {
 		return errLookOnly // known events stay known
 	}
 	tg.ran = true
@@ -249,17 +250,6 @@ func (tg *txGroup) run(
 		return &dedup.TxEndedError{Unrun: tg.unrun()}
 	}
 	return tg.err
-}
-
-// behindDeferred reports whether an event waits for a later attempt in the table. The events behind
-// such an event must not run before their queue is known (rule 4).
-func (tg *txGroup) behindDeferred() bool {
-	for i, t := range tg.group.sorted {
-		if tg.answers[i].Verdict == dedup.Rescheduled && t.route.Mode == KeyOrdered {
-			return true
-		}
-	}
-	return false
 }
 
 // keepAnswers copies the answers to the tasks, because the store takes them back with a transaction

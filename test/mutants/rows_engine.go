@@ -228,10 +228,16 @@ func engineMutants() []mutant {
 			tests:   root("^TestBatchTx_"),
 		},
 		{
-			name: "tx-rescheduled-head-overtaken", file: engine + "group_tx.go",
+			name: "tx-rescheduled-head-overtaken", file: engine + "group_tx_order.go",
 			old: "if tg.answers[i].Verdict == dedup.Rescheduled && t.route.Mode", with: "if tg.answers[i].Verdict == dedup.TooOld && t.route.Mode",
 			promise: "No event overtakes one of its key that waits for a later attempt (rule 4).",
 			tests:   root("^TestDefer_DeferredByTheOwnerBeforeInATransaction_Rule4$"),
+		},
+		{
+			name: "tx-too-old-head-overtaken", file: engine + "group_tx_order.go",
+			old: "exceptions[string(t.message.Key)] = true", with: "_ = t.message.Key",
+			promise: "No event overtakes one of its key that is too old (rule 4).",
+			tests:   root("^TestBatchTx_NoneOvertakesOneThatIsTooOld_Rule4$"),
 		},
 		{
 			name: "tx-second-run-keeps-first-failure", file: engine + "group_tx.go",
