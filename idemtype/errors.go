@@ -35,6 +35,9 @@ var (
 	ErrStopping = errors.New("consumer is stopping")
 	// ErrPartitionLost, as the cause of the context of HandleBatch, means that another worker
 	// already owns the partition. Handlers are cancelled at once, without grace.
+	//
+	// If a handler returns an error that matches ErrStopping or ErrPartitionLost while its context
+	// has not ended, the error counts like any other error.
 	ErrPartitionLost = errors.New("partition lost")
 	// ErrTooOld means that an event is older than the memory of the store, and that its handler has
 	// [StopTooOld]. Rewind less far, or choose another policy with WhenTooOld.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"runtime/debug"
 
@@ -36,8 +37,9 @@ func guard(fn func() error) (err error) {
 	return fn()
 }
 
-// userError is an error of a user's function that matches ErrAbandoned. The function has abandoned
-// work of its own, and the processor has not. userError matches all other errors that err matches.
+// userError is an error of a user's function about work of its own: it matches ErrAbandoned, or has a
+// WaitError. The processor has not abandoned work, and need not wait. userError matches all other
+// errors that err matches.
 type userError struct{ err error }
 
 func (e *userError) Error() string { return e.err.Error() }
@@ -46,13 +48,40 @@ func (e *userError) Is(target error) bool {
 	return target != idemtype.ErrAbandoned && errors.Is(e.err, target)
 }
 
-func (e *userError) As(target any) bool { return errors.As(e.err, target) }
+func (e *userError) As(target any) bool {
+	_, wait := target.(**idemtype.WaitError)
+	return !wait && errors.As(e.err, target)
+}
 
-// userErr wraps an error of a user's function that matches ErrAbandoned. Any other error is
-// returned unchanged.
+// userErr wraps an error of a user's function that matches ErrAbandoned or has a WaitError. Any
+// other error is returned unchanged.
 func userErr(err error) error {
-	if errors.Is(err, idemtype.ErrAbandoned) {
+	var wait *idemtype.WaitError
+	if errors.Is(err, idemtype.ErrAbandoned) || errors.As(err, &wait) {
 		return &userError{err}
+	}
+	return err
+}
+
+// runningError is the error of a call whose context has not ended. The error matches neither
+// ErrStopping nor ErrPartitionLost.
+type runningError struct{ err error }
+
+func (e *runningError) Error() string { return e.err.Error() }
+
+func (e *runningError) Is(target error) bool {
+	return target != idemtype.ErrStopping && target != idemtype.ErrPartitionLost &&
+		errors.Is(e.err, target)
+}
+
+func (e *runningError) As(target any) bool { return errors.As(e.err, target) }
+
+// unlessStopped returns err. Before the end of ctx, err matches no stop: a handler or a producer may
+// have returned the stop of a consumer of its own.
+func unlessStopped(ctx context.Context, err error) error {
+	stop := errors.Is(err, idemtype.ErrStopping) || errors.Is(err, idemtype.ErrPartitionLost)
+	if stop && ctx.Err() == nil {
+		return &runningError{err}
 	}
 	return err
 }

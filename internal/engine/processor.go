@@ -71,7 +71,7 @@ func (p *Processor) HandleBatch(
 func (p *Processor) Settle(
 	ctx context.Context, msgs []*idemtype.Message, progress func(settled int),
 ) error {
-	return p.newBatch(ctx, msgs, progress).settle()
+	return unlessStopped(ctx, p.newBatch(ctx, msgs, progress).settle())
 }
 
 // closeWait limits how long Close waits for abandoned calls of the store.

@@ -216,6 +216,18 @@ func engineMutants() []mutant {
 			tests:   root("^TestTx_StartWithoutARunKeepsTheStartsBefore_Rule18$"),
 		},
 		{
+			name: "stop-of-a-handlers-own", file: engine + "errors.go",
+			old: "if stop && ctx.Err() == nil {", with: "if stop && ctx.Err() != nil {",
+			promise: "The stop of a consumer inside a handler does not end the lane.",
+			tests:   ownedBy("lane", "^TestPartition_StopOfTheHandlersOwn$"),
+		},
+		{
+			name: "wait-of-a-handlers-own", file: engine + "errors.go",
+			old: "return !wait && errors.As(e.err, target)", with: "return errors.As(e.err, target)",
+			promise: "A WaitError of a handler does not let a lane wait that must end.",
+			tests:   ownedBy("lane", "^TestPartition_WaitOfTheHandlersOwn$"),
+		},
+		{
 			name: "tx-contended-is-failure", file: engine + "group_tx.go",
 			old: "case tg.failed < 0: // refused by COMMIT", with: "case tg.failed < -1: // refused by COMMIT",
 			promise: "A refused COMMIT blames no event: each runs by itself (rule 12).",
