@@ -34,6 +34,11 @@ type Config struct {
 	//
 	// A completed effect is recorded for longer, up to a lease, because a lost record would repeat
 	// the effect.
+	//
+	// With a finite BusyWait, each call of HandleBatch forgets the outages of an event in earlier
+	// calls, and the failures of an [OnTx] handler. So an outage may never reach
+	// [RetryPolicy].Outage, or the number of outages that counts as a failure. These limits hold
+	// with Forever, as the runners set it.
 	BusyWait time.Duration
 	// Grace limits how long running handlers may go on after the context of HandleBatch has ended.
 	// Two seconds before the limit their contexts are cancelled with the cause [ErrStopping]. At
