@@ -206,3 +206,39 @@ func TestDefer_DoneIsNotDeferred(t *testing.T) {
 		require.Len(t, waits, 2, "a2 and a3")
 	})
 }
+
+// Rule 4, as docs/guarantees.md says: the dead letter of an event that never waited in the store
+// holds up no other. The dead letter of an event that waited blocks its key.
+func TestDefer_OnlyADeadEventThatWaitedBlocks_Rule4(t *testing.T) {
+	for name, c := range map[string]struct {
+		transient int
+		want      []string
+	}{
+		"dead at the first run": {0, []string{"done a2"}},
+		"dead after a wait":     {1, nil},
+	} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			b.on(func(_ context.Context, e idem.Event[payload]) error {
+				switch {
+				case e.ID != "a1":
+					b.add("done %s", e.ID)
+					return nil
+				case c.transient > 0:
+					c.transient--
+					return errBoom
+				}
+				return idem.Permanent(errBoom)
+			}, once, idem.KeyOrdered(time.Second))
+			b.start()
+			defer b.runsDeferred()()
+			require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a1", 1)))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a2", 2)))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Len(t, b.sent.deadLetters(), 1, name)
+			require.Equal(t, c.want, done(b), name)
+		})
+	}
+}

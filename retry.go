@@ -53,7 +53,10 @@ func RetryTopics(delays ...time.Duration) Option {
 //
 // After the last delay the event goes to the dead-letter topic. The events behind it stay until a
 // person replays or skips it ("idem dlq replay", "idem event skip"), unless [ContinueAfterDead] is
-// given. The delays must ascend, and at most 16 are allowed. They are kept to about a second.
+// given. An event that becomes a dead letter without having waited in the store holds up no other,
+// such as one with [Permanent] at its first run.
+//
+// The delays must ascend, and at most 16 are allowed. They are kept to about a second.
 func KeyOrdered(delays ...time.Duration) Option {
 	return func(s *options) { s.Mode, s.Delays = engine.KeyOrdered, slices.Clone(delays) }
 }
