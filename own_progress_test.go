@@ -416,7 +416,7 @@ func ownProgressWalk(t *testing.T, seed uint64) {
 			}
 			settled[e.Message.Partition][e.Message.Offset] = true
 			return nil
-		})
+		}, idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit})) // a healed event must run
 		p := b.start()
 		var next int64
 		var last [2]int64
