@@ -175,8 +175,7 @@ func (tg *txGroup) claim(hard context.Context) error {
 // handler may run.
 func (tg *txGroup) runFresh(ctx context.Context, abort context.CancelCauseFunc, tx any) error {
 	fresh := tg.fresh()
-	overtakes := !tg.group.single && (tg.behindDeferred() || tg.behindException())
-	if tg.lookOnly || overtakes || !tg.decode(fresh) {
+	if tg.lookOnly || !tg.group.single && tg.behindException() || !tg.decode(fresh) {
 		return errLookOnly // known events stay known
 	}
 	tg.ran = true

@@ -4,19 +4,9 @@ import "github.com/idem-go/idem/dedup"
 
 // This file keeps the order of a Kafka key in a transaction of many events (rule 4).
 
-// behindDeferred reports whether an event waits for a later attempt in the table. The events behind
-// such an event must not run before their queue is known (rule 4).
-func (tg *txGroup) behindDeferred() bool {
-	for i, t := range tg.group.sorted {
-		if tg.answers[i].Verdict == dedup.Rescheduled && t.route.Mode == KeyOrdered {
-			return true
-		}
-	}
-	return false
-}
-
 // behindException reports whether a fresh event is behind one of its Kafka key that is neither fresh
-// nor a duplicate. That event may stop the consumer, and no event may overtake it (rule 4).
+// nor a duplicate. That event may stop the consumer, or wait in a queue that must be known first. No
+// event may overtake it (rule 4).
 func (tg *txGroup) behindException() bool {
 	var exceptions map[string]bool
 	for _, t := range tg.group.tasks {

@@ -223,7 +223,7 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "wait-of-a-handlers-own", file: engine + "errors.go",
-			old: "return !wait && errors.As(e.err, target)", with: "return errors.As(e.err, target)",
+			old: "return !wait && errors.As(e.err, target)", with: "return (true || wait) && errors.As(e.err, target)",
 			promise: "A WaitError of a handler does not let a lane wait that must end.",
 			tests:   ownedBy("lane", "^TestPartition_WaitOfTheHandlersOwn$"),
 		},
@@ -241,7 +241,7 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "tx-rescheduled-head-overtaken", file: engine + "group_tx_order.go",
-			old: "if tg.answers[i].Verdict == dedup.Rescheduled && t.route.Mode", with: "if tg.answers[i].Verdict == dedup.TooOld && t.route.Mode",
+			old: "case !t.isDuplicate():", with: "case !t.isDuplicate() && t.answer.Verdict != dedup.Rescheduled:",
 			promise: "No event overtakes one of its key that waits for a later attempt (rule 4).",
 			tests:   root("^TestDefer_DeferredByTheOwnerBeforeInATransaction_Rule4$"),
 		},
