@@ -24,8 +24,8 @@ import (
 //
 // Do holds both keys while fn runs, so that versions run one after the other. Only the holder of a
 // version's key asks for the key itself. No call waits the other way round, so there is no
-// deadlock. Calls of the first version never ask for a second key, unless Guard.Enter or an earlier release
-// kept another version's result under the key itself.
+// deadlock. Calls of the first version never ask for a second key, unless Guard.Enter or an earlier
+// release kept another version's result under the key itself.
 //
 // A transaction cannot wait for two keys without a connection that is held meanwhile. So DoTx only
 // looks at the key itself, in a transaction that is rolled back. Two versions may run at the same

@@ -37,8 +37,8 @@ func guard(fn func() error) (err error) {
 	return fn()
 }
 
-// userError is an error of a user's function about work of its own: it matches ErrAbandoned, or has a
-// WaitError. The processor has not abandoned work, and need not wait. userError matches all other
+// userError is an error of a user's function about work of its own: it matches ErrAbandoned, or has
+// a WaitError. The processor has not abandoned work, and need not wait. userError matches all other
 // errors that err matches.
 type userError struct{ err error }
 
@@ -76,8 +76,8 @@ func (e *runningError) Is(target error) bool {
 
 func (e *runningError) As(target any) bool { return errors.As(e.err, target) }
 
-// unlessStopped returns err. Before the end of ctx, err matches no stop: a handler or a producer may
-// have returned the stop of a consumer of its own.
+// unlessStopped returns err. Before the end of ctx, err matches no stop: a handler or a producer
+// may have returned the stop of a consumer of its own.
 func unlessStopped(ctx context.Context, err error) error {
 	stop := errors.Is(err, idemtype.ErrStopping) || errors.Is(err, idemtype.ErrPartitionLost)
 	if stop && ctx.Err() == nil {

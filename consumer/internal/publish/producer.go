@@ -95,8 +95,8 @@ func Open(ctx context.Context, brokers []string, sc *sarama.Config) (*Producer, 
 	return p, nil
 }
 
-// cutAfter calls cut after a wait. The function that it returns ends the wait. After a cut, or while
-// one is under way, it calls mend.
+// cutAfter calls cut after a wait. The function end ends the wait. After a cut, or while one is
+// under way, end calls mend.
 func cutAfter(wait time.Duration, cut, mend func()) (end func()) {
 	over := make(chan struct{})
 	limit := time.AfterFunc(wait, func() {

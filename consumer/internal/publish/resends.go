@@ -1,13 +1,10 @@
 package publish
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
-
-	"github.com/idem-go/idem"
 )
 
 // resends notes the attempts that sarama makes beyond the first one. sarama does not report them
@@ -81,15 +78,4 @@ func (w *watched) Config() *sarama.Config { return w.conf }
 func (w *watched) Leader(topic string, id int32) (*sarama.Broker, error) {
 	w.seen.lookedUp(partition{topic, id})
 	return w.Client.Leader(topic, id)
-}
-
-// verdict returns the error of a message. A refusal says that the message is not in the log only
-// if the batch was sent once. After an attempt without an answer, the broker may have appended the
-// batch, and refuses the copy. The error has only the text of the refusal then.
-func (s *sender) verdict(m *sarama.ProducerMessage, err error) error {
-	saysNo := err != nil && (isBatchVerdict(err) || isAny(err, sarama.ErrTopicAuthorizationFailed))
-	if !saysNo || !s.resends.since(m.Metadata.(*origin).sent, partition{m.Topic, m.Partition}) {
-		return err
-	}
-	return fmt.Errorf("may be in the log: refused (%s) after an attempt: %w", idem.ErrorText(err), errNoAnswer)
 }

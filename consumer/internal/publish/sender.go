@@ -73,6 +73,18 @@ func (s *sender) settle(m *sarama.ProducerMessage, err error) {
 	o.results <- result{o.index, s.verdict(m, err)}
 }
 
+// verdict returns the error of a message. A refusal says that the message is not in the log only
+// if the batch was sent once. After an attempt without an answer, the broker may have appended the
+// batch, and refuses the copy. The error has only the text of the refusal then.
+func (s *sender) verdict(m *sarama.ProducerMessage, err error) error {
+	saysNo := err != nil && (isBatchVerdict(err) || isAny(err, sarama.ErrTopicAuthorizationFailed))
+	if !saysNo || !s.resends.since(m.Metadata.(*origin).sent, partition{m.Topic, m.Partition}) {
+		return err
+	}
+	return fmt.Errorf("may be in the log: refused (%s) after an attempt: %w",
+		idem.ErrorText(err), errNoAnswer)
+}
+
 // enqueue gives a message to sarama.
 func (s *sender) enqueue(ctx context.Context, m *idem.Message, o *origin) error {
 	s.mu.RLock()
@@ -119,8 +131,8 @@ func (s *sender) ask(topics, writable map[string][]int) (<-chan topicAnswer, boo
 	return answers, true
 }
 
-// end refuses new messages, and ends the waits of messages that sarama has not taken. The first call
-// returns true.
+// end refuses new messages, and ends the waits of messages that sarama has not taken. The first
+// call returns true.
 func (s *sender) end() (first bool) {
 	s.once.Do(func() {
 		close(s.ending)
