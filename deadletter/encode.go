@@ -65,8 +65,9 @@ func (e *Event) headers() []idemtype.Header {
 	hs := make([]idemtype.Header, 0, 20)
 	add := func(name, value string) { hs = append(hs, header(name, value)) }
 	add(HeaderTopic, m.Topic)
-	add(HeaderPartition, strconv.Itoa(int(m.Partition)))
-	add(HeaderOffset, strconv.FormatInt(m.Offset, 10))
+	origin := m.Origin()
+	add(HeaderPartition, strconv.Itoa(int(origin.Partition)))
+	add(HeaderOffset, strconv.FormatInt(origin.Offset, 10))
 	add(HeaderTime, stamp(m.Time))
 	add(HeaderGroup, e.Group)
 	if e.Key.ID != "" {

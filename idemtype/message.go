@@ -14,8 +14,11 @@ import (
 // Do not change a Message, or the data behind its slices, during a call of a Processor of package
 // idem.
 type Message struct {
-	Topic      string
-	Partition  int32
+	Topic     string
+	Partition int32
+	// Offset is negative if the place of the message in the topic is not known, as with a broker
+	// that has no offsets. Such a message is never taken for a record that came before, and moves no
+	// progress.
 	Offset     int64
 	Key, Value []byte
 	Headers    []Header
@@ -45,10 +48,21 @@ func (m *Message) LogValue() slog.Value {
 	)
 }
 
-// Origin returns the place and the time of m, as a store records them.
+// Placed reports whether the place of m in its topic is known.
+func (m *Message) Placed() bool { return m.Topic != "" && m.Offset >= 0 }
+
+// Origin returns the place and the time of m, as a store records them. Without a known place,
+// partition and offset are zero.
 func (m *Message) Origin() dedup.Origin {
-	return dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time}
+	o := dedup.Origin{Topic: m.Topic, Time: m.Time}
+	if m.Offset >= 0 {
+		o.Partition, o.Offset = m.Partition, m.Offset
+	}
+	return o
 }
+
+// SameRecord reports whether m is the record of o. A message without a known place is no record.
+func (m *Message) SameRecord(o dedup.Origin) bool { return m.Placed() && m.Origin().Same(o) }
 
 // Producer publishes messages, such as dead letters. Produce returns nil only if all messages are
 // durable (acks=all).

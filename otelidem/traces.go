@@ -153,8 +153,10 @@ func (o *Observer) claimGroupAttributes(r *observe.ClaimGroup) []attribute.KeyVa
 func (o *Observer) eventAttributes(m *idem.Message, k dedup.Key) []attribute.KeyValue {
 	kvs := []attribute.KeyValue{
 		attribute.String(attrKey, k.String()), attribute.String(attrEventType, k.Type),
-		attribute.String(attrPartition, strconv.Itoa(int(m.Partition))),
-		attribute.Int64(attrOffset, m.Offset),
+	}
+	if m.Offset >= 0 {
+		kvs = append(kvs, attribute.String(attrPartition, strconv.Itoa(int(m.Partition))),
+			attribute.Int64(attrOffset, m.Offset))
 	}
 	if o.messageKeys && m.Key != nil {
 		kvs = append(kvs, textAttribute(attrMessageKey, string(m.Key)))

@@ -37,7 +37,9 @@ type options struct {
 // WithPosition sets the function that finds the position of a message in its context. With
 // watermill-kafka it reads kafka.MessagePartitionFromCtx and its like. The processor then records
 // progress, by which a SQL store deletes expired rows. The default is no position: a SQL store
-// keeps all rows of the scope, and the other stores forget by the time of their server.
+// keeps all rows of the scope, and the other stores forget by the time of their server. A message
+// that comes again after its dead letter is then a copy of a dead event, and becomes a dead letter
+// too. Dead letters have partition 0 and offset 0.
 func WithPosition(f func(context.Context) (Position, bool)) Option {
 	return func(o *options) { o.position = f }
 }
@@ -53,7 +55,7 @@ func build(opts []Option) (o options) {
 func (o options) convert(m *message.Message) (*idem.Message, bool) {
 	ctx := m.Context()
 	out := &idem.Message{
-		Topic: message.SubscribeTopicFromCtx(ctx), Value: m.Payload,
+		Topic: message.SubscribeTopicFromCtx(ctx), Offset: -1, Value: m.Payload,
 		Headers: make([]idem.Header, 0, len(m.Metadata)+1),
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Metadata)) {

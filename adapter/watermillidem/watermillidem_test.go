@@ -162,7 +162,7 @@ func TestHandler_Position(t *testing.T) {
 		return v, ok
 	}))
 	require.NoError(t, handle(msg(1)), "without a position")
-	require.Zero(t, got.Offset)
+	require.EqualValues(t, -1, got.Offset)
 	m := msg(2)
 	m.SetContext(context.WithValue(t.Context(), place{}, at))
 	require.NoError(t, handle(m))
@@ -170,6 +170,44 @@ func TestHandler_Position(t *testing.T) {
 	got.Topic, got.Value, got.Headers = "", nil, nil
 	require.Equal(t, want, got)
 	require.NoError(t, p.Close())
+}
+
+// Without positions, a corrected message with the ID of a dead event is another record. It becomes a
+// dead letter, and is not skipped as a repetition of the first one (rule 6).
+func TestHandler_CorrectedWithoutPosition_Rule6(t *testing.T) {
+	var runs atomic.Int32
+	letters := make(letterBox, 10)
+	r := idem.NewRouter(idem.ID(watermillidem.ID()))
+	idem.On(r, "paid", func(context.Context, idem.Event[payment]) error {
+		runs.Add(1)
+		return idem.Permanent(errors.New("the amount is wrong"))
+	})
+	p, err := idem.NewProcessor(r, idem.Config{
+		Store: memstore.New(memstore.Volatile()), Scope: "billing", Producer: letters,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	pubsub := start(t, func(r *message.Router, ps *gochannel.GoChannel) {
+		r.AddConsumerHandler("billing", "payments", ps, watermillidem.Handler(p))
+	})
+	corrected := msg(1)
+	corrected.Payload = []byte(`{"amount":2}`)
+	require.NoError(t, pubsub.Publish("payments", msg(1), corrected))
+	require.Eventually(t, func() bool { return len(letters) == 2 }, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, p.Close())
+	require.EqualValues(t, 1, runs.Load())
+	values := []string{string((<-letters).Value), string((<-letters).Value)} // the pubsub keeps no order
+	require.ElementsMatch(t, []string{`{"amount":1}`, `{"amount":2}`}, values)
+}
+
+// letterBox is a producer that keeps dead letters.
+type letterBox chan *idem.Message
+
+func (b letterBox) Produce(_ context.Context, msgs ...*idem.Message) error {
+	for _, m := range msgs {
+		b <- m
+	}
+	return nil
 }
 
 // Messages that come together share calls, and one with an error does not hold up the others.
@@ -215,6 +253,48 @@ func TestCollector_Idempotent(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.ErrorIs(t, c.Handle(msg(200)), idem.ErrStopping)
 		require.NoError(t, p.Close())
+	})
+}
+
+// A message that another worker holds does not hold up those that come after it (rule 9).
+func TestCollector_WaitsAlone_Rule9(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Volatile())
+		busy := make(chan struct{})
+		other := processor(t, store, func(r *idem.Router) {
+			idem.On(r, "paid", func(context.Context, idem.Event[payment]) error {
+				<-busy
+				return nil
+			})
+		})
+		held := make(chan error, 2)
+		go func() { held <- watermillidem.Handler(other)(msg(1)) }()
+		synctest.Wait()
+		var runs counter
+		p := processor(t, store, func(r *idem.Router) {
+			idem.On(r, "paid", func(_ context.Context, e idem.Event[payment]) error {
+				runs.add(e.ID)
+				return nil
+			})
+		})
+		collector, err := watermillidem.NewCollector(p, watermillidem.CollectorConfig{})
+		require.NoError(t, err)
+		go func() { held <- collector.Handle(msg(1)) }()
+		synctest.Wait()
+		passed := make(chan error, 1)
+		go func() { passed <- collector.Handle(msg(2)) }()
+		time.Sleep(time.Minute)
+		through := len(passed)
+		close(busy)
+		require.Equal(t, 1, through)
+		require.NoError(t, <-passed)
+		require.NoError(t, <-held)
+		require.NoError(t, <-held)
+		_, total := runs.all()
+		require.Equal(t, 1, total, "the event of the other worker is a duplicate")
+		require.NoError(t, collector.Close())
+		require.NoError(t, p.Close())
+		require.NoError(t, other.Close())
 	})
 }
 
@@ -332,6 +412,32 @@ func TestMiddleware_Idempotent(t *testing.T) {
 	_, total := runs.all()
 	require.Equal(t, 11, total, "one of them failed once")
 	guard.Close()
+}
+
+// The stored messages are those of the handler, byte for byte: metadata may have headers of Kafka,
+// which are bytes. The first run keeps the contexts that the handler gave its messages.
+func TestMiddleware_Bytes(t *testing.T) {
+	guard := dedup.NewGuard(memstore.New(memstore.Volatile()), dedup.GuardConfig{Retention: time.Hour})
+	defer guard.Close()
+	type span struct{}
+	key := func(*message.Message) (dedup.Key, error) { return dedup.Key{Scope: "billing", ID: "1"}, nil }
+	handle := watermillidem.Middleware(guard, key)(func(m *message.Message) ([]*message.Message, error) {
+		out := message.NewMessage("\xfe", []byte("\xff\x00"))
+		out.Metadata.Set("schema", "\xff\x00")
+		out.Metadata.Set("\xfd", "name")
+		out.Metadata.Set("plain", "text")
+		out.SetContext(context.WithValue(m.Context(), span{}, "parent"))
+		return []*message.Message{out}, nil
+	})
+	for run := range 2 {
+		out, err := handle(msg(1))
+		require.NoError(t, err)
+		require.Len(t, out, 1)
+		require.Equal(t, "\xfe", out[0].UUID)
+		require.Equal(t, message.Metadata{"schema": "\xff\x00", "\xfd": "name", "plain": "text"}, out[0].Metadata)
+		require.Equal(t, message.Payload("\xff\x00"), out[0].Payload)
+		require.Equal(t, run == 0, out[0].Context().Value(span{}) != nil)
+	}
 }
 
 func TestMiddleware_Mistakes(t *testing.T) {

@@ -108,7 +108,7 @@ func (p *Processor) joinAlike(
 		switch {
 		case some && t.request.Position.Generation == 0 &&
 			dedup.Differ(first.content, t.request.Fingerprint) &&
-			!first.origin.Same(t.request.Origin):
+			!t.message.SameRecord(first.origin):
 			others = append(others, t)
 			continue
 		case !some:

@@ -71,7 +71,7 @@ func (r *reporter) notifyDuplicate(ctx context.Context, t *task, a dedup.Answer)
 	}
 	e := observe.DuplicateEvent{
 		Group: r.group, Message: t.message, Key: t.request.Key, Verdict: a.Verdict,
-		SameRecord: a.First.Same(t.message.Origin()), Shadow: r.shadow,
+		SameRecord: t.message.SameRecord(a.First), Shadow: r.shadow,
 	}
 	if !a.First.Time.IsZero() && !t.message.Time.IsZero() {
 		e.Age = t.message.Time.Sub(a.First.Time)

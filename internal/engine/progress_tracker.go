@@ -82,16 +82,16 @@ func (g *ownProgress) of(topic string, partition int32) *consumed {
 }
 
 // stretches yields the parts of a batch that belong to one partition each, with their lowest and
-// highest offsets.
+// highest offsets. Messages without a known place have no progress.
 func stretches(msgs []*idemtype.Message, yield func(from, to int, low, high int64)) {
 	for from := 0; from < len(msgs); {
-		if msgs[from] == nil {
+		if msgs[from] == nil || msgs[from].Offset < 0 {
 			from++
 			continue
 		}
 		first, to := msgs[from], from+1
 		low, high := first.Offset, first.Offset
-		for ; to < len(msgs) && msgs[to] != nil &&
+		for ; to < len(msgs) && msgs[to] != nil && msgs[to].Offset >= 0 &&
 			msgs[to].Partition == first.Partition && msgs[to].Topic == first.Topic; to++ {
 			low, high = min(low, msgs[to].Offset), max(high, msgs[to].Offset)
 		}

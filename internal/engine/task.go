@@ -124,7 +124,7 @@ func (t *task) facts(a dedup.Answer) facts {
 	return facts{
 		now: time.Now(), notBefore: t.earliest(), shadow: t.shadow, tx: t.tx != nil,
 		deferred: t.deferred != nil,
-		own:      t.message.Topic != "" && a.First.Same(t.message.Origin()),
+		own:      t.message.SameRecord(a.First),
 		compared: t.request.Fingerprint != dedup.Fingerprint{},
 		refusal:  t.refusal,
 	}

@@ -16,8 +16,17 @@ import (
 
 // recordKey returns key with the place of the record as the ID. Without an ID, all records of a
 // type would share one idempotency key at an outside API. Their emitted events would share one
-// parent. The key is never claimed, because copies of an event differ in their places.
+// parent. The key is never claimed, because copies of an event differ in their places. A message
+// without a known place has its content as the ID.
 func recordKey(key dedup.Key, m *idemtype.Message) dedup.Key {
+	if !m.Placed() {
+		parts := []string{"content", m.Topic, string(m.Key), string(m.Value)}
+		for _, h := range m.Headers {
+			parts = append(parts, h.Key, string(h.Value))
+		}
+		key.ID = dedup.Hash(parts...)
+		return key
+	}
 	key.ID = dedup.Hash("record", m.Topic, strconv.Itoa(int(m.Partition)),
 		strconv.FormatInt(m.Offset, 10))
 	return key
