@@ -121,7 +121,13 @@ type running struct {
 	Part
 
 	cancel context.CancelFunc
-	ended  chan error // gets the error of Run; nil if the part does not run
+	ended  chan end // gets the end of Run; nil if the part does not run
+}
+
+// end is how Run of a part returned. early is true if no context had ended before.
+type end struct {
+	err   error
+	early bool
 }
 
 // start starts a part. The end of its Run is told to first.
@@ -131,9 +137,10 @@ func start(ctx context.Context, p Part, first chan<- struct{}) *running {
 		return r
 	}
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r.cancel, r.ended = cancel, make(chan error, 1)
+	r.cancel, r.ended = cancel, make(chan end, 1)
 	go func() {
-		r.ended <- p.Run(own)
+		err := p.Run(own)
+		r.ended <- end{err, own.Err() == nil && ctx.Err() == nil}
 		first <- struct{}{}
 	}()
 	return r
@@ -142,11 +149,18 @@ func start(ctx context.Context, p Part, first chan<- struct{}) *running {
 // stop stops a part and closes it.
 func (r *running) stop(ctx context.Context, cfg Config) error {
 	began := time.Now()
-	err := r.await(ctx, cfg.Wait)
+	err := r.await(cfg.Wait)
 	if r.Close != nil {
 		closed := make(chan error, 1)
 		go func() { closed <- r.Close() }()
-		err = errors.Join(err, r.within(closed, cfg.Wait, "close"))
+		timer := time.NewTimer(cfg.Wait)
+		defer timer.Stop()
+		select {
+		case closing := <-closed:
+			err = errors.Join(err, r.named(closing, "close"))
+		case <-timer.C:
+			err = errors.Join(err, r.stuck("close", cfg.Wait))
+		}
 	}
 	took := slog.Duration("took", time.Since(began).Round(time.Millisecond))
 	if err != nil {
@@ -158,37 +172,47 @@ func (r *running) stop(ctx context.Context, cfg Config) error {
 }
 
 // await ends the context of a part and waits for its Run.
-func (r *running) await(ctx context.Context, limit time.Duration) error {
+func (r *running) await(limit time.Duration) error {
 	if r.ended == nil {
 		return nil
 	}
 	select {
-	case err := <-r.ended: // before its context has ended
+	case e := <-r.ended: // before its context has ended
 		r.cancel()
-		if err == nil && ctx.Err() == nil {
-			err = ErrEnded
+		if e.err == nil && e.early {
+			e.err = ErrEnded
 		}
-		return r.named(err, "run")
+		return r.named(e.err, "run")
 	default:
 	}
 	r.cancel()
-	err := r.within(r.ended, limit, "run")
-	if errors.Is(err, context.Canceled) && !errors.Is(err, ErrStuck) {
-		return nil
-	}
-	return err
-}
-
-// within waits for the end of a call.
-func (r *running) within(ended <-chan error, limit time.Duration, call string) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case err := <-ended:
-		return r.named(err, call)
+	case e := <-r.ended:
+		if canceled(e.err) {
+			return nil
+		}
+		return r.named(e.err, "run")
 	case <-timer.C:
-		return fmt.Errorf("%s: %s: %w: %s", r.Name, call, ErrStuck, limit)
+		return r.stuck("run", limit)
 	}
+}
+
+// canceled reports whether err has nothing but the error of a context that was canceled. An error
+// beside it, as in errors.Join(ctx.Err(), flushFailed), is one to report.
+func canceled(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each level is looked at
+		return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !canceled(e) })
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		return canceled(inner)
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, idem.ErrStopping)
+}
+
+func (r *running) stuck(call string, limit time.Duration) error {
+	return fmt.Errorf("%s: %s: %w: %s", r.Name, call, ErrStuck, limit)
 }
 
 func (r *running) named(err error, call string) error {

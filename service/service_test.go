@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/service"
 )
 
@@ -86,6 +88,57 @@ func TestRun_OnePartEnds(t *testing.T) {
 				require.ErrorIs(t, err, late)
 				require.ErrorContains(t, err, "consumer: close: ")
 				require.Equal(t, []string{"consumer ended", "database ended", "database closed"}, s.lines)
+			})
+		})
+	}
+}
+
+// A part that ended by itself is an error, also if a signal comes while the parts behind it stop.
+func TestRun_EndedBeforeTheSignal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s story
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		relay := service.Part{Name: "relay", Run: func(context.Context) error {
+			time.Sleep(time.Minute)
+			return nil
+		}}
+		cfg := quiet()
+		cfg.Wait = time.Hour
+		err := service.Run(ctx, cfg, relay, s.part("consumer", 10*time.Minute))
+		require.ErrorIs(t, err, service.ErrEnded)
+	})
+}
+
+// The error of a context is dropped, and nothing that stands beside it.
+func TestRun_ErrorsBesideTheEndOfTheContext(t *testing.T) {
+	lost := errors.New("spans are lost")
+	for name, c := range map[string]struct {
+		of    func(ctx context.Context) error
+		wants error
+	}{
+		"the context's error": {func(ctx context.Context) error { return fmt.Errorf("relay: %w", ctx.Err()) }, nil},
+		"a stop":              {func(ctx context.Context) error { return errors.Join(idem.ErrStopping, ctx.Err()) }, nil},
+		"joined":              {func(ctx context.Context) error { return errors.Join(ctx.Err(), lost) }, lost},
+		"both are wrapped":    {func(ctx context.Context) error { return fmt.Errorf("%w: %w", lost, ctx.Err()) }, lost},
+		"wrapped and joined": {
+			func(ctx context.Context) error { return fmt.Errorf("relay: %w", errors.Join(ctx.Err(), lost)) }, lost,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err := service.Run(ctx, quiet(), service.Part{Name: "relay", Run: func(ctx context.Context) error {
+					<-ctx.Done()
+					return c.of(ctx)
+				}})
+				if c.wants == nil {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorIs(t, err, c.wants)
+				require.ErrorContains(t, err, "relay: run: ")
 			})
 		})
 	}
