@@ -140,8 +140,8 @@ func (c *Collector) next(end <-chan time.Time) *entry {
 	return nil
 }
 
-// settle answers every entry of a batch. Entries that wait for others are tried again; an entry
-// with an error leaves the batch.
+// settle answers every entry of a batch. An entry that waits, or has an error, leaves the batch, so
+// that it does not hold up the others.
 func (c *Collector) settle(batch []*entry) {
 	for len(batch) > 0 {
 		n, err := c.call(batch)
@@ -151,25 +151,43 @@ func (c *Collector) settle(batch []*entry) {
 		if batch = batch[n:]; len(batch) == 0 {
 			return
 		}
-		var wait *idem.WaitError
-		switch {
-		case errors.As(err, &wait):
-			if stopped := pause(c.ctx, wait.After); stopped != nil {
-				err = idem.ErrStopping
-			} else {
-				continue
-			}
-		case err == nil: // the contract of HandleBatch excludes it
+		if err == nil { // the contract of HandleBatch excludes it
 			err = errors.New("watermillidem: the processor settled a part without an error")
 		}
+		var wait *idem.WaitError
+		waits := errors.As(err, &wait)
 		if c.ctx.Err() != nil {
+			if waits {
+				err = idem.ErrStopping
+			}
 			for _, e := range batch {
 				e.done <- err
 			}
 			return
 		}
-		batch[0].done <- err
+		first := batch[0]
 		batch = batch[1:]
+		if waits {
+			c.run.Go(func() { first.done <- c.wait(first, wait.After) })
+		} else {
+			first.done <- err
+		}
+	}
+}
+
+// wait settles one entry that waits for another worker or for a store. Each such entry is a message
+// that its subscriber waits for, so there are at most as many as partitions.
+func (c *Collector) wait(e *entry, after time.Duration) error {
+	for {
+		if pause(c.ctx, after) != nil {
+			return idem.ErrStopping
+		}
+		err := settle(c.ctx, c.p, e.msg, e.known)
+		var wait *idem.WaitError
+		if !errors.As(err, &wait) {
+			return err
+		}
+		after = wait.After
 	}
 }
 

@@ -4,17 +4,62 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/idem-go/idem/dedup"
 )
 
-// produced is a message of a handler, as the store keeps it.
+// produced is a message of a handler, as the store keeps it. Metadata may have the headers of a
+// record, which need not be UTF-8. JSON would replace such bytes, so they are kept in Raw.
 type produced struct {
 	UUID     string            `json:"uuid"`
+	RawUUID  []byte            `json:"raw_uuid,omitempty"` // if it is not UTF-8
 	Metadata map[string]string `json:"metadata,omitempty"`
+	Raw      []rawPair         `json:"raw,omitempty"` // of the metadata, if not UTF-8
 	Payload  []byte            `json:"payload"`
+}
+
+type rawPair struct {
+	Name  []byte `json:"name"`
+	Value []byte `json:"value"`
+}
+
+func newProduced(m *message.Message) produced {
+	p := produced{UUID: m.UUID, Payload: m.Payload}
+	if !utf8.ValidString(m.UUID) {
+		p.RawUUID = []byte(m.UUID)
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Metadata)) {
+		value := m.Metadata[name]
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			p.Raw = append(p.Raw, rawPair{[]byte(name), []byte(value)})
+			continue
+		}
+		if p.Metadata == nil {
+			p.Metadata = make(map[string]string, len(m.Metadata))
+		}
+		p.Metadata[name] = value
+	}
+	return p
+}
+
+func (p *produced) message() *message.Message {
+	uuid := p.UUID
+	if p.RawUUID != nil {
+		uuid = string(p.RawUUID)
+	}
+	m := message.NewMessage(uuid, p.Payload)
+	for name, value := range p.Metadata {
+		m.Metadata.Set(name, value)
+	}
+	for _, r := range p.Raw {
+		m.Metadata.Set(string(r.Name), string(r.Value))
+	}
+	return m
 }
 
 // Middleware returns a middleware of Watermill's router that runs a handler once for each message.
@@ -43,10 +88,21 @@ func Middleware(
 			if err != nil {
 				return nil, err
 			}
-			all, _, err := dedup.Do(m.Context(), g, k, func(ctx context.Context) ([]produced, error) {
-				return run(ctx, h, m)
+			var own []*message.Message // with the contexts that the handler gave them
+			all, stored, err := dedup.Do(m.Context(), g, k, func(ctx context.Context) (all []produced, err error) {
+				own, err = run(ctx, h, m)
+				for _, p := range own {
+					all = append(all, newProduced(p))
+				}
+				return all, err
 			})
-			return messages(all), err // with an error Watermill publishes nothing
+			if stored {
+				own = nil
+				for i := range all {
+					own = append(own, all[i].message())
+				}
+			}
+			return own, err // with an error Watermill publishes nothing
 		}
 	}
 }
@@ -65,29 +121,9 @@ func byUUID(m *message.Message) (dedup.Key, error) {
 }
 
 // run runs the handler with the context of the claim.
-func run(ctx context.Context, h message.HandlerFunc, m *message.Message) ([]produced, error) {
+func run(ctx context.Context, h message.HandlerFunc, m *message.Message) ([]*message.Message, error) {
 	before := m.Context()
 	m.SetContext(ctx)
 	defer m.SetContext(before)
-	out, err := h(m)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]produced, len(out))
-	for i, p := range out {
-		all[i] = produced{p.UUID, p.Metadata, p.Payload}
-	}
-	return all, nil
-}
-
-func messages(all []produced) []*message.Message {
-	var out []*message.Message
-	for _, p := range all {
-		m := message.NewMessage(p.UUID, p.Payload)
-		for name, value := range p.Metadata {
-			m.Metadata.Set(name, value)
-		}
-		out = append(out, m)
-	}
-	return out
+	return h(m)
 }
