@@ -33,6 +33,27 @@ func TestTooOldBeforeTheSweep_Rule8(t *testing.T) {
 	})
 }
 
+// Rule 8: an event that is too old makes no record, so a full store answers it.
+func TestTooOldNeedsNoRoom_Rule8(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(memstore.Capacity(1))
+		old := dedup.Request{Key: dedup.Key{ID: "old"}, Retention: time.Hour,
+			Origin: dedup.Origin{Topic: "t", Time: time.Now()}}
+		finish(t, s, 0, 1, time.Hour)
+		time.Sleep(time.Hour)
+		finish(t, s, 1, 1, time.Hour) // the first record has expired, and makes room
+		answers := make([]dedup.Answer, 1)
+		require.NoError(t, s.Claim(t.Context(), dedup.NewToken(), time.Minute,
+			[]dedup.Request{old}, answers))
+		require.Equal(t, dedup.TooOld, answers[0].Verdict)
+		young := old
+		young.Origin.Time = time.Now()
+		require.ErrorIs(t, s.Claim(t.Context(), dedup.NewToken(), time.Minute,
+			[]dedup.Request{young}, answers), dedup.ErrFull)
+		require.Equal(t, 1, s.Len())
+	})
+}
+
 // A renewed claim expires later. Records that expire before it make room all the same.
 func TestRenewedClaimHidesNoExpiredRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -278,10 +278,14 @@ func (s *Store) makeRoom(now time.Time, verb string, most int, count func() int)
 	return nil
 }
 
-// unknown returns how many of reqs would make a record.
+// unknown returns how many of reqs would make a record. Expired records of reqs are removed first,
+// since an event's age is compared with their times.
 func (s *Store) unknown(now time.Time, reqs []dedup.Request) (n int) {
 	for i := range reqs {
-		if s.lookUp(reqs[i].Key, now) == nil {
+		s.lookUp(reqs[i].Key, now)
+	}
+	for i := range reqs {
+		if s.lookUp(reqs[i].Key, now) == nil && !s.tooOld(&reqs[i]) {
 			n++
 		}
 	}
