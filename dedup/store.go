@@ -56,7 +56,9 @@ type Store interface {
 	//
 	// A claim that was released as [Unknown] can still be completed as done under its token,
 	// with or without a result. The condition: the key was not claimed, discarded or forgotten
-	// since. Completions with Dead or Retry are refused then.
+	// since. Completions with Dead or Retry are refused then. After a release with another outcome
+	// the claim is lost. One exception: a store that does not keep the outcome may accept such a
+	// completion if the claim was Uncertain.
 	Complete(ctx context.Context, done []Completion) error
 
 	// Release gives held claims back with their outcomes. The other claims are returned in a

@@ -105,7 +105,7 @@ func (t *table) state(r *decision.Record, status string, lease sql.NullInt64,
 		r.State, r.Lease = decision.Claimed, micros(lease.Int64)
 		r.Retention = r.Expires.Sub(r.Lease)
 	case "released":
-		r.State, r.LastCall = decision.Open, decision.Released
+		r.State, r.LastCall, r.MaySucceed = decision.Open, decision.Released, r.Doubt
 	case "moved":
 		r.State, r.LastCall = decision.Open, decision.Completed
 		r.Reopened = r.Position.Generation > 0 && r.Position.Retry == 0

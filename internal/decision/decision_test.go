@@ -88,6 +88,13 @@ func TestClaim_FenceRises(t *testing.T) {
 	assert.Equal(t, now.Add(time.Second+lease), r.Lease)
 }
 
+// left returns a record that token released as Unknown.
+func left(token dedup.Token) Record {
+	r := claimedBy(token, now)
+	r.Release(&dedup.Release{Claim: dedup.Claim{Token: token}, Outcome: dedup.Unknown}, now)
+	return r
+}
+
 func TestComplete(t *testing.T) {
 	for name, c := range map[string]struct {
 		record          Record
@@ -102,9 +109,10 @@ func TestComplete(t *testing.T) {
 		"for a later attempt":         {claimedBy(mine, now), dedup.Completion{Retry: 2}, true, true, Open},
 		"repeated":                    {Record{State: Done, Token: mine, LastCall: Completed}, dedup.Completion{}, true, false, Done},
 		"after a release":             {Record{Token: mine, LastCall: Released}, dedup.Completion{}, false, false, Open},
-		"after an unknown release":    {Record{Token: mine, LastCall: Released, Doubt: true}, dedup.Completion{}, true, true, Done},
-		"late as dead":                {Record{Token: mine, LastCall: Released, Doubt: true}, dedup.Completion{Dead: "why"}, false, false, Open},
-		"late for a later attempt":    {Record{Token: mine, LastCall: Released, Doubt: true}, dedup.Completion{Retry: 1}, false, false, Open},
+		"after an unknown release":    {left(mine), dedup.Completion{}, true, true, Done},
+		"after a failure in doubt":    {Record{Token: mine, LastCall: Released, Doubt: true}, dedup.Completion{}, false, false, Open},
+		"late as dead":                {left(mine), dedup.Completion{Dead: "why"}, false, false, Open},
+		"late for a later attempt":    {left(mine), dedup.Completion{Retry: 1}, false, false, Open},
 		"late, and claimed by others": {Record{Token: other, State: Claimed, Doubt: true}, dedup.Completion{}, false, false, Claimed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,6 +149,19 @@ func TestRelease(t *testing.T) {
 				&dedup.Release{Claim: dedup.Claim{Token: other}, Outcome: c.outcome}, now)
 			assert.False(t, served || changed, "another token has no claim")
 		})
+	}
+}
+
+// TestRelease_LateSuccess: only a run with an unknown outcome can still succeed (rule 13), also after
+// an earlier run in doubt.
+func TestRelease_LateSuccess(t *testing.T) {
+	for outcome, late := range map[dedup.Outcome]bool{dedup.Unstarted: false, dedup.Failed: false,
+		dedup.Unknown: true, dedup.Undone: false, dedup.Undone + 1: false} {
+		r := left(other)
+		r.Claim(mine, lease, &dedup.Request{}, now)
+		r.Release(&dedup.Release{Claim: dedup.Claim{Token: mine}, Outcome: outcome}, now)
+		served, changed := r.Complete(&dedup.Completion{Claim: dedup.Claim{Token: mine}}, now)
+		assert.Equal(t, []bool{late, late}, []bool{served, changed}, "outcome %d", outcome)
 	}
 }
 

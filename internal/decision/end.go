@@ -17,7 +17,7 @@ func (r *Record) endedBy(v Verb, t dedup.Token) bool {
 // late reports whether c is the success of a run after the release of the claim as Unknown,
 // without a claim since (rule 13).
 func (r *Record) late(c *dedup.Completion) bool {
-	return c.Dead == "" && c.Retry == 0 && r.Doubt && r.endedBy(Released, c.Token)
+	return c.Dead == "" && c.Retry == 0 && r.MaySucceed && r.endedBy(Released, c.Token)
 }
 
 // Complete reports whether c is of the holder, or a repetition. changed reports whether the record
@@ -54,7 +54,7 @@ func (r *Record) Release(c *dedup.Release, now time.Time) (served, changed bool)
 	if !r.HeldBy(c.Token) {
 		return r.endedBy(Released, c.Token), false
 	}
-	r.State, r.LastCall = Open, Released
+	r.State, r.LastCall, r.MaySucceed = Open, Released, c.Outcome == dedup.Unknown
 	if c.Outcome == dedup.Failed {
 		r.Failures++
 	}

@@ -44,6 +44,10 @@ type Record struct {
 	Failures  uint32
 	Takeovers uint32
 
+	// MaySucceed means that the last release was Unknown: that run may still succeed (rule 13). A
+	// store that does not keep the outcome sets MaySucceed to Doubt.
+	MaySucceed bool
+
 	Reason   string
 	Result   dedup.Result
 	Reopened bool // waits for the first claim of a replayed copy

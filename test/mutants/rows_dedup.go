@@ -283,14 +283,20 @@ func decisionMutants() []mutant {
 		},
 		{
 			name: "record-late-after-another-claim", file: "internal/decision/end.go",
-			old: "c.Retry == 0 && r.Doubt && r.endedBy(Released, c.Token)", with: "c.Retry == 0 && r.endedBy(Released, c.Token)",
+			old: "c.Retry == 0 && r.MaySucceed && r.endedBy(Released, c.Token)", with: "c.Retry == 0 && r.endedBy(Released, c.Token)",
 			promise: "A late success counts only after a release as Unknown (rule 13).",
 			tests:   tests("^TestComplete$"),
 		},
 		{
+			name: "record-late-after-a-failure-in-doubt", file: "internal/decision/end.go",
+			old: "r.State, r.LastCall, r.MaySucceed = Open, Released, c.Outcome == dedup.Unknown", with: "r.State, r.LastCall, r.MaySucceed = Open, Released, r.Doubt || c.Outcome == dedup.Unknown",
+			promise: "A late success counts only after a release as Unknown (rule 13).",
+			tests:   tests("^TestRelease_LateSuccess$"),
+		},
+		{
 			name: "record-release-by-anyone", file: "internal/decision/end.go",
-			old:     "\tif !r.HeldBy(c.Token) {\n\t\treturn r.endedBy(Released, c.Token), false\n\t}\n\tr.State, r.LastCall = Open, Released",
-			with:    "\tr.State, r.LastCall = Open, Released",
+			old:     "\tif !r.HeldBy(c.Token) {\n\t\treturn r.endedBy(Released, c.Token), false\n\t}\n\tr.State, r.LastCall,",
+			with:    "\tr.State, r.LastCall,",
 			promise: "A stale worker releases no claim of another worker (R-06).",
 			tests:   tests("^TestRelease$"),
 		},
@@ -318,6 +324,12 @@ func memoryMutants() []mutant {
 			old: "if n := count(); len(s.records)+n > s.capacity {", with: "if n := count(); n > s.capacity {",
 			promise: "A full store refuses new keys.",
 			tests:   tests("^TestFullRefusesNewKeysAndForgetsNothing$"),
+		},
+		{
+			name: "memstore-too-old-needs-room", file: "dedup/memstore/memstore.go",
+			old: "if s.lookUp(reqs[i].Key, now) == nil && !s.tooOld(&reqs[i]) {", with: "if s.lookUp(reqs[i].Key, now) == nil {",
+			promise: "An event that is too old needs no room in a full store.",
+			tests:   tests("^TestTooOldNeedsNoRoom_Rule8$"),
 		},
 		{
 			name: "memstore-forgets-without-a-horizon", file: "dedup/memstore/memstore.go",
