@@ -32,6 +32,8 @@ var claimTests = []testCase{
 		run: claimConflict},
 	{name: "claim: only two nonzero fingerprints can conflict", needs: Fingerprints,
 		run: claimNoConflict},
+	{name: "claim: one without a fingerprint keeps that of the record", needs: Fingerprints,
+		run: claimKeepsPrint},
 	{name: "claim: a second fingerprint is no conflict (G-08)", needs: Fingerprints,
 		run: secondNoConflict},
 	{name: "claim: a second fingerprint and another content is a Conflict (G-08)",
@@ -274,6 +276,7 @@ func claimDoneOrigin(k *kit) {
 	sameOrigin(k, request("released").Origin, k.meets(dedup.Done, copied).First)
 
 	far := request("far")
+	far.AnyAge = true // its time lies before every horizon
 	far.Origin = dedup.Origin{Topic: "tøpic: {1}%", Partition: 1<<31 - 1, Offset: 1<<63 - 1,
 		Time: time.UnixMilli(1)}
 	k.get(dedup.Fresh, long, far)
@@ -281,7 +284,7 @@ func claimDoneOrigin(k *kit) {
 }
 
 func claimDoneResult(k *kit) {
-	big := make([]byte, 100_000)
+	big := make([]byte, k.largeResult(100_000))
 	for i := range big {
 		big[i] = byte(i * 7)
 	}
@@ -300,6 +303,7 @@ func claimDoneResult(k *kit) {
 			got := k.meets(dedup.Done, request(name)).Result
 			require.Equal(k, want.Schema, got.Schema, name)
 			require.Equal(k, string(want.Data), string(got.Data), name)
+			clear(got.Data) // it is the caller's
 		}
 	}
 }
@@ -368,6 +372,18 @@ func claimNoConflict(k *kit) {
 	k.complete(completion(c))
 	printed.Fingerprint = dedup.Fingerprint{}
 	k.meets(dedup.Done, printed)
+}
+
+func claimKeepsPrint(k *kit) {
+	for kind, p := range prints {
+		_, c := k.get(dedup.Fresh, long, printed(kind, p[0]))
+		k.release(release(c, dedup.Failed))
+		_, c = k.get(dedup.Fresh, long, request(kind))
+		k.meets(dedup.Conflict, printed(kind, p[1]))
+		k.complete(completion(c))
+		k.meets(dedup.Conflict, printed(kind, p[1]))
+		k.meets(dedup.Done, printed(kind, p[0]))
+	}
 }
 
 func claimMixed(k *kit) {

@@ -24,6 +24,10 @@
 //		})
 //	}
 //
+// Tests that let leases end allow for a machine that stalls: they
+// repeat a step with a longer lease. A store that is a [dedup.ResultLimiter] is tested up to its
+// limit and one byte above.
+//
 // A store with a server has a second client for the tests: set Harness.Peer, so that claims race
 // between two clients. A store without a server is tested without waiting: set Harness.Around to
 // synctest.Test. The random tests print their seed: set IDEM_SEED to repeat a run, and IDEM_SOAK

@@ -1,8 +1,9 @@
 package storetest
 
 import (
-	"slices"
+	"math"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/idem-go/idem/dedup"
@@ -12,6 +13,7 @@ import (
 // endTests cover Complete and Release by the holders of a claim, and repeats of these calls.
 var endTests = []testCase{
 	{name: "complete: repeated after a lost reply it succeeds", run: completeRepeated},
+	{name: "complete: repeated after another claim, it has no effect", run: completeRepeatedLate},
 	{name: "complete: reports the lost claims of a call", run: completeMixed},
 	{name: "complete: a claim that was never granted is lost and makes no record", needs: Results,
 		run: completeNever},
@@ -21,11 +23,14 @@ var endTests = []testCase{
 	{name: "complete: the late success of a claim comes after others have spoken (rule 13)",
 		needs: Results, run: completeTooLateSuccess},
 	{name: "complete: retention must be positive", run: endRetention},
+	{name: "complete: a result above MaxResult is refused, and the claim stays", needs: Results,
+		run: completeTooLarge},
 	{name: "dead: answers Dead with the reason", run: deadReason},
 	{name: "dead: the reason is cut at MaxReason and any bytes will do (P-22)",
 		run: deadLongReason},
 	{name: "dead: the origin is the dead-lettered delivery (rule 6)", run: deadOrigin},
 	{name: "release: Unstarted gives the next claim the same verdict", run: releaseUnstarted},
+	{name: "release: an outcome of a later version counts as Unstarted", run: releaseOther},
 	{name: "release: Failed is counted", run: releaseFailed},
 	{name: "release: Unknown makes the next claim Uncertain at once (rule 13)",
 		run: releaseUnknown},
@@ -39,8 +44,6 @@ var endTests = []testCase{
 	{name: "release: reports the lost claims of a call", run: releaseMixed},
 	{name: "release: the fence never goes back", run: releaseFence},
 	{name: "release: a record that waits outlives a lease", run: releaseRetention},
-	{name: "calls: in opposite orders at once they do not block each other (P-04)", alone: true,
-		run: oppositeOrders},
 }
 
 func completeRepeated(k *kit) {
@@ -55,6 +58,36 @@ func completeRepeated(k *kit) {
 	k.meets(dedup.Done, request("done"))
 	require.Equal(k, "why", k.meets(dedup.Dead, request("dead")).Reason)
 	k.meets(dedup.Rescheduled, request("moved"))
+}
+
+// completeRepeatedLate: A client library repeats a call after other workers used its outcome.
+func completeRepeatedLate(k *kit) {
+	again := func(d dedup.Completion) {
+		k.Helper()
+		k.harmless(k.s.Complete(k.ctx, []dedup.Completion{d}))
+	}
+	next := at("moved", 0, 1)
+	_, c := k.get(dedup.Fresh, long, request("moved"))
+	k.complete(moved(c, 1))
+	_, holder := k.get(dedup.Fresh, long, next)
+	again(moved(c, 1))
+	k.meets(dedup.Busy, next)
+	k.complete(completion(holder))
+	again(moved(c, 1))
+	k.meets(dedup.Done, next)
+	if k.h.lacks(Reopen) {
+		return
+	}
+	_, c = k.get(dedup.Fresh, long, request("dead"))
+	k.complete(dead(c, "why"))
+	k.reopen("dead")
+	again(dead(c, "why"))
+	k.meets(dedup.Rescheduled, request("dead"))
+	_, holder = k.get(dedup.Fresh, long, at("dead", 1, 0))
+	again(dead(c, "why"))
+	k.complete(completion(holder))
+	again(dead(c, "why"))
+	k.meets(dedup.Done, request("dead"))
 }
 
 // completeLateSuccess: The claim of a slow run is released, and then the run succeeds. No other
@@ -113,6 +146,19 @@ func completeTooLateSuccess(k *kit) {
 		late(c)
 		k.meets(dedup.Fresh, request(numbered("no doubt", int(o))))
 	}
+	for _, o := range []dedup.Outcome{dedup.Unstarted, dedup.Failed, dedup.Undone} {
+		r := request(numbered("earlier doubt", int(o)))
+		_, c = k.get(dedup.Fresh, long, r)
+		k.release(release(c, dedup.Unknown))
+		_, c = k.get(dedup.Uncertain, long, r)
+		k.release(release(c, o))
+		if err := k.s.Complete(k.ctx, success(c)); err != nil {
+			k.lost(err, 0)
+			k.meets(dedup.Uncertain, r)
+			continue
+		}
+		k.meets(dedup.Done, r) // a store that does not keep the outcome
+	}
 }
 
 func completeMixed(k *kit) {
@@ -141,22 +187,58 @@ func completeNever(k *kit) {
 }
 
 func completeRetention(k *kit) {
-	brief := request("brief")
-	brief.Retention, brief.AnyAge = k.lease, true // a store that forgets so soon may no longer know
-	for _, end := range []func(dedup.Claim) dedup.Completion{
-		completion,
-		func(c dedup.Claim) dedup.Completion { return dead(c, "why") },
-		func(c dedup.Claim) dedup.Completion { return moved(c, 1) },
+	for name, end := range map[string]func(dedup.Claim) dedup.Completion{
+		"done":  completion,
+		"dead":  func(c dedup.Claim) dedup.Completion { return dead(c, "why") },
+		"moved": func(c dedup.Claim) dedup.Completion { return moved(c, 1) },
 	} {
-		_, c := k.get(dedup.Fresh, k.lease, brief)
-		k.complete(end(c))
-		want := k.try(k.s, dedup.NewToken(), long, brief).Verdict
-		require.Contains(k, []dedup.Verdict{dedup.Done, dedup.Dead, dedup.Rescheduled}, want)
-		k.outlast()
-		k.outlast()
-		k.meets(want, brief)
-		brief.Key.ID += "+"
+		k.patiently(func(lease time.Duration) bool {
+			brief := request(name + " " + lease.String())
+			// A store that forgets so soon may no longer know.
+			brief.Retention, brief.AnyAge = lease, true
+			began := time.Now()
+			_, c := k.get(dedup.Fresh, lease, brief)
+			err := k.s.Complete(k.ctx, []dedup.Completion{end(c)})
+			if time.Since(began) > lease { // lease and retention may have ended
+				return false
+			}
+			require.NoError(k, err)
+			want := k.try(k.s, dedup.NewToken(), long, brief).Verdict
+			require.Contains(k, []dedup.Verdict{dedup.Done, dedup.Dead, dedup.Rescheduled}, want)
+			k.h.Sleep(2*lease + lease/2)
+			k.meets(want, brief)
+			return true
+		})
 	}
+}
+
+// largeResult is the length of a large result that the store must keep: n, or less if the store
+// has a lower limit.
+func (k *kit) largeResult(n int) int {
+	if l, ok := k.s.(dedup.ResultLimiter); ok {
+		return min(n, l.MaxResult())
+	}
+	return n
+}
+
+// completeTooLarge is for stores that are a [dedup.ResultLimiter].
+func completeTooLarge(k *kit) {
+	const most = 16 << 20 // as much as this test sends
+	size := k.largeResult(most)
+	if size == most {
+		k.Skip("no dedup.ResultLimiter, or a limit of more than 16 MiB")
+	}
+	_, c := k.get(dedup.Fresh, long, request("e"))
+	d := completion(c)
+	d.Result = dedup.Result{Schema: 1, Data: make([]byte, size+1)}
+	err := k.s.Complete(k.ctx, []dedup.Completion{d})
+	require.Error(k, err, "MaxResult is %d", size)
+	require.NotErrorIs(k, err, dedup.ErrClaimLost)
+	require.NotErrorIs(k, err, dedup.ErrUnavailable, "the result is the cause, not the store")
+	k.meets(dedup.Busy, request("e"))
+	d.Result.Data = d.Result.Data[:size]
+	k.complete(d)
+	require.Len(k, k.meets(dedup.Done, request("e")).Result.Data, size)
 }
 
 func endRetention(k *kit) {
@@ -235,6 +317,25 @@ func releaseUnstarted(k *kit) {
 		require.Zero(k, a.Takeovers)
 		require.EqualValues(k, i+1, a.Fence)
 		k.release(release(c, dedup.Unstarted))
+	}
+}
+
+func releaseOther(k *kit) {
+	for _, o := range []dedup.Outcome{dedup.Undone + 1, 100, math.MaxUint8} {
+		r := request(numbered("other", int(o)))
+		other := r
+		if !k.h.lacks(Fingerprints) {
+			r.Fingerprint, other.Fingerprint = dedup.Fingerprint{1}, dedup.Fingerprint{2}
+		}
+		_, c := k.get(dedup.Fresh, long, r)
+		k.release(release(c, o))
+		if !k.h.lacks(Fingerprints) {
+			k.meets(dedup.Conflict, other)
+		}
+		a := k.meets(dedup.Fresh, r)
+		require.Zero(k, a.Failures, "outcome %d", o)
+		require.Zero(k, a.Takeovers, "outcome %d", o)
+		require.EqualValues(k, 2, a.Fence, "outcome %d", o)
 	}
 }
 
@@ -390,35 +491,4 @@ func releaseRetention(k *kit) {
 	a := k.meets(dedup.Uncertain, request("waits"))
 	require.EqualValues(k, 1, a.Failures)
 	require.Zero(k, a.Takeovers)
-}
-
-// oppositeOrders: Only requests must ascend, so a store sorts the keys that are locked.
-func oppositeOrders(k *kit) {
-	const n = 40
-	reqs := make([]dedup.Request, n)
-	for i := range reqs {
-		reqs[i] = request(numbered("crossed", i))
-	}
-	for range 15 {
-		t, answers := dedup.NewToken(), make([]dedup.Answer, n)
-		require.NoError(k, k.s.Claim(k.ctx, t, long, reqs, answers))
-		up, down := make([]dedup.Claim, n), make([]dedup.Claim, n)
-		var back []dedup.Release
-		for i := range reqs {
-			up[i] = reqs[i].Held(t, answers[i])
-			down[n-1-i] = up[i]
-			back = append(back, release(up[i], dedup.Failed))
-		}
-		errs := inParallel(6, func(i int) error {
-			if i%2 == 0 {
-				return k.s.Renew(k.ctx, long, up)
-			}
-			return k.peer.Renew(k.ctx, long, down)
-		})
-		for _, err := range errs {
-			require.NoError(k, err)
-		}
-		slices.Reverse(back)
-		k.release(back...)
-	}
 }

@@ -16,7 +16,7 @@ import (
 // kit has the tools of one test: a store, a peer of the store, and verbs that fail the test
 // instead of returning errors.
 type kit struct {
-	*testing.T
+	testing.TB
 	h     Harness
 	s     dedup.Store
 	peer  dedup.Store
@@ -24,8 +24,8 @@ type kit struct {
 	ctx   context.Context
 }
 
-func newKit(t *testing.T, h Harness) *kit {
-	k := &kit{T: t, h: h, s: h.New(t), lease: h.Lease, ctx: t.Context()}
+func newKit(t testing.TB, h Harness) *kit {
+	k := &kit{TB: t, h: h, s: h.New(t), lease: h.Lease, ctx: t.Context()}
 	k.peer = k.s
 	if h.Peer != nil {
 		k.peer = h.Peer(t, k.s)
@@ -138,6 +138,20 @@ func (k *kit) harmless(err error) {
 
 // outlast lets a lease of the harness end.
 func (k *kit) outlast() { k.h.Sleep(k.lease + k.lease/4 + 5*time.Millisecond) }
+
+// patiently calls try with the lease of the harness, and with longer ones as long as try returns
+// false: a machine that stalls for a whole lease proves no fault.
+func (k *kit) patiently(try func(lease time.Duration) bool) {
+	k.Helper()
+	lease := k.lease
+	for range 6 {
+		if try(lease) {
+			return
+		}
+		lease *= 2
+	}
+	require.Fail(k, "the store never answered within a lease")
+}
 
 // zombie returns a claim with an ended lease, and the claim of the present holder of the same
 // key.

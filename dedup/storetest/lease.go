@@ -14,6 +14,8 @@ var leaseTests = []testCase{
 	{name: "lease: take-overs are counted, fences rise (rule 18)", run: leaseTakeovers},
 	{name: "lease: one of many takes over", run: leaseTakeoverRace},
 	{name: "lease: a pending record outlives it by its retention (rule 33)", run: leaseOutlived},
+	{name: "lease: a take-over is kept for its own lease and retention (rule 33)",
+		run: leaseTakeoverKept},
 	{name: "lease: lease and retention count from the claim, not from the time of the event",
 		run: leaseOfAnyEvent},
 	{name: "lease: over but not taken over, the holder may still speak", run: leaseOverdue},
@@ -85,11 +87,30 @@ func leaseTakeoverRace(k *kit) {
 
 func leaseOutlived(k *kit) {
 	r := request("pending")
-	r.Retention = 20 * k.lease
+	r.Retention, r.AnyAge = 20*k.lease, true // as in completeRetention
 	k.get(dedup.Fresh, k.lease, r)
 	k.h.Sleep(4 * k.lease)
 	a, _ := k.get(dedup.Uncertain, long, r)
 	require.EqualValues(k, 1, a.Takeovers)
+}
+
+// leaseTakeoverKept: The first claim would have been forgotten after four leases.
+func leaseTakeoverKept(k *kit) {
+	k.patiently(func(lease time.Duration) bool {
+		r := request("taken over " + lease.String())
+		r.Retention, r.AnyAge = 3*lease, true
+		began := time.Now()
+		k.get(dedup.Fresh, lease, r)
+		k.h.Sleep(2*lease + lease/2)
+		a, _ := k.ask(long, r)
+		if time.Since(began) > 4*lease {
+			return false
+		}
+		require.Equal(k, dedup.Uncertain, a.Verdict)
+		k.h.Sleep(2 * lease)
+		k.meets(dedup.Busy, r)
+		return true
+	})
 }
 
 // leaseOfAnyEvent: Neither a lease nor a retention is counted from when the event was made.
@@ -165,19 +186,16 @@ func leaseOverRepeated(k *kit) {
 }
 
 func renewKeeps(k *kit) {
-	// A machine that stalls for a whole lease proves no fault. The next attempt has a longer lease.
-	lease := k.lease
-	for attempt := range 5 {
-		r := request(numbered("slow", attempt))
+	k.patiently(func(lease time.Duration) bool {
+		r := request("slow " + lease.String())
 		_, c := k.get(dedup.Fresh, lease, r)
-		if k.staysBusy(lease, r, c) {
-			k.complete(completion(c))
-			k.meets(dedup.Done, r)
-			return
+		if !k.staysBusy(lease, r, c) {
+			return false
 		}
-		lease *= 2
-	}
-	require.Fail(k, "the store never answered within a lease")
+		k.complete(completion(c))
+		k.meets(dedup.Done, r)
+		return true
+	})
 }
 
 // staysBusy renews c for four leases. The result is false if an answer took too long for a
@@ -231,7 +249,7 @@ func renewMixed(k *kit) {
 
 func renewRetention(k *kit) {
 	r := request("long run")
-	r.Retention = 3 * k.lease
+	r.Retention, r.AnyAge = 3*k.lease, true // as in completeRetention
 	_, c := k.get(dedup.Fresh, k.lease, r)
 	for range 5 {
 		k.h.Sleep(k.lease) // overdue now and then: no other worker asks

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lookTests cover dedup.Looker. The tests are skipped for a store that is no Looker, also if
-// [Look] is not among Missing.
+// lookTests cover dedup.Looker.
 var lookTests = []testCase{
 	{name: "look: the answer that Claim would give, in every state", needs: Look, run: lookStates},
 	{name: "look: Done with its result", needs: Look, run: lookResult},
@@ -18,6 +17,7 @@ var lookTests = []testCase{
 	{name: "look: a second fingerprint is no conflict (G-08)", needs: Look, run: lookSecond},
 	{name: "look: a claim is Busy for its holder too, and nothing when its lease is over",
 		needs: Look, run: lookLease},
+	{name: "look: keeps no claim alive", needs: Look, run: lookKeepsNothing},
 	{name: "look: old events are TooOld (rule 8)", needs: Look, run: lookHorizon},
 	{name: "look: changes nothing", needs: Look, run: lookChangesNothing},
 	{name: "look: 1,200 keys in one call", needs: Look, run: lookMany},
@@ -48,9 +48,7 @@ func (k *kit) look(reqs ...dedup.Request) []dedup.Answer {
 func (k *kit) looker(s dedup.Store) dedup.Looker {
 	k.Helper()
 	l, ok := s.(dedup.Looker)
-	if !ok {
-		k.Skipf("%T is no dedup.Looker", s)
-	}
+	require.True(k, ok, "%T is no dedup.Looker, and storetest.Look is not in Harness.Missing", s)
 	return l
 }
 
@@ -170,6 +168,17 @@ func lookLease(k *kit) {
 	k.shows(0, request("e"))
 	k.renew(long, c) // no other claim took over
 	k.shows(dedup.Busy, request("e"))
+}
+
+func lookKeepsNothing(k *kit) {
+	k.get(dedup.Fresh, k.lease, request("e"))
+	for range 8 {
+		k.h.Sleep(k.lease / 4)
+		k.look(request("e"))
+	}
+	k.shows(0, request("e"))
+	a := k.meets(dedup.Uncertain, request("e"))
+	require.EqualValues(k, 1, a.Takeovers)
 }
 
 // shortLease renews c with a short lease, and requires Look to show Busy before the lease is over.

@@ -26,9 +26,7 @@ type entry struct {
 	reason    string
 	result    dedup.Result
 	released  bool // the holder released as Unknown, without a claim since
-	// reopened is true from a reopening until the next claim. Until then a store may have
-	// forgotten the counts of the generation that was given up.
-	reopened bool
+	reopened  bool // reopened, without a claim since: a repetition changes nothing
 }
 
 // claim returns the answer that the store must give, and another verdict that the store may
@@ -95,7 +93,8 @@ func (e *entry) grant(t dedup.Token, r dedup.Request) {
 		e.doubt = true
 		e.takeovers++
 	}
-	e.state, e.token, e.position, e.released = "live", t, r.Position, false
+	e.state, e.token, e.position = "live", t, r.Position
+	e.released, e.reopened = false, false
 	e.fence++
 	if e.mark == (dedup.Fingerprint{}) && e.position.Generation == 0 {
 		e.mark = r.Fingerprint
@@ -108,7 +107,7 @@ func (e *entry) heldBy(t dedup.Token) bool {
 
 func (m model) complete(d dedup.Completion) (ok bool) {
 	e := m[d.Key.ID]
-	late := e.released && e.token == d.Token && e.doubt && d.Dead == "" && d.Retry == 0
+	late := e.released && e.token == d.Token && d.Dead == "" && d.Retry == 0
 	if !e.heldBy(d.Token) && !late {
 		return false
 	}
@@ -129,7 +128,7 @@ func (m model) release(r dedup.Release) (ok bool) {
 	if !e.heldBy(r.Token) {
 		return false
 	}
-	e.state, e.released = "open", true
+	e.state, e.released = "open", r.Outcome == dedup.Unknown
 	e.doubt = e.doubt || r.Outcome == dedup.Unknown
 	if r.Outcome == dedup.Undone && !e.doubt {
 		e.mark = dedup.Fingerprint{}
@@ -148,7 +147,7 @@ func (m model) reopen(id string) (dedup.Position, bool) {
 	if !e.reopened {
 		e.state, e.reopened, e.doubt, e.reason, e.released = "open", true, false, "", false
 		e.position = dedup.Position{Generation: e.position.Generation + 1}
-		e.mark = dedup.Fingerprint{}
+		e.mark, e.failures, e.takeovers = dedup.Fingerprint{}, 0, 0
 	}
 	return e.position, true
 }
@@ -281,13 +280,6 @@ func (w *walk) endLeases(lease time.Duration, has func(*entry) bool) {
 func (w *walk) compare(r dedup.Request, want dedup.Answer, or dedup.Verdict, got dedup.Answer) {
 	w.Helper()
 	e := w.model[r.Key.ID]
-	if got.Verdict.Held() && e.reopened {
-		e.reopened = false
-		if got.Failures == 0 && got.Takeovers == 0 { // forgotten, which is as good
-			e.failures, e.takeovers = 0, 0
-			want.Failures, want.Takeovers = 0, 0
-		}
-	}
 	if or != 0 && got.Verdict == or {
 		want.Verdict = or
 	}

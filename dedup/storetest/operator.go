@@ -24,6 +24,7 @@ var inspectTests = []testCase{
 		run: inspectOrder},
 	{name: "inspect: many keys in one call", run: inspectMany},
 	{name: "inspect: looking changes nothing", run: inspectChangesNothing},
+	{name: "inspect: looking keeps no claim alive", run: inspectKeepsNothing},
 	{name: "inspect: a dead record has the origin of the dead-lettered delivery (rule 6)",
 		run: inspectDeadOrigin},
 }
@@ -304,6 +305,20 @@ func inspectChangesNothing(k *kit) {
 	k.meets(dedup.Dead, request("dead"))
 	k.meets(dedup.Rescheduled, request("moved"))
 	k.meets(dedup.Fresh, request("unknown"))
+}
+
+func inspectKeepsNothing(k *kit) {
+	k.get(dedup.Fresh, k.lease, request("e"))
+	for range 8 {
+		k.h.Sleep(k.lease / 4)
+		k.sees(dedup.Claimed, "e")
+		if !k.h.lacks(Lists) {
+			require.Equal(k, []string{"e"}, k.list(dedup.Filter{}, 0))
+		}
+	}
+	require.LessOrEqual(k, k.sees(dedup.Claimed, "e").Lease, time.Duration(0))
+	a := k.meets(dedup.Uncertain, request("e"))
+	require.EqualValues(k, 1, a.Takeovers)
 }
 
 // inspectDeadOrigin: The first delivery made the record, and the second delivery became the dead

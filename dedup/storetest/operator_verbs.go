@@ -21,6 +21,8 @@ var verbTests = []testCase{
 	{name: "discard: in every state, copies are Dead", run: discardAll},
 	{name: "discard: an unknown event is given up too", run: discardUnknown},
 	{name: "discard: takes the claim from its holder", run: discardHeld},
+	{name: "discard: refuses the late success of a claim released as Unknown", needs: Results,
+		run: discardReleased},
 	{name: "discard: a handled event is refused", run: discardDone},
 	{name: "discard: the reason is cut and any bytes will do (P-22)", run: discardReason},
 	{name: "discard: is kept for as long as asked for", run: discardRetention},
@@ -178,6 +180,16 @@ func discardHeld(k *kit) {
 		"that it was handled may be kept (rule 29)")
 }
 
+func discardReleased(k *kit) {
+	_, c := k.get(dedup.Fresh, long, request("e"))
+	k.release(release(c, dedup.Unknown))
+	k.discard("e", "enough")
+	late := completion(c)
+	late.Result = dedup.Result{Schema: 1, Data: []byte("late")}
+	k.lost(k.s.Complete(k.ctx, []dedup.Completion{late}), 0)
+	k.discarded("e", "enough")
+}
+
 func discardDone(k *kit) {
 	_, c := k.get(dedup.Fresh, long, request("e"))
 	k.complete(completion(c))
@@ -229,11 +241,13 @@ func discardReopen(k *kit) {
 	k.discard("unknown", "by mistake")
 	k.killed(request("dead"))
 	k.discard("dead", "by mistake")
-	for _, id := range []string{"unknown", "dead"} {
+	k.failing("failed often")
+	k.discard("failed often", "by mistake")
+	for _, id := range []string{"unknown", "dead", "failed often"} {
+		before := k.sees(dedup.GivenUp, id).Fence
 		require.Equal(k, dedup.Position{Generation: 1}, k.reopen(id))
 		k.meets(dedup.Rescheduled, request(id))
-		_, c := k.get(dedup.Fresh, long, at(id, 1, 0))
-		k.complete(completion(c))
+		k.complete(completion(k.startsAnew(id, before+1)))
 		k.meets(dedup.Done, request(id))
 	}
 }

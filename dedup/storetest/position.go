@@ -22,6 +22,7 @@ var positionTests = []testCase{
 	{name: "retry: Done and Dead do not ask for the position", run: retryEnded},
 	{name: "retry: the highest position can be stored", run: retryHighest},
 	{name: "reopen: only the next generation runs (rule 6, T-02)", needs: Reopen, run: reopenRuns},
+	{name: "reopen: failures and take-overs are forgotten", needs: Reopen, run: reopenForgets},
 	{name: "reopen: repeated it returns the same position", needs: Reopen, run: reopenRepeated},
 	{name: "reopen: many at once reopen once", needs: Reopen, run: reopenRace},
 	{name: "reopen: refuses events that are not dead", needs: Reopen, run: reopenNotDead},
@@ -176,6 +177,39 @@ func reopenRuns(k *kit) {
 	k.complete(completion(c))
 	k.meets(dedup.Done, at("e", 0, 0))
 	k.meets(dedup.Done, at("e", 1, 0))
+}
+
+// failing makes a claim after a failure and a take-over, which is held.
+func (k *kit) failing(id string) dedup.Claim {
+	k.Helper()
+	_, c := k.get(dedup.Fresh, long, request(id))
+	k.release(release(c, dedup.Failed))
+	k.get(dedup.Fresh, k.lease, request(id))
+	k.outlast()
+	a, c := k.get(dedup.Uncertain, long, request(id))
+	require.EqualValues(k, 1, a.Failures)
+	require.EqualValues(k, 1, a.Takeovers)
+	return c
+}
+
+// startsAnew requires the copy of generation 1 to be Fresh, without the counts of before.
+func (k *kit) startsAnew(id string, fence uint64) dedup.Claim {
+	k.Helper()
+	a, c := k.get(dedup.Fresh, long, at(id, 1, 0))
+	require.Zero(k, a.Failures, "the failures before a repair do not count")
+	require.Zero(k, a.Takeovers, "the take-overs before a repair do not count")
+	require.Equal(k, fence, a.Fence)
+	return c
+}
+
+func reopenForgets(k *kit) {
+	c := k.failing("e")
+	k.complete(dead(c, "poison"))
+	k.reopen("e")
+	c = k.startsAnew("e", c.Fence+1)
+	k.release(release(c, dedup.Failed))
+	a := k.meets(dedup.Fresh, at("e", 1, 0))
+	require.EqualValues(k, 1, a.Failures, "those after it do")
 }
 
 func reopenRepeated(k *kit) {

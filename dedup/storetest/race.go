@@ -14,7 +14,8 @@ import (
 // arena is the view of all racing workers on the keys of the race. The rules:
 //
 //   - No worker enters a key while the lease of another worker inside still lives.
-//   - No worker enters a key that was completed.
+//   - No worker enters a key that was completed. If only Done shows it, the completion was reported
+//     as lost (rule 29), and a claim granted before that may still enter.
 //   - The store does not answer Fresh after an attempt that never ended.
 //   - The store does not answer Done before a worker began to complete.
 //
@@ -33,11 +34,15 @@ type ring struct {
 	until      time.Time
 	unended    bool // an attempt began and did not end
 	completing bool
-	done       bool
+	done       bool // a completion succeeded
+	shown      bool // Done was answered
 }
 
-// enter reports whether worker may run under the answer got. until is the end of the lease.
-func (a *arena) enter(worker int, id string, got dedup.Answer, until time.Time) bool {
+func (r *ring) over() bool { return r.done || r.shown }
+
+// enter reports whether worker may run under the answer got. until is the end of the lease, and
+// shown reports whether Done was answered before worker asked.
+func (a *arena) enter(worker int, id string, got dedup.Answer, until time.Time, shown bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r, now := a.keys[id], time.Now()
@@ -47,7 +52,7 @@ func (a *arena) enter(worker int, id string, got dedup.Answer, until time.Time) 
 		return false
 	}
 	switch {
-	case r.done:
+	case r.done, shown:
 		a.fault("%s: %v although it was completed", id, got.Verdict)
 	case r.inside != 0 && now.Before(r.until):
 		a.fault("%s: worker %d is let in (%v) while worker %d's lease lives", id, worker,
@@ -91,7 +96,19 @@ func (a *arena) isDone(id string) {
 		if !r.completing && !r.done {
 			a.fault("%s: Done without a completion: lost", id)
 		}
+		r.shown = true
 	})
+}
+
+// shown reports for which of reqs Done was answered.
+func (a *arena) shown(reqs []dedup.Request) []bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	shown := make([]bool, len(reqs))
+	for i := range reqs {
+		shown[i] = a.keys[reqs[i].Key.ID].shown
+	}
+	return shown
 }
 
 func (a *arena) fault(format string, args ...any) {
@@ -107,7 +124,7 @@ func (a *arena) over() bool {
 		return true
 	}
 	for _, r := range a.keys {
-		if !r.done {
+		if !r.over() {
 			return false
 		}
 	}
@@ -168,7 +185,7 @@ func (r *racer) round() error {
 	for _, i := range r.some() {
 		reqs = append(reqs, request(numbered("race", i)))
 	}
-	t, answers := dedup.NewToken(), make([]dedup.Answer, len(reqs))
+	t, answers, shown := dedup.NewToken(), make([]dedup.Answer, len(reqs)), r.arena.shown(reqs)
 	until := time.Now().Add(r.lease - 3*time.Millisecond) // servers count in milliseconds
 	if err := r.store.Claim(r.ctx, t, r.lease, reqs, answers); err != nil {
 		return err
@@ -177,7 +194,7 @@ func (r *racer) round() error {
 	for i, a := range answers {
 		switch id := reqs[i].Key.ID; {
 		case a.Verdict.Held():
-			if r.arena.enter(r.me, id, a, until) {
+			if r.arena.enter(r.me, id, a, until, shown[i]) {
 				mine = append(mine, stay{reqs[i].Held(t, a), a.Verdict == dedup.Fresh, until})
 			}
 		case a.Verdict == dedup.Done:

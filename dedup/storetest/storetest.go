@@ -9,9 +9,8 @@ import (
 // not missing.
 func Run(t *testing.T, h Harness) {
 	h = h.ready(t)
-	for _, c := range slices.Concat(claimTests, leaseTests, endTests, positionTests, keyTests,
-		failTests, randomTests,
-		horizonTests, lookTests) {
+	for _, c := range slices.Concat(claimTests, leaseTests, endTests, crossedTests, positionTests,
+		keyTests, failTests, randomTests, horizonTests, lookTests) {
 		t.Run(c.name, func(t *testing.T) { runOne(t, h, c) })
 	}
 }
