@@ -34,6 +34,8 @@ func TestPlanRange(t *testing.T) {
 		"open transaction":       {Range{First: 3, End: 9}, bounds{stable: 6, newest: 9}, PartitionPlan{First: 3, End: 6, Open: 3}},
 		"open and to the end":    {Range{First: 7, End: -1}, bounds{stable: 6, newest: 9}, PartitionPlan{First: 7, End: 7, Open: 2}},
 		"empty log":              {Range{First: 0, End: -1}, bounds{}, PartitionPlan{}},
+		"to the end, beyond":     {Range{First: 5000, End: -1}, bounds{stable: 200, newest: 200}, PartitionPlan{First: 5000, End: 5000, Beyond: 4800}},
+		"to the end, at the end": {Range{First: 9, End: -1}, bounds{stable: 9, newest: 9}, PartitionPlan{First: 9, End: 9}},
 	} {
 		require.Equal(t, c.want, planRange(c.r, c.b), name)
 	}

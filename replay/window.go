@@ -16,7 +16,8 @@ type Window struct {
 }
 
 // Range is a part of a partition: the offsets from First, and before End. A negative End is the end
-// of the log when the plan is made.
+// of the log when the plan is made. If that end lies before First, the plan has no record of the
+// partition and a warning, see [PartitionPlan].Beyond.
 type Range struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
@@ -101,6 +102,9 @@ func planRange(r Range, b bounds) PartitionPlan {
 	p := PartitionPlan{Topic: r.Topic, Partition: r.Partition}
 	p.Deleted = max(min(b.oldest, want)-r.First, 0)
 	p.Beyond = max(want-max(b.newest, r.First), 0)
+	if r.End < 0 {
+		p.Beyond = max(r.First-b.newest, 0)
+	}
 	p.Open = max(min(want, b.newest)-max(b.stable, r.First), 0)
 	p.First = max(r.First, b.oldest)
 	p.End = max(min(want, b.stable), p.First)
