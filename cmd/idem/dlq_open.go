@@ -122,7 +122,7 @@ func decisionFlags(f *pflag.FlagSet, o *deadletters.Decisions) {
 }
 
 func (d *deadLetters) surveyAll(
-	ctx context.Context, f deadletters.Filter,
+	ctx context.Context, f deadletters.Filter, lines ...deadletters.Exported,
 ) (*deadletters.Survey, error) {
 	total := d.Size()
 	if len(f.At) > 0 {
@@ -132,7 +132,7 @@ func (d *deadLetters) surveyAll(
 	defer seen.end()
 	d.Surveyed = func() { seen.add(1, nil) }
 	defer func() { d.Surveyed = nil }()
-	return d.Survey(ctx, f)
+	return d.Survey(ctx, f, lines...)
 }
 
 // openDLQ connects to Kafka, and to the stores if they are to be asked.
@@ -171,9 +171,9 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 
 // survey reads the topic once, or the records that the filter names, and shows the progress.
 func (d *deadLetters) survey(
-	ctx context.Context, f deadletters.Filter,
+	ctx context.Context, f deadletters.Filter, lines ...deadletters.Exported,
 ) (*deadletters.Survey, error) {
-	s, err := d.surveyAll(ctx, f)
+	s, err := d.surveyAll(ctx, f, lines...)
 	if errors.Is(err, deadletters.ErrTooMany) {
 		return nil, usage("%w: choose fewer, with --type or --id", err)
 	}

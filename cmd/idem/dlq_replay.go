@@ -92,13 +92,13 @@ func newDLQReplay(a *app) *cobra.Command {
 func (d *deadLetters) replay(
 	ctx context.Context, producer idem.Producer, f deadletters.Filter, bounds replayFlags,
 ) (err error) {
-	s, err := d.survey(ctx, f)
+	s, err := d.survey(ctx, f, bounds.lines...)
 	if err != nil {
 		return err
 	}
 	if s.Matched == 0 && len(bounds.lines) == 0 {
 		d.app.note("%s: %d records, no dead letter matches", d.Topic, s.Scanned)
-		none := d.NoResult(s.Scanned)
+		none := d.NoResult(s)
 		none.DryRun = d.app.dryRun
 		return d.app.reportReplay(none)
 	}
@@ -129,7 +129,7 @@ func (d *deadLetters) replay(
 	switch {
 	case result.Outcome == deadletters.OutcomeInterrupted:
 		err = errors.New("interrupted: repeat the command to go on")
-	case errors.Is(err, deadletters.ErrNoRetryTopic):
+	case errors.Is(err, deadletters.ErrNoRetryTopic), errors.Is(err, deadletters.ErrCopyTooLarge):
 		err = found("%w", err)
 	}
 	return errors.Join(err, d.app.reportReplay(result))

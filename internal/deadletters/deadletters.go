@@ -70,6 +70,8 @@ var (
 	ErrNoOperator = errors.New("cannot be looked into")
 	// ErrNoRetryTopic means that the retry topic for a copy does not exist.
 	ErrNoRetryTopic = errors.New("there is no topic")
+	// ErrCopyTooLarge means that a copy is too large for the retry topic.
+	ErrCopyTooLarge = errors.New("the copy is too large")
 )
 
 // Open reads the end of the topic. The error matches [ErrNoTopic] if the topic does not exist, and

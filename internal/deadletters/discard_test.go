@@ -2,6 +2,7 @@ package deadletters
 
 import (
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -158,6 +159,44 @@ func TestDiscard_Open(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	require.Zero(t, done)
+}
+
+// A discarded dead letter does not stand in the way of another one of its event: the best of the
+// others is replayed, once.
+func TestDiscard_OneOfEqualOnes(t *testing.T) {
+	for name, discard := range map[string][]int{
+		"the newest": {2}, "the newest two": {1, 2}, "the oldest": {0}, "the one between": {1}, "none": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			at := time.Now().Add(-time.Hour).Truncate(time.Second)
+			for i := range 3 {
+				m := deadLetter("a", string(idem.ClassTooOld), at.Add(time.Duration(i)*time.Second))
+				require.NoError(t, w.producer.Produce(t.Context(), m))
+			}
+			places := w.places("a")
+			require.Len(t, places, 3)
+			best := 2
+			for _, i := range slices.Backward(discard) {
+				n, err := w.open().Discard(t.Context(), Discard{Filter: Filter{At: places[i : i+1]}, Reason: "a test"})
+				require.NoError(t, err)
+				require.Equal(t, 1, n)
+				if i == best {
+					best--
+				}
+			}
+			replayed := map[string]bool{}
+			result, err := w.open().Replay(t.Context(), Replay{
+				Producer: w.producer, Decisions: Decisions{Forgotten: true},
+				Each: func(d Done) { replayed[d.Record] = d.Replayed },
+			})
+			require.NoError(t, err)
+			require.Equal(t, 1, result.Replayed, "%+v", result)
+			require.True(t, replayed[places[best].String()], "%v", replayed)
+			require.Equal(t, len(discard), result.Verdicts[SeenDiscarded])
+			require.Equal(t, 2-len(discard), result.Verdicts[SeenInFlight])
+		})
+	}
 }
 
 // The limit of replays holds for every dead letter, although the store has lost its memory of them

@@ -146,6 +146,62 @@ func TestReplayEdited_FailsAgain(t *testing.T) {
 	w.replayLines(lines[1])
 	w.amounts(sums, nil, w.copies()...)
 	require.Equal(t, map[string]int{"a": 7}, sums)
+
+	// The values differ by the edit alone. No dead letter asks for an ID of its own, and none stops
+	// a purge.
+	s, err := w.open().Survey(t.Context(), Filter{})
+	require.NoError(t, err)
+	settled := 0
+	_, err = w.open().EachJudged(t.Context(), Filter{}, s, Decisions{}, func(j *Judged) (bool, error) {
+		require.Equal(t, SeenDone, j.Verdict, j.Note)
+		require.True(t, j.Settled(false))
+		settled++
+		return true, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, settled)
+}
+
+// Equal dead letters of one event can get different values by a file. None runs until the file has
+// one value: a replay that takes the uncorrected one would report success (rule 34).
+func TestReplayEdited_Twins(t *testing.T) {
+	const wrong, right = `{"event_id":"a","type":"paid","amount":-5}`, `{"event_id":"a","type":"paid","amount":5}`
+	for name, c := range map[string]struct {
+		values [2]string // of the older and the newer dead letter
+		want   map[Verdict]int
+	}{
+		"the older one is corrected": {[2]string{right, wrong}, map[Verdict]int{SeenOther: 2}},
+		"the newer one is corrected": {[2]string{wrong, right}, map[Verdict]int{SeenOther: 2}},
+		"both are corrected":         {[2]string{right, right}, map[Verdict]int{SeenDead: 1, SeenInFlight: 1}},
+		"the older one alone":        {[2]string{right, ""}, map[Verdict]int{SeenDead: 1}},
+		"none is corrected":          {[2]string{wrong, wrong}, map[Verdict]int{SeenDead: 1, SeenInFlight: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			sums := map[string]int{}
+			w.amounts(sums, nil, w.event("a", `,"amount":-5`))
+			nextMillisecond()
+			w.amounts(sums, nil, w.event("a", `,"amount":-5`))
+			var lines []Exported
+			for i, x := range w.exportAll() {
+				if x.Value.Text = c.values[i]; x.Value.Text != "" {
+					lines = append(lines, x)
+				}
+			}
+			result, _ := w.replayLines(lines...)
+			require.Equal(t, c.want, result.Verdicts)
+			require.Len(t, result.Attention, c.want[SeenOther])
+			for _, a := range result.Attention {
+				require.Contains(t, a.Note, "the file has different values of this event")
+			}
+			copies := w.copies()
+			require.Len(t, copies, c.want[SeenDead])
+			w.amounts(sums, nil, copies...)
+			if c.want[SeenDead] > 0 && c.values[0] == right {
+				require.Equal(t, map[string]int{"a": 5}, sums)
+			}
+		})
+	}
 }
 
 // A value without an identity gets one by an edit. The store then decides as for any record.

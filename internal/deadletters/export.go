@@ -58,6 +58,22 @@ func (l *Found) Export() Exported {
 // Place is where the record of the line was.
 func (x *Exported) Place() (Place, error) { return ParsePlace(x.Record) }
 
+// byPlace returns the lines by the places of their records, or nil without a line.
+func byPlace(lines []Exported) (map[Place]*Exported, error) {
+	if len(lines) == 0 {
+		return nil, nil
+	}
+	all := make(map[Place]*Exported, len(lines))
+	for i := range lines {
+		at, err := lines[i].Place()
+		if err != nil {
+			return nil, err
+		}
+		all[at] = &lines[i]
+	}
+	return all, nil
+}
+
 // WriteExported writes a line.
 func WriteExported(w io.Writer, x *Exported) error {
 	enc := json.NewEncoder(w)

@@ -27,13 +27,21 @@ func identified(l *Found) (dedup.Key, bool) {
 	return l.DeadLetter.Key, true
 }
 
-// inspect asks all stores for the events of some dead letters.
-func (q *Queue) inspect(ctx context.Context, letters ...*Found) (map[dedup.Key][]known, error) {
+// inspect asks all stores for the events of some dead letters, and for discards of their rivals in
+// s, which may be nil.
+func (q *Queue) inspect(
+	ctx context.Context, s *Survey, letters ...*Found,
+) (map[dedup.Key][]known, error) {
 	asked := make(map[dedup.Key]bool)
 	for _, l := range letters {
 		asked[q.discardKey(l.Place)] = true
 		if key, ok := identified(l); ok {
 			asked[key] = true
+			if s != nil {
+				for _, at := range s.rivals(l) {
+					asked[q.discardKey(at)] = true
+				}
+			}
 		}
 		if l.DeadLetter != nil {
 			asked[deadLetterKey(q.Scope, l.DeadLetter)] = true

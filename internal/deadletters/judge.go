@@ -19,9 +19,13 @@ func (q *Queue) Judge(
 	if len(q.Stores) == 0 { // everything would be called never seen, and published
 		return nil, errNoStores
 	}
-	found, err := q.inspect(ctx, letters...)
+	found, err := q.inspect(ctx, s, letters...)
 	if err != nil {
 		return nil, err
+	}
+	discarded := func(at Place) bool {
+		r, ok := decisive(found[q.discardKey(at)])
+		return ok && r.Discarded()
 	}
 	all := make([]Judged, len(letters))
 	for i, l := range letters {
@@ -48,7 +52,9 @@ func (q *Queue) Judge(
 		}
 		switch {
 		case j.Action == ActReopen, j.Action == ActPublish, j.Action == ActForce:
-			s.choose(j)
+			s.choose(j, discarded)
+		case j.Action == ActUnblock:
+			s.unblock(j)
 		case j.Verdict == SeenDone:
 			s.doubt(j)
 		}

@@ -24,8 +24,8 @@ type Replay struct {
 	// Rate limits the replays per second, Limit the replays in all. Zero or less: no limit.
 	Rate  float64
 	Limit int
-	// Survey is the result of [Queue.Survey] for the same filter. If Survey is nil, Replay makes
-	// one.
+	// Survey is the result of [Queue.Survey] for the same filter and the same lines. If Survey is
+	// nil, Replay makes one.
 	Survey *Survey
 	// Exported are the lines of an exported file, with values that may be edited. They need a
 	// filter that names their records. Empty: dead letters are replayed as they are.
@@ -75,10 +75,18 @@ type Attention struct {
 // maxAttention limits the listed ones; all are counted.
 const maxAttention = 100
 
-// NoResult is the result of a replay that found no dead letter to replay.
-func (q *Queue) NoResult(scanned int) Result {
+// NoResult is the result of a replay that finds no dead letter by its survey. Places of the filter
+// without a record are in the result.
+func (q *Queue) NoResult(s *Survey) Result {
+	r := &replayer{q: q, what: Replay{Survey: s}, result: q.emptyResult()}
+	r.result.Scanned = s.Scanned
+	r.reportGone()
+	return r.result
+}
+
+func (q *Queue) emptyResult() Result {
 	return Result{
-		Topic: q.Topic, Group: q.Group, Scanned: scanned, Outcome: OutcomeDone,
+		Topic: q.Topic, Group: q.Group, Outcome: OutcomeDone,
 		Verdicts: map[Verdict]int{}, Attention: []Attention{},
 	}
 }
@@ -90,8 +98,9 @@ type replayer struct {
 	topics  map[string]error // retry topics that were looked for
 	began   time.Time
 	missing error // the last retry topic that is not there
+	large   error // the first copy that is too large
 	result  Result
-	lines   map[Place]*Exported // nil without a file
+	lines   map[Place]*Exported // that were not met yet; nil without a file
 	edit    *Edit               // of the present dead letter
 }
 
@@ -106,25 +115,26 @@ type replayer struct {
 // Two replays at the same time do no harm to events with an identity. Dead letters without identity
 // are published by both, so let one run at a time.
 //
-// An error that matches [ErrNoRetryTopic] means that some retry topics do not exist. All other
-// dead letters were replayed. Any other error ends the replay at once. With an error the result is
-// valid too, and its outcome shows whether ctx ended the replay.
+// An error that matches [ErrNoRetryTopic] means that some retry topics do not exist. An error that
+// matches [ErrCopyTooLarge] means that some copies are too large. An error may match both. All
+// other dead letters were replayed. Any other error ends the replay at once. With an error the
+// result is valid too, and its outcome shows whether ctx ended the replay.
 func (q *Queue) Replay(ctx context.Context, what Replay) (Result, error) {
-	r := &replayer{q: q, what: what, topics: make(map[string]error), result: q.NoResult(0)}
+	r := &replayer{q: q, what: what, topics: make(map[string]error), result: q.emptyResult()}
 	r.result.DryRun = what.DryRun
 	if r.what.Survey == nil {
 		var err error
-		if r.what.Survey, err = q.Survey(ctx, r.what.Filter); err != nil {
+		if r.what.Survey, err = q.Survey(ctx, r.what.Filter, what.Exported...); err != nil {
 			r.result.Outcome = OutcomeOf(ctx, err)
 			return r.result, err
 		}
 	}
-	if err := r.takeLines(); err != nil {
+	var err error
+	if r.lines, err = byPlace(what.Exported); err != nil {
 		r.result.Outcome = OutcomeFailed
 		return r.result, err
 	}
 	r.began = time.Now()
-	var err error
 	r.result.Scanned, err = q.List(ctx, r.what.Filter, func(l *Found) (bool, error) {
 		if r.what.Limit > 0 && r.result.Replayed >= r.what.Limit {
 			return false, nil
@@ -133,7 +143,7 @@ func (q *Queue) Replay(ctx context.Context, what Replay) (Result, error) {
 	})
 	if err == nil {
 		r.reportGone()
-		err = r.missing
+		err = errors.Join(r.missing, r.large)
 	}
 	r.result.Outcome = OutcomeOf(ctx, err)
 	if r.what.Audit != nil {
@@ -198,11 +208,7 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 			r.skipped(j)
 			return nil
 		case errors.Is(err, idem.ErrTooLarge):
-			j.Verdict, j.Note = SeenTooLarge, fmt.Sprintf(
-				"raise max.message.bytes of %s and replay again: %v",
-				deadletter.RetryTopic(l.DeadLetter.Message.Topic, r.q.Group, 0), err,
-			)
-			r.skipped(j)
+			r.tooLarge(j, err)
 			return nil
 		case err != nil:
 			return r.fail(*j, fmt.Errorf("dead letter %s: %w", l.Place, err))
@@ -215,21 +221,18 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 	}
 }
 
-// takeLines takes the lines of an exported file by their places.
-func (r *replayer) takeLines() error {
-	if len(r.what.Exported) == 0 {
-		return nil
+// tooLarge leaves a dead letter alone whose copy is too large.
+func (r *replayer) tooLarge(j *Judged, err error) {
+	j.Verdict, j.Note = SeenTooLarge, fmt.Sprintf(
+		"raise max.message.bytes of %s and replay again: %v", r.retryTopic(j), err,
+	)
+	if r.large == nil {
+		r.large = fmt.Errorf(
+			"dead letter %s: %w: raise max.message.bytes of %s and replay again: %w",
+			j.Place, ErrCopyTooLarge, r.retryTopic(j), err,
+		)
 	}
-	r.lines = make(map[Place]*Exported, len(r.what.Exported))
-	for i := range r.what.Exported {
-		x := &r.what.Exported[i]
-		at, err := x.Place()
-		if err != nil {
-			return err
-		}
-		r.lines[at] = x
-	}
-	return nil
+	r.skipped(j)
 }
 
 // applyLine applies the line of an exported file to the present dead letter.
@@ -246,13 +249,17 @@ func (r *replayer) applyLine(j *Judged) error {
 	return nil
 }
 
-// reportGone reports the lines without a record in the topic.
+// reportGone reports the named places and the lines without a record in the topic. If the limit has
+// ended the replay, the lines behind it are not known.
 func (r *replayer) reportGone() {
-	if r.what.Limit > 0 && r.result.Replayed >= r.what.Limit {
-		return
+	gone := maps.Clone(r.what.Survey.gone)
+	if r.what.Limit <= 0 || r.result.Replayed < r.what.Limit {
+		for at := range r.lines {
+			gone[at] = true
+		}
 	}
 	r.edit = nil
-	for _, at := range slices.SortedFunc(maps.Keys(r.lines), Place.compare) {
+	for _, at := range slices.SortedFunc(maps.Keys(gone), Place.compare) {
 		found := &Found{Place: at, Topic: r.q.Topic, Record: &idem.Message{}, Err: ErrNoRecord}
 		r.skipped(&Judged{Found: found, Verdict: SeenGone, Note: "the topic has no such record"})
 	}
@@ -314,8 +321,7 @@ func (r *replayer) do(ctx context.Context, j *Judged) error {
 	case j.Action == ActUnblock:
 		return r.unblock(ctx, j)
 	}
-	topic := deadletter.RetryTopic(j.DeadLetter.Message.Topic, r.q.Group, 0)
-	if err := r.haveTopic(topic); err != nil || r.what.DryRun {
+	if err := r.haveTopic(r.retryTopic(j)); err != nil || r.what.DryRun {
 		return err
 	}
 	position, err := r.position(ctx, j)
@@ -366,6 +372,11 @@ func (r *replayer) unblock(ctx context.Context, j *Judged) error {
 		return fmt.Errorf("%s: %w", j.store.Name, err)
 	}
 	return nil
+}
+
+// retryTopic is the topic for the copy of a dead letter.
+func (r *replayer) retryTopic(j *Judged) string {
+	return deadletter.RetryTopic(j.DeadLetter.Message.Topic, r.q.Group, 0)
 }
 
 // haveTopic refuses to publish to a topic that does not exist, before anything was changed for it.

@@ -2,6 +2,7 @@ package deadletters
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/IBM/sarama"
@@ -183,6 +184,60 @@ func TestReplayWithoutARetryTopic(t *testing.T) {
 	require.Len(t, done, 1)
 	require.Equal(t, SeenNoTopic, done[0].Verdict)
 	require.Equal(t, ActSkip.String(), done[0].Action)
+}
+
+// A copy that is too large does not hold up the others, and the replay does not end as done.
+func TestReplay_CopyTooLarge(t *testing.T) {
+	w := newWorld(t)
+	w.fail(w.event("large", ""), w.event("small", ""))
+	var outcome any
+	result, err := w.open().Replay(t.Context(), Replay{
+		Producer: produceFunc(func(ctx context.Context, m ...*idem.Message) error {
+			if headerText(m[0], deadletter.HeaderEventID) == "large" {
+				return fmt.Errorf("refused: %w", idem.ErrTooLarge)
+			}
+			return w.producer.Produce(ctx, m...)
+		}),
+		Audit: func(f map[string]any) { outcome = f["outcome"] },
+	})
+	require.ErrorIs(t, err, ErrCopyTooLarge)
+	require.ErrorIs(t, err, idem.ErrTooLarge)
+	require.ErrorContains(t, err, "dead letter "+w.places("large")[0].String())
+	require.Equal(t, OutcomeFailed, result.Outcome)
+	require.Equal(t, OutcomeFailed, outcome)
+	require.Equal(t, map[Verdict]int{SeenTooLarge: 1, SeenDead: 1}, result.Verdicts)
+	require.Equal(t, map[string][]string{"small": {"1"}}, w.copiesByID())
+}
+
+// A named place without a record is reported, whether the topic ends before it or has lost it. A
+// place with a record that another part of the filter refuses is not reported as empty.
+func TestReplay_PlaceWithoutRecord(t *testing.T) {
+	w := newWorld(t)
+	w.fail(w.event("a", ""), w.event("b", ""))
+	a, b, gone := w.places("a")[0], w.places("b")[0], Place{1, 999}
+	for _, twins := range []bool{false, true} {
+		var done []Done
+		f := Filter{At: []Place{gone, a}, Twins: twins}
+		result, err := w.open().Replay(t.Context(), Replay{
+			Producer: w.producer, Filter: f, Each: func(d Done) { done = append(done, d) },
+		})
+		require.NoError(t, err)
+		require.Equal(t, 1, result.Replayed)
+		require.Equal(t, 1, result.Verdicts[SeenGone], "%+v", result)
+		require.Equal(t, []Attention{{"1/999", SeenGone, "the topic has no such record"}}, result.Attention)
+		require.Len(t, done, 2)
+		require.Equal(t, "1/999", done[1].Record)
+	}
+	result, err := w.open().Replay(t.Context(), Replay{
+		Producer: w.producer, Filter: Filter{At: []Place{b}, Classes: []string{string(idem.ClassTooOld)}},
+	})
+	require.NoError(t, err)
+	require.Empty(t, result.Verdicts)
+
+	q := w.open()
+	s, err := q.Survey(t.Context(), Filter{At: []Place{gone}})
+	require.NoError(t, err)
+	require.Equal(t, map[Verdict]int{SeenGone: 1}, q.NoResult(s).Verdicts)
 }
 
 // Without a store no event is known, so no verdict is given and no copy is published.

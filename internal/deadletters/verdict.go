@@ -62,7 +62,7 @@ const (
 	// SeenChanged is a line of an exported file that differs from its record in the topic in more
 	// than the value.
 	SeenChanged Verdict = "not as exported"
-	// SeenGone is a line of an exported file without a record in the topic.
+	// SeenGone is a line of an exported file, or a named place, without a record in the topic.
 	SeenGone Verdict = "no record"
 	// SeenEdit is a dead letter with a value that may not become the edited one.
 	SeenEdit Verdict = "edit refused"

@@ -31,6 +31,6 @@ func mutants() []mutant {
 		dynamoMutants(), memoryMutants(),
 		httpMutants(), outboxMutants(), identityMutants(), authMutants(),
 		keyringMutants(), secondSecretMutants(),
-		awayMutants(), sendMutants(), inOrderMutants(), waitMutants(),
+		awayMutants(), sendMutants(), inOrderMutants(), waitMutants(), letterMutants(),
 	)
 }
