@@ -119,6 +119,9 @@ type replayer struct {
 // matches [ErrCopyTooLarge] means that some copies are too large. An error may match both. All
 // other dead letters were replayed. Any other error ends the replay at once. With an error the
 // result is valid too, and its outcome shows whether ctx ended the replay.
+//
+// Replay keeps a discard that ends before its last question to the stores about the event. If the
+// discard ends between that question and the reopening, Replay may reopen the event.
 func (q *Queue) Replay(ctx context.Context, what Replay) (Result, error) {
 	r := &replayer{q: q, what: what, topics: make(map[string]error), result: q.emptyResult()}
 	r.result.DryRun = what.DryRun
@@ -197,6 +200,7 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 			if err := r.pace(ctx); err != nil {
 				return err
 			}
+			r.lookForTopic(j)
 			continue // it may have waited long
 		}
 		err = r.do(ctx, j)
@@ -377,6 +381,14 @@ func (r *replayer) unblock(ctx context.Context, j *Judged) error {
 // retryTopic is the topic for the copy of a dead letter.
 func (r *replayer) retryTopic(j *Judged) string {
 	return deadletter.RetryTopic(j.DeadLetter.Message.Topic, r.q.Group, 0)
+}
+
+// lookForTopic asks for the topic of a copy before the stores are asked for the last time. So that
+// answer is as new as possible when the event is reopened. haveTopic keeps the error.
+func (r *replayer) lookForTopic(j *Judged) {
+	if j.Action != ActUnblock {
+		_ = r.haveTopic(r.retryTopic(j))
+	}
 }
 
 // haveTopic refuses to publish to a topic that does not exist, before anything was changed for it.

@@ -240,6 +240,37 @@ func TestReplay_PlaceWithoutRecord(t *testing.T) {
 	require.Equal(t, map[Verdict]int{SeenGone: 1}, q.NoResult(s).Verdicts)
 }
 
+// lookup is a client that tells of each look for a topic.
+type lookup struct {
+	sarama.Client
+	seen func(topic string)
+}
+
+func (c lookup) Partitions(topic string) ([]int32, error) {
+	c.seen(topic)
+	return c.Client.Partitions(topic)
+}
+
+// A discard that ends before the last judgement of a replay holds. Between that judgement and the
+// store no other step waits.
+func TestReplay_DiscardedMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.fail(w.event("a", ""))
+	q, discarded := w.open(), 0
+	q.Client = lookup{w.client, func(topic string) {
+		if topic == "orders.g.retry" {
+			n, err := w.open().Discard(t.Context(), Discard{Reason: "a test"})
+			require.NoError(t, err)
+			discarded += n
+		}
+	}}
+	result, err := q.Replay(t.Context(), Replay{Producer: w.producer})
+	require.NoError(t, err)
+	require.Equal(t, 1, discarded)
+	require.Equal(t, map[Verdict]int{SeenDiscarded: 1}, result.Verdicts)
+	require.Empty(t, w.copies())
+}
+
 // Without a store no event is known, so no verdict is given and no copy is published.
 func TestWithoutStores(t *testing.T) {
 	w := newWorld(t)

@@ -47,5 +47,11 @@ func letterMutants() []mutant {
 			promise: "A replay with a copy that is too large does not end as done.",
 			tests:   tests("^TestReplay_CopyTooLarge$"),
 		},
+		{
+			name: "letters-asked-before-the-topic", file: letters + "replay.go",
+			old: "\t\t\tr.lookForTopic(j)\n", with: "",
+			promise: "A discard that ends before the last question to the stores holds.",
+			tests:   tests("^TestReplay_DiscardedMeanwhile$"),
+		},
 	}
 }
