@@ -75,9 +75,10 @@ func (q *Queue) discard(ctx context.Context, j *Judged, what Discard) (Discarded
 	case SeenDeferred:
 		d.Note = "its event blocks a queue: idem event skip lets those behind it go on"
 		return d, nil
-	case SeenDead, SeenReopened:
-		key, store = j.DeadLetter.Key, j.store
-	default: // the store has no record of the event
+	default:
+		if j.dead { // otherwise the store has no record of the event
+			key, store = j.DeadLetter.Key, j.store
+		}
 	}
 	if what.DryRun {
 		d.Done = true

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 )
@@ -195,6 +196,38 @@ func TestDiscard_OneOfEqualOnes(t *testing.T) {
 			require.True(t, replayed[places[best].String()], "%v", replayed)
 			require.Equal(t, len(discard), result.Verdicts[SeenDiscarded])
 			require.Equal(t, 2-len(discard), result.Verdicts[SeenInFlight])
+		})
+	}
+}
+
+// A dead event is discarded with its dead letter, also if the dead letter has no value.
+func TestDiscard_ValueOmitted(t *testing.T) {
+	for name, reopened := range map[string]bool{"dead": false, "reopened": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.fail(w.event("a", ""))
+			operator, key := w.store.(dedup.Operator), dedup.Key{Scope: "g", Type: "paid", ID: "a"}
+			if reopened {
+				_, err := operator.Reopen(t.Context(), key)
+				require.NoError(t, err)
+			}
+			m := deadLetter("a", string(idem.ClassFailed), time.Now())
+			m.Key, m.Value = []byte("key of a"), nil // the same partition
+			m.Headers = append(m.Headers, idem.Header{Key: deadletter.HeaderValueOmitted, Value: []byte("10")})
+			require.NoError(t, w.producer.Produce(t.Context(), m))
+			omitted := w.places("a")[1]
+			l, err := w.open().Get(t.Context(), omitted)
+			require.NoError(t, err)
+			require.True(t, l.DeadLetter.Omitted)
+			n, err := w.open().Discard(t.Context(), Discard{Filter: Filter{At: []Place{omitted}}, Reason: "a test"})
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			records, err := operator.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.True(t, records[0].Discarded(), "%+v", records[0])
+			result, err := w.open().Replay(t.Context(), Replay{Producer: w.producer})
+			require.NoError(t, err)
+			require.Zero(t, result.Replayed, "the other dead letter of the event")
 		})
 	}
 }

@@ -190,11 +190,14 @@ func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known
 	case !reopened && r.State == dedup.Waiting:
 		j.Verdict, j.Note = SeenWaiting, "for "+positionText(r.Position)
 	case j.DeadLetter.Omitted:
+		j.dead = true
 		j.omitted()
 	case reopened:
+		j.dead = true
 		j.Verdict, j.Action = SeenReopened, ActReopen
 		j.Note = "its copy has not run yet, or was never sent"
 	default:
+		j.dead = true
 		j.Verdict, j.Action = SeenDead, ActReopen
 	}
 	return nil

@@ -115,6 +115,7 @@ type Judged struct {
 	deferred dedup.Deferred
 
 	recordless bool // the event is deferred and has no record
+	dead       bool // the store knows the event as dead, or as reopened and not run since
 	// count is the key that counts a replay without reopening. Zero: the replay is counted already,
 	// or is not to be counted.
 	count dedup.Key

@@ -53,5 +53,11 @@ func letterMutants() []mutant {
 			promise: "A discard that ends before the last question to the stores holds.",
 			tests:   tests("^TestReplay_DiscardedMeanwhile$"),
 		},
+		{
+			name: "letters-omitted-event-stays-dead", file: letters + "judge.go",
+			old: "\tcase j.DeadLetter.Omitted:\n\t\tj.dead = true\n", with: "\tcase j.DeadLetter.Omitted:\n",
+			promise: "A discard gives up the dead event of a dead letter without a value.",
+			tests:   tests("^TestDiscard_ValueOmitted$"),
+		},
 	}
 }
