@@ -56,6 +56,13 @@ type awsError struct{ code int }
 func (awsError) Error() string         { return "SDK" }
 func (e awsError) HTTPStatusCode() int { return e.code }
 
+// throttled is the answer of an AWS JSON API to a request above the rate.
+type throttled struct{}
+
+func (throttled) Error() string       { return "ThrottlingException: Rate exceeded" }
+func (throttled) HTTPStatusCode() int { return http.StatusBadRequest }
+func (throttled) ErrorCode() string   { return "ThrottlingException" }
+
 type otherError struct{ code int }
 
 func (otherError) Error() string     { return "SDK" }
@@ -76,9 +83,14 @@ func TestHTTP(t *testing.T) {
 	}
 	for code := 400; code < 600; code++ {
 		requireMark(t, classify.HTTP, classify.CheckResponse(&http.Response{StatusCode: code}), want[code])
-		requireMark(t, classify.HTTP, awsError{code}, want[code])
-		requireMark(t, classify.HTTP, otherError{code}, want[code])
+		method := want[code]
+		if code == http.StatusBadRequest { // AWS answers so to throttled requests and expired tokens
+			method = ""
+		}
+		requireMark(t, classify.HTTP, awsError{code}, method)
+		requireMark(t, classify.HTTP, otherError{code}, method)
 	}
+	requireMark(t, classify.HTTP, throttled{}, "")
 	requireMark(t, classify.HTTP, errPlain, "")
 	require.NoError(t, classify.HTTP(nil))
 	for _, code := range []int{200, 204, 304, 399} {

@@ -17,17 +17,20 @@ import (
 //	status                                                      mark
 //	502, 503, 504                                               Unavailable
 //	429 with Retry-After                                        RetryAfter
-//	400, 405, 406, 410, 411, 413, 414, 415, 416, 417, 422,      Permanent
-//	431, 451, 501, 505
+//	400 of a StatusError                                        Permanent
+//	405, 406, 410, 411, 413, 414, 415, 416, 417, 422, 431,      Permanent
+//	451, 501, 505
 //	others, such as 401, 403, 404, 408, 409, 429, 500           none
 //
-// A 401 or a 403 has no mark, since wrong credentials would dead-letter every event at once.
+// A 401 or a 403 has no mark, since wrong credentials would dead-letter every event at once. The
+// same holds for a 400 from a method: AWS answers 400 to a throttled request and to an expired
+// token.
 func HTTP(err error) error {
 	if err == nil {
 		return nil
 	}
-	code, after := statusOf(err)
-	switch ofStatus(code) {
+	code, after, own := statusOf(err)
+	switch ofStatus(code, own) {
 	case down:
 		return mark.New(mark.Unavailable, 0, err)
 	case hopeless:
@@ -40,13 +43,17 @@ func HTTP(err error) error {
 	return err
 }
 
-// ofStatus returns the meaning of a status code.
-func ofStatus(code int) meaning {
+// ofStatus returns the meaning of a status code. own is true for the code of a StatusError.
+func ofStatus(code int, own bool) meaning {
 	switch code {
+	case http.StatusBadRequest:
+		if own {
+			return hopeless
+		}
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return down
-	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
-		http.StatusGone, http.StatusLengthRequired, http.StatusRequestEntityTooLarge,
+	case http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusGone,
+		http.StatusLengthRequired, http.StatusRequestEntityTooLarge,
 		http.StatusRequestURITooLong, http.StatusUnsupportedMediaType,
 		http.StatusRequestedRangeNotSatisfiable, http.StatusExpectationFailed,
 		http.StatusUnprocessableEntity, http.StatusRequestHeaderFieldsTooLarge,
@@ -57,11 +64,12 @@ func ofStatus(code int) meaning {
 	return unsure
 }
 
-// statusOf returns the status code in err, or zero, and the time of Retry-After.
-func statusOf(err error) (code int, after time.Duration) {
-	var own *StatusError
-	if errors.As(err, &own) {
-		return own.Code, own.RetryAfter
+// statusOf returns the status code in err, or zero, and the time of Retry-After. own is true if the
+// code is that of a StatusError.
+func statusOf(err error) (code int, after time.Duration, own bool) {
+	var status *StatusError
+	if errors.As(err, &status) {
+		return status.Code, status.RetryAfter, true
 	}
 	anyOf(err, func(err error) bool {
 		switch e := err.(type) { //nolint:errorlint // anyOf walks the tree
@@ -72,7 +80,7 @@ func statusOf(err error) (code int, after time.Duration) {
 		}
 		return code != 0
 	})
-	return code, 0
+	return code, 0, false
 }
 
 // StatusError is an HTTP response with a status code of 400 or above.
