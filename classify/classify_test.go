@@ -36,8 +36,8 @@ func requireMark(t *testing.T, fn func(error) error, err error, want string) {
 func TestSQL(t *testing.T) {
 	for want, states := range map[string]string{
 		"unavailable": "08000 08001 08003 08006 53000 53100 53200 53300 57P01 57P02 57P03 57P05 25006 58030",
-		"permanent":   "22001 22003 22012 22P02 23502 23514",
-		"":            "08P01 23503 23505 23P01 25001 40001 40P01 42501 42601 42P01 55P03 57014 57000 58P01 XX000 P0001 2 08",
+		"permanent":   "22001 22003 22012 22P02 23502",
+		"":            "08P01 2200H 23503 23505 23514 23P01 25001 40001 40P01 42501 42601 42P01 55P03 57014 57000 58P01 XX000 P0001 2 08",
 	} {
 		for _, state := range strings.Fields(states) {
 			t.Run(state, func(t *testing.T) {

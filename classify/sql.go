@@ -14,10 +14,12 @@ import (
 //	08 (connection), but 08P01; 53 (resources); 57P01, 57P02,   Unavailable
 //	57P03, 57P05 (shutdown); 25006 (read-only, after a
 //	fail-over); 58030 (I/O error); driver.ErrBadConn
-//	22 (data); 23502 (not null); 23514 (check)                  Permanent
+//	22 (data), but 2200H; 23502 (not null)                      Permanent
 //	others, such as 23503, 23505, 40001, 40P01, 42P01, 57014    none
 //
 // A unique or a foreign key has no mark, since another event may change the row that is in the way.
+// A check (23514) has none, since PostgreSQL reports a missing partition in the same way. An
+// exhausted sequence (2200H) has none either. Both would dead-letter every event at once.
 func SQL(err error) error {
 	if err == nil {
 		return nil
@@ -54,11 +56,11 @@ const (
 // ofSQLState returns the meaning of a SQLSTATE.
 func ofSQLState(state string) meaning {
 	switch state {
-	case "08P01":
+	case "08P01", "2200H":
 		return unsure
 	case "57P01", "57P02", "57P03", "57P05", "25006", "58030":
 		return down
-	case "23502", "23514":
+	case "23502":
 		return hopeless
 	}
 	if len(state) != 5 {
