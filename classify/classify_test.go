@@ -108,6 +108,11 @@ func TestHTTP_RetryAfter(t *testing.T) {
 	for _, none := range []string{"", "-1", "soon", "0", "99999999999999999999", "Mon, 02 Jan 2006 15:04:05 GMT"} {
 		requireMark(t, classify.HTTP, answer(429, none), "")
 	}
+	for _, absurd := range []string{"86401", "1798765432", "2147483647", "Fri, 01 Jan 2100 00:00:00 GMT"} {
+		requireMark(t, classify.HTTP, answer(429, absurd), "retry_after")
+		require.ErrorContains(t, classify.HTTP(answer(429, absurd)), "retry after 24h0m0s", absurd)
+	}
+	require.ErrorContains(t, classify.HTTP(answer(429, "86399")), "retry after 23h59m59s")
 	in := time.Now().Add(time.Minute).UTC().Format(http.TimeFormat)
 	var status *classify.StatusError
 	require.ErrorAs(t, answer(429, in), &status)

@@ -16,7 +16,7 @@ import (
 //
 //	status                                                      mark
 //	502, 503, 504                                               Unavailable
-//	429 with Retry-After                                        RetryAfter
+//	429 with Retry-After, at most 24 hours                      RetryAfter
 //	400 of a StatusError                                        Permanent
 //	405, 406, 410, 411, 413, 414, 415, 416, 417, 422, 431,      Permanent
 //	451, 501, 505
@@ -86,7 +86,8 @@ func statusOf(err error) (code int, after time.Duration, own bool) {
 // StatusError is an HTTP response with a status code of 400 or above.
 type StatusError struct {
 	Code int
-	// RetryAfter is the time of the header Retry-After. Zero without a valid header.
+	// RetryAfter is the time of the header Retry-After, at most 24 hours. Zero without a valid
+	// header.
 	RetryAfter time.Duration
 }
 
@@ -104,13 +105,17 @@ func CheckResponse(resp *http.Response) error {
 	return &StatusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 }
 
+// maxRetryAfter limits the wait that a server asks for. Some servers send the time since 1970
+// instead of a number of seconds, and the event would wait for decades.
+const maxRetryAfter = 24 * time.Hour
+
 // retryAfter returns the time of a header Retry-After, in seconds or as a date (RFC 9110, 10.2.3).
 func retryAfter(value string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
+		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 	}
 	if at, err := http.ParseTime(value); err == nil {
-		return max(at.Sub(now), 0)
+		return min(max(at.Sub(now), 0), maxRetryAfter)
 	}
 	return 0
 }
