@@ -40,7 +40,7 @@ func backoff(p idemtype.RetryPolicy, failures int, draw float64) time.Duration {
 
 // ceiling returns low for n = 1, and doubles with each further n up to high.
 func ceiling(low, high time.Duration, n int) time.Duration {
-	if shift := max(n-1, 0); shift < 30 && low<<shift < high {
+	if shift := max(n-1, 0); low <= high>>shift { // low<<shift may overflow
 		return low << shift
 	}
 	return high

@@ -123,9 +123,15 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "backoff-without-ceiling", file: engine + "retry.go",
-			old: "if shift := max(n-1, 0); shift < 30 && low<<shift < high {", with: "if shift := max(n-1, 0); shift < 30 {",
+			old: "if shift := max(n-1, 0); low <= high>>shift {", with: "if shift := max(n-1, 0); shift < 30 {",
 			promise: "A pause between attempts is at most MaxBackoff.",
-			tests:   root("^TestRetr|^TestProcessor_"),
+			tests:   tables("^TestCeiling$"),
+		},
+		{
+			name: "backoff-overflows", file: engine + "retry.go",
+			old: "if shift := max(n-1, 0); low <= high>>shift {", with: "if shift := max(n-1, 0); shift < 30 && low<<shift < high {",
+			promise: "A long pause between attempts does not overflow to a short one.",
+			tests:   tables("^TestCeiling$"),
 		},
 		{
 			name: "classify-permanent-loses", file: engine + "classify.go",
