@@ -459,5 +459,5 @@ func claimPeer(k *kit) {
 }
 
 func storeComparable(k *kit) {
-	require.True(k, reflect.TypeOf(k.s).Comparable(), "%T: stores are compared with ==", k.s)
+	require.True(k, reflect.ValueOf(k.s).Comparable(), "%T: stores are compared with ==", k.s)
 }

@@ -89,7 +89,7 @@ func target[T any]() (data *T, into any) {
 // type.
 func Value[T any](ctx context.Context, d idemtype.Decoder, m *idemtype.Message) (*T, error) {
 	memo := From(ctx)
-	if memo == nil || !reflect.TypeOf(d).Comparable() {
+	if memo == nil || !reflect.ValueOf(d).Comparable() {
 		return Call[T](ctx, d, m)
 	}
 	k := key{d, reflect.TypeFor[T]()}

@@ -20,7 +20,7 @@ type readers struct {
 // of returns the health of a decoder. Decoders that cannot be compared share a health by name.
 func (r *readers) of(d idemtype.Decoder, report *reporter) *health {
 	var key any = d
-	if !reflect.TypeOf(d).Comparable() {
+	if !reflect.ValueOf(d).Comparable() {
 		key = decoded.Name(d)
 	}
 	r.mu.Lock()

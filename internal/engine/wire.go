@@ -108,7 +108,7 @@ func (p *Processor) bind(b *bound) error {
 	if store == nil {
 		return errors.New("no store: set Config.Store or the option idem.Store")
 	}
-	if !reflect.TypeOf(store).Comparable() {
+	if !reflect.ValueOf(store).Comparable() {
 		return fmt.Errorf("store %T is not comparable: pass a pointer", store)
 	}
 	for _, access := range p.stores {
