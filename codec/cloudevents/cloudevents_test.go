@@ -244,6 +244,31 @@ func TestMistakes(t *testing.T) {
 	require.ErrorContains(t, cloudevents.Decoder(nil).Decode(t.Context(), text, new(payment)), "not JSON")
 }
 
+// Invalid UTF-8 and half surrogates would become U+FFFD, and two IDs would become one. The character
+// itself is valid.
+func TestAttributes_Unicode_P22(t *testing.T) {
+	with := func(id string) *idem.Message {
+		return message([]byte(`{"specversion":"1.0","id":"`+id+`","source":"s","type":"t","data":"\ud800"}`), "application/cloudevents+json")
+	}
+	for _, id := range []string{
+		"a\xff", "\xc3\ufffd", `\ud800`, `\uDFFF`, `\udc00\ud800`, `\ud83d\ud83d\ude00`, `\ud800x\ufffd`, `\\\ud800`, `\ud800\\ufffd`,
+	} {
+		for _, e := range []idem.Extractor{cloudevents.ID(), cloudevents.Attribute("id"), cloudevents.Type()} {
+			_, err := e.Extract(with(id))
+			require.ErrorIs(t, err, idem.ErrInvalid, "%q", id)
+			require.ErrorContains(t, err, "not valid Unicode", "%q", id)
+		}
+	}
+	for id, want := range map[string]string{
+		"\ufffd": "\ufffd", `\ufffd`: "\ufffd", `\uFFfd`: "\ufffd", `\ud83d\ude00`: "\U0001f600", `\\ud800`: `\ud800`, "é": "é",
+		`\\ufffd\ufffd` + "\ufffd": `\ufffd` + "\ufffd\ufffd",
+	} {
+		got, err := cloudevents.Attribute("id").Extract(with(id))
+		require.NoError(t, err, "%q", id)
+		require.Equal(t, want, got, "%q", id)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(true, []byte(`{"specversion":"1.0","id":"a","source":"s","type":"t","data":{}}`))
 	f.Add(false, []byte("\x0a\x01a\x12\x01s\x1a\x031.0\x22\x01t\x2a\x06\x0a\x01n\x12\x01\x08"))

@@ -10,5 +10,6 @@
 //
 // [Decoder] decodes the data of the event. In binary mode that is the value of the message. In
 // structured mode it is the member data or data_base64 of JSON, or the field binary_data, text_data
-// or proto_data of Protobuf. A handler of [Event] gets the attributes and the data as bytes.
+// or proto_data of Protobuf. An event with invalid Unicode in a JSON attribute is refused with
+// [idem.ErrInvalid]. A handler of [Event] gets the attributes and the data as bytes.
 package cloudevents

@@ -5,11 +5,19 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"regexp"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/idem-go/idem"
 )
 
-var errJSON = errors.New("the CloudEvent is not a JSON object as the JSON format demands")
+var (
+	errJSON    = errors.New("the CloudEvent is not a JSON object as the JSON format demands")
+	errUnicode = fmt.Errorf("%w: an attribute of the CloudEvent is not valid Unicode", idem.ErrInvalid)
+)
 
 // parseJSON reads the JSON format. Errors do not quote the value.
 func parseJSON(value []byte) (*Event, error) {
@@ -62,10 +70,33 @@ func (e *Event) member(name string, raw json.RawMessage, data, encoded *json.Raw
 		if json.Unmarshal(raw, &text) != nil {
 			return errJSON
 		}
+		if !isUnicode(raw, text) {
+			return errUnicode
+		}
 	case '{', '[':
 		return errJSON
 	}
 	return e.set(name, text)
+}
+
+var escape = regexp.MustCompile(`\\(u[0-9A-Fa-f]{4}|.)`)
+
+// isUnicode reports whether raw, a JSON string that was decoded into text, is valid Unicode.
+// encoding/json writes U+FFFD in place of invalid UTF-8 and of half surrogates. Different IDs would
+// become equal (P-22). So each U+FFFD of the text must stand in raw too, as a character or an escape.
+func isUnicode(raw []byte, text string) bool {
+	const replacement = string(utf8.RuneError)
+	n := strings.Count(text, replacement)
+	if n == 0 {
+		return true
+	}
+	n -= bytes.Count(raw, []byte(replacement))
+	for _, e := range escape.FindAll(raw, -1) {
+		if bytes.EqualFold(e, []byte(`\ufffd`)) {
+			n--
+		}
+	}
+	return n == 0
 }
 
 // jsonData finds the data. data_base64 is bytes. A string in data is text, unless the data is JSON.
