@@ -16,9 +16,13 @@ import (
 // the references of the file need not be known.
 type protobufFormat struct{ messages []message }
 
+// message is a message of the file. Writers count nested messages in two ways. The libraries of
+// Google count the entry messages that they generate for map fields, those of Java for Confluent's
+// registry do not.
 type message struct {
-	index []int
-	name  string
+	index   []int // with the generated messages
+	written []int // without them; nil for a generated message
+	name    string
 }
 
 func parseProtobuf(text string) (format, error) {
@@ -28,33 +32,56 @@ func parseProtobuf(text string) (format, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse: %w", err)
 	}
-	result, err := parser.ResultFromAST(ast, true, handler)
+	// The file is not validated, since the registry did that. The validation also refuses the option
+	// map_entry, which serializers of Confluent wrote into registered files.
+	result, err := parser.ResultFromAST(ast, false, handler)
 	if err != nil {
 		return nil, fmt.Errorf("parse: %w", err)
 	}
 	f := &protobufFormat{}
 	d := result.FileDescriptorProto()
-	f.add(nil, d.GetPackage(), d.GetMessageType())
+	f.add(message{index: []int{}, written: []int{}, name: d.GetPackage()}, d.GetMessageType())
 	if len(f.messages) == 0 {
 		return nil, errors.New("it has no message")
 	}
 	return f, nil
 }
 
-func (f *protobufFormat) add(at []int, parent string, all []*descriptorpb.DescriptorProto) {
+func (f *protobufFormat) add(parent message, all []*descriptorpb.DescriptorProto) {
+	written := 0
 	for i, d := range all {
-		name := strings.TrimPrefix(parent+"."+d.GetName(), ".")
-		index := append(slices.Clone(at), i)
-		f.messages = append(f.messages, message{index, name})
-		f.add(index, name, d.GetNestedType())
+		m := message{
+			index: append(slices.Clone(parent.index), i),
+			name:  strings.TrimPrefix(parent.name+"."+d.GetName(), "."),
+		}
+		// The parser sets the option for generated messages only.
+		if !d.GetOptions().GetMapEntry() {
+			m.written = append(slices.Clone(parent.written), written)
+			written++
+		}
+		f.messages = append(f.messages, m)
+		f.add(m, d.GetNestedType())
 	}
 }
 
-func (f *protobufFormat) name(index []int) string {
+// names returns the names of the messages that an index may stand for: first the one that counts
+// generated messages. A value is never a generated message.
+func (f *protobufFormat) names(index []int) (names []string) {
 	for _, m := range f.messages {
-		if slices.Equal(m.index, index) {
-			return m.name
+		switch {
+		case m.written == nil:
+		case slices.Equal(m.index, index):
+			names = slices.Insert(names, 0, m.name)
+		case slices.Equal(m.written, index):
+			names = append(names, m.name)
 		}
+	}
+	return names
+}
+
+func (f *protobufFormat) name(index []int) string {
+	if names := f.names(index); len(names) > 0 {
+		return names[0]
 	}
 	return ""
 }
@@ -65,8 +92,8 @@ func (f *protobufFormat) decode(payload []byte, index []int, into any) error {
 		return fmt.Errorf("%T is no Protobuf message: register a handler of a pointer to one", into)
 	}
 	want := string(m.ProtoReflect().Descriptor().FullName())
-	if name := f.name(index); name != want {
-		return fmt.Errorf("message %v of the schema is %q, not %s", index, name, want)
+	if !slices.Contains(f.names(index), want) {
+		return fmt.Errorf("message %v of the schema is %q, not %s", index, f.name(index), want)
 	}
 	if err := proto.Unmarshal(payload, m); err != nil {
 		return fmt.Errorf("decode Protobuf: %w", err)
