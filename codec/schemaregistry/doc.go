@@ -24,7 +24,8 @@
 // github.com/hamba/avro/v2 documents. [Config].AvroReaders has the readers' schemas. Protobuf is
 // decoded into generated messages; the name of the message must be that of the Go type. A JSON
 // Schema is checked with github.com/santhosh-tekuri/jsonschema/v6, and the value is decoded with
-// encoding/json. References between schemas are followed.
+// encoding/json. A schema without $schema has draft 7. References between schemas of Avro and JSON
+// are followed, also to deleted schemas.
 //
 // Schema IDs are read from the value. IDs in record headers, which some writers of Confluent's
 // release 8 can choose, are not read.

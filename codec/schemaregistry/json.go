@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/twmb/franz-go/pkg/sr"
 )
 
 type jsonFormat struct{ schema *jsonschema.Schema }
@@ -19,42 +22,92 @@ func (noLoader) Load(string) (any, error) {
 	return nil, errors.New("it is no reference of the schema in the registry")
 }
 
-func parseJSON(text string, refs []reference) (format, error) {
-	const main = "idem:///schema.json"
-	c := jsonschema.NewCompiler()
-	c.UseLoader(noLoader{})
-	for _, ref := range refs {
-		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(ref.source.Schema))
-		if err != nil {
-			return nil, fmt.Errorf("reference %s: %w", ref.name, err)
-		}
-		for _, at := range locations(main, ref.name) {
-			if err := c.AddResource(at, doc); err != nil {
-				return nil, fmt.Errorf("reference %s: %w", ref.name, err)
-			}
-		}
-	}
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+// root is the address of the schema of a value.
+const root = "idem:///schema.json"
+
+func parseJSON(source sr.Schema, refs []reference) (format, error) {
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(source.Schema))
 	if err != nil {
 		return nil, fmt.Errorf("parse: %w", err)
 	}
-	if err := c.AddResource(main, doc); err != nil {
+	c := jsonschema.NewCompiler()
+	c.UseLoader(noLoader{})
+	c.DefaultDraft(jsonschema.Draft7) // as Confluent's serializers
+	if err := c.AddResource(root, doc); err != nil {
 		return nil, fmt.Errorf("parse: %w", err)
 	}
-	s, err := c.Compile(main)
+	if err := addReferences(c, source, doc, refs); err != nil {
+		return nil, err
+	}
+	s, err := c.Compile(root)
 	if err != nil {
 		return nil, fmt.Errorf("parse: %w", err)
 	}
 	return &jsonFormat{s}, nil
 }
 
-// locations returns where a reference may be looked for: at its name, if that is an address, or
-// beside the schema.
-func locations(main, name string) []string {
-	if strings.Contains(name, "://") {
-		return []string{name}
+// addReferences adds each reference wherever one of its holders looks for it: at the name of the
+// reference, resolved against the address and the $id of the holder.
+func addReferences(c *jsonschema.Compiler, source sr.Schema, doc any, refs []reference) error {
+	docs := make(map[string]any)
+	for _, ref := range refs {
+		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(ref.source.Schema))
+		if err != nil {
+			return fmt.Errorf("reference %s: %w", ref.name, err)
+		}
+		docs[ref.name] = doc
 	}
-	return []string{strings.TrimSuffix(main, "schema.json") + strings.TrimPrefix(name, "/")}
+	added := map[string]bool{}
+	add := func(held []sr.SchemaReference, bases ...string) error {
+		for _, ref := range held {
+			for _, base := range bases {
+				at := resolve(base, ref.Name)
+				if at == base || added[at] {
+					continue
+				}
+				added[at] = true
+				if err := c.AddResource(at, docs[ref.Name]); err != nil {
+					return fmt.Errorf("reference %s: %w", ref.Name, err)
+				}
+			}
+		}
+		return nil
+	}
+	base := resolve(root, idOf(doc))
+	if err := add(source.References, root, base); err != nil {
+		return err
+	}
+	for _, ref := range slices.Backward(refs) {
+		own := resolve(resolve(base, ref.name), idOf(docs[ref.name]))
+		if err := add(ref.source.References, root, base, own); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idOf returns the address that a schema gives itself. Empty without one.
+func idOf(doc any) string {
+	members, _ := doc.(map[string]any)
+	id, ok := members["$id"].(string)
+	if !ok {
+		id, _ = members["id"].(string) // draft 4
+	}
+	return id
+}
+
+// resolve returns the address of a name in a schema with the address base. If the name is invalid,
+// the result is base.
+func resolve(base, name string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return base
+	}
+	if u, err = u.Parse(name); err != nil {
+		return base
+	}
+	u.Fragment, u.RawFragment = "", ""
+	return u.String()
 }
 
 func (f *jsonFormat) decode(payload []byte, _ []int, into any) error {

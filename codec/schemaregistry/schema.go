@@ -34,7 +34,7 @@ func (r *Registry) parse(id int, source sr.Schema, refs []reference) *schema {
 	case sr.TypeProtobuf:
 		s.format, s.err = parseProtobuf(source.Schema)
 	case sr.TypeJSON:
-		s.format, s.err = parseJSON(source.Schema, refs)
+		s.format, s.err = parseJSON(source, refs)
 	default:
 		s.err = errors.New("its type is unknown here")
 	}
