@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -19,7 +20,8 @@ import (
 // A name is that of the field in the .proto file, or the tag avro or json of a struct. For a field
 // without a tag it is the name in Go, and for a map it is the key. The field is a string as it is,
 // or an integer as its text. A field that is absent, nil or the empty string is not found. Zero is
-// an integer like others.
+// an integer like others. A text with the character U+FFFD is [idem.ErrInvalid]: encoding/json
+// writes it in place of invalid Unicode, so different IDs would become equal.
 //
 // Field returns the zero [idem.Extractor], which NewProcessor refuses, if T has no such field or if
 // the field can be neither a string nor an integer.
@@ -33,9 +35,16 @@ func Field[T any](r *Registry, path string) idem.Extractor {
 		if !ok || text == "" {
 			return "", fmt.Errorf("field %s %w", path, idem.ErrNotFound)
 		}
+		if strings.Contains(text, replacement) {
+			return "", fmt.Errorf("%w: field %s is not valid Unicode", idem.ErrInvalid, path)
+		}
 		return text, nil
 	})
 }
+
+// replacement is the character that encoding/json writes in place of invalid UTF-8 and of half
+// surrogates.
+const replacement = string(utf8.RuneError)
 
 var protoMessage = reflect.TypeFor[proto.Message]()
 

@@ -57,6 +57,12 @@ func TestField(t *testing.T) {
 		_, err := schemaregistry.Field[nested](registry, path).Extract(m)
 		require.ErrorIs(t, err, idem.ErrNotFound, path)
 	}
+	for _, text := range []string{`\ud800`, "\xff", "\ufffd"} {
+		bad := jsonMessage(t, registry, json.RawMessage(`{"extra":{"text":"secret`+text+`"}}`))
+		_, err := schemaregistry.Field[nested](registry, "extra.text").Extract(bad)
+		require.ErrorIs(t, err, idem.ErrInvalid)
+		require.NotContains(t, err.Error(), "secret")
+	}
 	none := jsonMessage(t, registry, map[string]any{"order": nil})
 	_, err = schemaregistry.Field[nested](registry, "order.id").Extract(none)
 	require.ErrorIs(t, err, idem.ErrNotFound)
