@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/twmb/franz-go/pkg/sr"
 
@@ -20,13 +21,16 @@ const maxNesting = 32
 //
 // An error is marked with [idem.Unavailable] if the registry gives no valid answer, for any reason:
 // refused connections, time-outs, refused credentials, errors of the server. Other errors have no
-// mark. The value is not in Confluent's format, or the registry does not know the schema ID. Or the
-// schema cannot be used, or the value does not fit the schema or into. All but the first of these
-// name the schema ID. No error quotes the value.
+// mark. The value is not in Confluent's format, or the registry does not know the schema ID or a
+// schema that it refers to. Or the schema cannot be used, or the value does not fit the schema or
+// into. All but the first of these name the schema ID. No error quotes the value.
 func (r *Registry) Decode(ctx context.Context, m *idem.Message, into any) error {
 	id, rest, err := header.DecodeID(m.Value)
 	if err != nil {
 		return errors.New("the value does not begin with a zero byte and a schema ID")
+	}
+	if id < 0 || id > math.MaxInt32 { // int has 32 bits on some machines
+		return fmt.Errorf("schema ID %d: no registry gives an ID above %d", id, math.MaxInt32)
 	}
 	s, err := r.schema(ctx, id)
 	if err != nil {

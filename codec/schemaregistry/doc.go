@@ -11,8 +11,8 @@
 //
 // While the registry gives no valid answer, events wait if their schema is not cached, and no
 // attempt is counted. The log says so once, the status names the registry, and these events are not
-// dead-lettered. [idem.Decoder] has the details. After the answer that a schema ID is unknown, the
-// event becomes a dead letter, and the error names the ID.
+// dead-lettered. [idem.Decoder] has the details. After the answer that a schema ID or a reference of
+// the schema is unknown, the event becomes a dead letter, and the error names the ID.
 //
 // Schemas never change, so they are cached for the life of the process. Callers with the same
 // question share one request. The number of cached schemas, of unknown IDs and of requests at a

@@ -149,6 +149,9 @@ func (e *Encoder) find(ctx context.Context) (found sr.SubjectSchema, err error) 
 		found, err = client.LookupSchema(ctx, subject, e.source)
 		found.Schema = e.source // an answer may lack the type
 	}
+	if err == nil && (found.ID == 0 || found.Schema.Schema == "") {
+		err = errNoSchema
+	}
 	return found, err //nolint:wrapcheck // the caller adds the question
 }
 
@@ -156,7 +159,7 @@ func (e *Encoder) find(ctx context.Context) (found sr.SubjectSchema, err error) 
 func (e *Encoder) failed(err error) error {
 	text := fmt.Errorf("%s: subject %s: %w", e.registry.name, e.cfg.Subject, err)
 	var answer *sr.ResponseError
-	if errors.As(err, &answer) && final(answer.ErrorCode) {
+	if errors.Is(err, errReferences) || errors.As(err, &answer) && final(answer.ErrorCode) {
 		return text
 	}
 	return idem.Unavailable(text)
@@ -165,9 +168,8 @@ func (e *Encoder) failed(err error) error {
 // final reports whether an error code of the registry is about the subject or the schema.
 func final(code int) bool {
 	switch code {
-	case sr.ErrSubjectNotFound.Code, sr.ErrVersionNotFound.Code, sr.ErrSchemaNotFound.Code,
-		sr.ErrIncompatibleSchema.Code, sr.ErrInvalidSchema.Code, sr.ErrInvalidSubject.Code, 409:
+	case sr.ErrIncompatibleSchema.Code, sr.ErrInvalidSchema.Code, sr.ErrInvalidSubject.Code:
 		return true
 	}
-	return false
+	return absent(code)
 }

@@ -81,7 +81,9 @@ func count(t *testing.T, address string) *counting {
 			(*refuse)(w, req)
 			return
 		}
-		out, err := http.NewRequestWithContext(req.Context(), req.Method, to.JoinPath(req.URL.Path).String(), req.Body)
+		there := to.JoinPath(req.URL.Path)
+		there.RawQuery = req.URL.RawQuery
+		out, err := http.NewRequestWithContext(req.Context(), req.Method, there.String(), req.Body)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return

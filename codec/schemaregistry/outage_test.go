@@ -151,9 +151,14 @@ func TestUnavailable(t *testing.T) {
 			_, _ = io.WriteString(w, `{"error_code":50001}`)
 		},
 		"200 of a page": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
-		"endless":       func(w http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(w, zeros{}, 20<<20) },
-		"hangs":         func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() },
-		"cut":           func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"200 of {}":     func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{}`) },
+		"200 of null":   func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `null`) },
+		"200 of a health page": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"status":"UP"}`)
+		},
+		"endless": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(w, zeros{}, 20<<20) },
+		"hangs":   func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() },
+		"cut":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := count(t, server.URL())
@@ -194,6 +199,36 @@ func TestUnavailable(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// An answer without a schema ID is no answer to an encoder that has its own schema.
+func TestUnavailable_OwnSchema(t *testing.T) {
+	for _, register := range []bool{false, true} {
+		server := fake(t)
+		_, _, err := server.RegisterSchema("s", forms["avro"].schema)
+		require.NoError(t, err)
+		c := count(t, server.URL())
+		e, err := open(t, c.URL).Encoder(schemaregistry.EncoderConfig{Subject: "s", Schema: avroPayment, Register: register})
+		require.NoError(t, err)
+		c.refuseAll(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{}`) })
+		_, err = e.Encode(t.Context(), payment{"p1", 7})
+		require.Equal(t, "unavailable", idem.ErrorMark(err), "%v", err)
+		c.refuseAll(nil)
+		_, err = e.Encode(t.Context(), payment{"p1", 7})
+		require.NoError(t, err)
+	}
+}
+
+// A value with an ID that no registry gives is not asked for.
+func TestDecode_NoSuchID(t *testing.T) {
+	c := count(t, fake(t).URL())
+	registry := open(t, c.URL)
+	for _, value := range []string{"\x00\xff\xff\xff\xff", "\x00\x80\x00\x00\x00rest"} {
+		err := registry.Decode(t.Context(), record("e1", "paid", 1, []byte(value)), new(payment))
+		require.ErrorContains(t, err, "schema ID")
+		require.Empty(t, idem.ErrorMark(err))
+	}
+	require.Zero(t, c.requests.Load())
+}
 
 // Without a live context, only the cache counts.
 func TestDecode_EndedContext(t *testing.T) {

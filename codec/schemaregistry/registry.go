@@ -69,9 +69,13 @@ func New(cfg Config) (*Registry, error) {
 func (r *Registry) String() string { return r.name }
 
 // Ping asks for schema ID 1 and returns nil if the registry knows the schema, or answers that the
-// ID is unknown. [idem.Decoder] explains the use.
+// ID is unknown. Every other answer is an error. [idem.Decoder] explains the use.
+//
+// A refusal (401, 403) is an error too, since the credentials may have expired. Then events wait
+// and are not dead-lettered. So give the credentials the right to read schema ID 1. Without that
+// right, events of other refused schemas wait without a limit.
 func (r *Registry) Ping(ctx context.Context) error {
-	if _, err := r.client.SchemaByID(ctx, 1); err != nil && !isUnknown(err) {
+	if _, err := r.byID(ctx, 1); err != nil && !isUnknown(err) {
 		return fmt.Errorf("%s: %w", r.name, err)
 	}
 	return nil
@@ -108,22 +112,33 @@ func (r *Registry) fetch(ctx context.Context, id int) (*schema, error) {
 	case <-ctx.Done():
 		return nil, r.unavailable(id, ctx.Err())
 	}
-	source, err := r.ask(ctx, id)
+	source, err := ask(ctx, func() (sr.Schema, error) { return r.byID(ctx, id) })
 	switch {
 	case isUnknown(err):
-		err = fmt.Errorf("schema ID %d is unknown to %s", id, r.name)
-		r.unknown.put(id, unknownID{err, time.Now().Add(r.cfg.UnknownFor)})
-		return nil, err
+		return nil, r.believe(id, fmt.Errorf("schema ID %d is unknown to %s", id, r.name))
 	case err != nil:
 		return nil, r.unavailable(id, err)
 	}
 	refs, err := r.references(ctx, source)
-	if err != nil {
+	var s *schema
+	switch {
+	case err == nil:
+		s = r.parse(id, source, refs)
+	case errors.Is(err, errReferences):
+		s = &schema{id: id, kind: source.Type, err: unusable(id, source.Type, err)}
+	case isAbsent(err):
+		return nil, r.believe(id, unusable(id, source.Type, err))
+	default:
 		return nil, r.unavailable(id, err)
 	}
-	s := r.parse(id, source, refs)
 	r.known.put(id, s)
 	return s, nil
+}
+
+// believe keeps the answer that a schema, or one that it needs, is unknown. believe returns err.
+func (r *Registry) believe(id int, err error) error {
+	r.unknown.put(id, unknownID{err, time.Now().Add(r.cfg.UnknownFor)})
+	return err
 }
 
 func (r *Registry) unavailable(id int, err error) error {
@@ -136,21 +151,43 @@ const (
 )
 
 // ask asks for a schema. A node of the registry that lags behind another does not know a new schema
-// for a moment. So an ID counts as unknown only after unknownAsks such answers.
-func (r *Registry) ask(ctx context.Context, id int) (s sr.Schema, err error) {
+// for a moment. So a schema counts as unknown only after unknownAsks such answers.
+func ask[S any](ctx context.Context, question func() (S, error)) (s S, err error) {
 	for try := 1; ; try++ {
-		s, err = r.client.SchemaByID(ctx, id)
-		if !isUnknown(err) || try == unknownAsks {
-			return s, err //nolint:wrapcheck // the caller adds the question
+		s, err = question()
+		if !isAbsent(err) || try == unknownAsks {
+			return s, err
 		}
 		timer := time.NewTimer(unknownPause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return s, ctx.Err() //nolint:wrapcheck // as above
+			return s, ctx.Err() //nolint:wrapcheck // the caller adds the question
 		}
 	}
+}
+
+// errNoSchema means that an answer is valid JSON without a schema, such as {} of a proxy.
+var errNoSchema = errors.New("the answer has no schema")
+
+// byID asks once for the schema with that ID.
+func (r *Registry) byID(ctx context.Context, id int) (sr.Schema, error) {
+	s, err := r.client.SchemaByID(ctx, id)
+	if err == nil && s.Schema == "" {
+		err = errNoSchema
+	}
+	return s, err //nolint:wrapcheck // the caller adds the question
+}
+
+// referred asks once for a schema that another one refers to. The values of a deleted schema may
+// still be in the topic, so that deleted schemas count too.
+func (r *Registry) referred(ctx context.Context, ref sr.SchemaReference) (sr.SubjectSchema, error) {
+	s, err := r.client.SchemaByVersion(sr.WithParams(ctx, sr.ShowDeleted), ref.Subject, ref.Version)
+	if err == nil && s.Schema.Schema == "" {
+		err = errNoSchema
+	}
+	return s, err //nolint:wrapcheck // the caller adds the question
 }
 
 // isUnknown reports whether the error is the registry's answer that the schema does not exist. Any
@@ -160,15 +197,37 @@ func isUnknown(err error) bool {
 	return errors.As(err, &answer) && answer.ErrorCode == sr.ErrSchemaNotFound.Code
 }
 
+// isAbsent reports whether the error is the registry's answer that the schema with an ID, or a
+// version of a subject, does not exist.
+func isAbsent(err error) bool {
+	var answer *sr.ResponseError
+	return errors.As(err, &answer) && absent(answer.ErrorCode)
+}
+
+func absent(code int) bool {
+	switch code {
+	case sr.ErrSubjectNotFound.Code, sr.ErrVersionNotFound.Code, sr.ErrSchemaNotFound.Code,
+		sr.ErrSchemaVersionSoftDeleted.Code:
+		return true
+	}
+	return false
+}
+
 // reference is a schema that another one refers to by name.
 type reference struct {
 	name   string
 	source sr.Schema
 }
 
+// errReferences means that a schema has more references than this package follows.
+var errReferences = fmt.Errorf("it has more than %d references", maxRefs)
+
 // references returns the schemas that s refers to, those of references before the ones that need
-// them.
+// them. Protobuf needs none, since the Go types have the descriptors.
 func (r *Registry) references(ctx context.Context, s sr.Schema) ([]reference, error) {
+	if s.Type == sr.TypeProtobuf {
+		return nil, nil
+	}
 	var all []reference
 	seen := make(map[string]bool)
 	var visit func(s sr.Schema) error
@@ -178,10 +237,10 @@ func (r *Registry) references(ctx context.Context, s sr.Schema) ([]reference, er
 				continue
 			}
 			if len(seen) == maxRefs {
-				return fmt.Errorf("it has more than %d references", maxRefs)
+				return errReferences
 			}
 			seen[ref.Name] = true
-			found, err := r.client.SchemaByVersion(ctx, ref.Subject, ref.Version)
+			found, err := ask(ctx, func() (sr.SubjectSchema, error) { return r.referred(ctx, ref) })
 			if err != nil {
 				return fmt.Errorf("reference %s, version %d: %w", ref.Subject, ref.Version, err)
 			}

@@ -39,9 +39,13 @@ func (r *Registry) parse(id int, source sr.Schema, refs []reference) *schema {
 		s.err = errors.New("its type is unknown here")
 	}
 	if s.err != nil {
-		s.err = fmt.Errorf("schema ID %d (%s) cannot be used: %w", id, source.Type, s.err)
+		s.err = unusable(id, source.Type, s.err)
 	}
 	return s
+}
+
+func unusable(id int, kind sr.SchemaType, err error) error {
+	return fmt.Errorf("schema ID %d (%s) cannot be used: %w", id, kind, err)
 }
 
 // Info describes the schema of a value. A [Registry] decodes it like any other value, without the
