@@ -134,6 +134,12 @@ func engineMutants() []mutant {
 			tests:   tables("^TestCeiling$"),
 		},
 		{
+			name: "decoder-compared-by-type", file: "internal/decoded/decoded.go",
+			old: "!reflect.ValueOf(d).Comparable()", with: "!reflect.TypeOf(d).Comparable()",
+			promise: "A decoder that cannot be compared makes no event panic.",
+			tests:   ownedBy("internal/decoded", "^TestValue_DecoderThatCannotBeCompared$"),
+		},
+		{
 			name: "classify-permanent-loses", file: engine + "classify.go",
 			old:     "case mark.Has(err, mark.Permanent):\n\t\to.meaning, o.class = permanent, idemtype.ClassPermanent\n\tcase",
 			with:    "case cause == nil && mark.Has(err, mark.Permanent):\n\t\to.meaning, o.class = permanent, idemtype.ClassPermanent\n\tcase",

@@ -1,0 +1,40 @@
+package main
+
+// codecMutants are faults that give up good events, or that make two IDs equal, in the codecs and in
+// the functions that mark errors.
+func codecMutants() []mutant {
+	registry := func(run string) owner { return ownedBy("codec/schemaregistry", run) }
+	const dir = "codec/schemaregistry/"
+	return []mutant{
+		{
+			name: "classify-sdk-400-is-permanent", file: "classify/http.go",
+			old: "\t\tif own {\n", with: "\t\tif own || code > 0 {\n",
+			promise: "A throttled request to AWS dead-letters no event.",
+			tests:   ownedBy("classify", "^TestHTTP$"),
+		},
+		{
+			name: "cloudevents-replaced-unicode", file: "codec/cloudevents/json.go",
+			old: "\treturn n == 0\n", with: "\treturn n <= 0 || true\n",
+			promise: "Two IDs with invalid Unicode do not become one (P-22).",
+			tests:   ownedBy("codec/cloudevents", "^TestAttributes_Unicode_P22$"),
+		},
+		{
+			name: "registry-field-replaced-unicode", file: dir + "field.go",
+			old: "if strings.Contains(text, replacement) {", with: "if text == replacement {",
+			promise: "Two IDs with invalid Unicode do not become one (P-22).",
+			tests:   registry("^TestField$"),
+		},
+		{
+			name: "registry-answer-without-schema", file: dir + "registry.go",
+			old: "\tif err == nil && s.Schema == \"\" {\n", with: "\tif err == nil && s.Schema == \"none\" {\n",
+			promise: "JSON without a schema is no answer, and is not cached (rule 61).",
+			tests:   registry("^TestUnavailable$"),
+		},
+		{
+			name: "registry-reference-unknown-at-once", file: dir + "registry.go",
+			old: "if !isAbsent(err) || try == unknownAsks {", with: "if !isUnknown(err) || try == unknownAsks {",
+			promise: "A reference counts as unknown only after three answers (rule 61).",
+			tests:   registry("^TestReferences_Answers$"),
+		},
+	}
+}
