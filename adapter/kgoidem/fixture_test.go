@@ -77,6 +77,12 @@ func clientOf(t testing.TB, brokers []string, opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
+// manual returns a producer that writes to the partitions of the records.
+func manual(t testing.TB, brokers []string) *kgo.Client {
+	t.Helper()
+	return clientOf(t, brokers, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+}
+
 // forever remembers for the whole test, over all runners, as a durable store does.
 func forever() dedup.Store { return memstore.New(memstore.Volatile()) }
 

@@ -240,11 +240,37 @@ func (m *member) exit(cause error) {
 }
 
 // begin decides where new partitions begin, and begins their assignments. franz-go calls it before
-// it fetches them. An error ends the session, and the member joins again.
+// it fetches them, and sends heartbeats beside it.
+//
+// An error would end the session with all partitions, also those that run. So begin returns an
+// error only after franz-go has ended ctx, for a rebalance or to leave the group. Until then the
+// other partitions run on, and running handlers have their grace.
 func (m *member) begin(
 	ctx context.Context, fetched map[string]map[int32]kgo.Offset,
 ) (map[string]map[int32]kgo.Offset, error) {
 	<-m.ready
+	places, err := m.places(ctx, fetched)
+	if err != nil {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	m.r.life.Retry.Serving()
+	m.start(places)
+	for p, at := range places {
+		o := fetched[p.Topic][p.Partition]
+		if o.EpochOffset().Offset != at.Offset {
+			o = kgo.NewOffset().At(at.Offset).WithEpoch(-1)
+		}
+		fetched[p.Topic][p.Partition] = o
+	}
+	return fetched, nil
+}
+
+// places decides where new partitions begin, and waits for brokers and stores that are down. After
+// an error ctx or the membership has ended.
+func (m *member) places(
+	ctx context.Context, fetched map[string]map[int32]kgo.Offset,
+) (map[partition]runner.Place, error) {
 	ctx, cancel := m.both(ctx)
 	defer cancel()
 	if err := m.gate.pass(ctx); err != nil {
@@ -259,24 +285,20 @@ func (m *member) begin(
 			}
 		}
 	}
-	places, err := m.r.life.Places(ctx, claims, committed)
-	if err != nil {
-		if end := m.r.life.Retry.Fatal(err); end != nil {
-			m.r.group.Fail(end)
-			m.leave(end)
+	var back runner.Backoff
+	for {
+		places, err := m.r.life.Places(ctx, claims, committed)
+		if err == nil {
+			return places, nil
 		}
-		return nil, err
-	}
-	m.r.life.Retry.Serving()
-	m.start(places)
-	for p, at := range places {
-		o := fetched[p.Topic][p.Partition]
-		if o.EpochOffset().Offset != at.Offset {
-			o = kgo.NewOffset().At(at.Offset).WithEpoch(-1)
+		if err := m.r.life.Retry.Wait(ctx, &back, err); err != nil {
+			if ctx.Err() == nil { // no retry can help
+				m.r.group.Fail(err)
+				m.leave(err)
+			}
+			return nil, err
 		}
-		fetched[p.Topic][p.Partition] = o
 	}
-	return fetched, nil
 }
 
 // both returns a context that ends with ctx or with the membership.
