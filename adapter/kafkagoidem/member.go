@@ -24,7 +24,7 @@ const (
 	leaveWait = 3 * time.Second
 	// joinPause is kafka-go's pause after a failed try to join.
 	joinPause = time.Second
-	// growthEvery is how often new partitions of the topics are looked for.
+	// growthEvery is the default of Runner.growthEvery.
 	growthEvery = 30 * time.Second
 	// topicsEvery is how often the topics of the membership are compared with the subscription.
 	topicsEvery = time.Second
@@ -35,6 +35,7 @@ const (
 type member struct {
 	r      *Runner
 	topics []string
+	known  map[string][]int32 // the partitions of the topics, from before the join
 	links  *links
 	group  *kafka.ConsumerGroup
 	ctx    context.Context         // ends when the member leaves, with the reason as cause
@@ -44,7 +45,15 @@ type member struct {
 
 // join prepares a membership. kafka-go joins in the background.
 func (r *Runner) join(ctx context.Context, topics []string) (*member, error) {
-	m := &member{r: r, topics: topics, links: newLinks(r.cfg)}
+	known, err := r.offsets.Partitions(ctx, topics)
+	if err != nil {
+		if end := r.life.Retry.Fatal(err); end != nil {
+			return nil, end
+		}
+		r.life.Retry.Begin(err)
+		return nil, &runner.ComeBack{Why: err}
+	}
+	m := &member{r: r, topics: topics, known: known, links: newLinks(r.cfg)}
 	m.ctx, m.leave = context.WithCancelCause(ctx)
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID: r.cfg.Group, Brokers: r.cfg.client.Brokers, Topics: topics, Dialer: m.links.dialer(r.cfg),
@@ -168,21 +177,19 @@ var errGrown = errors.New("the number of partitions has changed")
 
 // watchGrowth leaves the group when the partitions of a topic change, so that the next leader
 // assigns the new ones. The watch of kafka-go itself repeats generations while a topic is missing.
+//
+// The comparison is with the partitions from before the join. Those that are added while the member
+// joins may be missing in its first assignment.
 func (m *member) watchGrowth() {
-	var known map[string]int
-	for runner.Pause(m.ctx, growthEvery) == nil {
+	for runner.Pause(m.ctx, m.r.growthEvery) == nil {
 		partitions, err := m.r.offsets.Partitions(m.ctx, m.topics)
 		if err != nil {
 			continue // the watch over topics reports what is missing
 		}
 		for topic, ids := range partitions {
-			if n, ok := known[topic]; ok && n != len(ids) {
+			if len(ids) != len(m.known[topic]) {
 				m.leave(&runner.ComeBack{Why: fmt.Errorf("%w: %s", errGrown, topic)})
 			}
-		}
-		known = make(map[string]int)
-		for topic, ids := range partitions {
-			known[topic] = len(ids)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 
@@ -24,6 +25,8 @@ type Runner struct {
 	own       *Producer // nil if Config has a Producer
 	offsets   offsets
 	transport *kafka.Transport // of all requests, except those of the group
+
+	growthEvery time.Duration // how often new partitions of the topics are looked for
 }
 
 // New checks cfg and the router and returns every mistake, joined, those of handler registrations
@@ -32,7 +35,7 @@ type Runner struct {
 func New(cfg Config, router *idem.Router) (*Runner, error) {
 	s := newSettings(cfg)
 	problems := s.validate()
-	r := &Runner{log: s.Logger, transport: s.transport()}
+	r := &Runner{log: s.Logger, transport: s.transport(), growthEvery: growthEvery}
 	if s.Producer == nil {
 		r.own = newProducer(s.addr(), r.transport, s.commands())
 		s.Producer = r.own
