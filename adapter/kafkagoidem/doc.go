@@ -25,4 +25,6 @@
 //     it.
 //   - Missing rights on topics are found when they are used, not at the start.
 //   - The size of a decompressed batch has no bound.
+//   - With LogAppendTime a record has no time, because the time at which a broker appended the
+//     record is lost. The store never calls the event too old.
 package kafkagoidem

@@ -92,10 +92,15 @@ func read(p partition, from int64, one fetch.ResponsePartition) (answer, error) 
 	return found, nil
 }
 
+// logAppendTime marks a batch whose records have the time at which a broker appended them. kafka-go
+// drops that time, and returns the times that the producer has set.
+const logAppendTime = protocol.Attributes(1 << 3)
+
 // batch takes the records of one batch.
 func (a *answer) batch(p partition, batch protocol.RecordReader, aborted *aborted) error {
 	control, isControl := batch.(*protocol.ControlBatch)
 	data, isData := batch.(*protocol.RecordBatch)
+	timed := !isData || data.Attributes&logAppendTime == 0
 	for {
 		r, err := batch.ReadRecord()
 		if errors.Is(err, io.EOF) {
@@ -120,7 +125,11 @@ func (a *answer) batch(p partition, batch protocol.RecordReader, aborted *aborte
 		}
 		if a.next = r.Offset + 1; !hidden {
 			a.visible = a.next
-			a.messages = append(a.messages, messageOf(p, r, key, value))
+			m := messageOf(p, r, key, value)
+			if !timed {
+				m.Time = time.Time{}
+			}
+			a.messages = append(a.messages, m)
 		}
 	}
 }
