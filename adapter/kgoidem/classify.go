@@ -11,13 +11,17 @@ import (
 )
 
 // classify returns the class of an error of franz-go.
+//
+// With the classic protocol, a second process with an InstanceID fences the first. With KIP-848 the
+// brokers refuse the second one as long as the first is in the group. After a crash that lasts
+// until the session has ended, so the second process waits.
 func classify(err error) runner.Class {
 	switch {
 	case isAny(err, kerr.UnknownMemberID):
 		return runner.UnknownMember
 	case isAny(err, kerr.IllegalGeneration, kerr.FencedMemberEpoch):
 		return runner.OldGeneration
-	case isAny(err, kerr.FencedInstanceID, kerr.UnreleasedInstanceID):
+	case isAny(err, kerr.FencedInstanceID):
 		return runner.FencedInstance
 	case isAny(err, kerr.TopicAuthorizationFailed):
 		return runner.DeniedTopic

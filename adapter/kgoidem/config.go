@@ -29,9 +29,10 @@ const (
 	// knows.
 	Eager
 	// NextGeneration is the protocol of KIP-848: the brokers assign the partitions, without a
-	// barrier for all members. It needs Kafka 4.0; Run fails with older brokers. Kafka 4 moves a
-	// group from Cooperative or Eager online, one member after the other. The session time-out is
-	// a setting of the brokers then.
+	// barrier for all members. It needs Kafka 4.0 with the feature group.version; Run fails with
+	// other brokers. Kafka 4 moves a group from Cooperative or Eager online, one member after the
+	// other. The session time-out is a setting of the brokers then. A member waits while another
+	// process with its InstanceID is in the group.
 	NextGeneration
 )
 

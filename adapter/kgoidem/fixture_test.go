@@ -163,6 +163,16 @@ func (m *running) wait(t *testing.T, within time.Duration) error {
 	}
 }
 
+// waits reports whether the log says that the group cannot be consumed, or Run has ended.
+func (m *running) waits() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return strings.Contains(m.String(), "cannot consume")
+	}
+}
+
 // claims counts the assignments of source topics.
 func (m *running) claims() (n int) {
 	for _, a := range m.group.Assignments() {

@@ -4,29 +4,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// errOldBrokers means that the brokers do not know the protocol of KIP-848. franz-go would use the
+// errOldBrokers means that the brokers do not serve the protocol of KIP-848. franz-go would use the
 // old protocol without a word.
-var errOldBrokers = errors.New("the brokers do not know the protocol NextGeneration: it needs Kafka 4.0, " +
-	"or use Cooperative")
+var errOldBrokers = errors.New("the brokers do not serve the protocol NextGeneration: " +
+	"it needs Kafka 4.0 with group.version 1, or use Cooperative")
 
-// checkProtocol fails if the brokers do not know the protocol.
+// checkProtocol fails if the brokers do not serve the protocol.
 func (r *Runner) checkProtocol(ctx context.Context) error {
 	if r.cfg.client.Protocol != NextGeneration {
 		return nil
 	}
 	answer, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, r.plain)
+	if err == nil {
+		err = kerr.ErrorForCode(answer.ErrorCode)
+	}
 	if err != nil {
 		return fmt.Errorf("ask for the versions of the brokers: %w", err)
 	}
-	heartbeat := kmsg.NewPtrConsumerGroupHeartbeatRequest().Key()
-	for _, k := range answer.ApiKeys {
-		if k.ApiKey == heartbeat {
-			return nil
-		}
+	if !servesNextGeneration(answer) {
+		return errOldBrokers
 	}
-	return errOldBrokers
+	return nil
+}
+
+// servesNextGeneration reports whether a broker serves the protocol of KIP-848. Kafka 3.7 to 3.9
+// know an early version of it. Kafka 4 serves it if the feature group.version is on, which a
+// cluster that was upgraded lacks at first. Brokers of other makers may list no features.
+func servesNextGeneration(answer *kmsg.ApiVersionsResponse) bool {
+	const released, enabled = 1, 1
+	key := kmsg.NewPtrConsumerGroupHeartbeatRequest().Key()
+	if !slices.ContainsFunc(answer.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool {
+		return k.ApiKey == key && k.MaxVersion >= released
+	}) {
+		return false
+	}
+	features := answer.FinalizedFeatures
+	return len(features) == 0 ||
+		slices.ContainsFunc(features, func(f kmsg.ApiVersionsResponseFinalizedFeature) bool {
+			return f.Name == "group.version" && f.MaxVersionLevel >= enabled
+		})
 }
