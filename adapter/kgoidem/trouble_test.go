@@ -159,18 +159,7 @@ func TestNotCommitted_K05(t *testing.T) {
 		if !ok {
 			return nil, nil, false
 		}
-		resp, _ := commit.ResponseKind().(*kmsg.OffsetCommitResponse)
-		for _, t := range commit.Topics {
-			topic := kmsg.NewOffsetCommitResponseTopic()
-			topic.Topic = t.Topic
-			for _, p := range t.Partitions {
-				topic.Partitions = append(topic.Partitions, kmsg.OffsetCommitResponseTopicPartition{
-					Partition: p.Partition, ErrorCode: kerr.NotEnoughReplicas.Code,
-				})
-			}
-			resp.Topics = append(resp.Topics, topic)
-		}
-		return resp, nil, true
+		return refuseCommit(commit, kerr.NotEnoughReplicas), nil, true
 	})
 	m := start(t, cfg, routed(got.handle))
 	require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
