@@ -51,6 +51,10 @@ func (l *links) connect(ctx context.Context, network, address string) (net.Conn,
 	own := &link{Conn: c, of: l}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.ctx.Err(); err != nil { // closed meanwhile: a later cut would miss it
+		_ = c.Close() // nothing was sent on it
+		return nil, err
+	}
 	l.open[own] = struct{}{}
 	return own, nil
 }
