@@ -107,8 +107,11 @@ func (p *Partition) runDeferred(t deferredRunner) {
 // the partition ends. The error is the cause of ctx, or [ErrClosed]; the message was then not
 // accepted. The caller must not change m after Push.
 func (p *Partition) Push(ctx context.Context, m *idem.Message) error {
-	for {
+	for woken := false; ; {
 		if ctx.Err() != nil {
+			if woken {
+				signal(p.queue.room) // for another Push that waits
+			}
 			return context.Cause(ctx)
 		}
 		if p.ctx.Err() != nil {
@@ -119,6 +122,7 @@ func (p *Partition) Push(ctx context.Context, m *idem.Message) error {
 		}
 		select {
 		case <-p.queue.room:
+			woken = true
 		case <-ctx.Done():
 		case <-p.ctx.Done():
 		}
