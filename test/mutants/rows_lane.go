@@ -157,5 +157,41 @@ func runnerMutants() []mutant {
 			promise: "A deleted topic keeps no member from consuming the others (K-27).",
 			tests:   ownedBy("adapter/kafkagoidem", "^TestKfake_DeletedTopic_K27$"),
 		},
+		{
+			name: "lane-room-is-swallowed", file: "lane/lane.go",
+			old: "\t\t\twoken = true\n", with: "",
+			promise: "Room that a Push leaves unused wakes another Push.",
+			tests:   ownedBy("lane", "^TestPush_PassesTheSignalOn$"),
+		},
+		{
+			name: "kafkagoidem-growth-unseen", file: "adapter/kafkagoidem/member.go",
+			old: "if len(ids) != len(m.known[topic]) {", with: "if len(ids) < len(m.known[topic]) {",
+			promise: "Partitions that are added at the begin of a membership are consumed (K-29).",
+			tests:   ownedBy("adapter/kafkagoidem", "^TestGrowth_K29$"),
+		},
+		{
+			name: "kafkagoidem-takes-the-producers-time", file: "adapter/kafkagoidem/fetch.go",
+			old: "timed := !isData || data.Attributes&logAppendTime == 0", with: "timed := !isData || data.Attributes != logAppendTime",
+			promise: "With LogAppendTime no time of a producer counts (rule 8).",
+			tests:   ownedBy("adapter/kafkagoidem", "^TestRead_LogAppendTime_Rule8$"),
+		},
+		{
+			name: "kgoidem-leaderless-ends-the-session", file: "adapter/kgoidem/member.go",
+			old: "\t\t<-ctx.Done()\n\t\treturn nil, ctx.Err()\n", with: "\t\treturn nil, err\n",
+			promise: "Handlers have their grace while a new partition waits for its leader (K-18).",
+			tests:   ownedBy("adapter/kgoidem", "^TestLeaderless_Stop_K18$"),
+		},
+		{
+			name: "kgoidem-older-commit-goes-on", file: "adapter/kgoidem/session.go",
+			old: "\tif s.abort != nil {\n\t\ts.abort()\n\t}\n", with: "",
+			promise: "A commit under way does not keep the one of a stop waiting (K-03).",
+			tests:   ownedBy("adapter/kgoidem", "^TestDirectCommit_Turn_K03$"),
+		},
+		{
+			name: "kgoidem-older-commit-follows", file: "adapter/kgoidem/session.go",
+			old: "\terr := s.committing.take(ctx)\n\timpatient.Stop()\n\tif err != nil {\n\t\treturn nil, err\n\t}\n\tdefer s.committing.leave()\n", with: "\timpatient.Stop()\n",
+			promise: "No older commit follows the one of a stop (K-03).",
+			tests:   ownedBy("adapter/kgoidem", "^TestOlderCommit_K03$"),
+		},
 	}
 }
