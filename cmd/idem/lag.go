@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -36,7 +37,8 @@ func newLagCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.lag(cmd.Context(), o) },
 	}
 	cmd.Flags().
-		Int64Var(&o.most, "max", -1, "exit code 1 if a partition has more unconsumed records")
+		Int64Var(&o.most, "max", -1, "exit code 1 if a partition has more unconsumed records, or "+
+			"its committed offset is beyond the end of the log")
 	cmd.Flags().
 		Int64Var(&o.mostDeadLetters, "max-dead-letters", -1, "exit code 1 if a dead-letter topic "+
 			"has more records")
@@ -54,8 +56,10 @@ type lagRow struct {
 	Committed *int64      `json:"committed,omitempty"` // nil without a commit
 	End       int64       `json:"end"`
 	// Lag counts offsets. Markers of transactions and compacted records count too. For a
-	// dead-letter topic, Lag is the number of offsets in the topic.
-	Lag    int64      `json:"lag"`
+	// dead-letter topic, and if Beyond is set, Lag is the number of offsets in the topic.
+	Lag int64 `json:"lag"`
+	// Beyond is set if the committed offset is beyond the end of the log.
+	Beyond bool       `json:"beyond_end,omitempty"`
 	Oldest *time.Time `json:"oldest,omitempty"` // time of the first record that is not consumed
 	Member string     `json:"member,omitempty"`
 }
@@ -116,7 +120,10 @@ func (a *app) lagOf(
 		}
 		row := lagRow{
 			Group: group, Topic: p.Topic, Partition: p.Partition, Kind: p.Kind,
-			Committed: p.Committed, End: p.End, Lag: p.Lag, Member: p.Reader,
+			Committed: p.Committed, End: p.End, Lag: p.Lag, Beyond: p.Beyond, Member: p.Reader,
+		}
+		if row.Beyond {
+			a.note("warning: %s", row.beyondText())
 		}
 		if ages && row.Lag > 0 && !unreadable[p.Topic] {
 			row.Oldest, err = firstTime(
@@ -135,6 +142,14 @@ func (a *app) lagOf(
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// beyondText explains a committed offset beyond the end of the log.
+func (r *lagRow) beyondText() string {
+	return fmt.Sprintf(
+		"group %s: the committed offset %d of %s/%d is beyond the end %d: was the topic made anew?",
+		r.Group, *r.Committed, r.Topic, r.Partition, r.End,
+	)
 }
 
 func (a *app) showLag(rows []lagRow) error {
@@ -167,9 +182,13 @@ func (a *app) showLag(rows []lagRow) error {
 func (o lagFlags) judge(rows []lagRow) error {
 	letters := make(map[string]int64)
 	for _, r := range rows {
-		if r.Kind == groups.DeadLetters {
+		switch {
+		case r.Kind == groups.DeadLetters:
 			letters[r.Topic] += r.Lag
-		} else if o.most >= 0 && r.Lag > o.most {
+		case o.most < 0:
+		case r.Beyond: // the lag is only an upper bound, and a group with FailOnGap does not run
+			return found("%s", r.beyondText())
+		case r.Lag > o.most:
 			return found("group %s is %d records behind on %s/%d, more than %d",
 				r.Group, r.Lag, r.Topic, r.Partition, o.most)
 		}

@@ -89,6 +89,36 @@ func TestLagOfNoGroup(t *testing.T) {
 	require.Contains(t, said, "neither members nor committed offsets")
 }
 
+// A committed offset beyond the end of the log is not a lag of zero.
+func TestLagBeyondTheEnd_K28(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	w.fill("orders", 20, 0)
+	w.commit("orders", 1000)
+	const warning = "is beyond the end 20: was the topic made anew?"
+	code, out, said := w.command("lag", "-o", "json")
+	require.Zero(t, code, said)
+	require.Contains(t, said, "warning: group g: the committed offset 1000 of orders/")
+	require.Contains(t, said, warning)
+	beyond := 0
+	for _, r := range decodeJSON[[]lagRow](t, strings.NewReader(out)) {
+		if r.Beyond {
+			beyond++
+			require.EqualValues(t, 20, r.Lag)
+			require.NotNil(t, r.Oldest, "the age is that of the first record")
+		}
+	}
+	require.Equal(t, 1, beyond)
+
+	code, _, said = w.command("lag", "--max", "1000")
+	require.Equal(t, exitFound, code, said)
+	require.Contains(t, said, warning)
+
+	w.commit("orders", 20)
+	code, _, said = w.command("lag", "--max", "0")
+	require.Zero(t, code, said)
+	require.NotContains(t, said, "warning")
+}
+
 // An import reads while it writes: a URL for workers with one connection does not stop it.
 func TestImportWithOneConnection(t *testing.T) {
 	url := testenv.Postgres(t)

@@ -172,6 +172,52 @@ func TestLag(t *testing.T) {
 	require.NotContains(t, topics, "nowhere", "to ask for a topic creates none (K-36)")
 }
 
+// A committed offset beyond the end is no sign that the group has caught up.
+func TestPartition_K28(t *testing.T) {
+	refused := errors.New("refused")
+	at := func(n int64) *int64 { return &n }
+	for name, c := range map[string]struct {
+		log       Log
+		kind      Kind
+		committed *int64
+		want      Partition
+	}{
+		"in the log": {Log{Begin: 100, End: 200}, Source, at(150), Partition{Next: 150, Lag: 50}},
+		"caught up":  {Log{Begin: 100, End: 200}, Source, at(200), Partition{Next: 200}},
+		"before the log": {
+			Log{Begin: 100, End: 200}, Source, at(40), Partition{Next: 100, Lag: 160},
+		},
+		"beyond the end": {
+			Log{Begin: 100, End: 200}, Source, at(1000),
+			Partition{Next: 100, Lag: 100, Beyond: true},
+		},
+		"one beyond the end": {
+			Log{Begin: 100, End: 200}, Retry, at(201),
+			Partition{Next: 100, Lag: 100, Beyond: true},
+		},
+		"beyond an empty log": {Log{}, Source, at(1000), Partition{Beyond: true}},
+		"without an offset":   {Log{Begin: 100, End: 200}, Source, nil, Partition{Next: 100, Lag: 100}},
+		"dead letters": {
+			Log{Begin: 100, End: 200}, DeadLetters, at(1000), Partition{Next: 100, Lag: 100},
+		},
+		"not known": {Log{Err: refused}, Source, at(1000), Partition{Err: refused}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.log.Topic, c.log.Partition = "orders", 1
+			committed := map[string]map[int32]int64{}
+			if c.committed != nil {
+				committed["orders"] = map[int32]int64{1: *c.committed}
+			}
+			c.want.Topic, c.want.Partition, c.want.Kind = "orders", 1, c.kind
+			c.want.Begin, c.want.End = c.log.Begin, c.log.End
+			if c.kind != DeadLetters {
+				c.want.Committed = c.committed
+			}
+			require.Equal(t, c.want, partition(c.log, c.kind, committed, nil))
+		})
+	}
+}
+
 // Each broker gets two requests, and the coordinator two, for any number of partitions.
 func TestLag_IsAskedInBatches(t *testing.T) {
 	p := newPlace(t, 3)

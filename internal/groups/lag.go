@@ -70,13 +70,16 @@ type Partition struct {
 	// record.
 	Next int64
 	// Lag is a number of offsets. Transaction markers and compacted records count as well. For a
-	// dead-letter topic, and without a committed offset, Lag covers the whole log.
+	// dead-letter topic, without a committed offset, and if Beyond is set, Lag covers the whole log.
 	Lag int64
+	// Beyond is set if Committed is greater than End: the topic was made anew, or its log was cut.
+	// The settings of the group decide where it goes on, so Lag is only an upper bound.
+	Beyond bool
 	// Reader is the member that reads the partition. It is empty if no member does, or if the
 	// members are not known.
 	Reader string
-	// Err is set if Begin, End, Next and Lag are not known, for example because the partition has
-	// no leader.
+	// Err is set if Begin, End, Next, Lag and Beyond are not known, for example because the
+	// partition has no leader.
 	Err error
 }
 
@@ -272,8 +275,12 @@ func partition(l Log, kind Kind, committed map[string]map[int32]int64, members [
 		return p
 	}
 	p.Lag = p.End - p.Begin
-	if p.Committed != nil {
-		p.Lag = max(p.End-*p.Committed, 0)
+	switch {
+	case p.Committed == nil:
+	case *p.Committed > p.End:
+		p.Beyond = true
+	default:
+		p.Lag = p.End - *p.Committed
 		p.Next = max(p.Begin, *p.Committed)
 	}
 	return p
