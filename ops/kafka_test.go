@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"net/url"
 	"regexp"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/observe"
@@ -166,6 +168,60 @@ func TestPage_OnKafka(t *testing.T) {
 	a = r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": {at1, at2}})
 	require.Contains(t, a.body, "already done")
 	require.Contains(t, a.body, "No dead letter to replay")
+}
+
+// Who follows the link to older dead letters sees all of them: also an old record that failed again,
+// after a replay, behind newer ones.
+func TestDeadLetters_OlderHasAll_OnKafka(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", fakeTopic))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	begin := time.Now().Add(-24 * time.Hour)
+	const n = 2*shownDeadLetters + 50
+	var records []*kgo.Record
+	for i := range n {
+		id, at := fmt.Sprint("e-", i), begin.Add(time.Duration(i)*time.Minute)
+		recorded := at
+		if i%3 == 0 {
+			recorded = at.Add(-7 * 24 * time.Hour)
+		}
+		e := deadletter.Event{
+			Key: dedup.Key{Scope: "billing", Type: "paid", ID: id}, Group: "billing", Class: idem.ClassFailed,
+			Message:      &idem.Message{Topic: "orders", Key: []byte(id), Value: []byte("{}"), Time: recorded},
+			FirstFailure: recorded, LastFailure: at, Attempts: 1,
+		}
+		m := e.DeadLetter(fakeTopic)
+		r := &kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value, Timestamp: m.Time}
+		for _, h := range m.Headers {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		}
+		records = append(records, r)
+	}
+	require.NoError(t, client.ProduceSync(t.Context(), records...).FirstErr())
+	cfg := quietConfig()
+	cfg.Consumer = consumer.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Topics: []string{"orders"}}
+	cfg.Timeout = 10 * time.Second
+	cfg = cfg.withDefaults()
+	s := serve(t, cfg, newSources(cfg))
+	listed := regexp.MustCompile(`href="\./(event\?id=e-\d+)`)
+	older := regexp.MustCompile(`<a href="\./(dead-letters\?[^"]+)">Older ones</a>`)
+	seen := map[string]bool{}
+	path, pages := "dead-letters", 0
+	for ; path != "" && pages < 10; pages++ {
+		body := s.get(path).body
+		for _, found := range listed.FindAllStringSubmatch(body, -1) {
+			seen[found[1]] = true
+		}
+		path = ""
+		if found := older.FindStringSubmatch(body); found != nil {
+			path = html.UnescapeString(found[1])
+		}
+	}
+	require.Len(t, seen, n)
+	require.Equal(t, 3, pages)
 }
 
 // The page does not wait for a Kafka that is away, and shows the data of the store.

@@ -199,6 +199,66 @@ func TestNewest(t *testing.T) {
 	require.True(t, page.More)
 }
 
+// failedAt is a dead letter of a record of one time, which failed for the last time at another.
+func failedAt(id string, record, failed time.Time) *idem.Message {
+	m := deadLetter(id, "failed", record)
+	at := failed.UTC().Format(time.RFC3339Nano)
+	for _, name := range []string{deadletter.HeaderFirstFailure, deadletter.HeaderLastFailure} {
+		m.Headers = append(m.Headers, idem.Header{Key: name, Value: []byte(at)})
+	}
+	return m
+}
+
+// A dead letter is as new as its last failure, however old its record is: a replayed event may come
+// back.
+func TestNewest_OfTheLastFailure(t *testing.T) {
+	w := newWorld(t)
+	now := time.Now().Truncate(time.Millisecond)
+	yesterday := now.Add(-24 * time.Hour)
+	for i := range 5 {
+		at := yesterday.Add(time.Duration(i) * time.Minute)
+		require.NoError(t, w.producer.Produce(t.Context(), failedAt(fmt.Sprint("e", i), at, at)))
+	}
+	again := failedAt("again", now.Add(-7*24*time.Hour), now)
+	require.NoError(t, w.producer.Produce(t.Context(), again))
+	page, err := w.open().Newest(t.Context(), Filter{}, 3)
+	require.NoError(t, err)
+	var got []string
+	for _, r := range page.Rows {
+		got = append(got, r.ID)
+	}
+	require.Equal(t, []string{"again", "e4", "e3"}, got)
+	require.True(t, page.More)
+}
+
+// Pages that follow each other by the time of the last failure have all dead letters, though those
+// of a partition were not written in the order of their failures.
+func TestNewest_PagesHaveAll(t *testing.T) {
+	w := newWorld(t)
+	const n, limit = 100, 3
+	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
+	want := map[string]bool{}
+	for i := range n {
+		id := fmt.Sprint("e", i)
+		want[id] = true
+		m := failedAt(id, begin, begin.Add(time.Duration(i*37%n)*time.Second))
+		require.NoError(t, w.producer.Produce(t.Context(), m))
+	}
+	q, f := w.open(), Filter{}
+	for range n {
+		page, err := q.Newest(t.Context(), f, limit)
+		require.NoError(t, err)
+		for _, r := range page.Rows {
+			delete(want, r.ID)
+			f.Until = r.Failed.Add(time.Millisecond)
+		}
+		if !page.More {
+			break
+		}
+	}
+	require.Empty(t, want, "dead letters on no page")
+}
+
 // A dead letter without identity may be purged when it was replayed. One with another content than
 // the handled event may not.
 func TestSettled(t *testing.T) {

@@ -28,10 +28,11 @@ const (
 	largePart = 8192
 )
 
-// Newest returns the newest dead letters that f chooses, at most limit of them. A limit of zero or
-// less means [DefaultPage]. Newest reads the partitions backwards, so that the first page of a long
-// topic comes quickly. When ctx ends, the result has the newest dead letters that were found, with
-// the error.
+// Newest returns the newest dead letters that f chooses, at most limit of them, by the time of the
+// last failure ([Found.Failed]). A limit of zero or less means [DefaultPage]. Newest reads the
+// partitions backwards in parts, so that the first page of a long topic comes quickly. It reads no
+// further part of a partition with limit dead letters: those before are taken for older. When ctx
+// ends, the result has the newest dead letters that were found, with the error.
 func (q *Queue) Newest(ctx context.Context, f Filter, limit int) (Page, error) {
 	if limit <= 0 {
 		limit = DefaultPage
@@ -61,7 +62,7 @@ type tail struct {
 
 // dated is a dead letter of a page.
 type dated struct {
-	at    time.Time
+	at    time.Time // of the last failure, by which pages are divided
 	place Place
 	row   Row
 }
@@ -105,11 +106,9 @@ func (n *newest) readPart(ctx context.Context, t *tail) error {
 		n.q.Client,
 		[]kafkalog.Span{part},
 		chosenBy(n.f, func(l *Found) (bool, error) {
-			n.found = append(n.found, dated{l.Record.Time, l.Place, l.Row()})
-			if len(
-				n.found,
-			) >= before+2*n.limit { // rows may be large: no more is kept than may be shown
-				n.found, n.cut = slices.Delete(n.found, before, before+n.limit), true
+			n.found = append(n.found, dated{l.Failed(), l.Place, l.Row()})
+			if len(n.found) >= before+2*n.limit { // rows may be large: few are kept
+				n.trim(before)
 			}
 			return true, nil
 		}),
@@ -119,9 +118,7 @@ func (n *newest) readPart(ctx context.Context, t *tail) error {
 		n.found = n.found[:before]
 		return err
 	}
-	if most := before + n.limit; len(n.found) > most {
-		n.found, n.cut = slices.Delete(n.found, before, len(n.found)-n.limit), true
-	}
+	n.trim(before)
 	t.found += len(n.found) - before
 	t.End = part.Begin
 	t.part = min(2*t.part, largePart)
@@ -129,14 +126,19 @@ func (n *newest) readPart(ctx context.Context, t *tail) error {
 }
 
 // sort keeps the newest.
-func (n *newest) sort() {
-	slices.SortFunc(n.found, func(a, b dated) int {
+func (n *newest) sort() { n.trim(0) }
+
+// trim sorts the dead letters from index first on, and keeps no more of them than may be shown: the
+// newest.
+func (n *newest) trim(first int) {
+	slices.SortFunc(n.found[first:], func(a, b dated) int {
 		return cmp.Or(
 			b.at.Compare(a.at), cmp.Compare(a.place.Partition, b.place.Partition),
 			cmp.Compare(b.place.Offset, a.place.Offset),
 		)
 	})
-	if len(n.found) > n.limit {
-		n.found, n.cut = n.found[:n.limit], true
+	if most := first + n.limit; len(n.found) > most {
+		clear(n.found[most:]) // for the garbage collector
+		n.found, n.cut = n.found[:most], true
 	}
 }
