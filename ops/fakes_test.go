@@ -21,7 +21,8 @@ type fakeDeadLetters struct {
 	all      []deadLetterDetail
 	replayed map[deadLetterPlace]int
 	err      error
-	hold     chan struct{} // replay waits for it
+	hold     chan struct{}                 // replay waits for it
+	judged   map[deadLetterPlace][2]string // verdict and action that differ from dead
 }
 
 const fakeTopic = "orders.billing.dlq"
@@ -80,6 +81,9 @@ func (f *fakeDeadLetters) plan(_ context.Context, _ string, at []deadLetterPlace
 			row.Verdict, row.Action = "already done", actionSkip
 		case row.Generation > 2 && !d.Again:
 			row.Verdict, row.Action, row.Note = "reopened often", actionSkip, "it was reopened 3 times and came back each time"
+		}
+		if other, ok := f.judged[l.deadLetterPlace]; ok {
+			row.Verdict, row.Action = other[0], other[1]
 		}
 		p.Rows = append(p.Rows, row)
 	}

@@ -111,6 +111,48 @@ func TestReplay_ExactlyWhatWasPlanned(t *testing.T) {
 	require.Equal(t, map[deadLetterPlace]int{{fakeTopic, 0, 0}: 1, {fakeTopic, 0, 2}: 1}, letters.replayed)
 }
 
+// A replay does what the plan has shown, or leaves the dead letter alone: the store may have another
+// verdict since, with another step.
+func TestReplay_SameVerdict(t *testing.T) {
+	s, letters := fullSite(t)
+	id := s.planFor("0/0", "1/1", "0/2")
+	letters.mu.Lock()
+	letters.judged = map[deadLetterPlace][2]string{
+		{fakeTopic, 0, 0}: {"never seen", "publish"},          // another person has released it
+		{fakeTopic, 1, 1}: {"reopened", "reopen and publish"}, // and replayed this one
+	}
+	letters.mu.Unlock()
+	a := s.post("replay", url.Values{"id": {id}})
+	require.Contains(t, a.body, "1 of 3 replayed")
+	require.Contains(t, a.body, "changed since the plan: never seen")
+	require.Contains(t, a.body, "changed since the plan: reopened")
+	require.Equal(t, map[deadLetterPlace]int{{fakeTopic, 0, 2}: 1}, letters.replayed)
+}
+
+// Each part of what a plan shows counts.
+func TestDeadLetterRow_SameAs(t *testing.T) {
+	at := time.Now()
+	planned := deadLetterRow{
+		ID: "e", Type: "paid", Tenant: "t", Failed: at, Verdict: "dead", Action: "reopen and publish",
+		Note: "a note",
+	}
+	same := planned
+	same.Failed, same.Note = at.UTC(), "another note"
+	require.True(t, same.sameAs(&planned))
+	for name, change := range map[string]func(*deadLetterRow){
+		"id":      func(r *deadLetterRow) { r.ID = "other" },
+		"type":    func(r *deadLetterRow) { r.Type = "other" },
+		"tenant":  func(r *deadLetterRow) { r.Tenant = "other" },
+		"failed":  func(r *deadLetterRow) { r.Failed = at.Add(time.Second) },
+		"verdict": func(r *deadLetterRow) { r.Verdict = "reopened" },
+		"action":  func(r *deadLetterRow) { r.Action = "publish" },
+	} {
+		changed := planned
+		change(&changed)
+		require.False(t, changed.sameAs(&planned), name)
+	}
+}
+
 func TestReplay_Fails(t *testing.T) {
 	s, letters := fullSite(t)
 	id := s.planFor("0/0")

@@ -50,6 +50,14 @@ type rowResult struct {
 	Detail  string
 }
 
+// sameAs reports whether a dead letter is still as a plan has shown it: the same event, the same
+// verdict of the store, and the same step of a replay.
+func (r *deadLetterRow) sameAs(planned *deadLetterRow) bool {
+	return r.ID == planned.ID && r.Type == planned.Type && r.Tenant == planned.Tenant &&
+		r.Failed.Equal(planned.Failed) &&
+		r.Verdict == planned.Verdict && r.Action == planned.Action
+}
+
 // Wanted are the rows of dead letters that a replay would replay.
 func (p *replayPlan) Wanted() (rows []deadLetterRow) {
 	for i := range p.Rows {

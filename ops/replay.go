@@ -119,9 +119,7 @@ func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []deadLe
 			continue
 		}
 		delete(planned, now.deadLetterPlace)
-		if now.ID == before.ID && now.Type == before.Type && now.Tenant == before.Tenant &&
-			now.Failed.Equal(before.Failed) &&
-			now.Replays() {
+		if now.sameAs(before) {
 			same = append(same, now.deadLetterPlace)
 			continue
 		}
