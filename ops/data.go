@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -146,24 +147,55 @@ type deadLetterBox interface {
 
 // groupState is the state of the group at the brokers.
 type groupState struct {
-	Members     []groupMember
-	Partitions  []groupPartition // of the sources, and of the group's own topics for later attempts
-	DeadLetters []deadLetterTopic
-	Notes       []string // remarks
+	Members        []groupMember
+	MembersProblem string           // why the members are not known
+	Partitions     []groupPartition // of the sources, and of the group's own topics for later attempts
+	DeadLetters    []deadLetterTopic
+	Notes          []string // remarks
 }
 
-func (g *groupState) lag() (n int64) {
+// lagSum is the lag of a group. The partitions in NotKnown are not in Lag.
+type lagSum struct {
+	Lag      int64
+	NotKnown int
+	Problem  string // of the first partition in NotKnown
+	Beyond   int    // partitions with a committed offset beyond the end
+}
+
+func (g *groupState) lag() (sum lagSum) {
 	for i := range g.Partitions {
-		n += g.Partitions[i].Lag
+		p := &g.Partitions[i]
+		if p.Problem != "" {
+			sum.NotKnown++
+			sum.Problem = cmp.Or(sum.Problem, p.Problem)
+			continue
+		}
+		sum.Lag += p.Lag
+		if p.Beyond {
+			sum.Beyond++
+		}
 	}
-	return n
+	return sum
 }
 
-func (g *groupState) deadLetters() (n int64) {
+// deadLetterSum is the number of records in dead-letter topics. The topics in NotKnown are counted
+// as far as they are known.
+type deadLetterSum struct {
+	Records, Ends int64
+	NotKnown      []string
+	Problem       string // of the first topic in NotKnown
+}
+
+func (g *groupState) deadLetters() (sum deadLetterSum) {
 	for _, t := range g.DeadLetters {
-		n += t.Records
+		sum.Records += t.Records
+		sum.Ends += t.Ends
+		if t.Problem != "" {
+			sum.NotKnown = append(sum.NotKnown, t.Topic)
+			sum.Problem = cmp.Or(sum.Problem, t.Problem)
+		}
 	}
-	return n
+	return sum
 }
 
 type groupMember struct {
@@ -185,11 +217,15 @@ type groupPartition struct {
 	End, Lag  int64
 	Member    string // empty without a reader
 	Problem   string // why the numbers are not known
+	Beyond    bool   // Committed is beyond End
 }
 
+// deadLetterTopic has the numbers of those partitions of a topic that are known.
 type deadLetterTopic struct {
 	Topic   string
 	Records int64
+	Ends    int64  // sum of the end offsets, which a purge leaves unchanged
+	Problem string // why a partition is not known
 }
 
 // groupReader asks the brokers.

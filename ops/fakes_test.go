@@ -197,11 +197,11 @@ func full(now time.Time) (sources, *fakeDeadLetters) {
 		group: &fakeSource[groupState]{value: groupState{
 			Members: []groupMember{{"idem-7f9c", "billing-0", []memberTopic{{"orders", []int32{0, 1, 2}}}}, {"idem-11aa", "", []memberTopic{{"orders", []int32{3, 4, 5}}, {"orders.billing.retry", []int32{0, 1}}}}},
 			Partitions: []groupPartition{
-				{"orders", 0, false, committed(48113), 0, 48113, 0, "billing-0", ""}, {"orders", 1, false, committed(51000), 0, 51220, 220, "billing-0", ""},
-				{"orders", 2, false, committed(1204), 0, 18204, 17000, "billing-0", ""}, {"orders", 3, false, nil, 0, 12, 12, "", ""},
-				{"orders.billing.retry", 0, true, committed(4), 0, 4, 0, "idem-11aa", ""}, {"orders.billing.retry", 1, true, nil, 0, 0, 0, "", "the partition has no leader"},
+				{"orders", 0, false, committed(48113), 0, 48113, 0, "billing-0", "", false}, {"orders", 1, false, committed(51000), 0, 51220, 220, "billing-0", "", false},
+				{"orders", 2, false, committed(1204), 0, 18204, 17000, "billing-0", "", false}, {"orders", 3, false, nil, 0, 12, 12, "", "", false},
+				{"orders.billing.retry", 0, true, committed(4), 0, 4, 0, "idem-11aa", "", false}, {"orders.billing.retry", 1, true, nil, 0, 0, 0, "", "the partition has no leader", false},
 			},
-			DeadLetters: []deadLetterTopic{{fakeTopic, 12}},
+			DeadLetters: []deadLetterTopic{{Topic: fakeTopic, Records: 12, Ends: 12}},
 		}},
 		claims: &fakeSource[[]storeClaims]{value: []storeClaims{{Store: "Postgres at db.example/idem", Records: []stuckRecord{{dedup.Record{Key: key("order.created", "order-99"), Lease: -2 * time.Minute, First: origin}}}}, {Store: "Redis", Cannot: true}}},
 		deferred: &fakeSource[deferredState]{value: deferredState{Queues: []deferredQueue{

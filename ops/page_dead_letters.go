@@ -67,7 +67,9 @@ func (h *Handler) showDeadLetters(v *visit) error {
 func (h *Handler) listDeadLetters(v *visit, l *deadLettersView) {
 	if group := fromCell(v.context(), h.cells.group, ""); group.OK() {
 		for _, t := range group.Value.DeadLetters {
-			l.Counts[t.Topic] = t.Records
+			if t.Problem == "" {
+				l.Counts[t.Topic] = t.Records
+			}
 		}
 	}
 	if l.Filter.Topic == "" {

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -18,11 +19,12 @@ type partitionsView struct {
 
 // topicView is a topic with its partitions.
 type topicView struct {
-	Topic string
-	Retry bool
-	Lag   int64
-	Most  int64 // the greatest lag, for the bars
-	Rows  []partitionRow
+	Topic    string
+	Retry    bool
+	Lag      int64
+	NotKnown int   // partitions without a lag
+	Most     int64 // the greatest lag, for the bars
+	Rows     []partitionRow
 }
 
 // partitionRow is a partition, as known by the brokers and by this process.
@@ -30,6 +32,7 @@ type partitionRow struct {
 	Partition int32
 	Kafka     *groupPartition // nil: the brokers were not asked
 	Here      *partitionState // nil: not of this process
+	Hidden    bool            // the members are not known
 	Lag       int64           // -1: not known
 	Level     string
 	Note      string
@@ -64,6 +67,7 @@ func (p *partitionsView) join(now time.Time, here []partitionState) {
 		k := &p.Group.Value.Partitions[i]
 		rows[where{k.Topic, k.Partition}] = &partitionRow{
 			Partition: k.Partition, Kafka: k, Lag: k.Lag,
+			Hidden: p.Group.Value.MembersProblem != "",
 		}
 		retry[k.Topic] = k.Retry
 	}
@@ -84,6 +88,9 @@ func (p *partitionsView) join(now time.Time, here []partitionState) {
 		r.judge(now)
 		t.Rows = append(t.Rows, *r)
 		t.Lag += max(r.Lag, 0)
+		if r.Lag < 0 {
+			t.NotKnown++
+		}
 		t.Most = max(t.Most, r.Lag)
 		p.Lag += max(r.Lag, 0)
 	}
@@ -116,9 +123,15 @@ func (r *partitionRow) judge(now time.Time) {
 	switch {
 	case r.Kafka != nil && r.Kafka.Problem != "":
 		r.Level, r.Note, r.Lag = "warn", r.Kafka.Problem, -1
+	case r.Kafka != nil && r.Kafka.Beyond:
+		r.Level = "bad"
+		r.Note = fmt.Sprintf(
+			"committed %d is beyond the end %d: was the topic made anew?",
+			*r.Kafka.Committed, r.Kafka.End,
+		)
 	case r.Here != nil && r.Here.Stalled > 0:
 		r.Level, r.Note = "bad", "at rest for "+span(r.Here.Stalled)
-	case r.Kafka != nil && r.Kafka.Member == "" && r.Here == nil:
+	case r.Kafka != nil && r.Kafka.Member == "" && r.Here == nil && !r.Hidden:
 		r.Level, r.Note = "bad", "no reader"
 		if r.Kafka.Lag == 0 {
 			r.Level = "warn"
@@ -127,6 +140,8 @@ func (r *partitionRow) judge(now time.Time) {
 		r.Level, r.Note = "warn", "no news for "+span(now.Sub(r.Here.Told))
 	case r.Lag == 0:
 		r.Note = "has caught up"
+	case r.Here == nil && r.Hidden:
+		r.Level, r.Note = "info", "the reader is not known"
 	case r.Here == nil:
 		r.Level, r.Note = "info", "read by another process"
 	}

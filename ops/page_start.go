@@ -53,8 +53,7 @@ func (h *Handler) showStart(v *visit) error {
 	}
 	s.glanceGroup(group)
 	if group.OK() {
-		n := group.Value.deadLetters()
-		s.glanceDeadLetters(n, len(group.Value.DeadLetters), h.watch.quiet(n, h.now()))
+		s.glanceDeadLetters(&group.Value, &h.watch, h.now())
 	}
 	s.glanceClaims(claims)
 	s.glanceDeferred(deferred)
@@ -128,13 +127,36 @@ func (s *startView) glanceGroup(p part[groupState]) {
 		return
 	}
 	g := &p.Value
+	members := words.Count(len(g.Members), "member")
+	if g.MembersProblem != "" {
+		members = "members not known"
+		s.unknown("Kafka", "the members are not known: "+g.MembersProblem)
+	}
+	sum := g.lag()
 	t := tile{
-		ID: "lag", Name: "Lag", Value: words.Number(g.lag()), Unit: "records",
-		Note: words.Count(len(g.Partitions), "partition") + ", " + words.Count(len(g.Members), "member"),
-		Link: "partitions",
+		ID: "lag", Name: "Lag", Value: words.Number(sum.Lag), Unit: "records",
+		Note: words.Count(len(g.Partitions), "partition") + ", " + members, Link: "partitions",
+	}
+	if sum.NotKnown > 0 {
+		t.Note = words.Count(sum.NotKnown, "partition") + " not known, " + members
+		s.unknown("Kafka", "the lag of "+words.Count(sum.NotKnown, "partition")+
+			" is not known: "+sum.Problem)
+	}
+	if sum.NotKnown > 0 && sum.NotKnown == len(g.Partitions) {
+		t.Value, t.Unit = notKnown, ""
 	}
 	s.Glance = append(s.Glance, t)
-	if len(g.Members) == 0 {
+	if sum.Beyond > 0 {
+		s.Alerts = append(
+			s.Alerts,
+			alert{
+				"bad", words.Count(sum.Beyond, "partition") + " with a committed offset beyond its end",
+				"A topic was made anew, or its log was cut. OnGap decides whether the group goes on.",
+				"partitions", "See which",
+			},
+		)
+	}
+	if len(g.Members) == 0 && g.MembersProblem == "" {
 		s.Alerts = append(
 			s.Alerts,
 			alert{
@@ -150,10 +172,26 @@ func (s *startView) glanceGroup(p part[groupState]) {
 // topic does not show which of them were replayed, and a permanent warning is ignored.
 const calmDeadLetters = time.Hour
 
-func (s *startView) glanceDeadLetters(letters int64, topics int, quiet time.Duration) {
+// notKnown is the value of a tile without a figure.
+const notKnown = "not known"
+
+func (s *startView) glanceDeadLetters(g *groupState, watch *deadLetterWatch, now time.Time) {
+	sum := g.deadLetters()
+	letters := sum.Records
 	t := tile{
 		ID: "dead-letters", Name: "Dead letters", Value: words.Number(letters), Unit: "records",
-		Note: "in " + words.Count(topics, "topic"), Link: "dead-letters", Level: "ok",
+		Note: "in " + words.Count(len(g.DeadLetters), "topic"), Link: "dead-letters", Level: "ok",
+	}
+	quiet := time.Duration(0)
+	if n := len(sum.NotKnown); n > 0 {
+		t.Level, t.Note = "", words.Count(n, "topic")+" not wholly known"
+		if letters == 0 {
+			t.Value, t.Unit = notKnown, ""
+		}
+		s.unknown("Kafka", "the dead letters of "+words.Count(n, "topic")+" are not wholly known ("+
+			sum.NotKnown[0]+"): "+sum.Problem)
+	} else { // the ends of some partitions are no sum to compare with
+		quiet = watch.quiet(sum.Ends, now)
 	}
 	if letters > 0 {
 		t.Level = "warn"

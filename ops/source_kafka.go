@@ -112,11 +112,14 @@ func (g *groupSource) read(ctx context.Context) (s groupState, err error) {
 	if err != nil {
 		return s, err
 	}
+	return stateOf(&state), nil
+}
+
+// stateOf keeps numbers that are not known apart from zeros.
+func stateOf(state *groups.State) (s groupState) {
 	if state.MembersErr != nil {
-		s.Notes = append(
-			s.Notes,
-			"The members are not known: "+clip(idem.ErrorText(state.MembersErr), maxErrorText),
-		)
+		s.MembersProblem = clip(idem.ErrorText(state.MembersErr), maxErrorText)
+		s.Notes = append(s.Notes, "The members are not known: "+s.MembersProblem)
 	}
 	for _, topic := range state.Missing {
 		s.Notes = append(
@@ -127,19 +130,26 @@ func (g *groupSource) read(ctx context.Context) (s groupState, err error) {
 	for _, m := range state.Members {
 		s.Members = append(s.Members, memberOf(m))
 	}
-	records := map[string]int64{}
+	letters := map[string]deadLetterTopic{}
 	for i := range state.Partitions {
 		p := &state.Partitions[i]
-		if p.Kind == groups.DeadLetters {
-			records[p.Topic] += max(p.Lag, 0)
+		if p.Kind != groups.DeadLetters {
+			s.Partitions = append(s.Partitions, partitionOf(p))
 			continue
 		}
-		s.Partitions = append(s.Partitions, partitionOf(p))
+		t := letters[p.Topic]
+		t.Topic = p.Topic
+		if p.Err != nil {
+			t.Problem = cmp.Or(t.Problem, clip(idem.ErrorText(p.Err), maxErrorText))
+		} else {
+			t.Records, t.Ends = t.Records+p.Lag, t.Ends+p.End
+		}
+		letters[p.Topic] = t
 	}
-	for _, topic := range slices.Sorted(maps.Keys(records)) {
-		s.DeadLetters = append(s.DeadLetters, deadLetterTopic{topic, records[topic]})
+	for _, topic := range slices.Sorted(maps.Keys(letters)) {
+		s.DeadLetters = append(s.DeadLetters, letters[topic])
 	}
-	return s, nil
+	return s
 }
 
 func memberOf(m groups.Member) groupMember {
@@ -156,7 +166,7 @@ func partitionOf(p *groups.Partition) groupPartition {
 	one := groupPartition{
 		Topic: p.Topic, Partition: p.Partition, Retry: p.Kind == groups.Retry,
 		Committed: p.Committed, Begin: p.Begin, End: p.End, Lag: p.Lag,
-		Member: p.Reader,
+		Member: p.Reader, Beyond: p.Beyond,
 	}
 	if p.Err != nil {
 		one.Problem, one.Lag = clip(idem.ErrorText(p.Err), maxErrorText), 0

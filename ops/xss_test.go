@@ -57,8 +57,8 @@ func poisoned(text string) sources {
 			deadLetters: eventDeadLetters{DeadLetters: []deadLetterRow{letters.all[0].deadLetterRow}},
 		},
 		group: &fakeSource[groupState]{value: groupState{
-			Members: []groupMember{{text, text, []memberTopic{{text, []int32{1}}}}}, Notes: []string{text}, DeadLetters: []deadLetterTopic{{text, 3}},
-			Partitions: []groupPartition{{text, 0, false, &n, 0, 9, 5, text, ""}, {text, 1, true, nil, 0, 0, 0, "", text}},
+			Members: []groupMember{{text, text, []memberTopic{{text, []int32{1}}}}}, Notes: []string{text}, DeadLetters: []deadLetterTopic{{Topic: text, Records: 3, Ends: 3}},
+			Partitions: []groupPartition{{text, 0, false, &n, 0, 9, 5, text, "", false}, {text, 1, true, nil, 0, 0, 0, "", text, false}},
 		}},
 		claims:   &fakeSource[[]storeClaims]{value: []storeClaims{{Store: text, Records: []stuckRecord{{dedup.Record{Key: key, First: origin}}}}, {Store: text, Cannot: true}}},
 		deferred: &fakeSource[deferredState]{value: deferredState{Cannot: []string{text}, Queues: []deferredQueue{{Topic: text, Name: "k" + text, Head: &dedup.Deferred{Key: key}}}}},
