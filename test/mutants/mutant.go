@@ -33,5 +33,6 @@ func mutants() []mutant {
 		keyringMutants(), secondSecretMutants(),
 		awayMutants(), sendMutants(), inOrderMutants(), waitMutants(), letterMutants(),
 		codecMutants(),
+		pageMutants(),
 	)
 }

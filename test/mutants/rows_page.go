@@ -1,0 +1,40 @@
+package main
+
+// pageMutants are faults of the ops page, and of the state of a group that it shows.
+func pageMutants() []mutant {
+	page := func(run string) owner { return ownedBy("ops", run) }
+	return []mutant{
+		{
+			name: "page-replays-by-another-verdict", file: "ops/plans.go",
+			old:     "\t\tr.Verdict == planned.Verdict && r.Action == planned.Action\n",
+			with:    "\t\tr.Replays()\n",
+			promise: "A replay does what its plan has shown, or leaves the dead letter alone.",
+			tests:   page("^TestReplay_SameVerdict$|^TestDeadLetterRow_SameAs$"),
+		},
+		{
+			name: "page-unknown-dead-letters-are-zero", file: "ops/source_kafka.go",
+			old:     "\t\tif p.Err != nil {\n\t\t\tt.Problem",
+			with:    "\t\tif false {\n\t\t\tt.Problem",
+			promise: "A dead-letter topic that is not known is not shown as empty.",
+			tests:   page("^TestStart_NotKnown$"),
+		},
+		{
+			name: "page-unknown-lag-is-zero", file: "ops/data.go",
+			old: "\t\tif p.Problem != \"\" {\n", with: "\t\tif false {\n",
+			promise: "A lag that is not known is not shown as zero.",
+			tests:   page("^TestStart_NotKnown$"),
+		},
+		{
+			name: "group-beyond-the-end-has-caught-up", file: "internal/groups/lag.go",
+			old: "case *p.Committed > p.End:", with: "case false:",
+			promise: "A committed offset beyond the end of the log is reported (K-28).",
+			tests:   ownedBy("internal/groups", "^TestPartition_K28$"),
+		},
+		{
+			name: "dead-letters-by-the-time-of-the-record", file: "internal/deadletters/newest.go",
+			old: "dated{l.Failed(), l.Place", with: "dated{l.Record.Time, l.Place",
+			promise: "A dead letter that came back after a replay is on a page.",
+			tests:   ownedBy("internal/deadletters", "^TestNewest_"),
+		},
+	}
+}
