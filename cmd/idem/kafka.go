@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"iter"
 	"os"
 	"strings"
 	"time"
@@ -121,15 +122,43 @@ func firstTime(
 	return first, err
 }
 
-// lastTime returns the time of the last record before the end of s, or nil.
+// lastTime returns the time of the last record before the end of s, or nil. It reads backwards in
+// windows. searched is false if the record was not found in the offsets that the windows cover, and
+// s begins before them.
 func lastTime(
 	ctx context.Context, client sarama.Client, s kafkalog.Span,
-) (last *time.Time, err error) {
-	const near = 16 // the mark of a transaction has an offset too
-	s.Begin = max(s.Begin, s.End-near)
-	_, err = kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
-		last = &m.Time
-		return true, nil
-	})
-	return last, err
+) (last *time.Time, searched bool, err error) {
+	below := s.End
+	for w := range windows(s) {
+		_, err := kafkalog.Read(ctx, client, w, func(m *idem.Message) (bool, error) {
+			last = &m.Time
+			return true, nil
+		})
+		if err != nil || last != nil {
+			return last, true, err
+		}
+		below = w.Begin
+	}
+	return nil, below <= s.Begin, nil
+}
+
+// The mark of a transaction has an offset too. The records of an aborted transaction, and those
+// that were compacted away, have offsets without a record that can be read.
+const (
+	firstWindow = 16
+	mostOffsets = 1 << 20 // of all windows
+)
+
+// windows cuts the end of a span into windows, the last first. Each is longer than the one before.
+func windows(s kafkalog.Span) iter.Seq[kafkalog.Span] {
+	return func(yield func(kafkalog.Span) bool) {
+		w := s
+		for back := int64(firstWindow); w.End > s.Begin && back <= mostOffsets; back *= 16 {
+			w.Begin = max(s.Begin, s.End-back)
+			if !yield(w) {
+				return
+			}
+			w.End = w.Begin
+		}
+	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
-	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
 )
@@ -74,6 +73,8 @@ type rewindRow struct {
 	To        int64  `json:"to"`
 	Events    int64  `json:"events"` // that are delivered again
 	Note      string `json:"note,omitempty"`
+
+	unknown bool // whether the group has consumed records that are lost
 }
 
 func (a *app) rewind(ctx context.Context, o rewindFlags) error {
@@ -88,18 +89,21 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 	if err != nil {
 		return err
 	}
+	fields := map[string]any{"group": group, "to_time": to.UTC().Format(time.RFC3339)}
+	return a.audited("rewind", fields, func() error {
+		return unlessDryRun(a.rewindGroup(ctx, group, to, o, fields))
+	})
+}
+
+// rewindGroup shows the new offsets, asks, and commits them. fields are those of the audit line.
+func (a *app) rewindGroup(
+	ctx context.Context, group string, to time.Time, o rewindFlags, fields map[string]any,
+) error {
 	client, err := a.kafka(ctx)
 	if err != nil {
 		return err
 	}
 	if err := refuseMembers(client, group); err != nil {
-		a.audit(
-			"rewind",
-			map[string]any{
-				"group": group, "to_time": to.UTC().Format(time.RFC3339), "outcome": "refused",
-				"error": err.Error(),
-			},
-		)
 		return err
 	}
 	rows, err := a.rewindRows(ctx, client, group, to, o)
@@ -111,8 +115,12 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 	for _, r := range rows {
 		events += r.Events
 	}
+	fields["events"], fields["partitions"] = events, rows
 	view := rewindView{dryRunView{a.dryRun}, group, events, rows}
 	if err := a.showRewind(&view); err != nil {
+		return err
+	}
+	if err := refuseUnknown(rows); err != nil {
 		return err
 	}
 	if events == 0 {
@@ -122,19 +130,54 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 	if err := a.warnAboutHorizon(ctx, client, rows, o.retention); err != nil {
 		return err
 	}
-	record := map[string]any{
-		"group": group, "to_time": to.UTC().Format(time.RFC3339), "events": events,
-		"partitions": rows,
-	}
-	if err := a.confirmed(
-		"rewind", record, "group %s: %d events are delivered again.", group, events,
+	if err := a.confirm(
+		"group %s: %d events are delivered again.", group, events,
 	); err != nil {
-		return unlessDryRun(err)
+		return err
 	}
-	err = setOffsets(client, group, rows)
-	record["outcome"] = deadletters.OutcomeOf(ctx, err)
-	a.audit("rewind", record)
-	return err
+	if err := refuseMoved(client, group, rows); err != nil {
+		return err
+	}
+	return setOffsets(client, group, rows)
+}
+
+// refuseUnknown refuses to leave a partition where it is, as if the group had lost no events there.
+func refuseUnknown(rows []rewindRow) error {
+	var names []string
+	for _, r := range rows {
+		if r.unknown {
+			names = append(names, fmt.Sprintf("%s/%d", r.Topic, r.Partition))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return found(
+		"--before-failover: the time of the last consumed record is not known for %s: "+
+			"give --to with an earlier time", strings.Join(names, ", "),
+	)
+}
+
+// refuseMoved refuses if another caller has moved the offsets since the person saw them: to commit
+// the new ones could move the group forward.
+func refuseMoved(client sarama.Client, group string, rows []rewindRow) error {
+	now, err := groups.Committed(client, group)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, r := range rows {
+		if at, ok := now[r.Topic][r.Partition]; !ok || at != r.Committed {
+			names = append(names, fmt.Sprintf("%s/%d", r.Topic, r.Partition))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return found(
+		"the committed offsets of %s have changed since the question was asked, "+
+			"no offset was set: repeat the command", strings.Join(names, ", "),
+	)
 }
 
 // refuseMembers refuses a running group, because it would overwrite the offsets.
@@ -242,24 +285,21 @@ func rewindRowOf(
 	if committed < begin || committed > end {
 		row.Note = fmt.Sprintf("the committed offset is not in the log (%d to %d)", begin, end)
 	}
-	last, err := lastTime(
+	last, searched, err := lastTime(
 		ctx, client,
 		kafkalog.Span{Topic: topic, Partition: id, Begin: begin, End: min(committed, end)},
 	)
 	if err != nil {
 		return row, err
 	}
-	behind := last != nil && last.Before(to)
-	switch {
-	case behind && before > 0:
-		to = last.Add(-before)
-		row.Note = fmt.Sprintf(
-			"from %s on: the last consumed record is older than %s", to.UTC().Format(time.RFC3339),
-			before,
-		)
-	case behind:
-		row.Note = "all that was consumed is older, last from " + last.UTC().Format(time.RFC3339)
+	goal := aim(last, searched, to, before)
+	if goal.note != "" {
+		row.Note = goal.note
 	}
+	if row.unknown = goal.unknown; row.unknown {
+		return row, nil
+	}
+	to = goal.to
 	at, err := client.GetOffset(
 		topic, id, max(to.UnixMilli(), 0),
 	) // negative times have another meaning in Kafka
@@ -274,6 +314,37 @@ func rewindRowOf(
 		row.Note = "the log does not reach back further"
 	}
 	return row, nil
+}
+
+// goal is the time to go back to, in one partition.
+type goal struct {
+	to      time.Time
+	note    string
+	unknown bool // the group may have consumed records before to shortly before the failover
+}
+
+// aim decides how far back a partition goes. last is the time of the last consumed record, nil
+// without one. searched is false if such a record may be further back than the command looked. With
+// before, a group that was behind goes back from its last record.
+func aim(last *time.Time, searched bool, to time.Time, before time.Duration) goal {
+	behind := last != nil && last.Before(to)
+	switch {
+	case !searched && before > 0:
+		return goal{unknown: true, note: fmt.Sprintf(
+			"the time of the last consumed record is not known: no record can be read in the %d "+
+				"offsets below the committed one", mostOffsets,
+		)}
+	case behind && before > 0:
+		to = last.Add(-before)
+		return goal{to: to, note: fmt.Sprintf(
+			"from %s on: the last consumed record is older than %s", to.UTC().Format(time.RFC3339),
+			before,
+		)}
+	case behind:
+		return goal{to: to, note: "all that was consumed is older, last from " +
+			last.UTC().Format(time.RFC3339)}
+	}
+	return goal{to: to}
 }
 
 func (a *app) showRewind(v *rewindView) error {

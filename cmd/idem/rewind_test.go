@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +138,113 @@ func TestRewindOfAGroupThatIsBehind(t *testing.T) {
 	require.Zero(t, code, said)
 	require.Contains(t, decodeJSON[rewindView](t, strings.NewReader(out)).Partitions[0].Note, "all that was consumed is older")
 	require.EqualValues(t, 39, w.committed("orders"))
+}
+
+// abort writes n records two hours old in a transaction, and aborts it. They have offsets, and so
+// has the mark of the transaction.
+func (w *deadLetterWorld) abort(topic string, n int) {
+	w.t.Helper()
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(w.brokers...), kgo.TransactionalID("tx-"+topic),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	)
+	require.NoError(w.t, err)
+	defer client.Close()
+	require.NoError(w.t, client.BeginTransaction())
+	at, partition := time.Now().Add(-2*time.Hour), w.partition(topic).Partition
+	for range n {
+		r := &kgo.Record{Topic: topic, Partition: partition, Value: []byte("aborted"), Timestamp: at}
+		require.NoError(w.t, client.ProduceSync(w.t.Context(), r).FirstErr())
+	}
+	require.NoError(w.t, client.EndTransaction(w.t.Context(), kgo.TryAbort))
+}
+
+// The offsets just below the committed one may have no record that can be read, such as those of an
+// aborted transaction. The last consumed record is further back (P-18).
+func TestRewindBehindAnAbortedTransaction_P18(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	w.fill("orders", 30, 2*time.Hour)
+	w.abort("orders", 20)
+	w.commit("orders", w.partition("orders").End)
+	w.fill("orders", 5, 0)
+	code, out, said := w.command("rewind", "--before-failover", "10m30s", "--yes", "-o", "json")
+	require.Zero(t, code, said)
+	row := decodeJSON[rewindView](t, strings.NewReader(out)).Partitions[0]
+	require.Contains(t, row.Note, "the last consumed record is older")
+	require.EqualValues(t, 19, row.To)
+	require.EqualValues(t, 19, w.committed("orders"))
+}
+
+// The windows reach to the begin of the log, or to a bound, and do not overlap.
+func TestRewindWindows(t *testing.T) {
+	for _, c := range []struct {
+		begin, end int64
+		want       [][2]int64
+	}{
+		{0, 0, nil},
+		{50, 40, nil},
+		{0, 10, [][2]int64{{0, 10}}},
+		{90, 100, [][2]int64{{90, 100}}},
+		{0, 51, [][2]int64{{35, 51}, {0, 35}}},
+		{0, 300, [][2]int64{{284, 300}, {44, 284}, {0, 44}}},
+		{0, 2 << 20, [][2]int64{
+			{2<<20 - 16, 2 << 20}, {2<<20 - 256, 2<<20 - 16}, {2<<20 - 4096, 2<<20 - 256},
+			{2<<20 - 65536, 2<<20 - 4096}, {1 << 20, 2<<20 - 65536},
+		}},
+	} {
+		var got [][2]int64
+		for w := range windows(kafkalog.Span{Begin: c.begin, End: c.end}) {
+			got = append(got, [2]int64{w.Begin, w.End})
+		}
+		require.Equal(t, c.want, got, "%d to %d", c.begin, c.end)
+	}
+}
+
+// A partition of which the last record is not known does not stay where it is without a word: the
+// command refuses (P-18).
+func TestRewindAim_P18(t *testing.T) {
+	now := time.Now()
+	old, young, to := now.Add(-2*time.Hour), now.Add(-time.Minute), now.Add(-10*time.Minute)
+	for name, c := range map[string]struct {
+		last     *time.Time
+		searched bool
+		before   time.Duration
+		want     time.Time // zero: not known
+		says     string
+	}{
+		"keeps up":             {&young, true, 10 * time.Minute, to, ""},
+		"is behind":            {&old, true, 10 * time.Minute, old.Add(-10 * time.Minute), "is older than 10m"},
+		"no records":           {nil, true, 10 * time.Minute, to, ""},
+		"not found":            {nil, false, 10 * time.Minute, time.Time{}, "not known"},
+		"a time is given":      {&old, true, 0, to, "all that was consumed is older"},
+		"a time, none found":   {nil, false, 0, to, ""},
+		"a time, and keeps up": {&young, true, 0, to, ""},
+	} {
+		got := aim(c.last, c.searched, to, c.before)
+		require.Equal(t, c.want, got.to, name)
+		require.Equal(t, c.want.IsZero(), got.unknown, name)
+		require.Contains(t, got.note, c.says, name)
+	}
+	require.NoError(t, refuseUnknown([]rewindRow{{Topic: "orders"}}))
+	err := refuseUnknown([]rewindRow{{Topic: "orders"}, {Topic: "orders", Partition: 7, unknown: true}})
+	require.ErrorContains(t, err, "orders/7: give --to")
+	require.Equal(t, exitFound, new(app).exitOf(err).code)
+}
+
+// While a person looks at the question, another one rewinds further. The answer yes does not move
+// the group forward.
+func TestRewindAfterAnotherRewind_P18(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	w.fill("orders", 60, 0)
+	w.commit("orders", 60)
+	var said bytes.Buffer
+	seen := &onWrite{substring: "Go on?", then: func() { w.commit("orders", 0) }}
+	a := &app{stdin: strings.NewReader("y\n"), stdout: io.Discard, stderr: io.MultiWriter(&said, seen)}
+	code := a.run(t.Context(), []string{"rewind", "--to", "30m30s", "--brokers", strings.Join(w.brokers, ","), "-G", "g"})
+	require.Zero(t, w.committed("orders"), "it went forward")
+	require.Equal(t, exitFound, code, &said)
+	require.Contains(t, said.String(), "have changed")
+	require.Equal(t, "refused", auditLines(t, said.String())[0]["outcome"])
 }
 
 // join lets a member of the group read a topic until the test ends.
