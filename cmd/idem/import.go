@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -103,14 +104,17 @@ func (a *app) runImport(ctx context.Context, f *importFlags) error {
 		a: a, f: f, store: l, scope: scope,
 		counts: imported{dryRunView: dryRunView{a.dryRun}, Store: l.name},
 	}
-	read, err := im.source(ctx)
-	if err != nil {
-		return err
+	fields := map[string]any{
+		"store": l.name, "scope": scope, "from": cmp.Or(f.table, f.topic), "tx": f.tx,
 	}
-	fields := map[string]any{"store": l.name, "scope": scope, "from": im.counts.From, "tx": f.tx}
 	err = a.audited("import", fields, func() error {
 		defer func() { fields["read"], fields["added"] = im.counts.Read, im.counts.Added }()
-		err := unlessDryRun(a.confirm(
+		read, err := im.source(ctx)
+		if err != nil {
+			return err
+		}
+		fields["from"] = im.counts.From
+		err = unlessDryRun(a.confirm(
 			"%s\nof scope %q in %s will count as handled: no delivery of these events runs.",
 			im.counts.From, scope, l.name,
 		))

@@ -323,3 +323,24 @@ func TestImportTopic_Deleted(t *testing.T) {
 	r.ok(t)
 	require.Contains(t, r.stdout+r.stderr, "in 1 partitions Kafka has deleted older records")
 }
+
+// A committed offset beyond the end is one of an earlier topic with this name. The records of the
+// new topic were never handled, so none of them counts as handled.
+func TestImportTopicMadeAnew_K28(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	var records []*sarama.ProducerMessage
+	for i := range 10 {
+		records = append(records, record(fmt.Sprintf(`{"event_id": "%d", "type": "order"}`, i)))
+	}
+	write(t, w.brokers, "orders", 0, time.Now(), records...)
+	w.commit("orders", 50)
+	s, known := memory()
+	r := commandWith(t, known, "", "import", "-G", "g", "--store", inMemory, "--brokers", w.brokers[0],
+		"-y", "--from-topic", "orders", "--to-committed")
+	r.failed(t, exitFound, "beyond the end", "offset 50, end 10", "--until")
+	require.Zero(t, s.Len())
+	line := r.audits(t)[0]
+	require.Equal(t, "refused", line["outcome"])
+	require.Equal(t, "orders", line["from"])
+	require.Zero(t, line["added"])
+}

@@ -157,6 +157,7 @@ func (im *importer) cutCommitted(
 	}
 	notes = []string{"below the committed offsets of group " + group}
 	none := 0
+	var beyond []string
 	for i := range spans {
 		s := &spans[i]
 		block := committed.GetBlock(s.Topic, s.Partition)
@@ -169,20 +170,20 @@ func (im *importer) cutCommitted(
 			none++
 			s.End = s.Begin
 		case block.Offset > s.End:
-			notes = append(
-				notes,
-				fmt.Sprintf(
-					"%s/%d: the committed offset %d lies behind the end %d: the topic may have "+
-						"been created again",
-					s.Topic,
-					s.Partition,
-					block.Offset,
-					s.End,
-				),
-			)
+			beyond = append(beyond, fmt.Sprintf(
+				"%s/%d (offset %d, end %d)", s.Topic, s.Partition, block.Offset, s.End,
+			))
 		default:
 			s.End = block.Offset
 		}
+	}
+	if len(beyond) > 0 { // of an earlier topic with this name: these records were never handled
+		return nil, found(
+			"group %s has committed offsets beyond the end of the log: %s; the topic may have "+
+				"been made anew, and then the group has not handled its records: "+
+				"give --until with a time instead of --to-committed",
+			group, strings.Join(beyond, ", "),
+		)
 	}
 	if none == len(spans) {
 		return nil, found(
