@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"io"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -29,4 +33,59 @@ func TestGetOfADeferredEventWithoutRecord(t *testing.T) {
 	none := commandWith(t, known, "", "event", "get", "nobody", "-G", "billing", "--store", inMemory, "--type", "order", "--topic", "orders")
 	none.failed(t, exitFound, "not known")
 	require.NotContains(t, none.stderr, "--topic")
+}
+
+// An event waits for its last attempt, first of its key. The attempt fails while a person looks at
+// the question, so the event is dead and blocks its key. A release lets the key go on all the same
+// (rule 4).
+func TestReleaseOfAnEventThatIsBlockedMeanwhile_Rule4(t *testing.T) {
+	s, known := memory()
+	part := dedup.DeferredPartition{Scope: "billing", Topic: "orders", Partition: 2}
+	key := inScope("order", "head")
+	c := claim(t, s, key, dedupOrigin(1))
+	require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: time.Hour, Retry: 1}}))
+	waiting := dedup.Deferred{
+		Key: key, Queue: "kcustomer-7", Origin: dedupOrigin(1), Data: []byte("{}"),
+		Position: dedup.Position{Retry: 1}, Wait: time.Hour,
+	}
+	require.NoError(t, s.Defer(t.Context(), part, []dedup.Deferred{waiting}))
+
+	args := []string{"event", "release", "head", "--type", "order", "-G", "billing", "--store", inMemory}
+	dry := commandWith(t, known, "", append(args, "--dry-run")...)
+	require.Contains(t, dry.ok(t), "it runs again in 1h")
+
+	fail := func() {
+		reqs := []dedup.Request{{Key: key, Position: waiting.Position, Origin: waiting.Origin, Retention: time.Hour}}
+		var answers [1]dedup.Answer
+		token := dedup.NewToken()
+		require.NoError(t, s.Claim(t.Context(), token, time.Minute, reqs, answers[:]))
+		require.True(t, answers[0].Verdict.Held())
+		finish(t, s, reqs[0].Held(token, answers[0]), "no such account")
+		blocked := waiting
+		blocked.Blocked = true
+		moved, err := s.Postpone(t.Context(), part, blocked)
+		require.NoError(t, err)
+		require.True(t, moved)
+	}
+	var out, said bytes.Buffer
+	a := &app{
+		stdin: strings.NewReader("y\n"), stdout: &out, known: known,
+		stderr: io.MultiWriter(&said, &onWrite{substring: "Go on?", then: fail}),
+	}
+	require.Zero(t, a.run(t.Context(), args), &said)
+	first, err := s.First(t.Context(), part, waiting.Queue, 1)
+	require.NoError(t, err)
+	require.False(t, first[0].Blocked, "the key stands still: %s", &out)
+	require.LessOrEqual(t, first[0].Wait, time.Duration(0))
+	require.Equal(t, dedup.Position{Generation: 1}, first[0].Position)
+	require.Contains(t, out.String(), "as soon as possible")
+}
+
+// An event that waits behind a blocked one, or for its time, does not run at once after a release,
+// and the command does not say so (rule 4).
+func TestReleaseOfAnEventThatWaits_Rule4(t *testing.T) {
+	s, known := memory()
+	deferredEvents(t, s)
+	out := commandWith(t, known, "", "event", "release", "second", "--type", "order", "-G", "billing", "--store", inMemory, "-y").ok(t)
+	require.Contains(t, out, `it waits behind "first", which was given up`)
 }

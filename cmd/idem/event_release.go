@@ -50,18 +50,18 @@ func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason strin
 			return err
 		}
 		err := e.Store.Operator().Forget(ctx, e.Key)
+		unknown := errors.Is(err, dedup.ErrNotFound)
 		switch {
 		case errors.Is(err, dedup.ErrHeld):
 			return beingHandled(e)
-		case errors.Is(err, dedup.ErrNotFound) && e.Deferred == nil:
-			return found("%s", notKnown(e.Key, true))
-		case err != nil && !errors.Is(err, dedup.ErrNotFound):
+		case err != nil && !unknown:
 			return fmt.Errorf("%s: %w", e.Store.Name, err)
 		}
-		if e.Deferred != nil && e.Deferred.Event.Blocked {
-			if err := e.Unblock(ctx); err != nil {
-				return err
-			}
+		if err := e.Unblock(ctx); err != nil {
+			return err
+		}
+		if unknown && e.Deferred == nil {
+			return found("%s", notKnown(e.Key, true))
 		}
 		return nil
 	})

@@ -113,7 +113,7 @@ func deferredText(p *events.DeferredView) string {
 func describe(e *events.Event) string {
 	var b strings.Builder
 	fmt.Fprintf(
-		&b, "Event %s of type %q in scope %q of %s", e.Key.ID, e.Key.Type, e.Key.Scope,
+		&b, "Event %q of type %q in scope %q of %s", e.Key.ID, e.Key.Type, e.Key.Scope,
 		e.Store.Name,
 	)
 	for _, r := range e.Records {
@@ -159,11 +159,14 @@ func warnSkip(e *events.Event) string {
 // howDelivered describes how a released event comes again.
 func howDelivered(e *events.Event, group string) string {
 	if p := e.Deferred; p != nil {
-		if p.IsHead() {
-			return "deferred, first of its key: " +
-				"the owner of its partition runs the event as soon as possible"
+		switch {
+		case !p.IsHead():
+			return "deferred: " + p.Next()
+		case p.Head.Wait > 0 && !p.Head.Blocked: // a dry run has not unblocked it
+			return "deferred, first of its key: " + p.Next()
 		}
-		return fmt.Sprintf("deferred: runs after %q, the first of its key", p.Head.Key.ID)
+		return "deferred, first of its key: " +
+			"the owner of its partition runs the event as soon as possible"
 	}
 	if events.IsRequest(e.Key) {
 		return "runs when its client sends the request again"

@@ -128,10 +128,21 @@ func (e *Event) TakeOut(ctx context.Context) error {
 	)
 }
 
-// Unblock lets a deferred event that was given up run at once, as the first copy of the next
-// generation.
+// Unblock lets an event that was forgotten run at once, as the first copy of the next generation, if
+// the event is deferred and blocked now. It looks for the event again: a consumer may have given the
+// event up since [Find]. Deferred is then the place of the event now, nil without one.
 func (e *Event) Unblock(ctx context.Context) error {
-	p := e.Deferred
+	p, err := findDeferred(ctx, e.Store, e.Key, e.topic)
+	if err != nil {
+		return fmt.Errorf(
+			"the event is forgotten; whether it is still blocked is not known, repeat the command with --type %q --topic %q: %w",
+			e.Key.Type, e.topic, err,
+		)
+	}
+	e.Deferred = p
+	if p == nil || !p.Event.Blocked {
+		return nil
+	}
 	open := p.Event
 	open.Blocked, open.Wait = false, 0
 	open.Position = dedup.Position{Generation: open.Position.Generation + 1}
@@ -148,5 +159,9 @@ func (e *Event) Unblock(ctx context.Context) error {
 			e.Store.Name,
 		)
 	}
+	if p.IsHead() {
+		p.Head = open
+	}
+	p.Event = open
 	return nil
 }

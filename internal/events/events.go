@@ -51,6 +51,8 @@ type Event struct {
 	Conflicts []dedup.Origin
 	// Deferred is the place in a queue, nil without one.
 	Deferred *Deferred
+
+	topic string // to look for the event in a queue
 }
 
 // MaxConflicts is how many copies with another content are shown of an event.
@@ -80,7 +82,8 @@ func Find(
 		all = append(all, found...)
 	}
 	for _, e := range all {
-		if e.Deferred, err = findDeferred(ctx, e.Store, e.Key, cmp.Or(q.Topic, e.Records[0].First.Topic)); err != nil {
+		e.topic = cmp.Or(q.Topic, e.Records[0].First.Topic)
+		if e.Deferred, err = findDeferred(ctx, e.Store, e.Key, e.topic); err != nil {
 			return nil, err
 		}
 		if noter, ok := e.Store.Store.(dedup.ConflictNoter); ok {
@@ -127,7 +130,9 @@ func deferredOnly(
 			return nil, err
 		}
 		if deferred != nil {
-			all = append(all, &Event{Store: l, Key: q.Key(), Deferred: deferred})
+			all = append(all, &Event{
+				Store: l, Key: q.Key(), Deferred: deferred, topic: q.Topic,
+			})
 		}
 	}
 	return all, nil
