@@ -107,7 +107,7 @@ func auditEntry(action string, fields map[string]any) string {
 	if err != nil {
 		text = fmt.Appendf(nil, `{"audit":%q,"error":%q}`, action, err)
 	}
-	return string(text) + "\n"
+	return string(printable(text)) + "\n"
 }
 
 // topicAndRecord splits a place, <topic>/<partition>/<offset>, into the fields of an audit line.

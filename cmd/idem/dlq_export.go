@@ -97,11 +97,11 @@ func (c *counted) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// writeFile calls write with a new file of mode 0600, or with standard output. After an error there
+// writeFile calls write with a new file of mode 0600, or with standard output, for JSON. After an error there
 // is no file.
 func writeFile(a *app, path string, write func(io.Writer) error) error {
 	if path == "" {
-		return write(a.stdout)
+		return write(printableJSON{a.stdout})
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,12 +9,12 @@ import (
 	"text/tabwriter"
 )
 
-// show prints rows as a table, or value as JSON. Control characters in cells are escaped, because
-// the text of a producer must not reach the terminal as a command (G-04).
+// show prints rows as a table, or value as JSON. Control characters are escaped in both, because the
+// text of a producer must not reach the terminal as a command (G-04).
 func (a *app) show(value any, header []string, rows [][]string) error {
 	switch a.output {
 	case "json":
-		enc := json.NewEncoder(a.stdout)
+		enc := json.NewEncoder(printableJSON{a.stdout})
 		enc.SetIndent("", "  ")
 		enc.SetEscapeHTML(false)
 		return enc.Encode(value)
@@ -92,7 +93,7 @@ func (w *rowWriter) addJSON(value any) error {
 	if w.n == 0 {
 		before = w.open() + "\n  "
 	}
-	_, err = fmt.Fprintf(w.out, "%s%s", before, text)
+	_, err = fmt.Fprintf(w.out, "%s%s", before, printable(text))
 	return err
 }
 
@@ -134,7 +135,8 @@ func (w *rowWriter) endWith(value any) error {
 	if w.n == 0 {
 		before = w.open() + "]"
 	}
-	_, err = fmt.Fprintf(w.out, "%s,%s\n", before, strings.TrimPrefix(string(text), "{"))
+	rest := bytes.TrimPrefix(printable(text), []byte("{"))
+	_, err = fmt.Fprintf(w.out, "%s,%s\n", before, rest)
 	return err
 }
 

@@ -294,7 +294,7 @@ func (a *app) reapWatch(
 		}
 		if a.output == "json" {
 			line, _ := json.Marshal(v) // of strings and numbers
-			fmt.Fprintln(a.stdout, string(line))
+			fmt.Fprintln(a.stdout, string(printable(line)))
 			return
 		}
 		text := fmt.Sprintf("%d events, %d claims, %d starts deleted", r.Events, r.Claims, r.Starts)

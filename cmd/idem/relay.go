@@ -245,7 +245,7 @@ func (a *app) logger() *slog.Logger {
 		return attr
 	}}
 	if a.output == "json" {
-		return slog.New(slog.NewJSONHandler(a.stderr, opts))
+		return slog.New(slog.NewJSONHandler(printableJSON{a.stderr}, opts))
 	}
 	return slog.New(slog.NewTextHandler(a.stderr, opts))
 }

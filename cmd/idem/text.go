@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"math"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/idem-go/idem/internal/events"
 )
@@ -30,6 +34,41 @@ func plain(s string) string {
 
 func unprintable(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
+}
+
+// printable escapes the control characters that [encoding/json] leaves in strings. No value changes.
+// text is JSON.
+func printable(text []byte) []byte {
+	text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
+	if !bytes.ContainsFunc(text, rawInJSON) {
+		return text
+	}
+	var b bytes.Buffer
+	for _, r := range string(text) {
+		switch high, low := utf16.EncodeRune(r); {
+		case !rawInJSON(r):
+			b.WriteRune(r)
+		case r > math.MaxUint16:
+			fmt.Fprintf(&b, "\\u%04x\\u%04x", high, low)
+		default:
+			fmt.Fprintf(&b, "\\u%04x", r)
+		}
+	}
+	return b.Bytes()
+}
+
+// rawInJSON reports whether [encoding/json] writes a control character as it is. A line feed is
+// between values, and never in a string.
+func rawInJSON(r rune) bool { return r >= unicode.MaxASCII && unprintable(r) }
+
+// printableJSON is a writer of JSON. Each call writes whole characters.
+type printableJSON struct{ io.Writer }
+
+func (w printableJSON) Write(text []byte) (int, error) {
+	if _, err := w.Writer.Write(printable(text)); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }
 
 // plainLines is plain for a text of several lines. A tab becomes a space.
