@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -142,6 +143,9 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 		if len(f.wallClock) > 0 {
 			fields["wall_clock"] = f.wallClock
 		}
+		if f.deadLetters < deadLettersKept {
+			fields["dead_letter_retention"] = f.deadLetters.String()
+		}
 		err := a.audited("reap", fields, func() error {
 			if refused != nil {
 				return refused
@@ -197,22 +201,33 @@ func (f *reapFlags) config() pgstore.ReaperConfig {
 }
 
 func (a *app) confirmReap(l *openedStore, f *reapFlags) error {
-	switch {
-	case len(f.wallClock) > 0:
-		return a.confirm(
+	question := f.question(l.name)
+	if question == "" {
+		return nil
+	}
+	return a.confirm("%s", question)
+}
+
+// question names each setting by which a run deletes rows that would stay otherwise. It is empty
+// without such a setting.
+func (f *reapFlags) question(store string) string {
+	var lines []string
+	if len(f.wallClock) > 0 {
+		lines = append(lines, fmt.Sprintf(
 			"In %s the expired rows of %q will be deleted by the wall clock. "+
 				"If a Kafka consumer uses them, "+
 				"waiting events of its topics will be handled again.",
-			l.name, f.wallClock,
-		)
-	case f.deadLetters < deadLettersKept:
-		return a.confirm(
+			store, f.wallClock,
+		))
+	}
+	if f.deadLetters < deadLettersKept {
+		lines = append(lines, fmt.Sprintf(
 			"In %s given-up events will be forgotten after %s. "+
 				"A dead letter that is published again later is a new event.",
-			l.name, short(f.deadLetters),
-		)
+			store, short(f.deadLetters),
+		))
 	}
-	return nil
+	return strings.Join(lines, "\n")
 }
 
 func reapRows(all []reapView) (rows [][]string) {

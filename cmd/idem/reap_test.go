@@ -80,6 +80,37 @@ func TestReapAsks(t *testing.T) {
 	}
 }
 
+// The question and the audit line have each setting that deletes more than a service would.
+func TestReapQuestion(t *testing.T) {
+	const clock, kept = "deleted by the wall clock", "forgotten after 1h"
+	for _, c := range []struct {
+		flags   reapFlags
+		clock   bool
+		shorter bool
+	}{
+		{reapFlags{deadLetters: deadLettersKept}, false, false},
+		{reapFlags{deadLetters: 2 * deadLettersKept}, false, false},
+		{reapFlags{deadLetters: deadLettersKept, wallClock: []string{"http"}}, true, false},
+		{reapFlags{deadLetters: time.Hour}, false, true},
+		{reapFlags{deadLetters: time.Hour, wallClock: []string{"http"}}, true, true},
+	} {
+		q := c.flags.question("shop")
+		require.Equal(t, c.clock, strings.Contains(q, clock), q)
+		require.Equal(t, c.shorter, strings.Contains(q, kept), q)
+		require.Equal(t, c.clock || c.shorter, q != "")
+	}
+
+	path := filepath.Join(t.TempDir(), "shop.db")
+	s, err := sqlite.Open(t.Context(), path, sqlite.NoReaper())
+	require.NoError(t, err)
+	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
+	require.NoError(t, s.Close())
+	r := command(t, "reap", "--store", "sqlite:"+path, "--wall-clock", "billing", "--dead-letter-retention", "1h")
+	r.failed(t, exitFound, clock, kept, "not confirmed")
+	require.Equal(t, "1h0m0s", r.audits(t)[0]["dead_letter_retention"])
+	require.Equal(t, []any{"billing"}, r.audits(t)[0]["wall_clock"])
+}
+
 // One reaper works at a time. The other reports that, and ends without an error.
 func TestReapElsewhere(t *testing.T) {
 	ledger, conn := reapable(t)
