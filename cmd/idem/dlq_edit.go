@@ -58,13 +58,19 @@ func newDLQEdit(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if lines, err = d.edit(cmd.Context(), lines, e.valueFile); err != nil {
-				return err
+			var texts keptTexts
+			if lines, err = d.edit(cmd.Context(), lines, e.valueFile, &texts); err == nil {
+				if e.out != "" {
+					err = d.keepEdited(lines, e.out)
+				} else {
+					err = d.replayEdited(cmd.Context(), lines)
+				}
 			}
-			if e.out != "" {
-				return d.keepEdited(lines, e.out)
+			if err == nil && !a.dryRun && !d.leftAlone {
+				return texts.remove()
 			}
-			return d.replayEdited(cmd.Context(), lines)
+			a.nameKept(texts)
+			return err
 		},
 	}
 	o.add(cmd.Flags())
@@ -112,9 +118,10 @@ func (d *deadLetters) deadLetterAt(
 	return l, nil
 }
 
-// edit returns the lines with a value that a person has changed.
+// edit returns the lines with a value that a person has changed. texts gets the files of changed
+// values, also with an error.
 func (d *deadLetters) edit(
-	ctx context.Context, lines []deadletters.Exported, valueFile string,
+	ctx context.Context, lines []deadletters.Exported, valueFile string, texts *keptTexts,
 ) (edited []deadletters.Exported, err error) {
 	if valueFile != "" && len(lines) > 1 {
 		return nil, usage("--value-file is for one dead letter, and the file has %d", len(lines))
@@ -138,24 +145,19 @@ func (d *deadLetters) edit(
 			return nil, found("%s: %w", at, err)
 		}
 		after, kept, err := d.app.newValue(ctx, before, valueFile)
-		if err != nil {
-			return nil, err
-		}
-		if deadletter.ValueHash(after) == x.SHA256 {
+		if err == nil && deadletter.ValueHash(after) == x.SHA256 {
 			d.app.note("%s: unchanged", at)
 			if err := removeEdited(kept); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		if err := deadletters.CheckEdit(l.DeadLetter, after); err != nil {
-			if kept != "" {
-				err = fmt.Errorf("%w (the edited value is in %s)", err, kept)
-			}
-			return nil, found("%s: %w", at, err)
-		}
-		if err := removeEdited(kept); err != nil {
+		texts.add(at, kept)
+		if err != nil {
 			return nil, err
+		}
+		if err := deadletters.CheckEdit(l.DeadLetter, after); err != nil {
+			return nil, found("%s: %w", at, err)
 		}
 		x.Value = deadletters.BytesOf(after)
 		edited = append(edited, *x)
@@ -199,6 +201,7 @@ func (d *deadLetters) auditEdit(l deadletters.Done, seen *progress) {
 		return
 	}
 	seen.end()
+	d.leftAlone = d.leftAlone || l.Err != nil || !l.Replayed
 	fields := map[string]any{
 		"topic": d.Topic, "group": d.Group, "record": l.Record,
 		"scope": l.Scope, "tenant": l.Tenant, "type": l.Type, "event_id": l.ID,

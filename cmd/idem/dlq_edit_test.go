@@ -139,6 +139,50 @@ func TestEditCommand(t *testing.T) {
 	require.Len(t, w.copies(), 2)
 }
 
+// The text of a person is kept, and named, until it is in Kafka or in another file.
+func TestEditKeepsTheText(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	w.fail(w.event("a", `,"amount":"x"`))
+	var at string
+	for place := range w.verdicts(deadletters.Filter{}, deadletters.Decisions{}) {
+		at = place
+	}
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	t.Setenv("VISUAL", `sed -i -e 's/"x"/7/' -e '$a\'`)
+	kept := func(r ran) {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(tmp, "idem-edit-*", "value.json"))
+		require.NoError(t, err)
+		require.Len(t, files, 1)
+		require.Contains(t, r.stderr, "the edited value of "+at+" is kept in "+files[0])
+		require.Equal(t, `{"event_id":"a","type":"paid","amount":7}`, read(t, files[0]))
+		require.NoError(t, os.RemoveAll(filepath.Dir(files[0])))
+	}
+	no := w.dlq("n\n", "edit", at)
+	no.failed(t, exitFound, "not confirmed")
+	kept(no)
+	exists := w.dlq("", "edit", at, "--out", fileOf(t, ""))
+	exists.failed(t, exitFound, "exists")
+	kept(exists)
+	dry := w.dlq("", "edit", at, "--dry-run")
+	dry.ok(t)
+	kept(dry)
+	require.Empty(t, w.copies())
+
+	w.dlq("", "edit", at, "--out", filepath.Join(t.TempDir(), "edited")).ok(t)
+	w.dlq("", "edit", at, "-y").ok(t)
+	require.Len(t, w.copies(), 1)
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	var ran applied
+	w.handle(ran.run, w.copies()...)
+	done := w.dlq("", "edit", at, "-y") // left alone: the event was handled
+	done.ok(t)
+	kept(done)
+}
+
 // An export is edited by a program or a person, checked by another one, and replayed.
 func TestReplayFromFile(t *testing.T) {
 	w := newDeadLetterWorld(t)

@@ -17,7 +17,7 @@ import (
 )
 
 // newValue returns the new value of a dead letter: that of a file, or that of a person with an
-// editor. kept is the file of the editor.
+// editor. kept is the file of the editor, also with an error, if the person may have saved a text.
 func (a *app) newValue(
 	ctx context.Context, before []byte, valueFile string,
 ) (after []byte, kept string, err error) {
@@ -47,13 +47,17 @@ func (a *app) newValue(
 	if err := cmd.Run(); err != nil {
 		return nil, "", errors.Join(fmt.Errorf("editor %s: %w", editor, err), removeEdited(kept))
 	}
-	if after, err = readValue(kept); err != nil {
-		return nil, "", err
+	saved, err := readValue(kept)
+	if err != nil {
+		return nil, kept, err
 	}
-	if !bytes.HasSuffix(before, []byte("\n")) { // most editors end the last line
-		after = bytes.TrimSuffix(after, []byte("\n"))
+	if bytes.HasSuffix(before, []byte("\n")) {
+		return saved, kept, nil
 	}
-	return after, kept, nil
+	if after = bytes.TrimSuffix(saved, []byte("\n")); len(after) < len(saved) {
+		err = os.WriteFile(kept, after, 0o600) // most editors end the last line
+	}
+	return after, kept, err
 }
 
 // writeEdited writes a value to a file in a directory of its own. Only the user may read both.
@@ -76,6 +80,38 @@ func removeEdited(path string) error {
 		return nil
 	}
 	return os.RemoveAll(filepath.Dir(path))
+}
+
+// keptTexts are the files of the editor with values that a person has changed. They are kept until
+// the values are in Kafka or in another file.
+type keptTexts []keptText
+
+type keptText struct {
+	at   deadletters.Place
+	path string
+}
+
+// add adds a file. An empty path is none.
+func (k *keptTexts) add(at deadletters.Place, path string) {
+	if path != "" {
+		*k = append(*k, keptText{at, path})
+	}
+}
+
+// remove removes all files.
+func (k keptTexts) remove() (err error) {
+	for _, t := range k {
+		err = errors.Join(err, removeEdited(t.path))
+	}
+	return err
+}
+
+// nameKept tells the person where the edited values are.
+func (a *app) nameKept(texts keptTexts) {
+	for _, t := range texts {
+		a.note("the edited value of %s is kept in %s: repeat the command with --value-file, "+
+			"or remove the file", t.at, t.path)
+	}
 }
 
 // readValue reads a value of at most [deadletters.MaxExportBytes].

@@ -104,6 +104,7 @@ type deadLetters struct {
 	*deadletters.Queue
 	app       *app
 	decisions deadletters.Decisions
+	leftAlone bool // an edited value was not replayed
 }
 
 // decisionFlags adds the flags for the decisions of a person about dead letters that are otherwise
