@@ -9,8 +9,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/idem-go/idem/internal/redact"
 )
 
 // app has the flags, connections and output that all commands share.
@@ -48,15 +46,18 @@ type app struct {
 	wasGiven    func(flag string) bool
 	auditFile   *os.File
 	auditFailed bool
-	auditing    sync.Mutex     // guards auditFailed and the writes to auditFile
+	onRecord    bool           // an audit line was written
+	auditing    sync.Mutex     // guards auditFailed, onRecord and the writes to auditFile
+	about       map[string]any // the object of the verb, for its audit line, once known
 	pools       poolUse        // of stores in Postgres
-	secrets     redact.Secrets // never to be printed
+	secrets     secrets        // never to be printed
 	urlFlags    []*urlFlag
 	closers     []func()
 }
 
-// begin checks the shared flags, before any work is done.
-func (a *app) begin(ctx context.Context) error {
+// begin checks the shared flags, before any work is done. audits reports whether the verb writes
+// audit lines.
+func (a *app) begin(ctx context.Context, audits bool) error {
 	if !slices.Contains(outputs, a.output) {
 		return usage("--output is table or json, not %q", a.output)
 	}
@@ -66,7 +67,7 @@ func (a *app) begin(ctx context.Context) error {
 		}
 	}
 	a.begun, a.ctx = true, ctx
-	if a.auditPath == "" {
+	if a.auditPath == "" || !audits { // the variable of the environment is for all verbs
 		return nil
 	}
 	f, err := os.OpenFile(a.auditPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -120,6 +121,7 @@ func topicAndRecord(place string) (topic, record string) {
 func (a *app) appendAudit(entry string) {
 	a.auditing.Lock()
 	defer a.auditing.Unlock()
+	a.onRecord = true
 	if a.auditFile == nil {
 		return
 	}
@@ -132,12 +134,17 @@ func (a *app) appendAudit(entry string) {
 // audited does an action and audits its outcome: done, refused or failed. fn may add fields.
 func (a *app) audited(action string, fields map[string]any, fn func() error) error {
 	err := fn()
+	a.auditOutcome(action, fields, err)
+	return err
+}
+
+// auditOutcome audits an action that ended with err. If the arguments are wrong, no action began.
+func (a *app) auditOutcome(action string, fields map[string]any, err error) {
 	var exit *exitError
 	switch {
 	case err == nil:
-	// the arguments are wrong, and no action began
 	case errors.As(err, &exit) && exit.code == exitUsage:
-		return err
+		return
 	case errors.As(err, &exit) && exit.code == exitFound:
 		fields["outcome"] = "refused"
 	default:
@@ -147,5 +154,33 @@ func (a *app) audited(action string, fields map[string]any, fn func() error) err
 		fields["error"] = a.redact(err.Error())
 	}
 	a.audit(action, fields)
-	return err
+}
+
+// auditEnd audits the end of a verb that asks, if the verb has written no audit line: its servers
+// were away before its question, or it found nothing to change.
+func (a *app) auditEnd(verbName string, err error) {
+	const asksAndAudits = usesQuestion | usesAudit
+	if verbs[verbName].uses&asksAndAudits != asksAndAudits || a.isOnRecord() {
+		return
+	}
+	fields := maps.Clone(a.about)
+	if fields == nil {
+		fields = make(map[string]any)
+	}
+	for name, value := range map[string]string{"group": a.group, "scope": a.scope} {
+		if value != "" {
+			fields[name] = value
+		}
+	}
+	if err = unlessDryRun(err); err == nil {
+		fields["note"] = "found nothing to change"
+	}
+	a.auditOutcome(verbName, fields, err)
+}
+
+// isOnRecord reports whether an audit line was written.
+func (a *app) isOnRecord() bool {
+	a.auditing.Lock()
+	defer a.auditing.Unlock()
+	return a.onRecord
 }

@@ -142,6 +142,7 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 	if err != nil {
 		return nil, err
 	}
+	a.about = map[string]any{"topic": topic}
 	cfg := deadletters.Config{
 		Topic: topic, Source: o.topic, Group: a.group, Scope: cmp.Or(a.scope, a.group),
 	}

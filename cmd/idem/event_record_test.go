@@ -73,6 +73,8 @@ func TestEventSkip_ByRecordOfNoTopic(t *testing.T) {
 		r := commandWith(t, known, "", onMemory("skip", "--topic", place[0], "--partition", place[1], "--offset", "0",
 			"--brokers", strings.Join(w.brokers, ","), "-y")...)
 		require.NotEqual(t, exitOK, r.code)
-		require.Empty(t, r.audits(t), "nothing was asked of a store yet")
+		require.Len(t, r.audits(t), 1)
+		require.NotEqual(t, "done", r.audits(t)[0]["outcome"])
+		require.Equal(t, place[0], r.audits(t)[0]["topic"])
 	}
 }

@@ -49,6 +49,8 @@ func newEventSkipCmd(a *app) *cobra.Command {
 			if _, err := a.theScope(); err != nil {
 				return err
 			}
+			topic, at := topicAndRecord(s.record)
+			a.about = map[string]any{"topic": topic, "record": at}
 			id, err := record.identify(cmd.Context(), a, &f)
 			if err != nil {
 				return err

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/testenv"
 )
 
 // Every mistake in flags and arguments has exit code 2 and a text that names the mistake, whichever
@@ -283,7 +285,7 @@ func TestStoreFlagReplacesTheEnvironment(t *testing.T) {
 	require.Equal(t, []string{"redis://elsewhere:1"}, a.stores)
 	require.NoError(t, flags.Parse([]string{"--store", "redis://a:1", "--store", "redis://b:1", "--brokers", "c:1"}))
 	a.output = "table"
-	require.NoError(t, a.begin(t.Context()))
+	require.NoError(t, a.begin(t.Context(), true))
 	require.Equal(t, []string{"redis://a:1", "redis://b:1"}, a.stores)
 	require.Equal(t, []string{"c:1"}, a.brokers)
 }
@@ -335,6 +337,60 @@ func TestAuditFile(t *testing.T) {
 	info, err := os.Stat(file)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+// The variable of the audit file is set for all verbs. A verb without audit lines does not need the
+// file.
+func TestAuditFileOfVerbsWithoutAuditLines(t *testing.T) {
+	s, known := memory()
+	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
+	t.Setenv("IDEM_AUDIT_FILE", filepath.Join(t.TempDir(), "none", "audit"))
+	commandWith(t, known, "", "version").ok(t)
+	commandWith(t, known, "", onMemory("get", "1", "--type", "order")...).ok(t)
+	commandWith(t, known, "", onMemory("release", "1", "--type", "order", "-y")...).failed(t, exitFailure, "--audit-file")
+	require.Equal(t, 1, s.Len())
+}
+
+// A verb that asks has one audit line for each exit code but 2, also if its servers are away before
+// its question, or if there is nothing to change.
+func TestAuditLineOfEachEnd(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	away, store := testenv.FreeAddr(t), "sqlite:"+filepath.Join(t.TempDir(), "shop.db")
+	command(t, "migrate", "up", "--store", store).ok(t)
+	awayStore := "postgres://idem@" + away + "/shop"
+	for args, want := range map[string]string{
+		"rewind -G g --to 1h --brokers " + away:                                                           "failed",
+		"rewind -G g --to 1h --brokers " + w.brokers[0]:                                                   "refused",
+		"import -G g --from-topic orders --to-committed --brokers " + away + " --store " + store:          "failed",
+		"import -G g --from-topic orders --to-committed --brokers " + away + " --store " + awayStore:      "failed",
+		"dlq discard -G g -t orders --id x --reason no --brokers " + away + " --store " + store:           "failed",
+		"dlq replay -G g -t orders --brokers " + away + " --store " + store:                               "failed",
+		"dlq replay -G g -t orders --brokers " + away + " --store " + awayStore:                           "failed",
+		"dlq replay -G g -t nowhere --brokers " + w.brokers[0] + " --store " + store:                      "refused",
+		"dlq replay -G g -t orders --brokers " + w.brokers[0] + " --store " + store:                       "done",
+		"dlq edit -G g -t orders 0/0 --brokers " + away + " --store " + store:                             "failed",
+		"dlq purge -G g -t orders --brokers " + away + " --store " + store:                                "failed",
+		"dlq purge -G g -t orders --brokers " + w.brokers[0] + " --store " + store:                        "done",
+		"event skip -G g --topic orders --partition 0 --offset 0 --brokers " + away + " --store " + store: "failed",
+		"outbox retry 1 --outbox " + awayStore:                                                            "failed",
+		"scope create -G g --scope s -t orders --store " + awayStore:                                      "failed",
+		"reap --store " + awayStore:                                                                       "failed",
+	} {
+		r := command(t, append(strings.Fields(args), "--yes")...)
+		verb, _, _ := strings.Cut(args, " -")
+		verb = strings.TrimSuffix(verb, " 1")
+		require.Equal(t, map[string]int{"done": exitOK, "refused": exitFound, "failed": exitFailure}[want], r.code, "%s: %s", args, r.stderr)
+		require.Len(t, r.audits(t), 1, "%s: %s", args, r.stderr)
+		require.Equal(t, verb, r.audits(t)[0]["audit"])
+		require.Equal(t, want, r.audits(t)[0]["outcome"])
+		if strings.HasPrefix(verb, "dlq") {
+			require.Contains(t, r.audits(t)[0]["topic"], ".g.dlq")
+			require.Equal(t, "g", r.audits(t)[0]["group"])
+		}
+	}
+	for _, args := range []string{"dlq purge -G g -t orders --brokers " + away + " --store " + store + " --dry-run", "lag --brokers " + away} {
+		require.Empty(t, command(t, strings.Fields(args)...).audits(t))
+	}
 }
 
 // A question ends with the command: after ^C, the person need not press return as well.

@@ -121,10 +121,12 @@ func (a *app) harden(cmd *cobra.Command) {
 	inner := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		a.wasGiven = cmd.Flags().Changed
-		if err := a.begin(cmd.Context()); err != nil {
+		if err := a.begin(cmd.Context(), cmd.Flags().Lookup("audit-file") != nil); err != nil {
 			return err
 		}
 		a.warnOfOldNames(cmd)
-		return inner(cmd, args)
+		err := inner(cmd, args)
+		a.auditEnd(verbName(cmd), err)
+		return err
 	}
 }
