@@ -34,5 +34,6 @@ func mutants() []mutant {
 		awayMutants(), sendMutants(), inOrderMutants(), waitMutants(), letterMutants(),
 		codecMutants(),
 		pageMutants(),
+		commandMutants(),
 	)
 }
