@@ -156,7 +156,8 @@ func TestEditKeepsTheText(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, files, 1)
 		require.Contains(t, r.stderr, "the edited value of "+at+" is kept in "+files[0])
-		require.Equal(t, `{"event_id":"a","type":"paid","amount":7}`, read(t, files[0]))
+		edited := `{"event_id":"a","type":"paid","amount":7}`
+		require.Equal(t, edited, read(t, files[0]), "without the line feed of the editor")
 		require.NoError(t, os.RemoveAll(filepath.Dir(files[0])))
 	}
 	no := w.dlq("n\n", "edit", at)
