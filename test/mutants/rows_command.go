@@ -19,7 +19,7 @@ func commandMutants() []mutant {
 		},
 		{
 			name: "rewind-overwrites-a-rewind", file: folder + "rewind.go",
-			old: "!ok || at != r.Committed {", with: "!ok {",
+			old: "!ok || at != r.Committed {", with: "!ok || at < 0 {",
 			promise: "A rewind never moves a group forward that another person has rewound.",
 			tests:   cmd("^TestRewindAfterAnotherRewind_P18$"),
 		},
