@@ -7,3 +7,6 @@ var TurnOf = turnOf
 
 // SetSilence sets how long a server may stay silent.
 func (s *Store) SetSilence(d time.Duration) { s.db.silence = d }
+
+// SetHorizonRows sets how many rows of a table a horizon step reads.
+func (r *Reaper) SetHorizonRows(n int64) { r.rows.rows = n }

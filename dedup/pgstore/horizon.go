@@ -19,7 +19,7 @@ const (
 	// choreLimit bounds each statement of a reaper, even a whole horizon step of horizonRows.
 	choreLimit = time.Minute
 	// horizonRows bounds the expired rows of a table that one horizon step reads: some seconds of
-	// work.
+	// work. The procedure for pg_cron has the same number.
 	horizonRows = 5_000_000
 	// silentRows is the number of rows per table that the search for silent scopes reads.
 	silentRows = 1000
@@ -52,6 +52,7 @@ type horizons struct {
 	grace       time.Duration
 	deadLetters time.Duration // their retention
 	batch       int
+	rows        int64 // that one horizon step reads of a table
 }
 
 func (h *horizons) inTx(ctx context.Context, limit time.Duration,
@@ -95,18 +96,36 @@ func (h *horizons) silent(ctx context.Context) (scopes []string, err error) {
 	return scopes, err
 }
 
-// moveHorizon is the first step, for one scope.
+// moveHorizon is the first step, for one scope. It reads from the first row that has expired on. A
+// row stays while the time of its record is ahead of the horizon. If so many rows stay that reading
+// ends with them, only the rows behind them move the horizon, so it is read from the last cut-off
+// on, too. Otherwise no row would be deleted any more.
 func (h *horizons) moveHorizon(ctx context.Context, a *ScopeAge) error {
-	return h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+	more, err := h.moveFrom(ctx, a, beginning)
+	if err == nil && more && a.cutoff.Valid {
+		_, err = h.moveFrom(ctx, a, a.cutoff)
+	}
+	return err
+}
+
+// beginning is a time before all rows.
+var beginning = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+
+// moveFrom reads at most h.rows expired rows of each table, from a time on. The result more is true
+// if there may be others.
+func (h *horizons) moveFrom(ctx context.Context, a *ScopeAge, from pgtype.Timestamptz) (more bool,
+	err error) {
+	err = h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		var before time.Time
 		err := tx.QueryRow(ctx, q.aging.store, a.Scope, a.ConsumedUntil,
-			microseconds(h.deadLetters), int64(horizonRows)).Scan(&before)
+			microseconds(h.deadLetters), h.rows, from).Scan(&before, &more)
 		if errors.Is(err, pgx.ErrNoRows) { // no row has expired
 			return nil
 		}
 		a.Horizon = before.UTC()
 		return err
 	})
+	return more, err
 }
 
 // deleteBatch deletes one batch of a table, from a time on. The results are the number of rows

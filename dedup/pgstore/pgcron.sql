@@ -28,6 +28,7 @@ DECLARE
     tbl      text;
     n        bigint;
     place    timestamptz;
+    more     boolean; -- there may be other expired rows
     settings text := format($$SELECT set_config('search_path', %L, true), set_config('lock_timeout', '5s', true),
                             set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
                             set_config('enable_sort', 'off', true), set_config('jit', 'off', true)$$, quote_ident(store));
@@ -96,30 +97,38 @@ BEGIN
             END LOOP;
         END IF;
 
-        EXECUTE settings;
-        WITH events AS (
-            SELECT count(*) AS n, max(e.created_at) AS made, max(e.expires_at) AS last
-            FROM (SELECT k.created_at, k.expires_at FROM processed_events k
-                  WHERE k.scope = s.scope AND k.expires_at < s.consumed_until
-                    AND NOT ((k.status = 'dead' OR k.generation > 0)
-                             AND coalesce(k.updated_at, k.created_at) > clock_timestamp() - dead_letters)
-                  ORDER BY k.expires_at LIMIT 5000000) e
-        ), keys AS (
-            SELECT count(*) AS n, max(e.created_at) AS made, max(e.expires_at) AS last
-            FROM (SELECT k.created_at, k.expires_at FROM idempotency_keys k
-                  WHERE k.scope = s.scope AND k.expires_at < s.consumed_until
-                    AND NOT ((k.status = 'dead' OR k.generation > 0) AND k.updated_at > clock_timestamp() - dead_letters)
-                  ORDER BY k.expires_at LIMIT 5000000) e
-        )
-        INSERT INTO idem_horizons AS h (scope, before, cutoff)
-        SELECT s.scope, greatest(events.made, keys.made),
-               least(s.consumed_until, CASE WHEN events.n = 5000000 THEN events.last END,
-                     CASE WHEN keys.n = 5000000 THEN keys.last END)
-        FROM events, keys
-        WHERE events.n + keys.n > 0
-        ON CONFLICT (scope) DO UPDATE
-        SET before = greatest(h.before, excluded.before), cutoff = excluded.cutoff, updated_at = clock_timestamp();
-        COMMIT;
+        -- A row stays while the time of its record is ahead of the horizon. If so many rows stay that
+        -- reading ends with them, the horizon is read from the last cut-off on, too.
+        FOREACH place IN ARRAY ARRAY['-infinity', least(s.cutoff, s.consumed_until)] LOOP
+            EXIT WHEN place > '-infinity' AND (s.cutoff IS NULL OR more IS NOT TRUE);
+            EXECUTE settings;
+            more := false;
+            WITH events AS (
+                SELECT count(*) AS n, max(e.created_at) AS made, max(e.expires_at) AS last
+                FROM (SELECT k.created_at, k.expires_at FROM processed_events k
+                      WHERE k.scope = s.scope AND k.expires_at >= place AND k.expires_at < s.consumed_until
+                        AND NOT ((k.status = 'dead' OR k.generation > 0)
+                                 AND coalesce(k.updated_at, k.created_at) > clock_timestamp() - dead_letters)
+                      ORDER BY k.expires_at LIMIT 5000000) e
+            ), keys AS (
+                SELECT count(*) AS n, max(e.created_at) AS made, max(e.expires_at) AS last
+                FROM (SELECT k.created_at, k.expires_at FROM idempotency_keys k
+                      WHERE k.scope = s.scope AND k.expires_at >= place AND k.expires_at < s.consumed_until
+                        AND NOT ((k.status = 'dead' OR k.generation > 0) AND k.updated_at > clock_timestamp() - dead_letters)
+                      ORDER BY k.expires_at LIMIT 5000000) e
+            )
+            INSERT INTO idem_horizons AS h (scope, before, cutoff)
+            SELECT s.scope, coalesce(greatest(events.made, keys.made), '-infinity'),
+                   least(s.consumed_until,
+                         CASE WHEN events.n = 5000000 THEN greatest(events.last, place + interval '1 microsecond') END,
+                         CASE WHEN keys.n = 5000000 THEN greatest(keys.last, place + interval '1 microsecond') END)
+            FROM events, keys
+            WHERE events.n + keys.n > 0 OR place > '-infinity'
+            ON CONFLICT (scope) DO UPDATE
+            SET before = greatest(h.before, excluded.before), cutoff = excluded.cutoff, updated_at = clock_timestamp()
+            RETURNING cutoff < s.consumed_until INTO more;
+            COMMIT;
+        END LOOP;
     END LOOP;
 
     LOOP

@@ -142,7 +142,8 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 	}
 	r.cfg = cfg
 	r.rows = horizons{db: store.db, wallClock: append([]string{}, cfg.WallClock...),
-		grace: cfg.Grace, deadLetters: cfg.DeadLetterRetention, batch: cfg.Batch}
+		grace: cfg.Grace, deadLetters: cfg.DeadLetterRetention, batch: cfg.Batch,
+		rows: horizonRows}
 	// longer than a statement, and than the pause between two runs
 	r.lease = cfg.Interval + 2*choreLimit
 	return r
@@ -278,7 +279,7 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 // ends.
 func (r *Reaper) empty(ctx context.Context, text func(*statements) string, a *ScopeAge,
 	total *int64) error {
-	from := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	from := beginning
 	for {
 		n, next, err := r.rows.deleteBatch(ctx, text, a, from)
 		r.count(n, total)

@@ -85,26 +85,36 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// expired is a summary of rows that have expired.
+// expired is a summary of rows that have expired. The zero value is that of no row.
 type expired struct {
-	n    int64
 	made time.Time // when the newest of them was made
-	last time.Time // when the last of them expired
+	// limit is when the last row that was read expired; zero: all expired rows were read.
+	limit time.Time
+}
+
+// onward adds the summary of the rows that expired from a time on. If so many rows expired at that
+// time that reading ended with them, the next reading begins a microsecond later.
+func (e expired) onward(from time.Time, rest expired) expired {
+	sum := expired{made: later(e.made, rest.made)}
+	if !rest.limit.IsZero() {
+		sum.limit = later(rest.limit, from.Add(time.Microsecond))
+	}
+	return sum
 }
 
 // nextHorizon returns the horizon for these rows. The result is false if no row has expired. until
-// is the consumed time, and limit is the largest number of rows in one summary.
-func nextHorizon(old horizon, until time.Time, limit int64, rows ...expired) (horizon, bool) {
+// is the consumed time.
+func nextHorizon(old horizon, until time.Time, rows ...expired) (horizon, bool) {
 	next := horizon{before: old.before, cutoff: until}
 	some := false
 	for _, e := range rows {
-		if e.n == 0 {
+		if e.made.IsZero() {
 			continue
 		}
 		some = true
 		next.before = later(next.before, e.made)
-		if e.n >= limit {
-			next.cutoff = earlier(next.cutoff, e.last)
+		if !e.limit.IsZero() {
+			next.cutoff = earlier(next.cutoff, e.limit)
 		}
 	}
 	return next, some
@@ -116,6 +126,7 @@ type horizons struct {
 	wallClock   []string // scopes
 	grace       time.Duration
 	deadLetters time.Duration // their retention
+	rows        int           // that one horizon step reads of a table
 }
 
 // write runs fn in a transaction that changes rows.
@@ -185,18 +196,27 @@ func (w *work) readHorizons(ctx context.Context) (map[string]horizon, error) {
 
 // move is the first step, for one scope: the horizon becomes the time of the newest row that has
 // expired. Rows of dead letters within their retention do not count.
+//
+// A row stays while the time of its record is ahead of the horizon. If so many rows stay that
+// reading ends with them, only the rows behind them move the horizon, so move reads from the last
+// cut-off on, too. Otherwise no row would be deleted any more.
 func (h *horizons) move(ctx context.Context, a *ScopeAge) error {
 	rows := make([]expired, len(tables))
 	for i, t := range tables {
 		err := h.read(ctx, choreLimit, func(ctx context.Context, w *work) (err error) {
-			rows[i], err = h.expired(ctx, w, t, a)
+			rows[i], err = h.expired(ctx, w, t, a, beginning)
+			if err != nil || rows[i].limit.IsZero() || a.cutoff.IsZero() {
+				return err
+			}
+			rest, err := h.expired(ctx, w, t, a, a.cutoff)
+			rows[i] = rows[i].onward(a.cutoff, rest)
 			return err
 		})
 		if err != nil {
 			return err
 		}
 	}
-	if _, some := nextHorizon(horizon{}, a.ConsumedUntil, horizonRows, rows...); !some {
+	if _, some := nextHorizon(horizon{}, a.ConsumedUntil, rows...); !some {
 		return nil
 	}
 	return h.write(ctx, func(ctx context.Context, w *work) error {
@@ -215,7 +235,7 @@ func (h *horizons) move(ctx context.Context, a *ScopeAge) error {
 		if there {
 			old.before, write = micros(before), horizonsTable(w.d).replace
 		}
-		next, _ := nextHorizon(old, a.ConsumedUntil, horizonRows, rows...)
+		next, _ := nextHorizon(old, a.ConsumedUntil, rows...)
 		a.Horizon = next.before
 		return write(ctx, w.q, w.d, [][]any{{a.Scope, w.d.Time(next.before), w.d.Time(next.cutoff),
 			w.d.Time(w.now)}})
@@ -226,20 +246,28 @@ func horizonsTable(d *Dialect) relation {
 	return relation{"idem_horizons", []string{"scope", d.name("before"), "cutoff", "updated_at"}, 1}
 }
 
-// expired summarizes the rows of a scope that have expired, at most horizonRows.
-func (h *horizons) expired(ctx context.Context, w *work, t *table, a *ScopeAge) (e expired,
-	err error) {
+// beginning is a time before all rows.
+var beginning = time.UnixMicro(0).UTC()
+
+// expired summarizes the rows of a scope that have expired from a time on, at most h.rows.
+func (h *horizons) expired(ctx context.Context, w *work, t *table, a *ScopeAge, from time.Time) (
+	e expired, err error) {
 	if err := w.readClock(ctx); err != nil {
 		return e, err
 	}
 	p := &arguments{d: w.d}
 	text := "SELECT count(*), " + w.d.Micros("max(created_at)") + ", " + w.d.Micros("max(expires_at)") +
 		" FROM (SELECT created_at, expires_at FROM " + w.d.byExpiry(t) +
-		" WHERE scope = " + p.add(a.Scope) + " AND expires_at < " + p.add(w.d.Time(a.ConsumedUntil)) +
-		" AND " + h.notKept(w, p) + " ORDER BY expires_at" + limited(horizonRows) + ") e"
+		" WHERE scope = " + p.add(a.Scope) + " AND expires_at >= " + p.add(w.d.Time(from)) +
+		" AND expires_at < " + p.add(w.d.Time(a.ConsumedUntil)) +
+		" AND " + h.notKept(w, p) + " ORDER BY expires_at" + limited(h.rows) + ") e"
+	var n int
 	var made, last sql.NullInt64
-	err = w.row(ctx, text, p.list, &e.n, &made, &last)
-	e.made, e.last = instant(made), instant(last)
+	err = w.row(ctx, text, p.list, &n, &made, &last)
+	e.made = instant(made)
+	if n >= h.rows {
+		e.limit = instant(last)
+	}
 	return e, err
 }
 

@@ -155,7 +155,7 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 	}
 	r.cfg = cfg
 	r.rows = horizons{s: store, wallClock: slices.Clone(cfg.WallClock), grace: cfg.Grace,
-		deadLetters: cfg.DeadLetterRetention}
+		deadLetters: cfg.DeadLetterRetention, rows: horizonRows}
 	// longer than a transaction, and than the pause between two runs
 	r.lease = cfg.Interval + 2*choreLimit
 	return r
@@ -287,7 +287,7 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 // empty deletes from one table, batch after batch. No new rows come behind a horizon, and a batch
 // without a deletion moves the time on, so empty ends.
 func (r *Reaper) empty(ctx context.Context, t *table, a *ScopeAge, total *int64) error {
-	from := time.UnixMicro(0).UTC()
+	from := beginning
 	for {
 		rows, err := r.rows.find(ctx, t, a, from, r.cfg.Batch)
 		if err != nil || len(rows.keys) == 0 {

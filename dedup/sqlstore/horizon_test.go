@@ -1,0 +1,67 @@
+package sqlstore_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/sqlstore"
+	"github.com/idem-go/idem/dedup/sqlstore/sqlite"
+	"github.com/stretchr/testify/require"
+)
+
+// Expired rows that stay for now, as many as one step of the horizon reads, do not stop the horizon.
+// All rows go in the end.
+func TestHorizonPassesRowsThatStay_Rule8(t *testing.T) {
+	const day, rows = 24 * time.Hour, 3
+	now := time.Now()
+	for name, put := range map[string]func(add func(made, expired, origin time.Duration)){
+		"times ahead": func(add func(made, expired, origin time.Duration)) {
+			for i := range rows {
+				after := time.Duration(i) * time.Second
+				add(9*day-after, 2*day-after, 9*day-2*time.Hour)
+			}
+			for i := range 2*rows + 1 {
+				after := 3*time.Hour + time.Duration(i)*time.Second
+				add(9*day-after, 2*day-after, 9*day-3*time.Hour+time.Minute)
+			}
+		},
+		"one expiry": func(add func(made, expired, origin time.Duration)) {
+			for i := range 2*rows + 1 {
+				add(9*day-time.Duration(i)*time.Second, 2*day, 10*day)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "idem.db")
+			s, err := sqlite.Open(t.Context(), path, sqlite.NoReaper())
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			db, err := sql.Open("sqlite", path)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			id := 0
+			put(func(made, expired, origin time.Duration) {
+				id++
+				_, err := db.ExecContext(t.Context(), `INSERT INTO processed_events (tenant, scope, event_type,
+					event_id, status, record_version, generation, retry, fence, created_at, expires_at, origin_time)
+					VALUES ('', 'g', 'x', ?, 'done', 1, 0, 0, 1, ?, ?, ?)`, id, now.Add(-made).UnixMicro(),
+					now.Add(-expired).UnixMicro(), now.Add(-origin).UnixMicro())
+				require.NoError(t, err)
+			})
+			require.NoError(t, s.RecordProgress(t.Context(), "g",
+				[]dedup.Progress{{Topic: "t", Next: 1, CaughtUp: true}}))
+			for range 12 {
+				r := sqlstore.NewReaper(s, sqlstore.ReaperConfig{Grace: time.Microsecond, Pause: -1})
+				r.SetHorizonRows(rows)
+				_, err := r.RunOnce(t.Context())
+				require.NoError(t, err)
+			}
+			var n int
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM processed_events").Scan(&n))
+			require.Zero(t, n)
+		})
+	}
+}
