@@ -240,13 +240,27 @@ func execs(n int) func(pgx.BatchResults) error {
 	}
 }
 
-// chore runs fn in a transaction of maintenance. limit bounds each statement.
+// within bounds fn by the time that a server needs for limit, and then may stay silent. A server that
+// has not answered by then is gone.
+func (d *database) within(limit time.Duration,
+	fn func(context.Context, pgx.Tx, *statements) error,
+) func(context.Context, pgx.Tx, *statements) error {
+	return func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		ctx, cancel := context.WithTimeout(ctx, limit+d.silence)
+		defer cancel()
+		return fn(ctx, tx, q)
+	}
+}
+
+// chore runs fn in a transaction of maintenance. limit bounds each statement at the server, and fn
+// ends by d.within.
 func (d *database) chore(ctx context.Context, verb string, limit time.Duration,
 	fn func(ctx context.Context, tx pgx.Tx, q *statements) error) error {
 	q, err := d.statements(ctx)
 	if err != nil {
 		return d.failed(ctx, verb, err)
 	}
+	fn = d.within(limit, fn)
 	for try := 1; ; try++ {
 		err = d.choreOnce(ctx, q, fn, q.aging.begin, milliseconds(limit))
 		var answer *registerError
@@ -259,9 +273,10 @@ func (d *database) chore(ctx context.Context, verb string, limit time.Duration,
 	}
 }
 
-// operate runs fn in a transaction for an operator. limit bounds each statement, and each pause
-// between two. The transaction is rolled back if fn fails. A transaction that lost a race is run
-// again, a bounded number of times.
+// operate runs fn in a transaction for an operator. limit bounds each statement at the server, and
+// each pause between two. fn bounds its own calls, for a server that stays silent. The transaction
+// is rolled back if fn fails. A transaction that lost a race is run again, a bounded number of
+// times.
 func (d *database) operate(ctx context.Context, verb string, limit time.Duration,
 	fn func(ctx context.Context, tx pgx.Tx, q *statements) error) error {
 	q, err := d.statements(ctx)
@@ -284,11 +299,8 @@ func (d *database) choreOnce(ctx context.Context, q *statements,
 		return err
 	}
 	defer conn.end(ctx)
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginSQL})
+	tx, err := d.beginChore(ctx, conn, settings, args...)
 	if err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, settings, args...); err != nil {
 		return err
 	}
 	if err := fn(ctx, tx, q); err != nil {
@@ -297,6 +309,19 @@ func (d *database) choreOnce(ctx context.Context, q *statements,
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	return withoutCancel(conn.Conn(), func() error { return tx.Commit(end) })
+}
+
+// beginChore begins a transaction with settings.
+func (d *database) beginChore(ctx context.Context, conn session, settings string,
+	args ...any) (pgx.Tx, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.silence)
+	defer cancel()
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginSQL})
+	if err != nil {
+		return nil, err
+	}
+	_, err = tx.Exec(ctx, settings, args...)
+	return tx, err
 }
 
 // pause waits before another try: longer after each try, by a random time.

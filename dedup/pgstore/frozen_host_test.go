@@ -96,3 +96,79 @@ func TestFrozenHostLosesItsTransaction_Rule10(t *testing.T) {
 	require.Equal(t, 1, countEffects(t, direct, "there"))
 	healthy(t, direct)
 }
+
+// Rule 20: a server falls silent while maintenance or a verb of an operator is at work, and its
+// connections stay open. The call ends by itself, also with a context that never ends.
+func TestFrozenServerEndsMaintenance_Rule20(t *testing.T) {
+	t.Parallel()
+	waits := func(t *testing.T, direct *pgxpool.Pool, sql string) (untilWaiting func()) {
+		tx, err := direct.Begin(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		_, err = tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+		return func() {
+			var waiting bool
+			for !waiting && t.Context().Err() == nil {
+				if err := direct.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+					WHERE wait_event_type = 'Lock' AND query LIKE '%' || current_schema() || '%')`).Scan(&waiting); err != nil {
+					t.Errorf("wait: %v", err)
+					return
+				}
+			}
+		}
+	}
+	type call = func(context.Context) error
+	for name, prepare := range map[string]func(t *testing.T, s *pgstore.Store, direct *pgxpool.Pool, freeze func()) call{
+		"reaper between two batches": func(t *testing.T, s *pgstore.Store, direct *pgxpool.Pool, freeze func()) call {
+			many(t, direct, "g", 3)
+			record(t, s, "g", dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
+			reap(t, s, soonest())
+			cfg := soonest()
+			cfg.Batch, cfg.Deleted = 1, func(int64) { freeze() }
+			return func(ctx context.Context) error {
+				_, err := pgstore.NewReaper(s, cfg).RunOnce(ctx)
+				return err
+			}
+		},
+		"register in a statement": func(t *testing.T, s *pgstore.Store, direct *pgxpool.Pool, freeze func()) call {
+			untilWaiting := waits(t, direct, "INSERT INTO idem_scopes (scope) VALUES ('g')")
+			return func(ctx context.Context) error {
+				go func() { untilWaiting(); freeze() }()
+				return s.Register(ctx, dedup.Registration{Scope: "g", Group: "g", Topics: []string{"t"}})
+			}
+		},
+		"discard in a statement": func(t *testing.T, s *pgstore.Store, direct *pgxpool.Pool, freeze func()) call {
+			put(t, direct, old{scope: "g", id: "a", status: "dead", made: day})
+			untilWaiting := waits(t, direct, "UPDATE processed_events SET reason = ''")
+			return func(ctx context.Context) error {
+				go func() { untilWaiting(); freeze() }()
+				return s.Discard(ctx, dedup.Key{Scope: "g", Type: "x", ID: "a"}, time.Hour, "")
+			}
+		},
+		"list between two pages": func(t *testing.T, s *pgstore.Store, direct *pgxpool.Pool, freeze func()) call {
+			many(t, direct, "g", 501)
+			return func(ctx context.Context) error {
+				return s.List(ctx, dedup.Filter{}, 0, func(dedup.Record) bool { freeze(); return true })
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			there, direct := newStore(t)
+			require.NoError(t, there.Look(t.Context(), []dedup.Request{request("warm")}, make([]dedup.Answer, 1)))
+			with, freeze, hangUp := throughFreezer(t, direct)
+			s := pgstore.New(newPool(t, direct.Config().ConnString(), with))
+			s.SetSilence(time.Second)
+			call, told := prepare(t, s, direct, freeze), make(chan error, 1)
+			go func() { told <- call(context.WithoutCancel(t.Context())) }()
+			t.Cleanup(hangUp)
+			select {
+			case err := <-told:
+				require.ErrorIs(t, err, dedup.ErrUnavailable)
+			case <-time.After(40 * time.Second):
+				require.Fail(t, "waits for ever")
+			}
+		})
+	}
+}

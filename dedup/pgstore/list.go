@@ -22,8 +22,9 @@ const (
 //
 // Until List returns, calls of yield included, List uses one connection of the pool and one
 // snapshot of the database. The snapshot keeps the server from removing dead rows. The server
-// ends the list if ten minutes pass between two pages of 500 records. Changes made by yield do
-// not show in the list.
+// ends the list if ten minutes pass between two pages of 500 records. A server that is silent counts
+// as unavailable: ten minutes and 30 seconds before the first page, 30 seconds before others.
+// Changes made by yield do not show in the list.
 //
 // In the compact layout, an ID that is stored as a hash is shown as "sha256:" and 32 hexadecimal
 // digits. This text is for reading only: no verb accepts it as an ID. To find the record of an ID,
@@ -44,11 +45,17 @@ func (s *Store) List(ctx context.Context, f dedup.Filter, limit int,
 	var failed error
 	err := s.db.operate(ctx, "list", listLimit,
 		func(ctx context.Context, tx pgx.Tx, q *statements) error {
-			if _, err := tx.Exec(ctx, q.operator.list, args...); err != nil {
+			open := func(ctx context.Context, tx pgx.Tx, q *statements) error {
+				_, err := tx.Exec(ctx, q.operator.list, args...)
 				return err
 			}
+			if err := s.db.within(listLimit, open)(ctx, tx, q); err != nil {
+				return err
+			}
+			limit := listLimit + s.db.silence // the first page waits for the sort
 			for more := true; more; {
-				page, err := fetchRecords(ctx, tx)
+				page, err := fetchRecords(ctx, tx, limit)
+				limit = s.db.silence
 				if err != nil && yielded {
 					failed = err
 					return nil
@@ -72,7 +79,11 @@ func (s *Store) List(ctx context.Context, f dedup.Filter, limit int,
 	return err
 }
 
-func fetchRecords(ctx context.Context, tx pgx.Tx) (page []dedup.Record, err error) {
+// fetchRecords reads the next page. After limit the server is gone.
+func fetchRecords(ctx context.Context, tx pgx.Tx, limit time.Duration) (page []dedup.Record,
+	err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	rows, err := tx.Query(ctx, fmt.Sprintf("FETCH %d FROM idem_list", listPage))
 	if err != nil {
 		return nil, err

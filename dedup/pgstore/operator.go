@@ -104,7 +104,7 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 	args := slices.Concat([]any{cut(storable(dedup.ReasonDiscarded + reason)),
 		microseconds(retention)}, keyArgs)
 	settled := false
-	err = s.db.operate(ctx, "discard", endTimeout,
+	err = s.db.operate(ctx, "discard", endTimeout, s.db.within(endTimeout,
 		func(ctx context.Context, tx pgx.Tx, q *statements) error {
 			var inEvents, inKeys bool
 			var err error
@@ -122,7 +122,7 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 				_, err = tx.Exec(ctx, q.operator.discardKeys, args...)
 			}
 			return err
-		})
+		}))
 	if err == nil && settled {
 		return fmt.Errorf("pgstore: discard %q: %w", key, dedup.ErrSettled)
 	}
