@@ -126,7 +126,7 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 		return usage("--watch is for one --store")
 	}
 	// The checks of the start may take long, and the command answers probes meanwhile.
-	health := &reapHealth{last: errNoRun}
+	health := newReapHealth(f.interval)
 	stop, err := serveHealth(ctx, f.health, a.ready(health.ready), a.logger())
 	if err != nil {
 		return fmt.Errorf("--health: %w", err)
@@ -291,6 +291,7 @@ func (a *app) reapWatch(
 	var events, claims int64
 	var seen *progress // of the present run
 	cfg.Deleted = func(rows int64) {
+		health.heard()
 		if seen == nil {
 			seen = a.progress("rows deleted", 0)
 		}

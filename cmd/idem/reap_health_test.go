@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,7 +23,7 @@ import (
 
 // --watch is ready after its first run, and while the last run did not fail.
 func TestReapHealth(t *testing.T) {
-	h := reapHealth{last: errNoRun}
+	h := newReapHealth(time.Minute)
 	require.ErrorIs(t, h.ready(), errNoRun)
 	h.note(nil)
 	require.NoError(t, h.ready())
@@ -29,6 +31,29 @@ func TestReapHealth(t *testing.T) {
 	require.ErrorContains(t, h.ready(), "the last run failed: no database")
 	h.note(nil)
 	require.NoError(t, h.ready())
+}
+
+// A run that neither ends nor deletes a batch makes --watch unready. The pause between two runs and a
+// run with many batches do not.
+func TestReapHealthOfAStandstill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newReapHealth(time.Hour)
+		time.Sleep(24 * time.Hour)
+		require.ErrorIs(t, h.ready(), errNoRun)
+		h.note(nil)
+		time.Sleep(time.Hour + reapSlack)
+		require.NoError(t, h.ready())
+		h.heard()
+		time.Sleep(time.Hour + reapSlack)
+		require.NoError(t, h.ready())
+		time.Sleep(time.Second)
+		require.ErrorContains(t, h.ready(), "1h10m1s ago")
+		h.note(nil)
+		require.NoError(t, h.ready())
+		h.note(errors.New("no database"))
+		time.Sleep(24 * time.Hour)
+		require.ErrorContains(t, h.ready(), "no database")
+	})
 }
 
 // slowLister is a store with lists that last until the test ends them.
