@@ -83,7 +83,7 @@ func openFile(ctx context.Context, path string) (writer, reader *sql.DB, err err
 	const names = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
 	err = setup.RefuseForeign(ctx, writer, names, schemaSQL, "choose another file, or rename that table")
 	if err == nil {
-		_, err = writer.ExecContext(ctx, schemaSQL)
+		err = create(ctx, writer)
 	}
 	if err != nil {
 		_ = writer.Close()
@@ -95,6 +95,32 @@ func openFile(ctx context.Context, path string) (writer, reader *sql.DB, err err
 		return nil, nil, err
 	}
 	return writer, reader, nil
+}
+
+// schemaVersion is the version that schemaSQL records.
+const schemaVersion = 2
+
+// create makes the tables if any part of them is missing. Otherwise it only reads, so that a file
+// opens while a transaction of a handler writes to it.
+func create(ctx context.Context, db *sql.DB) error {
+	made, err := created(ctx, db)
+	if err == nil && !made {
+		_, err = db.ExecContext(ctx, schemaSQL)
+	}
+	return err
+}
+
+// created reports whether the file has all tables and indexes, and this version or a later one.
+func created(ctx context.Context, db *sql.DB) (bool, error) {
+	var names string
+	err := db.QueryRowContext(ctx, "SELECT coalesce(group_concat(name, ' '), '') FROM sqlite_master "+
+		"WHERE type IN ('table', 'index')").Scan(&names)
+	if err != nil || !setup.Complete(strings.Fields(names), schemaSQL) {
+		return false, err
+	}
+	var version int
+	err = db.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM idem_schema").Scan(&version)
+	return version >= schemaVersion, err
 }
 
 func open(path, lock string, conns int) (*sql.DB, error) {

@@ -16,6 +16,9 @@ import (
 // marker is the first table that a schema creates. Where it is, the others are Idem's.
 const marker = "idem_schema"
 
+// objects are the names of all tables and indexes of a schema.
+var objects = regexp.MustCompile(`(?m)^CREATE (?:UNIQUE )?(?:TABLE|INDEX) IF NOT EXISTS (\w+)`)
+
 var creates = regexp.MustCompile(`(?m)^CREATE TABLE IF NOT EXISTS (\w+)`)
 
 // RefuseForeign fails if the database has a table with the name of a table of schema, although Idem
@@ -45,6 +48,16 @@ func RefuseForeign(ctx context.Context, db *sql.DB, names, schema, fix string) (
 		}
 	}
 	return nil
+}
+
+// Complete reports whether the names of tables and indexes have all those of schema.
+func Complete(existing []string, schema string) bool {
+	for _, m := range objects.FindAllStringSubmatch(schema, -1) {
+		if !slices.Contains(existing, m[1]) {
+			return false
+		}
+	}
+	return true
 }
 
 // foreignOf returns the existing tables that have a name of schema and are not Idem's.

@@ -28,3 +28,14 @@ CREATE TABLE IF NOT EXISTS idempotency_keys (id text);`
 		require.Equal(t, c.foreigns, foreignOf(c.existing, schema), c.name)
 	}
 }
+
+func TestComplete(t *testing.T) {
+	const schema = `CREATE TABLE IF NOT EXISTS a (x text);
+CREATE INDEX IF NOT EXISTS b
+    ON a (x);
+CREATE UNIQUE INDEX IF NOT EXISTS c ON a (x);`
+	require.True(t, Complete([]string{"z", "c", "b", "a"}, schema))
+	for _, existing := range [][]string{nil, {"a"}, {"b", "c"}, {"a", "c"}, {"a", "b"}} {
+		require.False(t, Complete(existing, schema), existing)
+	}
+}
