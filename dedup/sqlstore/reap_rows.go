@@ -78,8 +78,8 @@ func (h *horizons) remove(ctx context.Context, t *table, a *ScopeAge, keys []ded
 				}
 				continue
 			}
-			where, args := w.d.chosen(free)
-			if _, err := w.q.ExecContext(ctx, "DELETE FROM "+t.name+" WHERE "+where, args...); err != nil {
+			text, args := w.d.deletion(t.name, free)
+			if _, err := w.q.ExecContext(ctx, text, args...); err != nil {
 				return err
 			}
 			n += int64(len(free))
@@ -148,10 +148,10 @@ func (w *work) removeStarts(ctx context.Context, keys []dedup.Key) (n int64, err
 		return 0, err
 	}
 	for some := range slices.Chunk(keys, rowsPerStatement) {
-		where, args := w.d.chosen(some)
+		text, args := w.d.deletion(startsTable, some)
 		p := &arguments{d: w.d, list: args}
-		result, err := w.q.ExecContext(ctx, "DELETE FROM "+startsTable+" WHERE "+where+
-			" AND updated_at < "+p.add(w.d.Time(w.now.Add(-startsAfter))), p.list...)
+		text += " AND updated_at < " + p.add(w.d.Time(w.now.Add(-startsAfter)))
+		result, err := w.q.ExecContext(ctx, text, p.list...)
 		if err != nil {
 			return n, err
 		}

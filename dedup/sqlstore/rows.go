@@ -276,7 +276,7 @@ func (d *Dialect) chosen(keys []dedup.Key) (where string, args []any) {
 	return "(" + strings.Join(parts, " OR ") + ")", args
 }
 
-// ofKey is the condition for the row of a key of keyByKey.
+// ofKey is the condition for the row of a key of keyByKey or deletion.
 const ofKey = "tenant = v.a AND scope = v.b AND event_type = v.c AND event_id = v.d"
 
 // keyByKey returns a list of keys for a subquery that is LATERAL, in their order. The condition of
@@ -296,6 +296,23 @@ func (d *Dialect) keyByKey(keys []dedup.Key) (from string, args []any) {
 		}
 	}
 	return "(VALUES " + strings.Join(values, ", ") + ") v (a, b, c, d)", args
+}
+
+// deletion returns a DELETE of the rows of keys. Other conditions may follow, after AND.
+func (d *Dialect) deletion(table string, keys []dedup.Key) (text string, args []any) {
+	if !d.JoinedDelete {
+		where, args := d.chosen(keys)
+		return "DELETE FROM " + table + " WHERE " + where, args
+	}
+	list := make([]string, len(keys))
+	for i, k := range keys {
+		n := len(args)
+		list[i] = "SELECT " + d.Param(n+1) + " AS a, " + d.Param(n+2) + " AS b, " +
+			d.Param(n+3) + " AS c, " + d.Param(n+4) + " AS d"
+		args = append(args, k.Tenant, k.Scope, k.Type, k.ID)
+	}
+	return "DELETE k FROM (" + strings.Join(list, " UNION ALL ") + ") v STRAIGHT_JOIN " + table +
+		" k ON " + ofKey, args
 }
 
 func sameKind(a, b dedup.Key) bool {

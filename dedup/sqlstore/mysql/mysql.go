@@ -70,7 +70,7 @@ func dialect() *sqlstore.Dialect {
 		Lock:  " FOR UPDATE", LockFree: " FOR UPDATE SKIP LOCKED",
 		Index: func(name string) string { return " FORCE INDEX (" + name + ")" },
 		// A small table is scanned otherwise, and the scan waits for every locked row.
-		ByKey: " FORCE INDEX (PRIMARY)",
+		ByKey: " FORCE INDEX (PRIMARY)", JoinedDelete: true,
 		Replace: func(_, columns []string) string {
 			sets := make([]string, len(columns))
 			for i, c := range columns {

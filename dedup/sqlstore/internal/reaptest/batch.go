@@ -2,6 +2,7 @@ package reaptest
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -80,6 +81,51 @@ func locked(t *testing.T, site Site) {
 	require.Equal(t, []string{"event/0", "event/1", "event/47"}, site.left(t))
 	require.NoError(t, tx.Commit())
 	require.EqualValues(t, 3, reap(t, s, cfg).Events)
+}
+
+// lockedLive: a reaper does not touch live rows, so it does not wait for one that another
+// transaction holds. Nearly all rows have expired, so a scan of the table seems cheap.
+func lockedLive(t *testing.T, site Site) {
+	if site.Dialect().OneWriter {
+		t.Skip("the database has one writer, so no row is locked while the reaper deletes")
+	}
+	const n, live = 500, 20
+	s := site.store(t)
+	for _, notEvent := range []bool{false, true} {
+		site.many(t, n, old{scope: "g", made: 3 * day, expired: 2 * day, notEvent: notEvent, notKey: !notEvent})
+		rows := make([]old, live)
+		for i := range rows {
+			rows[i] = old{scope: "g", id: fmt.Sprintf("live %d", i), made: time.Hour, notEvent: notEvent, notKey: !notEvent}
+		}
+		site.put(t, rows...)
+	}
+	record(t, s, "g", caughtUp())
+	reap(t, s, soonest())
+	tx, err := site.DB.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }()
+	for _, table := range []string{"processed_events", "idempotency_keys"} {
+		_, err = tx.ExecContext(t.Context(), "UPDATE "+table+" SET fence = fence + 1 WHERE tenant = '' AND scope = 'g' "+
+			"AND event_type = 'x' AND event_id = 'live 10'")
+		require.NoError(t, err)
+	}
+	result := reap(t, s, soonest())
+	require.Equal(t, []int64{n, n}, []int64{result.Events, result.Claims})
+}
+
+// alikeKeys: a reaper deletes no row with a key that differs by case, by a space or by an accent.
+func alikeKeys(t *testing.T, site Site) {
+	s := site.store(t)
+	site.put(t, old{scope: "g", id: "a", made: 3 * day, expired: 2 * day})
+	for _, id := range []string{"A", "a ", "á"} {
+		site.put(t, old{scope: "g", id: id, made: 3 * day})
+	}
+	record(t, s, "g", caughtUp())
+	reap(t, s, soonest())
+	result := reap(t, s, soonest())
+	require.Equal(t, []int64{1, 1}, []int64{result.Events, result.Claims})
+	require.Len(t, site.left(t), 6)
+	require.NotContains(t, site.left(t), "event/a")
 }
 
 // atOnce: of two reapers, one deletes and the other one returns without waiting. After a crash of a

@@ -46,6 +46,8 @@ func Run(t *testing.T, newSite func(t testing.TB) Site) {
 		{"reap: batches, and a kill between", batches},
 		{"reap: same expiry", sameExpiry},
 		{"reap: locked rows", locked},
+		{"reap: locked live rows", lockedLive},
+		{"reap: alike keys", alikeKeys},
 		{"reap: at once", atOnce},
 		{"reap: lost lease", lostLease},
 		{"reap: configuration", configuration},
