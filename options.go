@@ -90,6 +90,9 @@ func Type(e Extractor) Option {
 //
 // Choose at least the retention of the topics. A store that forgets an event before Kafka deletes
 // the last copy lets that copy run again.
+//
+// In Postgres and sqlstore, the shortest retention in a scope is the scope's memory for events that
+// the store has never seen. Older ones are too old for all handlers of the scope ([WhenTooOld]).
 func Retention(d time.Duration) Option { return func(s *options) { s.Retention = d } }
 
 // Timeout limits one run of the handler. The default is 30 s; the limit must be positive. When the
