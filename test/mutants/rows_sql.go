@@ -210,6 +210,12 @@ func mariaMutants() []mutant {
 			tests:   maria("^TestReaper$"),
 		},
 		{
+			name: "maria-reaper-scans-the-table", file: file,
+			old: " JoinedDelete: true,", with: "",
+			promise: "The reaper waits for no transaction that holds a live row.",
+			tests:   maria("^TestReaper$/locked_live_rows"),
+		},
+		{
 			name: "maria-reaper-waits-for-locks", file: file,
 			old: "LockFree: \" FOR UPDATE SKIP LOCKED\",", with: "LockFree: \" FOR UPDATE\",",
 			promise: "The reaper waits for no transaction.",

@@ -158,6 +158,25 @@ func postgresMutants() []mutant {
 			tests:   pg("^TestReaper_Dead_Rule8$"),
 		},
 		{
+			name: "pg-horizon-stops-at-rows-that-stay", file: "dedup/pgstore/horizon.go",
+			old: "if err == nil && more && a.cutoff.Valid {", with: "if false {",
+			promise: "Expired rows with times ahead do not stop the deletion of all others (rule 8).",
+			tests:   pg("^TestHorizon_PassesRowsThatStay_Rule8$"),
+		},
+		{
+			name: "pg-horizon-stops-at-one-expiry", file: sql + "horizon_store.sql",
+			old:     "CASE WHEN events.n = $4::bigint THEN greatest(events.last, $5::timestamptz + interval '1 microsecond') END",
+			with:    "CASE WHEN events.n = $4::bigint THEN events.last END",
+			promise: "Many rows with one expiry do not stop the deletion of all others (rule 8).",
+			tests:   pg("^TestHorizon_PassesRowsThatStay_Rule8$"),
+		},
+		{
+			name: "pg-maintenance-waits-for-a-silent-server", file: "dedup/pgstore/database.go",
+			old: "\t\tctx, cancel := context.WithTimeout(ctx, limit+d.silence)\n", with: "\t\tctx, cancel := context.WithCancel(ctx)\n",
+			promise: "Maintenance ends when the server falls silent (rule 20).",
+			tests:   pg("^TestFrozenServerEndsMaintenance_Rule20$"),
+		},
+		{
 			name: "pg-two-reapers", file: sql + "reaper_lease.sql",
 			old: "WHERE l.token = excluded.token OR l.lease_until < clock_timestamp()\n", with: "",
 			promise: "One reaper works at a time.",
@@ -322,6 +341,18 @@ func sqlMutants() []mutant {
 			old: "next.before = later(next.before, e.made)", with: "next.before = e.made",
 			promise: "The horizon of a scope never goes back (rule 8).",
 			tests:   ownedBy("dedup/sqlstore", "^TestNextHorizon$"),
+		},
+		{
+			name: "sql-horizon-stops-at-rows-that-stay", file: dir + "horizon.go",
+			old: "if err != nil || rows[i].limit.IsZero() || a.cutoff.IsZero() {", with: "if true {",
+			promise: "Expired rows with times ahead do not stop the deletion of all others (rule 8).",
+			tests:   ownedBy("dedup/sqlstore", "^TestHorizonPassesRowsThatStay_Rule8$"),
+		},
+		{
+			name: "sql-horizon-stops-at-one-expiry", file: dir + "horizon.go",
+			old: "sum.limit = later(rest.limit, from.Add(time.Microsecond))", with: "sum.limit = rest.limit",
+			promise: "Many rows with one expiry do not stop the deletion of all others (rule 8).",
+			tests:   ownedBy("dedup/sqlstore", "^TestHorizonPassesRowsThatStay_Rule8$|^TestExpiredOnward$"),
 		},
 		{
 			name: "sqlite-commit-is-not-durable", file: dir + "sqlite/sqlite.go",
