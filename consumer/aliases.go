@@ -24,7 +24,8 @@ const (
 	// Oldest begins with the first record in the log. No record is missed.
 	Oldest = runner.Oldest
 	// Newest skips the records that are in the log, and records written to a new partition before
-	// the first assignment.
+	// the first assignment. The first assignment commits the end of the log before it handles a
+	// record, so no later record is skipped.
 	Newest = runner.Newest
 )
 

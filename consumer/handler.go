@@ -81,7 +81,8 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 // topics for replays: then dead letters cannot be replayed.
 //
 // Begin at the oldest record where no offset is committed. With sarama.OffsetNewest, copies that
-// are written before the first assignment never run.
+// are written before the first assignment never run. Records that are written before the first
+// commit of a partition may never run either: sarama begins at a later end after a restart.
 func (h *GroupHandler) Topics(sources ...string) []string {
 	return h.names().Topics(sources...)
 }

@@ -106,11 +106,15 @@ func (s *deaf) Progress(context.Context, string, ...string) ([]dedup.Progress, e
 	return nil, dedup.ErrUnavailable
 }
 
-// K-19: a member with assigned partitions without records committed no offset. Its next start loses
-// no record, and is not refused.
+// K-19: a member with assigned partitions got no record. Its next start loses no record, and is not
+// refused. With Newest the member has committed where it began, and with Oldest nothing.
 func TestKfake_NothingWasCommitted_K19(t *testing.T) {
 	brokers := fakeBrokers(t, 2, "orders", "orders.g2.dlq")
 	produceEvents(t, brokers, "orders", 0, 20)
+	ends := make(map[int32]int64)
+	for _, m := range readAll(t, brokers, "orders", 20) {
+		ends[m.Partition]++
+	}
 	store := &recalling{told: newTold()}
 	cfg := Config{Brokers: brokers, Group: "g2", Topics: []string{"orders"}, Store: store, Start: Newest}
 	for range 2 {
@@ -127,6 +131,29 @@ func TestKfake_NothingWasCommitted_K19(t *testing.T) {
 		}, soon, poll)
 		s.RecordProgress() // as it does every ten seconds
 		require.NoError(t, m.end())
+		require.Equal(t, ends, committed(t, brokers, "g2", "orders", 0, 1))
+	}
+}
+
+// TestKfake_NewestLosesNoRecord_K29: with Newest, a partition has its first assignment while it is
+// idle. The records that are written until the next start run.
+func TestKfake_NewestLosesNoRecord_K29(t *testing.T) {
+	t.Parallel()
+	for _, cooperative := range []bool{false, true} {
+		brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq")
+		produceEvents(t, brokers, "orders", 0, 20)
+		var got tally
+		cfg := Config{
+			Brokers: brokers, Group: "g", Topics: []string{"orders"}, Start: Newest, Cooperative: cooperative,
+		}
+		m := start(t, cfg, routed(got.handle))
+		require.Eventually(t, func() bool { return m.Ready() == nil && claimsOf(m) == 1 }, soon, poll)
+		require.NoError(t, m.end())
+		produceEvents(t, brokers, "orders", 20, 21)
+		m = start(t, cfg, routed(got.handle))
+		require.Eventually(t, func() bool { return got.events() == 1 }, soon, poll)
+		require.NoError(t, m.end())
+		require.Equal(t, 1, got.total())
 	}
 }
 

@@ -25,7 +25,8 @@
 //
 // In each session:
 //   - Commit the offsets of [OffsetCheck.Check], and with [Newest] those of [RetryBeginnings].
-//     [Life.Places] does both for clients that take the offset where a partition begins.
+//     [Life.Places] does both for clients that take the offset where a partition begins. Mark a
+//     Chosen place before [Consume], which commits the mark before it handles a record.
 //   - Call [Retrier.Serving] and [Group.Begin], [Consume] in a goroutine for each claim, and
 //     [Group.End] after the last one.
 //   - Afterwards [Group.Err] and [Retrier.Fatal] of [Group.Cause] report whether the runner must

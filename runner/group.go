@@ -188,6 +188,7 @@ func Consume[R any](s *ActiveSession, claim Claim, feed Feed[R], assigned int) e
 	})
 	a := s.begin(claim, l)
 	defer a.giveUp(nil)
+	s.commitBeginning(a)
 	pump(a, feed, g.proc.Due)
 	lost := a.lost()
 	if lost == nil {

@@ -318,3 +318,42 @@ func TestMarks_ConfirmsTheLastMark_K03(t *testing.T) {
 	require.NoError(t, m.commitDirectly(t.Context(), q, 4))
 	require.Equal(t, []map[TopicPartition]int64{{q: 4}, {q: 4}}, sess.direct[2:])
 }
+
+// placedClaim is a claim that begins at a place.
+type placedClaim struct {
+	*Position
+	records chan int64
+}
+
+// TestConsume_ChosenPlace_K29: the place that a policy has chosen is committed before the first
+// record is handled. A committed place needs no commit.
+func TestConsume_ChosenPlace_K29(t *testing.T) {
+	for chosen, want := range map[bool]int64{true: 5, false: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, end := context.WithCancelCause(t.Context())
+			sess := newFakeSession(ctx)
+			var at0 int64
+			g := newGroup(t, Config{CommitInterval: time.Hour}, func(context.Context, *idem.Message) error {
+				at0 = sess.offset(at("t", 0))
+				return nil
+			})
+			s := g.Begin(sess, map[string][]int32{"t": {0}})
+			sess.Mark(at("t", 0), 5)
+			claim := &placedClaim{NewPosition(at("t", 0), Place{Offset: 5, Committed: true, Chosen: chosen}), make(chan int64, 1)}
+			claim.records <- 5
+			ended := make(chan error, 1)
+			go func() {
+				ended <- Consume(s, claim, Feed[int64]{Records: claim.records, Message: func(offset int64) *idem.Message {
+					return &idem.Message{Topic: "t", Offset: offset, Value: []byte("{}"), Headers: []idem.Header{{Key: "event-id", Value: []byte("1")}}}
+				}}, 1)
+			}()
+			synctest.Wait()
+			require.Equal(t, want, at0)
+			end(errTest)
+			require.NoError(t, <-ended)
+			g.End(s, errTest)
+			require.NoError(t, g.Close())
+			require.EqualValues(t, 6, sess.offset(at("t", 0)))
+		})
+	}
+}

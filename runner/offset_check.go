@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/observe"
 )
 
-// Move is an offset at which an assignment begins instead of the committed one. Only a member can
+// Move is an offset at which an assignment begins instead of the committed one, or without one. Only a member can
 // commit it, because a group with members takes offsets from members only.
 type Move struct {
 	TopicPartition
@@ -39,8 +40,9 @@ func NewOffsetCheck(cfg Config, offsets Offsets, stores []dedup.Store) *OffsetCh
 }
 
 // Check applies the policies to every partition of a session, and returns the offsets to commit
-// before the session consumes. With [FailOnGap] the error holds a [*GapError] for each gap, and
-// with [RefuseLost] an [*OffsetsLostError]. After another error, try again.
+// before the session consumes. With [Newest] these include the ends of source partitions without a
+// committed offset. With [FailOnGap] the error holds a [*GapError] for each gap, and with
+// [RefuseLost] an [*OffsetsLostError]. After another error, try again.
 func (g *OffsetCheck) Check(ctx context.Context, claims map[string][]int32) ([]Move, error) {
 	gaps, fresh, err := g.find(ctx, claims)
 	if err != nil {
@@ -64,7 +66,41 @@ func (g *OffsetCheck) Check(ctx context.Context, claims map[string][]int32) ([]M
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return moves, nil
+	newest, err := g.beginNewest(ctx, fresh, moves)
+	if err != nil {
+		return nil, err
+	}
+	return append(moves, newest...), nil
+}
+
+// beginNewest returns, with [Newest], the ends of the visible logs of fresh partitions without a
+// move. They are committed, because a partition without an offset would begin at a later end after
+// a crash or a rebalance. The records between the two ends would never run.
+func (g *OffsetCheck) beginNewest(
+	ctx context.Context, fresh map[TopicPartition]bool, moves []Move,
+) (begin []Move, err error) {
+	if g.cfg.Start != Newest {
+		return nil, nil
+	}
+	fresh = maps.Clone(fresh)
+	for _, m := range moves {
+		delete(fresh, m.TopicPartition)
+	}
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	all := sortedPartitions(fresh)
+	ends, err := g.offsets.Ends(ctx, byTopic(all))
+	if err == nil {
+		err = MissingOffset(byTopic(all), ends, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		begin = append(begin, Move{TopicPartition: p, From: -1, To: ends[p]})
+	}
+	return begin, nil
 }
 
 func (g *OffsetCheck) report(gap *GapError, policy GapPolicy) {

@@ -194,6 +194,33 @@ func TestLostOffsets_K19(t *testing.T) {
 	require.Empty(t, moves)
 }
 
+// TestOffsetCheck_Newest_K29: with Newest, partitions of sources without an offset begin at the end,
+// which is committed. A recorded position goes first, and copies begin at the oldest.
+func TestOffsetCheck_Newest_K29(t *testing.T) {
+	log := &fakeLog{
+		committed: map[TopicPartition]int64{at("orders", 2): 6},
+		oldest:    map[TopicPartition]int64{at("orders", 1): 0, at("orders", 2): 0},
+		newest:    map[TopicPartition]int64{at("orders", 0): 0, at("orders", 1): 8, at("orders", 2): 6, at("orders", 3): 9},
+	}
+	claims := map[string][]int32{"orders": {3, 0, 1, 2}, "orders.g.retry": {0}}
+	store := &recalling{progress: []dedup.Progress{{Topic: "orders", Partition: 1, Next: 7}}}
+	cfg := good()
+	cfg.Start, cfg.OnLostOffsets, cfg.Logger = Newest, ResumeLost, slog.New(slog.DiscardHandler)
+	moves, err := NewOffsetCheck(cfg, log, []dedup.Store{store}).Check(t.Context(), claims)
+	require.NoError(t, err)
+	require.Equal(t, []Move{
+		{TopicPartition: at("orders", 1), From: -1, To: 7},
+		{TopicPartition: at("orders", 0), From: -1, To: 0}, {TopicPartition: at("orders", 3), From: -1, To: 9},
+	}, moves)
+	delete(log.newest, at("orders", 3))
+	_, err = NewOffsetCheck(cfg, log, []dedup.Store{store}).Check(t.Context(), claims)
+	require.ErrorIs(t, err, ErrNoAnswer, "no partition begins at a guess")
+	cfg.Start = Oldest
+	moves, err = NewOffsetCheck(cfg, log, []dedup.Store{store}).Check(t.Context(), claims)
+	require.NoError(t, err)
+	require.Len(t, moves, 1)
+}
+
 // TestRetryBeginnings_K29: all partitions of retry topics, and no partition of a source.
 func TestRetryBeginnings_K29(t *testing.T) {
 	log := &fakeLog{

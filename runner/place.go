@@ -10,12 +10,11 @@ import (
 type Place struct {
 	Offset    int64 // of the first record to handle
 	Committed bool  // Offset is committed, or a policy has chosen it
-	Chosen    bool  // Offset is to be committed: a policy has chosen it
-	Initial   int64 // OffsetOldest or OffsetNewest, unless Committed is set
+	Chosen    bool  // Offset is to be committed before the records are handled: a policy has chosen it
+	Initial   int64 // OffsetOldest, unless Committed is set
 }
 
-// InitialOffset returns the offset that [Claim] reports: the committed one, or [OffsetOldest] or
-// [OffsetNewest].
+// InitialOffset returns the offset that [Claim] reports: the committed one, or [OffsetOldest].
 func (p Place) InitialOffset() int64 {
 	if p.Committed {
 		return p.Offset
@@ -34,7 +33,7 @@ type Cluster interface {
 
 // fetched are the committed offsets that a client has fetched for new partitions.
 type fetched struct {
-	Offsets
+	Cluster
 	committed map[TopicPartition]int64
 }
 
@@ -43,6 +42,13 @@ func (f fetched) Committed(
 	context.Context, string, map[string][]int32,
 ) (map[TopicPartition]int64, error) {
 	return f.committed, nil
+}
+
+// Ends implements [Offsets], with the client's error for a partition without an answer.
+func (f fetched) Ends(
+	ctx context.Context, partitions map[string][]int32,
+) (map[TopicPartition]int64, error) {
+	return f.AllEnds(ctx, partitions)
 }
 
 // places decides where partitions begin, with the policies for gaps and lost offsets (K-17, K-28).
@@ -62,42 +68,28 @@ func places(
 	for _, m := range moves {
 		places[m.TopicPartition] = Place{Offset: m.To, Committed: true, Chosen: true}
 	}
-	oldest, newest := withoutPlace(cfg, claims, places)
-	first, err := cluster.Oldest(ctx, oldest)
+	first, err := cluster.Oldest(ctx, withoutPlace(claims, places))
 	if err != nil {
 		return nil, err
 	}
 	for p, at := range first {
 		places[p] = Place{Offset: at, Initial: OffsetOldest}
 	}
-	last, err := cluster.AllEnds(ctx, newest)
-	if err != nil {
-		return nil, err
-	}
-	for p, at := range last {
-		places[p] = Place{Offset: at, Initial: OffsetNewest}
-	}
 	return places, nil
 }
 
-// withoutPlace returns the partitions without a place that begin at the oldest record, and those
-// that begin at the newest. The group itself wrote the copies in its retry topics, and skips no
-// copy.
+// withoutPlace returns the partitions without a place. They begin at the oldest record: the source
+// partitions of [Oldest], and the retry topics of the group, which skips no copy of its own.
 func withoutPlace(
-	cfg Config, claims map[string][]int32, places map[TopicPartition]Place,
-) (oldest, newest map[string][]int32) {
-	oldest, newest = make(map[string][]int32), make(map[string][]int32)
+	claims map[string][]int32, places map[TopicPartition]Place,
+) map[string][]int32 {
+	rest := make(map[string][]int32)
 	for topic, ids := range claims {
 		for _, id := range ids {
-			if _, ok := places[TopicPartition{topic, id}]; ok {
-				continue
-			}
-			if cfg.Start == Newest && !IsRetry(topic, cfg.Group) {
-				newest[topic] = append(newest[topic], id)
-			} else {
-				oldest[topic] = append(oldest[topic], id)
+			if _, ok := places[TopicPartition{topic, id}]; !ok {
+				rest[topic] = append(rest[topic], id)
 			}
 		}
 	}
-	return oldest, newest
+	return rest
 }

@@ -71,6 +71,15 @@ func (s *ActiveSession) begin(claim Claim, l *lane.Partition) *Assignment {
 	return a
 }
 
+// commitBeginning commits where an assignment begins if a policy has chosen that, before a record is
+// handled. Otherwise a crash in the first [Config].CommitInterval could let the partition begin
+// behind a record in flight. While no commit succeeds, the mark stays for the next one.
+func (s *ActiveSession) commitBeginning(a *Assignment) {
+	if p := positionOf(a.claim); p != nil && p.place.Chosen {
+		s.commitNow(a.ctx, CommitWait)
+	}
+}
+
 // end gives a partition back: the lane first, then the last offset, then the assignment.
 func (s *ActiveSession) end(a *Assignment, lost error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.g.cfg.EndWait())
@@ -191,12 +200,12 @@ func (s *ActiveSession) mark(a *Assignment) bool {
 // in a rebalance.
 func (s *ActiveSession) commitAtEnd(a *Assignment, marked int64) {
 	if s.marks.direct == nil || !s.g.stops() {
-		s.commitNow(CommitWait)
+		s.commitNow(context.Background(), CommitWait)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), CommitWait)
 	defer cancel()
-	s.commitNow(directWait)
+	s.commitNow(ctx, directWait)
 	if marked <= max(a.claim.InitialOffset(), 0) {
 		return // nothing was handled
 	}
@@ -264,23 +273,23 @@ func (s *ActiveSession) Commit() {
 	s.g.health.end(time.Since(began))
 }
 
-// commitNow asks for a commit and waits. Without the commit, events handled since the last one are
-// delivered again, and the store recognises the duplicates.
-func (s *ActiveSession) commitNow(wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
+// commitNow asks for a commit and waits, until ctx ends. Without the commit, events handled since
+// the last one are delivered again, and the store recognises the duplicates.
+func (s *ActiveSession) commitNow(ctx context.Context, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	answer := make(chan struct{})
 	select {
 	case s.flush <- answer:
 	case <-s.done:
 		return
-	case <-timer.C:
+	case <-ctx.Done():
 		return
 	}
 	select {
 	case <-answer:
 	case <-s.done:
-	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
