@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/runner"
@@ -357,4 +358,37 @@ func TestKfake_UseClient_Rule8(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.NoError(t, group.Close())
 	require.NoError(t, h.Close())
+}
+
+// TestKfake_DeletedWhileWaiting_K17: copies wait for their time, and Kafka deletes some of them. No
+// offset behind the waiting copies is committed, and the next start reports the gap.
+func TestKfake_DeletedWhileWaiting_K17(t *testing.T) {
+	t.Parallel()
+	tier := deadletter.RetryTopic("orders", "g", time.Hour)
+	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq", tier)
+	cfg := Config{Brokers: brokers, Group: "g", Topics: []string{"orders"}, Store: newTold(), Start: Newest}
+	for i := range 10 {
+		produce(t, brokers, copyOf(t, "orders", "g", i, time.Hour))
+	}
+	m := start(t, cfg, routed(nothing), withDelays(time.Hour))
+	waits := func() *runner.Assignment {
+		for _, a := range m.handler.g.Assignments() {
+			if flow, ok := a.Claim().(runner.Flow); ok && a.Topic == tier && flow.IsPaused() {
+				return a
+			}
+		}
+		return nil
+	}
+	require.Eventually(t, func() bool { return waits() != nil }, soon, poll)
+	require.NoError(t, testenv.KafkaAdmin(t, brokers).DeleteRecords(tier, map[int32]int64{0: 5}))
+	s := m.handler.anySession()
+	s.RecordProgress()
+	s.Commit()
+	require.Equal(t, map[int32]int64{0: 0}, committed(t, brokers, "g", tier, 0))
+	require.NoError(t, m.end())
+
+	m = start(t, cfg, routed(nothing), withDelays(time.Hour))
+	var gap *GapError
+	require.ErrorAs(t, m.wait(t, soon), &gap)
+	require.Equal(t, GapError{Topic: tier, Partition: 0, Committed: 0, Oldest: 5, Newest: 10}, *gap)
 }
