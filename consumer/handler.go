@@ -24,6 +24,9 @@ import (
 //   - read sarama's Errors and pass them to [GroupHandler.NoteError],
 //   - pass a client to [GroupHandler.UseClient].
 //
+// The handler pauses the fetching of a partition while its queue is full, or while copies wait.
+// When the handler resumes the fetching, a pause that the program has set meanwhile ends too.
+//
 // When a partition is revoked or the context of Consume ends, no new handler begins and running
 // handlers have the grace. The offsets are committed before the partition is given back. When the
 // session was lost, handlers are cancelled at once and no offset is committed.

@@ -122,6 +122,42 @@ func TestHandler_WaitsUntilDue_T05(t *testing.T) {
 	})
 }
 
+// TestHandler_ProgramPauses_T05: the program pauses the partition before copies wait. A pause that
+// the program has ended is not left behind, and a pause that it has not ended stays.
+func TestHandler_ProgramPauses_T05(t *testing.T) {
+	const delay = time.Minute
+	for _, resumes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var handled atomic.Int64
+			h := newHandler(t, Config{}, func(context.Context, *idem.Message) error {
+				handled.Add(1)
+				return nil
+			})
+			topic := deadletter.RetryTopic("t", "g", delay)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			sess := newFakeSession(ctx, map[string][]int32{topic: {0}})
+			require.NoError(t, h.Setup(sess))
+			claim := &pausingClaim{fakeClaim: newFakeClaim(topic, 0, 0)}
+			run := consume(h, sess, claim)
+			claim.Pause() // a PauseAll of the program
+			claim.messages <- claim.delivered(0, copyOf(t, "t", "g", 0, delay))
+			synctest.Wait()
+			if resumes {
+				claim.Resume()
+			}
+			claim.messages <- claim.delivered(1, copyOf(t, "t", "g", 1, delay))
+			synctest.Wait()
+			require.True(t, claim.IsPaused())
+			time.Sleep(delay + time.Second)
+			require.EqualValues(t, 2, handled.Load())
+			require.Equal(t, !resumes, claim.IsPaused())
+			cancel(sarama.ErrRebalanceInProgress)
+			<-run.done
+			require.NoError(t, closeAll(h, sess))
+		})
+	}
+}
+
 // TestKafka_RetryTopics_T05: copies wait for longer than a rebalance may take, and the group has no
 // rebalance. Replayed dead letters run at once. The topics have the shape of their source.
 func TestKafka_RetryTopics_T05(t *testing.T) {

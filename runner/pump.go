@@ -114,8 +114,12 @@ const maxKept = 1024
 // is due earlier.
 func (p *pumping[R]) hold(m *idem.Message) bool {
 	p.backlog = append(p.backlog[:0], m)
-	resume := p.pause()
-	defer resume()
+	resumes := p.pause()
+	defer func() {
+		if resumes {
+			p.flow.Resume()
+		}
+	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for len(p.backlog) > 0 {
@@ -133,9 +137,7 @@ func (p *pumping[R]) hold(m *idem.Message) bool {
 			}
 			p.backlog = append(p.backlog, p.take(m))
 			// resumed by the program: the backlog must stay bounded
-			if p.flow != nil && !p.flow.IsPaused() {
-				p.flow.Pause()
-			}
+			resumes = p.pause() || resumes
 		case <-room:
 			p.refill(timer)
 		case <-timer.C:
@@ -150,13 +152,14 @@ func (p *pumping[R]) hold(m *idem.Message) bool {
 	return true
 }
 
-// pause stops the fetching, and returns the function that resumes it.
-func (p *pumping[R]) pause() (resume func()) {
-	if p.flow == nil || p.flow.IsPaused() { // paused by the program, which will resume it
-		return func() {}
+// pause stops the fetching, and reports whether the pump must resume it. A program that has paused
+// the partition before will resume it.
+func (p *pumping[R]) pause() (resumes bool) {
+	if p.flow == nil || p.flow.IsPaused() {
+		return false
 	}
 	p.flow.Pause()
-	return p.flow.Resume
+	return true
 }
 
 // refill gives the lane the due messages that it takes. The timer fires when the next may be due.
