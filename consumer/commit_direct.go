@@ -117,7 +117,6 @@ func (d *directCommits) request(
 	if id := d.config.Consumer.Group.InstanceId; id != "" && r.Version >= 7 {
 		r.GroupInstanceId = &id
 	}
-	const noEpoch = -1
 	for p, offset := range offsets {
 		r.AddBlockWithLeaderEpoch(p.Topic, p.Partition, offset, noEpoch, 0, "")
 	}

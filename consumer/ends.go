@@ -18,6 +18,8 @@ const (
 	// leader is asked in a row. Further aborted records are read the next time.
 	endsBytes  = 64 << 10
 	endsRounds = 16
+	// noEpoch lets the leader answer in any of its epochs.
+	noEpoch = -1
 )
 
 // lookAt reads the answer of a leader from an offset on. Records that sarama's consumer skips do
@@ -75,7 +77,8 @@ func isAbort(batch *sarama.RecordBatch) bool {
 
 // ends asks the leaders of partitions for the ends of their logs. It is a runner.EndAsker.
 type ends struct {
-	client sarama.Client
+	client  sarama.Client
+	refused refusals
 
 	mu      sync.Mutex
 	asking  map[int32]bool // leaders that have not answered yet
@@ -83,8 +86,11 @@ type ends struct {
 	running sync.WaitGroup // under mu while it grows
 }
 
-func newEnds(client sarama.Client) *ends {
-	return &ends{client: client, asking: make(map[int32]bool)}
+func newEnds(client sarama.Client, cfg Config) *ends {
+	return &ends{
+		client: client, asking: make(map[int32]bool),
+		refused: refusals{cfg: cfg, since: make(map[runner.TopicPartition]*refusal)},
+	}
 }
 
 // Ask asks all leaders at once. A leader that does not answer delays no other one, and is not asked
@@ -155,14 +161,12 @@ func (e *ends) askLeader(leader *sarama.Broker, open []runner.EndQuestion) {
 	isolation := e.client.Config().Consumer.IsolationLevel
 	for range endsRounds {
 		asked := time.Now()
-		// Version 4 has isolation levels. Later versions are not needed here.
-		r := &sarama.FetchRequest{Version: 4, MaxBytes: sarama.MaxResponseSize,
-			Isolation: isolation}
+		r := question(e.client.Config().Version, isolation)
 		offsets := make(map[*runner.Tail]int64)
 		for _, q := range open {
 			if offset, wanted := q.Tail.Ask(q.Next, asked); wanted {
 				offsets[q.Tail] = offset
-				r.AddBlock(q.Topic, q.Partition, offset, endsBytes, 0)
+				r.AddBlock(q.Topic, q.Partition, offset, endsBytes, noEpoch)
 			}
 		}
 		if len(offsets) == 0 {
@@ -178,8 +182,9 @@ func (e *ends) askLeader(leader *sarama.Broker, open []runner.EndQuestion) {
 			if !ok {
 				continue
 			}
-			found, ok := read(q.Tail, answer.GetBlock(q.Topic, q.Partition), offset, isolation)
-			if ok && q.Tail.Learn(asked, offset, found) {
+			found, err := read(q.Tail, answer.GetBlock(q.Topic, q.Partition), offset, isolation)
+			e.refused.note(q.TopicPartition, err, asked)
+			if err == nil && q.Tail.Learn(asked, offset, found) {
 				more = append(more, q)
 			}
 		}
@@ -187,20 +192,72 @@ func (e *ends) askLeader(leader *sarama.Broker, open []runner.EndQuestion) {
 	}
 }
 
-// read reports false for an answer without content, for example after the leader has moved. The
+// question returns a request of the version that the configured version of Kafka knows. Version 4
+// has isolation levels. Brokers before 4.0 refuse topics with compression.type=zstd below version
+// 10. A session epoch of -1 asks for no fetch session.
+func question(kafka sarama.KafkaVersion, isolation sarama.IsolationLevel) *sarama.FetchRequest {
+	r := &sarama.FetchRequest{
+		Version: 4, MaxBytes: sarama.MaxResponseSize, Isolation: isolation, SessionEpoch: -1,
+	}
+	if kafka.IsAtLeast(sarama.V2_1_0_0) {
+		r.Version = 10
+	}
+	return r
+}
+
+// read returns the error of an answer without content, for example after the leader has moved. The
 // partition is asked for again the next time.
 //
 // An offset out of range teaches nothing either. The deleted records may be fetched copies that
 // wait, or records that never ran. The next session reports the gap (K-17).
 func read(
 	tail *runner.Tail, b *sarama.FetchResponseBlock, offset int64, isolation sarama.IsolationLevel,
-) (runner.Look, bool) {
+) (runner.Look, error) {
 	switch {
 	case b == nil:
+		return runner.Look{}, sarama.ErrIncompleteResponse
 	case errors.Is(b.Err, sarama.ErrNoError):
-		return lookAt(b, offset, isolation), true
+		return lookAt(b, offset, isolation), nil
 	case errors.Is(b.Err, sarama.ErrOffsetOutOfRange):
 		tail.Forget()
 	}
-	return runner.Look{}, false
+	return runner.Look{}, b.Err
+}
+
+// refusedFor is how long a leader may refuse the question before a log line. A leader that has
+// moved refuses it for some seconds.
+const refusedFor = time.Minute
+
+// refusals are the partitions with leaders that refuse the question. Safe for concurrent use.
+type refusals struct {
+	cfg Config
+
+	mu    sync.Mutex
+	since map[runner.TopicPartition]*refusal
+}
+
+type refusal struct {
+	since  time.Time
+	logged bool
+}
+
+// note takes the answer of a leader, and logs once that it has refused the question for long.
+func (r *refusals) note(p runner.TopicPartition, err error, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		delete(r.since, p)
+		return
+	}
+	last := r.since[p]
+	if last == nil {
+		last = &refusal{since: now}
+		r.since[p] = last
+	}
+	if last.logged || now.Sub(last.since) < refusedFor {
+		return
+	}
+	last.logged = true
+	r.cfg.Logger.Warn("the leader refuses to show the end of a log, the store keeps all records "+
+		"meanwhile", "topic", p.Topic, "partition", p.Partition, "error", r.cfg.errorText(err))
 }

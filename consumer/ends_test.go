@@ -392,3 +392,70 @@ func TestKfake_DeletedWhileWaiting_K17(t *testing.T) {
 	require.ErrorAs(t, m.wait(t, soon), &gap)
 	require.Equal(t, GapError{Topic: tier, Partition: 0, Committed: 0, Oldest: 5, Newest: 10}, *gap)
 }
+
+// TestKfake_Zstd_Rule8: brokers before 4.0 refuse fetches below version 10 for a topic with
+// compression.type=zstd. Its partitions are caught up all the same.
+func TestKfake_Zstd_Rule8(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders", "orders.g.dlq"), kfake.GroupMinSessionTimeout(time.Second))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if req.GetVersion() >= 10 {
+			return nil, nil, false
+		}
+		answer := req.ResponseKind().(*kmsg.FetchResponse)
+		for _, topic := range req.(*kmsg.FetchRequest).Topics {
+			refused := kmsg.FetchResponseTopic{Topic: topic.Topic}
+			for _, p := range topic.Partitions {
+				refused.Partitions = append(refused.Partitions, kmsg.FetchResponseTopicPartition{
+					Partition: p.Partition, ErrorCode: int16(sarama.ErrUnsupportedCompressionType),
+				})
+			}
+			answer.Topics = append(answer.Topics, refused)
+		}
+		return answer, nil, true
+	})
+	brokers, store := cluster.ListenAddrs(), newTold()
+	produceEvents(t, brokers, "orders", 0, 20)
+	var got tally
+	m := start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"orders"}, Store: store}, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 20 }, soon, poll)
+	require.Eventually(t, func() bool { return progressOf(m, store, "orders", 0).CaughtUp }, soon, poll)
+	require.NoError(t, m.end())
+}
+
+// TestQuestion: an old version of Kafka in the settings gets a request that it knows.
+func TestQuestion(t *testing.T) {
+	for kafka, want := range map[sarama.KafkaVersion]int16{
+		sarama.V1_0_0_0: 4, sarama.V2_0_0_0: 4, sarama.V2_1_0_0: 10, sarama.V4_0_0_0: 10,
+	} {
+		require.Equal(t, want, question(kafka, sarama.ReadCommitted).Version, kafka)
+	}
+}
+
+// TestRefusals: a leader that refuses the question for long is logged once, until it answers.
+func TestRefusals(t *testing.T) {
+	written := new(logs)
+	cfg := Config{Logger: slog.New(slog.NewTextHandler(written, nil))}.withDefaults()
+	r := &refusals{cfg: cfg, since: make(map[runner.TopicPartition]*refusal)}
+	p, now := runner.TopicPartition{Topic: "t", Partition: 3}, time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		err   error
+		lines int
+	}{
+		{0, sarama.ErrUnsupportedCompressionType, 0},
+		{refusedFor - 1, sarama.ErrUnsupportedCompressionType, 0},
+		{refusedFor, sarama.ErrUnsupportedCompressionType, 1},
+		{2 * refusedFor, sarama.ErrUnsupportedCompressionType, 1},
+		{3 * refusedFor, nil, 1},
+		{3 * refusedFor, sarama.ErrNotLeaderForPartition, 1},
+		{4*refusedFor - 1, sarama.ErrNotLeaderForPartition, 1},
+		{4 * refusedFor, sarama.ErrNotLeaderForPartition, 2},
+	} {
+		r.note(p, step.err, now.Add(step.after))
+		require.Equal(t, step.lines, written.count("refuses to show the end"), step)
+	}
+}

@@ -178,7 +178,7 @@ var fetchErrors = []error{
 // then that of the last record. So a store in consumed time keeps all records of the scope while
 // one partition is idle.
 func (h *GroupHandler) UseClient(client sarama.Client) {
-	h.ownEnds = newEnds(client)
+	h.ownEnds = newEnds(client, h.cfg)
 	h.g.Hooks.Ends = h.ownEnds
 }
 

@@ -79,7 +79,7 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	}
 	h.prepare = m.preparing(client)
 	h.direct = newDirectCommits(m.cfg.Group, client)
-	ends := newEnds(client)
+	ends := newEnds(client, m.cfg)
 	defer ends.close()
 	h.g.Hooks.Ends = ends
 	group, err := sarama.NewConsumerGroupFromClient(m.cfg.Group, client)
