@@ -126,7 +126,7 @@ func (t *TopicList) Missing() []string {
 	return t.gone
 }
 
-// complete reports whether the subscription has all topics, so that no look is needed.
+// complete reports whether the subscription has all topics, so that no look is needed for now.
 func (t *TopicList) complete() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,6 +138,7 @@ type topicChanges struct {
 	gone, back []string // needed topics
 	lacking    []string // optional topics that are missing at the first look
 	denied     []string // optional topics that must not be read
+	opened     []string // optional topics that can be read since this look
 	again      bool     // the missing topics are to be logged again
 }
 
@@ -145,7 +146,7 @@ type topicChanges struct {
 func (t *TopicList) set(found access) (c topicChanges) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	was, wasDenied := t.gone, t.denied
+	was, wasDenied, subscribed := t.gone, t.denied, t.current
 	t.current, t.gone, t.denied = nil, nil, found.denied
 	for _, topic := range t.needed {
 		if slices.Contains(found.missing, topic) || slices.Contains(found.denied, topic) {
@@ -160,6 +161,9 @@ func (t *TopicList) set(found access) (c topicChanges) {
 			c.denied = append(c.denied, topic)
 		case !slices.Contains(found.missing, topic):
 			t.current = append(t.current, topic)
+			if t.asked && !slices.Contains(subscribed, topic) {
+				c.opened = append(c.opened, topic)
+			}
 		case !t.asked:
 			c.lacking = append(c.lacking, topic)
 		}

@@ -312,6 +312,39 @@ type topicsSeen []observe.TopicEvent
 
 func (s *topicsSeen) ObserveTopic(_ context.Context, e observe.TopicEvent) { *s = append(*s, e) }
 
+// TestTopicWatch_Opened: the topics for replays are missing, or must not be read, at the start. The
+// subscription is renewed for each soon after the repair.
+func TestTopicWatch_Opened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := good()
+		cfg.Logger = slog.New(slog.DiscardHandler)
+		admin := newFakeAdmin("a", "b")
+		admin.put("b.g.retry", OpDescribe)
+		list := NewTopicList(GroupTopics{Group: "g"}, "a", "b")
+		watch := NewTopicWatch(cfg, admin, Commands{Group: "g"}, list)
+		_, err := watch.Look(t.Context())
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		renewed := make(chan error, 10)
+		go watch.Run(ctx, func(cause error) { renewed <- cause })
+		time.Sleep(10 * time.Minute)
+		require.Empty(t, renewed)
+		for _, topic := range []string{"a.g.retry", "b.g.retry"} {
+			admin.put(topic, OpDescribe|OpRead)
+			time.Sleep(lookEvery + suspectPause)
+			require.Len(t, renewed, 1)
+			require.ErrorIs(t, <-renewed, ErrTopicBack)
+			require.Contains(t, list.Now(), topic)
+		}
+		synctest.Wait()
+		looks := admin.looks
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, looks, admin.looks, "no topic is missing")
+	})
+}
+
 // TestTopicWatch_K27: a topic goes and comes back, a right is withdrawn, and the subscription
 // follows.
 func TestTopicWatch_K27(t *testing.T) {

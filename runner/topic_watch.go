@@ -44,7 +44,7 @@ func (w *TopicWatch) Look(ctx context.Context) (renew bool, err error) {
 	}
 	change := w.list.set(found)
 	w.report(change, found)
-	return len(change.back) > 0 || slices.ContainsFunc(found.denied, func(topic string) bool {
+	return len(change.back)+len(change.opened) > 0 || slices.ContainsFunc(found.denied, func(topic string) bool {
 		return slices.Contains(change.gone, topic) || slices.Contains(change.denied, topic)
 	}), nil
 }
@@ -70,6 +70,9 @@ func (w *TopicWatch) report(change topicChanges, found access) {
 	for _, topic := range change.back {
 		w.log.Info("topic exists again", "topic", topic)
 		w.observe(topic, false)
+	}
+	if len(change.opened) > 0 {
+		w.log.Info("topics can be read now", "topics", change.opened)
 	}
 	if len(change.lacking) > 0 {
 		advice := "set CreateDeadLetterTopics"
@@ -118,8 +121,9 @@ var ErrTopicBack = errors.New("a topic exists again")
 // suspectPause is the shortest time between two looks, also after a broker's refusal.
 const suspectPause = 5 * time.Second
 
-// Run looks for missing topics until ctx ends. Run calls renew, with [ErrTopicBack], when one is
-// back, or when a topic of the subscription must not be read any longer.
+// Run looks for missing topics, also for those that only replays need, until ctx ends. Run calls
+// renew, with [ErrTopicBack], when one can be read, or when a topic of the subscription must not be
+// read any longer.
 func (w *TopicWatch) Run(ctx context.Context, renew func(cause error)) {
 	every := time.NewTicker(w.list.Every)
 	defer every.Stop()
@@ -129,7 +133,7 @@ func (w *TopicWatch) Run(ctx context.Context, renew func(cause error)) {
 			return
 		case <-w.list.suspected:
 		case <-every.C:
-			if len(w.list.Missing()) == 0 {
+			if w.list.complete() {
 				continue
 			}
 		}
