@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,12 +39,21 @@ type GroupHandler struct {
 	// prepare, if not nil, runs at the start of a session, before any assignment begins. An error
 	// ends the session.
 	prepare func(sarama.ConsumerGroupSession) error
+	// added, if not nil, reports whether a partition without a committed offset may begin that a
+	// cooperative rebalance has added to the session. If not, the next session prepares it.
+	added   func(context.Context, sarama.ConsumerGroupClaim) bool
 	direct  *directCommits // nil: no commits beside sarama
 	ownEnds *ends          // of UseClient
 	warned  atomic.Bool
 
 	mu       sync.Mutex
-	sessions map[sarama.ConsumerGroupSession]*runner.ActiveSession
+	sessions map[sarama.ConsumerGroupSession]prepared
+}
+
+// prepared is a session with the claims that it began with.
+type prepared struct {
+	*runner.ActiveSession
+	claims map[string][]int32
 }
 
 var _ sarama.ConsumerGroupHandler = (*GroupHandler)(nil)
@@ -71,7 +81,7 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 	}
 	return &GroupHandler{
 		cfg: cfg, g: g, delays: g.Processor().RetryDelays(),
-		sessions: make(map[sarama.ConsumerGroupSession]*runner.ActiveSession),
+		sessions: make(map[sarama.ConsumerGroupSession]prepared),
 	}, nil
 }
 
@@ -113,17 +123,18 @@ func (h *GroupHandler) Setup(sess sarama.ConsumerGroupSession) error {
 		}
 	}
 	h.warnWithoutClient()
-	s := h.g.Begin(neutralSession(sess, h.direct), sess.Claims())
+	claims := sess.Claims()
+	s := h.g.Begin(neutralSession(sess, h.direct), claims)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.sessions[sess] = s
+	h.sessions[sess] = prepared{s, claims}
 	return nil
 }
 
 // Cleanup ends a session, after its assignments. sarama calls it.
 func (h *GroupHandler) Cleanup(sess sarama.ConsumerGroupSession) error {
 	h.mu.Lock()
-	s := h.sessions[sess] // nil if Setup failed
+	s := h.sessions[sess].ActiveSession // nil if Setup failed
 	delete(h.sessions, sess)
 	h.mu.Unlock()
 	h.g.End(s, context.Cause(sess.Context()))
@@ -139,8 +150,12 @@ func (h *GroupHandler) ConsumeClaim(
 	h.mu.Lock()
 	s := h.sessions[sess]
 	h.mu.Unlock()
-	if s == nil {
+	if s.ActiveSession == nil {
 		return errors.New("consumer: ConsumeClaim without Setup")
+	}
+	if !h.mayBegin(sess.Context(), s.claims, claim) {
+		h.g.EndSessions(errNotPrepared)
+		return nil // sarama ends the session
 	}
 	assigned := 0
 	for _, ids := range sess.Claims() {
@@ -149,7 +164,19 @@ func (h *GroupHandler) ConsumeClaim(
 	feed := runner.Feed[*sarama.ConsumerMessage]{
 		Records: claim.Messages(), Message: new(converter).message,
 	}
-	return runner.Consume(s, claim, feed, assigned)
+	return runner.Consume(s.ActiveSession, claim, feed, assigned)
+}
+
+// errNotPrepared ends a session so that the next one prepares a partition that was added.
+var errNotPrepared = errors.New("a rebalance added a partition that has no committed offset")
+
+// mayBegin reports whether a claim may begin in this session. The session was prepared for the
+// claims that it began with. sarama itself ends a session for an offset that is out of range.
+func (h *GroupHandler) mayBegin(
+	ctx context.Context, prepared map[string][]int32, claim sarama.ConsumerGroupClaim,
+) bool {
+	return h.added == nil || claim.InitialOffset() >= 0 ||
+		slices.Contains(prepared[claim.Topic()], claim.Partition()) || h.added(ctx, claim)
 }
 
 // Err returns why consuming cannot continue, such as [idem.ErrNoProducer] or too many handlers that

@@ -339,7 +339,7 @@ func (h *GroupHandler) anySession() *runner.ActiveSession {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.sessions {
-		return s
+		return s.ActiveSession
 	}
 	return nil
 }

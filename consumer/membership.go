@@ -77,7 +77,8 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	h.g.Hooks.Oldest = func(topic string, partition int32) (int64, error) {
 		return client.GetOffset(topic, partition, sarama.OffsetOldest)
 	}
-	h.prepare = m.preparing(client)
+	check := runner.NewOffsetCheck(m.cfg.neutral(), logOffsets{client}, h.g.Processor().Stores())
+	h.prepare, h.added = m.preparing(client, check), m.checking(check)
 	h.direct = newDirectCommits(m.cfg.Group, client)
 	ends := newEnds(client, m.cfg)
 	defer ends.close()
@@ -109,8 +110,9 @@ func (m *membership) once(ctx context.Context, first bool) error {
 }
 
 // preparing returns the work at the start of each session, before the first assignments.
-func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSession) error {
-	check := runner.NewOffsetCheck(m.cfg.neutral(), logOffsets{client}, m.handler.g.Processor().Stores())
+func (m *membership) preparing(
+	client sarama.Client, check *runner.OffsetCheck,
+) func(sarama.ConsumerGroupSession) error {
 	return func(sess sarama.ConsumerGroupSession) error {
 		moves, err := check.Check(sess.Context(), sess.Claims())
 		if err != nil {
@@ -124,6 +126,21 @@ func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSe
 		}
 		m.life.Retry.Serving()
 		return nil
+	}
+}
+
+// checking returns the check of a partition without a committed offset that a cooperative rebalance
+// adds to a session. The result is false if the start of the next session must decide: with Newest
+// an offset is to be committed first, and other offsets may be lost.
+func (m *membership) checking(
+	check *runner.OffsetCheck,
+) func(context.Context, sarama.ConsumerGroupClaim) bool {
+	return func(ctx context.Context, claim sarama.ConsumerGroupClaim) bool {
+		if m.cfg.Start == Newest {
+			return false
+		}
+		moves, err := check.Check(ctx, map[string][]int32{claim.Topic(): {claim.Partition()}})
+		return ctx.Err() != nil || err == nil && len(moves) == 0
 	}
 }
 
@@ -206,7 +223,7 @@ func (m *membership) consume(
 			return end
 		}
 		switch {
-		case errors.Is(ending, runner.ErrTopicBack):
+		case errors.Is(ending, runner.ErrTopicBack), errors.Is(ending, errNotPrepared):
 			continue
 		case ending != nil:
 			return &runner.ComeBack{Why: ending}

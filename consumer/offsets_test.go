@@ -157,6 +157,87 @@ func TestKfake_NewestLosesNoRecord_K29(t *testing.T) {
 	}
 }
 
+// TestKfake_AddedPartition_K29: a cooperative rebalance adds a new partition to a session. With
+// Newest the partition begins with a committed offset too, and a later record is not skipped.
+func TestKfake_AddedPartition_K29(t *testing.T) {
+	t.Parallel()
+	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq")
+	var got tally
+	cfg := Config{
+		Brokers: brokers, Group: "g", Topics: []string{"orders"}, Start: Newest, Cooperative: true,
+		Sarama: func(sc *sarama.Config) {
+			quick(sc)
+			sc.Metadata.RefreshFrequency = time.Second // new partitions are noticed then
+		},
+	}
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return m.Ready() == nil && claimsOf(m) == 1 }, soon, poll)
+	require.NoError(t, testenv.KafkaAdmin(t, brokers).CreatePartitions("orders", 2, nil, false))
+	require.Eventually(t, func() bool { return m.Ready() == nil && claimsOf(m) == 2 }, soon, poll)
+	require.Eventually(t, func() bool {
+		return committed(t, brokers, "g", "orders", 1)[1] == 0
+	}, soon, poll)
+	require.NoError(t, m.end())
+	r := record("orders", 7)
+	r.Metadata = toPartition(1)
+	produce(t, brokers, r)
+	m = start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 1 }, soon, poll)
+	require.NoError(t, m.end())
+}
+
+// TestKfake_AddedPartitionIsChecked_K19: which partitions may begin in a session that was not
+// prepared for them.
+func TestKfake_AddedPartitionIsChecked_K19(t *testing.T) {
+	t.Parallel()
+	brokers := fakeBrokers(t, 3, "orders", "others", "others.g.dlq")
+	for id := range int32(3) {
+		r := record("orders", int(id))
+		r.Metadata = toPartition(id)
+		produce(t, brokers, r)
+	}
+	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
+	require.NoError(t, err)
+	defer client.Close()
+	produceEvents(t, brokers, "others", 0, 1)
+	var got tally
+	m := start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"others"}}, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 1 }, soon, poll)
+	require.NoError(t, m.end()) // the brokers know the group
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, c := range map[string]struct {
+		start     StartPosition
+		lost      LostOffsetsPolicy
+		partition int32
+		from      int64
+		ctx       context.Context
+		begins    bool
+	}{
+		"prepared":               {Newest, RefuseLost, 0, -1, t.Context(), true},
+		"committed":              {Newest, RefuseLost, 1, 5, t.Context(), true},
+		"newest":                 {Newest, StartLost, 1, -1, t.Context(), false},
+		"oldest, lost, refused":  {Oldest, RefuseLost, 1, -2, t.Context(), false},
+		"oldest, lost, resumed":  {Oldest, ResumeLost, 1, -2, t.Context(), false},
+		"oldest, lost, accepted": {Oldest, StartLost, 1, -2, t.Context(), true},
+		"oldest, not lost":       {Oldest, RefuseLost, 2, -2, t.Context(), true},
+		"the session has ended":  {Oldest, RefuseLost, 1, -2, ended, true},
+	} {
+		store := &recalling{told: newTold()}
+		require.NoError(t, store.RecordProgress(t.Context(), "g", []dedup.Progress{{Topic: "orders", Partition: 1, Next: 1}}))
+		consumer, err := New(Config{
+			Brokers: brokers, Group: "g", Topics: []string{"orders"}, Store: store,
+			Start: c.start, OnLostOffsets: c.lost, Logger: quiet,
+		}, routed(nothing))
+		require.NoError(t, err)
+		h := consumer.handler
+		h.added = consumer.checking(runner.NewOffsetCheck(consumer.cfg.neutral(), logOffsets{client}, []dedup.Store{store}))
+		claim := &endless{newFakeClaim("orders", c.partition, 0), c.from, 0}
+		require.Equal(t, c.begins, h.mayBegin(c.ctx, map[string][]int32{"orders": {0}}, claim), name)
+		require.NoError(t, h.Close())
+	}
+}
+
 // TestKfake_TopicMadeAnew_K19: the store knows more than the log holds, as the topic was deleted
 // and made again. That is no loss of offsets.
 func TestKfake_TopicMadeAnew_K19(t *testing.T) {
