@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -79,6 +80,54 @@ func TestKfake_Silence_K15(t *testing.T) {
 	require.EqualValues(t, 1, told.Load())
 	require.Equal(t, 1, m.count("joining the group anew"))
 	require.Equal(t, 1430, got.total(), "given back in order")
+	require.NoError(t, m.end())
+}
+
+// TestKfake_SilenceWithBacklog_K15: the fetching of a backlog ends after the first answer, which had
+// the end of the log. No record is written afterwards. The group is joined anew, once.
+func TestKfake_SilenceWithBacklog_K15(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq"), kfake.GroupMinSessionTimeout(time.Second))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	brokers := cluster.ListenAddrs()
+	for i := range 50 { // a batch each
+		r := record("orders", i)
+		r.Metadata = toPartition(1)
+		produce(t, brokers, r)
+	}
+	var told, fetches atomic.Int64
+	cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		f := req.(*kmsg.FetchRequest)
+		// a question about the end of a log does not wait for records
+		if f.MaxWaitMillis == 0 || told.Load() > 0 || fetches.Add(1) == 1 {
+			return nil, nil, false
+		}
+		for i := range f.Topics {
+			f.Topics[i].Partitions = slices.DeleteFunc(f.Topics[i].Partitions, func(p kmsg.FetchRequestTopicPartition) bool {
+				return p.Partition == 1
+			})
+		}
+		return nil, nil, false
+	})
+	var got tally
+	m := start(t, Config{
+		Brokers: brokers, Group: "g", Topics: []string{"orders"}, SilenceTimeout: time.Second, Grace: time.Second,
+		Sarama: func(sc *sarama.Config) {
+			quick(sc)
+			sc.Consumer.Fetch.Default = 256
+		},
+		Observers: []observe.Observer{silences(func(e observe.SilenceEvent) {
+			told.Add(1)
+			if e.Topic != "orders" || e.Partition != 1 || e.For < time.Second || e.Seen >= 50 {
+				t.Errorf("told of %+v", e)
+			}
+		})},
+	}, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 50 }, soon, poll)
+	require.EqualValues(t, 1, told.Load())
+	require.Equal(t, 50, got.total(), "given back in order")
 	require.NoError(t, m.end())
 }
 

@@ -105,7 +105,7 @@ type SilenceEvent struct {
 	Group     string
 	Topic     string
 	Partition int32
-	Seen      int64         // the end of the log as the fetcher knew it; the log has more records
+	Seen      int64         // the end of the log as the fetcher knew it, or the offset of the next record
 	For       time.Duration // time without a record
 }
 

@@ -79,6 +79,15 @@ func (a *Assignment) watermark() (next int64, ok bool) {
 	return beyond, ok || beyond != next
 }
 
+// next returns the offset of the next record that is to come or not settled, or a negative number
+// if that cannot be found now. oldest may be nil.
+func (a *Assignment) next(oldest func(topic string, partition int32) (int64, error)) int64 {
+	if next, ok := a.watermark(); ok {
+		return next
+	}
+	return a.times.begin(func() int64 { return a.beginning(oldest) })
+}
+
 // progress returns the position of the assignment, if next is its next offset; negative: unknown.
 //
 // Next stays zero for an assignment that began without a committed offset and has marked no offset.

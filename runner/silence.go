@@ -21,6 +21,9 @@ var ErrSilent = errors.New("a partition went silent")
 // That end advances with every answer that has records, visible or not. So aborted records and
 // markers are no silence. Records of open transactions are not either: the leader returns the end
 // of the visible log.
+//
+// A client may have seen the end with the last answer, and fetched only a part. So the leader is
+// also asked for a visible record at the next offset of a partition that waits for records.
 type SilenceWatch struct {
 	group     string
 	after     time.Duration // SilenceTimeout
@@ -28,6 +31,7 @@ type SilenceWatch struct {
 	log       *slog.Logger
 	observers []observe.SilenceObserver
 	assigned  func() []*Assignment    // the current assignments
+	hooks     *Hooks                  // of the group
 	leave     func(cause error)       // ends the sessions
 	behind    map[*Assignment]lagging // as of the last look
 }
@@ -35,7 +39,7 @@ type SilenceWatch struct {
 // lagging is an assignment that lags behind the log and does not move.
 type lagging struct {
 	since time.Time
-	seen  int64 // the end of the log as the fetching knows it
+	seen  int64 // the end of the log as the fetching knows it, or the next offset
 }
 
 // NewSilenceWatch returns the watch over the assignments of a group. Claims that are no [Flow] are
@@ -43,7 +47,7 @@ type lagging struct {
 func NewSilenceWatch(g *Group, offsets Offsets) *SilenceWatch {
 	return &SilenceWatch{
 		group: g.cfg.Group, after: g.cfg.SilenceTimeout, offsets: offsets, log: g.log,
-		observers: g.obs.Silence, assigned: g.Assignments, leave: g.EndSessions,
+		observers: g.obs.Silence, assigned: g.Assignments, hooks: &g.Hooks, leave: g.EndSessions,
 	}
 }
 
@@ -75,11 +79,16 @@ func (s *SilenceWatch) Run(ctx context.Context) {
 // check returns the assignments that have been silent for too long.
 func (s *SilenceWatch) check(ctx context.Context) map[*Assignment]lagging {
 	ends := s.logEnds(ctx)
+	waiting := s.waiting(ctx, ends)
 	still, silent := make(map[*Assignment]lagging), make(map[*Assignment]lagging)
 	for a, end := range ends {
 		seen := a.claim.HighWaterMarkOffset()
 		if end <= seen {
-			continue
+			next, waits := waiting[a]
+			if !waits {
+				continue
+			}
+			seen = next
 		}
 		q, ok := s.behind[a]
 		if !ok || q.seen != seen {
@@ -92,6 +101,30 @@ func (s *SilenceWatch) check(ctx context.Context) map[*Assignment]lagging {
 	}
 	s.behind = still
 	return silent
+}
+
+// waiting returns the next offsets of assignments that have no pending record although the leader
+// has shown a visible one there. The leader is asked unless the assignment is at the end of its
+// log.
+func (s *SilenceWatch) waiting(ctx context.Context, ends map[*Assignment]int64) map[*Assignment]int64 {
+	next := make(map[*Assignment]int64)
+	var questions []EndQuestion
+	for a, end := range ends {
+		if at := a.next(s.hooks.Oldest); a.Pending() == 0 && at >= 0 && at < end {
+			next[a] = at
+			questions = append(questions, a.question(at))
+		}
+	}
+	if s.hooks.Ends == nil || len(questions) == 0 {
+		return nil
+	}
+	s.hooks.Ends.Ask(questions, ctx.Done())
+	for a, at := range next {
+		if !a.tail.shows(at) {
+			delete(next, a)
+		}
+	}
+	return next
 }
 
 // logEnds asks each leader once for the ends of the partitions that are fetched from it and not

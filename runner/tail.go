@@ -89,6 +89,13 @@ func (t *Tail) Forget() {
 	t.at = time.Time{}
 }
 
+// shows reports whether the leader has last shown a visible record that is the first from next on.
+func (t *Tail) shows(next int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.waiting.IsZero() && t.from <= next && next <= t.clear
+}
+
 // Look is the content of a leader's answer about a log from an offset on. A record is visible
 // unless the consumer skips it: markers of transactions, and with committed reads aborted records.
 type Look struct {

@@ -32,11 +32,15 @@ func TestTail(t *testing.T) {
 	require.EqualValues(t, 13, ask(10))
 	require.False(t, l.Learn(now, 13, Look{Clear: 15, Visible: true}))
 	require.False(t, l.caughtUp(10, now))
+	for next, want := range map[int64]bool{9: false, 10: true, 13: true, 15: true, 16: false} {
+		require.Equal(t, want, l.shows(next), next)
+	}
 	_, wanted := l.Ask(10, now.Add(visibleFor-1))
 	require.False(t, wanted, "it is known to wait")
 	now = now.Add(visibleFor)
 	require.EqualValues(t, 15, ask(12))
 	require.EqualValues(t, 16, ask(16), "it was consumed")
+	require.False(t, l.shows(16))
 	require.EqualValues(t, 9, ask(9), "rewound")
 	require.False(t, l.caughtUp(16, now))
 }
