@@ -148,7 +148,7 @@ func (g *Group) Begin(sess Session, claims map[string][]int32) *ActiveSession {
 	g.mu.Lock()
 	g.sessions[s] = struct{}{}
 	g.mu.Unlock()
-	g.noteSession(nil, true)
+	g.noteSession(nil)
 	s.Announce(claims)
 	g.running.Go(s.commitLoop)
 	stalls := &stallWatch{
@@ -167,7 +167,7 @@ func (g *Group) End(s *ActiveSession, cause error) {
 	g.mu.Lock()
 	delete(g.sessions, s)
 	g.mu.Unlock()
-	g.noteSession(cause, false)
+	g.noteSession(cause)
 	if s != nil {
 		s.close(cause)
 	}

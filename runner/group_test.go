@@ -258,6 +258,35 @@ func TestEndTogether_K11(t *testing.T) {
 	})
 }
 
+// TestConsume_Abandoned_Rule56: a handler is left behind at a revoke and ends later. A stop long
+// afterwards does not report it. A handler that is left behind by the stop is reported.
+func TestConsume_Abandoned_Rule56(t *testing.T) {
+	for _, stops := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGroup(t, Config{Grace: 5 * time.Second}, func(context.Context, *idem.Message) error {
+				time.Sleep(time.Hour)
+				return nil
+			})
+			g.Hooks.Stopping = func() bool { return stops }
+			ctx, end := context.WithCancelCause(t.Context())
+			s := g.Begin(newFakeSession(ctx), map[string][]int32{"t": {0}})
+			claim := &fakeClaim{at("t", 0), ctx, make(chan int64, 1)}
+			ended := claim.run(s)
+			claim.records <- 0
+			synctest.Wait()
+			close(claim.records)
+			require.NoError(t, <-ended)
+			require.Equal(t, 1, g.Processor().Status().Abandoned)
+			time.Sleep(2 * time.Hour)
+			end(idem.ErrStopping)
+			g.End(s, context.Cause(ctx))
+			require.NoError(t, g.Close())
+			abandoned, _ := g.AtStop()
+			require.Equal(t, stops, errors.Is(abandoned, idem.ErrAbandoned))
+		})
+	}
+}
+
 // TestConsume_Confirmed_K03: at a stop a broker confirms the offsets, again after a refusal.
 // Without a stop no offset is committed directly.
 func TestConsume_Confirmed_K03(t *testing.T) {

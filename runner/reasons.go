@@ -10,7 +10,7 @@ type reasons struct {
 	mu        sync.Mutex
 	lastCause error // why the last session ended
 	failure   error // why nothing more can be consumed
-	abandoned error // handlers that were left behind at the last ends of assignments
+	abandoned error // handlers that were left behind at the stop
 	ending    error // why this member ends the session itself
 	unsafe    error // offsets that could not be committed at the stop
 }
@@ -33,16 +33,13 @@ func (r *reasons) Fail(err error) {
 }
 
 // noteSession notes the begin of a session, with a nil cause, or the end.
-func (r *reasons) noteSession(cause error, begins bool) {
+func (r *reasons) noteSession(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lastCause = cause
-	if begins {
-		r.abandoned = nil
-	}
 }
 
-// noteAbandoned notes handlers that still run after the end of an assignment.
+// noteAbandoned notes handlers that still run after the end of an assignment at the stop.
 func (r *reasons) noteAbandoned(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +86,7 @@ func (r *reasons) Cause() error {
 	return r.lastCause
 }
 
-// AtStop returns the handlers left behind, and the offsets that could not be committed.
+// AtStop returns the handlers left behind at the stop, and the offsets that could not be committed.
 func (r *reasons) AtStop() (abandoned, unsafe error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -133,7 +133,9 @@ func (s *ActiveSession) end(a *Assignment, lost error) error {
 		s.g.log.Error("handler left behind, partition given back", "topic", a.Topic,
 			"partition", a.Partition,
 			"error", s.g.cfg.Text(left))
-		s.g.noteAbandoned(left)
+		if s.g.stops() { // earlier ones may end until then, and Close finds those that hang
+			s.g.noteAbandoned(left)
+		}
 	}
 	return failed
 }
