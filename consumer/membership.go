@@ -210,6 +210,7 @@ func (m *membership) consume(
 	for {
 		began := time.Now()
 		topics, err := watch.Subscription(ctx, troubled)
+		_ = m.handler.g.TakeEnding() // of the session before
 		if err == nil {
 			err = group.Consume(ctx, topics, m.handler)
 		}
