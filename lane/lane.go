@@ -136,6 +136,11 @@ func (p *Partition) Offer(m *idem.Message) bool { return p.queue.put(m) }
 // Room receives a value when Offer may succeed again after a refusal. Use one reader only.
 func (p *Partition) Room() <-chan struct{} { return p.queue.room }
 
+// SetQueueBytes changes [Config].QueueBytes, for a program that divides a bound among partitions
+// that come and go. Messages that the queue holds already stay. A bound below 1 byte leaves room
+// for one message. Safe for concurrent use.
+func (p *Partition) SetQueueBytes(n int) { p.queue.setBytes(n) }
+
 // Watermark returns the offset to commit: the one after the last delivery of the settled prefix. ok
 // is false until the first delivery is settled. The watermark never moves back, and stands still
 // after Close.

@@ -88,6 +88,14 @@ func (q *queue) fits(size int) bool {
 		(q.held == 0 || q.bytes+size <= q.cfg.QueueBytes)
 }
 
+// setBytes changes the bound of bytes.
+func (q *queue) setBytes(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.cfg.QueueBytes = n
+	signal(q.room) // a pusher may fit now
+}
+
 func (q *queue) add(m *idem.Message, size int, key string) bool {
 	seq, ok := q.marks.Begin(m.Offset)
 	if !ok {

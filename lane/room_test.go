@@ -32,3 +32,43 @@ func TestPartition_SmallestQueueDoesNotLoseItsWakeUp(t *testing.T) {
 		10*time.Second, time.Millisecond)
 	require.NoError(t, p.Close(t.Context(), nil))
 }
+
+// TestPartition_SetQueueBytes: a smaller bound refuses what would fit before, keeps what is held,
+// and a larger one gives room at once.
+func TestPartition_SetQueueBytes(t *testing.T) {
+	gate := make(chan struct{})
+	p := start(gated(gate), "t", 0, Config{QueueBytes: 1 << 20})
+	require.True(t, p.Offer(message(0)))
+	require.True(t, p.Offer(message(1)))
+	p.SetQueueBytes(1 << 10)
+	require.False(t, p.Offer(message(2)))
+	require.Equal(t, 2, p.Pending())
+	select {
+	case <-p.Room():
+	default:
+	}
+	p.SetQueueBytes(1 << 20)
+	<-p.Room()
+	require.True(t, p.Offer(message(2)))
+	p.SetQueueBytes(-1)
+	require.False(t, p.Offer(message(3)))
+	close(gate)
+	require.Eventually(t, func() bool { return p.Pending() == 0 }, 10*time.Second, time.Millisecond)
+	require.True(t, p.Offer(message(3)), "one message always fits")
+	require.NoError(t, p.Close(t.Context(), nil))
+}
+
+// gated settles messages when the gate is open.
+type gated chan struct{}
+
+func (g gated) Settle(ctx context.Context, msgs []*idem.Message, progress func(int)) error {
+	select {
+	case <-g:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	progress(len(msgs))
+	return nil
+}
+
+func (gated) OrderKey(m *idem.Message) string { return string(m.Key) }

@@ -186,7 +186,7 @@ func Consume[R any](s *ActiveSession, claim Claim, feed Feed[R], assigned int) e
 	l := lane.New(g.proc, claim.Topic(), claim.Partition(), lane.Config{
 		Lanes: g.cfg.Lanes, OwnProgress: true, QueueBytes: queueShare(g.cfg.QueueBytes, assigned),
 	})
-	a := s.begin(claim, l)
+	a := s.begin(claim, l, assigned)
 	defer a.giveUp(nil)
 	s.commitBeginning(a)
 	pump(a, feed, g.proc.Due)

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -224,6 +225,55 @@ func TestConsume_K03_K11(t *testing.T) {
 		require.False(t, g.Joined())
 		require.NoError(t, g.Close())
 		require.Equal(t, []observe.RebalanceKind{observe.Assigned, observe.Lost, observe.Revoked}, seen.kinds())
+	})
+}
+
+// TestConsume_QueueShares: partitions that a cooperative rebalance adds or takes change the shares of
+// the others in Config.QueueBytes.
+func TestConsume_QueueShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, Config{QueueBytes: 4 * minQueueShare}, func(ctx context.Context, m *idem.Message) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		ctx, end := context.WithCancelCause(t.Context())
+		s := g.Begin(newFakeSession(ctx), map[string][]int32{"t": {0}})
+		begin := func(id int32) (c *fakeClaim, ended chan error) {
+			c = &fakeClaim{at("t", id), ctx, make(chan int64)}
+			ended = c.run(s)
+			synctest.Wait()
+			return c, ended
+		}
+		offset := int64(0)
+		fits := func(a *Assignment, kib int) bool {
+			offset++
+			return a.lane.Offer(&idem.Message{
+				Topic: "t", Offset: offset, Value: append([]byte("{}"), bytes.Repeat([]byte(" "), kib<<10)...),
+				Headers: []idem.Header{{Key: "event-id", Value: fmt.Append(nil, offset)}},
+			})
+		}
+		_, endFirst := begin(0)
+		first := g.Assignments()[0]
+		require.True(t, fits(first, 1))
+		require.True(t, fits(first, 100), "of 128, for at least two claims")
+		var more []*fakeClaim
+		var ends []chan error
+		for id := range int32(3) {
+			c, ended := begin(id + 1)
+			more, ends = append(more, c), append(ends, ended)
+		}
+		require.False(t, fits(first, 10), "of 64")
+		close(more[0].records)
+		require.NoError(t, <-ends[0])
+		require.False(t, fits(first, 10), "of 85")
+		close(more[1].records)
+		require.NoError(t, <-ends[1])
+		require.True(t, fits(first, 10), "of 128")
+		end(errLost)
+		require.NoError(t, <-ends[2])
+		require.NoError(t, <-endFirst)
+		g.End(s, errLost)
+		require.NoError(t, g.Close())
 	})
 }
 

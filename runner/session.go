@@ -57,11 +57,12 @@ func newSession(g *Group, sess Session) *ActiveSession {
 	return s
 }
 
-// begin registers an assignment.
-func (s *ActiveSession) begin(claim Claim, l *lane.Partition) *Assignment {
+// begin registers an assignment, one of so many of this member.
+func (s *ActiveSession) begin(claim Claim, l *lane.Partition, assigned int) *Assignment {
 	a := newAssignment(s.sess.Context(), claim, l)
 	s.mu.Lock()
 	s.assigned[a] = struct{}{}
+	s.share(assigned)
 	known := s.announced[a.TopicPartition]
 	delete(s.announced, a.TopicPartition)
 	s.mu.Unlock()
@@ -69,6 +70,15 @@ func (s *ActiveSession) begin(claim Claim, l *lane.Partition) *Assignment {
 		s.g.reportRebalance(s.sess, observe.Assigned, map[string][]int32{a.Topic: {a.Partition}}, nil)
 	}
 	return a
+}
+
+// share divides [Config].QueueBytes anew among the assignments, which a cooperative rebalance changes.
+// least is the number of assignments with those that begin soon. The caller holds s.mu.
+func (s *ActiveSession) share(least int) {
+	bytes := queueShare(s.g.cfg.QueueBytes, max(least, len(s.assigned)))
+	for a := range s.assigned {
+		a.lane.SetQueueBytes(bytes)
+	}
 }
 
 // commitBeginning commits where an assignment begins if a policy has chosen that, before a record is
@@ -95,6 +105,7 @@ func (s *ActiveSession) end(a *Assignment, lost error) error {
 		s.mark(a)
 	}
 	delete(s.assigned, a)
+	s.share(0)
 	s.ending[a.TopicPartition] = struct{}{}
 	alone := s.sess.Context().Err() == nil
 	if !alone {
