@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -78,6 +79,19 @@ func TestGroup_EndOf_K11(t *testing.T) {
 		}
 		cancel(nil)
 	}
+}
+
+// TestGroup_ReportRebalance_G04: the log has the cause in the text of Config.ErrorText, and
+// observers get the error itself.
+func TestGroup_ReportRebalance_G04(t *testing.T) {
+	var lines strings.Builder
+	cfg := good()
+	cfg.ErrorText = func(error) string { return "hidden" }
+	seen := new(rebalances)
+	g := &Group{cfg: cfg, log: slog.New(slog.NewTextHandler(&lines, nil)), obs: observers{Rebalance: []observe.RebalanceObserver{seen}}}
+	g.reportRebalance(newFakeSession(t.Context()), observe.Lost, map[string][]int32{"t": {0}}, errLost)
+	require.Contains(t, lines.String(), "cause=hidden")
+	require.ErrorIs(t, (*seen)[0].Cause, errLost)
 }
 
 // fakeSession records marks and commits.

@@ -20,7 +20,7 @@ func (g *Group) reportRebalance(
 	}
 	attrs := []any{"partitions", own, "generation", sess.Generation()}
 	if cause != nil && !errors.Is(cause, context.Canceled) {
-		attrs = append(attrs, "cause", cause)
+		attrs = append(attrs, "cause", g.cfg.Text(cause))
 	}
 	if kind == observe.Lost {
 		g.log.Warn("partitions lost", attrs...)
