@@ -195,3 +195,78 @@ func runnerMutants() []mutant {
 		},
 	}
 }
+
+// beginMutants are faults of where partitions begin, and of what a client must not conclude from the
+// brokers' answers.
+func beginMutants() []mutant {
+	runner := func(run string) owner { return ownedBy("runner", run) }
+	consumer := func(run string) owner { return ownedBy("consumer", run) }
+	return []mutant{
+		{
+			name: "runner-newest-begins-uncommitted", file: "runner/offset_check.go",
+			old: "if g.cfg.Start != Newest {", with: "if g.cfg.Start == Newest {",
+			promise: "A group that begins at the newest record skips no later one (K-29).",
+			tests:   consumer("^TestKfake_NewestLosesNoRecord_K29$"),
+		},
+		{
+			name: "runner-newest-instead-of-recorded", file: "runner/offset_check.go",
+			old: "delete(fresh, m.TopicPartition)", with: "_ = m",
+			promise: "A recorded position goes before the newest record (K-19).",
+			tests:   runner("^TestOffsetCheck_Newest_K29$"),
+		},
+		{
+			name: "runner-chosen-place-uncommitted", file: "runner/group.go",
+			old: "\ts.commitBeginning(a)\n", with: "",
+			promise: "A chosen place is committed before its first record runs (K-29).",
+			tests:   runner("^TestConsume_ChosenPlace_K29$"),
+		},
+		{
+			name: "consumer-added-partition-unprepared", file: "consumer/handler.go",
+			old: "|| h.added(ctx, claim)\n", with: "|| h.added(ctx, claim) || true\n",
+			promise: "A partition that a cooperative rebalance adds is prepared too (K-29).",
+			tests:   consumer("^TestKfake_AddedPartition_K29$"),
+		},
+		{
+			name: "consumer-learns-from-deleted-records", file: "consumer/ends.go",
+			old: "\t\ttail.Forget()\n", with: "\t\treturn runner.Look{Clear: offset + 1}, nil\n",
+			promise: "No offset behind waiting copies is committed when Kafka deletes them (K-17).",
+			tests:   consumer("^TestKfake_DeletedWhileWaiting_K17$"),
+		},
+		{
+			name: "consumer-question-before-zstd", file: "consumer/ends.go",
+			old: "r.Version = 10", with: "r.Version = 9",
+			promise: "A partition with zstd can be caught up (rule 8).",
+			tests:   consumer("^TestKfake_Zstd_Rule8$"),
+		},
+		{
+			name: "runner-pump-leaves-a-pause", file: "runner/pump.go",
+			old: "resumes = p.pause() || resumes", with: "p.pause()",
+			promise: "A partition that the pump has paused is fetched again (T-05).",
+			tests:   consumer("^TestHandler_ProgramPauses_T05$"),
+		},
+		{
+			name: "runner-looks-for-needed-topics-only", file: "runner/topic_watch.go",
+			old: "if w.list.complete() {\n\t\t\t\tcontinue", with: "if len(w.list.Missing()) == 0 {\n\t\t\t\tcontinue",
+			promise: "A topic for replays is read soon after it is created.",
+			tests:   runner("^TestTopicWatch_Opened$"),
+		},
+		{
+			name: "runner-silence-trusts-the-seen-end", file: "runner/silence.go",
+			old: "if !waits {", with: "if waits = false; !waits {",
+			promise: "A dead fetch of a backlog is found while no record is written (K-15).",
+			tests:   consumer("^TestKfake_SilenceWithBacklog_K15$"),
+		},
+		{
+			name: "consumer-reason-of-a-session-before", file: "consumer/membership.go",
+			old: "\t\t_ = m.handler.g.TakeEnding() // of the session before\n", with: "",
+			promise: "A stale reason does not hide why a session ended (K-15).",
+			tests:   consumer("^TestMembership_ReasonOfASession_K15$"),
+		},
+		{
+			name: "runner-stop-reports-old-handlers", file: "runner/session.go",
+			old: "if s.g.stops() { // earlier", with: "if true { // earlier",
+			promise: "A stop reports no handler that has ended long ago.",
+			tests:   runner("^TestConsume_Abandoned_Rule56$"),
+		},
+	}
+}
