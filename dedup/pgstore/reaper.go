@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/reaping"
 	"github.com/idem-go/idem/internal/safetext"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -58,8 +59,8 @@ type ReaperConfig struct {
 
 // ReapResult is the result of one run. With an error, the counts are those before the error.
 type ReapResult struct {
-	// Elsewhere is true if another reaper works on these tables. Then this run has mostly had no
-	// effect.
+	// Elsewhere is true if another reaper with the same WallClock works on these tables. Then this
+	// run has mostly had no effect.
 	Elsewhere bool
 	Events    int64 // deleted from processed_events
 	Claims    int64 // deleted from idempotency_keys
@@ -90,7 +91,8 @@ type ReapResult struct {
 // ReaperConfig.DeadLetterRetention.
 //
 // Run a Reaper in as many instances as you like. A row in idem_leases makes sure that one at a
-// time works. In the readable layout the role needs
+// time works, of those with the same ReaperConfig.WallClock. Reapers with different scopes there
+// work beside each other. The shortest DeadLetterRetention of all of them counts. In the readable layout the role needs
 //
 //   - SELECT, INSERT, UPDATE and DELETE on idem_leases and idem_horizons
 //   - SELECT on idem_progress
@@ -106,19 +108,19 @@ type Reaper struct {
 	cfg   ReaperConfig
 	wrong error
 
-	mu       sync.Mutex
-	token    dedup.Token
-	lease    time.Duration
-	renewed  time.Time
-	noLookAt time.Time // before this time: no search for stuck claims
-
-	silentLogged map[string]bool // scopes in the log; for Run only
+	mu           sync.Mutex
+	token        dedup.Token
+	leaseName    string
+	lease        time.Duration
+	renewed      time.Time
+	noLookAt     time.Time       // before this time: no search for stuck claims
+	silentLogged map[string]bool // scopes in the log
 }
 
 // NewReaper returns a reaper of the store's tables. [Reaper.Run] and [Reaper.RunOnce] return the
 // mistakes in cfg.
 func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
-	r := &Reaper{token: dedup.NewToken()}
+	r := &Reaper{token: dedup.NewToken(), leaseName: reaping.Lease(cfg.WallClock)}
 	for _, c := range []struct {
 		name string
 		bad  bool
@@ -195,6 +197,8 @@ func (r *Reaper) log(ctx context.Context, result ReapResult, err error, failing 
 
 // logSilent logs each silent scope once.
 func (r *Reaper) logSilent(ctx context.Context, scopes []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, scope := range scopes {
 		if r.silentLogged[scope] || len(r.silentLogged) >= maxSilent {
 			continue
@@ -238,11 +242,19 @@ func (r *Reaper) reap(ctx context.Context, result *ReapResult) (err error) {
 	if result.Scopes, err = r.rows.ages(ctx); err != nil {
 		return err
 	}
+	// A scope whose rows cannot be deleted in time holds up no other scope.
+	var slow []error
 	for i := range result.Scopes {
-		if err := r.reapScope(ctx, &result.Scopes[i], result); err != nil {
-			return err
+		a := &result.Scopes[i]
+		switch err := r.reapScope(ctx, a, result); {
+		case err == nil:
+		case tooSlow(ctx, err) && len(slow) < maxSlow:
+			slow = append(slow, fmt.Errorf("scope %q: %w", a.Scope, err))
+		default:
+			return errors.Join(append(slow, fmt.Errorf("scope %q: %w", a.Scope, err))...)
 		}
 	}
+	defer func() { err = errors.Join(append(slow, err)...) }()
 	if result.Starts, err = r.reapStarts(ctx); err != nil {
 		return err
 	}
@@ -251,6 +263,14 @@ func (r *Reaper) reap(ctx context.Context, result *ReapResult) (err error) {
 	}
 	result.Stuck, err = r.lookForStuck(ctx)
 	return err
+}
+
+// maxSlow bounds the scopes of one run that may take too long.
+const maxSlow = 3
+
+// tooSlow reports whether the server ended a statement because of its time limit.
+func tooSlow(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && sqlState(err) == codeCanceled
 }
 
 // reapScope deletes the rows behind the horizon, if the horizon is old enough. Only then the
@@ -342,7 +362,7 @@ func (r *Reaper) renewLease(ctx context.Context) error {
 	err := r.rows.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		var one int
 		return tx.QueryRow(ctx, q.aging.lease, pgtype.UUID{Bytes: r.token, Valid: true},
-			microseconds(r.lease)).Scan(&one)
+			microseconds(r.lease), r.leaseName).Scan(&one)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errElsewhere
@@ -359,7 +379,7 @@ func (r *Reaper) leave(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_ = r.rows.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		_, err := tx.Exec(ctx, q.aging.leave, pgtype.UUID{Bytes: r.token, Valid: true})
+		_, err := tx.Exec(ctx, q.aging.leave, pgtype.UUID{Bytes: r.token, Valid: true}, r.leaseName)
 		return err
 	})
 }

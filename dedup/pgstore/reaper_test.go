@@ -375,6 +375,52 @@ func TestReaper_LosesItsLease(t *testing.T) {
 	require.Equal(t, 1, n, "the lease of the other one stays")
 }
 
+// TestReaper_OtherScopesBeside: a reaper that runs in a service does not keep a job with other
+// scopes of the wall clock from its work.
+func TestReaper_OtherScopesBeside(t *testing.T) {
+	s, pool := newStore(t)
+	record(t, s, "g", dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
+	put(t, pool, old{scope: "replay", id: "1", made: 2 * day, expired: day})
+	cfg, ran := soonest(), make(chan struct{}, 1)
+	cfg.Interval = time.Hour
+	cfg.Observe = func(pgstore.ReapResult, error) { ran <- struct{}{} }
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- pgstore.NewReaper(s, cfg).Run(ctx) }()
+	<-ran
+	again, err := pgstore.NewReaper(s, soonest()).RunOnce(t.Context())
+	require.NoError(t, err)
+	require.True(t, again.Elsewhere, "the same work")
+	job := soonest()
+	job.WallClock = []string{"replay"}
+	reap(t, s, job)
+	require.EqualValues(t, 1, reap(t, s, job).Events)
+	stop()
+	require.NoError(t, <-done)
+}
+
+// TestReaper_SlowScope: a scope whose deletion does not end in time holds up no other scope, and the
+// error names it.
+func TestReaper_SlowScope(t *testing.T) {
+	s, pool := newStore(t)
+	for _, scope := range []string{"a", "b"} {
+		record(t, s, scope, dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
+		put(t, pool, old{scope: scope, id: scope, made: 2 * day, expired: day})
+	}
+	reap(t, s, soonest())
+	_, err := pool.Exec(t.Context(), `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF OLD.scope = 'a' THEN RAISE EXCEPTION 'slow' USING ERRCODE = 'query_canceled'; END IF;
+			RETURN OLD;
+		END $$;
+		CREATE TRIGGER slow BEFORE DELETE ON processed_events FOR EACH ROW EXECUTE FUNCTION slow()`)
+	require.NoError(t, err)
+	result, err := pgstore.NewReaper(s, soonest()).RunOnce(t.Context())
+	require.ErrorContains(t, err, `scope "a"`)
+	require.NotContains(t, err.Error(), `scope "b"`)
+	require.EqualValues(t, 1, result.Events)
+	require.Equal(t, []string{"event/a", "key/a"}, left(t, pool))
+}
+
 func TestReaper_Config(t *testing.T) {
 	s, _ := newStore(t)
 	for _, cfg := range []pgstore.ReaperConfig{{Interval: -1}, {Grace: -1}, {DeadLetterRetention: -1}, {Batch: 10_001}, {Batch: -1}} {

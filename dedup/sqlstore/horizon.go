@@ -124,6 +124,7 @@ func nextHorizon(old horizon, until time.Time, rows ...expired) (horizon, bool) 
 type horizons struct {
 	s           *Store
 	wallClock   []string // scopes
+	leaseName   string
 	grace       time.Duration
 	deadLetters time.Duration // their retention
 	rows        int           // that one horizon step reads of a table

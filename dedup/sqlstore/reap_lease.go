@@ -29,7 +29,7 @@ func (h *horizons) lease(ctx context.Context, mine dedup.Token, length time.Dura
 		var token string
 		var until int64
 		there, err := w.maybe(ctx, "SELECT "+w.d.Token("token")+", "+w.d.Micros("lease_until")+
-			" FROM idem_leases WHERE name = 'reaper'"+w.d.Lock, nil, &token, &until)
+			" FROM idem_leases WHERE name = "+w.d.Param(1)+w.d.Lock, []any{h.leaseName}, &token, &until)
 		if err == nil {
 			err = w.readClock(ctx)
 		}
@@ -45,15 +45,15 @@ func (h *horizons) lease(ctx context.Context, mine dedup.Token, length time.Dura
 		if there {
 			write = to.replace
 		}
-		return write(ctx, w.q, w.d, [][]any{{"reaper", mine.String(), w.d.Time(w.now.Add(length))}})
+		return write(ctx, w.q, w.d, [][]any{{h.leaseName, mine.String(), w.d.Time(w.now.Add(length))}})
 	})
 }
 
 // leave ends the lease.
 func (h *horizons) leave(ctx context.Context, mine dedup.Token) error {
 	return h.write(ctx, func(ctx context.Context, w *work) error {
-		_, err := w.q.ExecContext(ctx, "DELETE FROM idem_leases WHERE name = 'reaper' AND token = "+
-			w.d.Param(1), mine.String())
+		_, err := w.q.ExecContext(ctx, "DELETE FROM idem_leases WHERE name = "+w.d.Param(1)+
+			" AND token = "+w.d.Param(2), h.leaseName, mine.String())
 		return err
 	})
 }

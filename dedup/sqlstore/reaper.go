@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/reaping"
 	"github.com/idem-go/idem/internal/safetext"
 )
 
@@ -83,8 +84,8 @@ func (c ReaperConfig) Validate() error {
 
 // ReapResult is the result of one run. With an error, the counts are those before the error.
 type ReapResult struct {
-	// Elsewhere is true if another reaper works on these tables. Then this run has mostly had no
-	// effect.
+	// Elsewhere is true if another reaper with the same WallClock works on these tables. Then this
+	// run has mostly had no effect.
 	Elsewhere bool
 	Events    int64 // deleted from processed_events
 	Claims    int64 // deleted from idempotency_keys
@@ -115,7 +116,8 @@ type ReapResult struct {
 // ReaperConfig.DeadLetterRetention.
 //
 // Run a Reaper in as many instances as you like. A row in idem_leases makes sure that one at a
-// time works. In Postgres, that row is shared with the reaper of pgstore. A store of package sqlite
+// time works, of those with the same ReaperConfig.WallClock. Reapers with different scopes there
+// work beside each other. The shortest DeadLetterRetention of all of them counts. In Postgres, that row is shared with the reaper of pgstore. A store of package sqlite
 // runs a Reaper by itself.
 //
 // The role needs SELECT, INSERT, UPDATE and DELETE on idem_leases and idem_horizons, SELECT on
@@ -134,8 +136,8 @@ type Reaper struct {
 	renewed  time.Time
 	leased   bool
 	noLookAt time.Time // before this time: no search for stuck claims
-
-	silentLogged map[string]bool // scopes in the log; for Run only
+	// silentLogged has the scopes in the log.
+	silentLogged map[string]bool
 }
 
 // NewReaper returns a reaper of the store's tables. [Reaper.Run] and [Reaper.RunOnce] return the
@@ -155,7 +157,7 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 	}
 	r.cfg = cfg
 	r.rows = horizons{s: store, wallClock: slices.Clone(cfg.WallClock), grace: cfg.Grace,
-		deadLetters: cfg.DeadLetterRetention, rows: horizonRows}
+		leaseName: reaping.Lease(cfg.WallClock), deadLetters: cfg.DeadLetterRetention, rows: horizonRows}
 	// longer than a transaction, and than the pause between two runs
 	r.lease = cfg.Interval + 2*choreLimit
 	return r
@@ -207,6 +209,8 @@ func (r *Reaper) log(ctx context.Context, result ReapResult, err error, failing 
 
 // logSilent logs each silent scope once.
 func (r *Reaper) logSilent(ctx context.Context, scopes []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, scope := range scopes {
 		if r.silentLogged[scope] || len(r.silentLogged) >= maxSilent {
 			continue
@@ -250,11 +254,19 @@ func (r *Reaper) reap(ctx context.Context, result *ReapResult) (err error) {
 	if result.Scopes, err = r.rows.ages(ctx); err != nil {
 		return err
 	}
+	// A scope whose rows cannot be deleted in time holds up no other scope.
+	var slow []error
 	for i := range result.Scopes {
-		if err := r.reapScope(ctx, &result.Scopes[i], result); err != nil {
-			return err
+		a := &result.Scopes[i]
+		switch err := r.reapScope(ctx, a, result); {
+		case err == nil:
+		case r.tooSlow(ctx, err) && len(slow) < maxSlow:
+			slow = append(slow, fmt.Errorf("scope %q: %w", a.Scope, err))
+		default:
+			return errors.Join(append(slow, fmt.Errorf("scope %q: %w", a.Scope, err))...)
 		}
 	}
+	defer func() { err = errors.Join(append(slow, err)...) }()
 	if result.Starts, err = r.reapStarts(ctx); err != nil {
 		return err
 	}
@@ -263,6 +275,15 @@ func (r *Reaper) reap(ctx context.Context, result *ReapResult) (err error) {
 	}
 	result.Stuck, err = r.lookForStuck(ctx)
 	return err
+}
+
+// maxSlow bounds the scopes of one run that may take too long.
+const maxSlow = 3
+
+// tooSlow reports whether a transaction of the run has reached its time limit.
+func (r *Reaper) tooSlow(ctx context.Context, err error) bool {
+	return ctx.Err() == nil &&
+		(errors.Is(err, context.DeadlineExceeded) || r.rows.s.d.Classify(err) == Stopped)
 }
 
 // reapScope deletes the rows behind the horizon, if the horizon is old enough. Only then the

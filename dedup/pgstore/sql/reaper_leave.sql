@@ -1,2 +1,2 @@
 -- Ends the lease.
-DELETE FROM {schema}.idem_leases WHERE name = 'reaper' AND token = $1::uuid
+DELETE FROM {schema}.idem_leases WHERE name = $2 AND token = $1::uuid

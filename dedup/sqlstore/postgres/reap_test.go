@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"database/sql"
 	"testing"
 	"time"
 
@@ -17,13 +18,25 @@ func TestReaper(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reaptest.Run(t, func(t testing.TB) reaptest.Site {
 				url := newTables(t)
-				return reaptest.Site{Dialect: postgres.Dialect, DB: siteOf(open(t, driver, url)).db,
+				db := siteOf(open(t, driver, url)).db
+				return reaptest.Site{Dialect: postgres.Dialect, DB: db, Slow: func(t testing.TB) { slow(t, db) },
 					Open: func(t testing.TB, d *sqlstore.Dialect) *sqlstore.Store {
 						return sqlstore.New(siteOf(open(t, driver, url)).db, nil, d)
 					}}
 			})
 		})
 	}
+}
+
+// slow ends deletions of scope a with the code of a time-out.
+func slow(t testing.TB, db *sql.DB) {
+	t.Helper()
+	_, err := db.ExecContext(t.Context(), `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF OLD.scope = 'a' THEN RAISE EXCEPTION 'slow' USING ERRCODE = 'query_canceled'; END IF;
+			RETURN OLD;
+		END $$;
+		CREATE TRIGGER slow BEFORE DELETE ON processed_events FOR EACH ROW EXECUTE FUNCTION slow()`)
+	require.NoError(t, err)
 }
 
 // The estimated cost of a scan that is off would make Postgres compile the statement.

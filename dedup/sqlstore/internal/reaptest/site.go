@@ -23,6 +23,8 @@ type Site struct {
 	Dialect func() *sqlstore.Dialect
 	// Open returns a store of the tables.
 	Open func(t testing.TB, d *sqlstore.Dialect) *sqlstore.Store
+	// Slow makes the server end deletions of scope a, as after a time-out. Nil if it cannot.
+	Slow func(t testing.TB)
 }
 
 // Run runs all tests.
@@ -50,6 +52,8 @@ func Run(t *testing.T, newSite func(t testing.TB) Site) {
 		{"reap: alike keys", alikeKeys},
 		{"reap: at once", atOnce},
 		{"reap: lost lease", lostLease},
+		{"reap: other scopes beside", otherScopesBeside},
+		{"reap: slow scope", slowScope},
 		{"reap: configuration", configuration},
 		{"check: missing tables", missingTable},
 		{"horizon: rewind", rewind},
