@@ -344,6 +344,58 @@ func leastRights(t *testing.T, grants string, opts ...pgstore.Option) {
 	}
 }
 
+// G-12: without rights, the error of a reaper has the grants that it needs, and they are enough.
+func TestLeastRightsOfAReaper_G12(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []pgstore.Option
+		age  string
+	}{
+		"readable": {nil, `UPDATE processed_events SET created_at = created_at - interval '3 hours',
+			expires_at = expires_at - interval '2 hours'`},
+		"compact": {[]pgstore.Option{pgstore.Compact()}, `UPDATE processed_events_compact
+			SET made = made - 3 * 3600, expires = expires - 2 * 60`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			opts := c.opts
+			url := newTables(t, opts...)
+			owner := newPool(t, url)
+			role := "idem_test_" + dedup.NewToken().String()
+			schema := owner.Config().ConnConfig.RuntimeParams["search_path"]
+			_, err := owner.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN PASSWORD 'reaper'")
+			require.NoError(t, err)
+			t.Cleanup(func() {
+				_, err := owner.Exec(context.WithoutCancel(t.Context()), fmt.Sprintf("DROP OWNED BY %[1]s; DROP ROLE %[1]s", role))
+				require.NoError(t, err)
+			})
+			worker := pgstore.New(owner, opts...)
+			record(t, worker, "g", dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
+			for _, id := range []string{"1", "2"} {
+				r := dedup.Request{Key: dedup.Key{Scope: "g", Type: "x", ID: id}, Retention: time.Millisecond}
+				_, err = claimOne(t.Context(), worker, r, effect(t.Context(), id))
+				require.NoError(t, err)
+			}
+			_, err = owner.Exec(t.Context(), c.age)
+			require.NoError(t, err)
+			pool := newPool(t, url, func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "reaper" })
+			t.Cleanup(pool.Close)
+			s := pgstore.New(pool, append(opts, pgstore.InSchema(schema))...)
+			_, err = pgstore.NewReaper(s, soonest()).RunOnce(t.Context())
+			var setup *dedup.SetupError
+			require.ErrorAs(t, err, &setup)
+			grants, ok := strings.CutPrefix(setup.Fix, "run as their owner: ")
+			require.True(t, ok, setup.Fix)
+			_, err = owner.Exec(t.Context(), grants)
+			require.NoError(t, err)
+			deadline := time.Now().Add(30 * time.Second)
+			for deleted := int64(0); deleted < 2; {
+				require.True(t, time.Now().Before(deadline), "%d rows were deleted", deleted)
+				deleted += reap(t, s, soonest()).Events
+			}
+		})
+	}
+}
+
 func TestCountStart_Rule18(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t, param("default_transaction_isolation", "serializable"))

@@ -162,7 +162,9 @@ func (d *database) failed(ctx context.Context, verb string, err error) error {
 	case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "54"):
 		return fmt.Errorf("pgstore: %s: %w", verb, err)
 	}
-	if setup := d.setup().explain(err); setup != nil {
+	u := d.setup()
+	u.reaper = verb == verbReap
+	if setup := u.explain(err); setup != nil {
 		return fmt.Errorf("pgstore: %s: %w", verb, setup)
 	}
 	return fmt.Errorf("pgstore: %s: %w: %w", verb, dedup.ErrUnavailable, err)

@@ -18,6 +18,8 @@ import (
 const (
 	// choreLimit bounds each statement of a reaper, even a whole horizon step of horizonRows.
 	choreLimit = time.Minute
+	// verbReap names the work of a reaper in errors. Its role has other rights than a worker's.
+	verbReap = "reap"
 	// horizonRows bounds the expired rows of a table that one horizon step reads: some seconds of
 	// work. The procedure for pg_cron has the same number.
 	horizonRows = 5_000_000
@@ -57,7 +59,7 @@ type horizons struct {
 
 func (h *horizons) inTx(ctx context.Context, limit time.Duration,
 	fn func(ctx context.Context, tx pgx.Tx, q *statements) error) error {
-	return h.db.chore(ctx, "reap", limit, fn)
+	return h.db.chore(ctx, verbReap, limit, fn)
 }
 
 // ages reads the scopes.

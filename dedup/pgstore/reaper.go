@@ -95,7 +95,7 @@ type ReapResult struct {
 // work beside each other. The shortest DeadLetterRetention of all of them counts. In the readable layout the role needs
 //
 //   - SELECT, INSERT, UPDATE and DELETE on idem_leases and idem_horizons
-//   - SELECT on idem_progress
+//   - SELECT on idem_progress and idem_schema, and USAGE on the schema of the tables
 //   - SELECT, UPDATE and DELETE on processed_events, idempotency_keys and event_starts (UPDATE
 //     for locks)
 //

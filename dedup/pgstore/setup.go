@@ -19,6 +19,7 @@ type setup struct {
 	schema string        // that of [InSchema], or ""
 	found  string        // the schema with the tables, once known
 	layout layout
+	reaper bool // the rights are those of a reaper, not of a worker
 }
 
 // explain returns a set-up error behind err, or nil. Such an error needs a person: waiting does not
@@ -94,6 +95,26 @@ func (l layout) privileges() []privilege {
 	}...)
 }
 
+// reaperPrivileges returns the rights of a reaper. The documentation of [Reaper] lists them, too.
+func (l layout) reaperPrivileges() []privilege {
+	const all, row, read = "SELECT, INSERT, UPDATE, DELETE", "SELECT, UPDATE, DELETE", "SELECT"
+	rights := []privilege{
+		{table: "idem_leases", rights: all}, {table: "idem_horizons", rights: all},
+		{table: "idem_schema", rights: read}, {table: "idem_progress", rights: read},
+		{table: "event_starts", rights: row},
+	}
+	if l == compact {
+		return append(rights, []privilege{
+			{table: "processed_events_compact", rights: row},
+			{table: "idempotency_keys_compact", rights: row},
+			{table: "processed_events_read", rights: read},
+			{table: "idempotency_keys_read", rights: read}, {table: "idem_kinds", rights: read},
+		}...)
+	}
+	return append(rights, privilege{table: "processed_events", rights: row},
+		privilege{table: "idempotency_keys", rights: row})
+}
+
 // grants are the statements that give the role the necessary rights on the given tables. No
 // tables: on all.
 func (u setup) grants(tables []string) string {
@@ -105,7 +126,11 @@ func (u setup) grants(tables []string) string {
 	to := " TO " + pgx.Identifier{u.role()}.Sanitize()
 	var order []string
 	byRights := map[string][]string{}
-	for _, p := range u.layout.privileges() {
+	privileges := u.layout.privileges()
+	if u.reaper {
+		privileges = u.layout.reaperPrivileges()
+	}
+	for _, p := range privileges {
 		if len(tables) > 0 && !slices.Contains(tables, p.table) {
 			continue
 		}

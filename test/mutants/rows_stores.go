@@ -177,6 +177,18 @@ func postgresMutants() []mutant {
 			tests:   pg("^TestFrozenServerEndsMaintenance_Rule20$"),
 		},
 		{
+			name: "reapers-of-all-scopes-share-a-lease", file: "internal/reaping/lease.go",
+			old: "\tif len(wallClock) == 0 {\n", with: "\tif len(wallClock) >= 0 {\n",
+			promise: "A reaper does not keep one with other scopes from its work.",
+			tests:   pg("^TestReaper_OtherScopesBeside$"),
+		},
+		{
+			name: "pg-reaper-stops-at-a-slow-scope", file: "dedup/pgstore/reaper.go",
+			old: "\t\tcase tooSlow(ctx, err) && len(slow) < maxSlow:\n", with: "\t\tcase false:\n",
+			promise: "A scope whose deletion does not end in time holds up no other scope.",
+			tests:   pg("^TestReaper_SlowScope$"),
+		},
+		{
 			name: "pg-two-reapers", file: sql + "reaper_lease.sql",
 			old: "WHERE l.token = excluded.token OR l.lease_until < clock_timestamp()\n", with: "",
 			promise: "One reaper works at a time.",
