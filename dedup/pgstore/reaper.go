@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/reaping"
+	"github.com/idem-go/idem/internal/decision"
 	"github.com/idem-go/idem/internal/safetext"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -120,7 +120,7 @@ type Reaper struct {
 // NewReaper returns a reaper of the store's tables. [Reaper.Run] and [Reaper.RunOnce] return the
 // mistakes in cfg.
 func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
-	r := &Reaper{token: dedup.NewToken(), leaseName: reaping.Lease(cfg.WallClock)}
+	r := &Reaper{token: dedup.NewToken(), leaseName: decision.ReaperLease(cfg.WallClock)}
 	for _, c := range []struct {
 		name string
 		bad  bool

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/reaping"
+	"github.com/idem-go/idem/internal/decision"
 	"github.com/idem-go/idem/internal/safetext"
 )
 
@@ -157,7 +157,7 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 	}
 	r.cfg = cfg
 	r.rows = horizons{s: store, wallClock: slices.Clone(cfg.WallClock), grace: cfg.Grace,
-		leaseName: reaping.Lease(cfg.WallClock), deadLetters: cfg.DeadLetterRetention, rows: horizonRows}
+		leaseName: decision.ReaperLease(cfg.WallClock), deadLetters: cfg.DeadLetterRetention, rows: horizonRows}
 	// longer than a transaction, and than the pause between two runs
 	r.lease = cfg.Interval + 2*choreLimit
 	return r

@@ -177,7 +177,7 @@ func postgresMutants() []mutant {
 			tests:   pg("^TestFrozenServerEndsMaintenance_Rule20$"),
 		},
 		{
-			name: "reapers-of-all-scopes-share-a-lease", file: "internal/reaping/lease.go",
+			name: "reapers-of-all-scopes-share-a-lease", file: "internal/decision/reaper.go",
 			old: "\tif len(wallClock) == 0 {\n", with: "\tif len(wallClock) >= 0 {\n",
 			promise: "A reaper does not keep one with other scopes from its work.",
 			tests:   pg("^TestReaper_OtherScopesBeside$"),

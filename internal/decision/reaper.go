@@ -1,5 +1,4 @@
-// Package reaping has the rules that the reapers of pgstore and of sqlstore share.
-package reaping
+package decision
 
 import (
 	"slices"
@@ -7,11 +6,11 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Lease returns the name of the lease that a reaper works under. Reapers with the same wall-clock
+// ReaperLease returns the name of the lease that a reaper works under. Reapers with the same wall-clock
 // scopes do the same work, so one works at a time. A reaper with other scopes has a lease of its
 // own: the first one would never delete their rows. Two reapers at once are safe, because a batch
 // skips rows that are locked, and a horizon only moves on.
-func Lease(wallClock []string) string {
+func ReaperLease(wallClock []string) string {
 	if len(wallClock) == 0 {
 		return "reaper"
 	}
