@@ -42,7 +42,8 @@ func (r *recorder) Skipf(string, ...any) { r.Skip() }
 // verdictOf runs one case against a store and returns its failure, or "".
 func verdictOf(t *testing.T, name string, h Harness) (failure string) {
 	all := slices.Concat(claimTests, leaseTests, endTests, crossedTests, positionTests, keyTests,
-		failTests, randomTests, horizonTests, lookTests, inspectTests, verbTests, listTests)
+		failTests, randomTests, horizonTests, lookTests, inspectTests, verbTests, listTests,
+		deferTests)
 	i := slices.IndexFunc(all, func(c testCase) bool { return c.name == name })
 	require.GreaterOrEqual(t, i, 0, "no case %q", name)
 	require.False(t, all[i].needs != "" && h.lacks(all[i].needs), "%q is skipped", name)
@@ -66,6 +67,15 @@ func inMemory(of func(*memstore.Store) dedup.Store) Harness {
 		},
 		Missing: []Ability{Check, Outage},
 	}
+}
+
+// refuted requires a case to fail with the broken store, and to pass with the sound one.
+func refuted(t *testing.T, name string, broken, sound Harness) {
+	t.Helper()
+	failure := verdictOf(t, name, broken)
+	require.NotEmpty(t, failure, "no case refutes the store")
+	t.Log(failure)
+	require.Empty(t, verdictOf(t, name, sound), "a sound store passes")
 }
 
 // Each case refutes the store that breaks its promise, and only the promise is broken.
@@ -133,11 +143,7 @@ func TestBrokenStoresFail(t *testing.T) {
 	} {
 		for _, name := range c.cases {
 			t.Run(c.name+"/"+name, func(t *testing.T) {
-				failure := verdictOf(t, name, inMemory(c.store))
-				require.NotEmpty(t, failure, "no case refutes the store")
-				t.Log(failure)
-				sound := verdictOf(t, name, inMemory(newLimited(true, false)))
-				require.Empty(t, sound, "a sound store passes")
+				refuted(t, name, inMemory(c.store), inMemory(newLimited(true, false)))
 			})
 		}
 	}

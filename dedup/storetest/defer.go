@@ -19,6 +19,7 @@ var deferTests = []testCase{
 	{name: "defer: events behind a given-up event wait for a person (rule 4)", run: deferBlocked},
 	{name: "defer: an event is postponed to a later position only (rule 3)", run: deferPostpone},
 	{name: "defer: removes the expected event only", run: deferRemove},
+	{name: "defer: several events are read, found and removed in one call", run: deferSeveral},
 	{name: "defer: the next event takes its turn behind the other queues", run: deferTurn},
 	{name: "defer: the longest due come first, and the rest is announced", run: deferDue},
 	{name: "defer: queues that are delayed keep no other one from its turn (rule 4)",
@@ -259,14 +260,15 @@ func deferDown(k *kit) {
 	p := deferrer(k, k.h.Down(k))
 	_, _, err := p.Due(k.ctx, part, 1)
 	_, headOK, headErr := headOf(k.ctx, p, part, "q")
+	those, thoseErr := p.DeferredOf(k.ctx, part.Scope, part.Topic, key("a"), key("b"))
 	_, queuesErr := p.Queues(k.ctx, part, "", 1)
 	moved, postponeErr := p.Postpone(k.ctx, part, waiting("q", "a", 0))
 	empty, removeErr := p.Remove(k.ctx, part, "q", dedup.Deferred{Key: key("a")})
 	_, _, found, findErr := p.FindDeferred(k.ctx, part.Scope, part.Topic, key("a"))
 	for _, err := range []error{err, headErr, queuesErr, postponeErr, removeErr, findErr,
-		p.Delay(k.ctx, part, long, "q"), p.Defer(k.ctx, part,
+		thoseErr, p.Delay(k.ctx, part, long, "q"), p.Defer(k.ctx, part,
 			[]dedup.Deferred{waiting("q", "a", 0)})} {
 		require.ErrorIs(k, err, dedup.ErrUnavailable)
 	}
-	require.False(k, headOK || moved || empty || found, "an error and an answer")
+	require.False(k, headOK || moved || empty || found || len(those) > 0, "an error and an answer")
 }

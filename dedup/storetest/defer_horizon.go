@@ -39,15 +39,16 @@ func (w *deferWalk) forget() {
 }
 
 // claim asks for an event as the engine does for a delivery. For an event that the engine has
-// deferred, claim asks at any age.
+// deferred, claim asks at any age. Without Harness.Horizon, the horizon of the store is not known,
+// so claim asks at any age too.
 func (w *deferWalk) claim() {
 	n := w.rng.IntN(deferEvents)
 	r := dated(numbered("e", n), madeAt(n))
-	r.AnyAge = w.rng.IntN(2) == 0
+	r.AnyAge = w.rng.IntN(2) == 0 || w.h.lacks(horizon)
 	want := w.ages.records[r.Key.ID]
 	switch {
 	case want != 0:
-	case !w.h.lacks(horizon) && !r.AnyAge && r.Origin.Time.Before(w.ages.horizon):
+	case !r.AnyAge && r.Origin.Time.Before(w.ages.horizon):
 		w.meets(dedup.TooOld, r) // and no record is left behind
 		return
 	default:

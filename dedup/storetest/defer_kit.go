@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -97,6 +98,12 @@ func ids(events []dedup.Deferred) []string {
 		out = append(out, events[i].Key.ID)
 	}
 	return out
+}
+
+// byID sorts events by their IDs.
+func byID(events []dedup.Deferred) []dedup.Deferred {
+	slices.SortFunc(events, func(a, b dedup.Deferred) int { return a.Key.Compare(b.Key) })
+	return events
 }
 
 func queue(name string, length int) dedup.Queue { return dedup.Queue{Name: name, Length: length} }

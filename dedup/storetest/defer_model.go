@@ -125,15 +125,15 @@ func deferRandom(kt *kit) {
 		switch n := rng.IntN(100); {
 		case n < 30:
 			w.deferEvent(p, l)
-		case n < 55:
+		case n < 46:
 			w.remove(p, l)
-		case n < 75:
+		case n < 64:
 			w.postpone(p, l)
-		case n < 85:
+		case n < 74:
 			w.due(p, l)
-		case n < 88:
+		case n < 78:
 			w.delay(p, l)
-		case n < 94:
+		case n < 84:
 			w.claim()
 		default:
 			w.read(p, l)
@@ -184,12 +184,35 @@ func (w *deferWalk) deferEvent(p dedup.Deferrer, l dedup.DeferredPartition) {
 	w.model.deferEvent(l.Partition, events)
 }
 
+// several returns at most n events with different keys, at least one. Most are in one queue.
+func (w *deferWalk) several(n int) (queue string, events []dedup.Deferred) {
+	events = []dedup.Deferred{w.event()}
+	queue = events[0].Queue
+	for range n - 1 {
+		e := w.event()
+		if q := w.model.queues[queue]; len(q) > 0 && w.rng.IntN(4) > 0 {
+			e = q[w.rng.IntN(len(q))]
+		}
+		same := func(o dedup.Deferred) bool { return o.Key == e.Key }
+		if !slices.ContainsFunc(events, same) {
+			events = append(events, e)
+		}
+	}
+	return queue, events
+}
+
 func (w *deferWalk) remove(p dedup.Deferrer, l dedup.DeferredPartition) {
-	e := w.event()
-	at := w.nearby(e.Position)
-	empty, err := p.Remove(w.ctx, l, e.Queue, dedup.Deferred{Key: e.Key, Position: at})
+	name, events := w.several(1 + w.rng.IntN(4))
+	var gone []dedup.Deferred
+	var ended bool
+	for _, e := range events {
+		at := w.nearby(e.Position)
+		gone = append(gone, dedup.Deferred{Key: e.Key, Position: at})
+		ended = w.model.remove(name, e.Key, at)
+	}
+	empty, err := p.Remove(w.ctx, l, name, gone...)
 	require.NoError(w, err)
-	require.Equal(w, w.model.remove(e.Queue, e.Key, at), empty, "remove %s from %q", e.Key, e.Queue)
+	require.Equal(w, ended, empty, "remove %v from %q", ids(gone), name)
 }
 
 func (w *deferWalk) postpone(p dedup.Deferrer, l dedup.DeferredPartition) {
@@ -234,24 +257,43 @@ func (w *deferWalk) due(p dedup.Deferrer, l dedup.DeferredPartition) {
 func (w *deferWalk) read(p dedup.Deferrer, l dedup.DeferredPartition) {
 	w.lengths(l, w.model.list(l.Partition)...)
 	e := w.event()
-	q := w.model.queues[e.Queue]
-	head, ok, err := headOf(w.ctx, p, l, e.Queue)
+	q, limit := w.model.queues[e.Queue], w.rng.IntN(9)
+	first, err := p.First(w.ctx, l, e.Queue, limit)
 	require.NoError(w, err)
-	require.Equal(w, len(q) > 0, ok)
-	if ok {
-		w.like(q[0], head)
-		require.Equal(w, q[0].Wait > 0, head.Wait > 0)
-	}
+	w.alike(q[:min(limit, len(q))], first)
 	name, i := w.model.find(e.Key)
 	where, found, ok, err := p.FindDeferred(w.ctx, part.Scope, part.Topic, e.Key)
 	require.NoError(w, err)
 	require.Equal(w, i >= 0, ok)
-	those, err := p.DeferredOf(w.ctx, part.Scope, part.Topic, e.Key)
-	require.NoError(w, err)
-	require.Equal(w, ok, len(those) == 1)
 	if ok {
 		w.like(w.model.queues[name][i], found)
-		w.like(w.model.queues[name][i], those[0])
 		require.Equal(w, w.model.owner[name], where.Partition)
+	}
+	w.readThose(p)
+}
+
+func (w *deferWalk) readThose(p dedup.Deferrer) {
+	_, asked := w.several(1 + w.rng.IntN(5))
+	var keys []dedup.Key
+	var want []dedup.Deferred
+	for _, e := range asked {
+		keys = append(keys, e.Key)
+		if name, i := w.model.find(e.Key); i >= 0 {
+			want = append(want, w.model.queues[name][i])
+		}
+	}
+	those, err := p.DeferredOf(w.ctx, part.Scope, part.Topic, keys...)
+	require.NoError(w, err)
+	w.alike(byID(want), byID(those))
+}
+
+// alike requires events to equal the deferred ones, in this order. A wait of the model is zero, or
+// has no end.
+func (w *deferWalk) alike(want, got []dedup.Deferred) {
+	w.Helper()
+	require.Equal(w, ids(want), ids(got))
+	for i := range want {
+		w.like(want[i], got[i])
+		require.Equal(w, want[i].Wait > 0, got[i].Wait > 0, "the wait of %s", got[i].Key)
 	}
 }

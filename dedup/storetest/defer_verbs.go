@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"slices"
+
 	"github.com/idem-go/idem/dedup"
 	"github.com/stretchr/testify/require"
 )
@@ -113,6 +115,66 @@ func deferRemove(kt *kit) {
 	}
 	for range 2 {
 		k.remove("q", "c", true)
+	}
+}
+
+// deferSeveral: The engine calls First, Remove and DeferredOf for many events. Each event of a
+// Remove is judged by its own position.
+func deferSeveral(kt *kit) {
+	k := deferralOf(kt)
+	var q []dedup.Deferred
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		q = append(q, waiting("q", id, 0))
+	}
+	q[1].Position, q[4].Wait = dedup.Position{Retry: 2}, long
+	other := waiting("r", "f", 0)
+	k.deferEvent(append(slices.Clone(q), other)...)
+	k.pause()
+	for _, limit := range []int{0, 1, 3, 5, 64} {
+		k.first(limit, q[:min(limit, len(q))]...)
+	}
+	all := []dedup.Key{other.Key, key("unknown"), q[4].Key, q[3].Key, q[2].Key, q[1].Key, q[0].Key}
+	k.those(all[:5], q[2], q[3], q[4], other)
+	remove := func(ended bool, events ...dedup.Deferred) {
+		k.Helper()
+		empty, err := k.p.Remove(k.ctx, part, "q", events...)
+		require.NoError(k, err)
+		require.Equal(k, ended, empty)
+	}
+	remove(false, dedup.Deferred{Key: q[0].Key},
+		dedup.Deferred{Key: q[1].Key, Position: dedup.Position{Retry: 1}},      // it was postponed
+		dedup.Deferred{Key: q[3].Key, Position: dedup.Position{Generation: 1}}, // of a reopening
+		dedup.Deferred{Key: q[4].Key, Position: dedup.Position{Retry: 3}},
+		dedup.Deferred{Key: other.Key}) // in another queue
+	k.first(64, q[1:4]...)
+	k.those(all, q[1], q[2], q[3], other)
+	k.due("f", "b")
+	remove(true, q[3], dedup.Deferred{Key: key("unknown")}, q[2], q[1])
+	k.first(64)
+	k.those(all, other)
+	k.lengths(part, queue("r", 1))
+}
+
+// first requires the first events of the queue "q" to be these.
+func (k *deferral) first(limit int, want ...dedup.Deferred) {
+	k.Helper()
+	got, err := k.peer.First(k.ctx, part, "q", limit)
+	require.NoError(k, err)
+	require.Equal(k, ids(want), ids(got), "the first %d", limit)
+	for i := range want {
+		k.like(want[i], got[i])
+	}
+}
+
+// those requires the deferred events of keys to be these, which ascend.
+func (k *deferral) those(keys []dedup.Key, want ...dedup.Deferred) {
+	k.Helper()
+	got, err := k.peer.DeferredOf(k.ctx, part.Scope, part.Topic, keys...)
+	require.NoError(k, err)
+	byID(got)
+	require.Equal(k, ids(want), ids(got), "the deferred ones of the keys")
+	for i := range want {
+		k.like(want[i], got[i])
 	}
 }
 
