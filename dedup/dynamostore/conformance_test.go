@@ -87,6 +87,8 @@ func harness() storetest.Harness {
 		Peer:  func(_ testing.TB, s dedup.Store) dedup.Store { return s.(*host).all.open() },
 		Down:  down,
 		Lease: 600 * time.Millisecond,
+		Missing: []storetest.Ability{storetest.Lists, storetest.Progress,
+			storetest.Register},
 	}
 }
 
@@ -97,9 +99,7 @@ func TestConformance(t *testing.T) {
 
 func TestOperator(t *testing.T) {
 	endpoint(t)
-	h := harness()
-	h.Missing = []storetest.Ability{storetest.Lists}
-	storetest.RunOperator(t, h)
+	storetest.RunOperator(t, harness())
 }
 
 func BenchmarkStore(b *testing.B) {

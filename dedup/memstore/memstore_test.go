@@ -13,9 +13,10 @@ func newStore(testing.TB) dedup.Store { return memstore.New(memstore.Capacity(1 
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
-		New:     newStore,
-		Around:  synctest.Test,
-		Missing: []storetest.Ability{storetest.Check, storetest.Outage},
+		New:    newStore,
+		Around: synctest.Test,
+		Missing: []storetest.Ability{storetest.Check, storetest.Outage, storetest.Progress,
+			storetest.Register},
 	})
 }
 

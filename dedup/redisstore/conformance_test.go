@@ -26,7 +26,8 @@ type stores struct {
 
 func (l *stores) harness() storetest.Harness {
 	l.prefixes = make(map[dedup.Store]string)
-	return storetest.Harness{New: l.new, Peer: l.peer, Down: down}
+	return storetest.Harness{New: l.new, Peer: l.peer, Down: down,
+		Missing: []storetest.Ability{storetest.Progress}}
 }
 
 func (l *stores) new(t testing.TB) dedup.Store { return l.open(t, l.prefix(t)) }

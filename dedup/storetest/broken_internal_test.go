@@ -43,7 +43,7 @@ func (r *recorder) Skipf(string, ...any) { r.Skip() }
 func verdictOf(t *testing.T, name string, h Harness) (failure string) {
 	all := slices.Concat(claimTests, leaseTests, endTests, crossedTests, positionTests, keyTests,
 		failTests, randomTests, horizonTests, lookTests, inspectTests, verbTests, listTests,
-		deferTests)
+		deferTests, progressTests, registerTests)
 	i := slices.IndexFunc(all, func(c testCase) bool { return c.name == name })
 	require.GreaterOrEqual(t, i, 0, "no case %q", name)
 	require.False(t, all[i].needs != "" && h.lacks(all[i].needs), "%q is skipped", name)
@@ -65,7 +65,7 @@ func inMemory(of func(*memstore.Store) dedup.Store) Harness {
 		New: func(testing.TB) dedup.Store {
 			return of(memstore.New(memstore.Capacity(1 << 30)))
 		},
-		Missing: []Ability{Check, Outage},
+		Missing: []Ability{Check, Outage, Progress, Register},
 	}
 }
 

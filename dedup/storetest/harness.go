@@ -25,6 +25,10 @@ const (
 	Check Ability = "check"
 	// Look: [dedup.Looker].
 	Look Ability = "look"
+	// Progress: [dedup.ProgressRecorder].
+	Progress Ability = "progress"
+	// Register: [dedup.Registrar].
+	Register Ability = "registrations"
 	// Tokens: Claim observes [dedup.Request.Token].
 	Tokens Ability = "tokens of requests"
 	// Outage: the store has a server that can be down.

@@ -6,11 +6,12 @@ import (
 )
 
 // Run tests that the stores of h keep the contract of [dedup.Store] and of every [Ability] that is
-// not missing.
+// not missing, [Progress] and [Register] included.
 func Run(t *testing.T, h Harness) {
 	h = h.ready(t)
 	for _, c := range slices.Concat(claimTests, leaseTests, endTests, crossedTests, positionTests,
-		keyTests, failTests, randomTests, horizonTests, lookTests) {
+		keyTests, failTests, randomTests, horizonTests, lookTests, progressTests,
+		registerTests) {
 		t.Run(c.name, func(t *testing.T) { runOne(t, h, c) })
 	}
 }
