@@ -26,9 +26,9 @@
 //	}
 //
 // Run also tests the [dedup.Checker], [dedup.Looker], [dedup.ProgressRecorder] and
-// [dedup.Registrar]. These have no test: [dedup.ConflictNoter], [dedup.Watcher],
-// [dedup.CallSharer], [dedup.Volatiler], the time at which a store forgets what was consumed, and
-// the loss of a server that had acknowledged a write.
+// [dedup.Registrar]. These have no test: [dedup.Watcher], [dedup.CallSharer], [dedup.Volatiler],
+// the time at which a store forgets what was consumed, and the loss of a server that had
+// acknowledged a write.
 //
 // Tests that let leases end allow for a machine that stalls: they
 // repeat a step with a longer lease. A store that is a [dedup.ResultLimiter] is tested up to its

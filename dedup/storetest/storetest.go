@@ -20,7 +20,8 @@ func Run(t *testing.T, h Harness) {
 // [Lists] is missing, of [dedup.Lister]. RunOperator uses New, Peer, Sleep, Lease, Around and
 // Missing of the harness, and Down unless Outage is missing.
 //
-// Only claims are tested, not the records of transactions: a store may keep those elsewhere.
+// Only the records of claims are tested. [RunTx] tests those of transactions, which a store may
+// keep elsewhere.
 func RunOperator(t *testing.T, h Harness) {
 	h = h.ready(t)
 	for _, c := range slices.Concat(inspectTests, verbTests, listTests) {

@@ -20,7 +20,7 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	}
 	for _, c := range slices.Concat(txClaimTests[Tx](), txFaultTests[Tx](), txGroupTests[Tx](),
 		txHorizonTests[Tx](), txAbilityTests[Tx](), txNoWaitTests[Tx](), txSavepointTests[Tx](),
-		txLookTests[Tx](), txWorkTests[Tx]()) {
+		txLookTests[Tx](), txWorkTests[Tx](), txOperatorTests[Tx]()) {
 		t.Run(c.name, func(t *testing.T) {
 			if c.needs != "" && lacks(c.needs) {
 				t.Skipf("TxHarness.Missing has %q", c.needs)
@@ -28,7 +28,7 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 			if !c.alone {
 				t.Parallel()
 			}
-			c.run(&txKit[Tx]{T: t, h: h, s: h.New(t), ctx: t.Context()})
+			c.run(&txKit[Tx]{TB: t, h: h, s: h.New(t), ctx: t.Context()})
 		})
 	}
 }

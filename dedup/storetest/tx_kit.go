@@ -82,7 +82,7 @@ type txTest[Tx any] struct {
 
 // txKit holds the store of one test.
 type txKit[Tx any] struct {
-	*testing.T
+	testing.TB
 	h   TxHarness[Tx]
 	s   dedup.TxStore[Tx]
 	ctx context.Context
