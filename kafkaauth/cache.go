@@ -25,7 +25,8 @@ const (
 
 // Cached returns a source that keeps the token of another one. After four fifths of the life of a
 // token it fetches the next one. If that fails, the old token is used until shortly before its end.
-// A token without a known end is kept for five minutes.
+// A token without a known end is kept for five minutes. The clock that is further on decides, the
+// monotonic or the wall clock, so the time of a suspended machine counts.
 //
 // One fetch runs at a time, for at most 10 s, or 5 s while the old token is still good. Other
 // callers wait for it: a broker ends a session with its token, and refuses to authenticate a
@@ -82,8 +83,12 @@ func (c *cache) get(ctx context.Context) (Token, error) {
 	return Token{}, err
 }
 
+// passed reports whether t has passed by one of the two clocks (rule 49). The monotonic clock may
+// stand still while a machine is suspended. Round strips that clock.
+func passed(t, now time.Time) bool { return !now.Before(t) || !now.Round(0).Before(t.Round(0)) }
+
 // good reports whether the known token may be used. c.mu is held.
-func (c *cache) good(now time.Time) bool { return c.token.Value != "" && now.Before(c.end) }
+func (c *cache) good(now time.Time) bool { return c.token.Value != "" && !passed(c.end, now) }
 
 // knownOrFetched returns the known token or error, or the fetch to wait for.
 func (c *cache) knownOrFetched(ctx context.Context) (Token, *fetch, error) {
@@ -92,9 +97,9 @@ func (c *cache) knownOrFetched(ctx context.Context) (Token, *fetch, error) {
 	now := time.Now()
 	good := c.good(now)
 	switch {
-	case good && (now.Before(c.refresh) || now.Before(c.retry)):
+	case good && (!passed(c.refresh, now) || !passed(c.retry, now)):
 		return c.token, nil, nil
-	case !good && now.Before(c.retry):
+	case !good && !passed(c.retry, now):
 		return Token{}, nil, c.err
 	}
 	if c.running == nil && ctx.Err() == nil {

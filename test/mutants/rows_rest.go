@@ -340,9 +340,15 @@ func authMutants() []mutant {
 	return []mutant{
 		{
 			name: "token-used-beyond-its-end", file: file,
-			old: "return c.token.Value != \"\" && now.Before(c.end) }", with: "return c.token.Value != \"\" }",
+			old: "return c.token.Value != \"\" && !passed(c.end, now) }", with: "return c.token.Value != \"\" }",
 			promise: "No token is used after its end.",
 			tests:   tests("^TestCached_"),
+		},
+		{
+			name: "token-by-one-clock", file: file,
+			old: "return !now.Before(t) || !now.Round(0).Before(t.Round(0))", with: "return !now.Before(t)",
+			promise: "A token ends by the clock that is further on (rule 49).",
+			tests:   tests("^TestTokenEndsByTheClockThatIsFurtherOn$"),
 		},
 		{
 			name: "token-expired-is-kept", file: file,
