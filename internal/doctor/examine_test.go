@@ -171,7 +171,7 @@ func TestExamine_CanaryPasswords_G04(t *testing.T) {
 			ledgers = append(ledgers, Store{URL: scheme + "://" + away + "/db?password=" + password})
 		}
 	}
-	ledgers = append(ledgers, Store{URL: "u:canary@h"}, Store{URL: "mem:canary@h"}, Store{URL: "host=h password=canary"}, Store{URL: "u:canary://x@h"},
+	ledgers = append(ledgers, Store{URL: "redis+cluster://h?addr=u:canary@h"}, Store{URL: "u:canary@h"}, Store{URL: "mem:canary@h"}, Store{URL: "host=h password=canary"}, Store{URL: "u:canary://x@h"},
 		Store{URL: "redis"}, Store{})
 	for i := range ledgers {
 		ledgers[i].OpenRedis = func(context.Context) (redis.UniversalClient, string, error) {

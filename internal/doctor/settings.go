@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/internal/redact"
@@ -175,20 +174,12 @@ func (d *examination) checkPostgresAccess(r *Findings, l *Store) {
 	}
 	c := cfg.ConnConfig
 	on := postgresName(&c.Config)
-	plain := c.TLSConfig == nil
-	maybe := slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool {
-		return f.TLSConfig == nil
-	})
-	unproven := c.TLSConfig != nil && c.TLSConfig.InsecureSkipVerify &&
-		c.TLSConfig.VerifyPeerCertificate == nil
-	local := isLocal(c.Host)
+	all := []endpoint{{c.Host, c.TLSConfig}}
+	for _, f := range c.Fallbacks {
+		all = append(all, endpoint{f.Host, f.TLSConfig})
+	}
 	const remedy = "sslmode=verify-full in the URL"
-	r.choose("settings.store.tls", on, localOr(local, "encrypted, with a verified server"),
-		choice{!local && plain && !maybe, Warn, unencrypted, remedy},
-		choice{!local && (plain || maybe), Warn,
-			"an attacker on the network can make the connection fall back to plain text", remedy},
-		choice{!local && unproven, Warn,
-			"encrypted, but the certificate of the server is not verified", remedy})
+	transportOf(all).judge(r, on, remedy, remedy)
 	d.checkPool(r, on, d.poolOf(cfg))
 }
 
@@ -213,25 +204,17 @@ func (d *examination) checkPool(r *Findings, on string, n int) {
 // transactionsOf returns how many connections of a pool pgstore uses for transactions.
 func transactionsOf(pool int) int { return max(1, pool-max(1, pool/4)) }
 
-const unencrypted = "events and results are sent unencrypted"
-
 func (d *examination) checkRedisAccess(r *Findings, l *Store) {
 	if redact.SplitsPassword(l.URL) {
 		r.say(Bad, "settings.store.tls", "redis", badURL, "redis://user:password@host:6379/0")
 		return
 	}
 	access := l.redisAccess()
-	local, plain, on := access.local(), !access.secure, access.name()
-	const remedy = "rediss:// in the URL, and tls-port on the server"
-	r.choose("settings.store.tls", on, localOr(local, "encrypted"),
-		choice{!local && plain && access.password, Bad, "the password is sent unencrypted", remedy},
-		choice{!local && plain, Warn, unencrypted, remedy})
+	t, on := transportOf(access.endpoints()), access.name()
+	const encrypt = "rediss:// in the URL, and tls-port on the server"
+	const verify = "no skip_verify in the URL, and a certificate that the host trusts; " +
+		"or RootCAs in the TLSConfig of the client"
+	t.judge(r, on, encrypt, verify, choice{t.plain && access.password, Bad,
+		"the password is sent unencrypted", encrypt})
 	r.say(Skipped, "settings.pool", on, "no transaction holds a connection", "")
-}
-
-func localOr(local bool, other string) string {
-	if local {
-		return "the store is on this host"
-	}
-	return other
 }

@@ -46,14 +46,8 @@ func checkSQLAccess(r *Findings, l *Store) {
 			r.say(Bad, tls, string(SQL), badURL, "mysql://user:password@host:3306/database")
 			return
 		}
-		mode, local := u.Query().Get("tls"), isLocal(u.Hostname())
-		const remedy = "tls=true in the URL"
-		r.choose(tls, string(SQL), localOr(local, "encrypted, with a verified server"),
-			choice{!local && (mode == "" || mode == "false"), Warn, unencrypted, remedy},
-			choice{!local && mode == "preferred", Warn,
-				"an attacker on the network can make the connection fall back to plain text", remedy},
-			choice{!local && mode == "skip-verify", Warn,
-				"encrypted, but the certificate of the server is not verified", remedy})
+		const remedy = "tls=true in the URL, without allowFallbackToPlaintext"
+		mysqlTransport(u.Hostname(), u.Query()).judge(r, string(SQL), remedy, remedy)
 	}
 	r.say(Skipped, "settings.pool", string(SQL), "the URL has no size of a pool", "")
 }

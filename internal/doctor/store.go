@@ -2,9 +2,11 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -115,21 +117,22 @@ func postgresName(c *pgconn.Config) string {
 
 // redisAccess is the Redis address of a worker.
 type redisAccess struct {
-	hosts            []string
-	secure, password bool
+	hosts    []string
+	tls      *tls.Config // nil: plain text
+	password bool
 }
 
 func (a *redisAccess) name() string { return "redis " + strings.Join(a.hosts, ",") }
 
-// local reports whether all hosts are this host.
-func (a *redisAccess) local() bool {
-	return !slices.ContainsFunc(a.hosts, func(h string) bool {
+func (a *redisAccess) endpoints() (all []endpoint) {
+	for _, h := range a.hosts {
 		host, _, err := net.SplitHostPort(h)
 		if err != nil {
 			host = h
 		}
-		return !isLocal(host)
-	})
+		all = append(all, endpoint{host, a.tls})
+	}
+	return all
 }
 
 func (l *Store) redisAccess() redisAccess {
@@ -138,22 +141,33 @@ func (l *Store) redisAccess() redisAccess {
 		o := c.Options()
 		password := o.Password != "" || o.CredentialsProvider != nil ||
 			o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil
-		return redisAccess{[]string{o.Addr}, o.TLSConfig != nil, password}
+		return redisAccess{[]string{o.Addr}, o.TLSConfig, password}
 	case *redis.ClusterClient:
 		o := c.Options()
 		password := o.Password != "" || o.CredentialsProvider != nil ||
 			o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil
-		return redisAccess{o.Addrs, o.TLSConfig != nil, password}
+		return redisAccess{o.Addrs, o.TLSConfig, password}
 	}
 	scheme, rest, _ := strings.Cut(l.URL, "://")
+	rest, query, _ := strings.Cut(rest, "?")
 	authority, _, _ := strings.Cut(rest, "/")
-	authority, _, _ = strings.Cut(authority, "?")
 	at := strings.LastIndex(authority, "@")
-	return redisAccess{
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		q = nil // go-redis refuses the URL
+	}
+	a := redisAccess{
 		hosts:    strings.Split(authority[at+1:], ","),
-		secure:   strings.HasPrefix(scheme, "rediss"),
 		password: at >= 0 && strings.Contains(authority[:at], ":"),
 	}
+	for _, addr := range q["addr"] {
+		a.hosts = append(a.hosts, addr[strings.LastIndex(addr, "@")+1:])
+	}
+	if strings.HasPrefix(scheme, "rediss") {
+		skip := slices.Contains([]string{"1", "true"}, last(q, "skip_verify"))
+		a.tls = &tls.Config{InsecureSkipVerify: skip} //nolint:gosec // judged, never used
+	}
+	return a
 }
 
 // isLocal reports whether a host is this host: a loopback address, or a socket in the file system.
