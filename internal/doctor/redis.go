@@ -119,6 +119,11 @@ func (d *examination) checkCluster(
 		f.judge(&own)
 	}
 	const id, on = "redis.cluster", "redis cluster"
+	if len(all) == 0 {
+		own.say(Bad, id, on, "no slot is assigned to a master: no event can be recorded",
+			"redis-cli --cluster create with the addresses of all servers")
+		return own, nil
+	}
 	text, err := cluster.ClusterInfo(ctx).Result()
 	if err != nil {
 		own.say(Unknown, id, on, "not known: "+d.text(err), aclSet(all[0].user, "+cluster|info"))
