@@ -86,6 +86,9 @@ func openAsWorker(ctx context.Context, url string) (pool *pgxpool.Pool, refused 
 // checkStore runs the check of a worker's start, for the layout of the tables.
 func (d *examination) checkStore(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	var opts []pgstore.Option
+	if d.opt.Durable {
+		opts = append(opts, pgstore.Durable())
+	}
 	if d.in.Schema != "" {
 		opts = append(opts, pgstore.InSchema(d.in.Schema))
 	}
