@@ -211,7 +211,9 @@ func TestDoctor_PostgresClean(t *testing.T) {
 	require.Equal(t, doctor.OK, examined(t, p.base()...).worst("postgres.unlogged").Verdict)
 
 	p.exec(p.admin, "ALTER ROLE "+p.role+" SET synchronous_commit = off")
-	require.Equal(t, doctor.OK, examined(t, p.base("--durable")...).worst("postgres.commit").Verdict, "pgstore.Durable")
+	durable := examined(t, p.base("--durable")...)
+	require.Equal(t, doctor.OK, durable.worst("postgres.commit").Verdict, "pgstore.Durable")
+	require.Equal(t, doctor.OK, durable.worst("postgres.store").Verdict, "%+v", durable.worst("postgres.store"))
 
 	// A role that may not read the tables is a warning with the right to grant (rule 46).
 	other := p.name + "_guest"
@@ -246,6 +248,14 @@ func TestDoctor_Scope(t *testing.T) {
 	k.group += "-v2"
 	k.commit(0)
 	require.Equal(t, doctor.Warn, examined(t, renamed...).worst("store.scope").Verdict, "it has begun")
+	r = examined(t, append(where, "-G", k.group)...)
+	require.Equal(t, doctor.Warn, r.worst("store.scope").Verdict, "the topics with committed offsets")
+	require.Contains(t, r.worst("store.scope").Detail, k.topic+" under ")
+	for _, args := range [][]string{append(where, "-G", k.group+"-v3"), {"--store", p.url, "-G", k.group}} {
+		r = examined(t, args...)
+		require.Equal(t, doctor.Unknown, r.worst("store.scope").Verdict, "no topic of the group is known")
+		require.Contains(t, r.worst("store.scope").Remedy, "--topics")
+	}
 }
 
 // Settings in the URL win over those of pgstore.Configure, and a dead worker's event is then held

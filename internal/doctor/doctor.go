@@ -6,6 +6,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 )
 
@@ -27,14 +28,23 @@ func Examine(ctx context.Context, in Input) (Findings, error) {
 	}
 	for i := range d.in.Stores { // before Kafka: a store has the topics
 		d.examineStore(ctx, &stores, &d.in.Stores[i])
+		if interrupted(ctx) {
+			return nil, context.Cause(ctx)
+		}
 	}
 	if err := d.checkKafka(ctx, &all); err != nil {
 		return nil, err
 	}
 	all = append(all, stores...)
 	scope := cmp.Or(d.in.Scope, d.in.Group)
-	d.scopes.check(&all, scope, d.opt.Topics, d.noOffsets)
+	d.scopes.check(&all, scope, d.sources, d.noOffsets)
 	return all, nil
+}
+
+// interrupted reports whether ctx has ended for another reason than its deadline. After a deadline
+// the findings stay.
+func interrupted(ctx context.Context) bool {
+	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded)
 }
 
 // examineStore checks one store, in at most serviceLimit.

@@ -129,6 +129,25 @@ func TestExamine_KafkaGone(t *testing.T) {
 	require.Equal(t, Bad, worst(r, "kafka.connect").Verdict)
 }
 
+// An interruption is no finding of a store. A deadline leaves the findings.
+func TestExamine_InterruptedWithStoresOnly(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	store := Store{URL: "sqlite:shop.db", OpenSQL: func(ctx context.Context) (Checker, string, error) {
+		cancel()
+		return nil, "", context.Cause(ctx)
+	}}
+	r, err := Examine(ctx, Input{Group: "g", Stores: []Store{store}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, r)
+
+	due, cancelDue := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancelDue()
+	<-due.Done()
+	r, err = Examine(due, Input{Group: "g", Stores: []Store{store}})
+	require.NoError(t, err)
+	require.Equal(t, Bad, worst(r, "sql.store").Verdict)
+}
+
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{}) // as the command does: the error has the same text
 	os.Exit(m.Run())

@@ -105,6 +105,7 @@ type examination struct {
 	opt     Options
 	secrets redact.Secrets
 
+	sources   []string     // the consumed topics, as far as they are known
 	scopes    scopeRecords // from the stores
 	noOffsets bool         // the group has no committed offset for its topics
 }
@@ -114,6 +115,7 @@ func newExamination(in Input) *examination {
 		in.Now = time.Now
 	}
 	d := &examination{in: in, opt: in.Options.withDefaults(in.Group)}
+	d.sources = d.opt.Topics
 	for i := range in.Stores {
 		in.Stores[i].addSecrets(&d.secrets)
 	}

@@ -100,7 +100,6 @@ func (k *kafkaDoctor) checkBrokers(r *Findings) {
 // findSources sets the consumed topics: those of the options, or those on record, or those with
 // committed offsets.
 func (k *kafkaDoctor) findSources(r *Findings) {
-	k.sources = k.opt.Topics
 	if len(k.sources) == 0 {
 		k.sources = k.scopes.topicsOf(cmp.Or(k.in.Scope, k.in.Group))
 	}

@@ -18,7 +18,6 @@ type kafkaDoctor struct {
 	admin   sarama.ClusterAdmin
 	servers []string // the addresses in remedies
 	brokers int
-	sources []string           // the consumed topics
 	there   map[string][]int32 // the partitions of the sources that exist
 }
 

@@ -116,7 +116,8 @@ func (s *scopeRecords) topicsOf(scope string) (topics []string) {
 	return slices.Compact(topics)
 }
 
-// check compares the records with the topics of the group (rule 14, rule 8).
+// check compares the records with the topics of the group (rule 14, rule 8). No consumed topics
+// means that they are not known.
 func (s *scopeRecords) check(r *Findings, scope string, consumed []string, noOffsets bool) {
 	if !s.known || scope == "" {
 		const why = "no Postgres store could be read, or neither --scope nor --group is given"
@@ -141,6 +142,9 @@ func (s *scopeRecords) check(r *Findings, scope string, consumed []string, noOff
 		"Config.NewScope if this is another consumer"
 	text := "on record under other scopes only: " + strings.Join(foreign, ", ")
 	r.choose("store.scope", on, words.Plain(len(mine), "topic")+" on record",
+		choice{len(consumed) == 0 && len(mine) == 0 && len(s.topics) > 0, Unknown,
+			"the topics of the group are not known, and other scopes have topics on record",
+			"idem doctor --topics ..."},
 		choice{len(foreign) > 0 && noOffsets, Bad, text + ", and the group has no committed " +
 			"offset: all events would be new again, so a worker refuses to start", remedy},
 		choice{len(foreign) > 0, Warn,
