@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"os"
 	"os/exec"
@@ -10,9 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/internal/doctor"
@@ -131,6 +135,7 @@ func TestDoctor_ServerPlanted(t *testing.T) {
 			again()()
 		})
 	}
+	t.Run("ordinary role", func(t *testing.T) { s.ordinaryRole(t, url) })
 	t.Run("standby", func(t *testing.T) {
 		plant{id: "postgres.standby", want: doctor.Bad, says: "no event can be recorded", also: []string{"postgres.store"}}.found(t, base, func() {
 			stop()
@@ -138,4 +143,37 @@ func TestDoctor_ServerPlanted(t *testing.T) {
 			stop = s.start()
 		})
 	})
+}
+
+// ordinaryRole looks with the role of the workers, which may not see the sessions of other roles, at a
+// server with a standby and sessions of another role (rule 46, P-14).
+func (s *pgServer) ordinaryRole(t *testing.T, url string) {
+	place := &pgPlace{T: t, url: url}
+	place.exec(url, "CREATE ROLE worker LOGIN", "CREATE DATABASE work OWNER worker")
+	t.Cleanup(func() { place.exec(url, "DROP DATABASE work WITH (FORCE)", "DROP ROLE worker") })
+	work := strings.NewReplacer("idem@", "worker@", "/postgres?", "/work?").Replace(url)
+	place.migrate(work)
+	base := []string{"--store", work, "-G", "billing", "--pool-size", "4"}
+	r := examined(t, base...)
+	require.Equal(t, doctor.OK, r.worst("postgres.connections").Verdict)
+	require.Equal(t, doctor.OK, r.worst("postgres.replication").Verdict)
+	for range 14 { // of 17
+		conn, err := pgx.Connect(t.Context(), url)
+		require.NoError(t, err)
+		defer conn.Close(context.Background())
+	}
+	standby, err := pgconn.Connect(t.Context(), url+"&replication=true") // a sender without a position
+	require.NoError(t, err)
+	defer standby.Close(context.Background())
+
+	r = examined(t, base...)
+	require.Equal(t, doctor.Warn, r.worst("postgres.connections").Verdict, "%+v", r.worst("postgres.connections"))
+	require.Contains(t, r.worst("postgres.connections").Detail, "others use 14 of them")
+	require.Equal(t, doctor.Unknown, r.worst("postgres.replication").Verdict, "%+v", r.worst("postgres.replication"))
+	require.Equal(t, "GRANT pg_read_all_stats TO \"worker\"", r.worst("postgres.replication").Remedy)
+	place.exec(url, r.worst("postgres.replication").Remedy)
+	r = examined(t, base...)
+	require.Contains(t, r.worst("postgres.connections").Detail, "others use 14 of them")
+	require.Equal(t, doctor.Warn, r.worst("postgres.replication").Verdict, "%+v", r.worst("postgres.replication"))
+	require.Contains(t, r.worst("postgres.replication").Detail, "none synchronous")
 }

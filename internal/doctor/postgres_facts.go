@@ -24,9 +24,10 @@ type pgFacts struct {
 	settings       map[string]pgSetting // of this session
 	elsewhere      []pgElsewhere        // of other roles in this database
 	tables         []pgTable
-	replicas       int // standbys that stream from this server
-	synchronous    int // the standbys that a commit waits for
-	roleLimit      int // connections; -1: no limit
+	readsStats     bool // the role may read the state of the standbys
+	replicas       int  // standbys that stream from this server
+	synchronous    int  // the standbys that a commit waits for; 0 without readsStats
+	roleLimit      int  // connections; -1: no limit
 	databaseLimit  int
 	others         int // connections of other roles
 	skew, within   time.Duration
@@ -86,17 +87,20 @@ func (d *examination) askPostgres(ctx context.Context, pool *pgxpool.Pool) (*pgF
 	defer conn.Release()
 	f := &pgFacts{}
 	var pid uint32
+	// Without pg_read_all_stats, the backend_type of other roles' sessions and sync_state are NULL.
 	err = conn.QueryRow(ctx, `SELECT current_user, current_database(), pg_is_in_recovery(),
 			pg_backend_pid(), inet_client_addr() IS NULL,
 			(SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user),
 			(SELECT datconnlimit FROM pg_database WHERE datname = current_database()),
-			(SELECT count(*) FROM pg_stat_activity
-				WHERE backend_type = 'client backend' AND usename <> current_user)::int,
+			(SELECT count(*) FROM pg_stat_activity WHERE usename <> current_user
+				AND (backend_type = 'client backend'
+					OR backend_type IS NULL AND datid IS NOT NULL))::int,
+			pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'),
 			(SELECT count(*) FROM pg_stat_replication)::int,
 			(SELECT count(*) FROM pg_stat_replication
 				WHERE sync_state IN ('sync', 'quorum'))::int`).
 		Scan(&f.role, &f.database, &f.standby, &pid, &f.local, &f.roleLimit, &f.databaseLimit,
-			&f.others, &f.replicas, &f.synchronous)
+			&f.others, &f.readsStats, &f.replicas, &f.synchronous)
 	if err != nil {
 		return nil, err
 	}

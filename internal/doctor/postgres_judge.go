@@ -119,6 +119,9 @@ func (f *pgFacts) checkDurability(r *Findings, on string, durable bool) {
 		f.ofOthers(commit, "off", Warn, "if workers have that role, "+lost))
 	r.choose("postgres.replication", on,
 		fmt.Sprintf("%s, %d of them synchronous", words.Plain(f.replicas, "standby"), f.synchronous),
+		choice{f.replicas > 0 && !f.readsStats, Unknown,
+			words.Plain(f.replicas, "standby") + ": the role may not read whether one is synchronous",
+			"GRANT pg_read_all_stats TO " + ident(f.role)},
 		choice{f.replicas > 0 && f.synchronous == 0, Warn,
 			words.Plain(f.replicas, "standby") + ", none synchronous: a failover loses the last commits " +
 				"while the offsets stay",

@@ -12,7 +12,7 @@ import (
 // Facts that a test cannot plant in a server: sound ones, with one changed.
 func TestPostgresFacts(t *testing.T) {
 	sound := func() *pgFacts {
-		f := &pgFacts{role: "w", database: "d", direct: true, roleLimit: -1, databaseLimit: -1, settings: map[string]pgSetting{}}
+		f := &pgFacts{role: "w", database: "d", direct: true, readsStats: true, roleLimit: -1, databaseLimit: -1, settings: map[string]pgSetting{}}
 		for name, value := range map[string]string{
 			"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "synchronous_standby_names": "", "default_transaction_read_only": "off",
 			"client_connection_check_interval": "2000", "tcp_keepalives_idle": "10", "max_connections": "100", "autovacuum": "on", "track_counts": "on",
@@ -33,6 +33,8 @@ func TestPostgresFacts(t *testing.T) {
 		{"postgres.full_page_writes", Bad, "torn", func(f *pgFacts) { f.settings["full_page_writes"] = pgSetting{"off", "configuration file"} }},
 		{"postgres.replication", Warn, "none synchronous", func(f *pgFacts) { f.replicas = 2 }},
 		{"postgres.replication", OK, "", func(f *pgFacts) { f.replicas, f.synchronous = 2, 1 }},
+		{"postgres.replication", Unknown, `GRANT pg_read_all_stats TO "w"`, func(f *pgFacts) { f.readsStats, f.replicas = false, 2 }},
+		{"postgres.replication", OK, "", func(f *pgFacts) { f.readsStats = false }},
 		{"postgres.commit", Warn, "remote_write", func(f *pgFacts) {
 			f.settings["synchronous_standby_names"] = pgSetting{"*", "configuration file"}
 			f.settings["synchronous_commit"] = pgSetting{"remote_write", "user"}
