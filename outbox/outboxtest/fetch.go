@@ -66,6 +66,21 @@ func (k *kit[Tx]) fetchIsBounded() {
 	require.Empty(k, k.fetch(outbox.Fetch{Limit: 1, Bytes: 1}))
 }
 
+// rowAboveBytes: a row above the limit of bytes is returned alone, so it never stops its shard
+// (O-15). A row behind it in its aggregate does not overtake it.
+func (k *kit[Tx]) rowAboveBytes() {
+	large := entry("A", "large")
+	large.Payload = make([]byte, 1000)
+	k.commit(large, entry("A", "small"))
+	held := k.hold("a")
+	f := outbox.Fetch{Shards: held, Limit: 100, Bytes: 200, Halt: true}
+	rows := k.fetch(f)
+	require.Equal(k, []string{"large"}, ids(rows))
+	require.Equal(k, large, rows[0].Entry)
+	k.settle("a", held, outbox.Settlement{Sent: seqs(rows)})
+	require.Equal(k, []string{"small"}, ids(k.fetch(f)))
+}
+
 // oldestFirst: a batch has the oldest of the first rows of all shards, so no shard starves while
 // others have a backlog.
 func (k *kit[Tx]) oldestFirst() {

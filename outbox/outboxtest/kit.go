@@ -20,17 +20,17 @@ const patience = 2 * time.Minute
 
 // kit is one test.
 type kit[Tx any] struct {
-	*testing.T
+	testing.TB
 	Site[Tx]
 	ctx  context.Context //nolint:containedctx // of the test
 	seed uint64
 }
 
-func newKit[Tx any](t *testing.T, site Site[Tx]) *kit[Tx] {
+func newKit[Tx any](t testing.TB, site Site[Tx]) *kit[Tx] {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	k := &kit[Tx]{T: t, Site: site, ctx: ctx, seed: rand.Uint64()}
+	k := &kit[Tx]{TB: t, Site: site, ctx: ctx, seed: rand.Uint64()}
 	if text := os.Getenv("IDEM_SEED"); text != "" {
 		var err error
 		k.seed, err = strconv.ParseUint(text, 10, 64)
@@ -91,6 +91,14 @@ func (k *kit[Tx]) many(n, keys int) {
 func (k *kit[Tx]) hold(relay string) []outbox.Lease {
 	k.Helper()
 	held, err := k.Outbox.Hold(k.ctx, relay, time.Minute, true)
+	require.NoError(k, err)
+	return held
+}
+
+// renew lets a relay renew what it has.
+func (k *kit[Tx]) renew(relay string) []outbox.Lease {
+	k.Helper()
+	held, err := k.Outbox.Hold(k.ctx, relay, time.Minute, false)
 	require.NoError(k, err)
 	return held
 }
@@ -159,9 +167,20 @@ func together(n int, fn func(int) error) error {
 	return errors.Join(errs...)
 }
 
+// wait waits for the clock of the database.
+func (k *kit[Tx]) wait(d time.Duration) {
+	k.Helper()
+	sleep(k.ctx, d)
+	require.NoError(k, k.ctx.Err())
+}
+
 // pause waits for up to 10 ms of real time, so that transactions of the server overlap.
 func pause(ctx context.Context, r *rand.Rand) {
-	timer := time.NewTimer(time.Duration(r.IntN(10_000)) * time.Microsecond)
+	sleep(ctx, time.Duration(r.IntN(10_000))*time.Microsecond)
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

@@ -97,6 +97,52 @@ func (k *kit[Tx]) relaysShareEvenly() {
 	}
 }
 
+// leaveIsOfOneRelay: only the shards of the relay that leaves become free (O-05). The other relays
+// keep theirs, in their epochs.
+func (k *kit[Tx]) leaveIsOfOneRelay() {
+	relays := []string{"a", "b", "c"}
+	for i, leaves := range relays {
+		stays, takes := relays[(i+1)%3], relays[(i+2)%3]
+		held, mine := map[string][]outbox.Lease{}, map[int]bool{}
+		for range 4 {
+			for _, relay := range relays {
+				held[relay] = k.hold(relay)
+			}
+		}
+		for _, l := range held[stays] {
+			mine[l.Shard] = true
+		}
+		require.NoError(k, k.Outbox.Leave(k.ctx, leaves))
+		taken := k.hold(takes)
+		require.Len(k, taken, outbox.Shards/2)
+		for _, l := range taken {
+			require.False(k, mine[l.Shard], "%s left, %s took shard %d of %s", leaves, takes,
+				l.Shard, stays)
+		}
+		require.Equal(k, bare(held[stays]), bare(k.renew(stays)))
+		require.Empty(k, k.renew(leaves), "a relay that has left holds nothing")
+	}
+}
+
+// leasesEnd: a lease lasts as long as the relay has asked for, and so does the life of the relay
+// (O-13). Leases are on the clock of the database, so this test waits for three seconds.
+func (k *kit[Tx]) leasesEnd() {
+	const short, long, beyond = time.Second, 30 * time.Second, 1500 * time.Millisecond
+	first, err := k.Outbox.Hold(k.ctx, "a", short, true)
+	require.NoError(k, err)
+	require.Len(k, first, outbox.Shards)
+	k.wait(beyond)
+	taken, err := k.Outbox.Hold(k.ctx, "b", long, true)
+	require.NoError(k, err)
+	require.Len(k, taken, outbox.Shards, "a lease of %s lasts for more than %s", short, beyond)
+	for i := range taken {
+		require.Greater(k, taken[i].Epoch, first[i].Epoch, "shard %d", taken[i].Shard)
+	}
+	k.wait(beyond)
+	require.Empty(k, k.hold("c"), "a lease of %s lasts for less than %s", long, beyond)
+	require.Equal(k, bare(taken), bare(k.renew("b")))
+}
+
 // expiredLease: a lease that ended is renewed with its epoch if no other relay took the shard, and
 // is lost otherwise (O-13). Without share no shard is given up or taken.
 func (k *kit[Tx]) expiredLease() {
@@ -105,15 +151,10 @@ func (k *kit[Tx]) expiredLease() {
 		require.NoError(k, k.ExpireShards(k.ctx, nil))
 		require.NoError(k, k.ExpireRelays(k.ctx))
 	}
-	without := func(relay string) []outbox.Lease {
-		held, err := k.Outbox.Hold(k.ctx, relay, time.Minute, false)
-		require.NoError(k, err)
-		return held
-	}
 	expire()
-	require.Equal(k, bare(mine), bare(without("a")))
-	require.Empty(k, without("b"))
-	require.Equal(k, bare(mine), bare(without("a")), "without share nothing is given")
+	require.Equal(k, bare(mine), bare(k.renew("a")))
+	require.Empty(k, k.renew("b"))
+	require.Equal(k, bare(mine), bare(k.renew("a")), "without share nothing is given")
 
 	expire()
 	taken := k.hold("b")
@@ -121,7 +162,7 @@ func (k *kit[Tx]) expiredLease() {
 	for i := range taken {
 		require.Greater(k, taken[i].Epoch, mine[i].Epoch)
 	}
-	require.Empty(k, without("a"))
+	require.Empty(k, k.renew("a"))
 
 	require.NoError(k, k.Outbox.Leave(k.ctx, "b"))
 	again := k.hold("a")

@@ -135,6 +135,7 @@ func (k *kit[Tx]) operate(seq map[string]int64, reason string) {
 	require.EqualValues(k, 1, parked[1].Behind)
 	require.True(k, utf8.ValidString(parked[0].Error) && strings.HasPrefix(reason, parked[0].Error))
 	require.Greater(k, len(parked[0].Error), 1000)
+	require.LessOrEqual(k, len(parked[0].Error), 1<<10)
 	require.WithinDuration(k, time.Now(), parked[0].At, time.Hour)
 	first, err := k.Outbox.Parked(k.ctx, 1)
 	require.NoError(k, err)

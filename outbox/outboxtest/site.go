@@ -40,12 +40,21 @@ type Site[Tx any] struct {
 	LockShard func(ctx context.Context, shard int) (unlock func() error, err error)
 }
 
+// testCase is one test of the kit.
+type testCase[Tx any] struct {
+	name string
+	run  func(*kit[Tx])
+}
+
 // Run runs all tests. site returns a new Site, and releases its resources by t.Cleanup.
 func Run[Tx any](t *testing.T, site func(t testing.TB) Site[Tx]) {
-	tests := []struct {
-		name string
-		run  func(*kit[Tx])
-	}{
+	for _, test := range tests[Tx]() {
+		t.Run(test.name, func(t *testing.T) { test.run(newKit(t, site(t))) })
+	}
+}
+
+func tests[Tx any]() []testCase[Tx] {
+	return []testCase[Tx]{
 		{name: "RoundTrip", run: func(k *kit[Tx]) { k.roundTrip(false) }},
 		{name: "RoundTripAlone", run: func(k *kit[Tx]) { k.roundTrip(true) }},
 		{name: "RolledBack", run: (*kit[Tx]).rolledBack},
@@ -55,6 +64,7 @@ func Run[Tx any](t *testing.T, site func(t testing.TB) Site[Tx]) {
 		{name: "NumbersFollowCommits", run: (*kit[Tx]).numbersFollowCommits},
 		{name: "ManyAtOnce", run: (*kit[Tx]).manyAtOnce},
 		{name: "FetchIsBounded", run: (*kit[Tx]).fetchIsBounded},
+		{name: "RowAboveBytes", run: (*kit[Tx]).rowAboveBytes},
 		{name: "OldestFirst", run: (*kit[Tx]).oldestFirst},
 		{name: "SkipLists", run: (*kit[Tx]).skipLists},
 		{name: "SettleIsFenced", run: (*kit[Tx]).settleIsFenced},
@@ -68,14 +78,13 @@ func Run[Tx any](t *testing.T, site func(t testing.TB) Site[Tx]) {
 		{name: "Backlog", run: (*kit[Tx]).backlog},
 		{name: "RelaysShare", run: (*kit[Tx]).relaysShare},
 		{name: "RelaysShareEvenly", run: (*kit[Tx]).relaysShareEvenly},
+		{name: "LeaveIsOfOneRelay", run: (*kit[Tx]).leaveIsOfOneRelay},
+		{name: "LeasesEnd", run: (*kit[Tx]).leasesEnd},
 		{name: "ExpiredLease", run: (*kit[Tx]).expiredLease},
 		{name: "LockedShard", run: (*kit[Tx]).lockedShard},
 		{name: "RelaysHoldAtOnce", run: (*kit[Tx]).relaysHoldAtOnce},
 		{name: "FreeShardsAreTakenOnce", run: (*kit[Tx]).freeShardsAreTakenOnce},
 		{name: "Relay", run: (*kit[Tx]).relay},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) { test.run(newKit(t, site(t))) })
 	}
 }
 
