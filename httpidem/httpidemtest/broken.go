@@ -23,6 +23,7 @@ var brokenCases = []testCase{
 	{name: "clients that hang up", run: hangUps},
 	{name: "clients that close the connection", run: closedConnections},
 	{name: "a holder that is gone", ways: claimed, run: holderGone},
+	{name: "a forgotten key of an unknown outcome (rule 19)", ways: claimed, run: unknownForgotten},
 	{name: "a store that cannot be asked", run: storeAway},
 }
 
@@ -305,6 +306,43 @@ func holderGone(k *kit) {
 	require.True(k, r.replayed)
 	require.Contains(k, r.body, `"run":2`)
 	k.had("a", 2, 2)
+}
+
+// unknownForgotten: a person forgets a key whose outcome is unknown, and the next request runs
+// (rule 19). Forget also removes the fingerprint, so another payload runs as well.
+func unknownForgotten(k *kit) {
+	operator, ok := k.store.(dedup.Operator)
+	if !ok {
+		k.Skip("the store is no dedup.Operator")
+	}
+	var key dedup.Key
+	short := func(c *httpidem.Config) { c.Lease = k.Lease }
+	lost := k.middleware(k.hooked(func(p point) error {
+		if p == beforeEnd {
+			return dedup.ErrClaimLost
+		}
+		return nil
+	}), short).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
+		key, _ = httpidem.StoreKey(r.Context())
+		k.created(w, r)
+	}))
+	h := k.middleware(short).Handler(k.handler(k.created))
+	corrected := func(c *call) { c.body = `{"amount":8}` }
+	for name, retry := range map[string]call{
+		"a": order("a"), "b": order("b").with(corrected),
+	} {
+		k.executed(send(lost, order(name)), name, false)
+		k.observed(httpidem.Unstored, http.StatusCreated)
+		k.refused(k.settled(h, order(name)), http.StatusConflict, "unknown_outcome")
+		require.NoError(k, operator.Forget(k.Context(), key))
+		for i := range 2 {
+			r := send(h, retry)
+			require.Equal(k, http.StatusCreated, r.status, r.body)
+			require.Contains(k, r.body, `"run":2`)
+			require.Equal(k, i > 0, r.replayed)
+		}
+		k.had(name, 2, 2)
+	}
 }
 
 // storeAway: no handler runs without a claim, unless FailOpen is set (H-18, R-19).

@@ -29,7 +29,7 @@ const eventLimit = 30 * time.Second
 // kit is the environment of a case: a store, middlewares over that store, and counts of runs and
 // effects.
 type kit struct {
-	*testing.T
+	testing.TB
 	variant
 	store dedup.Store
 
@@ -40,8 +40,8 @@ type kit struct {
 	seen    map[httpidem.Result]int
 }
 
-func newKit(t *testing.T, d variant) *kit {
-	return &kit{T: t, variant: d, store: d.NewStore(t), runs: make(map[string]int),
+func newKit(t testing.TB, d variant) *kit {
+	return &kit{TB: t, variant: d, store: d.NewStore(t), runs: make(map[string]int),
 		effects: make(map[string]int),
 		seen:    make(map[httpidem.Result]int)}
 }

@@ -20,6 +20,7 @@ var replayCases = []testCase{
 	{name: "a body that something in front has read", run: consumedBody},
 	{name: "missing and invalid keys", run: badKeys},
 	{name: "a large answer", run: largeAnswer},
+	{name: "the largest answers that are stored", run: largestAnswers},
 	{name: "a large request", run: largeRequest},
 	{name: "untouched requests", run: untouched},
 	{name: "a key that was given up", run: givenUp},
@@ -189,6 +190,42 @@ func largeAnswer(k *kit) {
 		k.observed(httpidem.NotReplayable, http.StatusConflict)
 	}
 	k.once("a")
+}
+
+// largestAnswers is H-06: an answer of MaxResponse bytes is replayed. A store with a limit of its
+// own keeps what the limit promises, and of a larger answer the status. No answer leaves an unknown
+// outcome.
+func largestAnswers(k *kit) {
+	const usual, head = httpidem.DefaultMaxResponse, 16 << 10 // head: for status and headers
+	sizes := map[string]int{"largest": usual, "small": 1}
+	most := usual
+	if l, ok := k.store.(dedup.ResultLimiter); ok {
+		most = min(usual, max(0, l.MaxResult()-head))
+		sizes["of the store"] = most
+	}
+	body := make([]byte, usual)
+	for i := range body {
+		body[i] = byte(i * 31)
+	}
+	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(body[:sizes[httpidem.KeyFrom(r.Context())]])
+	}))
+	for key, size := range sizes {
+		for i := range 3 {
+			r := send(h, order(key))
+			if i > 0 && size > most {
+				k.refused(r, http.StatusConflict, "not_replayable")
+				require.Contains(k, r.body, `"original_status":201`)
+				continue
+			}
+			require.Equal(k, http.StatusCreated, r.status, "answer %d, %d bytes: %s", i, size, r.code())
+			require.Equal(k, i > 0, r.replayed, "answer %d, %d bytes: %s", i, size, r.code())
+			require.True(k, bytes.Equal(body[:size], []byte(r.body)), "answer %d, %d bytes: has %d",
+				i, size, len(r.body))
+		}
+		k.once(key)
+	}
 }
 
 // largeRequest is H-15.

@@ -29,16 +29,19 @@ type TxHarness[Tx any] struct {
 }
 
 // Run tests [httpidem.New] on the stores of h.
-func Run(t *testing.T, h Harness) {
-	runCases(t, variant{
-		Harness: h.ready(t), open: httpidem.New, hook: hookClaims,
+func Run(t *testing.T, h Harness) { runCases(t, underClaims(h.ready(t))) }
+
+// underClaims returns the variant of [Run].
+func underClaims(h Harness) variant {
+	return variant{
+		Harness: h, open: httpidem.New, hook: hookClaims,
 		effect: func(_ context.Context, k *kit, id string) error {
 			k.count(k.effects, id)
 			return nil
 		},
 		written: func(k *kit, id string) int { return k.counted(k.effects, id) },
 		looks:   func(s dedup.Store) bool { _, ok := s.(dedup.Looker); return ok },
-	})
+	}
 }
 
 // RunTx tests [httpidem.NewTx] on the stores of h.
@@ -60,10 +63,13 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 }
 
 func runCases(t *testing.T, d variant) {
-	for _, c := range slices.Concat(massCases, replayCases, fateCases, brokenCases, accessCases,
-		processCases) {
+	for _, c := range allCases() {
 		if c.ways == both || (c.ways == transactional) == d.tx {
 			t.Run(c.name, func(t *testing.T) { c.run(newKit(t, d)) })
 		}
 	}
+}
+
+func allCases() []testCase {
+	return slices.Concat(massCases, replayCases, fateCases, brokenCases, accessCases, processCases)
 }
