@@ -39,9 +39,10 @@ func verdictOf(t *testing.T, name string, of func(*memory) Outbox) (failure stri
 	require.GreaterOrEqual(t, i, 0, "no case %q", name)
 	synctest.Test(t, func(t *testing.T) {
 		r, ended := &recorder{TB: t}, make(chan struct{})
+		k := newKit(r, memorySite(of)(r))
 		go func() {
 			defer close(ended)
-			all[i].run(newKit(r, memorySite(of)(r)))
+			all[i].run(k)
 		}()
 		<-ended
 		failure = r.failure
