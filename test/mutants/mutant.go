@@ -32,8 +32,6 @@ func mutants() []mutant {
 		httpMutants(), outboxMutants(), identityMutants(), authMutants(),
 		keyringMutants(), secondSecretMutants(),
 		awayMutants(), sendMutants(), inOrderMutants(), waitMutants(), letterMutants(),
-		codecMutants(),
-		pageMutants(),
-		commandMutants(),
+		codecMutants(), pageMutants(), commandMutants(),
 	)
 }
