@@ -202,7 +202,7 @@ func (r *running) await(limit time.Duration) error {
 // canceled reports whether err has nothing but the error of a context that was canceled. An error
 // beside it, as in errors.Join(ctx.Err(), flushFailed), is one to report.
 func canceled(err error) bool {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each level is looked at
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !canceled(e) })
 	}
 	if inner := errors.Unwrap(err); inner != nil {

@@ -20,5 +20,6 @@ func TestRecordKey(t *testing.T) {
 	require.Equal(t, idOf(at(0, "a")), idOf(at(0, "b")), "one place")
 	require.NotEqual(t, idOf(at(-1, "a")), idOf(at(-1, "b")), "contents differ")
 	require.NotEqual(t, idOf(at(-1, "a")), idOf(at(-1, "a", idemtype.Header{Key: "uuid", Value: []byte("1")})))
-	require.Equal(t, idOf(at(-1, "a")), idOf(at(-1, "a")), "the message comes again")
+	first, again := at(-1, "a"), at(-1, "a")
+	require.Equal(t, idOf(first), idOf(again), "the message comes again")
 }
