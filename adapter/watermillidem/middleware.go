@@ -88,7 +88,7 @@ func Middleware(
 			if err != nil {
 				return nil, err
 			}
-			var own []*message.Message // with the contexts that the handler gave them
+			var own []*message.Message // with the values that the handler gave their contexts
 			all, stored, err := dedup.Do(m.Context(), g, k, func(ctx context.Context) (all []produced, err error) {
 				own, err = run(ctx, h, m)
 				for _, p := range own {
@@ -101,6 +101,9 @@ func Middleware(
 				for i := range all {
 					own = append(own, all[i].message())
 				}
+			}
+			for _, p := range own { // the context of the claim has ended
+				p.SetContext(context.WithoutCancel(p.Context()))
 			}
 			return own, err // with an error Watermill publishes nothing
 		}

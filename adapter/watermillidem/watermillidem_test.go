@@ -437,6 +437,7 @@ func TestMiddleware_Bytes(t *testing.T) {
 		require.Equal(t, message.Metadata{"schema": "\xff\x00", "\xfd": "name", "plain": "text"}, out[0].Metadata)
 		require.Equal(t, message.Payload("\xff\x00"), out[0].Payload)
 		require.Equal(t, run == 0, out[0].Context().Value(span{}) != nil)
+		require.NoError(t, out[0].Context().Err(), "they are still to be published")
 	}
 }
 

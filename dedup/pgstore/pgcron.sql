@@ -1,5 +1,5 @@
--- Deletes expired rows, for use with pg_cron instead of pgstore.Reaper. Both do the same work, and
--- only one of them works at a time. This procedure is for the readable layout; the compact one
+-- Deletes expired rows, for use with pg_cron instead of pgstore.Reaper. Both do the same work. Of
+-- those without scopes in wall_clock one works at a time, and of the calls with the same scopes. This procedure is for the readable layout; the compact one
 -- needs a pgstore.Reaper.
 --
 -- Run this text in the schema of the store's tables, as their owner. Then run in the database of
@@ -29,19 +29,25 @@ DECLARE
     n        bigint;
     place    timestamptz;
     more     boolean; -- there may be other expired rows
+    lease    text := 'reaper';
     settings text := format($$SELECT set_config('search_path', %L, true), set_config('lock_timeout', '5s', true),
                             set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
                             set_config('enable_sort', 'off', true), set_config('jit', 'off', true)$$, quote_ident(store));
 BEGIN
+    IF cardinality(wall_clock) > 0 THEN -- a reaper of other scopes does not delete their rows
+        lease := 'reaper cron ' || (SELECT encode(sha256(convert_to(
+            string_agg(DISTINCT quote_literal(w), ',' ORDER BY quote_literal(w)), 'UTF8')), 'hex') FROM unnest(wall_clock) w);
+    END IF;
     EXECUTE settings;
     INSERT INTO idem_leases AS l (name, token, lease_until)
-    VALUES ('reaper', me, clock_timestamp() + interval '3 minutes')
+    VALUES (lease, me, clock_timestamp() + interval '3 minutes')
     ON CONFLICT (name) DO UPDATE SET token = excluded.token, lease_until = excluded.lease_until
     WHERE l.lease_until < clock_timestamp()
     RETURNING true INTO mine;
     COMMIT;
     IF mine IS NOT TRUE THEN
-        RETURN; -- another reaper works
+        RAISE NOTICE 'another reaper is at work, no rows were deleted';
+        RETURN;
     END IF;
 
     EXECUTE settings;
@@ -69,7 +75,7 @@ BEGIN
                 LOOP
                     EXECUTE settings;
                     UPDATE idem_leases SET lease_until = clock_timestamp() + interval '3 minutes'
-                    WHERE name = 'reaper' AND token = me;
+                    WHERE name = lease AND token = me;
                     IF NOT FOUND THEN
                         RETURN; -- this run stood still, and another reaper took over
                     END IF;
@@ -149,6 +155,6 @@ BEGIN
     END LOOP;
 
     EXECUTE settings;
-    DELETE FROM idem_leases WHERE name = 'reaper' AND token = me;
+    DELETE FROM idem_leases WHERE name = lease AND token = me;
 END
 $procedure$;

@@ -395,6 +395,14 @@ func TestReaper_OtherScopesBeside(t *testing.T) {
 	job.WallClock = []string{"replay"}
 	reap(t, s, job)
 	require.EqualValues(t, 1, reap(t, s, job).Events)
+	put(t, pool, old{scope: "http", id: "2", made: 2 * day, expired: day})
+	_, err = pool.Exec(t.Context(), pgstore.CronSchema())
+	require.NoError(t, err)
+	for range 2 {
+		_, err = pool.Exec(t.Context(), "CALL idem_reap(wall_clock => '{http}', grace => '1 microsecond')")
+		require.NoError(t, err)
+	}
+	require.Empty(t, left(t, pool))
 	stop()
 	require.NoError(t, <-done)
 }
@@ -460,7 +468,8 @@ func TestReaper_Cron(t *testing.T) {
 	require.Equal(t, 2505, count(), "announced")
 	call("wall_clock => '{clock}'")
 	require.Equal(t, 2505, count(), "the grace is not over")
-	_, err := pool.Exec(t.Context(), "INSERT INTO idem_leases VALUES ('reaper', gen_random_uuid(), clock_timestamp() + interval '1 hour')")
+	_, err := pool.Exec(t.Context(), `INSERT INTO idem_leases VALUES
+		('reaper cron ' || encode(sha256(convert_to(quote_literal('clock'), 'UTF8')), 'hex'), gen_random_uuid(), clock_timestamp() + interval '1 hour')`)
 	require.NoError(t, err)
 	call("wall_clock => '{clock}', grace => '1 microsecond'")
 	require.Equal(t, 2505, count(), "another one is at work")

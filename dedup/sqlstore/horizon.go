@@ -204,18 +204,18 @@ func (w *work) readHorizons(ctx context.Context) (map[string]horizon, error) {
 func (h *horizons) move(ctx context.Context, a *ScopeAge) error {
 	rows := make([]expired, len(tables))
 	for i, t := range tables {
-		err := h.read(ctx, choreLimit, func(ctx context.Context, w *work) (err error) {
-			rows[i], err = h.expired(ctx, w, t, a, beginning)
-			if err != nil || rows[i].limit.IsZero() || a.cutoff.IsZero() {
-				return err
-			}
-			rest, err := h.expired(ctx, w, t, a, a.cutoff)
-			rows[i] = rows[i].onward(a.cutoff, rest)
+		var err error
+		if rows[i], err = h.expired(ctx, t, a, beginning); err != nil {
 			return err
-		})
+		}
+		if rows[i].limit.IsZero() || a.cutoff.IsZero() {
+			continue
+		}
+		rest, err := h.expired(ctx, t, a, a.cutoff)
 		if err != nil {
 			return err
 		}
+		rows[i] = rows[i].onward(a.cutoff, rest)
 	}
 	if _, some := nextHorizon(horizon{}, a.ConsumedUntil, rows...); !some {
 		return nil
@@ -250,9 +250,19 @@ func horizonsTable(d *Dialect) relation {
 // beginning is a time before all rows.
 var beginning = time.UnixMicro(0).UTC()
 
-// expired summarizes the rows of a scope that have expired from a time on, at most h.rows.
-func (h *horizons) expired(ctx context.Context, w *work, t *table, a *ScopeAge, from time.Time) (
-	e expired, err error) {
+// expired summarizes the rows of a scope that have expired from a time on, at most h.rows. Each
+// reading has the whole limit of a transaction.
+func (h *horizons) expired(ctx context.Context, t *table, a *ScopeAge, from time.Time) (e expired,
+	err error) {
+	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) (err error) {
+		e, err = h.readExpired(ctx, w, t, a, from)
+		return err
+	})
+	return e, err
+}
+
+func (h *horizons) readExpired(ctx context.Context, w *work, t *table, a *ScopeAge,
+	from time.Time) (e expired, err error) {
 	if err := w.readClock(ctx); err != nil {
 		return e, err
 	}
