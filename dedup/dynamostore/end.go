@@ -9,13 +9,15 @@ import (
 	"github.com/idem-go/idem/internal/decision"
 )
 
-// Renew implements [dedup.Store]: one conditional write for each claim.
+// Renew implements [dedup.Store]: one conditional write for each claim. A claim that cannot be
+// renewed, as in a throttled partition, does not end the renewal of the others. Renew gives up after
+// 32 keys that all failed.
 func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
 	if lease <= 0 {
 		return errLease
 	}
 	lease = min(lease, maxRetention)
-	return s.end(ctx, "renew", len(claims), func(i int) (bool, error) {
+	return s.end(ctx, "renew", len(claims), allFailed, func(i int) (bool, error) {
 		held, err := s.renew(ctx, lease, &claims[i])
 		return held, keyError(claims[i].Key, err)
 	})
@@ -51,7 +53,7 @@ func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) er
 				maxResult))
 		}
 	}
-	return s.end(ctx, "complete", len(completions), func(i int) (bool, error) {
+	return s.end(ctx, "complete", len(completions), anyFailed, func(i int) (bool, error) {
 		held, err := s.complete(ctx, &completions[i])
 		return held, keyError(completions[i].Key, err)
 	})
@@ -114,7 +116,7 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 			return keyError(claims[i].Key, errRetention)
 		}
 	}
-	return s.end(ctx, "release", len(claims), func(i int) (bool, error) {
+	return s.end(ctx, "release", len(claims), anyFailed, func(i int) (bool, error) {
 		held, err := s.release(ctx, &claims[i])
 		return held, keyError(claims[i].Key, err)
 	})
@@ -146,11 +148,12 @@ func (s *Store) undone(ctx context.Context, back *dedup.Release) (bool, error) {
 		func(r *record) bool { return r.State == decision.Open })
 }
 
-// end serves the items of one call and collects those that are not held.
-func (s *Store) end(ctx context.Context, verb string, n int,
+// end serves the items of one call and collects those that are not held. The function stop decides
+// after each error whether a further item is served.
+func (s *Store) end(ctx context.Context, verb string, n int, stop func(failed, served int) bool,
 	serve func(i int) (held bool, err error)) error {
 	held := make([]bool, n)
-	err := s.each(n, func(i int) (err error) {
+	err := s.eachUntil(n, stop, func(i int) (err error) {
 		held[i], err = serve(i)
 		return err
 	})

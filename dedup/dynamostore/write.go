@@ -20,6 +20,9 @@ import (
 // maxKey is the maximum length of a partition key in bytes.
 const maxKey = 2048
 
+// downAfter is the number of keys that fail without a success before the whole table counts as down.
+const downAfter = 32
+
 // keyOf is the partition key of an event: the text of the event's key, which has three colons. A
 // text too long for DynamoDB is replaced by a hash with one colon.
 func keyOf(k dedup.Key) string {
@@ -34,38 +37,60 @@ func keyOf(k dedup.Key) string {
 // each calls fn for 0 to n-1, some at a time, and returns when all calls have returned. After an
 // error, each starts no further call.
 func (s *Store) each(n int, fn func(i int) error) error {
+	return s.eachUntil(n, anyFailed, fn)
+}
+
+// anyFailed ends a call whose answer is an error for all of its keys.
+func anyFailed(failed, _ int) bool { return failed > 0 }
+
+// allFailed ends a call that is of use for each key by itself, as soon as enough keys show that the
+// whole table is down, and not a part of it.
+func allFailed(failed, served int) bool { return served == 0 && failed >= downAfter }
+
+// eachUntil is each, but decides with stop after each error whether a further call starts. The
+// error is the first one, with the number of the others.
+func (s *Store) eachUntil(n int, stop func(failed, served int) bool, fn func(i int) error) error {
 	if n == 1 {
 		return fn(0)
 	}
 	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		next  int
-		first error
+		wg                   sync.WaitGroup
+		mu                   sync.Mutex
+		next, failed, served int
+		first                error
 	)
 	take := func() int {
 		mu.Lock()
 		defer mu.Unlock()
-		if first != nil {
+		if stop(failed, served) {
 			return n
 		}
 		next++
 		return next - 1
 	}
+	note := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			served++
+			return
+		}
+		failed++
+		if first == nil {
+			first = err
+		}
+	}
 	for range min(n, s.parallel) {
 		wg.Go(func() {
 			for i := take(); i < n; i = take() {
-				if err := fn(i); err != nil {
-					mu.Lock()
-					if first == nil {
-						first = err
-					}
-					mu.Unlock()
-				}
+				note(fn(i))
 			}
 		})
 	}
 	wg.Wait()
+	if failed > 1 {
+		return fmt.Errorf("%w; %d more keys failed", first, failed-1)
+	}
 	return first
 }
 

@@ -381,6 +381,12 @@ func dynamoMutants() []mutant {
 	dynamo := func(run string) owner { return served("dedup/dynamostore", run, "dynamodb") }
 	return []mutant{
 		{
+			name: "dynamo-renewal-ends-at-the-first-error", file: dir + "end.go",
+			old: "\"renew\", len(claims), allFailed,", with: "\"renew\", len(claims), anyFailed,",
+			promise: "A throttled key does not end the renewal of the keys after it.",
+			tests:   ownedBy("dedup/dynamostore", "^TestRenewServesAllKeysOfAPartlyThrottledTable$"),
+		},
+		{
 			name: "dynamo-any-token-holds", file: dir + "write.go",
 			old: "condition := fmt.Sprintf(\"%s AND %s = %s\", state, c.name(aToken),\n\t\tc.value(\"token\", binary(t[:])))", with: "condition := fmt.Sprintf(\"%s AND attribute_exists(%s)\", state, c.name(aToken))",
 			promise: "Only the token of the claim renews, releases and completes it (R-05 to R-07).",
