@@ -8,12 +8,8 @@ import (
 	"time"
 )
 
-const (
-	// DefaultLease is the lease of a [LeaseRenewer] that was made without one.
-	DefaultLease = 30 * time.Second
-
-	renewBatch = 512 // claims in one call of Store.Renew
-)
+// DefaultLease is the lease of a [LeaseRenewer] that was made without one.
+const DefaultLease = 30 * time.Second
 
 // ErrLeaseRenewerClosed is the cause of cancelled contexts after [LeaseRenewer.Close], which
 // ends the renewal of their claims.
@@ -29,7 +25,10 @@ var ErrLeaseRenewerClosed = errors.New("lease renewer closed")
 // the request was sent. The later of the monotonic and the wall clock counts: a machine that was
 // suspended must not trust leases that ended meanwhile.
 //
-// One goroutine renews, a second one runs while a renewal is under way, and others send claims and
+// After an error, the claims of that call are renewed in up to eight calls at the same time. So one
+// claim that cannot be renewed is soon alone in its call, and the others keep their leases.
+//
+// One goroutine renews, another one runs for each call of a renewal, and others send claims and
 // completions. The goroutines exist only while claims are kept and for one lease after the last.
 // [LeaseRenewer.Close] waits for all.
 type LeaseRenewer struct {
@@ -61,6 +60,7 @@ type kept struct {
 	cancel     context.CancelCauseFunc
 	since      time.Time // just before the last successful request: the lease counts from here
 	retryAt    time.Time // not to be renewed before this, after an error
+	suspect    bool      // the last call of Renew with this claim failed
 	completing int       // completions of this claim that are queued or under way
 	lost       bool
 }
@@ -250,43 +250,37 @@ func (k *LeaseRenewer) runBy(t time.Time) {
 	}
 }
 
-// renewal is one call of Renew.
-type renewal struct {
-	batch []*kept
-	sent  time.Time
-	err   error
-}
-
-// renewals renews claims until a lease has gone by without a kept claim. The call to the store
+// renewals renews claims until a lease has gone by without a kept claim. Each call to the store
 // has another goroutine, so that claims are lost at the deadline even if the store hangs.
 func (k *LeaseRenewer) renewals() {
-	ended := make(chan renewal, 1)
+	ended := make(chan renewal, 1+renewPieces)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	underway := false
+	underway := 0
 	idle := time.Now()
 	for {
-		batch, wait, exit := k.look(&idle, underway)
+		batches, wait, exit := k.look(&idle, underway > 0)
 		if exit {
 			return
 		}
-		if len(batch) > 0 {
-			underway = true
-			k.group.Go(func() { ended <- k.renew(ctx, batch) })
+		if underway += len(batches); len(batches) > 0 {
+			for _, batch := range batches {
+				k.group.Go(func() { ended <- k.renew(ctx, batch) })
+			}
 			continue // look again for the next time to wake
 		}
 		timer.Reset(wait)
 		select {
 		case r := <-ended:
-			underway = false
+			underway--
 			k.note(r)
 		case <-timer.C:
 		case <-k.wake:
 		case <-k.quit:
 			cancel()
-			if underway {
+			for range underway {
 				<-ended
 			}
 			return
@@ -294,10 +288,10 @@ func (k *LeaseRenewer) renewals() {
 	}
 }
 
-// look drops the claims with an ended lease, and returns either a batch to renew or the time to
+// look drops the claims with an ended lease, and returns either batches to renew or the time to
 // wait. If exit is true, no claim was kept for a lease.
 func (k *LeaseRenewer) look(idle *time.Time, underway bool) (
-	batch []*kept, wait time.Duration, exit bool) {
+	batches [][]*kept, wait time.Duration, exit bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
@@ -328,7 +322,7 @@ func (k *LeaseRenewer) look(idle *time.Time, underway bool) (
 		}
 	}
 	if ready && !underway {
-		return k.nextBatch(now), 0, false
+		return pieces(k.nextBatch(now)), 0, false
 	}
 	k.wakeAt = next
 	return nil, max(next.Sub(now), time.Millisecond), false
@@ -341,9 +335,9 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// nextBatch returns the claims to renew in one call, under mu. Claims that will soon be due go
+// nextBatch returns the claims to renew now, under mu. Claims that will soon be due go
 // along with those that are, so that the calls are few however the claims are spread over time. A
-// key that is kept twice waits for the next call.
+// key that is kept twice waits for the next batch.
 func (k *LeaseRenewer) nextBatch(now time.Time) []*kept {
 	var batch []*kept
 	soon := now.Add(k.lease / 12)
@@ -360,43 +354,4 @@ func (k *LeaseRenewer) nextBatch(now time.Time) []*kept {
 		return a.claim.Key.Compare(b.claim.Key)
 	})
 	return slices.CompactFunc(batch, func(a, b *kept) bool { return a.claim.Key == b.claim.Key })
-}
-
-// renew calls the store. renew gives up early enough for three more attempts within the lease.
-func (k *LeaseRenewer) renew(ctx context.Context, batch []*kept) renewal {
-	claims := make([]Claim, len(batch))
-	for i, e := range batch { // claim never changes: no lock
-		claims[i] = e.claim
-	}
-	ctx, cancel := context.WithTimeout(ctx, k.lease/6)
-	defer cancel()
-	sent := time.Now()
-	return renewal{batch: batch, sent: sent, err: k.store.Renew(ctx, k.lease, claims)}
-}
-
-// note applies the result of a call of Renew. A claim that was stopped, completed or lost meanwhile
-// is no longer in kept and is skipped. A claim that is being completed may look lost because the
-// completion arrived first: the completion decides, and the next renewal asks again.
-func (k *LeaseRenewer) note(r renewal) {
-	var lost *LostError
-	failed := r.err != nil && !errors.As(r.err, &lost)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	retryAt := r.sent.Add(k.lease / 12) // at once, if the call took that long
-	for i, e := range r.batch {
-		id := keptID{e.claim.Key, e.claim.Token}
-		if k.kept[id] != e {
-			continue
-		}
-		gone := lost != nil && slices.Contains(lost.Claims, i)
-		switch {
-		case failed, gone && e.completing > 0:
-			e.retryAt = retryAt
-		case gone:
-			delete(k.kept, id)
-			e.lose()
-		default:
-			e.since, e.retryAt = r.sent, time.Time{}
-		}
-	}
 }

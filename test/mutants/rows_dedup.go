@@ -183,6 +183,18 @@ func guardMutants() []mutant {
 			tests:   dedup("^TestLeaseRenewer"),
 		},
 		{
+			name: "renewer-one-failure-fails-all", file: "dedup/renewer_call.go",
+			old: "\t\te.suspect = failed\n", with: "\t\te.suspect = false\n",
+			promise: "A claim that cannot be renewed does not end the leases of others.",
+			tests:   dedup("^TestLeaseRenewerLosesOnlyTheClaimThatCannotBeRenewed$"),
+		},
+		{
+			name: "renewer-a-call-for-each-claim", file: "dedup/renewer_call.go",
+			old: "slices.Chunk(suspects, max(1, size))", with: "slices.Chunk(suspects, max(1, 0*size))",
+			promise: "An outage of the store does not make a call for each claim.",
+			tests:   dedup("^TestLeaseRenewerBoundsTheCallsOfAnOutage$"),
+		},
+		{
 			name: "shared-completion-of-any-size", file: "dedup/renewer_join.go",
 			old: "len(batch) > 0 && size+w.size() > completeBytes:", with: "false:",
 			promise: "Large results of many callers do not make a call that the server refuses.",

@@ -1,0 +1,94 @@
+package dedup_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/internal/faketime"
+	"github.com/stretchr/testify/require"
+)
+
+// partlyDown is a store that cannot renew one of its keys.
+type partlyDown struct {
+	dedup.Store
+	key   string
+	fault func(context.Context) error
+}
+
+func (p partlyDown) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
+	if slices.ContainsFunc(claims, func(c dedup.Claim) bool { return c.Key.ID == p.key }) {
+		return p.fault(ctx)
+	}
+	return p.Store.Renew(ctx, lease, claims)
+}
+
+// a key in a part of the store that is down, or whose record cannot be read, loses its own
+// claim and no other.
+func TestLeaseRenewerLosesOnlyTheClaimThatCannotBeRenewed(t *testing.T) {
+	for name, fault := range map[string]func(context.Context) error{"refused": refuse, "hangs": hang} {
+		for _, n := range []int{2, 10, 200, 512} {
+			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					defer faketime.Bound(t.Name())()
+					const lease = 300 * time.Millisecond
+					bad := fmt.Sprintf("%03d", n/2)
+					s := &probe{Store: partlyDown{memstore.New(), bad, fault}}
+					k := dedup.NewLeaseRenewer(s, lease)
+					defer k.Close()
+					held := make(map[string]context.Context)
+					for i := range n {
+						r := request(fmt.Sprintf("%03d", i))
+						since, tok, a := time.Now(), dedup.NewToken(), make([]dedup.Answer, 1)
+						require.NoError(t, s.Claim(t.Context(), tok, lease, []dedup.Request{r}, a))
+						var stop func()
+						held[r.Key.ID], stop = k.Keep(t.Context(), r.Held(tok, a[0]), since)
+						defer stop()
+					}
+					time.Sleep(2 * lease)
+					isLost(t, held[bad])
+					delete(held, bad)
+					for id, ctx := range held {
+						require.NoError(t, ctx.Err(), id)
+					}
+					before := s.renews.Load()
+					time.Sleep(2 * lease)
+					require.LessOrEqual(t, s.renews.Load()-before, int64(2*2*3), "two calls for each third of a lease")
+					require.Nil(t, s.wrong.Load(), "a call that no store has to serve")
+				})
+			})
+		}
+	}
+}
+
+// an outage of the whole store makes few calls, and the first calls after it renew all.
+func TestLeaseRenewerBoundsTheCallsOfAnOutage(t *testing.T) {
+	for name, fault := range map[string]func(context.Context) error{"refused": refuse, "hangs": hang} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				var held []context.Context
+				for i := range 500 {
+					_, ctx, stop := r.claim(fmt.Sprintf("%03d", i))
+					defer stop()
+					held = append(held, ctx)
+				}
+				r.s.renewing(fault)
+				time.Sleep(lease * 8 / 10)
+				calls := r.s.renews.Load()
+				require.LessOrEqual(r, calls, int64(1+5*8), "eight calls for each twelfth of the lease")
+				require.LessOrEqual(r, r.s.most.Load(), int64(8), "calls at the same time")
+				r.s.renewing(nil)
+				time.Sleep(lease * 2 / 10)
+				require.LessOrEqual(r, r.s.renews.Load()-calls, int64(8), "all are renewed at once")
+				for i, ctx := range held {
+					require.NoError(r, ctx.Err(), i)
+				}
+			})
+		})
+	}
+}
