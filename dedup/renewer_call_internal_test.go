@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each case has a batch and the calls that pieces makes of it. A large letter is a suspect.
+// Each case has a batch and the calls that pieces makes of it. An upper-case rune is a suspect.
 func TestPieces(t *testing.T) {
 	for batch, want := range map[string]string{
 		"":                  "",
@@ -22,9 +22,9 @@ func TestPieces(t *testing.T) {
 		"AbCDEFGHIJ":        "b AC DE FG HI J",
 	} {
 		var all []*kept
-		for _, letter := range batch {
-			e := &kept{suspect: letter < 'a'}
-			e.claim.Key.ID = string(letter)
+		for _, c := range batch {
+			e := &kept{suspect: c < 'a'}
+			e.claim.Key.ID = string(c)
 			all = append(all, e)
 		}
 		calls := pieces(all)
