@@ -36,25 +36,21 @@ func TestLeaseRenewerLosesOnlyTheClaimThatCannotBeRenewed(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					defer faketime.Bound(t.Name())()
-					const lease = 300 * time.Millisecond
 					bad := fmt.Sprintf("%03d", n/2)
 					s := &probe{Store: partlyDown{memstore.New(), bad, fault}}
 					k := dedup.NewLeaseRenewer(s, lease)
 					defer k.Close()
-					held := make(map[string]context.Context)
+					r := &rig{T: t, s: s, k: k}
+					var held []context.Context
 					for i := range n {
-						r := request(fmt.Sprintf("%03d", i))
-						since, tok, a := time.Now(), dedup.NewToken(), make([]dedup.Answer, 1)
-						require.NoError(t, s.Claim(t.Context(), tok, lease, []dedup.Request{r}, a))
-						var stop func()
-						held[r.Key.ID], stop = k.Keep(t.Context(), r.Held(tok, a[0]), since)
+						_, ctx, stop := r.claim(fmt.Sprintf("%03d", i))
 						defer stop()
+						held = append(held, ctx)
 					}
 					time.Sleep(2 * lease)
-					isLost(t, held[bad])
-					delete(held, bad)
-					for id, ctx := range held {
-						require.NoError(t, ctx.Err(), id)
+					isLost(t, held[n/2])
+					for i, ctx := range slices.Delete(held, n/2, n/2+1) {
+						require.NoError(t, ctx.Err(), i)
 					}
 					before := s.renews.Load()
 					time.Sleep(2 * lease)
