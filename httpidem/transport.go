@@ -140,12 +140,12 @@ func DefaultRetry(r *http.Response) bool {
 	}
 }
 
-// SendError means that a keyed request got no answer. The effect may have happened. To find out,
-// send the request again with the same key and the same bytes.
+// SendError means that a keyed request got no answer. The effect may have happened, unless Attempts
+// is zero. To find out, send the request again with the same key and the same bytes.
 type SendError struct {
 	// Key is the key of the request.
 	Key string
-	// Attempts is the number of attempts.
+	// Attempts is the number of attempts. Zero: the request was not sent, and has had no effect.
 	Attempts int
 	// Err is the error of the last attempt, or of the context if it ended during a pause.
 	Err error
@@ -153,6 +153,9 @@ type SendError struct {
 
 // Error returns the key, the number of attempts and Err.
 func (e *SendError) Error() string {
+	if e.Attempts == 0 {
+		return fmt.Sprintf("httpidem: request with key %q was not sent: %v", e.Key, e.Err)
+	}
 	return fmt.Sprintf("httpidem: no answer to key %q after %d attempts: %v", e.Key, e.Attempts,
 		e.Err)
 }
@@ -304,6 +307,7 @@ func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 	}
 	out := r.Clone(WithKey(r.Context(), key))
 	out.Trailer = r.Trailer // filled in while the body is read
+	out.RequestURI = ""     // set by a server, as in a reverse proxy; http.Client refuses it
 	if out.Header == nil {
 		out.Header = http.Header{}
 	}

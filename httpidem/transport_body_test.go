@@ -95,7 +95,36 @@ func TestTransportGetBody(t *testing.T) {
 		require.ErrorIs(t, err, gone)
 		require.Equal(t, 2, opened)
 		require.True(t, closed)
+		failed, ok := errors.AsType[*SendError](err)
+		require.True(t, ok)
+		require.Equal(t, 1, failed.Attempts, "the second one was not sent")
 	})
+	synctest.Test(t, func(t *testing.T) {
+		server, gone := answers(200), errors.New("file is gone")
+		r, err := http.NewRequestWithContext(WithKey(t.Context(), "k"), http.MethodPost,
+			"http://api.test/", strings.NewReader("x"))
+		require.NoError(t, err)
+		r.GetBody = func() (io.ReadCloser, error) { return nil, gone }
+		_, err = (&Transport{Base: server}).RoundTrip(r)
+		require.Equal(t, &SendError{Key: "k", Err: gone}, err)
+		require.EqualError(t, err, `httpidem: request with key "k" was not sent: file is gone`)
+		require.Empty(t, server.seen)
+	})
+}
+
+// An attempt that http.Client refuses never reached the server, and would be refused again.
+func TestTransportRepeatsOnlyWhatWasSent(t *testing.T) {
+	for _, c := range []struct {
+		sent, answered, want bool
+		err                  error
+	}{
+		{sent: false, err: errBroken, want: false},
+		{sent: true, err: errBroken, want: true},
+		{sent: true, answered: true, want: true},
+	} {
+		s := &sending{t: &Transport{}, sent: c.sent, answered: c.answered}
+		require.Equal(t, c.want, s.repeats(response(503), c.err), "%+v", c)
+	}
 }
 
 // An error of the body is returned to the caller, and no request was sent.

@@ -64,6 +64,7 @@ type sending struct {
 	again    getBody
 	until    time.Time
 	attempts int
+	sent     bool          // the last attempt was given to base
 	answered bool          // the last attempt got an answer
 	wait     time.Duration // before the next attempt
 }
@@ -93,17 +94,17 @@ type attempt struct{ s *sending }
 // without closing it.
 func (a attempt) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := a.s
-	s.attempts++
-	s.answered = false
 	if s.again != nil {
 		body, err := s.again()
 		if err != nil {
-			return nil, &bodyError{err}
+			return nil, err
 		}
 		out := *r
 		out.Body, out.GetBody = body, s.again
 		r = &out
 	}
+	s.attempts++
+	s.sent = true
 	resp, err := s.base.RoundTrip(r)
 	s.answered = err == nil
 	if s.answered && resp.Request == nil {
@@ -112,22 +113,25 @@ func (a attempt) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// bodyError means that GetBody failed.
-type bodyError struct{ error }
-
-func (e *bodyError) Unwrap() error { return e.error }
-
 // check reports whether there is another attempt. The error is always nil, since an error would
 // hide the last answer.
 func (s *sending) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
-	return ctx.Err() == nil && s.repeats(resp, err) && s.inTime(ctx, resp), nil
+	more := ctx.Err() == nil && s.repeats(resp, err) && s.inTime(ctx, resp)
+	s.sent, s.answered = false, false
+	return more, nil
 }
 
+// repeats reports whether an attempt is worth another one. An attempt that was not sent, since its
+// body could not be opened or http.Client refused the request, would fail again.
 func (s *sending) repeats(resp *http.Response, err error) bool {
-	if s.answered {
+	switch {
+	case !s.sent:
+		return false
+	case s.answered:
 		return err == nil && s.worth(resp)
+	default:
+		return !lasting(err)
 	}
-	return !lasting(err)
 }
 
 // inTime sets the pause before the next attempt, and reports whether the pause fits.
@@ -162,10 +166,7 @@ func (s *sending) worth(resp *http.Response) bool {
 
 // lasting reports whether every attempt would fail with this error.
 func lasting(err error) bool {
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[*bodyError](err)
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	return ok
 }
 
