@@ -53,6 +53,7 @@ func (q *request) unguarded(w http.ResponseWriter, next http.Handler, err error)
 	result := Panicked
 	defer func() { q.observe(result, 0, err) }()
 	q.ran = time.Now()
+	defer removeFiles(q.r, q.r.MultipartForm)
 	next.ServeHTTP(w, q.r)
 	result = Unguarded
 }
@@ -105,7 +106,9 @@ func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 			c.broke()
 		}
 	}()
-	next.ServeHTTP(c.rec, q.r.WithContext(ctx))
+	r := q.r.WithContext(ctx)
+	defer removeFiles(r, r.MultipartForm)
+	next.ServeHTTP(c.rec, r)
 	returned = true
 	c.detach()
 	c.ended()

@@ -76,6 +76,10 @@ func overloaded() (status int, code string, err error) {
 
 // release returns everything that a request holds. Further calls have no effect.
 func (m *Middleware) release(q *request) {
+	if q.form != nil {
+		_ = q.form.RemoveAll()
+		q.form = nil
+	}
 	l := &m.load
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -120,7 +120,9 @@ func (m *Middleware) Lookup(next http.Handler) http.Handler {
 		case dedup.Done, dedup.Conflict, dedup.Dead:
 			q.reply(w, a)
 		default:
-			next.ServeHTTP(w, q.r.WithContext(context.WithValue(q.r.Context(), requestKey{}, q)))
+			r := q.r.WithContext(context.WithValue(q.r.Context(), requestKey{}, q))
+			defer removeFiles(r, r.MultipartForm)
+			next.ServeHTTP(w, r)
 		}
 	})
 }

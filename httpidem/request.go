@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"mime/multipart"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -32,6 +33,8 @@ type request struct {
 	left  io.ReadCloser // the replacement of the body
 	taken atomic.Bool   // Handler has taken it over from Lookup
 	held  held
+
+	form *multipart.Form // parsed by Config.Fingerprint; nil: none
 }
 
 // rewind makes the body readable from its beginning.
@@ -79,7 +82,11 @@ func (q *request) identify(w http.ResponseWriter) (status int, code string, err 
 	}
 	p := newPayload(q.r, q.body)
 	if cfg.Fingerprint != nil {
-		if err := cfg.Fingerprint(q.r, p); err != nil {
+		err := cfg.Fingerprint(q.r, p)
+		if r.MultipartForm == nil {
+			q.form = q.r.MultipartForm
+		}
+		if err != nil {
 			return q.refusedBy("Fingerprint", http.StatusBadRequest, "payload_invalid", err)
 		}
 		q.rewind() // Fingerprint may have read the body

@@ -118,7 +118,9 @@ func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 	q.state.notApplied.Store(false)
 	q.rewind()
 	// a copy of its own: a repeated run must not see changes of an earlier one
-	next.ServeHTTP(t.rec, q.r.Clone(ctx))
+	r := q.r.Clone(ctx)
+	defer removeFiles(r, r.MultipartForm)
+	next.ServeHTTP(t.rec, r)
 	q.state.tx = nil
 	a, _ := t.rec.finish()
 	// After a lost connection the handler can only answer 500. The client should retry, since no
