@@ -202,7 +202,7 @@ type Config struct {
 
 	// ResultPolicy decides whether an answer is stored. Defaults to [DefaultResultPolicy].
 	ResultPolicy func(*http.Request, Outcome) ResultPolicy
-	// ForgetStatus are statuses from 400 to 499, such as 401. Answers with these statuses are
+	// ForgetStatus are statuses from 300 to 499, such as 401. Answers with these statuses are
 	// not stored: the next request with the key runs, also with another payload. Each of them
 	// acts like a call of [NotApplied], so the handler must not have made a change. ResultPolicy
 	// is not called for these statuses. Default: no status.
@@ -308,10 +308,9 @@ func (c *Config) wiringProblems() (problems []error) {
 	require(c.Fingerprint == nil || !c.AnyPayload,
 		"Fingerprint and AnyPayload exclude each other: one changes the comparison, "+
 			"the other turns it off")
-	is4xx := func(status int) bool { return status >= 400 && status <= 499 }
-	require(!slices.ContainsFunc(c.ForgetStatus, func(s int) bool { return !is4xx(s) }),
-		"ForgetStatus has a status outside 400 to 499: a handler that answers 5xx may have had "+
-			"effects, use ResultPolicy for it")
+	require(!slices.ContainsFunc(c.ForgetStatus, func(s int) bool { return s < 300 || s > 499 }),
+		"ForgetStatus has a status outside 300 to 499: a handler that answers 2xx or 5xx may have "+
+			"had effects, use ResultPolicy for it")
 	require(c.Syntax <= Strict, "Syntax is neither Lenient nor Strict")
 	return problems
 }

@@ -95,12 +95,15 @@ func TestOptionalMethods_H19(t *testing.T) {
 // with any payload.
 func TestForgetStatusConfig_H11(t *testing.T) {
 	s := newService(t)
-	for _, status := range []int{200, 399, 500, 0} {
+	for _, status := range []int{200, 299, 500, 0} {
 		cfg := s.config(memstore.New())
 		cfg.ForgetStatus = []int{401, status}
 		_, err := httpidem.New(cfg)
 		require.ErrorContains(t, err, "ForgetStatus")
 	}
+	cfg := s.config(memstore.New())
+	cfg.ForgetStatus = []int{300, 301, 499}
+	require.NotNil(t, s.handler(httpidem.New(cfg)))
 }
 
 // H-13: CORS headers of a replay are those of the request that gets it.

@@ -192,12 +192,17 @@ func (q *request) admitOwner() (status int, code string, err error) {
 	return 0, "", nil
 }
 
-// resultPolicy decides about an answer. A status in ForgetStatus acts like NotApplied.
+// resultPolicy decides about an answer. A status in ForgetStatus acts like NotApplied, and so does
+// a forgotten redirect that keeps the method: its request comes again with another path.
 func (q *request) resultPolicy(status int, tx bool) ResultPolicy {
 	if slices.Contains(q.m.cfg.ForgetStatus, status) {
 		q.state.notApplied.Store(true)
 		return Forget
 	}
-	return q.m.cfg.ResultPolicy(q.r,
+	policy := q.m.cfg.ResultPolicy(q.r,
 		Outcome{Status: status, NotApplied: q.state.notApplied.Load(), Tx: tx})
+	if policy == Forget && sendsElsewhere(status) {
+		q.state.notApplied.Store(true)
+	}
+	return policy
 }

@@ -14,7 +14,7 @@ const (
 	// rolled back before the answer is committed. Under a claim, KeepAnswer acts like Keep.
 	KeepAnswer
 	// Forget does not store the answer: the next request runs the handler again. A transaction is
-	// rolled back.
+	// rolled back. After a 307 or 308 the next request may have another path or payload.
 	Forget
 )
 
@@ -27,13 +27,13 @@ type Outcome struct {
 	Tx bool
 }
 
-// DefaultResultPolicy forgets answers after [NotApplied], and 408, 425 and 429, which ask for a
-// retry. Under a claim all other answers are kept, including 5xx, since the effect may have
-// happened. In a transaction, answers below 400 are kept with their effects and 4xx without, and
-// 5xx are forgotten.
+// DefaultResultPolicy forgets answers after [NotApplied], and 307, 308, 408, 425 and 429, which ask
+// for the request again. Under a claim all other answers are kept, including 5xx, since the effect
+// may have happened. In a transaction, other answers below 400 are kept with their effects and 4xx
+// without, and 5xx are forgotten.
 func DefaultResultPolicy(_ *http.Request, o Outcome) ResultPolicy {
 	switch {
-	case o.NotApplied:
+	case o.NotApplied, sendsElsewhere(o.Status):
 		return Forget
 	case o.Status == http.StatusRequestTimeout, o.Status == http.StatusTooEarly,
 		o.Status == http.StatusTooManyRequests:
@@ -47,4 +47,10 @@ func DefaultResultPolicy(_ *http.Request, o Outcome) ResultPolicy {
 	default:
 		return Keep
 	}
+}
+
+// sendsElsewhere reports whether an answer asks for the same request at another address (RFC 9110,
+// sections 15.4.8 and 15.4.9). The key then belongs to the request to that address.
+func sendsElsewhere(status int) bool {
+	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 }

@@ -282,7 +282,7 @@ func (t *Transport) unkeyed(r *http.Request) *http.Request {
 // keyed returns a copy of a request, with its key in the header and in the context.
 func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 	name := t.name()
-	lines, key := r.Header[name], KeyOf(r)
+	lines, key := r.Header[name], cmp.Or(KeyOf(r), redirectedKey(r))
 	if host, ok := elsewhere(r); ok {
 		if len(lines) > 0 {
 			key = lines[0]

@@ -12,14 +12,31 @@ import (
 // request. A key belongs to one host. http.Client follows redirects with the context and most
 // headers of the first request.
 func elsewhere(r *http.Request) (host string, ok bool) {
-	first := r
-	for hops := 0; first.Response != nil; hops++ {
-		if first = first.Response.Request; first == nil || hops > 100 {
-			return origin(r.URL), true // the first request is unknown
+	host = origin(r.URL)
+	first := firstOf(r)
+	if first == nil {
+		return host, true
+	}
+	return host, host != origin(first.URL) && !upgraded(first.URL, r.URL)
+}
+
+// firstOf returns the caller's request that redirects have led from; nil: unknown.
+func firstOf(r *http.Request) *http.Request {
+	for hops := 0; r.Response != nil; hops++ {
+		if r = r.Response.Request; r == nil || hops > 100 {
+			return nil
 		}
 	}
-	host = origin(r.URL)
-	return host, host != origin(first.URL) && !upgraded(first.URL, r.URL)
+	return r
+}
+
+// redirectedKey returns the key that the caller's request was sent with, if redirects have kept the
+// method. http.Client does not pass on a key that the transport made.
+func redirectedKey(r *http.Request) string {
+	if first := firstOf(r); first != nil && first.Method == r.Method {
+		return KeyOf(first)
+	}
+	return ""
 }
 
 // origin returns scheme, host and port of a URL.

@@ -90,7 +90,10 @@ func TestTransportRedirectToAnotherHost(t *testing.T) {
 				require.NotContains(t, append(here.seen("/a"), "order-1"), key)
 				require.Equal(t, keeps, key != "", "a request that is no POST any longer has none")
 			}
-			if name == "308, of the transport" {
+			if name == "308, of the transport" { // two requests of the caller: two keys
+				require.NotEqual(t, here.seen("/a")[0], here.seen("/a")[1])
+				require.Equal(t, here.seen("/a"), here.seen("/back"))
+				require.Equal(t, here.seen("/same"), here.seen("/end"))
 				return
 			}
 			require.Equal(t, other[0], other[1], "it knows a repeat when it sees one")

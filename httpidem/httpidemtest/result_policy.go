@@ -84,7 +84,7 @@ func keptTx(k *kit) {
 
 func comeAgain(k *kit) {
 	h := k.middleware().Handler(k.handler(answerByQuery))
-	for _, status := range []int{408, 425, 429} {
+	for _, status := range []int{307, 308, 408, 425, 429} {
 		key, replayed := k.answers(h, status)
 		require.False(k, replayed, "status %d", status)
 		require.Equal(k, 2, k.ran(key))
