@@ -23,11 +23,16 @@ type answer struct {
 }
 
 // result returns the stored form of the answer: the status, some headers and trailers, and the
-// body up to max bytes. keep chooses the headers and trailers. Of a larger answer only the
+// body up to max bytes. keep chooses the headers and trailers; a 206 keeps Content-Range, which
+// tells the place of its body (RFC 9110, section 15.3.7). Of a larger answer only the
 // status is stored, and the headers if they fit (H-06).
 func (a *answer) result(keep func(name string) bool, max int) dedup.Result {
+	keepHeader := keep
+	if a.status == http.StatusPartialContent {
+		keepHeader = func(name string) bool { return name == "Content-Range" || keep(name) }
+	}
 	kept := answer{
-		status: a.status, header: filter(a.header, keep), trailer: filter(a.trailer, keep),
+		status: a.status, header: filter(a.header, keepHeader), trailer: filter(a.trailer, keep),
 		body: a.body, omitted: a.omitted,
 	}
 	if len(a.body) > max {

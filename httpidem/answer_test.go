@@ -192,6 +192,25 @@ func TestDefaultReplayHeaders_H13(t *testing.T) {
 	require.Equal(t, "Content-Type", DefaultReplayHeaders()[0])
 }
 
+// H-16: a part of a representation is replayed with its place, and never as the whole.
+func TestAnswer_ReplaysParts_H16(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		want   []string
+	}{
+		{http.StatusPartialContent, []string{"bytes 0-4/9"}},
+		{http.StatusOK, nil},
+	} {
+		a := &answer{status: c.status, body: []byte("hello"), header: http.Header{
+			"Content-Range": {"bytes 0-4/9"},
+		}}
+		w := httptest.NewRecorder()
+		roundTrip(t, a, keepDefault, 9).replay(w)
+		require.Equal(t, c.status, w.Code)
+		require.Equal(t, c.want, w.Header()["Content-Range"])
+	}
+}
+
 func TestAnswer_ReplaysStatusesWithoutBody_H16(t *testing.T) {
 	for _, status := range []int{204, 304} {
 		w := httptest.NewRecorder()

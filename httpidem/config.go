@@ -131,8 +131,8 @@ type Config struct {
 	// request and are never replayed either: set CORS headers in a middleware in front. Default:
 	// no further header.
 	ReplayHeaders []string
-	// ReplayWith200 replays every stored 2xx answer with the status 200, for clients that recognise
-	// a replay by this status. By default a replay has the status of the first answer.
+	// ReplayWith200 replays every stored 2xx answer but 206 with the status 200, for clients that
+	// recognise a replay by this status. By default a replay has the status of the first answer.
 	ReplayWith200 bool
 
 	// Retention is the time for which answers are stored. Defaults to 24 h. Publish this time,

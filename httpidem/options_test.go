@@ -20,7 +20,7 @@ import (
 // ReplayWith200 changes the status of replayed successes only.
 func TestReplayWith200(t *testing.T) {
 	for status, want := range map[int]int{
-		201: 200, 202: 200, 204: 200, 200: 200, 303: 303, 402: 402, 500: 500,
+		201: 200, 202: 200, 204: 200, 200: 200, 206: 206, 303: 303, 402: 402, 500: 500,
 	} {
 		s := newService(t)
 		s.work = func(w http.ResponseWriter, _ *http.Request) {

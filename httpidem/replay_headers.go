@@ -7,9 +7,9 @@ import (
 
 // DefaultReplayHeaders returns the names of the response headers and trailers that are always
 // replayed; [Config].ReplayHeaders adds others. These headers describe the body, locate the result,
-// or are required for the status. Headers of one answer only, such as Date, Set-Cookie, trace IDs
-// and hop-by-hop headers, are not replayed. Retry-After is not replayed either, because a stored
-// answer does not change.
+// or are required for the status. A 206 is replayed with its Content-Range too. Headers of one
+// answer only, such as Date, Set-Cookie, trace IDs and hop-by-hop headers, are not replayed.
+// Retry-After is not replayed either, because a stored answer does not change.
 func DefaultReplayHeaders() []string {
 	return []string{
 		"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition",
@@ -22,8 +22,8 @@ func DefaultReplayHeaders() []string {
 }
 
 // neverReplayed returns headers that would be wrong in a second answer, even if the Config names
-// them. Such headers frame the message, belong to the connection or to the moment, authenticate the
-// client, or name the trace of another request.
+// them. The exception is the Content-Range of a 206. Such headers frame the message, belong to the
+// connection or to the moment, authenticate the client, or name the trace of another request.
 func neverReplayed() []string {
 	return []string{
 		"Content-Length", "Transfer-Encoding", "Trailer", "Content-Range",

@@ -49,7 +49,7 @@ func (q *request) replay(w http.ResponseWriter, r dedup.Result) {
 		q.observe(NotReplayable, p.Status, err)
 		return
 	}
-	if q.m.cfg.ReplayWith200 && a.status < 300 {
+	if q.m.cfg.ReplayWith200 && a.status < 300 && a.status != http.StatusPartialContent {
 		a.status = http.StatusOK
 	}
 	a.replay(w)

@@ -73,7 +73,7 @@ func httpMutants() []mutant {
 		},
 		{
 			name: "http-replay-with-another-status", file: "httpidem/respond.go",
-			old: "if q.m.cfg.ReplayWith200 && a.status < 300 {", with: "if a.status < 300 {",
+			old: "if q.m.cfg.ReplayWith200 && a.status < 300 &&", with: "if a.status < 300 &&",
 			promise: "A replay has the status of the first answer (H-16).",
 			tests:   http("^TestSuiteMemory$|^TestReplayWith200$"),
 		},
