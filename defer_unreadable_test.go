@@ -128,6 +128,18 @@ func TestDefer_UnreadableContinueAfterDead(t *testing.T) {
 // rule 4: the next release cannot say of which type an event is that waits. It stays at the head of
 // its queue, and runs when a further release can.
 func TestDefer_WithoutTypeStays(t *testing.T) {
+	for name, fault := range map[string]error{
+		"not found":     idem.ErrNotFound,
+		"permanent":     idem.Permanent(errBoom),
+		"retry later":   idem.RetryAfter(time.Minute, errBoom),
+		"not applied":   idem.NotApplied(errBoom),
+		"a long outage": idem.Unavailable(errBoom),
+	} {
+		t.Run(name, func(t *testing.T) { typeStays(t, fault) })
+	}
+}
+
+func typeStays(t *testing.T, fault error) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(1, errBoom), once, idem.KeyOrdered(time.Second))
 		old := b.start()
@@ -148,11 +160,11 @@ func TestDefer_WithoutTypeStays(t *testing.T) {
 			case reads.Add(1) == 1: // the service that it asks is down at first
 				return "", idem.Unavailable(errBoom)
 			}
-			return "", idem.ErrNotFound
+			return "", fault
 		})))
 		b.start()
 		defer b.runsDeferred()()
-		time.Sleep(time.Minute)
+		time.Sleep(20 * time.Minute)
 		synctest.Wait()
 		require.Empty(t, done(b))
 		require.Empty(t, b.sent.deadLetters())

@@ -45,13 +45,13 @@ func (p *Processor) reread(ctx context.Context, t *task) error {
 
 // waitForReread waits before the next reading. again is false if the event is not read again.
 func (p *Processor) waitForReread(ctx context.Context, t *task, o outcome) (again bool, err error) {
-	found := t.route
-	if found == nil {
-		t.route = &bound{Handler: &Handler{Settings: DefaultSettings()}}
-		defer func() { t.route = nil }()
-	}
 	t.attempt = t.earlier + t.rereads + 1
+	found := t.route
+	if found == nil { // only the decision needs a policy
+		t.route = &bound{Handler: &Handler{Settings: DefaultSettings()}}
+	}
 	p.judge(ctx, t, o, false)
+	t.route = found
 	if t.action.kind != actWait {
 		t.readerLeft()
 	}
