@@ -242,3 +242,42 @@ func TestDefer_OnlyADeadEventThatWaitedBlocks_Rule4(t *testing.T) {
 		})
 	}
 }
+
+// Rule 4: an event was dead before its Kafka key had a queue. The next owner gets all events of the
+// key again. The dead event joins no queue, where it would block the key.
+func TestDefer_DeadBeforeTheQueueBlocksNothing_Rule4(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		fails := 1
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			switch {
+			case e.ID == "a1":
+				return idem.Permanent(errBoom)
+			case e.ID == "a2" && fails > 0:
+				fails--
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}, once, idem.KeyOrdered(time.Minute))
+		old := b.start()
+		msgs := []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2), inQueue("a", "a3", 3)}
+		for _, m := range msgs[:2] { // and no commit of their offsets
+			require.NoError(t, old.Handle(t.Context(), m))
+		}
+		require.NoError(t, old.Close())
+
+		b.start()
+		defer b.runsDeferred()()
+		n, err := b.p.HandleBatch(t.Context(), msgs)
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, []string{"done a2", "done a3"}, done(b))
+		require.Len(t, b.sent.deadLetters(), 1)
+		part := dedup.DeferredPartition{Scope: "g", Topic: "orders", Partition: 1}
+		queues, err := b.store.Queues(t.Context(), part, "", 2)
+		require.NoError(t, err)
+		require.Empty(t, queues)
+	})
+}

@@ -10,8 +10,10 @@ import (
 // mayJoin returns the events that may be deferred, in their order.
 //
 // A deferred event is never too old (rule 8), so its age is judged here. An event that is too old
-// is claimed instead, and the policy of the handler decides. An event that is done is settled here:
-// when the queue goes on, the store may have deleted the record. All others may be deferred.
+// is claimed instead, and the policy of the handler decides. An event that was dead before is
+// claimed too: in the queue such an event would block those behind it. An event that is done is
+// settled here: when the queue goes on, the store may have deleted the record. All others may be
+// deferred.
 func (p *Processor) mayJoin(
 	ctx context.Context, part *deferredPartition, tasks []*task,
 ) ([]*task, error) {
@@ -27,12 +29,12 @@ func (p *Processor) mayJoin(
 		case dedup.Done:
 			t.settled, t.ending = true, endDone
 			p.notifyDuplicate(ctx, t, a)
-		case dedup.TooOld:
+		case dedup.TooOld, dedup.Dead:
 			deferred, err := p.isDeferred(ctx, part, t)
 			if err != nil {
 				return nil, err
 			}
-			if deferred { // the event was deferred in time, and comes again
+			if deferred { // the event comes again, and keeps its place in the queue
 				joins = append(joins, t)
 			}
 		default:
