@@ -83,6 +83,15 @@ func TestDefer_DeferredUnderFormerIdentity_Rule4(t *testing.T) {
 // rules 3 and 6d: the deferred copy has another content than the one that runs and fails. The
 // failing one keeps the event, and the other one becomes a dead letter: it does not vanish.
 func TestDefer_DeferredUnderAnotherKafkaKeyDiffers_Rule6d(t *testing.T) {
+	for name, offsets := range map[string][2]int64{
+		"records":                  {2, 3},
+		"messages without a place": {-1, -1},
+	} {
+		t.Run(name, func(t *testing.T) { deferredCopyDiffers(t, offsets[0], offsets[1]) })
+	}
+}
+
+func deferredCopyDiffers(t *testing.T, first, second int64) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		fails := map[string]int{"b1": 1, "x": 1}
 		b.on(func(_ context.Context, e idem.Event[payload]) error {
@@ -94,9 +103,9 @@ func TestDefer_DeferredUnderAnotherKafkaKeyDiffers_Rule6d(t *testing.T) {
 		}, once, idem.KeyOrdered(time.Second, time.Minute))
 		b.start()
 		defer b.runsDeferred()()
-		corrected := inQueue("a", "x", 3)
+		wrong, corrected := inQueue("b", "x", first), inQueue("a", "x", second)
 		corrected.Value = []byte(`{"event_id":"x","type":"paid","amount":8}`)
-		for _, m := range []*idem.Message{inQueue("b", "b1", 1), inQueue("b", "x", 2), corrected} {
+		for _, m := range []*idem.Message{inQueue("b", "b1", 1), wrong, corrected} {
 			require.NoError(t, b.p.Handle(t.Context(), m))
 		}
 		time.Sleep(time.Hour)
@@ -107,7 +116,8 @@ func TestDefer_DeferredUnderAnotherKafkaKeyDiffers_Rule6d(t *testing.T) {
 		l, err := deadletter.Parse(letters[0])
 		require.NoError(t, err)
 		require.Equal(t, idem.ClassConflict, l.Class)
-		require.EqualValues(t, 2, l.Message.Offset)
+		require.Equal(t, string(wrong.Value), string(l.Message.Value))
+		require.Equal(t, max(first, 0), l.Message.Offset)
 	})
 }
 

@@ -101,7 +101,7 @@ func (p *Processor) deadLetterOtherContent(
 	ctx context.Context, t *task, copied dedup.Deferred,
 ) error {
 	// A replayed event may have been repaired.
-	if copied.Position.Generation != 0 || copied.Origin.Same(t.request.Origin) {
+	if copied.Position.Generation != 0 || t.message.SameRecord(copied.Origin) {
 		return nil
 	}
 	m, content, ok := contentOf(t.route, copied)
