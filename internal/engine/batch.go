@@ -95,6 +95,9 @@ func (b *batch) settleNext() error {
 // settleGroup settles a group that begins with the next message.
 func (b *batch) settleGroup() error {
 	g := b.formGroup()
+	if err := g.rest(); err != nil {
+		return err
+	}
 	g.payRetries()
 	tasks := g.tasks
 	key := func(i int) dedup.Key { return tasks[i].request.Key }

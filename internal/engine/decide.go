@@ -29,14 +29,14 @@ const (
 	actDelayedRetry
 	actDeadLetter // publish the dead letter, record the event as dead, settle it
 	actReclaim    // the claim is lost: claim again and follow the new answer
-	actIsolate    // release the claim, run once more in a call of its own
+	actIsolate    // release the claim, pause, run once more in a call of its own
 	actGiveBack   // release the claim, return an error
 )
 
 // action is the next step of an event, for finish.
 type action struct {
 	kind      actionKind
-	delay     time.Duration // pause of a retry in place; delay of a delayed retry
+	delay     time.Duration // pause before the next run in place; delay of a delayed retry
 	notBefore time.Time     // earliest time of a delayed retry, if the error asked for one
 	counted   bool          // a delayed retry after a run that counts as an attempt
 	// outcome for the release of the claim; after a dead letter or a delayed retry only if that
@@ -58,9 +58,10 @@ func decide(o outcome, p *Policy, h *attempts, at moment) action {
 	}
 	a := decideAttempt(o, p, h, at)
 	failed := a.kind == actRetry || a.kind == actDelayedRetry || a.kind == actDeadLetter
-	if at.unnamed && failed && o.meaning != notApplied && !p.atMostOnce() {
+	if at.unnamed && failed && o.meaning != notApplied && !p.atMostOnce() &&
+		p.waitsInPlace(o.after, h, at.now) {
 		// The error does not name the events that had an effect (rule 2).
-		return action{kind: actIsolate, release: dedup.Unknown}
+		return action{kind: actIsolate, delay: o.after, release: dedup.Unknown}
 	}
 	return a
 }
@@ -113,11 +114,22 @@ func retryOrDelay(o outcome, p *Policy, h *attempts, at moment) action {
 		return delayOrDeadLetter(o, p, at)
 	}
 	delay := max(o.after, backoff(p.Retry, h.attempt, at.draw))
-	// No sum: adding to a delay of nearly Forever would overflow.
-	if p.Retry.InPlace != idemtype.Forever && delay > p.Retry.InPlace-at.now.Sub(h.blockedSince) {
+	if !p.waitsInPlace(delay, h, at.now) {
 		return delayOrDeadLetter(o, p, at)
 	}
 	return action{kind: actRetry, delay: delay, release: dedup.Failed}
+}
+
+// waitsInPlace reports whether a pause is short enough for the time in place. No pause always is.
+func (p *Policy) waitsInPlace(pause time.Duration, h *attempts, now time.Time) bool {
+	if pause <= 0 || p.Retry.InPlace == idemtype.Forever {
+		return true
+	}
+	left := p.Retry.InPlace
+	if !h.blockedSince.IsZero() {
+		left -= now.Sub(h.blockedSince)
+	}
+	return pause <= left // no sum: adding to a pause of nearly Forever would overflow
 }
 
 // delayOrDeadLetter chooses the next delayed retry of an event without retries in place.

@@ -188,10 +188,14 @@ var decideTable = decisionTable[ended, wantAction]{
 	},
 	{
 		"unnamed", func(e *ended) bool {
-			return e.at.unnamed && !e.o.refused && e.p.Uncertain == idemtype.RerunUncertain && !e.is(notApplied)
+			return e.at.unnamed && !e.o.refused && e.p.Uncertain == idemtype.RerunUncertain && !e.is(notApplied) &&
+				(e.p.Retry.InPlace == idemtype.Forever || e.o.after <= 0 ||
+					e.o.after <= e.p.Retry.InPlace-e.at.now.Sub(e.past.blockedSince))
 		},
-		constant[ended](wantAction{kind: actIsolate, releasedAs: dedup.Unknown}),
-		line("decide", "failure or permanent failure", "`OnBatch` with several events, and the error names none", "Runs each event once more by itself with `e.Uncertain`", "Uncertain"),
+		func(e *ended) wantAction {
+			return wantAction{kind: actIsolate, least: e.o.after, most: e.o.after, releasedAs: dedup.Unknown}
+		},
+		line("decide", "failure or permanent failure", "`OnBatch` with several events, and the error names none and asks for no pause beyond `InPlace`", "Runs each event once more by itself with `e.Uncertain`, after the pause of `RetryAfter`", "Uncertain"),
 	},
 	{
 		"permanent", func(e *ended) bool { return e.is(permanent) },

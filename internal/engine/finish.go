@@ -64,6 +64,7 @@ func (p *Processor) finish(
 		rec.release(ctx, t, t.action.release)
 		return attemptResult{sleep: jitter(50 * time.Millisecond)}, nil
 	case actIsolate:
+		t.restUntil = time.Now().Add(t.action.delay)
 		rec.release(ctx, t, t.action.release)
 		return attemptResult{}, nil
 	case actGiveBack:

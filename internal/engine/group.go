@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
@@ -273,6 +274,29 @@ func (l taskList) Len() int { return len(l) }
 func (l taskList) Message(i int) *idemtype.Message { return l[i].message }
 
 func (l taskList) Key(i int) dedup.Key { return l[i].request.Key }
+
+// rest waits as long as a failed call or transaction with events of the group asked for. The events
+// of that call wait at the same time. No claim is held.
+func (g *eventGroup) rest() error {
+	var until time.Time
+	for _, t := range g.tasks {
+		if t.restUntil.After(until) {
+			until = t.restUntil
+		}
+	}
+	if left := time.Until(until); left > 0 {
+		return sleep(g.ctx, left)
+	}
+	return nil
+}
+
+// restFor lets the event wait before the next run, if such a wait is possible in place. A run by
+// itself decides about a longer wait.
+func (t *task) restFor(pause time.Duration) {
+	if now := time.Now(); pause > 0 && t.route.waitsInPlace(pause, &t.attempts, now) {
+		t.restUntil = now.Add(pause)
+	}
+}
 
 // payRetries pays the retry budget for the delayed copies of a group. The group ends before the
 // first copy that must wait. That copy pays by itself.

@@ -523,16 +523,21 @@ func (tg *txGroup) isolate(tasks []*task) {
 }
 
 // blame isolates the events that failed. If the error of a call of many events names no event, the
-// group is tried again with the smaller size.
+// group is tried again with the smaller size. Each event that may have failed waits as long as the
+// error asks for.
 func (tg *txGroup) blame() {
 	c := tg.calls[tg.failed]
 	if named := namedIn(tg.err, len(c.tasks)); named != nil {
 		for i, err := range named {
 			if err != nil {
 				c.tasks[i].isolated = true
+				c.tasks[i].restFor(classify(nil, err).after)
 			}
 		}
 		return
+	}
+	for _, t := range c.tasks {
+		t.restFor(tg.outcome.after)
 	}
 	if len(c.tasks) == 1 || tg.outcome.meaning == abandoned {
 		tg.isolate(c.tasks)

@@ -30,6 +30,7 @@ type task struct {
 	leader    *task
 	isolated  bool            // shares no group with other events
 	pending   attemptResult   // step of the last attempt, carried out before the next one
+	restUntil time.Time       // no group with the event begins earlier, after a shared failure
 	permit    throttle.Permit // permit of the handler's limits for the next run
 	trial     throttle.Trial  // right to the next run, from the handler's breaker
 	paused    time.Duration   // pauses of that breaker that downSince excludes, and earlier ones
