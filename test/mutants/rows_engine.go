@@ -252,6 +252,30 @@ func engineMutants() []mutant {
 			tests:   root("^TestBatchTx_"),
 		},
 		{
+			name: "reread-keeps-the-policy-without-a-handler", file: engine + "reread.go",
+			old: "\tt.route = found\n", with: "\tdefer func() { t.route = found }()\n",
+			promise: "A deferred event without a type stays in its queue and ends no process (rule 4).",
+			tests:   root("^TestDefer_WithoutTypeStays$"),
+		},
+		{
+			name: "isolated-event-ignores-retry-after", file: engine + "finish.go",
+			old: "t.restUntil = time.Now().Add(t.action.delay)", with: "t.restUntil = time.Now()",
+			promise: "RetryAfter holds for each event of a call (rule 42).",
+			tests:   root("^TestBatch_RetryAfterOfACallIsWaitedFor_Rule42$"),
+		},
+		{
+			name: "tx-group-ignores-retry-after", file: engine + "group_tx.go",
+			old: "t.restFor(tg.outcome.after)", with: "t.restFor(0)",
+			promise: "After a rollback no handler runs before the time of RetryAfter (rule 42).",
+			tests:   root("^TestBatchTx_RetryAfterIsWaitedFor_Rule42$"),
+		},
+		{
+			name: "dead-before-joins-a-queue", file: engine + "defer_look.go",
+			old: "case dedup.TooOld, dedup.Dead:", with: "case dedup.TooOld:",
+			promise: "An event that was dead before it met a queue holds up no other (rule 4).",
+			tests:   root("^TestDefer_DeadBeforeTheQueueBlocksNothing_Rule4$"),
+		},
+		{
 			name: "tx-rescheduled-head-overtaken", file: engine + "group_tx_order.go",
 			old: "case !t.isDuplicate():", with: "case !t.isDuplicate() && t.answer.Verdict != dedup.Rescheduled:",
 			promise: "No event overtakes one of its key that waits for a later attempt (rule 4).",
