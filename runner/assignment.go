@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem"
@@ -23,6 +24,8 @@ type Assignment struct {
 	ctx    context.Context // ends with the session, or when the partition is given up
 	giveUp context.CancelCauseFunc
 
+	unsafe atomic.Bool // begins at a fresh place that no broker has confirmed, see Move
+
 	marked  int64     // last marked watermark; session.mu guards it and the next three
 	stalls  bool      // a stall was reported
 	excused time.Time // when the partition last rested for a reason that is no stall
@@ -41,7 +44,17 @@ func newAssignment(ctx context.Context, claim Claim, l *lane.Partition) *Assignm
 		times: newTimeline(), tail: newTail(), marked: -1,
 	}
 	a.ctx, a.giveUp = context.WithCancelCause(ctx)
+	place, _ := a.chosen()
+	a.unsafe.Store(place.fresh)
 	return a
+}
+
+// chosen returns where the assignment begins, if a policy has chosen that.
+func (a *Assignment) chosen() (at Place, ok bool) {
+	if p := positionOf(a.claim); p != nil && p.place.Chosen {
+		return p.place, true
+	}
+	return Place{}, false
 }
 
 // Claim returns the claim of the client.
@@ -90,7 +103,8 @@ func (a *Assignment) next(oldest func(topic string, partition int32) (int64, err
 
 // progress returns the position of the assignment, if next is its next offset; negative: unknown.
 //
-// Next stays zero for an assignment that began without a committed offset and has marked no offset.
+// Next stays zero for an assignment that has marked no offset, and began without a committed offset
+// or at a place of [Newest] that no broker has confirmed.
 // Otherwise the next start would find a recorded position without a committed offset, and report
 // lost offsets (K-19).
 func (a *Assignment) progress(next int64, marked bool) dedup.Progress {
@@ -98,7 +112,7 @@ func (a *Assignment) progress(next int64, marked bool) dedup.Progress {
 		Topic: a.Topic, Partition: a.Partition, Next: max(next, 0), Time: a.times.before(next),
 		CaughtUp: next >= 0 && a.tail.caughtUp(next, time.Now()) && a.lane.Pending() == 0,
 	}
-	if !marked && a.claim.InitialOffset() < 0 {
+	if !marked && (a.claim.InitialOffset() < 0 || a.unsafe.Load()) {
 		p.Next = 0
 	}
 	return p

@@ -51,6 +51,7 @@ func (m *marks) forget(p TopicPartition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.marked, p)
+	delete(m.confirmed, p)
 }
 
 // assure commits directly until a broker has confirmed the offset of a partition. One assignment
@@ -83,7 +84,7 @@ func (m *marks) commitDirectly(ctx context.Context, p TopicPartition, next int64
 			open[q] = mark
 		}
 	}
-	safe := m.confirmed[p] >= next
+	safe := m.safe(p, next)
 	m.mu.Unlock()
 	if safe {
 		return nil
@@ -104,10 +105,17 @@ func (m *marks) commitDirectly(ctx context.Context, p TopicPartition, next int64
 			m.confirmed[q] = mark
 		}
 	}
-	if m.confirmed[p] >= next {
+	if m.safe(p, next) {
 		return nil
 	}
 	return refused[p]
+}
+
+// safe reports whether a broker has confirmed this offset of a partition, or a later one. The
+// caller holds m.mu.
+func (m *marks) safe(p TopicPartition, next int64) bool {
+	confirmed, ok := m.confirmed[p]
+	return ok && confirmed >= next
 }
 
 func firstError(err error, refused map[TopicPartition]error) error {

@@ -24,7 +24,11 @@ var (
 	// ErrNotCommitted means that the brokers did not accept the offsets of handled events before
 	// Run had to end. These events are delivered again. A store recognises the duplicates; handlers
 	// without a store, such as [idem.Router.NotFound], run again.
-	ErrNotCommitted = errors.New("offsets of handled events were not committed")
+	//
+	// Without a handled event, ErrNotCommitted means that the brokers did not accept where a
+	// partition begins. The next start chooses again, and with [Newest] or [LatestOnGap] records
+	// that came in between are skipped.
+	ErrNotCommitted = errors.New("offsets were not committed")
 	// ErrRunTwice means that Run was called before. A runner runs once.
 	ErrRunTwice = errors.New("consumer was run before")
 	// ErrNotReady is matched by the errors of a consumer's Ready.

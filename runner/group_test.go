@@ -450,3 +450,71 @@ func TestConsume_ChosenPlace_K29(t *testing.T) {
 		})
 	}
 }
+
+// beginChosen consumes a place that a policy has chosen, while a coordinator refuses all commits.
+// No record comes. The result is the recorded offset, and what is not safe at the stop.
+func beginChosen(t *testing.T, place Place, refused int) (sess *confirmingSession, next int64, unsafe error) {
+	t.Helper()
+	g := newGroup(t, Config{}, func(context.Context, *idem.Message) error { return nil })
+	stops := false
+	g.Hooks = Hooks{OwnsContext: true, Stopping: func() bool { return stops }}
+	ctx, end := context.WithCancelCause(t.Context())
+	sess = &confirmingSession{fakeSession: newFakeSession(ctx), refused: slices.Repeat([]error{errTest}, refused)}
+	s := g.Begin(sess, map[string][]int32{"t": {0}})
+	claim := &placedClaim{NewPosition(at("t", 0), place), make(chan int64)}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Consume(s, claim, Feed[int64]{Records: claim.records}, 1)
+	}()
+	time.Sleep(2 * CommitWait)
+	require.Len(t, s.progress(), 1)
+	next = s.progress()[0].Next
+	stops = true
+	end(idem.ErrStopping)
+	close(claim.records)
+	require.NoError(t, <-ended)
+	g.End(s, context.Cause(ctx))
+	require.NoError(t, g.Close())
+	_, unsafe = g.AtStop()
+	return sess, next, unsafe
+}
+
+// TestConsume_ChosenPlaceIsConfirmed_K29: a place that a policy has chosen is safe only after a
+// broker has confirmed it. Until then no store gets a position of a new partition, and a stop is
+// not safe. A position that a store already has stays.
+func TestConsume_ChosenPlaceIsConfirmed_K29(t *testing.T) {
+	fresh := func(offset int64) Place {
+		return Place{Offset: offset, Committed: true, Chosen: true, fresh: true}
+	}
+	known := fresh(5)
+	known.fresh = false
+	for name, c := range map[string]struct {
+		place   Place
+		refused int
+		next    int64
+		unsafe  bool
+		end     int64 // the offset of the last direct commit
+	}{
+		"confirmed":                {fresh(5), 0, 5, false, 5},
+		"refused":                  {fresh(5), 1000, 0, true, 5},
+		"refused at first":         {fresh(5), 3, 5, false, 5},
+		"refused until the stop":   {fresh(5), 21, 0, false, 5},
+		"refused, an empty log":    {fresh(0), 1000, 0, true, 0},
+		"refused, a known one":     {known, 1000, 5, true, 5},
+		"committed, nothing to do": {Place{Offset: 5, Committed: true}, 1000, 5, false, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sess, next, unsafe := beginChosen(t, c.place, c.refused)
+				require.Equal(t, c.next, next)
+				require.Equal(t, c.unsafe, errors.Is(unsafe, ErrNotCommitted), unsafe)
+				if c.end < 0 {
+					require.Empty(t, sess.direct)
+					return
+				}
+				require.NotEmpty(t, sess.direct)
+				require.Equal(t, map[TopicPartition]int64{at("t", 0): c.end}, sess.direct[len(sess.direct)-1])
+			})
+		})
+	}
+}

@@ -16,6 +16,8 @@ type Move struct {
 	TopicPartition
 	From int64 // the committed offset; -1: none
 	To   int64
+	// fresh is set if no store has a position there either, or [StartLost] ignores it.
+	fresh bool
 }
 
 // OffsetCheck checks, before a session consumes, that the committed offsets are there and still in
@@ -98,7 +100,7 @@ func (g *OffsetCheck) beginNewest(
 		return nil, err
 	}
 	for _, p := range all {
-		begin = append(begin, Move{TopicPartition: p, From: -1, To: ends[p]})
+		begin = append(begin, Move{TopicPartition: p, From: -1, To: ends[p], fresh: true})
 	}
 	return begin, nil
 }

@@ -210,7 +210,8 @@ func TestOffsetCheck_Newest_K29(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []Move{
 		{TopicPartition: at("orders", 1), From: -1, To: 7},
-		{TopicPartition: at("orders", 0), From: -1, To: 0}, {TopicPartition: at("orders", 3), From: -1, To: 9},
+		{TopicPartition: at("orders", 0), From: -1, To: 0, fresh: true},
+		{TopicPartition: at("orders", 3), From: -1, To: 9, fresh: true},
 	}, moves)
 	delete(log.newest, at("orders", 3))
 	_, err = NewOffsetCheck(cfg, log, []dedup.Store{store}).Check(t.Context(), claims)

@@ -10,8 +10,9 @@ import (
 type Place struct {
 	Offset    int64 // of the first record to handle
 	Committed bool  // Offset is committed, or a policy has chosen it
-	Chosen    bool  // Offset is to be committed before the records are handled: a policy has chosen it
+	Chosen    bool  // a policy has chosen Offset: it is to be committed before the records are handled
 	Initial   int64 // OffsetOldest, unless Committed is set
+	fresh     bool  // see [Move]
 }
 
 // InitialOffset returns the offset that [Claim] reports: the committed one, or [OffsetOldest].
@@ -66,7 +67,9 @@ func places(
 		places[p] = Place{Offset: at, Committed: true}
 	}
 	for _, m := range moves {
-		places[m.TopicPartition] = Place{Offset: m.To, Committed: true, Chosen: true}
+		places[m.TopicPartition] = Place{
+			Offset: m.To, Committed: true, Chosen: true, fresh: m.fresh,
+		}
 	}
 	first, err := cluster.Oldest(ctx, withoutPlace(claims, places))
 	if err != nil {

@@ -30,8 +30,8 @@ func TestPlaces_K17_K29(t *testing.T) {
 		"nothing committed, from the newest record: no copy is skipped": {
 			Newest, nil,
 			map[TopicPartition]Place{
-				at("t", 0):         {Offset: 9, Committed: true, Chosen: true},
-				at("t", 1):         {Offset: 8, Committed: true, Chosen: true},
+				at("t", 0):         {Offset: 9, Committed: true, Chosen: true, fresh: true},
+				at("t", 1):         {Offset: 8, Committed: true, Chosen: true, fresh: true},
 				at("t.g.retry", 0): {Offset: 2, Initial: OffsetOldest},
 			},
 		},

@@ -83,11 +83,30 @@ func (s *ActiveSession) share(least int) {
 
 // commitBeginning commits where an assignment begins if a policy has chosen that, before a record is
 // handled. Otherwise a crash in the first [Config].CommitInterval could let the partition begin
-// behind a record in flight. While no commit succeeds, the mark stays for the next one.
+// behind a record in flight. While no commit succeeds, the mark stays for the next one. The end of
+// the assignment at a stop then confirms the mark.
 func (s *ActiveSession) commitBeginning(a *Assignment) {
-	if p := positionOf(a.claim); p != nil && p.place.Chosen {
-		s.commitNow(a.ctx, CommitWait)
+	place, ok := a.chosen()
+	if !ok {
+		return
 	}
+	s.marks.set(a.TopicPartition, place.Offset)
+	if s.marks.direct == nil {
+		s.commitNow(a.ctx, CommitWait)
+		return
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, CommitWait)
+	defer cancel()
+	_ = s.confirm(ctx, a, place.Offset) // observers get the error
+}
+
+// confirm commits the offset of an assignment directly, until a broker has confirmed it.
+func (s *ActiveSession) confirm(ctx context.Context, a *Assignment, next int64) error {
+	err := s.marks.assure(ctx, a.TopicPartition, next)
+	if err == nil {
+		a.unsafe.Store(false)
+	}
+	return err
 }
 
 // end gives a partition back: the lane first, then the last offset, then the assignment.
@@ -208,7 +227,8 @@ func (s *ActiveSession) mark(a *Assignment) bool {
 	return true
 }
 
-// commitAtEnd commits the offset of an assignment before the partition is given back. At the stop
+// commitAtEnd commits the offset of an assignment before the partition is given back. That is also
+// the place where the assignment began, if a policy has chosen that (K-29). At the stop
 // of a runner a broker must confirm it: a session may return no result of a commit, or not commit
 // in a rebalance.
 func (s *ActiveSession) commitAtEnd(a *Assignment, marked int64) {
@@ -219,12 +239,17 @@ func (s *ActiveSession) commitAtEnd(a *Assignment, marked int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), CommitWait)
 	defer cancel()
 	s.commitNow(ctx, directWait)
-	if marked <= max(a.claim.InitialOffset(), 0) {
-		return // nothing was handled
+	word := "before"
+	if marked <= max(a.claim.InitialOffset(), 0) { // nothing was handled
+		place, ok := a.chosen()
+		if !ok {
+			return
+		}
+		word, marked = "begin at", place.Offset
 	}
-	if err := s.marks.assure(ctx, a.TopicPartition, marked); err != nil {
-		s.g.noteUnsafe(fmt.Errorf("%w: %s/%d before %d: %w", ErrNotCommitted, a.Topic, a.Partition, marked,
-			err))
+	if err := s.confirm(ctx, a, marked); err != nil {
+		s.g.noteUnsafe(fmt.Errorf("%w: %s/%d %s %d: %w", ErrNotCommitted, a.Topic, a.Partition, word,
+			marked, err))
 	}
 }
 

@@ -64,7 +64,7 @@ func New(cfg Config, router *idem.Router) (*Runner, error) {
 // may follow a stop:
 //   - [idem.ErrAbandoned]: handlers were left behind. End the process.
 //   - [runner.ErrNotCommitted]: the brokers did not accept the offsets of handled events. These
-//     events are delivered again.
+//     events are delivered again. Or the brokers did not accept where an idle partition begins.
 //
 // A stop lasts as long as the running handlers, and at most [Config].Grace plus 20 s if neither
 // brokers nor stores answer.
