@@ -118,7 +118,9 @@ func (m *membership) preparing(
 		if err != nil {
 			return err
 		}
-		moveOffsets(sess, moves)
+		if err := moveOffsets(sess, m.handler.direct, moves); err != nil {
+			return err
+		}
 		if m.cfg.Start == Newest {
 			if err := beginRetries(client, m.cfg.Group, sess, m.life.Topics.Now()); err != nil {
 				return err

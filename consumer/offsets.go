@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,19 +127,36 @@ func (o logOffsets) Ends(
 	return ends, nil
 }
 
-// moveOffsets continues at other offsets, and commits them. Assignments begin after Setup, so at
-// those offsets.
-func moveOffsets(sess sarama.ConsumerGroupSession, moves []runner.Move) {
+// moveOffsets commits other offsets to continue at. Assignments begin after Setup, so at those
+// offsets. Without the confirmation of a broker the session must not begin: after a restart a
+// partition could begin behind records that were never handled.
+func moveOffsets(
+	sess sarama.ConsumerGroupSession, direct *directCommits, moves []runner.Move,
+) error {
+	if len(moves) == 0 {
+		return nil
+	}
+	offsets := make(map[runner.TopicPartition]int64)
 	for _, m := range moves {
+		offsets[m.TopicPartition] = m.To
+	}
+	ctx, cancel := context.WithTimeout(sess.Context(), runner.CommitWait)
+	defer cancel()
+	refused, err := direct.send(ctx, sess, offsets)
+	for p, code := range refused {
+		err = cmp.Or(err, fmt.Errorf("%s: %w", p, code))
+	}
+	if err != nil {
+		return fmt.Errorf("commit where partitions begin: %w", err)
+	}
+	for _, m := range moves { // the next commit of sarama has them too
 		if m.To > m.From {
 			sess.MarkOffset(m.Topic, m.Partition, m.To, "")
 		} else {
 			sess.ResetOffset(m.Topic, m.Partition, m.To, "")
 		}
 	}
-	if len(moves) > 0 {
-		sess.Commit()
-	}
+	return nil
 }
 
 // beginRetries commits the oldest offsets of retry topics without committed offsets. A group that

@@ -157,6 +157,27 @@ func TestKfake_NewestLosesNoRecord_K29(t *testing.T) {
 	}
 }
 
+// TestMoveOffsets_K29: a session does not begin at offsets that the coordinator refuses, such as
+// those of a process that is no member.
+func TestMoveOffsets_K29(t *testing.T) {
+	t.Parallel()
+	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq")
+	cfg := Config{Brokers: brokers, Group: "g", Topics: []string{"orders"}, Start: Newest}
+	m := start(t, cfg, routed(nothing))
+	require.Eventually(t, func() bool { return m.Ready() == nil && claimsOf(m) == 1 }, soon, poll)
+	require.Equal(t, map[int32]int64{0: 0}, committed(t, brokers, "g", "orders", 0))
+	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
+	require.NoError(t, err)
+	defer client.Close()
+	sess := newFakeSession(t.Context(), map[string][]int32{"orders": {0}})
+	moves := []runner.Move{{TopicPartition: runner.TopicPartition{Topic: "orders"}, From: -1, To: 3}}
+	err = moveOffsets(sess, newDirectCommits("g", client), moves)
+	require.True(t, classOf(err).Lost(), err)
+	require.ErrorContains(t, err, "orders/0")
+	require.Empty(t, sess.marks)
+	require.NoError(t, m.end())
+}
+
 // TestKfake_AddedPartition_K29: a cooperative rebalance adds a new partition to a session. With
 // Newest the partition begins with a committed offset too, and a later record is not skipped.
 func TestKfake_AddedPartition_K29(t *testing.T) {
