@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -213,6 +214,9 @@ func (m *membership) consume(
 		began := time.Now()
 		topics, err := watch.Subscription(ctx, troubled)
 		_ = m.handler.g.TakeEnding() // of the session before
+		if err == nil && !slices.Equal(topics, m.life.Topics.Now()) {
+			continue // that was the reason
+		}
 		if err == nil {
 			err = group.Consume(ctx, topics, m.handler)
 		}

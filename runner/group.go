@@ -188,6 +188,10 @@ func Consume[R any](s *ActiveSession, claim Claim, feed Feed[R], assigned int) e
 	})
 	a := s.begin(claim, l, assigned)
 	defer a.giveUp(nil)
+	// The subscription of a session that the member was joining may be old.
+	if ending := g.ownEnding(); errors.Is(ending, ErrTopicBack) {
+		a.giveUp(ending)
+	}
 	s.commitBeginning(a)
 	pump(a, feed, g.proc.Due)
 	lost := a.lost()
@@ -197,7 +201,9 @@ func Consume[R any](s *ActiveSession, claim Claim, feed Feed[R], assigned int) e
 	return s.end(a, lost)
 }
 
-// EndSessions ends all sessions in order, for this cause: every [Consume] returns.
+// EndSessions ends all sessions in order, for this cause: every [Consume] returns. After
+// [ErrTopicBack] a [Consume] that begins before [Group.TakeEnding] returns at once too. So a session
+// that the member is joining ends as well.
 func (g *Group) EndSessions(cause error) {
 	g.noteEnding(cause)
 	for _, a := range g.Assignments() {
