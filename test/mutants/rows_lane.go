@@ -221,6 +221,36 @@ func beginMutants() []mutant {
 			tests:   runner("^TestConsume_ChosenPlace_K29$"),
 		},
 		{
+			name: "runner-chosen-place-unconfirmed-at-stop", file: "runner/session.go",
+			old: "\t\tif !ok {\n\t\t\treturn\n\t\t}\n\t\tword", with: "\t\tif !ok || ok {\n\t\t\treturn\n\t\t}\n\t\tword",
+			promise: "A stop is not safe before a chosen place is confirmed (K-29).",
+			tests:   runner("^TestConsume_ChosenPlaceIsConfirmed_K29$"),
+		},
+		{
+			name: "runner-unconfirmed-place-is-recorded", file: "runner/assignment.go",
+			old: " || a.unsafe.Load())", with: ")",
+			promise: "A store gets no position that no broker has confirmed (K-19).",
+			tests:   runner("^TestConsume_ChosenPlaceIsConfirmed_K29$"),
+		},
+		{
+			name: "runner-offset-zero-counts-as-confirmed", file: "runner/commit_marks.go",
+			old: "return ok && confirmed >= next", with: "return (ok || !ok) && confirmed >= next",
+			promise: "Offset zero needs a confirmation too (K-29).",
+			tests:   runner("^TestConsume_ChosenPlaceIsConfirmed_K29$"),
+		},
+		{
+			name: "consumer-begins-at-refused-offsets", file: "consumer/offsets.go",
+			old: "\tif err != nil {\n\t\treturn fmt.Errorf(\"commit where partitions begin", with: "\tif err != nil && false {\n\t\treturn fmt.Errorf(\"commit where partitions begin",
+			promise: "A session does not begin at offsets that the coordinator refuses (K-29).",
+			tests:   consumer("^TestMoveOffsets_K29$"),
+		},
+		{
+			name: "runner-joins-with-old-subscription", file: "runner/group.go",
+			old: "errors.Is(ending, ErrTopicBack) {", with: "false && errors.Is(ending, ErrTopicBack) {",
+			promise: "A topic that exists again while the member joins is read (K-27).",
+			tests:   consumer("^TestMembership_TopicWhileJoining_K27$"),
+		},
+		{
 			name: "consumer-added-partition-unprepared", file: "consumer/handler.go",
 			old: "|| h.added(ctx, claim)\n", with: "|| h.added(ctx, claim) || true\n",
 			promise: "A partition that a cooperative rebalance adds is prepared too (K-29).",
