@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -232,6 +233,11 @@ func (t *table) Fetch(_ context.Context, f outbox.Fetch) (rows []outbox.Row, _ e
 func (t *table) Settle(_ context.Context, relay string, held []outbox.Lease, s outbox.Settlement) (lost []int, _ error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, id := range slices.Concat(s.Sent, s.Blocked, slices.Collect(maps.Keys(s.Parked))) {
+		if t.rows[id.Seq].RowID() != id {
+			t.problem("O-16: %v is settled with the ID of another event", id)
+		}
+	}
 	mine := func(r *record) bool {
 		o := t.owners[r.Shard]
 		if o.relay == relay && slices.Contains(held, outbox.Lease{Shard: r.Shard, Epoch: o.epoch}) {
@@ -242,8 +248,8 @@ func (t *table) Settle(_ context.Context, relay string, held []outbox.Lease, s o
 		}
 		return false
 	}
-	for _, seq := range s.Sent {
-		r := t.rows[seq]
+	for _, id := range s.Sent {
+		r := t.rows[id.Seq]
 		if !t.broker.isAcked(r.Entry.ID) {
 			t.problem("O-08: %s is settled as sent, but was never acknowledged", r.Entry.ID)
 		}
@@ -254,14 +260,14 @@ func (t *table) Settle(_ context.Context, relay string, held []outbox.Lease, s o
 			}
 		}
 	}
-	for seq, reason := range s.Parked {
-		if r := t.rows[seq]; mine(r) {
+	for id, reason := range s.Parked {
+		if r := t.rows[id.Seq]; mine(r) {
 			t.set(r, parked)
 			r.reason = reason
 		}
 	}
-	for _, seq := range s.Blocked {
-		if r := t.rows[seq]; mine(r) && t.isBehind(r) {
+	for _, id := range s.Blocked {
+		if r := t.rows[id.Seq]; mine(r) && t.isBehind(r) {
 			t.set(r, blocked)
 		}
 	}

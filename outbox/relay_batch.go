@@ -80,7 +80,7 @@ func (b *batch) rest() []int {
 func (b *batch) sent(i int) {
 	row := &b.rows[i]
 	b.acked[i] = true
-	b.out.what.Sent = append(b.out.what.Sent, row.Seq)
+	b.out.what.Sent = append(b.out.what.Sent, row.RowID())
 	b.seen.Sent++
 	b.seen.Delay = max(b.seen.Delay, time.Since(row.Added))
 }
@@ -98,9 +98,9 @@ func (b *batch) park(row *Row, err error) {
 	id := aggregateOf(row)
 	b.stuck[id], b.parked[id] = true, true
 	if b.out.what.Parked == nil {
-		b.out.what.Parked = map[int64]string{}
+		b.out.what.Parked = map[RowID]string{}
 	}
-	b.out.what.Parked[row.Seq] = errorText(err)
+	b.out.what.Parked[row.RowID()] = errorText(err)
 	b.out.parked = append(b.out.parked, parkedRow{*row, err})
 	b.seen.Parked++
 }
@@ -110,11 +110,11 @@ func (b *batch) park(row *Row, err error) {
 func (b *batch) block(halt bool) {
 	for i := range b.rows {
 		row := &b.rows[i]
-		if _, itself := b.out.what.Parked[row.Seq]; itself || row.Entry.Key == "" {
+		if _, itself := b.out.what.Parked[row.RowID()]; itself || row.Entry.Key == "" {
 			continue
 		}
 		if row.Blocked || halt && b.parked[aggregateOf(row)] && b.behindParked(row) {
-			b.out.what.Blocked = append(b.out.what.Blocked, row.Seq)
+			b.out.what.Blocked = append(b.out.what.Blocked, row.RowID())
 			b.seen.Blocked++
 		}
 	}

@@ -39,6 +39,18 @@ func (r *Row) Message() *idem.Message {
 	return m
 }
 
+// RowID identifies r in a [Settlement].
+func (r *Row) RowID() RowID { return RowID{Seq: r.Seq, EventID: r.Entry.ID} }
+
+// RowID identifies a row. Seq alone does not: after a fail-over that loses commits, or a restore,
+// the database may give the Seq of a lost row to another event.
+type RowID struct {
+	// Seq is [Row].Seq.
+	Seq int64
+	// EventID is the ID of the row's [Entry].
+	EventID string
+}
+
 // Lease is the right to publish the rows of a shard.
 type Lease struct {
 	Shard int
@@ -72,17 +84,18 @@ type Fetch struct {
 	Halt bool
 }
 
-// Settlement is the results of rows, by their Seq.
+// Settlement is the results of rows. A row is meant only if both Seq and event ID are equal. Other
+// rows stay as they are.
 type Settlement struct {
 	// Sent are the rows that the broker has acknowledged.
-	Sent []int64
+	Sent []RowID
 	// Keep marks the sent rows, which stay until [Store.Purge]. False: they are deleted.
 	Keep bool
 	// Parked are the rows to give up, each with the reason: at most 1 KiB.
-	Parked map[int64]string
+	Parked map[RowID]string
 	// Blocked are rows behind a parked row. If the parked row is gone meanwhile, they stay as they
 	// are.
-	Blocked []int64
+	Blocked []RowID
 }
 
 // Store is the table of an outbox, for a [Relay]. Errors are those of the database; after any of

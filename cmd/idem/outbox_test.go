@@ -53,19 +53,19 @@ func (o *testOutbox) park(id, reason string, behind ...string) int64 {
 	require.NoError(o, err)
 	rows, err := o.box.Fetch(ctx, outbox.Fetch{Shards: held, Limit: 10_000, Bytes: 1 << 30})
 	require.NoError(o, err)
-	seqs := map[string]int64{}
+	found := map[string]outbox.RowID{}
 	for i := range rows {
-		seqs[rows[i].Entry.ID] = rows[i].Seq
+		found[rows[i].Entry.ID] = rows[i].RowID()
 	}
-	s := outbox.Settlement{Parked: map[int64]string{seqs[id]: reason}}
+	s := outbox.Settlement{Parked: map[outbox.RowID]string{found[id]: reason}}
 	for _, b := range behind {
-		s.Blocked = append(s.Blocked, seqs[b])
+		s.Blocked = append(s.Blocked, found[b])
 	}
 	lost, err := o.box.Settle(ctx, "test", held, s)
 	require.NoError(o, err)
 	require.Empty(o, lost)
 	require.NoError(o, o.box.Leave(ctx, "test"))
-	return seqs[id]
+	return found[id].Seq
 }
 
 func (o *testOutbox) backlog() outbox.Backlog {

@@ -44,9 +44,9 @@ func (k *kit[Tx]) roundTrip(alone bool) {
 		require.False(k, r.Added.IsZero())
 		require.False(k, r.Blocked)
 	}
-	k.settle("a", held, outbox.Settlement{Sent: seqs(rows)[:1]})
-	k.settle("a", held, outbox.Settlement{Sent: seqs(rows)[1:2], Keep: true,
-		Parked: map[int64]string{rows[2].Seq: "too\x00 large"}})
+	k.settle("a", held, outbox.Settlement{Sent: rowIDs(rows)[:1]})
+	k.settle("a", held, outbox.Settlement{Sent: rowIDs(rows)[1:2], Keep: true,
+		Parked: map[outbox.RowID]string{rows[2].RowID(): "too\x00 large"}})
 	require.Equal(k, map[string]int{rows[1].Entry.ID: 1, rows[2].Entry.ID: 2}, k.rowStates())
 	parked, err := k.Outbox.Parked(k.ctx, 10)
 	require.NoError(k, err)

@@ -135,6 +135,30 @@ func (l *longReasons) Parked(ctx context.Context, limit int) ([]outbox.Parked, e
 	return all, err
 }
 
+// byNumber is an outbox that settles rows by their number only.
+type byNumber struct{ *memory }
+
+func (b *byNumber) Settle(
+	ctx context.Context, relay string, held []outbox.Lease, s outbox.Settlement,
+) ([]int, error) {
+	numbered := outbox.Settlement{Keep: s.Keep, Parked: map[outbox.RowID]string{}}
+	for _, r := range b.rows {
+		same := func(id outbox.RowID) bool { return id.Seq == r.Seq }
+		if slices.ContainsFunc(s.Sent, same) {
+			numbered.Sent = append(numbered.Sent, r.RowID())
+		}
+		if slices.ContainsFunc(s.Blocked, same) {
+			numbered.Blocked = append(numbered.Blocked, r.RowID())
+		}
+		for id, reason := range s.Parked {
+			if same(id) {
+				numbered.Parked[r.RowID()] = reason
+			}
+		}
+	}
+	return b.memory.Settle(ctx, relay, held, numbered)
+}
+
 // Each case refutes the outbox that breaks its promise, and only the promise is broken.
 func TestBrokenStoresFail(t *testing.T) {
 	for _, c := range []struct {
@@ -160,6 +184,8 @@ func TestBrokenStoresFail(t *testing.T) {
 			"LeaveIsOfOneRelay"},
 		{"Leave ends all leases", func(m *memory) Outbox { return &leavesAll{m, true} },
 			"LeaveIsOfOneRelay"},
+		{"rows are settled by their number", func(m *memory) Outbox { return &byNumber{m} },
+			"NumberGivenTwice"},
 		{"reasons of more than 1 KiB", func(m *memory) Outbox { return &longReasons{m} }, "States"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -48,7 +48,7 @@ func (k *kit[Tx]) fetchIsBounded() {
 		for shard, n := range each {
 			require.LessOrEqual(k, n, (f.Limit+len(f.Shards)-1)/len(f.Shards), "shard %d", shard)
 		}
-		k.settle("a", held, outbox.Settlement{Sent: seqs(rows), Keep: r.IntN(2) == 0})
+		k.settle("a", held, outbox.Settlement{Sent: rowIDs(rows), Keep: r.IntN(2) == 0})
 	}
 	close(stop)
 	require.NoError(k, <-done)
@@ -57,7 +57,7 @@ func (k *kit[Tx]) fetchIsBounded() {
 		if len(rows) == 0 {
 			break
 		}
-		k.settle("a", held, outbox.Settlement{Sent: seqs(rows)})
+		k.settle("a", held, outbox.Settlement{Sent: rowIDs(rows)})
 	}
 	for id, state := range k.rowStates() {
 		require.Equal(k, 1, state, id)
@@ -77,7 +77,7 @@ func (k *kit[Tx]) rowAboveBytes() {
 	rows := k.fetch(f)
 	require.Equal(k, []string{"large"}, ids(rows))
 	require.Equal(k, large, rows[0].Entry)
-	k.settle("a", held, outbox.Settlement{Sent: seqs(rows)})
+	k.settle("a", held, outbox.Settlement{Sent: rowIDs(rows)})
 	require.Equal(k, []string{"small"}, ids(k.fetch(f)))
 }
 
@@ -97,7 +97,7 @@ func (k *kit[Tx]) oldestFirst() {
 		}
 		rows := k.fetch(outbox.Fetch{Shards: held, Limit: 40, Bytes: 1 << 20})
 		require.Equal(k, want, ids(rows))
-		k.settle("a", held, outbox.Settlement{Sent: seqs(rows)})
+		k.settle("a", held, outbox.Settlement{Sent: rowIDs(rows)})
 	}
 }
 

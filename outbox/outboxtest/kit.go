@@ -148,10 +148,10 @@ func ids(rows []outbox.Row) []string {
 	return out
 }
 
-func seqs(rows []outbox.Row) []int64 {
-	out := make([]int64, len(rows))
+func rowIDs(rows []outbox.Row) []outbox.RowID {
+	out := make([]outbox.RowID, len(rows))
 	for i, r := range rows {
-		out[i] = r.Seq
+		out[i] = r.RowID()
 	}
 	return out
 }

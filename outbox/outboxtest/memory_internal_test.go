@@ -65,7 +65,8 @@ func memorySite(of func(*memory) Outbox) func(testing.TB) Site[*memoryTx] {
 				tx.entries = append(tx.entries, entries...)
 				return nil
 			},
-			States: m.states,
+			States:  m.states,
+			LoseRow: m.lose,
 		}
 	}
 }
@@ -80,6 +81,14 @@ func (m *memory) commit(entries []outbox.Entry) {
 		m.rows = append(m.rows, &memoryRow{Row: outbox.Row{Seq: m.seq, Added: time.Now(), Entry: e,
 			Shard: int(h.Sum32() % outbox.Shards)}})
 	}
+}
+
+func (m *memory) lose(_ context.Context, seq int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rows = slices.DeleteFunc(m.rows, func(r *memoryRow) bool { return r.Seq == seq })
+	m.seq = seq - 1
+	return nil
 }
 
 func (m *memory) states(context.Context) (map[string]int, error) {
@@ -179,16 +188,16 @@ func (m *memory) Settle(
 		}
 	}
 	for _, r := range slices.Clone(m.rows) {
-		reason, park := s.Parked[r.Seq]
+		reason, park := s.Parked[r.RowID()]
 		switch {
 		case slices.Contains(lost, r.Shard) || r.state == sent:
-		case slices.Contains(s.Sent, r.Seq) && s.Keep:
+		case slices.Contains(s.Sent, r.RowID()) && s.Keep:
 			r.state, r.at = sent, time.Now()
-		case slices.Contains(s.Sent, r.Seq):
+		case slices.Contains(s.Sent, r.RowID()):
 			m.remove(r)
 		case park:
 			r.state, r.reason, r.at = parked, cut(reason), time.Now()
-		case slices.Contains(s.Blocked, r.Seq) && m.behind(r):
+		case slices.Contains(s.Blocked, r.RowID()) && m.behind(r):
 			r.state = blocked
 		}
 	}

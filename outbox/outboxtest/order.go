@@ -19,7 +19,7 @@ func (k *kit[Tx]) lateCommit() {
 	k.commit(entry("B", "early"))
 	rows := k.fetchAll()
 	require.Equal(k, []string{"early"}, ids(rows))
-	k.settle("a", held, outbox.Settlement{Sent: seqs(rows)})
+	k.settle("a", held, outbox.Settlement{Sent: rowIDs(rows)})
 	require.NoError(k, k.Commit(k.ctx, late))
 	require.Equal(k, []string{"late"}, ids(k.fetchAll()))
 }

@@ -31,9 +31,9 @@ func (k *kit[Tx]) settleIsFenced() {
 		}
 	}
 	for _, s := range []outbox.Settlement{
-		{Sent: seqs(stale)}, {Sent: seqs(stale), Keep: true},
-		{Parked: map[int64]string{stale[0].Seq: "x"}, Sent: seqs(stale[1:])},
-		{Blocked: seqs(stale)},
+		{Sent: rowIDs(stale)}, {Sent: rowIDs(stale), Keep: true},
+		{Parked: map[outbox.RowID]string{stale[0].RowID(): "x"}, Sent: rowIDs(stale[1:])},
+		{Blocked: rowIDs(stale)},
 	} {
 		lost, err := k.Outbox.Settle(k.ctx, "a", old, s)
 		require.NoError(k, err)
@@ -43,14 +43,41 @@ func (k *kit[Tx]) settleIsFenced() {
 	for i := range forged {
 		forged[i].Epoch++
 	}
-	lost, err := k.Outbox.Settle(k.ctx, "a", forged, outbox.Settlement{Sent: seqs(ours)})
+	lost, err := k.Outbox.Settle(k.ctx, "a", forged, outbox.Settlement{Sent: rowIDs(ours)})
 	require.NoError(k, err)
 	require.Len(k, lost, outbox.Shards)
 	lost, err = k.Outbox.Settle(k.ctx, "a", old,
-		outbox.Settlement{Sent: append(seqs(stale), seqs(ours[:5])...)})
+		outbox.Settlement{Sent: append(rowIDs(stale), rowIDs(ours[:5])...)})
 	require.NoError(k, err)
 	require.Equal(k, []int{lostShard}, lost)
 	require.ElementsMatch(k, ids(slices.Concat(stale, ours[5:])), ids(k.fetchAll()))
+}
+
+// numberGivenTwice: a fail-over lost a row that a relay holds, and the number of that row went to
+// another event. The results of the lost row leave the other one as it is, which waits (O-16).
+func (k *kit[Tx]) numberGivenTwice() {
+	k.commit(entry("A", "front"))
+	held := k.hold("r")
+	front := k.fetchAll()[0].RowID()
+	k.settle("r", held, outbox.Settlement{Parked: map[outbox.RowID]string{front: "x"}})
+	k.commit(entry("A", "lost"))
+	lost := k.fetchAll()[0].RowID()
+	require.NoError(k, k.LoseRow(k.ctx, lost.Seq))
+	k.commit(entry("A", "other"))
+	other := k.fetchAll()[0].RowID()
+	require.Equal(k, outbox.RowID{Seq: lost.Seq, EventID: "other"}, other)
+	this := []outbox.RowID{lost}
+	for name, s := range map[string]outbox.Settlement{
+		"sent": {Sent: this}, "kept": {Sent: this, Keep: true}, "blocked": {Blocked: this},
+		"parked":            {Parked: map[outbox.RowID]string{lost: "x"}},
+		"sent with another": {Sent: this, Parked: map[outbox.RowID]string{front: "x"}},
+	} {
+		k.settle("r", held, s)
+		require.Equal(k, map[string]int{"front": 2, "other": 0}, k.rowStates(), name)
+	}
+	k.settle("r", held, outbox.Settlement{Sent: []outbox.RowID{other},
+		Parked: map[outbox.RowID]string{lost: "x"}})
+	require.Equal(k, map[string]int{"front": 2}, k.rowStates())
 }
 
 // states: a row is parked with its reason, the rows behind it in its aggregate are blocked, and
@@ -59,18 +86,18 @@ func (k *kit[Tx]) states() {
 	k.commit(entry("A", "a0"), entry("A", "a1"), entry("A", "a2"), entry("A", "a3"),
 		entry("A", "a4"), entry("B", "b1"))
 	held := k.hold("r")
-	seq := map[string]int64{}
+	seq, row := map[string]int64{}, map[string]outbox.RowID{}
 	for _, r := range k.fetchAll() {
 		require.False(k, r.Blocked)
-		seq[r.Entry.ID] = r.Seq
+		seq[r.Entry.ID], row[r.Entry.ID] = r.Seq, r.RowID()
 	}
 	settle := func(s outbox.Settlement) { k.settle("r", held, s) }
 	reason := strings.Repeat("ü", 600) + "\x00\xff"
-	settle(outbox.Settlement{Parked: map[int64]string{seq["a1"]: reason},
-		Blocked: []int64{seq["a0"], seq["a2"], seq["b1"]}})
+	settle(outbox.Settlement{Parked: map[outbox.RowID]string{row["a1"]: reason},
+		Blocked: []outbox.RowID{row["a0"], row["a2"], row["b1"]}})
 	require.Equal(k, map[string]int{"a0": 0, "a1": 2, "a2": 3, "a3": 0, "a4": 0, "b1": 0},
 		k.rowStates(), "a0 and b1 are behind nothing")
-	settle(outbox.Settlement{Sent: []int64{seq["a0"]}})
+	settle(outbox.Settlement{Sent: []outbox.RowID{row["a0"]}})
 	blocked := map[string]bool{}
 	for _, r := range k.fetchAll() {
 		blocked[r.Entry.ID] = r.Blocked
@@ -81,14 +108,15 @@ func (k *kit[Tx]) states() {
 	for _, r := range k.fetch(f) {
 		require.Equal(k, r.Entry.Key == "A", r.Blocked, "a2 is blocked already")
 	}
-	settle(outbox.Settlement{Parked: map[int64]string{seq["a3"]: "other"},
-		Blocked: []int64{seq["a4"]}})
+	settle(outbox.Settlement{Parked: map[outbox.RowID]string{row["a3"]: "other"},
+		Blocked: []outbox.RowID{row["a4"]}})
 	k.operate(seq, reason)
-	settle(outbox.Settlement{Sent: []int64{seq["a1"]}, Keep: true})
-	settle(outbox.Settlement{Sent: []int64{seq["a1"]}}) // repeated after an answer that was lost
+	settle(outbox.Settlement{Sent: []outbox.RowID{row["a1"]}, Keep: true})
+	// The call is repeated after an answer that was lost.
+	settle(outbox.Settlement{Sent: []outbox.RowID{row["a1"]}})
 	require.Equal(k, 1, k.rowStates()["a1"])
-	settle(outbox.Settlement{Parked: map[int64]string{seq["a1"]: "late"},
-		Blocked: []int64{seq["a1"]}})
+	settle(outbox.Settlement{Parked: map[outbox.RowID]string{row["a1"]: "late"},
+		Blocked: []outbox.RowID{row["a1"]}})
 	require.Equal(k, 1, k.rowStates()["a1"], "a row that was sent stays sent")
 	n, err := k.Outbox.Purge(k.ctx, time.Hour, 10)
 	require.NoError(k, err)
@@ -101,12 +129,13 @@ func (k *kit[Tx]) blockedBeforeSkip() {
 	k.commit(entry("A", "a1"), entry("A", "a2"), entry("A", "a3"), entry("B", "b1"),
 		entry("B", "b2"))
 	held := k.hold("r")
-	seq := map[string]int64{}
+	seq, row := map[string]int64{}, map[string]outbox.RowID{}
 	for _, r := range k.fetchAll() {
-		seq[r.Entry.ID] = r.Seq
+		seq[r.Entry.ID], row[r.Entry.ID] = r.Seq, r.RowID()
 	}
 	k.settle("r", held, outbox.Settlement{
-		Parked: map[int64]string{seq["a1"]: "x", seq["b1"]: "x"}, Blocked: []int64{seq["a2"]},
+		Parked:  map[outbox.RowID]string{row["a1"]: "x", row["b1"]: "x"},
+		Blocked: []outbox.RowID{row["a2"]},
 	})
 	f := everything()
 	f.Halt = false
@@ -115,7 +144,7 @@ func (k *kit[Tx]) blockedBeforeSkip() {
 		blocked[r.Entry.ID] = r.Blocked
 	}
 	require.Equal(k, map[string]bool{"a3": true, "b2": false}, blocked)
-	k.settle("r", held, outbox.Settlement{Blocked: []int64{seq["a3"]}})
+	k.settle("r", held, outbox.Settlement{Blocked: []outbox.RowID{row["a3"]}})
 	require.Equal(k, map[string]int{"a1": 2, "a2": 3, "a3": 3, "b1": 2, "b2": 0}, k.rowStates())
 	require.NoError(k, k.Outbox.Skip(k.ctx, seq["a1"]))
 	rows := k.fetch(f)
@@ -159,17 +188,17 @@ func (k *kit[Tx]) blockedWhileReleased() {
 		k.commit(entry("A", "parked"), entry("A", "behind"))
 		rows := k.fetchAll()
 		require.Len(k, rows, 2)
-		k.settle("r", held, outbox.Settlement{Parked: map[int64]string{rows[0].Seq: "x"}})
+		k.settle("r", held, outbox.Settlement{Parked: map[outbox.RowID]string{rows[0].RowID(): "x"}})
 		require.NoError(k, together(2, func(who int) error {
 			if who == 0 {
 				return k.Outbox.Retry(k.ctx, rows[0].Seq)
 			}
 			_, err := k.Outbox.Settle(k.ctx, "r", held,
-				outbox.Settlement{Blocked: []int64{rows[1].Seq}})
+				outbox.Settlement{Blocked: []outbox.RowID{rows[1].RowID()}})
 			return err
 		}))
 		require.Equal(k, map[string]int{"parked": 0, "behind": 0}, k.rowStates(), "run %d", i)
-		k.settle("r", held, outbox.Settlement{Sent: seqs(rows)})
+		k.settle("r", held, outbox.Settlement{Sent: rowIDs(rows)})
 	}
 }
 
@@ -204,7 +233,7 @@ func (k *kit[Tx]) releaseHoldsTheShard() {
 	short, cancel := context.WithTimeout(k.ctx, 300*time.Millisecond)
 	defer cancel()
 	_, err = k.Outbox.Settle(short, "r", []outbox.Lease{this},
-		outbox.Settlement{Blocked: seqs(rows[1:])})
+		outbox.Settlement{Blocked: rowIDs(rows[1:])})
 	require.ErrorIs(k, err, context.DeadlineExceeded, "it did not wait")
 	require.NoError(k, unlock())
 	require.Eventually(k, func() bool { // the server may still end the transaction of Settle
@@ -220,20 +249,20 @@ func (k *kit[Tx]) settlementsAtOnce() {
 	k.logSeed()
 	k.many(2000, 50)
 	held := k.hold("r")
-	all := seqs(k.fetchAll())
+	all := rowIDs(k.fetchAll())
 	require.NoError(k, together(workers, func(w int) error {
 		r := k.random(w)
 		for range 40 {
-			s := outbox.Settlement{Parked: map[int64]string{}}
+			s := outbox.Settlement{Parked: map[outbox.RowID]string{}}
 			for range 40 {
-				seq := all[r.IntN(len(all))]
+				row := all[r.IntN(len(all))]
 				switch r.IntN(4) {
 				case 0:
-					s.Parked[seq] = "x"
+					s.Parked[row] = "x"
 				case 1:
-					s.Blocked = append(s.Blocked, seq)
+					s.Blocked = append(s.Blocked, row)
 				default:
-					s.Sent = append(s.Sent, seq)
+					s.Sent = append(s.Sent, row)
 				}
 			}
 			if r.IntN(2) == 0 {
@@ -261,9 +290,9 @@ func (k *kit[Tx]) relaysDoNotWait() {
 	rows := k.fetchAll()
 	require.Len(k, rows, 4)
 	for _, s := range []outbox.Settlement{
-		{Sent: seqs(rows[:1])},
-		{Parked: map[int64]string{rows[1].Seq: "x"}, Blocked: seqs(rows[2:3])},
-		{Sent: seqs(rows[3:]), Keep: true},
+		{Sent: rowIDs(rows[:1])},
+		{Parked: map[outbox.RowID]string{rows[1].RowID(): "x"}, Blocked: rowIDs(rows[2:3])},
+		{Sent: rowIDs(rows[3:]), Keep: true},
 	} {
 		lost, err := k.Outbox.Settle(bounded, "r", held, s)
 		require.NoError(k, err)
@@ -283,7 +312,7 @@ func (k *kit[Tx]) relaysDoNotWait() {
 func (k *kit[Tx]) purge() {
 	held := k.hold("r")
 	k.many(1000, 50)
-	k.settle("r", held, outbox.Settlement{Sent: seqs(k.fetchAll()), Keep: true})
+	k.settle("r", held, outbox.Settlement{Sent: rowIDs(k.fetchAll()), Keep: true})
 	k.many(10, 10)
 	deleted := make([]int64, 4)
 	require.NoError(k, together(len(deleted), func(i int) error {
@@ -309,13 +338,13 @@ func (k *kit[Tx]) backlog() {
 	require.Equal(k, outbox.Backlog{}, b)
 	k.many(90, 3)
 	held, rows := k.hold("r"), k.fetchAll()
-	s := outbox.Settlement{Parked: map[int64]string{}, Sent: seqs(rows[:10]), Keep: true}
+	s := outbox.Settlement{Parked: map[outbox.RowID]string{}, Sent: rowIDs(rows[:10]), Keep: true}
 	behind := map[string]bool{}
 	for _, r := range rows[10:60] {
 		if behind[r.Entry.Key] {
-			s.Blocked = append(s.Blocked, r.Seq)
+			s.Blocked = append(s.Blocked, r.RowID())
 		} else {
-			s.Parked[r.Seq] = "x"
+			s.Parked[r.RowID()] = "x"
 			behind[r.Entry.Key] = true
 		}
 	}

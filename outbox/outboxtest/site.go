@@ -36,6 +36,9 @@ type Site[Tx any] struct {
 	ExpireShards func(ctx context.Context, shards []int) error
 	// ExpireRelays ends the life of all relays, a moment ago.
 	ExpireRelays func(ctx context.Context) error
+	// LoseRow deletes a row and sets the counter of Seq back, as a fail-over that loses commits. The
+	// next row gets the same Seq.
+	LoseRow func(ctx context.Context, seq int64) error
 	// LockShard locks the row of a shard as Retry and Skip do, until unlock is called.
 	LockShard func(ctx context.Context, shard int) (unlock func() error, err error)
 }
@@ -68,6 +71,7 @@ func tests[Tx any]() []testCase[Tx] {
 		{name: "OldestFirst", run: (*kit[Tx]).oldestFirst},
 		{name: "SkipLists", run: (*kit[Tx]).skipLists},
 		{name: "SettleIsFenced", run: (*kit[Tx]).settleIsFenced},
+		{name: "NumberGivenTwice", run: (*kit[Tx]).numberGivenTwice},
 		{name: "States", run: (*kit[Tx]).states},
 		{name: "BlockedBeforeSkip", run: (*kit[Tx]).blockedBeforeSkip},
 		{name: "BlockedWhileReleased", run: (*kit[Tx]).blockedWhileReleased},

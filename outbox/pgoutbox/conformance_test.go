@@ -60,6 +60,12 @@ func newSite(t testing.TB, queued bool, with ...configure) outboxtest.Site[pgx.T
 		ExpireRelays: func(ctx context.Context) error {
 			return exec(ctx, "UPDATE idem_outbox_relays SET alive_until = clock_timestamp() - interval '1s'")
 		},
+		LoseRow: func(ctx context.Context, seq int64) error {
+			if err := exec(ctx, "DELETE FROM idem_outbox WHERE seq = $1", seq); err != nil {
+				return err
+			}
+			return exec(ctx, "SELECT setval(pg_get_serial_sequence('idem_outbox', 'seq'), $1, false)", seq)
+		},
 		LockShard: func(ctx context.Context, shard int) (func() error, error) {
 			tx, err := pool.Begin(ctx)
 			if err != nil {

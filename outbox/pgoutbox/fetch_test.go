@@ -45,7 +45,9 @@ func TestPlans(t *testing.T) {
 	for i := range shards {
 		shards[i] = int16(i)
 	}
-	fence := []any{shards, epochs, "relay", []int64{50_001, 56_001, 56_002}}
+	fence := []any{
+		shards, epochs, "relay", []int64{50_001, 56_001, 56_002}, []string{"1", "701", "702"},
+	}
 	statements := map[string]struct {
 		args  []any
 		index string
@@ -57,7 +59,7 @@ func TestPlans(t *testing.T) {
 		"settleSent":    {fence, "idem_outbox_pkey"},
 		"settleKept":    {fence, "idem_outbox_pkey"},
 		"settleRows":    {[]any{fence[3]}, "idem_outbox_pkey"},
-		"settleParked":  {append(fence[:4:4], []string{"a", "b", "c"}), "idem_outbox_pkey"},
+		"settleParked":  {append(fence[:5:5], []string{"a", "b", "c"}), "idem_outbox_pkey"},
 		"settleBlocked": {fence, "idem_outbox_parked"},
 		"purge":         {[]any{int64(0), 100}, "idem_outbox_sent"},
 		"backlog":       {[]any{100, 64}, "idem_outbox_waiting"},

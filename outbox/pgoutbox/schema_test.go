@@ -133,7 +133,7 @@ func TestRights(t *testing.T) {
 			"GRANT SELECT, INSERT, UPDATE, DELETE ON idem_outbox_relays TO {}", "GRANT SELECT ON idem_outbox_schema TO {}")
 		held := hold(t, box, "r")
 		require.Empty(t, fetch(t, box))
-		_, err := box.Settle(t.Context(), "r", held, outbox.Settlement{Sent: []int64{1}, Blocked: []int64{2}, Parked: map[int64]string{3: ""}})
+		_, err := box.Settle(t.Context(), "r", held, outbox.Settlement{Sent: []outbox.RowID{{Seq: 1}}, Blocked: []outbox.RowID{{Seq: 2}}, Parked: map[outbox.RowID]string{{Seq: 3}: ""}})
 		require.NoError(t, err)
 		_, err = box.Purge(t.Context(), time.Second, 10)
 		require.NoError(t, err)

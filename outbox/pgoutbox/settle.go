@@ -1,7 +1,9 @@
 package pgoutbox
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,25 +31,29 @@ func (o *Outbox) Settle(
 		text = q.settleKept
 	}
 	shards, epochs := split(held)
-	sent := slices.Sorted(slices.Values(s.Sent))
+	sent, sentIDs := columnsOf(s.Sent)
 	if len(s.Parked)+len(s.Blocked) == 0 {
-		rows, err := o.pool.Query(ctx, text, shards, epochs, relay, sent)
+		rows, err := o.pool.Query(ctx, text, shards, epochs, relay, sent, sentIDs)
 		if err == nil {
 			lost, err = pgx.CollectRows(rows, pgx.RowTo[int])
 		}
 		return lost, o.failed("settle", err)
 	}
-	parked, reasons := reasonsOf(s.Parked)
-	blocked := slices.Sorted(slices.Values(s.Blocked))
+	parked, parkedIDs := columnsOf(slices.Collect(maps.Keys(s.Parked)))
+	reasons := make([]string, len(parked))
+	for i, seq := range parked {
+		reasons[i] = storable(s.Parked[outbox.RowID{Seq: seq, EventID: parkedIDs[i]}])
+	}
+	blocked, blockedIDs := columnsOf(s.Blocked)
 	err = o.atomic(ctx, func(q *statements, b *pgx.Batch) {
 		b.Queue(q.settleShards, shards, epochs, relay)
 		b.Queue(q.settleRows, slices.Concat(sent, parked, blocked))
-		b.Queue(text, shards, epochs, relay, sent).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(text, shards, epochs, relay, sent, sentIDs).Query(func(rows pgx.Rows) (err error) {
 			lost, err = pgx.CollectRows(rows, pgx.RowTo[int])
 			return err
 		})
-		b.Queue(q.settleParked, shards, epochs, relay, parked, reasons)
-		b.Queue(q.settleBlocked, shards, epochs, relay, blocked)
+		b.Queue(q.settleParked, shards, epochs, relay, parked, parkedIDs, reasons)
+		b.Queue(q.settleBlocked, shards, epochs, relay, blocked, blockedIDs)
 	})
 	if err != nil {
 		return nil, o.failed("settle", err)
@@ -55,17 +61,15 @@ func (o *Outbox) Settle(
 	return lost, nil
 }
 
-// reasonsOf returns the columns of parked rows, by number.
-func reasonsOf(parked map[int64]string) (rows []int64, reasons []string) {
-	rows, reasons = make([]int64, 0, len(parked)), make([]string, 0, len(parked))
-	for row := range parked {
-		rows = append(rows, row)
+// columnsOf returns the numbers of rows in ascending order, and the event IDs in the same order.
+func columnsOf(rows []outbox.RowID) (seqs []int64, ids []string) {
+	rows = slices.SortedFunc(slices.Values(rows),
+		func(a, b outbox.RowID) int { return cmp.Compare(a.Seq, b.Seq) })
+	seqs, ids = make([]int64, len(rows)), make([]string, len(rows))
+	for i, r := range rows {
+		seqs[i], ids[i] = r.Seq, r.EventID
 	}
-	slices.Sort(rows)
-	for _, row := range rows {
-		reasons = append(reasons, storable(parked[row]))
-	}
-	return rows, reasons
+	return seqs, ids
 }
 
 // storable shortens a text, and removes bytes that a text column refuses.

@@ -221,6 +221,12 @@ func outboxMutants() []mutant {
 			tests:   pg("^TestConformance$/^queue$"),
 		},
 		{
+			name: "pgoutbox-settles-by-number", file: sql + "settle_sent.sql",
+			old: "r(seq, id))) IS TRUE\n", with: "r(seq, id))) IS NOT NULL\n",
+			promise: "The number of a lost row settles no other event (O-16).",
+			tests:   pg("^TestConformance$/^queue$/^NumberGivenTwice$"),
+		},
+		{
 			name: "pgoutbox-epoch-stands", file: sql + "take.sql",
 			old: "epoch = s.epoch + 1,", with: "epoch = s.epoch,",
 			promise: "A shard that is taken over has a new epoch (O-13).",

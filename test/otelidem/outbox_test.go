@@ -73,11 +73,11 @@ func (t *boxTable) Settle(
 	if t.gone == nil {
 		t.gone = map[int64]bool{}
 	}
-	for _, seq := range slices.Concat(s.Sent, s.Blocked) {
-		t.gone[seq] = true
+	for _, row := range slices.Concat(s.Sent, s.Blocked) {
+		t.gone[row.Seq] = true
 	}
-	for seq := range s.Parked {
-		t.gone[seq] = true
+	for row := range s.Parked {
+		t.gone[row.Seq] = true
 	}
 	return nil, nil
 }

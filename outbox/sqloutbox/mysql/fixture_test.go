@@ -71,6 +71,12 @@ func newSite(t testing.TB, level sql.IsolationLevel, parameters ...string) outbo
 			return exec(ctx, db, "UPDATE idem_outbox_relays "+
 				"SET alive_until = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND")
 		},
+		LoseRow: func(ctx context.Context, seq int64) error {
+			if err := exec(ctx, db, fmt.Sprint("DELETE FROM idem_outbox WHERE seq = ", seq)); err != nil {
+				return err
+			}
+			return exec(ctx, db, fmt.Sprint("ALTER TABLE idem_outbox AUTO_INCREMENT = ", seq))
+		},
 		LockShard: func(ctx context.Context, shard int) (func() error, error) {
 			tx, err := db.BeginTx(ctx, nil)
 			if err != nil {

@@ -176,7 +176,7 @@ func TestSessionKeepsItsSettings(t *testing.T) {
 	require.Equal(t, before, read())
 	held := []outbox.Lease{{Shard: 1, Epoch: 1}}
 	began := time.Now()
-	_, err = box.Settle(t.Context(), "r", held, outbox.Settlement{Blocked: []int64{1}})
+	_, err = box.Settle(t.Context(), "r", held, outbox.Settlement{Blocked: []outbox.RowID{{Seq: 1}}})
 	var number *my.MySQLError
 	require.ErrorAs(t, err, &number)
 	require.EqualValues(t, 1205, number.Number)
@@ -184,7 +184,7 @@ func TestSessionKeepsItsSettings(t *testing.T) {
 	require.Equal(t, before, read())
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = box.Settle(short, "r", held, outbox.Settlement{Blocked: []int64{1}})
+	_, err = box.Settle(short, "r", held, outbox.Settlement{Blocked: []outbox.RowID{{Seq: 1}}})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, before, read())
 }

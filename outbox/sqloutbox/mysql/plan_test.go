@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,11 @@ func fill(t *testing.T, db *sql.DB, n, state, keys int) (first int64) {
 	return first
 }
 
+// rowID is the row of the event whose ID is a number.
+func rowID(seq, event int64) outbox.RowID {
+	return outbox.RowID{Seq: seq, EventID: strconv.FormatInt(event, 10)}
+}
+
 // TestPlans looks at the plan of each statement of writers, relays and operators, with many kept,
 // parked and blocked rows in the table. No statement scans the table or an index of it, and no
 // statement sorts its rows, but the list of parked rows. The plans hold with and without statistics
@@ -43,15 +49,16 @@ func TestPlans(t *testing.T) {
 	fill(t, db, 50_000, 1, 1000)
 	parked := fill(t, db, 300, 2, 1000)
 	fill(t, db, 5_000, 3, 1000)
-	waiting := fill(t, db, 3_000, 0, 300) // of keys with parked rows
+	first := fill(t, db, 3_000, 0, 300) // of keys with parked rows
+	waiting := first
 	held, err := box.Hold(t.Context(), "relay", time.Hour, true)
 	require.NoError(t, err)
 	require.Len(t, held, outbox.Shards)
-	settle := func(of func(waiting []int64) outbox.Settlement) func(context.Context) error {
+	settle := func(of func(waiting []outbox.RowID) outbox.Settlement) func(context.Context) error {
 		return func(ctx context.Context) error {
-			var rows []int64
+			var rows []outbox.RowID
 			for range 100 {
-				rows = append(rows, waiting)
+				rows = append(rows, rowID(waiting, waiting-first+1))
 				waiting++
 			}
 			_, err := box.Settle(ctx, "relay", held, of(rows))
@@ -81,16 +88,16 @@ func TestPlans(t *testing.T) {
 			Shards: held, Limit: 100, Bytes: 1 << 20, Halt: true,
 			Skip: []outbox.Aggregate{{Topic: "orders", Key: "7"}}, SkipRows: []int64{5},
 		}),
-		"settle sent DELETE": settle(func(rows []int64) outbox.Settlement {
+		"settle sent DELETE": settle(func(rows []outbox.RowID) outbox.Settlement {
 			return outbox.Settlement{Sent: rows}
 		}),
-		"settle kept UPDATE": settle(func(rows []int64) outbox.Settlement {
+		"settle kept UPDATE": settle(func(rows []outbox.RowID) outbox.Settlement {
 			return outbox.Settlement{Sent: rows, Keep: true}
 		}),
-		"settle parked UPDATE": settle(func(rows []int64) outbox.Settlement {
-			return outbox.Settlement{Parked: map[int64]string{rows[0]: "e"}}
+		"settle parked UPDATE": settle(func(rows []outbox.RowID) outbox.Settlement {
+			return outbox.Settlement{Parked: map[outbox.RowID]string{rows[0]: "e"}}
 		}),
-		"settle blocked UPDATE": settle(func(rows []int64) outbox.Settlement {
+		"settle blocked UPDATE": settle(func(rows []outbox.RowID) outbox.Settlement {
 			return outbox.Settlement{Blocked: rows}
 		}),
 		"purge DELETE": func(ctx context.Context) error {
@@ -170,9 +177,9 @@ func TestPlansOfASmallTable(t *testing.T) {
 				require.NoError(t, err)
 				defer func() { _ = writer.Rollback() }() // no effect at the end
 				require.NoError(t, box.Add(t.Context(), writer, entry("A", "late")))
-				var sent []int64
+				var sent []outbox.RowID
 				for seq := range int64(100) {
-					sent = append(sent, seq+1)
+					sent = append(sent, rowID(seq+1, seq+1))
 				}
 				log.Take()
 				began := time.Now()

@@ -50,10 +50,12 @@ func settle(
 		return nil, err
 	}
 	mine, lost := fence(shards, relay, held)
-	parked := slices.Sorted(maps.Keys(s.Parked))
-	all := slices.Concat(s.Sent, parked, s.Blocked)
-	slices.Sort(all)
-	rows, err := lockRows(ctx, tx, slices.Compact(all), mine)
+	reasons := make(map[int64]string, len(s.Parked))
+	for row, reason := range s.Parked {
+		reasons[row.Seq] = reason
+	}
+	allParked := slices.Collect(maps.Keys(s.Parked))
+	rows, err := lockRows(ctx, tx, slices.Concat(s.Sent, allParked, s.Blocked), mine)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +73,9 @@ func settle(
 	for _, seq := range sent { // a row that was sent is neither parked nor blocked
 		delete(rows, seq)
 	}
-	parked = rows.with(parked, 0)
+	parked := rows.with(allParked, 0)
 	if err := inChunks(parked, func(chunk []int64) error {
-		_, err := exec(ctx, tx, parkText(chunk, s.Parked))
+		_, err := exec(ctx, tx, parkText(chunk, reasons))
 		return err
 	}); err != nil {
 		return nil, err
@@ -118,14 +120,22 @@ func fence(shards []shardRow, relay string, held []outbox.Lease) (mine, lost []i
 	return mine, lost
 }
 
-// states are the states of locked rows by their number.
-type states map[int64]int
+// lockedRow is a row that the transaction has locked.
+type lockedRow struct {
+	state int
+	event string // the event's ID
+}
 
-// with returns those of seqs that are in one of the states, in ascending order.
-func (s states) with(seqs []int64, in ...int) (found []int64) {
-	for _, seq := range seqs {
-		if state, ok := s[seq]; ok && slices.Contains(in, state) {
-			found = append(found, seq)
+// locked are locked rows by their number.
+type locked map[int64]lockedRow
+
+// with returns the numbers of those of rows that are in one of the states, in ascending order. A
+// number that belongs to another event is left out.
+func (l locked) with(rows []outbox.RowID, in ...int) (found []int64) {
+	for _, r := range rows {
+		row, ok := l[r.Seq]
+		if ok && row.event == r.EventID && slices.Contains(in, row.state) {
+			found = append(found, r.Seq)
 		}
 	}
 	slices.Sort(found)
@@ -134,18 +144,26 @@ func (s states) with(seqs []int64, in ...int) (found []int64) {
 
 // lockRows locks those rows that lie in shards, in the order of their numbers. So two relays that
 // both seem to hold one shard cannot deadlock.
-func lockRows(ctx context.Context, tx *sql.Tx, seqs []int64, shards []int) (states, error) {
-	found := states{}
-	return found, inChunks(seqs, func(chunk []int64) error {
-		return each(ctx, tx, "SELECT seq, state FROM idem_outbox FORCE INDEX (PRIMARY) WHERE seq IN "+
-			numbers(chunk)+" AND shard IN "+numbers(shards)+" ORDER BY seq FOR UPDATE",
+func lockRows(
+	ctx context.Context, tx *sql.Tx, all []outbox.RowID, shards []int,
+) (locked, error) {
+	seqs := make([]int64, len(all))
+	for i, r := range all {
+		seqs[i] = r.Seq
+	}
+	slices.Sort(seqs)
+	found := locked{}
+	return found, inChunks(slices.Compact(seqs), func(chunk []int64) error {
+		return each(ctx, tx, "SELECT seq, state, event_id FROM idem_outbox FORCE INDEX (PRIMARY) "+
+			"WHERE seq IN "+numbers(chunk)+" AND shard IN "+numbers(shards)+
+			" ORDER BY seq FOR UPDATE",
 			func(rows *sql.Rows) error {
 				var seq int64
-				var state int
-				if err := rows.Scan(&seq, &state); err != nil {
+				var row lockedRow
+				if err := rows.Scan(&seq, &row.state, &row.event); err != nil {
 					return err
 				}
-				found[seq] = state
+				found[seq] = row
 				return nil
 			})
 	})

@@ -139,6 +139,12 @@ func (w *writers) site(native bool) outboxtest.Site[transaction] {
 		ExpireRelays: func(ctx context.Context) error {
 			return run(ctx, "UPDATE idem_outbox_relays SET alive_until = clock_timestamp() - interval '1s'")
 		},
+		LoseRow: func(ctx context.Context, seq int64) error {
+			if err := run(ctx, "DELETE FROM idem_outbox WHERE seq = $1", seq); err != nil {
+				return err
+			}
+			return run(ctx, "SELECT setval(pg_get_serial_sequence('idem_outbox', 'seq'), $1, false)", seq)
+		},
 		LockShard: func(ctx context.Context, shard int) (func() error, error) {
 			tx, err := w.pool.Begin(ctx)
 			if err != nil {
