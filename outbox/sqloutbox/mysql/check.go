@@ -11,10 +11,10 @@ import (
 
 // settings are those of a session and its server that matter.
 type settings struct {
-	charset                         string
-	autocommit, readOnly, increment int
-	flush, sync                     int
-	cluster                         string
+	charset               string
+	autocommit, increment int
+	flush, sync           int
+	readOnly, cluster     string
 }
 
 // Check reports whether the outbox can be used, and only reads. The user needs the rights of a
@@ -80,10 +80,15 @@ func tablesProblem(version, locks, shards int) string {
 	return ""
 }
 
+// isReadOnly reports whether @@GLOBAL.read_only means that the server refuses writes. The variable
+// is a number in MySQL and in MariaDB up to 11. In MariaDB 12 it is OFF, ON, NO_LOCK or
+// NO_LOCK_NO_ADMIN.
+func isReadOnly(setting string) bool { return setting != "0" && setting != "OFF" }
+
 // judge returns a problem that has to be solved, or warnings.
 func (s *settings) judge() (problem string, warnings []string) {
 	switch {
-	case s.readOnly != 0:
+	case isReadOnly(s.readOnly):
 		return "the server is read-only", nil
 	case s.charset != "utf8mb4":
 		return "the character set of the session must be utf8mb4, it is " + s.charset +

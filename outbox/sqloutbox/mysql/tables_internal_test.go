@@ -81,7 +81,7 @@ func TestFence(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	good := settings{charset: "utf8mb4", autocommit: 1, increment: 1, flush: 1, sync: 1}
+	good := settings{charset: "utf8mb4", readOnly: "0", autocommit: 1, increment: 1, flush: 1, sync: 1}
 	for name, c := range map[string]struct {
 		change   func(*settings)
 		problem  string
@@ -89,7 +89,7 @@ func TestJudge(t *testing.T) {
 	}{
 		"good":      {func(*settings) {}, "", 0},
 		"charset":   {func(s *settings) { s.charset = "latin1" }, "character set", 0},
-		"read-only": {func(s *settings) { s.readOnly = 1 }, "read-only", 0},
+		"read-only": {func(s *settings) { s.readOnly = "1" }, "read-only", 0},
 		"no commit": {func(s *settings) { s.autocommit = 0 }, "autocommit", 0},
 		"flush":     {func(s *settings) { s.flush = 2 }, "", 1},
 		"sync":      {func(s *settings) { s.sync = 0 }, "", 1},
@@ -104,6 +104,14 @@ func TestJudge(t *testing.T) {
 			require.Equal(t, c.problem == "", problem == "")
 			require.Len(t, warnings, c.warnings)
 		})
+	}
+}
+
+func TestIsReadOnly(t *testing.T) {
+	for setting, want := range map[string]bool{
+		"0": false, "OFF": false, "1": true, "ON": true, "NO_LOCK": true, "NO_LOCK_NO_ADMIN": true,
+	} {
+		require.Equal(t, want, isReadOnly(setting), setting)
 	}
 }
 
