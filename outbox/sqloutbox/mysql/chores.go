@@ -47,11 +47,10 @@ func (o *Outbox) Purge(
 
 // Backlog implements [outbox.Store]. Only indexes are read, up to limit.
 func (o *Outbox) Backlog(ctx context.Context, limit int) (b outbox.Backlog, err error) {
-	if err := o.usable(); err != nil {
-		return b, explain("backlog", err)
-	}
 	var age sql.Null[int64]
-	err = one(ctx, o.db, backlogText(limit), &b.Waiting, &b.Parked, &b.Blocked, &age)
+	err = o.reading(ctx, func(tx *sql.Tx) error {
+		return one(ctx, tx, backlogText(limit), &b.Waiting, &b.Parked, &b.Blocked, &age)
+	})
 	if err != nil {
 		return outbox.Backlog{}, explain("backlog", err)
 	}

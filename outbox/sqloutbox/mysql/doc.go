@@ -92,7 +92,8 @@
 // transaction is open while a relay publishes. Relays poll: this package has no [outbox.Waker].
 // Run [outbox.Relay] in your program: the command `idem relay` knows Postgres only.
 //
-// The methods for relays and operators use READ COMMITTED, and wait for a lock for at most 3 s.
+// The methods for relays and operators use READ COMMITTED, whatever the isolation level of the
+// session, and wait for a lock for at most 3 s.
 // They set innodb_lock_wait_timeout of the session and put it back, because the pool is the
 // application's. A deadlock or a lock that is held is an error; the relay calls again.
 package mysql

@@ -11,20 +11,20 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// Fetch implements [outbox.Store] in one round trip, with one statement, without locks and without
-// a transaction. With Skip or SkipRows, each call also reads all rows that are left out and come
-// before the end of the result. A million of these cost some seconds.
+// Fetch implements [outbox.Store] with one statement, without locks, in a transaction that ends
+// with the call. The isolation level of the session has no effect. With Skip or SkipRows, each call
+// also reads all rows that are left out and come before the end of the result. A million of these
+// cost some seconds.
 func (o *Outbox) Fetch(ctx context.Context, f outbox.Fetch) (found []outbox.Row, err error) {
 	if len(f.Shards) == 0 || f.Limit <= 0 {
 		return nil, nil
 	}
-	if err := o.usable(); err != nil {
-		return nil, explain("fetch", err)
-	}
-	err = each(ctx, o.db, fetchText(&f), func(rows *sql.Rows) error {
-		r, err := scanRow(rows)
-		found = append(found, r)
-		return err
+	err = o.reading(ctx, func(tx *sql.Tx) error {
+		return each(ctx, tx, fetchText(&f), func(rows *sql.Rows) error {
+			r, err := scanRow(rows)
+			found = append(found, r)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, explain("fetch", err)

@@ -91,6 +91,31 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, err, "autocommit")
 }
 
+// A relay publishes no event of an open transaction, even if its session reads uncommitted rows
+// (O-01).
+func TestReadsCommittedRows_O01(t *testing.T) {
+	db := newDB(t, "tx_isolation=%27READ-UNCOMMITTED%27")
+	box, open := mysql.New(db), begin(t, db)
+	require.NoError(t, box.Add(t.Context(), open, entry("A", "1"), entry("B", "2")))
+	_, err := open.ExecContext(t.Context(),
+		"UPDATE idem_outbox SET state = 2, ended_at = UTC_TIMESTAMP(6) WHERE event_id = '2'")
+	require.NoError(t, err)
+	dirty, err := states(t.Context(), db)
+	require.NoError(t, err)
+	require.Len(t, dirty, 2, "the sessions of the pool read uncommitted rows")
+	held, err := box.Hold(t.Context(), "r", time.Minute, true)
+	require.NoError(t, err)
+	rows, err := box.Fetch(t.Context(), outbox.Fetch{Shards: held, Limit: 10, Bytes: 1 << 20})
+	require.NoError(t, err)
+	require.Empty(t, rows)
+	parked, err := box.Parked(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, parked)
+	backlog, err := box.Backlog(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, outbox.Backlog{}, backlog)
+}
+
 // Errors name the cause and the remedy.
 func TestErrors(t *testing.T) {
 	require.ErrorContains(t, mysql.New(nil).Add(t.Context(), nil, outbox.Entry{}), "tx is nil")

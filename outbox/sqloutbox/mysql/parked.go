@@ -13,22 +13,21 @@ import (
 
 // Parked implements [outbox.Operator].
 func (o *Outbox) Parked(ctx context.Context, limit int) (found []outbox.Parked, err error) {
-	if err := o.usable(); err != nil {
-		return nil, explain("list parked rows", err)
-	}
 	text := "SELECT " + rowColumns + micros("o.added_at") + ", 0, " + micros("o.ended_at") +
 		", coalesce(o.error, ''), least(100000, (SELECT count(*) FROM idem_outbox b " +
 		"FORCE INDEX (idem_outbox_state) WHERE b.state = 3 AND b.shard = o.shard " +
 		"AND b.seq > o.seq AND b.topic = o.topic AND b.`key` = o.`key`)) " +
 		"FROM idem_outbox o FORCE INDEX (idem_outbox_state) WHERE o.state = 2 " +
 		"ORDER BY o.seq LIMIT " + strconv.Itoa(limit)
-	err = each(ctx, o.db, text, func(rows *sql.Rows) error {
-		var p outbox.Parked
-		var at int64
-		p.Row, err = scanRow(rows, &at, &p.Error, &p.Behind)
-		p.At = time.UnixMicro(at)
-		found = append(found, p)
-		return err
+	err = o.reading(ctx, func(tx *sql.Tx) error {
+		return each(ctx, tx, text, func(rows *sql.Rows) (err error) {
+			var p outbox.Parked
+			var at int64
+			p.Row, err = scanRow(rows, &at, &p.Error, &p.Behind)
+			p.At = time.UnixMicro(at)
+			found = append(found, p)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, explain("list parked rows", err)

@@ -64,8 +64,22 @@ func (o *Outbox) atomic(ctx context.Context, fn func(*sql.Tx) error) error {
 	return o.bounded(ctx, func(conn *sql.Conn) error { return inTx(ctx, conn, fn) })
 }
 
-func inTx(ctx context.Context, conn *sql.Conn, fn func(*sql.Tx) error) error {
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+// reading runs fn, which takes no locks, in a transaction. Alone, its statement would read at the
+// isolation level of the session: READ UNCOMMITTED shows rows that will be rolled back.
+func (o *Outbox) reading(ctx context.Context, fn func(*sql.Tx) error) error {
+	if err := o.usable(); err != nil {
+		return err
+	}
+	return inTx(ctx, o.db, fn)
+}
+
+// beginner is a pool or a session.
+type beginner interface {
+	BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+}
+
+func inTx(ctx context.Context, in beginner, fn func(*sql.Tx) error) error {
+	tx, err := in.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return err
 	}
