@@ -102,6 +102,7 @@ func httpMutants() []mutant {
 func outboxMutants() []mutant {
 	relay := func(run string) owner { return ownedBy("outbox", run) }
 	pg := func(run string) owner { return served("outbox/pgoutbox", run, "postgres") }
+	my := func(run string) owner { return served("outbox/sqloutbox/mysql", run, "mariadb") }
 	const sql = "outbox/pgoutbox/sql/"
 	return []mutant{
 		{
@@ -225,6 +226,18 @@ func outboxMutants() []mutant {
 			old: "r(seq, id))) IS TRUE\n", with: "r(seq, id))) IS NOT NULL\n",
 			promise: "The number of a lost row settles no other event (O-16).",
 			tests:   pg("^TestConformance$/^queue$/^NumberGivenTwice$"),
+		},
+		{
+			name: "myoutbox-settles-by-number", file: "outbox/sqloutbox/mysql/settle.go",
+			old: "ok && row.event == r.EventID && ", with: "ok && ",
+			promise: "The number of a lost row settles no other event (O-16).",
+			tests:   my("^TestConformance$/^read_committed$/^NumberGivenTwice$"),
+		},
+		{
+			name: "myoutbox-reads-at-the-sessions-level", file: "outbox/sqloutbox/mysql/session.go",
+			old: "Isolation: sql.LevelReadCommitted", with: "Isolation: sql.LevelDefault",
+			promise: "No event of an open transaction is published (O-01).",
+			tests:   my("^TestReadsCommittedRows_O01$"),
 		},
 		{
 			name: "pgoutbox-epoch-stands", file: sql + "take.sql",
