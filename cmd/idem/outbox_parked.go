@@ -278,24 +278,36 @@ func allParked(seqs []int64, names []parkedName) error {
 	return nil
 }
 
-// each acts on the rows one after the other. The audit line has the number of finished rows.
+// each acts on the rows one after the other. The audit line has the rows that were finished, and
+// the row of a call that failed: its commit may have happened without an answer.
 func (b *openedOutbox) each(
 	ctx context.Context, verb *outboxVerb, names []parkedName, fields map[string]any,
 ) error {
 	acted := []int64{}
 	defer func() { fields["acted"] = acted }()
 	for i := range names {
-		err := verb.do(b.box, ctx, names[i].seq)
+		seq := names[i].seq
+		err := b.act(ctx, verb, seq)
 		switch {
 		case errors.Is(err, pgoutbox.ErrNotParked):
 			return found(
-				"%d is no longer parked: somebody else has acted; done before: %v", names[i].seq,
-				acted,
+				"%d is no longer parked: somebody else has acted; done before: %v", seq, acted,
 			)
 		case err != nil:
-			return fmt.Errorf("%s: row %d: %w; done before: %v", b.name, names[i].seq, err, acted)
+			fields["unknown"] = seq
+			return fmt.Errorf(
+				"%s: row %d may have been changed: see idem outbox parked: %w; done before: %v",
+				b.name, seq, err, acted,
+			)
 		}
-		acted = append(acted, names[i].seq)
+		acted = append(acted, seq)
 	}
 	return nil
+}
+
+// act does the verb on a row, within the time of a question.
+func (b *openedOutbox) act(ctx context.Context, verb *outboxVerb, seq int64) error {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	return verb.do(b.box, ctx, seq)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -263,6 +264,45 @@ func TestOutboxRetrySkip_O10(t *testing.T) {
 	require.Contains(t, r.stdout, "dropped")
 	require.Equal(t, []int64{3, 0, 0}, []int64{o.backlog().Waiting, o.backlog().Parked, o.backlog().Blocked})
 	command(t, "outbox", "skip", seqs[1], "--outbox", o.url, "-y").failed(t, exitFound, "not parked")
+}
+
+// A row whose call failed is put on record as unknown: the commit may have happened. Rows that were
+// finished, and rows of others, are not unknown. Each call has a limit of its own.
+func TestOutboxEach_UnknownOutcome_O10(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails   error
+		unknown any
+		says    string
+	}{
+		"no answer":     {io.ErrUnexpectedEOF, int64(8), "row 8 may have been changed"},
+		"not parked":    {pgoutbox.ErrNotParked, nil, "8 is no longer parked"},
+		"all went well": {nil, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			do := func(_ *pgoutbox.Outbox, ctx context.Context, seq int64) error {
+				_, bounded := ctx.Deadline()
+				require.True(t, bounded)
+				if seq == 8 {
+					return c.fails
+				}
+				return nil
+			}
+			fields := map[string]any{}
+			b, names := &openedOutbox{name: "shop"}, []parkedName{{seq: 7}, {seq: 8}}
+			err := b.each(t.Context(), &outboxVerb{name: "skip", do: do}, names, fields)
+			require.Equal(t, c.unknown, fields["unknown"])
+			if c.fails == nil {
+				require.NoError(t, err)
+				require.Equal(t, []int64{7, 8}, fields["acted"])
+				return
+			}
+			require.ErrorContains(t, err, c.says)
+			require.Equal(t, []int64{7}, fields["acted"])
+			if c.unknown != nil {
+				require.ErrorIs(t, err, c.fails)
+			}
+		})
+	}
 }
 
 // The doctor looks at an outbox where there is one.
