@@ -114,7 +114,7 @@ func retryOrDelay(o outcome, p *Policy, h *attempts, at moment) action {
 		return delayOrDeadLetter(o, p, at)
 	}
 	delay := max(o.after, backoff(p.Retry, h.attempt, at.draw))
-	if !p.waitsInPlace(delay, h, at.now) {
+	if !p.waitsInPlace(max(delay, 1), h, at.now) {
 		return delayOrDeadLetter(o, p, at)
 	}
 	return action{kind: actRetry, delay: delay, release: dedup.Failed}

@@ -105,7 +105,7 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "retry-ignores-in-place", file: engine + "decide.go",
-			old: "delay > p.Retry.InPlace-at.now.Sub(h.blockedSince)", with: "delay > p.Retry.InPlace",
+			old: "left -= now.Sub(h.blockedSince)", with: "left -= min(0, now.Sub(h.blockedSince))",
 			promise: "InPlace bounds the whole time that an event holds up the events behind it.",
 			tests:   tables("^TestDecide_"),
 		},

@@ -87,7 +87,7 @@ func runnerMutants() []mutant {
 		},
 		{
 			name: "runner-assure-trusts-old-confirmation", file: "runner/commit_marks.go",
-			old: "safe := m.confirmed[p] >= next", with: "_, safe := m.confirmed[p]",
+			old: "return ok && confirmed >= next", with: "return ok && confirmed >= 0",
 			promise: "A stop waits until a broker has confirmed the last offset (K-03).",
 			tests:   runner("^TestMarks_ConfirmsTheLastMark_K03$"),
 		},
