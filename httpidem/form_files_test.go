@@ -55,7 +55,9 @@ func TestFilesOfFormsAreDeleted(t *testing.T) {
 	var dir string // of temporary files
 	count := func() int {
 		files, err := os.ReadDir(dir)
-		assert.NoError(t, err)
+		if err != nil { // also called by handlers
+			t.Error(err)
+		}
 		return len(files)
 	}
 	parse := func(r *http.Request) {
