@@ -175,7 +175,7 @@ func (p *proc) running() bool {
 func (p *proc) requireRunning() {
 	p.t.Helper()
 	if !p.running() {
-		require.Fail(p.t, "not running", "%s ended by itself: %v\n%s", p, p.err, p.stderr.tail(40))
+		require.Fail(p.t, "not running", "%s ended by itself: %v\n%s\n%s", p, p.err, p.stdout.tail(20), p.stderr.tail(40))
 	}
 }
 
