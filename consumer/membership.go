@@ -78,6 +78,11 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	h.g.Hooks.Oldest = func(topic string, partition int32) (int64, error) {
 		return client.GetOffset(topic, partition, sarama.OffsetOldest)
 	}
+	h.g.Hooks.Committed = func(
+		ctx context.Context, partitions map[string][]int32,
+	) (map[runner.TopicPartition]int64, error) {
+		return logOffsets{client}.Committed(ctx, m.cfg.Group, partitions)
+	}
 	check := runner.NewOffsetCheck(m.cfg.neutral(), logOffsets{client}, h.g.Processor().Stores())
 	h.prepare, h.added = m.preparing(client, check), m.checking(check)
 	h.direct = newDirectCommits(m.cfg.Group, client)

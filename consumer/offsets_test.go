@@ -10,6 +10,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
@@ -78,6 +80,58 @@ func TestKfake_LostOffsets_K19(t *testing.T) {
 			require.Equal(t, want, got.total())
 		})
 	}
+}
+
+// TestKfake_NoCommitSucceeded_K19: the group has no committed offset, and no commit succeeds before
+// the stop. The store gets no position, so the next start handles the records again and is not
+// refused.
+func TestKfake_NoCommitSucceeded_K19(t *testing.T) {
+	t.Parallel()
+	cluster := oneBroker(t)
+	brokers := cluster.ListenAddrs()
+	produceEvents(t, brokers, "orders", 0, 10)
+	var refuses atomic.Bool
+	refuses.Store(true)
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		commit, ok := req.(*kmsg.OffsetCommitRequest)
+		if !ok || !refuses.Load() {
+			return nil, nil, false
+		}
+		resp := commit.ResponseKind().(*kmsg.OffsetCommitResponse)
+		for _, topic := range commit.Topics {
+			answer := kmsg.NewOffsetCommitResponseTopic()
+			answer.Topic = topic.Topic
+			for _, p := range topic.Partitions {
+				refused := kmsg.NewOffsetCommitResponseTopicPartition()
+				refused.Partition, refused.ErrorCode = p.Partition, kerr.NotEnoughReplicas.Code
+				answer.Partitions = append(answer.Partitions, refused)
+			}
+			resp.Topics = append(resp.Topics, answer)
+		}
+		return resp, nil, true
+	})
+	store := &recalling{told: newTold()}
+	var got tally
+	cfg := Config{Brokers: brokers, Group: "g", Topics: []string{"orders"}, Store: store}
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return got.total() == 10 }, soon, poll)
+	require.Eventually(t, func() bool { return m.count("committing offsets fails") > 0 }, soon, poll)
+	m.handler.anySession().RecordProgress() // as it does every ten seconds
+	require.ErrorIs(t, m.end(), runner.ErrNotCommitted)
+	for p, at := range store.progress {
+		require.Zero(t, at.Next, p)
+	}
+
+	refuses.Store(false)
+	m = start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool {
+		return committed(t, brokers, "g", "orders", 0)[0] == 10
+	}, soon, poll)
+	m.handler.anySession().RecordProgress()
+	require.NoError(t, m.end())
+	require.Equal(t, 10, got.total())
+	require.EqualValues(t, 10, store.progress[runner.TopicPartition{Topic: "g/orders"}].Next)
 }
 
 // TestKfake_ShortSessions_K18: after an error that ends every session at once, the consumer tries

@@ -24,7 +24,7 @@ type Assignment struct {
 	ctx    context.Context // ends with the session, or when the partition is given up
 	giveUp context.CancelCauseFunc
 
-	unsafe atomic.Bool // begins at a fresh place that no broker has confirmed, see Move
+	unsafe atomic.Bool // no broker has confirmed an offset of the group yet, see progress
 
 	marked  int64     // last marked watermark; session.mu guards it and the next three
 	stalls  bool      // a stall was reported
@@ -103,16 +103,16 @@ func (a *Assignment) next(oldest func(topic string, partition int32) (int64, err
 
 // progress returns the position of the assignment, if next is its next offset; negative: unknown.
 //
-// Next stays zero for an assignment that has marked no offset, and began without a committed offset
-// or at a place of [Newest] that no broker has confirmed.
-// Otherwise the next start would find a recorded position without a committed offset, and report
-// lost offsets (K-19).
+// Next stays zero for an assignment that began without a committed offset, or at a place of
+// [Newest], until a broker has confirmed an offset of the group. Otherwise the next start could find
+// a recorded position without a committed offset, and report lost offsets (K-19). A client without
+// [Hooks].Committed cannot ask: there the first marked offset counts as committed.
 func (a *Assignment) progress(next int64, marked bool) dedup.Progress {
 	p := dedup.Progress{
 		Topic: a.Topic, Partition: a.Partition, Next: max(next, 0), Time: a.times.before(next),
 		CaughtUp: next >= 0 && a.tail.caughtUp(next, time.Now()) && a.lane.Pending() == 0,
 	}
-	if !marked && (a.claim.InitialOffset() < 0 || a.unsafe.Load()) {
+	if a.unsafe.Load() || !marked && a.claim.InitialOffset() < 0 {
 		p.Next = 0
 	}
 	return p

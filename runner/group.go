@@ -75,6 +75,12 @@ type Hooks struct {
 	Stopping func() bool
 	// Oldest returns the first offset in the log. It may ask a broker.
 	Oldest func(topic string, partition int32) (int64, error)
+	// Committed returns the committed offsets of the group, as [Offsets].Committed does. Stores get
+	// the position of a partition that began without a committed offset after Committed has found
+	// one. Without Committed they get it after the first commit, which may have failed.
+	Committed func(
+		ctx context.Context, partitions map[string][]int32,
+	) (map[TopicPartition]int64, error)
 	// Ends finds the ends of logs. Without Ends no partition counts as caught up.
 	Ends EndAsker
 }

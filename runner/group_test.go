@@ -164,15 +164,18 @@ func (c *fakeClaim) Context() context.Context   { return c.ctx }
 // run consumes a claim until it ends.
 func (c *fakeClaim) run(s *ActiveSession) (ended chan error) {
 	ended = make(chan error, 1)
-	go func() {
-		ended <- Consume(s, c, Feed[int64]{Records: c.records, Message: func(offset int64) *idem.Message {
-			return &idem.Message{
-				Topic: c.Topic(), Partition: c.Partition(), Offset: offset, Value: []byte("{}"), Time: time.Unix(offset+1, 0),
-				Headers: []idem.Header{{Key: "event-id", Value: fmt.Appendf(nil, "%s-%d", c.TopicPartition, offset)}},
-			}
-		}}, 2)
-	}()
+	go func() { ended <- Consume(s, c, c.feed(), 2) }()
 	return ended
+}
+
+// feed returns the records as messages.
+func (c *fakeClaim) feed() Feed[int64] {
+	return Feed[int64]{Records: c.records, Message: func(offset int64) *idem.Message {
+		return &idem.Message{
+			Topic: c.Topic(), Partition: c.Partition(), Offset: offset, Value: []byte("{}"), Time: time.Unix(offset+1, 0),
+			Headers: []idem.Header{{Key: "event-id", Value: fmt.Appendf(nil, "%s-%d", c.TopicPartition, offset)}},
+		}
+	}}
 }
 
 type rebalances []observe.RebalanceEvent

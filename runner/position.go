@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"context"
 	"math"
 	"sync"
 	"time"
@@ -112,8 +111,6 @@ type positionEnds struct{ offsets Offsets }
 
 // Ask implements [EndAsker].
 func (e positionEnds) Ask(questions []EndQuestion, stop <-chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), EndsWait)
-	defer cancel()
 	asked := time.Now()
 	partitions := make(map[string][]int32)
 	wanted := make(map[TopicPartition]int64)
@@ -126,18 +123,20 @@ func (e positionEnds) Ask(questions []EndQuestion, stop <-chan struct{}) {
 	if len(wanted) == 0 {
 		return
 	}
-	newest, err := e.newest(ctx, partitions, stop)
+	ctx, end := untilClosed(EndsWait, stop)
+	defer end()
+	newest, err := Answered(e.offsets.Newest(ctx, partitions)) // others have no leader
 	if err != nil {
 		return
 	}
 	for _, q := range questions {
 		offset, ok := wanted[q.TopicPartition]
 		p := positionOf(q.Claim)
-		end, known := newest[q.TopicPartition]
+		tail, known := newest[q.TopicPartition]
 		if !ok || p == nil || !known {
 			continue // without an end, nothing is learned
 		}
-		found, ok := p.look(offset, end)
+		found, ok := p.look(offset, tail)
 		if ok {
 			q.Tail.Learn(asked, offset, found)
 		}
@@ -145,23 +144,4 @@ func (e positionEnds) Ask(questions []EndQuestion, stop <-chan struct{}) {
 			q.Tail.Forget()
 		}
 	}
-}
-
-// newest asks until stop is closed. Partitions without an answer are left out, such as those
-// without a leader.
-func (e positionEnds) newest(
-	ctx context.Context, partitions map[string][]int32, stop <-chan struct{},
-) (map[TopicPartition]int64, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var stopping sync.WaitGroup
-	defer stopping.Wait()
-	defer cancel()
-	stopping.Go(func() {
-		select {
-		case <-stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
-	return Answered(e.offsets.Newest(ctx, partitions))
 }

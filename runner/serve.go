@@ -55,7 +55,7 @@ func (l *Life) Serve(ctx context.Context, c Client) error {
 		return err
 	}
 	l.cluster = cluster
-	l.Group.Hooks.Oldest = l.oldest
+	l.Group.Hooks.Oldest, l.Group.Hooks.Committed = l.oldest, l.committed
 	l.Group.Hooks.Ends = positionEnds{cluster}
 	if err := l.prepare(ctx, c); err != nil {
 		return err
@@ -145,4 +145,11 @@ func (l *Life) oldest(topic string, id int32) (int64, error) {
 	defer cancel()
 	all, err := l.cluster.Oldest(ctx, map[string][]int32{topic: {id}})
 	return all[TopicPartition{topic, id}], err
+}
+
+// committed returns the committed offsets of the group.
+func (l *Life) committed(
+	ctx context.Context, partitions map[string][]int32,
+) (map[TopicPartition]int64, error) {
+	return l.cluster.Committed(ctx, l.cfg.Group, partitions)
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/lane"
 	"github.com/idem-go/idem/observe"
 )
@@ -60,6 +59,9 @@ func newSession(g *Group, sess Session) *ActiveSession {
 // begin registers an assignment, one of so many of this member.
 func (s *ActiveSession) begin(claim Claim, l *lane.Partition, assigned int) *Assignment {
 	a := newAssignment(s.sess.Context(), claim, l)
+	if claim.InitialOffset() < 0 && s.g.Hooks.Committed != nil {
+		a.unsafe.Store(true)
+	}
 	s.mu.Lock()
 	s.assigned[a] = struct{}{}
 	s.share(assigned)
@@ -384,42 +386,4 @@ func (s *ActiveSession) unfinished() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.assigned) > 0 || len(s.ending) > 0
-}
-
-// RecordProgress records the progress of all assignments now, as the session does every 10 s.
-func (s *ActiveSession) RecordProgress() {
-	if s.recorder != nil {
-		s.recorder.record(s.progress())
-	}
-}
-
-// progress returns the position of each assignment, as of the last commit.
-func (s *ActiveSession) progress() (all []dedup.Progress) {
-	type position struct {
-		*Assignment
-		next  int64
-		known bool
-	}
-	var positions []position
-	var questions []EndQuestion
-	for _, a := range s.Assignments() {
-		s.mu.Lock()
-		next := a.marked
-		s.mu.Unlock()
-		known := next >= 0
-		if !known {
-			next = a.times.begin(func() int64 { return a.beginning(s.g.Hooks.Oldest) })
-		}
-		positions = append(positions, position{a, next, known})
-		if next >= 0 && a.lane.Pending() == 0 {
-			questions = append(questions, a.question(next))
-		}
-	}
-	if s.ends != nil {
-		s.ends.Ask(questions, s.stop)
-	}
-	for _, p := range positions {
-		all = append(all, p.Assignment.progress(p.next, p.known))
-	}
-	return all
 }

@@ -3,6 +3,7 @@ package kgoidem
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,7 +145,8 @@ func TestOutage_K24(t *testing.T) {
 	require.Equal(t, 20, got.total())
 }
 
-// TestNotCommitted_K05: a stop without an answer to the last commit is an error.
+// TestNotCommitted_K05: a stop without an answer to the last commit is an error. The store then has
+// no position of a group without a committed offset, and the next start is not refused (K-19).
 func TestNotCommitted_K05(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"),
 		kfake.GroupMinSessionTimeout(time.Second))
@@ -152,11 +154,15 @@ func TestNotCommitted_K05(t *testing.T) {
 	t.Cleanup(cluster.Close)
 	cfg := configFor(cluster.ListenAddrs(), "orders")
 	produceEvents(t, cfg.Brokers, "orders", 0, 10)
+	store := newRecalling()
+	cfg.Store = store
 	var got tally
+	var refuses atomic.Bool
+	refuses.Store(true)
 	cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		commit, ok := req.(*kmsg.OffsetCommitRequest)
-		if !ok {
+		if !ok || !refuses.Load() {
 			return nil, nil, false
 		}
 		return refuseCommit(commit, kerr.NotEnoughReplicas), nil, true
@@ -164,6 +170,17 @@ func TestNotCommitted_K05(t *testing.T) {
 	m := start(t, cfg, routed(got.handle))
 	require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
 	require.ErrorIs(t, m.end(), runner.ErrNotCommitted)
+	require.Zero(t, store.of("orders", 0).Next)
+
+	refuses.Store(false)
+	m = start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool {
+		sum, _ := committed(t, cfg.Brokers, cfg.Group, "orders")
+		return sum == 10
+	}, soon, poll)
+	require.NoError(t, m.end())
+	require.Equal(t, 10, got.total())
+	require.EqualValues(t, 10, store.of("orders", 0).Next)
 }
 
 // TestOldBrokers_K37: the protocol of KIP-848 is not replaced by another one without a word.

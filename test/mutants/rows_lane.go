@@ -228,9 +228,33 @@ func beginMutants() []mutant {
 		},
 		{
 			name: "runner-unconfirmed-place-is-recorded", file: "runner/assignment.go",
-			old: " || a.unsafe.Load())", with: ")",
+			old: "if a.unsafe.Load() || !marked", with: "if !marked",
 			promise: "A store gets no position that no broker has confirmed (K-19).",
 			tests:   runner("^TestConsume_ChosenPlaceIsConfirmed_K29$"),
+		},
+		{
+			name: "runner-first-mark-is-recorded", file: "runner/session.go",
+			old: "if claim.InitialOffset() < 0 && s", with: "if claim.InitialOffset() > 0 && s",
+			promise: "A store gets no position of a group before its first commit (K-19).",
+			tests:   runner("^TestProgress_NoCommittedOffset_K19$"),
+		},
+		{
+			name: "runner-missing-offset-counts-as-committed", file: "runner/session_progress.go",
+			old: "if _, ok := committed[a.TopicPartition]; ok {", with: "if _, ok := committed[a.TopicPartition]; ok || !ok {",
+			promise: "A partition that the answer leaves out has no committed offset (K-19).",
+			tests:   runner("^TestProgress_NoCommittedOffset_K19$"),
+		},
+		{
+			name: "consumer-asks-no-committed-offset", file: "consumer/membership.go",
+			old: "h.g.Hooks.Committed = func(", with: "_ = func(",
+			promise: "A store gets no position of a group before its first commit (K-19).",
+			tests:   consumer("^TestKfake_NoCommitSucceeded_K19$"),
+		},
+		{
+			name: "runner-asks-no-committed-offset", file: "runner/serve.go",
+			old: "l.Group.Hooks.Oldest, l.Group.Hooks.Committed = l.oldest, l.committed", with: "l.Group.Hooks.Oldest, _ = l.oldest, l.committed",
+			promise: "A store gets no position of a group before its first commit (K-19).",
+			tests:   ownedBy("adapter/kgoidem", "^TestNotCommitted_K05$"),
 		},
 		{
 			name: "runner-offset-zero-counts-as-confirmed", file: "runner/commit_marks.go",
