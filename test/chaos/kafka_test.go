@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"errors"
 	"crypto/rand"
 	"strings"
 	"testing"
@@ -85,8 +86,19 @@ func (c *cluster) waitServes(group, topic string) {
 	}, time.Minute, 50*time.Millisecond, "the coordinator does not answer for group %s", group)
 }
 
-// ends returns where each partition ends.
-func (c *cluster) ends(topic string) ([]int64, error) {
+// ends returns where each partition ends. A broker that has just restarted has no leaders at first:
+// it is asked again for half a minute.
+func (c *cluster) ends(topic string) (offsets []int64, err error) {
+	for began := time.Now(); ; <-time.After(100 * time.Millisecond) {
+		offsets, err = c.askEnds(topic)
+		leaderless := errors.Is(err, sarama.ErrNotLeaderForPartition) || errors.Is(err, sarama.ErrLeaderNotAvailable)
+		if !leaderless || time.Since(began) > 30*time.Second {
+			return offsets, err
+		}
+	}
+}
+
+func (c *cluster) askEnds(topic string) ([]int64, error) {
 	partitions, err := c.client.Partitions(topic)
 	if err != nil {
 		return nil, err
