@@ -1,8 +1,8 @@
 package chaos
 
 import (
-	"errors"
 	"crypto/rand"
+	"errors"
 	"strings"
 	"testing"
 	"time"
