@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
 )
 
 // outboxAggregates is the number of aggregates, unless a test has another one.
@@ -110,6 +112,7 @@ func (w *writers) transaction(ctx context.Context, rng *rand.Rand) error {
 		case err == nil:
 			w.events.Add(int64(len(events)))
 			return nil
+		case how == gated && errors.Is(err, dedup.ErrUnavailable): // another try cannot do the work twice
 		case !w.box.db.runsAgain(err):
 			return fmt.Errorf("transaction %d: %w", tx, err)
 		}
