@@ -92,7 +92,7 @@ func TestBatch_CrashLoopBlamesTheOneThatKills_Rule18(t *testing.T) {
 	})
 }
 
-// Rule 25: a turn that a duplicate gives back must not be given out twice.
+// Rule 25: a turn that a duplicate gives back must not be given out twice, and not be lost.
 func TestBatch_RateLimitWithDuplicatesInManyLanes_Rule25(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var mu sync.Mutex
@@ -110,6 +110,7 @@ func TestBatch_RateLimitWithDuplicatesInManyLanes_Rule25(t *testing.T) {
 		}
 		runs = nil
 		time.Sleep(time.Minute)
+		began := time.Now()
 		var lanes sync.WaitGroup
 		for lane := range 16 {
 			lanes.Go(func() {
@@ -118,6 +119,8 @@ func TestBatch_RateLimitWithDuplicatesInManyLanes_Rule25(t *testing.T) {
 			})
 		}
 		lanes.Wait()
+		require.Len(t, runs, 16)
+		require.Less(t, time.Since(began), 1600*time.Millisecond, "duplicates cost no turn")
 		most := 0
 		for i := range runs {
 			n := 0

@@ -184,7 +184,9 @@ func Concurrency(n int) Option { return func(s *options) { s.Concurrency = n } }
 
 // RateLimit limits the runs of this handler in this process to n in each duration per, evenly
 // spaced. For a provider that takes ten mails a second, use RateLimit(10, time.Second). Retries
-// count, duplicates do not. A call of a batch handler is one run. The default is no limit.
+// count, duplicates do not, if the store recognizes them before the next run may begin. A call of a
+// batch handler is one run. Waiting events run in the order of their arrival at the limit. The
+// default is no limit.
 func RateLimit(n int, per time.Duration) Option {
 	return func(s *options) { s.Rate, s.Per = n, per }
 }

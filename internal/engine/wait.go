@@ -104,6 +104,13 @@ func (budget *waitBudget) expired() (out <-chan time.Time, stop func()) {
 	timer := time.NewTimer(max(budget.left, 0))
 	return timer.C, func() {
 		timer.Stop()
+		budget.spend(began)
+	}
+}
+
+// spend subtracts the time of a wait from the budget.
+func (budget *waitBudget) spend(began time.Time) {
+	if budget.left != idemtype.Forever {
 		budget.left -= min(time.Since(began), budget.left)
 	}
 }
@@ -127,16 +134,28 @@ func (budget *waitBudget) Seat(ctx context.Context, slots chan<- struct{}, reaso
 }
 
 // Pause implements [throttle.Waiter]. A wait that is longer than the budget does not begin.
-func (budget *waitBudget) Pause(ctx context.Context, d time.Duration, reason string) error {
-	if budget.left != idemtype.Forever {
-		if d > budget.left {
-			return &idemtype.WaitError{
-				Err: fmt.Errorf("%w: %s", idemtype.ErrBusy, reason), After: d,
-			}
+func (budget *waitBudget) Pause(
+	ctx context.Context, d time.Duration, wake <-chan struct{}, reason string,
+) error {
+	if budget.left != idemtype.Forever && d > budget.left {
+		return &idemtype.WaitError{
+			Err: fmt.Errorf("%w: %s", idemtype.ErrBusy, reason), After: d,
 		}
-		budget.left -= d
 	}
-	return sleep(ctx, d)
+	if ctx.Err() != nil {
+		return stopCause(ctx)
+	}
+	defer budget.spend(time.Now())
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-wake:
+		return nil
+	case <-ctx.Done():
+		return stopCause(ctx)
+	}
 }
 
 // stopCause returns the reason for the end of ctx. The result matches ErrPartitionLost or
