@@ -143,10 +143,11 @@ func WhenNoID(p NoIDPolicy) Option { return func(s *options) { s.NoID = p } }
 //     [Event].Uncertain.
 //
 // [Event.IdempotencyKey] is the usual one, and [Event].Fence is zero. [Retry] applies to failures,
-// and a dead letter leaves no record. One event in two seconds asks the store, and waits for its
-// answer as usual. After the bounds, events wait for the store. The bounds count per process and
-// handler. They begin anew in a later outage, at least RunFor after the last event that ran without
-// the store.
+// and a dead letter leaves no record. After the outage, the next attempt of an event that failed is
+// claimed as usual, and the failed runs still count. One event in two seconds asks the store, and
+// waits for its answer as usual. After the bounds, events wait for the store, also between two
+// attempts. The bounds count per process and handler. They begin anew in a later outage, at least
+// RunFor after the last event that ran without the store.
 //
 // Only an error that matches [dedup.ErrUnavailable] counts as down, and a store that is not set up
 // ([dedup.SetupError]) does not. The log has a line at level ERROR at the begin and at the bounds,

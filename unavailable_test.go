@@ -279,3 +279,103 @@ func TestUnavailable_Mistakes(t *testing.T) {
 		})
 	}
 }
+
+// The next attempt of an event that failed without the store is claimed, if the store is back.
+func TestUnavailable_RetryIsClaimedAfterTheReturn_R19(t *testing.T) {
+	for name, c := range map[string]struct {
+		err     error
+		outage  time.Duration
+		attempt string
+	}{
+		"failure":            {idem.RetryAfter(4*time.Second, errBoom), 7 * time.Second, "run 2"},
+		"outage of a server": {idem.Unavailable(errBoom), 20 * time.Second, "run 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				seen := b.counted()
+				began := time.Now()
+				b.on(func(context.Context, idem.Event[payload]) error {
+					if time.Since(began) < c.outage+3*time.Second && b.count("claim: fresh") == 0 {
+						return c.err
+					}
+					return nil
+				}, idem.WhenUnavailable(bounds))
+				down := b.away(dedup.ErrUnavailable)
+				time.AfterFunc(c.outage, func() { down.set(nil) })
+				b.start()
+				require.NoError(t, b.p.Handle(t.Context(), message("e1", 0)))
+				require.Len(t, seen.unprotected, 1, "one delivery, however often it fails")
+				require.Equal(t, []string{"claim: fresh", c.attempt, "complete: done"}, b.all()[len(b.all())-3:])
+				require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
+				require.Equal(t, map[string]int{"handled": 1, "duplicate": 1}, seen.settled)
+			})
+		})
+	}
+}
+
+// Attempts with and without the store share the bound of the policy.
+func TestUnavailable_FailedRunsCountAfterTheReturn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		seen := b.counted()
+		b.on(func(context.Context, idem.Event[payload]) error { return idem.RetryAfter(4*time.Second, errBoom) },
+			idem.WhenUnavailable(bounds), idem.Retry(idem.RetryPolicy{MaxAttempts: 4, InPlace: time.Minute}))
+		down := b.away(dedup.ErrUnavailable)
+		time.AfterFunc(11*time.Second, func() { down.set(nil) })
+		b.start()
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 0)))
+		for _, run := range []string{"run 1", "run 2", "run 3", "run 4"} {
+			require.Equal(t, 1, b.count(run), run)
+		}
+		require.Zero(t, b.count("run 5"))
+		require.Equal(t, 1, b.count("complete: dead"), "the dead letter has a record")
+		require.Len(t, seen.unprotected, 1)
+		require.Equal(t, map[string]int{"dead_letter": 1}, seen.settled)
+	})
+}
+
+// An event takes one place of the allowance, however often it fails, and waits for the store after
+// RunFor.
+func TestUnavailable_BoundsOfAnEventThatFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		seen := b.counted()
+		began, last := time.Now(), time.Duration(0)
+		runs := 0
+		b.on(func(context.Context, idem.Event[payload]) error {
+			runs++
+			last = time.Since(began)
+			return idem.Unavailable(errBoom)
+		}, idem.WhenUnavailable(idem.UnavailablePolicy{RunFor: 20 * time.Second, MaxEvents: 1}))
+		b.away(dedup.ErrUnavailable)
+		b.start()
+		require.Zero(t, b.settleFor(t, time.Hour, series(2)))
+		require.Greater(t, runs, 5)
+		require.InDelta(t, 25*time.Second, last, float64(3*time.Second))
+		require.Len(t, seen.unprotected, 1)
+		require.Contains(t, b.log.String(), "the bound of WhenUnavailable is reached, events wait for the store\" handler=paid type=paid events=1")
+	})
+}
+
+// An event that waits for its handler's breaker asks again before it runs without the store.
+func TestUnavailable_ReturnDuringAPauseOfTheBreaker(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		seen := b.counted()
+		began := time.Now()
+		b.on(func(context.Context, idem.Event[payload]) error {
+			if time.Since(began) < 30*time.Second {
+				return idem.Unavailable(errBoom)
+			}
+			return nil
+		}, idem.WhenUnavailable(bounds), idem.CircuitBreaker(1, time.Minute))
+		on := func(context.Context, idem.Event[payload]) error { return nil }
+		idem.On(b.router, "other", on)
+		down := b.away(dedup.ErrUnavailable)
+		b.start()
+		var lanes sync.WaitGroup
+		lanes.Go(func() { require.NoError(t, b.p.Handle(t.Context(), message("e1", 0))) })
+		time.Sleep(30 * time.Second)
+		down.set(nil)
+		require.NoError(t, b.p.Handle(t.Context(), keyed("other", "o1", "x", 1)))
+		lanes.Wait()
+		require.Equal(t, map[string]int{"handled": 2}, seen.settled)
+	})
+}

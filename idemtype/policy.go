@@ -49,10 +49,10 @@ const (
 // zero.
 type UnavailablePolicy struct {
 	// RunFor limits for how long events run without the store, from the first such event on. After
-	// RunFor events wait. Zero: events always wait.
+	// RunFor events wait, also those that failed. Zero: events always wait.
 	RunFor time.Duration
-	// MaxEvents limits how many events run without the store in the process. After MaxEvents events
-	// wait.
+	// MaxEvents limits how many events run without the store in the process. After MaxEvents other
+	// events wait. An event that fails counts once.
 	MaxEvents int
 	// After is how long the store must have been down before the first event runs. The default is
 	// 5 s, so that a restart of the store lets no event run.

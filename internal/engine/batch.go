@@ -116,7 +116,8 @@ func (b *batch) settleGroup() error {
 // settleAlone settles the only event of a group, including the waits and retries.
 func (b *batch) settleAlone(g *eventGroup) error {
 	t := g.tasks[0]
-	if !t.blockedSince.IsZero() { // exclude the time behind earlier events
+	// Exclude the time behind earlier events. An event that ran without the store is the first one.
+	if !t.blockedSince.IsZero() && !t.unprotected {
 		t.excludeWait(time.Since(t.lastFailure))
 	}
 	err := g.settleSingle()
@@ -179,7 +180,7 @@ func (b *batch) settleUnhandled(t *task) (err error) {
 	case destNoID:
 		b.skipNoID(t)
 	case destUnprotected:
-		err = b.p.settleUnprotected(b.ctx, t, observe.NoEventID)
+		err = b.p.settleUnprotected(b.ctx, t)
 	case destFallback:
 		t.kind, err = b.p.runNotFound(b.ctx, t.message, b.budget)
 	default:

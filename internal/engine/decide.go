@@ -221,12 +221,17 @@ const (
 	maxStarts    = 3
 )
 
+// failedRuns returns the number of failed runs that are known after an answer of the store.
+func (h *attempts) failedRuns(a dedup.Answer) int {
+	return max(int(a.Failures), h.earlier) + h.failures - h.earlier
+}
+
 // attempts is the history of an event.
 type attempts struct {
 	attempt   int  // number of the current or last run, from 1
 	uncertain bool // an earlier run may have had the effect
 	earlier   int  // runs that an earlier copy of the event has used
-	// failed runs of a transactional handler; the store counts those of a claimed handler
+	// failed runs without a claim, and those of earlier copies; the store counts those under a claim
 	failures     int
 	firstFailure time.Time
 	lastFailure  time.Time

@@ -388,7 +388,7 @@ func (t *task) refusedOutcome() outcome {
 // begunRuns returns the known number of begun runs of a refused event. An interrupted run counts,
 // and so does a failed reading.
 func (t *task) begunRuns(a dedup.Answer, o outcome) int {
-	known := max(int(a.Failures), t.earlier, t.failures)
+	known := t.failedRuns(a)
 	switch {
 	case o.class == idemtype.ClassUncertain, o.unbegun:
 		return known + 1

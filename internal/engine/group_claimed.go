@@ -87,7 +87,7 @@ func (t *task) noteAnswer(token dedup.Token, a dedup.Answer) {
 	t.decision = verdict(a, &t.route.Policy, &t.attempts, t.facts(a))
 	if a.Verdict.Held() {
 		t.claim = t.request.Held(token, a)
-		t.attempt, t.uncertain = max(int(a.Failures), t.earlier)+1, a.Verdict == dedup.Uncertain
+		t.attempt, t.uncertain = t.failedRuns(a)+1, a.Verdict == dedup.Uncertain
 		t.busy = busy{}
 	}
 }

@@ -30,24 +30,29 @@ type allowance struct {
 	used        int
 }
 
-// take asks for one more event at now, in an outage that began at since. The allowance begins anew
-// in a later outage, at least RunFor after the last event. So a store that comes and goes lets no
-// more events run than one that stays away.
-func (a allowance) take(p idemtype.UnavailablePolicy, since, now time.Time) (allowance, bool) {
+// take asks for a run at now, in an outage that began at since. again is true for an event that
+// failed without the store: it is counted already. The allowance begins anew in a later outage, at
+// least RunFor after the last event. So a store that comes and goes lets no more events run than
+// one that stays away.
+func (a allowance) take(
+	p idemtype.UnavailablePolicy, since, now time.Time, again bool,
+) (allowance, bool) {
 	if now.Sub(since) < p.After {
 		return a, false
 	}
 	if a.used > 0 && since.After(a.last) && now.Sub(a.last) >= p.RunFor {
-		a = allowance{}
+		a, again = allowance{}, false
 	}
 	if a.used == 0 {
 		a.first = now
 	}
-	if a.used >= p.MaxEvents || now.Sub(a.first) >= p.RunFor {
+	if !again && a.used >= p.MaxEvents || now.Sub(a.first) >= p.RunFor {
 		return a, false
 	}
 	a.last = now
-	a.used++
+	if !again {
+		a.used++
+	}
 	return a, true
 }
 
@@ -60,15 +65,20 @@ type spare struct {
 	events    int  // of this outage
 }
 
-// take takes one event of the allowance and logs its begin and its end.
-func (s *spare) take(ctx context.Context, r *reporter, b *bound, since time.Time) bool {
+// take asks the allowance for a run and logs its begin and its end. again is true for an event that
+// is counted already.
+func (s *spare) take(
+	ctx context.Context, r *reporter, b *bound, since time.Time, again bool,
+) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var ok bool
-	s.allowance, ok = s.allowance.take(b.Unavailable, since, time.Now())
+	s.allowance, ok = s.allowance.take(b.Unavailable, since, time.Now(), again)
 	switch {
 	case ok:
-		s.events++
+		if !again {
+			s.events++
+		}
 		if !s.running {
 			s.running = true
 			r.log.ErrorContext(
@@ -78,16 +88,37 @@ func (s *spare) take(ctx context.Context, r *reporter, b *bound, since time.Time
 				"at_most", b.Unavailable.MaxEvents, "for", b.Unavailable.RunFor,
 			)
 		}
-	case s.running && !s.spent:
-		s.spent = true
-		r.log.ErrorContext(
-			ctx,
-			b.access.name+
-				" unavailable: the bound of WhenUnavailable is reached, events wait for the store",
-			"handler", b.Name, "type", b.Type, "events", s.events,
-		)
+	default:
+		s.noteEnd(ctx, r, b, since)
 	}
 	return ok
+}
+
+// allows reports whether take would allow a run, and logs the end of the allowance.
+func (s *spare) allows(
+	ctx context.Context, r *reporter, b *bound, since time.Time, again bool,
+) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.allowance.take(b.Unavailable, since, time.Now(), again)
+	if !ok {
+		s.noteEnd(ctx, r, b, since)
+	}
+	return ok
+}
+
+// noteEnd logs, once for each outage, that a bound is reached. s.mu is held.
+func (s *spare) noteEnd(ctx context.Context, r *reporter, b *bound, since time.Time) {
+	if !s.running || s.spent || time.Since(since) < b.Unavailable.After {
+		return
+	}
+	s.spent = true
+	r.log.ErrorContext(
+		ctx,
+		b.access.name+
+			" unavailable: the bound of WhenUnavailable is reached, events wait for the store",
+		"handler", b.Name, "type", b.Type, "events", s.events,
+	)
 }
 
 // back notes that the store answers.
@@ -145,11 +176,12 @@ func (b *batch) runsWithoutStore(t *task) bool {
 	case !down || t.awaited() || t.refusal.err != nil || t.access.probe():
 		return false
 	}
-	return t.route.spare.take(b.ctx, b.p.reporter, t.route, since)
+	return t.route.spare.take(b.ctx, b.p.reporter, t.route, since, t.unprotected)
 }
 
-// settleWithoutStore runs an event without the store. An event that cannot be decoded is left to
-// the usual path.
+// settleWithoutStore runs an event without the store, once. The next attempt of an event that
+// failed is claimed if the store is back. An event that cannot be decoded is left to the usual
+// path.
 func (b *batch) settleWithoutStore(t *task) error {
 	if t.data == nil {
 		if err := t.decode(b.p.readingContext(b.ctx, t)); err != nil {
@@ -157,12 +189,25 @@ func (b *batch) settleWithoutStore(t *task) error {
 			return nil
 		}
 	}
-	if err := b.p.settleUnprotected(b.ctx, t, observe.StoreUnavailable); err != nil {
-		return err
+	err := b.p.attemptUnprotected(b.ctx, t)
+	if err == nil && t.settled {
+		b.advance()
 	}
-	t.settled = true
-	b.advance()
-	return nil
+	return err
+}
+
+// beginsWithoutStore reports whether a counted event may still run without the store. The first run
+// is reported.
+func (p *Processor) beginsWithoutStore(ctx context.Context, t *task) bool {
+	since, down := t.access.outage()
+	if !down || !t.route.spare.allows(ctx, p.reporter, t.route, since, true) {
+		return false
+	}
+	if !t.unprotected {
+		t.unprotected, t.isolated = true, true
+		p.notifyUnprotected(ctx, t, observe.StoreUnavailable)
+	}
+	return true
 }
 
 // leave returns a function that reports whether to stop asking for the claims of the group. The
@@ -183,10 +228,8 @@ func (g *eventGroup) leave() func(since time.Time, err error) bool {
 		if !down {
 			return false
 		}
-		s := t.route.spare
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		_, ok := s.allowance.take(t.route.Unavailable, since, time.Now())
-		return ok
+		return t.route.spare.allows(
+			g.ctx, g.batch.p.reporter, t.route, since, t.unprotected,
+		)
 	}
 }

@@ -31,12 +31,34 @@ func TestAllowance(t *testing.T) {
 			zero := time.Unix(1000, 0)
 			for i, x := range asks {
 				var ok bool
-				a, ok = a.take(p, zero.Add(x.since), zero.Add(x.at))
+				a, ok = a.take(p, zero.Add(x.since), zero.Add(x.at), false)
 				require.Equal(t, x.ok, ok, "event %d", i)
 			}
 		})
 	}
+	a := allowance{}
+	at := func(d time.Duration) time.Time { return time.Unix(1000, 0).Add(d) }
+	once := idemtype.UnavailablePolicy{RunFor: time.Minute, MaxEvents: 1, After: 5 * time.Second}
+	for i, x := range []struct {
+		since, at time.Duration
+		again, ok bool
+	}{
+		{0, 6 * time.Second, false, true},
+		{0, 7 * time.Second, false, false},
+		{0, 7 * time.Second, true, true},
+		{0, 65 * time.Second, true, true},
+		{0, 66 * time.Second, true, false},
+		{100 * time.Second, 104 * time.Second, true, false}, // another outage
+		{100 * time.Second, 124 * time.Second, true, false}, // too soon for a new allowance
+		{100 * time.Second, 125 * time.Second, true, true},  // counted in the new one
+		{100 * time.Second, 126 * time.Second, false, false},
+		{100 * time.Second, 126 * time.Second, true, true},
+	} {
+		var ok bool
+		a, ok = a.take(once, at(x.since), at(x.at), x.again)
+		require.Equal(t, x.ok, ok, "attempt %d", i)
+	}
 	var none allowance
-	_, ok := none.take(idemtype.UnavailablePolicy{}, time.Unix(0, 0), time.Unix(1000, 0))
+	_, ok := none.take(idemtype.UnavailablePolicy{}, time.Unix(0, 0), time.Unix(1000, 0), false)
 	require.False(t, ok, "the zero policy waits")
 }

@@ -41,6 +41,9 @@ type task struct {
 
 	shadow      bool // the handler runs regardless of the store's answer
 	skipCounted bool // shadow mode has counted the delivery as a duplicate
+
+	unprotected      bool // the event counts as one that ran while the store was down
+	unprotectedWaits int  // waits for a dependency of its handler, without the store
 }
 
 // reading is the result of resolving a record: handler, identity and data, or the first error.

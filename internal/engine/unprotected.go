@@ -57,40 +57,52 @@ func (b *batch) skipNoID(t *task) {
 	}
 }
 
-// settleUnprotected runs an event without the store until it is settled.
-func (p *Processor) settleUnprotected(
-	ctx context.Context, t *task, why observe.UnprotectedReason,
-) error {
-	p.notifyUnprotected(ctx, t, why)
-	for waits := 0; ; {
-		s, err := p.tryUnprotected(ctx, t)
-		switch {
-		case err != nil:
-			return err
-		case s.settled:
-			if t.kind == observe.SettledHandled {
-				t.kind = observe.SettledUnprotected
-			}
-			return nil
-		case s.outage != nil:
-			waits++
-			err = t.waitOut(ctx, waits, s.outage)
-		default:
-			if err = sleep(ctx, s.sleep); err == nil {
-				err = t.afford(ctx)
-			}
-		}
-		if err != nil {
+// settleUnprotected runs an event without an ID until it is settled.
+func (p *Processor) settleUnprotected(ctx context.Context, t *task) error {
+	p.notifyUnprotected(ctx, t, observe.NoEventID)
+	for !t.settled {
+		if err := p.attemptUnprotected(ctx, t); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-// tryUnprotected is one attempt within the limits of the handler.
+// attemptUnprotected runs an event without the store, once. If the event is not settled then, the
+// wait before its next attempt is over.
+func (p *Processor) attemptUnprotected(ctx context.Context, t *task) error {
+	s, err := p.tryUnprotected(ctx, t)
+	switch {
+	case err != nil:
+		return err
+	case s.settled:
+		t.settled = true
+		if t.kind == observe.SettledHandled {
+			t.kind = observe.SettledUnprotected
+		}
+		return nil
+	case s.outage != nil:
+		t.unprotectedWaits++
+		return t.waitOut(ctx, t.unprotectedWaits, s.outage)
+	case s.sleep <= 0:
+		return nil
+	}
+	if err := sleep(ctx, s.sleep); err != nil {
+		return err
+	}
+	return t.afford(ctx)
+}
+
+// tryUnprotected is one attempt within the limits of the handler. An event with an ID does not run
+// if the store came back, or RunFor ended, during the wait for those limits.
 func (p *Processor) tryUnprotected(
 	ctx context.Context, t *task,
 ) (s attemptResult, err error) {
 	err = p.allowed(ctx, t, func() (err error) {
+		if t.destination == destHandler && !p.beginsWithoutStore(ctx, t) {
+			t.permit.End(false)
+			return nil
+		}
 		hard, release := p.stopContext(ctx, t.tx == nil)
 		defer release()
 		s, err = p.runBare(ctx, hard, t)

@@ -31,7 +31,7 @@ func mutants() []mutant {
 		dynamoMutants(), memoryMutants(),
 		httpMutants(), outboxMutants(), identityMutants(), authMutants(),
 		keyringMutants(), secondSecretMutants(),
-		awayMutants(), sendMutants(), inOrderMutants(), waitMutants(), rateMutants(), letterMutants(),
+		awayMutants(), sendMutants(), inOrderMutants(), waitMutants(), rateMutants(), spareMutants(), letterMutants(),
 		codecMutants(), pageMutants(), commandMutants(),
 	)
 }
