@@ -121,6 +121,31 @@ func Lost(claims []int) error {
 	return &LostError{Claims: claims}
 }
 
+// PartError is an error of [Store.Renew] for a part of the claims, as when one server of several is
+// down. A store may return one, also wrapped, if it knows the result for each claim. The claims
+// that neither list names were renewed.
+//
+// The error matches Err and not [ErrClaimLost], since it may be that no claim was lost.
+type PartError struct {
+	// Failed are indices into the slice of the call, ascending, at least one. The outcome for these
+	// claims is unknown.
+	Failed []int
+	// Lost are indices of claims that were not held, as in a [*LostError]: ascending, and none that
+	// is in Failed.
+	Lost []int
+	// Err is the reason for one of the failures. It must not be nil, and matches [ErrUnavailable]
+	// if the store is the cause.
+	Err error
+}
+
+// Error returns the number of failures and the text of Err.
+func (e *PartError) Error() string {
+	return fmt.Sprintf("%d claims not renewed: %v", len(e.Failed), e.Err)
+}
+
+// Unwrap returns Err.
+func (e *PartError) Unwrap() error { return e.Err }
+
 // TxEndedError is returned by the function of [TxStore.ClaimTx] when a handler ended the
 // transaction before the events of other requests ran. After a COMMIT, the claims of those events
 // are durable although the events never ran. ClaimTx takes those claims back before it returns, so

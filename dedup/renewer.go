@@ -25,8 +25,9 @@ var ErrLeaseRenewerClosed = errors.New("lease renewer closed")
 // the request was sent. The later of the monotonic and the wall clock counts: a machine that was
 // suspended must not trust leases that ended meanwhile.
 //
-// After an error, the claims of that call are renewed in up to eight calls at the same time. So one
-// claim that cannot be renewed is soon alone in its call, and the others keep their leases.
+// A [*PartError] is a failure of the claims that it names, any other error one of all claims of the
+// call. Those claims are renewed in up to eight calls at the same time. So also without a PartError,
+// one claim that cannot be renewed is soon alone in its call, and the others keep their leases.
 //
 // One goroutine renews, another one runs for each call of a renewal, and others send claims and
 // completions. The goroutines exist only while claims are kept and for one lease after the last.
@@ -60,7 +61,7 @@ type kept struct {
 	cancel     context.CancelCauseFunc
 	since      time.Time // just before the last successful request: the lease counts from here
 	retryAt    time.Time // not to be renewed before this, after an error
-	suspect    bool      // the last call of Renew with this claim failed
+	suspect    bool      // the last renewal of this claim failed
 	completing int       // completions of this claim that are queued or under way
 	lost       bool
 }

@@ -52,12 +52,53 @@ func (k *LeaseRenewer) renew(ctx context.Context, batch []*kept) renewal {
 	return renewal{batch: batch, sent: sent, err: k.store.Renew(ctx, k.lease, claims)}
 }
 
+// result is the result of a renewal for one claim.
+type result uint8
+
+const (
+	resultRenewed result = iota
+	resultFailed
+	resultLost
+)
+
+// results returns the result of a call of Renew for each of its n claims. An error that names no
+// claims, or claims that the call did not have, is a failure of all: no lease is trusted then.
+func results(n int, err error) []result {
+	all := make([]result, n)
+	var part *PartError
+	var lost *LostError
+	switch {
+	case err == nil:
+	case errors.As(err, &part):
+		if len(part.Failed) == 0 || !within(n, part.Failed) || !within(n, part.Lost) {
+			return slices.Repeat([]result{resultFailed}, n)
+		}
+		for _, i := range part.Lost {
+			all[i] = resultLost
+		}
+		for _, i := range part.Failed {
+			all[i] = resultFailed
+		}
+	case errors.As(err, &lost) && within(n, lost.Claims):
+		for _, i := range lost.Claims {
+			all[i] = resultLost
+		}
+	default:
+		return slices.Repeat([]result{resultFailed}, n)
+	}
+	return all
+}
+
+// within reports whether all indices are from 0 to n-1.
+func within(n int, indices []int) bool {
+	return !slices.ContainsFunc(indices, func(i int) bool { return i < 0 || i >= n })
+}
+
 // note applies the result of a call of Renew. A claim that was stopped, completed or lost meanwhile
 // is no longer in kept and is skipped. A claim that is being completed may look lost because the
 // completion arrived first: the completion decides, and the next renewal asks again.
 func (k *LeaseRenewer) note(r renewal) {
-	var lost *LostError
-	failed := r.err != nil && !errors.As(r.err, &lost)
+	all := results(len(r.batch), r.err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	retryAt := r.sent.Add(k.lease / 12) // at once, if the call took that long
@@ -66,12 +107,12 @@ func (k *LeaseRenewer) note(r renewal) {
 		if k.kept[id] != e {
 			continue
 		}
-		gone := lost != nil && slices.Contains(lost.Claims, i)
+		failed, lost := all[i] == resultFailed, all[i] == resultLost
 		e.suspect = failed
 		switch {
-		case failed, gone && e.completing > 0:
+		case failed, lost && e.completing > 0:
 			e.retryAt = retryAt
-		case gone:
+		case lost:
 			delete(k.kept, id)
 			e.lose()
 		default:

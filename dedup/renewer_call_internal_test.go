@@ -1,6 +1,8 @@
 package dedup
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -39,4 +41,46 @@ func TestPieces(t *testing.T) {
 		require.Equal(t, want, strings.Join(got, " "), batch)
 		require.LessOrEqual(t, len(calls), 1+renewPieces, batch)
 	}
+}
+
+// The results of a call with three claims: R renewed, F failed, L lost.
+func TestResultsOfARenewal(t *testing.T) {
+	down := fmt.Errorf("down: %w", ErrUnavailable)
+	part := func(failed, lost []int) error { return &PartError{Failed: failed, Lost: lost, Err: down} }
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"success":                    {nil, "RRR"},
+		"an error":                   {down, "FFF"},
+		"lost":                       {Lost([]int{1}), "RLR"},
+		"lost, wrapped":              {fmt.Errorf("store: %w", Lost([]int{0, 2})), "LRL"},
+		"a part":                     {part([]int{0, 2}, nil), "FRF"},
+		"a part, wrapped":            {fmt.Errorf("store: %w", part([]int{1}, nil)), "RFR"},
+		"a part, and lost":           {part([]int{0}, []int{2}), "FRL"},
+		"a part that is all":         {part([]int{0, 1, 2}, nil), "FFF"},
+		"failed and lost":            {part([]int{0}, []int{0}), "FRR"},
+		"a part without a failure":   {part(nil, []int{1}), "FFF"},
+		"a part of no claim":         {part([]int{3}, nil), "FFF"},
+		"a part below zero":          {part([]int{-1}, nil), "FFF"},
+		"a part, lost of no claim":   {part([]int{0}, []int{3}), "FFF"},
+		"a part around a loss":       {&PartError{Failed: []int{1}, Err: Lost([]int{0})}, "RFR"},
+		"no part around a loss":      {&PartError{Err: Lost([]int{0})}, "FFF"},
+		"lost of no claim":           {Lost([]int{0, 3}), "FFF"},
+		"a part beside other errors": {errors.Join(down, part([]int{2}, nil)), "RRF"},
+	} {
+		got := ""
+		for _, r := range results(3, c.err) {
+			got += string("RFL"[r])
+		}
+		require.Equal(t, c.want, got, name)
+	}
+	require.Empty(t, results(0, nil))
+}
+
+func TestPartError(t *testing.T) {
+	err := &PartError{Failed: []int{1, 4}, Lost: []int{2}, Err: ErrUnavailable}
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.NotErrorIs(t, err, ErrClaimLost)
+	require.EqualError(t, err, "2 claims not renewed: store unavailable")
 }

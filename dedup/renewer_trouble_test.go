@@ -2,8 +2,10 @@ package dedup_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +62,69 @@ func TestLeaseRenewerLosesOnlyTheClaimThatCannotBeRenewed(t *testing.T) {
 			})
 		}
 	}
+}
+
+// shardDown is a store of several servers, of which one is down. It has the keys with this ending.
+type shardDown struct {
+	dedup.Store
+	ending string
+}
+
+func (d shardDown) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
+	var part dedup.PartError
+	var up []dedup.Claim
+	var at []int // the index of up[j] is at[j]
+	for i, c := range claims {
+		if strings.HasSuffix(c.Key.ID, d.ending) {
+			part.Failed = append(part.Failed, i)
+		} else {
+			up, at = append(up, c), append(at, i)
+		}
+	}
+	err := d.Store.Renew(ctx, lease, up)
+	if len(part.Failed) == 0 {
+		return err
+	}
+	var lost *dedup.LostError
+	if errors.As(err, &lost) {
+		for _, j := range lost.Claims {
+			part.Lost = append(part.Lost, at[j])
+		}
+	}
+	part.Err = dedup.ErrUnavailable
+	return fmt.Errorf("shards: %w", &part)
+}
+
+// many keys of a part of the store that is down lose their own claims, and no others. A claim
+// of another worker is found at once.
+func TestLeaseRenewerKeepsTheClaimsOfOtherServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer faketime.Bound(t.Name())()
+		s := &probe{Store: shardDown{memstore.New(), "7"}}
+		k := dedup.NewLeaseRenewer(s, lease)
+		defer k.Close()
+		r := &rig{T: t, s: s, k: k}
+		var held []context.Context
+		for i := range 300 {
+			_, ctx, stop := r.claim(fmt.Sprintf("%03d", i))
+			defer stop()
+			held = append(held, ctx)
+		}
+		gone, lost, stop := r.claim("gone")
+		defer stop()
+		require.NoError(t, s.Release(t.Context(), []dedup.Release{{Claim: gone, Retention: time.Hour}}))
+		time.Sleep(lease/3 + time.Millisecond)
+		isLost(t, lost)
+		time.Sleep(3 * lease)
+		for i, ctx := range held {
+			if i%10 == 7 {
+				isLost(t, ctx)
+			} else {
+				require.NoError(t, ctx.Err(), i)
+			}
+		}
+		require.Nil(t, s.wrong.Load(), "a call that no store has to serve")
+	})
 }
 
 // an outage of the whole store makes few calls, and the first calls after it renew all.

@@ -14,7 +14,8 @@ import (
 // completed nor released ends with the lease.
 //
 // After an error other than a [*LostError] the outcome is unknown for all keys of the call. Then
-// run no handler, and mark no event as handled. An error that matches [ErrUnavailable] means that
+// run no handler, and mark no event as handled. A [*PartError] of Renew is the only exception. An
+// error that matches [ErrUnavailable] means that
 // the store is the cause, not the events: wait and ask again.
 //
 // Leases and retentions are measured by the server's clock. The clocks of two hosts are never
@@ -45,6 +46,9 @@ type Store interface {
 	Claim(ctx context.Context, t Token, lease time.Duration, reqs []Request, answers []Answer) error
 
 	// Renew begins the leases of held claims anew. The other claims are returned in a [*LostError].
+	// A failure for a part of the claims should be a [*PartError], so that the others keep their
+	// leases. After any other error, no lease counts as renewed.
+	//
 	// The claims of Renew, Complete and Release come in any order, each key once: a store that
 	// locks rows must sort.
 	Renew(ctx context.Context, lease time.Duration, claims []Claim) error

@@ -137,6 +137,13 @@ func TestBrokenStoresFail(t *testing.T) {
 			"release: an outcome of a later version counts as Unstarted",
 		}},
 		{"results are shared", newSharesResults, []string{"claim: Done keeps result and schema"}},
+		{"a renewal fails for a claim that is not there", newParts([]int{0, 2}, nil),
+			[]string{cancelledBefore}},
+		{"a renewal fails in part, for no claim", newParts(nil, []int{1}), []string{cancelledBefore}},
+		{"a renewal fails in disorder", newParts([]int{1, 0}, nil), []string{cancelledBefore}},
+		{"a renewal fails twice for a claim", newParts([]int{1, 1}, nil), []string{cancelledBefore}},
+		{"a renewal fails for a lost claim", newParts([]int{0, 1}, []int{1}),
+			[]string{cancelledBefore}},
 		{"Fresh after Done", newDoneTwice, []string{
 			"random: workers that race and crash never overlap and lose nothing",
 		}},

@@ -479,3 +479,23 @@ func (s *stalling) Claim(ctx context.Context, t dedup.Token, lease time.Duration
 	}
 	return s.Store.Claim(ctx, t, lease, reqs, answers)
 }
+
+const cancelledBefore = "context: cancelled before the call, an error and no answer"
+
+// parts names the same claims in the error of each renewal.
+type parts struct {
+	*memstore.Store
+	failed, lost []int
+}
+
+func newParts(failed, lost []int) func(*memstore.Store) dedup.Store {
+	return func(s *memstore.Store) dedup.Store { return &parts{s, failed, lost} }
+}
+
+func (s *parts) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
+	err := s.Store.Renew(ctx, lease, claims)
+	if ctx.Err() == nil {
+		return err
+	}
+	return &dedup.PartError{Failed: s.failed, Lost: s.lost, Err: err}
+}

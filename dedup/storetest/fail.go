@@ -34,7 +34,12 @@ func downVerbs(k *kit) {
 	unavailable("Claim", s.Claim(ctx, dedup.NewToken(), long, reqs, answers))
 	noAnswers(k, answers)
 	c := reqs[0].Held(dedup.NewToken(), dedup.Answer{Fence: 1})
-	unavailable("Renew", s.Renew(ctx, long, []dedup.Claim{c}))
+	for n := 1; n <= 2; n++ { // of two, none may count as renewed
+		claims := []dedup.Claim{c, reqs[1].Held(dedup.NewToken(), dedup.Answer{Fence: 1})}[:n]
+		err := s.Renew(ctx, long, claims)
+		unavailable("Renew", err)
+		require.Equal(k, n, k.notRenewed(err, n), "claims that failed")
+	}
 	unavailable("Complete", s.Complete(ctx, []dedup.Completion{completion(c)}))
 	withResult := completion(c)
 	withResult.Result = dedup.Result{Schema: 1, Data: []byte("x")}
@@ -73,6 +78,7 @@ func downMistakes(k *kit) {
 
 func contextCancelled(k *kit) {
 	_, c := k.get(dedup.Fresh, long, request("held"))
+	_, other := k.get(dedup.Fresh, long, request("other"))
 	ctx, cancel := context.WithCancel(k.ctx)
 	cancel()
 	answers := stale(1)
@@ -83,7 +89,9 @@ func contextCancelled(k *kit) {
 	}
 	failed(k.s.Claim(ctx, dedup.NewToken(), long, []dedup.Request{request("new")}, answers))
 	noAnswers(k, answers)
-	failed(k.s.Renew(ctx, long, []dedup.Claim{c}))
+	err := k.s.Renew(ctx, long, []dedup.Claim{c, other})
+	failed(err)
+	k.notRenewed(err, 2)
 	failed(k.s.Complete(ctx, []dedup.Completion{completion(c)}))
 	failed(k.s.Release(ctx, []dedup.Release{release(c, dedup.Failed)}))
 	k.complete(completion(c)) // the store is as good as before

@@ -128,6 +128,31 @@ func (k *kit) lost(err error, claims ...int) {
 	require.Equal(k, claims, l.Claims, "the indices of the lost claims")
 }
 
+// notRenewed requires err to be the failure of a renewal of n claims. A [dedup.PartError] must name
+// claims of the call. The result is the number of claims that failed.
+func (k *kit) notRenewed(err error, n int) (failed int) {
+	k.Helper()
+	require.Error(k, err)
+	var part *dedup.PartError
+	if !errors.As(err, &part) {
+		return n
+	}
+	require.NotEmpty(k, part.Failed, "a PartError without a failure: %v", err)
+	require.Error(k, part.Err, "a PartError without a reason")
+	for name, indices := range map[string][]int{"Failed": part.Failed, "Lost": part.Lost} {
+		for i, at := range indices {
+			require.True(k, at >= 0 && at < n, "PartError.%s has the index %d of %d claims",
+				name, at, n)
+			require.True(k, i == 0 || indices[i-1] < at, "PartError.%s does not ascend: %v", name,
+				indices)
+		}
+	}
+	for _, at := range part.Lost {
+		require.NotContains(k, part.Failed, at, "a claim of a PartError is failed and lost")
+	}
+	return len(part.Failed)
+}
+
 // harmless accepts success and a lost claim of a verb that changes no record.
 func (k *kit) harmless(err error) {
 	k.Helper()

@@ -19,6 +19,7 @@ func TestRightStoresPass(t *testing.T) {
 		"a lost completion is done":         {newFactual, []Ability{Results}},
 		"a horizon that follows the clock":  {newAgeing, []Ability{Look}},
 		"a limit for results":               {newLimited(true, false), nil},
+		"a renewal fails for a part":        {newParts([]int{0}, []int{1}), nil},
 		"without the abilities of memstore": {func(s *memstore.Store) dedup.Store { return &plain{s} }, []Ability{Reopen, Look}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -189,6 +189,24 @@ func guardMutants() []mutant {
 			tests:   dedup("^TestLeaseRenewerLosesOnlyTheClaimThatCannotBeRenewed$"),
 		},
 		{
+			name: "renewer-part-fails-all", file: "dedup/renewer_call.go",
+			old: "if len(part.Failed) == 0 ||", with: "if true ||",
+			promise: "A server that is down does not end the leases on other servers (R-06).",
+			tests:   dedup("^TestLeaseRenewerKeepsTheClaimsOfOtherServers$"),
+		},
+		{
+			name: "renewer-part-renews-all", file: "dedup/renewer_call.go",
+			old: "\t\tfor _, i := range part.Failed {\n\t\t\tall[i] = resultFailed\n\t\t}\n", with: "",
+			promise: "A claim whose renewal failed ends with its lease (R-06).",
+			tests:   dedup("^TestLeaseRenewerKeepsTheClaimsOfOtherServers$"),
+		},
+		{
+			name: "renewer-part-of-other-claims", file: "dedup/renewer_call.go",
+			old: "|| !within(n, part.Failed) ||", with: "||",
+			promise: "An error about claims that a renewal did not have renews none.",
+			tests:   dedup("^TestResultsOfARenewal$"),
+		},
+		{
 			name: "renewer-a-call-for-each-claim", file: "dedup/renewer_call.go",
 			old: "slices.Chunk(suspects, max(1, size))", with: "slices.Chunk(suspects, max(1, 0*size))",
 			promise: "An outage of the store does not make a call for each claim.",
