@@ -105,7 +105,7 @@
 // a free connection, and the answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, BUSY,
 // OOM, MISCONF, NOREPLICAS, NOAUTH, WRONGPASS, NOPERM and WRONGTYPE. A missing right and a refused
 // log-in are a [*dedup.SetupError]. If one command of a call fails, the call fails and answers no
-// key. The store never works without the server.
+// key. Only Renew goes on with the other keys. The store never works without the server.
 //
 //   - Memory full: with maxmemory-policy noeviction no claim is granted until there is room.
 //     Leases can still be renewed, and an operator can still inspect and forget events. With any
@@ -123,11 +123,12 @@
 //   - The reply to a claim is lost: the claim holds until the end of the lease, unless released
 //     with the same token. If the release overtakes the claim, no worker gets the claim, and the
 //     event is Uncertain after one lease.
-//   - Cluster: if one server fails, each batch with a key on that server fails as a whole. A
-//     repeated call recognises the claims on other servers by the token; otherwise those claims end
-//     with their lease. The client follows MOVED and ASK, so slots may be moved while claims run.
-//     Do not move a slot back to the former server within seconds. A client that follows an ASK
-//     late would find half of the slot there.
+//   - Cluster: if one server fails, each batch with a key on that server fails as a whole. Only
+//     Renew still renews the leases on the other servers ([dedup.PartError]). A repeated call
+//     recognises the claims on other servers by the token; otherwise those claims end with their
+//     lease. The client follows MOVED and ASK, so slots may be moved while claims run. Do not move
+//     a slot back to the former server within seconds. A client that follows an ASK late would
+//     find half of the slot there.
 //   - [Store.Check] refuses a ring of the client (redis.Ring), which moves the keys of a failed
 //     server to other servers.
 //

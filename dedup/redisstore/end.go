@@ -1,15 +1,18 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 )
 
-// Renew implements [dedup.Store]: one pipeline.
+// Renew implements [dedup.Store]: one pipeline. If a server of a cluster is down, or a record cannot
+// be read, the other claims are renewed all the same, and the error is a [*dedup.PartError].
 func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
 	if lease <= 0 {
 		return errLease
@@ -18,7 +21,36 @@ func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.C
 	for i := range claims {
 		calls[i] = s.call(renewScript, &claims[i], millis(lease))
 	}
-	return s.end(ctx, "renew", calls)
+	var failure error
+	for part := range slices.Chunk(calls, maxPipeline) {
+		err := s.runPart(ctx, part)
+		failure = cmp.Or(failure, err)
+		answered := func(c call) bool { return c.reply.code != "" }
+		if err != nil && !slices.ContainsFunc(part, answered) { // the others would fail, too
+			break
+		}
+	}
+	return s.renewed(ctx, calls, failure)
+}
+
+// renewed returns the result of the calls of Renew, which may have replies in spite of the failure.
+func (s *Store) renewed(ctx context.Context, calls []call, failure error) error {
+	var part dedup.PartError
+	for i := range calls {
+		held, err := calls[i].held()
+		switch {
+		case err != nil:
+			failure = cmp.Or(failure, err)
+			part.Failed = append(part.Failed, i)
+		case !held:
+			part.Lost = append(part.Lost, i)
+		}
+	}
+	if len(part.Failed) == 0 {
+		return dedup.Lost(part.Lost)
+	}
+	part.Err = s.unavailable(ctx, "renew", failure)
+	return &part
 }
 
 // Release implements [dedup.Store]: one pipeline.

@@ -69,7 +69,7 @@ type call struct {
 	key    string
 	token  dedup.Token // part of the reply
 	args   []any
-	reply  reply
+	reply  reply // zero without an answer
 }
 
 // reply is the result of a script.
@@ -90,9 +90,12 @@ func (c *call) cmd(ctx context.Context, evalsha bool) *redis.Cmd {
 	return redis.NewCmd(ctx, append(args, c.args...)...)
 }
 
+// parse reads the reply of cmd, also if cmd has an error. When a context ends, go-redis on a cluster
+// gives the error to all commands of the pipeline, also to those that a server has answered.
 func (c *call) parse(cmd *redis.Cmd) error {
-	parts, err := cmd.Slice()
-	if err != nil {
+	parts, ok := cmd.Val().([]any)
+	if !ok {
+		_, err := cmd.Slice()
 		return err
 	}
 	if len(parts) != 4 {
@@ -106,11 +109,11 @@ func (c *call) parse(cmd *redis.Cmd) error {
 		return errors.New("script reply to another call")
 	}
 	c.reply = reply{code: code, left: left, value: value}
-	return nil
+	return cmd.Err()
 }
 
 // runScripts runs calls in pipelines. A server may not know a script: after a restart, a flush
-// or a failover. Then the server gets the text.
+// or a failover. Then the server gets the text. If the error is nil, each call has a reply.
 func (s *Store) runScripts(ctx context.Context, calls []call) error {
 	for part := range slices.Chunk(calls, maxPipeline) {
 		if err := s.runPart(ctx, part); err != nil {
@@ -120,14 +123,14 @@ func (s *Store) runScripts(ctx context.Context, calls []call) error {
 	return nil
 }
 
+// runPart is runScripts for one pipeline. After an error some calls may have a reply all the same, as
+// when one server of a cluster is down.
 func (s *Store) runPart(ctx context.Context, calls []call) error {
 	cmds := make([]*redis.Cmd, len(calls))
 	for i := range calls {
 		cmds[i] = calls[i].cmd(ctx, true)
 	}
-	if err := exec(ctx, s.client, cmds); err != nil {
-		return err
-	}
+	failure := exec(ctx, s.client, cmds)
 	var unknown []int
 	for i, cmd := range cmds {
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
@@ -140,14 +143,14 @@ func (s *Store) runPart(ctx context.Context, calls []call) error {
 		for j, i := range unknown {
 			again[j] = cmds[i]
 		}
-		if err := exec(ctx, s.client, again); err != nil {
-			return err
+		if err := exec(ctx, s.client, again); failure == nil {
+			failure = err
 		}
 	}
 	for i := range calls {
-		if err := calls[i].parse(cmds[i]); err != nil {
-			return err
+		if err := calls[i].parse(cmds[i]); failure == nil {
+			failure = err
 		}
 	}
-	return nil
+	return failure
 }
