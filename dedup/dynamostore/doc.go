@@ -105,8 +105,9 @@
 // wraps the cause. Causes are throttling (ThrottlingException,
 // ProvisionedThroughputExceededException, RequestLimitExceeded), a missing table or right, an
 // expired credential, a time-out, and an unreadable item. The SDK retries first, three times by
-// default. If one key of a call fails, the call fails and answers no key. A repeated call
-// recognises the writes for other keys by the token; otherwise those claims end with their lease.
+// default. If one key of a call fails, the call fails and answers no key. Only Renew goes on with
+// the other keys ([dedup.PartError]). A repeated call recognises the writes for other keys by the
+// token; otherwise those claims end with their lease.
 //
 //   - Global tables with eventually consistent replicas: the last write wins, so two regions may
 //     both get Fresh. [Store.Check] refuses such a table unless all processes use one region

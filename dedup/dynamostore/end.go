@@ -10,17 +10,34 @@ import (
 )
 
 // Renew implements [dedup.Store]: one conditional write for each claim. A claim that cannot be
-// renewed, as in a throttled partition, does not end the renewal of the others. Renew gives up after
-// 32 keys that all failed.
+// renewed, as in a throttled partition, does not end the renewal of the others: the error is a
+// [*dedup.PartError]. Renew gives up after 32 keys that all failed. Keys without an attempt count as
+// failed.
 func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
 	if lease <= 0 {
 		return errLease
 	}
 	lease = min(lease, maxRetention)
-	return s.end(ctx, "renew", len(claims), allFailed, func(i int) (bool, error) {
-		held, err := s.renew(ctx, lease, &claims[i])
-		return held, keyError(claims[i].Key, err)
+	var part dedup.PartError
+	served, held := make([]bool, len(claims)), make([]bool, len(claims))
+	err := s.eachUntil(len(claims), allFailed, func(i int) (err error) {
+		held[i], err = s.renew(ctx, lease, &claims[i])
+		served[i] = err == nil
+		return keyError(claims[i].Key, err)
 	})
+	for i := range claims {
+		switch {
+		case !served[i]:
+			part.Failed = append(part.Failed, i)
+		case !held[i]:
+			part.Lost = append(part.Lost, i)
+		}
+	}
+	if err == nil {
+		return dedup.Lost(part.Lost)
+	}
+	part.Err = s.unavailable(ctx, "renew", err)
+	return &part
 }
 
 func (s *Store) renew(ctx context.Context, lease time.Duration, held *dedup.Claim) (bool, error) {
@@ -53,7 +70,7 @@ func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) er
 				maxResult))
 		}
 	}
-	return s.end(ctx, "complete", len(completions), anyFailed, func(i int) (bool, error) {
+	return s.end(ctx, "complete", len(completions), func(i int) (bool, error) {
 		held, err := s.complete(ctx, &completions[i])
 		return held, keyError(completions[i].Key, err)
 	})
@@ -116,7 +133,7 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 			return keyError(claims[i].Key, errRetention)
 		}
 	}
-	return s.end(ctx, "release", len(claims), anyFailed, func(i int) (bool, error) {
+	return s.end(ctx, "release", len(claims), func(i int) (bool, error) {
 		held, err := s.release(ctx, &claims[i])
 		return held, keyError(claims[i].Key, err)
 	})
@@ -148,12 +165,12 @@ func (s *Store) undone(ctx context.Context, back *dedup.Release) (bool, error) {
 		func(r *record) bool { return r.State == decision.Open })
 }
 
-// end serves the items of one call and collects those that are not held. The function stop decides
-// after each error whether a further item is served.
-func (s *Store) end(ctx context.Context, verb string, n int, stop func(failed, served int) bool,
+// end serves the items of one call and collects those that are not held. After an error, no further
+// item is served.
+func (s *Store) end(ctx context.Context, verb string, n int,
 	serve func(i int) (held bool, err error)) error {
 	held := make([]bool, n)
-	err := s.eachUntil(n, stop, func(i int) (err error) {
+	err := s.each(n, func(i int) (err error) {
 		held[i], err = serve(i)
 		return err
 	})

@@ -257,6 +257,19 @@ func redisMutants() []mutant {
 			tests:   redis("^TestConformance$/^(renew|complete|release)"),
 		},
 		{
+			name: "redis-renew-ignores-a-failed-key", file: dir + "end.go",
+			old: "part.Failed = append(part.Failed, i)", with: "continue",
+			promise: "A key that Redis did not renew is no renewed lease (R-06).",
+			tests:   ownedBy("dedup/redisstore", "^TestRenew.*_R06$"),
+		},
+		{
+			name: "redis-renew-stops-at-a-failed-key", file: dir + "script.go",
+			old:     "\t\t_, err := cmd.Slice()\n\t\treturn err\n\t}\n",
+			with:    "\t\t_, err := cmd.Slice()\n\t\treturn err\n\t}\n\tif cmd.Err() != nil {\n\t\treturn cmd.Err()\n\t}\n",
+			promise: "A server that hangs does not end the leases on other servers (R-06).",
+			tests:   ownedBy("dedup/redisstore", "^TestRenewReadsRepliesAfterTheContextEnded_R06$"),
+		},
+		{
 			name: "redis-lease-of-persisted-record", file: dir + "record.lua",
 			old: "if ttl < 0 or ttl > r.total then", with: "if ttl < -2 then",
 			promise: "A foreign TTL neither ends a lease nor makes it endless.",
@@ -382,7 +395,7 @@ func dynamoMutants() []mutant {
 	return []mutant{
 		{
 			name: "dynamo-renewal-ends-at-the-first-error", file: dir + "end.go",
-			old: "\"renew\", len(claims), allFailed,", with: "\"renew\", len(claims), anyFailed,",
+			old: "s.eachUntil(len(claims), allFailed,", with: "s.eachUntil(len(claims), anyFailed,",
 			promise: "A throttled key does not end the renewal of the keys after it.",
 			tests:   ownedBy("dedup/dynamostore", "^TestRenewServesAllKeysOfAPartlyThrottledTable$"),
 		},
