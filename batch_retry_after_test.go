@@ -101,3 +101,68 @@ func TestBatchTx_RetryAfterIsWaitedFor_Rule42(t *testing.T) {
 		})
 	})
 }
+
+// Rule 42: the pauses of the events that a BatchError names pass at the same time. The lane is held
+// up once, not once for each event.
+func TestBatch_RetryAfterOfNamedEventsPassesTogether_Rule42(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c, first := newClock(), true
+		b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
+			c.note(events...)
+			failed := idem.BatchError{}
+			for i := range events {
+				if after := []int{1, 3, 2, 0, 3}[i]; first && after > 0 {
+					failed[i] = idem.RetryAfter(time.Duration(after)*time.Second, errBoom)
+				}
+			}
+			first = false
+			if len(failed) == 0 {
+				return nil
+			}
+			return failed
+		})
+		n, err := b.start().HandleBatch(t.Context(), series(5))
+		require.NoError(t, err)
+		require.Equal(t, 5, n)
+		require.Equal(t, []string{
+			"0s e000 e001 e002 e003 e004", "1s e000", "3s e001", "3s e002", "3s e004",
+		}, c.calls)
+	})
+}
+
+// Rule 42, rule 43: the time in place has the event's own pause, also when it passed behind an
+// earlier event, and not the runs of earlier events.
+func TestBatch_TimeInPlaceOfNamedEvents_Rule42(t *testing.T) {
+	for last, letters := range map[time.Duration]int{3 * time.Second: 0, 3*time.Second + 1: 1} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			c, runs := newClock(), map[string]int{}
+			b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
+				c.note(events...)
+				failed := idem.BatchError{}
+				for i, e := range events {
+					runs[e.ID]++
+					switch {
+					case runs[e.ID] == 1:
+						failed[i] = errLater
+					case e.ID == "e000":
+						time.Sleep(10 * time.Second)
+					case runs[e.ID] == 2: // 2 s of the 5 s are used
+						failed[i] = idem.RetryAfter(last, errBoom)
+					}
+				}
+				if len(failed) == 0 {
+					return nil
+				}
+				return failed
+			})
+			_, err := b.start().HandleBatch(t.Context(), series(2))
+			require.NoError(t, err)
+			want := []string{"0s e000 e001", "2s e000", "12s e001"}
+			if letters == 0 {
+				want = append(want, "15s e001")
+			}
+			require.Equal(t, want, c.calls)
+			require.Len(t, b.sent.deadLetters(), letters)
+		})
+	}
+}

@@ -116,9 +116,8 @@ func (b *batch) settleGroup() error {
 // settleAlone settles the only event of a group, including the waits and retries.
 func (b *batch) settleAlone(g *eventGroup) error {
 	t := g.tasks[0]
-	// Exclude the time behind earlier events. An event that ran without the store is the first one.
-	if !t.blockedSince.IsZero() && !t.unprotected {
-		t.excludeWait(time.Since(t.lastFailure))
+	if !t.unprotected { // an event that ran without the store is the first one
+		t.excludeWait(t.behindOthers(time.Now()))
 	}
 	err := g.settleSingle()
 	if err == nil && t.destination == destReread {

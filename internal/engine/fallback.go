@@ -38,7 +38,7 @@ func (p *Processor) runNotFound(
 			waits++
 			err = budget.wait(ctx, outageWait(waits), s.outage)
 		default:
-			err = sleep(ctx, s.sleep)
+			err = sleepUntil(ctx, s.notBefore)
 		}
 		if err != nil {
 			return t.kind, err

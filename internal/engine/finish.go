@@ -50,7 +50,7 @@ func (p *Processor) finish(
 		}
 		p.notifyRetry(ctx, t, o)
 		rec.release(ctx, t, t.action.release)
-		return attemptResult{sleep: t.action.delay}, nil
+		return attemptResult{notBefore: time.Now().Add(t.action.delay)}, nil
 	case actWait:
 		rec.release(ctx, t, t.action.release)
 		return attemptResult{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
@@ -62,7 +62,7 @@ func (p *Processor) finish(
 		// Release even a claim that has ended. If no other worker has claimed the event since, the
 		// next claim of the event is no takeover.
 		rec.release(ctx, t, t.action.release)
-		return attemptResult{sleep: jitter(50 * time.Millisecond)}, nil
+		return attemptResult{notBefore: time.Now().Add(jitter(50 * time.Millisecond))}, nil
 	case actIsolate:
 		t.restUntil = time.Now().Add(t.action.delay)
 		rec.release(ctx, t, t.action.release)

@@ -284,10 +284,10 @@ func (g *eventGroup) rest() error {
 			until = t.restUntil
 		}
 	}
-	if left := time.Until(until); left > 0 {
-		return sleep(g.ctx, left)
+	if time.Until(until) <= 0 {
+		return nil
 	}
-	return nil
+	return sleepUntil(g.ctx, until)
 }
 
 // restFor lets the event wait before the next run, if such a wait is possible in place. A run by
@@ -328,8 +328,8 @@ func (g *eventGroup) settleSingle() error {
 		case s.outage != nil:
 			err = t.waitOut(ctx, outages, s.outage)
 			outages++
-		case s.sleep > 0:
-			err = sleep(ctx, s.sleep)
+		case !s.notBefore.IsZero(): // the pauses of a call's events pass at the same time
+			err = sleepUntil(ctx, s.notBefore)
 			again = true
 		}
 		t.pending = attemptResult{}

@@ -102,9 +102,9 @@ type busy struct {
 
 // attemptResult is the result of one attempt.
 type attemptResult struct {
-	settled bool
-	sleep   time.Duration // pause before the next attempt, within the retry policy
-	outage  error         // before the next attempt, wait until this outage is over
+	settled   bool
+	notBefore time.Time // earliest time of the next attempt, within the retry policy; may be zero
+	outage    error     // before the next attempt, wait until this outage is over
 }
 
 // destination is the further path of a message, chosen without the store.
@@ -191,6 +191,16 @@ func (t *task) excludeWait(waited time.Duration) {
 	if !t.blockedSince.IsZero() {
 		t.blockedSince = t.blockedSince.Add(waited)
 	}
+}
+
+// behindOthers returns how long the event has waited for earlier events since its last failure. The
+// event's own pause is no such wait, although it passed at the same time.
+func (t *task) behindOthers(now time.Time) time.Duration {
+	since := t.lastFailure
+	if t.pending.notBefore.After(since) {
+		since = t.pending.notBefore
+	}
+	return max(0, now.Sub(since))
 }
 
 // deferredEvent is the place of a deferred event in its queue.

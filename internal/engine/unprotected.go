@@ -84,10 +84,10 @@ func (p *Processor) attemptUnprotected(ctx context.Context, t *task) error {
 	case s.outage != nil:
 		t.unprotectedWaits++
 		return t.waitOut(ctx, t.unprotectedWaits, s.outage)
-	case s.sleep <= 0:
+	case s.notBefore.IsZero():
 		return nil
 	}
-	if err := sleep(ctx, s.sleep); err != nil {
+	if err := sleepUntil(ctx, s.notBefore); err != nil {
 		return err
 	}
 	return t.afford(ctx)

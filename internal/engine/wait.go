@@ -53,6 +53,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// sleepUntil is sleep until a time, which may have passed.
+func sleepUntil(ctx context.Context, t time.Time) error { return sleep(ctx, time.Until(t)) }
+
 // outageWait returns the pause before a failed dependency is tried again. Pauses grow to 2 s, so
 // that work resumes soon after an outage.
 func outageWait(try int) time.Duration {

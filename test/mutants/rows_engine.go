@@ -264,6 +264,18 @@ func engineMutants() []mutant {
 			tests:   root("^TestBatch_RetryAfterOfACallIsWaitedFor_Rule42$"),
 		},
 		{
+			name: "named-events-pause-in-turn", file: engine + "group.go",
+			old: "err = sleepUntil(ctx, s.notBefore)", with: "err = sleep(ctx, t.action.delay)",
+			promise: "The pauses of the events of a call hold up the lane once (rule 42).",
+			tests:   root("^TestBatch_RetryAfterOfNamedEventsPassesTogether_Rule42$"),
+		},
+		{
+			name: "pause-behind-others-is-free", file: engine + "task.go",
+			old: "\t\tsince = t.pending.notBefore\n", with: "\t\treturn max(0, now.Sub(since))\n",
+			promise: "The time in place has the event's own pauses, wherever they pass.",
+			tests:   root("^TestBatch_TimeInPlaceOfNamedEvents_Rule42$"),
+		},
+		{
 			name: "tx-group-ignores-retry-after", file: engine + "group_tx.go",
 			old: "t.restFor(tg.outcome.after)", with: "t.restFor(0)",
 			promise: "After a rollback no handler runs before the time of RetryAfter (rule 42).",
