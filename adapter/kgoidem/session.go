@@ -5,22 +5,11 @@ import (
 	"errors"
 	"maps"
 	"sync"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem/runner"
-)
-
-const (
-	// commitTime bounds one commit with its retries.
-	commitTime = 4 * time.Second
-	// commitPause is the pause between two tries.
-	commitPause = 250 * time.Millisecond
-	// directPatience is how long a direct commit waits for the commit under way before it ends that.
-	// An answer usually comes earlier, and a request that is cut may still reach the coordinator.
-	directPatience = 500 * time.Millisecond
 )
 
 // session is a [runner.Session] and [runner.DirectCommitter]: the time for which a member is in the
@@ -36,18 +25,16 @@ type session struct {
 	end context.CancelCauseFunc
 	on  *runner.ActiveSession
 
-	committing turn // held during a commit with its retries: none overtakes another
+	turn *runner.CommitTurn
 
-	mu      sync.Mutex
-	marks   map[partition]int64 // not committed yet
-	cuts    map[partition]int64 // where a log was cut: no offset behind is committed
-	abort   context.CancelFunc  // ends the Commit under way; nil: there is none
-	directs int                 // direct commits that run or wait for their turn
+	mu    sync.Mutex
+	marks map[partition]int64 // not committed yet
+	cuts  map[partition]int64 // where a log was cut: no offset behind is committed
 }
 
 func newSession(m *member) *session {
 	s := &session{
-		m: m, committing: make(turn, 1),
+		m: m, turn: runner.NewCommitTurn(),
 		marks: make(map[partition]int64), cuts: make(map[partition]int64),
 	}
 	s.ctx, s.end = context.WithCancelCause(m.ctx)
@@ -84,47 +71,13 @@ func (s *session) forget(p partition) {
 	delete(s.marks, p)
 }
 
-// Commit implements [runner.Session]. It tries again while the group changes its generation, with
-// the marks of the moment; franz-go tries again after other errors. A direct commit ends Commit, so
-// that no retry with older offsets follows it.
+// Commit implements [runner.Session]. It tries again while the group changes its generation;
+// franz-go tries again after other errors.
 func (s *session) Commit() {
-	s.m.r.group.LearnPositions()                // for the next commit
-	_ = s.committing.take(context.Background()) // each commit is bounded
-	defer s.committing.leave()
-	ctx, cancel := context.WithTimeout(context.Background(), commitTime)
-	defer cancel()
-	if !s.begin(cancel) {
-		return
-	}
-	defer s.finish()
-	for {
-		err := s.commit(ctx)
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return // the direct commit is reported
-		}
-		if !isAny(err, kerr.RebalanceInProgress, kerr.StaleMemberEpoch) ||
-			runner.Pause(ctx, commitPause) != nil {
-			s.m.r.group.NoteError(err)
-			return
-		}
-	}
-}
-
-// begin notes how to end the Commit under way. The result is false if a direct commit goes first.
-func (s *session) begin(abort context.CancelFunc) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.directs > 0 {
-		return false
-	}
-	s.abort = abort
-	return true
-}
-
-func (s *session) finish() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.abort = nil
+	s.m.r.group.LearnPositions() // for the next commit
+	s.m.r.group.NoteError(s.turn.Commit(s.commit, func(err error) bool {
+		return isAny(err, kerr.RebalanceInProgress, kerr.StaleMemberEpoch)
+	}))
 }
 
 // commit commits the marks, and removes those that are committed.
@@ -155,33 +108,12 @@ func (s *session) commit(ctx context.Context) error {
 // CommitDirectly implements [runner.DirectCommitter].
 func (s *session) CommitDirectly(
 	ctx context.Context, offsets map[partition]int64,
-) (map[partition]error, error) {
-	s.goFirst(1)
-	defer s.goFirst(-1)
-	impatient := time.AfterFunc(directPatience, s.endCommit)
-	err := s.committing.take(ctx)
-	impatient.Stop()
-	if err != nil {
-		return nil, err
-	}
-	defer s.committing.leave()
-	return s.send(ctx, offsets)
-}
-
-// goFirst counts a direct commit in or out. No Commit begins meanwhile.
-func (s *session) goFirst(change int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.directs += change
-}
-
-// endCommit ends the Commit under way.
-func (s *session) endCommit() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.abort != nil {
-		s.abort()
-	}
+) (refused map[partition]error, err error) {
+	err = s.turn.Directly(ctx, func() (err error) {
+		refused, err = s.send(ctx, offsets)
+		return err
+	})
+	return refused, err
 }
 
 // send makes one commit. Partitions of deleted topics count as committed, since no event there can
@@ -246,18 +178,3 @@ func (s *session) request(offsets map[partition]int64) (*kmsg.OffsetCommitReques
 }
 
 var _ runner.DirectCommitter = (*session)(nil)
-
-// turn lets one caller at a time go on. Make it with room for one.
-type turn chan struct{}
-
-// take waits until ctx ends at the latest. Call leave after a nil error.
-func (t turn) take(ctx context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (t turn) leave() { <-t }

@@ -1,15 +1,16 @@
 package kgoidem
 
 import (
-	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/idem-go/idem/runner"
 )
 
 // TestOlderCommit_K03: a commit is tried again and again while newer events are handled. After a
@@ -45,32 +46,40 @@ func TestOlderCommit_K03(t *testing.T) {
 	require.EqualValues(t, all, sum)
 }
 
-// TestDirectCommit_Turn_K03: a direct commit waits for the commit under way, but not for all of its
-// retries. No other commit begins before the direct one.
-func TestDirectCommit_Turn_K03(t *testing.T) {
-	cl := clientOf(t, []string{"localhost:1"}) // in no group, so nothing is sent
-	synctest.Test(t, func(t *testing.T) {
-		m := newMember(t.Context(), nil)
-		m.cl = cl
-		s := newSession(m)
-		ctx, cancel := context.WithTimeout(t.Context(), commitTime)
-		defer cancel()
-		require.NoError(t, s.committing.take(ctx))
-		require.True(t, s.begin(cancel))
-		another := make(chan bool, 1)
-		go func() { // the commit under way
-			<-ctx.Done()
-			another <- s.begin(cancel)
-			s.finish()
-			s.committing.leave()
-		}()
-		began := time.Now()
-		_, err := s.CommitDirectly(t.Context(), map[partition]int64{{Topic: "orders"}: 1})
-		require.ErrorIs(t, err, kerr.UnknownMemberID)
-		require.Equal(t, directPatience, time.Since(began))
-		require.False(t, <-another, "the direct one goes first")
-		require.True(t, s.begin(cancel))
+// TestCommitBesideDirect_K03: a commit that waits for direct ones is made after them. The offsets of
+// a partition that is given back would be missing otherwise.
+func TestCommitBesideDirect_K03(t *testing.T) {
+	cluster, cfg := onCluster(t, 2)
+	cfg.CommitInterval = time.Hour
+	var got tally
+	produceEvents(t, cfg.Brokers, "orders", 0, 10)
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 10 && m.claims() == 2 }, soon, poll)
+	came, hold := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		once.Do(func() { close(came) })
+		cluster.SleepControl(func() { <-hold })
+		return nil, nil, false
 	})
+	s := m.current.Load().session
+	var committing sync.WaitGroup
+	direct := func() {
+		_, err := s.CommitDirectly(t.Context(), map[partition]int64{{Topic: "other"}: 0})
+		require.NoError(t, err)
+	}
+	committing.Go(direct)
+	<-came
+	committing.Go(s.on.Commit)
+	require.NoError(t, runner.Pause(t.Context(), 50*time.Millisecond))
+	committing.Go(direct)
+	require.NoError(t, runner.Pause(t.Context(), 50*time.Millisecond))
+	close(hold)
+	committing.Wait()
+	sum, _ := committed(t, cfg.Brokers, cfg.Group, "orders")
+	require.EqualValues(t, 10, sum)
+	require.NoError(t, m.end())
 }
 
 // refuseCommit answers a commit with an error for each partition.
