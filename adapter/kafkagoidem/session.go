@@ -14,24 +14,23 @@ import (
 	"github.com/idem-go/idem/runner"
 )
 
-const (
-	// commitTime bounds one commit on the transport.
-	commitTime = 4 * time.Second
-	// pulseTime bounds one heartbeat on the transport.
-	pulseTime = 2 * time.Second
-)
+// pulseTime bounds one heartbeat.
+const pulseTime = 2 * time.Second
 
 // errRevoked is the cause of the end of a generation in order.
 var errRevoked = errors.New("the group changes: all partitions are given back")
 
 // session is a [runner.Session] and [runner.DirectCommitter]: one generation of the group.
+//
+// Commits have a connection of their own. That of the generation knows no context, and stays with a
+// coordinator that has moved.
 type session struct {
 	m   *member
 	gen *kafka.Generation
 	ctx context.Context
 	end context.CancelCauseFunc // the first cause counts
 
-	committing turn // held during a commit: none overtakes another
+	turn *runner.CommitTurn
 
 	mu    sync.Mutex
 	marks map[partition]int64 // not committed yet
@@ -39,7 +38,10 @@ type session struct {
 }
 
 func newSession(m *member, gen *kafka.Generation) *session {
-	s := &session{m: m, gen: gen, committing: make(turn, 1), marks: make(map[partition]int64), known: make(map[partition]int64)}
+	s := &session{
+		m: m, gen: gen, turn: runner.NewCommitTurn(),
+		marks: make(map[partition]int64), known: make(map[partition]int64),
+	}
 	s.ctx, s.end = context.WithCancelCause(m.ctx)
 	return s
 }
@@ -68,61 +70,54 @@ func (s *session) begins(p partition, at runner.Place) {
 	s.known[p] = at.Offset
 }
 
-// Commit implements [runner.Session]. The connection of the generation may be broken while the
-// member is in the group; then the commit takes another one.
+// Commit implements [runner.Session]. It tries again after errors that pass.
 func (s *session) Commit() {
-	s.m.r.group.LearnPositions()                // for the next commit
-	_ = s.committing.take(context.Background()) // each commit is bounded
-	defer s.committing.leave()
+	s.m.r.group.LearnPositions() // for the next commit
+	s.m.r.group.NoteError(s.turn.Commit(s.commit, passes))
+}
+
+// passes reports whether a commit may succeed soon, without a new generation. An error without a
+// code is one of the connection.
+func passes(err error) bool {
+	var code kafka.Error
+	return !errors.As(err, &code) || isAny(code, kafka.RebalanceInProgress, kafka.GroupLoadInProgress,
+		kafka.GroupCoordinatorNotAvailable, kafka.NotCoordinatorForGroup)
+}
+
+// commit commits the marks, and removes those that are committed.
+func (s *session) commit(ctx context.Context) error {
 	s.mu.Lock()
 	marks := maps.Clone(s.marks)
 	s.mu.Unlock()
 	if len(marks) == 0 {
-		return
+		return nil
 	}
-	err := s.gen.CommitOffsets(byTopic(marks))
-	var refused map[partition]error
-	if code := kafka.Error(0); err != nil && !errors.As(err, &code) {
-		ctx, cancel := context.WithTimeout(context.Background(), commitTime)
-		defer cancel()
-		refused, err = s.send(ctx, marks)
-	}
-	for _, one := range refused {
-		err = one
-	}
-	s.m.r.group.NoteError(err)
-	if err != nil && refused == nil {
-		return
+	refused, err := s.send(ctx, marks)
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p, next := range marks {
-		if refused[p] == nil && s.marks[p] == next {
+		switch {
+		case refused[p] != nil:
+			err = refused[p]
+		case s.marks[p] == next:
 			delete(s.marks, p)
 		}
 	}
-}
-
-func byTopic(marks map[partition]int64) map[string]map[int]int64 {
-	all := make(map[string]map[int]int64)
-	for p, next := range marks {
-		if all[p.Topic] == nil {
-			all[p.Topic] = make(map[int]int64)
-		}
-		all[p.Topic][int(p.Partition)] = next
-	}
-	return all
+	return err
 }
 
 // CommitDirectly implements [runner.DirectCommitter].
 func (s *session) CommitDirectly(
 	ctx context.Context, offsets map[partition]int64,
-) (map[partition]error, error) {
-	if err := s.committing.take(ctx); err != nil {
-		return nil, err
-	}
-	defer s.committing.leave()
-	return s.send(ctx, offsets)
+) (refused map[partition]error, err error) {
+	err = s.turn.Directly(ctx, func() (err error) {
+		refused, err = s.send(ctx, offsets)
+		return err
+	})
+	return refused, err
 }
 
 // send commits on the transport. Partitions of deleted topics count as committed, since no event
@@ -163,22 +158,20 @@ func (s *session) send(
 func (s *session) heartbeat() error {
 	ctx, cancel := context.WithTimeout(context.Background(), pulseTime)
 	defer cancel()
-	if err := s.committing.take(ctx); err != nil {
+	return s.turn.Beside(ctx, func(ctx context.Context) error {
+		s.mu.Lock()
+		one := make(map[partition]int64)
+		for p, next := range s.known {
+			one[p] = next
+			break
+		}
+		s.mu.Unlock()
+		refused, err := s.send(ctx, one)
+		for _, err := range refused {
+			return err
+		}
 		return err
-	}
-	defer s.committing.leave()
-	s.mu.Lock()
-	one := make(map[partition]int64)
-	for p, next := range s.known {
-		one[p] = next
-		break
-	}
-	s.mu.Unlock()
-	refused, err := s.send(ctx, one)
-	for _, err := range refused {
-		return err
-	}
-	return err
+	})
 }
 
 // watch ends the session after the generation has ended. kafka-go does not report the reason, and
@@ -229,18 +222,3 @@ func (s *session) begun() bool {
 }
 
 var _ runner.DirectCommitter = (*session)(nil)
-
-// turn lets one caller at a time go on. Make it with room for one.
-type turn chan struct{}
-
-// take waits until ctx ends at the latest. Call leave after a nil error.
-func (t turn) take(ctx context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (t turn) leave() { <-t }

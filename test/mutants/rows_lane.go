@@ -170,6 +170,12 @@ func runnerMutants() []mutant {
 			tests:   ownedBy("adapter/kafkagoidem", "^TestGrowth_K29$"),
 		},
 		{
+			name: "kafkagoidem-commits-once", file: "adapter/kafkagoidem/session.go",
+			old: "NotAvailable, kafka.NotCoordinatorForGroup)", with: "NotAvailable)",
+			promise: "A coordinator that moves does not cost the last commit of a generation (K-24).",
+			tests:   ownedBy("adapter/kafkagoidem", "^TestCoordinatorMoves_K24$"),
+		},
+		{
 			name: "kafkagoidem-takes-the-producers-time", file: "adapter/kafkagoidem/fetch.go",
 			old: "timed := !isData || data.Attributes&logAppendTime == 0", with: "timed := !isData || data.Attributes != logAppendTime",
 			promise: "With LogAppendTime no time of a producer counts (rule 8).",
