@@ -30,9 +30,9 @@ const (
 	Eager
 	// NextGeneration is the protocol of KIP-848: the brokers assign the partitions, without a
 	// barrier for all members. It needs Kafka 4.0 with the feature group.version; Run fails with
-	// other brokers. Kafka 4 moves a group from Cooperative or Eager online, one member after the
-	// other. The session time-out is a setting of the brokers then. A member waits while another
-	// process with its InstanceID is in the group.
+	// other brokers, and with those that refuse the protocol at the join. Kafka 4 moves a group from
+	// Cooperative or Eager online, one member after the other. The session time-out is a setting of
+	// the brokers then. A member waits while another process with its InstanceID is in the group.
 	NextGeneration
 )
 

@@ -67,6 +67,9 @@ func (m *member) join(topics []string) error {
 		kgo.OnPartitionsLost(m.lostAll),
 		kgo.WithContext(connected),
 	})
+	if m.r.cfg.client.Protocol == NextGeneration {
+		opts = append(opts, kgo.WithHooks(classicWatch{m}))
+	}
 	cl, err := kgo.NewClient(opts...)
 	if err != nil {
 		cut()
@@ -461,7 +464,8 @@ func (m *member) leaveGroup() {
 func (m *member) leaveBeside(id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveWait)
 	defer cancel()
-	if m.r.cfg.client.Protocol == NextGeneration {
+	refused := errors.Is(context.Cause(m.ctx), errRefused)
+	if m.r.cfg.client.Protocol == NextGeneration && !refused {
 		const leaving = -1 // as the epoch of the member
 		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 		req.Group, req.MemberID, req.MemberEpoch = m.r.cfg.Group, id, leaving

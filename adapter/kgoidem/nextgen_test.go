@@ -51,6 +51,26 @@ func TestEarlyBrokers_K37(t *testing.T) {
 	require.ErrorIs(t, start(t, cfg, routed(new(tally).handle)).wait(t, soon), errOldBrokers)
 }
 
+// TestRefusedProtocol_K37: brokers list the protocol of KIP-848 and refuse it at the join. franz-go
+// would go on with the classic protocol.
+func TestRefusedProtocol_K37(t *testing.T) {
+	cluster, cfg := onCluster(t, 1)
+	cfg.Protocol = NextGeneration
+	cluster.ControlKey(int16(kmsg.ConsumerGroupHeartbeat),
+		func(req kmsg.Request) (kmsg.Response, error, bool) {
+			cluster.KeepControl()
+			resp, _ := req.ResponseKind().(*kmsg.ConsumerGroupHeartbeatResponse)
+			resp.ErrorCode = kerr.UnsupportedVersion.Code
+			return resp, nil, true
+		})
+	produceEvents(t, cfg.Brokers, "orders", 0, 5)
+	var got tally
+	m := start(t, cfg, routed(got.handle))
+	require.ErrorIs(t, m.wait(t, soon), errRefused)
+	require.Zero(t, got.total())
+	require.NotContains(t, m.String(), "leaving the group failed")
+}
+
 // TestHeldInstance_K25: after a crash the group still has a member with the same InstanceID. The
 // brokers refuse the new member until the session of the old one has ended. Run waits.
 func TestHeldInstance_K25(t *testing.T) {

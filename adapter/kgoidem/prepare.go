@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -14,6 +16,11 @@ import (
 // old protocol without a word.
 var errOldBrokers = errors.New("the brokers do not serve the protocol NextGeneration: " +
 	"it needs Kafka 4.0 with group.version 1, or use Cooperative")
+
+// errRefused means that the brokers refuse the protocol of KIP-848 although they list it.
+var errRefused = errors.New("the brokers refuse the protocol NextGeneration that they list: " +
+	"add consumer to group.coordinator.rebalance.protocols, set group.version 1, " +
+	"remove kgo.MaxVersions from Options, or use Cooperative")
 
 // checkProtocol fails if the brokers do not serve the protocol.
 func (r *Runner) checkProtocol(ctx context.Context) error {
@@ -49,4 +56,21 @@ func servesNextGeneration(answer *kmsg.ApiVersionsResponse) bool {
 		slices.ContainsFunc(features, func(f kmsg.ApiVersionsResponseFinalizedFeature) bool {
 			return f.Name == "group.version" && f.MaxVersionLevel >= enabled
 		})
+}
+
+// classicWatch ends the runner when the client of a member joins with the classic protocol.
+// franz-go does that without a word if the brokers refuse NextGeneration, and the request is the
+// only sign.
+type classicWatch struct{ m *member }
+
+var _ kgo.HookBrokerWrite = classicWatch{}
+
+// OnBrokerWrite implements [kgo.HookBrokerWrite].
+func (w classicWatch) OnBrokerWrite(
+	_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error,
+) {
+	if key == int16(kmsg.JoinGroup) {
+		w.m.r.group.Fail(errRefused)
+		w.m.leave(errRefused)
+	}
 }

@@ -206,6 +206,12 @@ func runnerMutants() []mutant {
 			tests:   runner("^TestCommitTurn_GivesWay_K03$"),
 		},
 		{
+			name: "kgoidem-falls-back", file: "adapter/kgoidem/prepare.go",
+			old: "key == int16(kmsg.JoinGroup)", with: "key == int16(kmsg.JoinGroup)+100",
+			promise: "The protocol NextGeneration is not replaced by another one without a word (K-37).",
+			tests:   ownedBy("adapter/kgoidem", "^TestRefusedProtocol_K37$"),
+		},
+		{
 			name: "kgoidem-older-commit-follows", file: "adapter/kgoidem/session.go",
 			old:     "err = s.turn.Directly(ctx, func() (err error) {\n\t\trefused, err = s.send(ctx, offsets)\n\t\treturn err\n\t})\n\treturn refused, err",
 			with:    "return s.send(ctx, offsets)",
