@@ -38,12 +38,12 @@ func newMarks(g *Group, sess Session) *marks {
 	}
 }
 
-// set marks an offset for the next commit.
+// set marks an offset for the next commit. A direct commit has the mark no earlier than the session.
 func (m *marks) set(p TopicPartition, next int64) {
 	m.mu.Lock()
-	m.marked[p] = next
-	m.mu.Unlock()
+	defer m.mu.Unlock()
 	m.sess.Mark(p, next)
+	m.marked[p] = next
 }
 
 // forget drops a partition that is given back: another member may commit from here on.

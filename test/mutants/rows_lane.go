@@ -188,6 +188,13 @@ func runnerMutants() []mutant {
 			tests:   ownedBy("adapter/kgoidem", "^TestLeaderless_Stop_K18$"),
 		},
 		{
+			name: "runner-confirms-unseen-marks", file: "runner/commit_marks.go",
+			old:     "\tm.sess.Mark(p, next)\n\tm.marked[p] = next\n",
+			with:    "\tm.marked[p] = next\n\tm.mu.Unlock()\n\tm.sess.Mark(p, next)\n\tm.mu.Lock()\n",
+			promise: "A direct commit is not followed by an older one of the client (K-03).",
+			tests:   runner("^TestMarks_Unseen_K03$"),
+		},
+		{
 			name: "runner-older-commit-goes-on", file: "runner/commit_turn.go",
 			old: "\tif t.end != nil {\n\t\tt.end(errDirectFirst)\n\t}\n", with: "",
 			promise: "A commit under way does not keep the one of a stop waiting (K-03).",
