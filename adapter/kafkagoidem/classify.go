@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
 
 	"github.com/idem-go/idem/kafkaauth"
 	"github.com/idem-go/idem/runner"
@@ -37,6 +38,20 @@ func classify(err error) runner.Class {
 		}
 	}
 	return runner.Transient
+}
+
+// classifyWith is classify for a mechanism, which may be nil. A wrong state is that of a connection,
+// and the next one may be right. Brokers that do not know a new key of the authorization server yet
+// refuse its tokens for a moment.
+func classifyWith(mechanism sasl.Mechanism) runner.Classify {
+	tokens := mechanism != nil && mechanism.Name() == "OAUTHBEARER"
+	return func(err error) runner.Class {
+		class := classify(err)
+		if class == runner.BadLogin && (tokens || isAny(err, kafka.IllegalSASLState)) {
+			return runner.StaleLogin
+		}
+		return class
+	}
 }
 
 func isAny(err error, targets ...error) bool {

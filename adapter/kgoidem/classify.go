@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/idem-go/idem/kafkaauth"
 	"github.com/idem-go/idem/runner"
@@ -38,6 +39,22 @@ func classify(err error) runner.Class {
 		return runner.UnknownGroup
 	}
 	return runner.Transient
+}
+
+// classifyWith is classify for the mechanisms of a client. A connection that authenticates again too
+// early is in a wrong state (KIP-368), and the next connection is not. Brokers that do not know a
+// new key of the authorization server yet refuse its tokens for a moment.
+func classifyWith(mechanisms []sasl.Mechanism) runner.Classify {
+	tokens := slices.ContainsFunc(mechanisms, func(m sasl.Mechanism) bool {
+		return m.Name() == "OAUTHBEARER"
+	})
+	return func(err error) runner.Class {
+		class := classify(err)
+		if class == runner.BadLogin && (tokens || isAny(err, kerr.IllegalSaslState)) {
+			return runner.StaleLogin
+		}
+		return class
+	}
 }
 
 func isAny(err error, targets ...error) bool {

@@ -62,7 +62,8 @@ func New(cfg Config, router *idem.Router) (*Runner, error) {
 	}
 	r.group = group
 	r.life = runner.NewLife(runner.LifeConfig{
-		Config: s.Config, Client: "franz-go", Commands: s.commands(), Classify: classify,
+		Config: s.Config, Client: "franz-go", Commands: s.commands(),
+		Classify:    classifyWith(s.client.SASL),
 		OwnProducer: r.own != nil, Heartbeat: heartbeatInterval,
 	}, group)
 	return r, nil
