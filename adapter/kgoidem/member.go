@@ -122,16 +122,28 @@ func (m *member) claim(p partition) *claim {
 	return m.claims[p]
 }
 
+// tooLargeAdvice follows the error of a batch above the limit. Such a batch disturbs no other
+// partition. The watch for silent partitions joins the group again, for a batch that is gone then.
+const tooLargeAdvice = "the partition waits, the others go on: raise kgo.MaxDecompressBatchBytes in " +
+	"Options, or stop the group and reset its offset to the end of the batch, whose events are then " +
+	"not handled"
+
 // fetchError acts on an error of fetching. Before such an error, franz-go itself has retried where
 // a retry can help.
 func (m *member) fetchError(p partition, err error) {
 	var loss *kgo.ErrDataLoss
 	var session *kgo.ErrGroupSession
+	var large *kgo.ErrDecompressTooLarge
 	if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
 		return
 	}
 	if errors.As(err, &loss) {
 		m.dataLoss(loss)
+		return
+	}
+	if errors.As(err, &large) { // franz-go has stopped this partition (G-01)
+		m.r.life.Retry.Detail(fmt.Errorf("%w; %s", err, tooLargeAdvice),
+			"topic", p.Topic, "partition", p.Partition)
 		return
 	}
 	if end := m.r.life.Retry.Fatal(err); end != nil {
