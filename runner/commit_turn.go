@@ -96,9 +96,10 @@ func (t *CommitTurn) begin(ctx context.Context) (context.Context, error) {
 		t.mu.Lock()
 		none := t.none
 		if t.directs == 0 {
-			ctx, t.end = context.WithCancelCause(ctx)
+			own, end := context.WithCancelCause(ctx)
+			t.end = end
 			t.mu.Unlock()
-			return ctx, nil
+			return own, nil
 		}
 		t.mu.Unlock()
 		t.leave()

@@ -208,7 +208,7 @@ func runnerMutants() []mutant {
 		},
 		{
 			name: "runner-commit-does-not-give-way", file: "runner/commit_turn.go",
-			old: "if t.directs == 0 {\n\t\t\tctx, t.end", with: "if t.directs >= 0 {\n\t\t\tctx, t.end",
+			old: "if t.directs == 0 {\n\t\t\town, end", with: "if t.directs >= 0 {\n\t\t\town, end",
 			promise: "No other commit begins while a direct one waits (K-03).",
 			tests:   runner("^TestCommitTurn_GivesWay_K03$"),
 		},
