@@ -3,9 +3,9 @@ package pgstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
+	"github.com/idem-go/idem/internal/decision"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -16,12 +16,12 @@ import (
 // no row and call the event fresh. A crash between the steps leaves a moved horizon and all rows.
 
 const (
-	// choreLimit bounds each statement of a reaper, even a whole horizon step of horizonRows.
+	// choreLimit bounds each statement of a reaper.
 	choreLimit = time.Minute
 	// verbReap names the work of a reaper in errors. Its role has other rights than a worker's.
 	verbReap = "reap"
-	// horizonRows bounds the expired rows of a table that one horizon step reads: some seconds of
-	// work. The procedure for pg_cron has the same number.
+	// horizonRows bounds the expired rows of a scope and a table that one horizon step reads: some
+	// seconds of work. The procedure for pg_cron has the same number.
 	horizonRows = 5_000_000
 	// silentRows is the number of rows per table that the search for silent scopes reads.
 	silentRows = 1000
@@ -55,6 +55,8 @@ type horizons struct {
 	deadLetters time.Duration // their retention
 	batch       int
 	rows        int64 // that one horizon step reads of a table
+	window      int   // rows of a table that one statement reads
+	between     func(context.Context) error
 }
 
 func (h *horizons) inTx(ctx context.Context, limit time.Duration,
@@ -103,41 +105,97 @@ func (h *horizons) silent(ctx context.Context) (scopes []string, err error) {
 // ends with them, only the rows behind them move the horizon, so it is read from the last cut-off
 // on, too. Otherwise no row would be deleted any more.
 func (h *horizons) moveHorizon(ctx context.Context, a *ScopeAge) error {
-	more, err := h.moveFrom(ctx, a, beginning)
-	if err == nil && more && a.cutoff.Valid {
-		_, err = h.moveFrom(ctx, a, a.cutoff)
+	rows := make([]decision.Expired, recordTables)
+	for i := range rows {
+		var err error
+		if rows[i], err = h.expired(ctx, i, a, beginning); err != nil {
+			return err
+		}
+		if rows[i].Limit.IsZero() || !a.cutoff.Valid {
+			continue
+		}
+		rest, err := h.expired(ctx, i, a, a.cutoff.Time)
+		if err != nil {
+			return err
+		}
+		rows[i] = rows[i].Onward(a.cutoff.Time, rest)
 	}
-	return err
+	before, cutoff, some := decision.NextHorizon(a.Horizon, a.ConsumedUntil, rows...)
+	if !some {
+		return nil
+	}
+	return h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		var stored time.Time
+		err := tx.QueryRow(ctx, q.aging.store, a.Scope, before, cutoff).Scan(&stored)
+		if err == nil {
+			a.Horizon = stored.UTC()
+		}
+		return err
+	})
 }
 
 // beginning is a time before all rows.
-var beginning = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+var beginning = time.UnixMicro(0).UTC()
 
-// moveFrom reads at most h.rows expired rows of each table, from a time on. The result more is true
-// if there may be others.
-func (h *horizons) moveFrom(ctx context.Context, a *ScopeAge, from pgtype.Timestamptz) (more bool,
-	err error) {
-	err = h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		var before time.Time
-		err := tx.QueryRow(ctx, q.aging.store, a.Scope, a.ConsumedUntil,
-			microseconds(h.deadLetters), h.rows, from).Scan(&before, &more)
-		if errors.Is(err, pgx.ErrNoRows) { // no row has expired
-			return nil
+// windows calls fn for one window of a table after the other, from a time on and until another. A
+// window has at most h.window rows of all scopes, and those that expired at the same time as its
+// last row. A window without rows ends the work, and so does fn with false.
+func (h *horizons) windows(ctx context.Context, table int, from, until time.Time,
+	fn func(from, to time.Time) (goOn bool, err error)) error {
+	for {
+		var n int
+		var last pgtype.Timestamptz
+		err := h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+			return tx.QueryRow(ctx, q.aging.tables[table].window, from, until, int64(h.window)).
+				Scan(&n, &last)
+		})
+		if err != nil || n == 0 {
+			return err
 		}
-		a.Horizon = before.UTC()
-		return err
-	})
-	return more, err
+		to, more := decision.WindowEnd(n, h.window, last.Time, until)
+		goOn, err := fn(from, to)
+		if err != nil || !goOn || !more {
+			return err
+		}
+		if err := h.between(ctx); err != nil {
+			return err
+		}
+		from = to
+	}
 }
 
-// deleteBatch deletes one batch of a table, from a time on. The results are the number of rows
-// and the time for the next batch.
-func (h *horizons) deleteBatch(ctx context.Context, text func(*statements) string, a *ScopeAge,
-	from pgtype.Timestamptz,
-) (n int64, next pgtype.Timestamptz, err error) {
+// expired summarizes the rows of a scope that have expired from a time on, at most h.rows.
+func (h *horizons) expired(ctx context.Context, table int, a *ScopeAge, from time.Time) (
+	sum decision.Expired, err error) {
+	rest := h.rows
+	err = h.windows(ctx, table, from, a.ConsumedUntil, func(from, to time.Time) (bool, error) {
+		var n int64
+		var made, last pgtype.Timestamptz
+		err := h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+			return tx.QueryRow(ctx, q.aging.tables[table].expired, a.Scope, from, to, rest,
+				microseconds(h.deadLetters)).Scan(&n, &made, &last)
+		})
+		if made.Time.After(sum.Made) {
+			sum.Made = made.Time
+		}
+		if rest -= n; rest <= 0 {
+			sum.Limit = last.Time
+		}
+		return rest > 0, err
+	})
+	return sum, err
+}
+
+// deleteBatch deletes one batch of a table, of rows that expired from a time on and before another.
+// The results are the number of rows and the time for the next batch.
+func (h *horizons) deleteBatch(ctx context.Context, table int, a *ScopeAge, from, to time.Time) (
+	n int64, next time.Time, err error) {
 	err = h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		return tx.QueryRow(ctx, text(q), a.Scope, int64(h.batch), from, a.cutoff, a.before,
-			microseconds(h.deadLetters)).Scan(&n, &next)
+		var last pgtype.Timestamptz
+		err := tx.QueryRow(ctx, q.aging.tables[table].remove, a.Scope, int64(h.batch), from, to,
+			a.before, microseconds(h.deadLetters)).Scan(&n, &last)
+		next = last.Time
+		return err
 	})
 	return n, next, cmp.Or(err, ctx.Err())
 }

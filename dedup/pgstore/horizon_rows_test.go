@@ -71,7 +71,7 @@ func TestHorizon_PassesRowsThatStay_Rule8(t *testing.T) {
 func TestHorizon_CronPassesRowsThatStay_Rule8(t *testing.T) {
 	t.Parallel()
 	const limit = "5000000"
-	require.Equal(t, 4, strings.Count(pgstore.CronSchema(), limit))
+	require.Equal(t, 1, strings.Count(pgstore.CronSchema(), limit))
 	for name, rows := range expiredRows {
 		t.Run(name, func(t *testing.T) {
 			s, pool := newStore(t)
@@ -111,4 +111,74 @@ func TestHorizon_PassesCompactRowsThatStay_Rule8(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Empty(t, leftCompact(t, pool))
+}
+
+// Rows that stay, more than a statement reads, do not stop the deletion of the rows behind them:
+// those of a silent scope, and dead letters. No statement reads more rows than a window.
+func TestReaper_PassesWindowsOfRowsThatStay_Rule8(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	putBehind(t, pool)
+	record(t, s, "g", dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
+	cfg := soonest()
+	cfg.Batch = 2
+	var result pgstore.ReapResult
+	for range 2 {
+		r := pgstore.NewReaper(s, cfg)
+		r.SetWindowRows(windowRows)
+		var err error
+		result, err = r.RunOnce(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, []int64{behind, behind}, []int64{result.Events, result.Claims})
+	requireBehindGone(t, pool)
+}
+
+// The same holds for the procedure for pg_cron.
+func TestReaper_CronPassesWindowsOfRowsThatStay_Rule8(t *testing.T) {
+	t.Parallel()
+	const limit = "50000;"
+	require.Equal(t, 1, strings.Count(pgstore.CronSchema(), limit))
+	s, pool := newStore(t)
+	putBehind(t, pool)
+	record(t, s, "g", dedup.Progress{Topic: "t", Next: 1, CaughtUp: true})
+	_, err := pool.Exec(t.Context(),
+		strings.ReplaceAll(pgstore.CronSchema(), limit, fmt.Sprint(windowRows, ";")))
+	require.NoError(t, err)
+	for range 2 {
+		_, err := pool.Exec(t.Context(), "CALL idem_reap(grace => '1 microsecond', batch => 2)")
+		require.NoError(t, err)
+	}
+	requireBehindGone(t, pool)
+}
+
+const (
+	windowRows = 3  // that one statement of these tests reads
+	behind     = 10 // rows that are deleted
+)
+
+// putBehind puts rows that expired into the tables, behind more than a window of rows that stay.
+func putBehind(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for i := range behind {
+		after := time.Duration(i) * time.Second
+		put(t, pool, old{scope: "silent", id: fmt.Sprint("silent ", i), made: 9 * day, expired: 8*day - after})
+		put(t, pool, old{scope: "g", id: fmt.Sprint("dead ", i), status: "dead", made: 9 * day,
+			changed: day, expired: 8*day - after})
+		put(t, pool, old{scope: "silent", id: fmt.Sprint("at once ", i), made: 9 * day, expired: 7 * day})
+		put(t, pool, old{scope: "g", id: fmt.Sprint("due ", i), made: 9 * day, expired: 6*day - after})
+		put(t, pool, old{scope: "g", id: fmt.Sprint("live ", i), made: 9 * day})
+	}
+	for _, table := range []string{"processed_events", "idempotency_keys"} {
+		_, err := pool.Exec(t.Context(),
+			"UPDATE "+table+" SET expires_at = $1 WHERE event_id LIKE 'at once%'", ago(7*day))
+		require.NoError(t, err)
+	}
+}
+
+func requireBehindGone(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	all := left(t, pool)
+	require.Len(t, all, 2*4*behind)
+	require.NotContains(t, strings.Join(all, " "), "due")
 }

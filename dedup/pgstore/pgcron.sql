@@ -1,6 +1,6 @@
 -- Deletes expired rows, for use with pg_cron instead of pgstore.Reaper. Both do the same work. Of
--- those without scopes in wall_clock one works at a time, and of the calls with the same scopes. This procedure is for the readable layout; the compact one
--- needs a pgstore.Reaper.
+-- those without scopes in wall_clock one works at a time, and of the calls with the same scopes. This
+-- procedure is for the readable layout; the compact one needs a pgstore.Reaper.
 --
 -- Run this text in the schema of the store's tables, as their owner. Then run in the database of
 -- pg_cron, with your schema in place of app:
@@ -27,9 +27,21 @@ DECLARE
     s        record;
     tbl      text;
     n        bigint;
+    rest     bigint;      -- rows that a step of the horizon still reads
     place    timestamptz;
-    more     boolean; -- there may be other expired rows
+    first    timestamptz; -- of the window
+    stop     timestamptz; -- the end of the window
+    until    timestamptz;
+    made     timestamptz;
+    last     timestamptz;
+    newest   timestamptz; -- when the newest expired row was made
+    full_at  timestamptz; -- when the last row expired that was read, if there may be others
+    cutoff   timestamptz;
+    horizon  timestamptz;
     lease    text := 'reaper';
+    window_rows bigint := 50000; -- that one statement reads of a table
+    in_window text := 'SELECT count(*), max(expires_at) FROM (SELECT e.expires_at FROM %I e
+                       WHERE e.expires_at >= $1 AND e.expires_at < $2 ORDER BY e.expires_at LIMIT $3) w';
     settings text := format($$SELECT set_config('search_path', %L, true), set_config('lock_timeout', '5s', true),
                             set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
                             set_config('enable_sort', 'off', true), set_config('jit', 'off', true)$$, quote_ident(store));
@@ -71,70 +83,101 @@ BEGIN
         CONTINUE WHEN NOT s.ripe;
         IF s.cutoff IS NOT NULL THEN
             FOREACH tbl IN ARRAY ARRAY['processed_events', 'idempotency_keys'] LOOP
-                place := '-infinity';
-                LOOP
+                until := least(s.cutoff, s.consumed_until);
+                first := '-infinity';
+                WHILE first < until LOOP
                     EXECUTE settings;
-                    UPDATE idem_leases SET lease_until = clock_timestamp() + interval '3 minutes'
-                    WHERE name = lease AND token = me;
-                    IF NOT FOUND THEN
-                        RETURN; -- this run stood still, and another reaper took over
-                    END IF;
-                    EXECUTE format($$
-                        WITH gone AS (
-                            DELETE FROM %I k
-                            WHERE k.ctid = ANY (ARRAY(
-                                SELECT e.ctid FROM %I e
-                                WHERE e.scope = $1 AND e.expires_at >= $2 AND e.expires_at < $3 AND e.created_at <= $4
-                                  AND (e.origin_time IS NULL OR e.origin_time < $4)
-                                  AND NOT ((e.status = 'dead' OR e.generation > 0)
-                                           AND coalesce(e.updated_at, e.created_at) > clock_timestamp() - $5)
-                                ORDER BY e.expires_at
-                                LIMIT $6
-                                FOR UPDATE SKIP LOCKED))
-                            RETURNING k.expires_at
-                        )
-                        SELECT count(*), max(expires_at) FROM gone$$, tbl, tbl)
-                    INTO n, place
-                    USING s.scope, place, least(s.cutoff, s.consumed_until), s.before, dead_letters, batch;
+                    EXECUTE format(in_window, tbl) INTO n, last USING first, until, window_rows;
                     COMMIT;
-                    EXIT WHEN n < batch;
-                    PERFORM pg_sleep(0.02);
+                    EXIT WHEN n = 0;
+                    stop := CASE WHEN n < window_rows THEN until
+                                 ELSE least(until, last + interval '1 microsecond') END;
+                    place := first;
+                    LOOP
+                        EXECUTE settings;
+                        UPDATE idem_leases SET lease_until = clock_timestamp() + interval '3 minutes'
+                        WHERE name = lease AND token = me;
+                        IF NOT FOUND THEN
+                            RETURN; -- this run stood still, and another reaper took over
+                        END IF;
+                        EXECUTE format($$
+                            WITH gone AS (
+                                DELETE FROM %I k
+                                WHERE k.ctid = ANY (ARRAY(
+                                    SELECT e.ctid FROM %I e
+                                    WHERE e.scope = $1 AND e.expires_at >= $2 AND e.expires_at < $3 AND e.created_at <= $4
+                                      AND (e.origin_time IS NULL OR e.origin_time < $4)
+                                      AND NOT ((e.status = 'dead' OR e.generation > 0)
+                                               AND coalesce(e.updated_at, e.created_at) > clock_timestamp() - $5)
+                                    ORDER BY e.expires_at
+                                    LIMIT $6
+                                    FOR UPDATE SKIP LOCKED))
+                                RETURNING k.expires_at
+                            )
+                            SELECT count(*), max(expires_at) FROM gone$$, tbl, tbl)
+                        INTO n, place
+                        USING s.scope, place, stop, s.before, dead_letters, batch;
+                        COMMIT;
+                        EXIT WHEN n < batch;
+                        PERFORM pg_sleep(0.02);
+                    END LOOP;
+                    first := stop;
                 END LOOP;
             END LOOP;
         END IF;
 
         -- A row stays while the time of its record is ahead of the horizon. If so many rows stay that
         -- reading ends with them, the horizon is read from the last cut-off on, too.
-        FOREACH place IN ARRAY ARRAY['-infinity', least(s.cutoff, s.consumed_until)] LOOP
-            EXIT WHEN place > '-infinity' AND (s.cutoff IS NULL OR more IS NOT TRUE);
-            EXECUTE settings;
-            more := false;
-            WITH events AS (
-                SELECT count(*) AS n, max(e.created_at) AS made, max(e.expires_at) AS last
-                FROM (SELECT k.created_at, k.expires_at FROM processed_events k
-                      WHERE k.scope = s.scope AND k.expires_at >= place AND k.expires_at < s.consumed_until
-                        AND NOT ((k.status = 'dead' OR k.generation > 0)
-                                 AND coalesce(k.updated_at, k.created_at) > clock_timestamp() - dead_letters)
-                      ORDER BY k.expires_at LIMIT 5000000) e
-            ), keys AS (
-                SELECT count(*) AS n, max(e.created_at) AS made, max(e.expires_at) AS last
-                FROM (SELECT k.created_at, k.expires_at FROM idempotency_keys k
-                      WHERE k.scope = s.scope AND k.expires_at >= place AND k.expires_at < s.consumed_until
-                        AND NOT ((k.status = 'dead' OR k.generation > 0) AND k.updated_at > clock_timestamp() - dead_letters)
-                      ORDER BY k.expires_at LIMIT 5000000) e
-            )
-            INSERT INTO idem_horizons AS h (scope, before, cutoff)
-            SELECT s.scope, coalesce(greatest(events.made, keys.made), '-infinity'),
-                   least(s.consumed_until,
-                         CASE WHEN events.n = 5000000 THEN greatest(events.last, place + interval '1 microsecond') END,
-                         CASE WHEN keys.n = 5000000 THEN greatest(keys.last, place + interval '1 microsecond') END)
-            FROM events, keys
-            WHERE events.n + keys.n > 0 OR place > '-infinity'
-            ON CONFLICT (scope) DO UPDATE
-            SET before = greatest(h.before, excluded.before), cutoff = excluded.cutoff, updated_at = clock_timestamp()
-            RETURNING cutoff < s.consumed_until INTO more;
-            COMMIT;
+        horizon := NULL;
+        cutoff := s.consumed_until;
+        FOREACH tbl IN ARRAY ARRAY['processed_events', 'idempotency_keys'] LOOP
+            newest := NULL;
+            FOREACH place IN ARRAY ARRAY['-infinity', least(s.cutoff, s.consumed_until)] LOOP
+                EXIT WHEN place > '-infinity' AND (s.cutoff IS NULL OR full_at IS NULL);
+                full_at := NULL;
+                rest := 5000000;
+                first := place;
+                WHILE first < s.consumed_until AND rest > 0 LOOP
+                    EXECUTE settings;
+                    UPDATE idem_leases SET lease_until = clock_timestamp() + interval '3 minutes'
+                    WHERE name = lease AND token = me;
+                    IF NOT FOUND THEN
+                        RETURN;
+                    END IF;
+                    EXECUTE format(in_window, tbl) INTO n, last USING first, s.consumed_until, window_rows;
+                    EXIT WHEN n = 0;
+                    stop := CASE WHEN n < window_rows THEN s.consumed_until
+                                 ELSE least(s.consumed_until, last + interval '1 microsecond') END;
+                    EXECUTE format($$
+                        SELECT count(*), max(created_at), max(expires_at)
+                        FROM (SELECT k.created_at, k.expires_at FROM %I k
+                              WHERE k.scope = $1 AND k.expires_at >= $2 AND k.expires_at < $3
+                                AND NOT ((k.status = 'dead' OR k.generation > 0)
+                                         AND coalesce(k.updated_at, k.created_at) > clock_timestamp() - $4)
+                              ORDER BY k.expires_at LIMIT $5) e$$, tbl)
+                    INTO n, made, last USING s.scope, first, stop, dead_letters, rest;
+                    COMMIT;
+                    newest := greatest(newest, made);
+                    rest := rest - n;
+                    IF rest <= 0 THEN
+                        full_at := greatest(last, place + interval '1 microsecond');
+                    END IF;
+                    first := stop;
+                END LOOP;
+                COMMIT;
+            END LOOP;
+            horizon := greatest(horizon, newest);
+            IF newest IS NOT NULL THEN
+                cutoff := least(cutoff, full_at);
+            END IF;
         END LOOP;
+        IF horizon IS NOT NULL THEN
+            EXECUTE settings;
+            INSERT INTO idem_horizons AS h (scope, before, cutoff) VALUES (s.scope, horizon, cutoff)
+            ON CONFLICT ON CONSTRAINT idem_horizons_pkey DO UPDATE
+            SET before = greatest(h.before, excluded.before), cutoff = excluded.cutoff, updated_at = clock_timestamp();
+            COMMIT;
+        END IF;
     END LOOP;
 
     LOOP

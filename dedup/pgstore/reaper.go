@@ -92,7 +92,12 @@ type ReapResult struct {
 //
 // Run a Reaper in as many instances as you like. A row in idem_leases makes sure that one at a
 // time works, of those with the same ReaperConfig.WallClock. Reapers with different scopes there
-// work beside each other. The shortest DeadLetterRetention of all of them counts. In the readable layout the role needs
+// work beside each other. The shortest DeadLetterRetention of all of them counts.
+//
+// A statement reads at most 50,000 rows, and those that expired at the same time as the last of
+// them. So rows that stay, such as those of silent scopes, do not stop the deletion of others.
+//
+// In the readable layout the role needs
 //
 //   - SELECT, INSERT, UPDATE and DELETE on idem_leases and idem_horizons
 //   - SELECT on idem_progress and idem_schema, and USAGE on the schema of the tables
@@ -145,7 +150,7 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 	r.cfg = cfg
 	r.rows = horizons{db: store.db, wallClock: append([]string{}, cfg.WallClock...),
 		grace: cfg.Grace, deadLetters: cfg.DeadLetterRetention, batch: cfg.Batch,
-		rows: horizonRows}
+		rows: horizonRows, window: decision.WindowRows, between: r.between}
 	// longer than a statement, and than the pause between two runs
 	r.lease = cfg.Interval + 2*choreLimit
 	return r
@@ -280,14 +285,10 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 		return nil
 	}
 	if a.cutoff.Valid {
-		for _, table := range []struct {
-			text func(*statements) string
-			n    *int64
-		}{
-			{func(q *statements) string { return q.aging.events }, &result.Events},
-			{func(q *statements) string { return q.aging.keys }, &result.Claims},
+		for table, total := range [recordTables]*int64{
+			eventsTable: &result.Events, claimsTable: &result.Claims,
 		} {
-			if err := r.empty(ctx, table.text, a, table.n); err != nil {
+			if err := r.empty(ctx, table, a, total); err != nil {
 				return err
 			}
 		}
@@ -295,13 +296,20 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 	return r.rows.moveHorizon(ctx, a)
 }
 
-// empty deletes from one table, batch after batch. No new rows come behind a horizon, so empty
-// ends.
-func (r *Reaper) empty(ctx context.Context, text func(*statements) string, a *ScopeAge,
+// empty deletes from one table, window after window.
+func (r *Reaper) empty(ctx context.Context, table int, a *ScopeAge, total *int64) error {
+	return r.rows.windows(ctx, table, beginning, a.cutoff.Time,
+		func(from, to time.Time) (bool, error) {
+			return true, r.emptyWindow(ctx, table, a, from, to, total)
+		})
+}
+
+// emptyWindow deletes from one window of a table, batch after batch. No new rows come behind a
+// horizon, so emptyWindow ends.
+func (r *Reaper) emptyWindow(ctx context.Context, table int, a *ScopeAge, from, to time.Time,
 	total *int64) error {
-	from := beginning
 	for {
-		n, next, err := r.rows.deleteBatch(ctx, text, a, from)
+		n, next, err := r.rows.deleteBatch(ctx, table, a, from, to)
 		r.count(n, total)
 		if err != nil || n < int64(r.cfg.Batch) {
 			return err

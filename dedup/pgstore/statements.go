@@ -93,7 +93,8 @@ func newStatements(schema string, l layout) *statements {
 	if l == compact {
 		q.kinds, q.newKinds, q.origins, q.newOrigins = file("kinds"), file("new_kinds"),
 			file("origins"), file("new_origins")
-		q.reopenEvent, q.aging.events = file("reopen_events"), file("reaper_delete_events")
+		q.reopenEvent = file("reopen_events")
+		q.aging.tables[eventsTable].remove = file("reaper_delete_events")
 	}
 	return q
 }
@@ -176,11 +177,22 @@ func uniqueTests(l layout, file func(string, ...string) string) map[string]strin
 
 // agingSQL are the statements about progress, horizons and identity.
 type agingSQL struct {
-	progress, progressForget, progressRead                                  string
-	registerScope, registerDescriptors, registerOthers, registerTopics      string
-	registerWrite                                                           string
-	begin, lease, leave, scopes, silent, store, stuck, starts, events, keys string
+	progress, progressForget, progressRead                             string
+	registerScope, registerDescriptors, registerOthers, registerTopics string
+	registerWrite                                                      string
+	begin, lease, leave, scopes, silent, store, stuck, starts          string
+	tables                                                             [recordTables]agingTable
 }
+
+// recordTables is the number of the tables of records: that of events, and that of claims.
+const (
+	eventsTable = iota
+	claimsTable
+	recordTables
+)
+
+// agingTable has the statements about old rows of one table.
+type agingTable struct{ window, expired, remove string }
 
 func newAgingSQL(file func(name string, more ...string) string) agingSQL {
 	return agingSQL{
@@ -193,8 +205,17 @@ func newAgingSQL(file func(name string, more ...string) string) agingSQL {
 		leave:  file("reaper_leave"),
 		scopes: file("horizon_scopes"), silent: file("reaper_silent"), store: file("horizon_store"),
 		stuck: file("reaper_stuck"), starts: file("reaper_starts"),
-		events: file("reaper_delete", "{table}", "{events}"),
-		keys:   file("reaper_delete", "{table}", "{keys}"),
+		tables: [recordTables]agingTable{
+			eventsTable: newAgingTable(file, "events"), claimsTable: newAgingTable(file, "keys"),
+		},
+	}
+}
+
+func newAgingTable(file func(name string, more ...string) string, name string) agingTable {
+	return agingTable{
+		window:  file("reaper_window", "{table}", "{"+name+"_read}"),
+		expired: file("horizon_expired", "{table}", "{"+name+"_read}"),
+		remove:  file("reaper_delete", "{table}", "{"+name+"}"),
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/idem-go/idem/internal/decision"
 )
 
 // Rows are deleted in two steps. First the horizon of a scope moves: from then on, claims of events
@@ -85,41 +87,6 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// expired is a summary of rows that have expired. The zero value is that of no row.
-type expired struct {
-	made time.Time // when the newest of them was made
-	// limit is when the last row that was read expired; zero: all expired rows were read.
-	limit time.Time
-}
-
-// onward adds the summary of the rows that expired from a time on. If so many rows expired at that
-// time that reading ended with them, the next reading begins a microsecond later.
-func (e expired) onward(from time.Time, rest expired) expired {
-	sum := expired{made: later(e.made, rest.made)}
-	if !rest.limit.IsZero() {
-		sum.limit = later(rest.limit, from.Add(time.Microsecond))
-	}
-	return sum
-}
-
-// nextHorizon returns the horizon for these rows. The result is false if no row has expired. until
-// is the consumed time.
-func nextHorizon(old horizon, until time.Time, rows ...expired) (horizon, bool) {
-	next := horizon{before: old.before, cutoff: until}
-	some := false
-	for _, e := range rows {
-		if e.made.IsZero() {
-			continue
-		}
-		some = true
-		next.before = later(next.before, e.made)
-		if !e.limit.IsZero() {
-			next.cutoff = earlier(next.cutoff, e.limit)
-		}
-	}
-	return next, some
-}
-
 // horizons moves the horizons of scopes, for one store.
 type horizons struct {
 	s           *Store
@@ -128,6 +95,8 @@ type horizons struct {
 	grace       time.Duration
 	deadLetters time.Duration // their retention
 	rows        int           // that one horizon step reads of a table
+	window      int           // rows of a table that one statement reads
+	between     func(context.Context) error
 }
 
 // write runs fn in a transaction that changes rows.
@@ -202,43 +171,43 @@ func (w *work) readHorizons(ctx context.Context) (map[string]horizon, error) {
 // reading ends with them, only the rows behind them move the horizon, so move reads from the last
 // cut-off on, too. Otherwise no row would be deleted any more.
 func (h *horizons) move(ctx context.Context, a *ScopeAge) error {
-	rows := make([]expired, len(tables))
+	rows := make([]decision.Expired, len(tables))
 	for i, t := range tables {
 		var err error
 		if rows[i], err = h.expired(ctx, t, a, beginning); err != nil {
 			return err
 		}
-		if rows[i].limit.IsZero() || a.cutoff.IsZero() {
+		if rows[i].Limit.IsZero() || a.cutoff.IsZero() {
 			continue
 		}
 		rest, err := h.expired(ctx, t, a, a.cutoff)
 		if err != nil {
 			return err
 		}
-		rows[i] = rows[i].onward(a.cutoff, rest)
+		rows[i] = rows[i].Onward(a.cutoff, rest)
 	}
-	if _, some := nextHorizon(horizon{}, a.ConsumedUntil, rows...); !some {
+	if _, _, some := decision.NextHorizon(a.Horizon, a.ConsumedUntil, rows...); !some {
 		return nil
 	}
 	return h.write(ctx, func(ctx context.Context, w *work) error {
-		var before int64
+		var micro int64
 		text := "SELECT " + w.d.Micros(w.d.name("before")) + " FROM idem_horizons WHERE scope = " +
 			w.d.Param(1) + w.d.Lock
-		there, err := w.maybe(ctx, text, []any{a.Scope}, &before)
+		there, err := w.maybe(ctx, text, []any{a.Scope}, &micro)
 		if err == nil {
 			err = w.readClock(ctx)
 		}
 		if err != nil {
 			return err
 		}
-		var old horizon
+		var old time.Time
 		write := horizonsTable(w.d).add
 		if there {
-			old.before, write = micros(before), horizonsTable(w.d).replace
+			old, write = micros(micro), horizonsTable(w.d).replace
 		}
-		next, _ := nextHorizon(old, a.ConsumedUntil, rows...)
-		a.Horizon = next.before
-		return write(ctx, w.q, w.d, [][]any{{a.Scope, w.d.Time(next.before), w.d.Time(next.cutoff),
+		before, cutoff, _ := decision.NextHorizon(old, a.ConsumedUntil, rows...)
+		a.Horizon = before
+		return write(ctx, w.q, w.d, [][]any{{a.Scope, w.d.Time(before), w.d.Time(cutoff),
 			w.d.Time(w.now)}})
 	})
 }
@@ -250,36 +219,43 @@ func horizonsTable(d *Dialect) relation {
 // beginning is a time before all rows.
 var beginning = time.UnixMicro(0).UTC()
 
-// expired summarizes the rows of a scope that have expired from a time on, at most h.rows. Each
-// reading has the whole limit of a transaction.
-func (h *horizons) expired(ctx context.Context, t *table, a *ScopeAge, from time.Time) (e expired,
-	err error) {
-	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) (err error) {
-		e, err = h.readExpired(ctx, w, t, a, from)
-		return err
+// expired summarizes the rows of a scope that have expired from a time on, at most h.rows.
+func (h *horizons) expired(ctx context.Context, t *table, a *ScopeAge, from time.Time) (
+	sum decision.Expired, err error) {
+	rest := h.rows
+	err = h.windows(ctx, t, from, a.ConsumedUntil, func(from, to time.Time) (bool, error) {
+		n, made, last, err := h.readExpired(ctx, t, a, from, to, rest)
+		if made.After(sum.Made) {
+			sum.Made = made
+		}
+		if rest -= n; rest <= 0 {
+			sum.Limit = last
+		}
+		return rest > 0, err
 	})
-	return e, err
+	return sum, err
 }
 
-func (h *horizons) readExpired(ctx context.Context, w *work, t *table, a *ScopeAge,
-	from time.Time) (e expired, err error) {
-	if err := w.readClock(ctx); err != nil {
-		return e, err
-	}
-	p := &arguments{d: w.d}
-	text := "SELECT count(*), " + w.d.Micros("max(created_at)") + ", " + w.d.Micros("max(expires_at)") +
-		" FROM (SELECT created_at, expires_at FROM " + w.d.byExpiry(t) +
-		" WHERE scope = " + p.add(a.Scope) + " AND expires_at >= " + p.add(w.d.Time(from)) +
-		" AND expires_at < " + p.add(w.d.Time(a.ConsumedUntil)) +
-		" AND " + h.notKept(w, p) + " ORDER BY expires_at" + limited(h.rows) + ") e"
-	var n int
-	var made, last sql.NullInt64
-	err = w.row(ctx, text, p.list, &n, &made, &last)
-	e.made = instant(made)
-	if n >= h.rows {
-		e.limit = instant(last)
-	}
-	return e, err
+// readExpired returns the number of rows of a scope that expired in a window, at most limit. made
+// is when the newest was made, and last when the last one expired.
+func (h *horizons) readExpired(ctx context.Context, t *table, a *ScopeAge, from, to time.Time,
+	limit int) (n int, made, last time.Time, err error) {
+	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) error {
+		if err := w.readClock(ctx); err != nil {
+			return err
+		}
+		p := &arguments{d: w.d}
+		text := "SELECT count(*), " + w.d.Micros("max(created_at)") + ", " +
+			w.d.Micros("max(expires_at)") + " FROM (SELECT created_at, expires_at FROM " +
+			w.d.byExpiry(t) + " WHERE expires_at >= " + p.add(w.d.Time(from)) +
+			" AND expires_at < " + p.add(w.d.Time(to)) + " AND scope = " + p.add(a.Scope) +
+			" AND " + h.notKept(w, p) + " ORDER BY expires_at" + limited(limit) + ") e"
+		var newest, latest sql.NullInt64
+		err := w.row(ctx, text, p.list, &n, &newest, &latest)
+		made, last = instant(newest), instant(latest)
+		return err
+	})
+	return n, made, last, err
 }
 
 // notKept is the condition for events that were never given up, or that have not changed for the

@@ -63,46 +63,6 @@ func TestAges(t *testing.T) {
 	}
 }
 
-func TestNextHorizon(t *testing.T) {
-	row := func(made int) expired { return expired{made: at(made)} }
-	full := func(made, limit int) expired { return expired{made: at(made), limit: at(limit)} }
-	for name, c := range map[string]struct {
-		old  horizon
-		rows []expired
-		want horizon
-		none bool
-	}{
-		"no expired row":                 {rows: []expired{{}, {}}, none: true},
-		"the newest row of both":         {rows: []expired{row(3), row(4)}, want: horizon{before: at(4), cutoff: at(9)}},
-		"one table is empty":             {rows: []expired{{}, row(4)}, want: horizon{before: at(4), cutoff: at(9)}},
-		"a horizon never goes back":      {old: horizon{before: at(6)}, rows: []expired{row(3)}, want: horizon{before: at(6), cutoff: at(9)}},
-		"the limit holds the cut-off":    {rows: []expired{full(3, 7), row(4)}, want: horizon{before: at(4), cutoff: at(7)}},
-		"the limit of both, the earlier": {rows: []expired{full(3, 7), full(4, 6)}, want: horizon{before: at(4), cutoff: at(6)}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			next, some := nextHorizon(c.old, at(9), c.rows...)
-			require.Equal(t, !c.none, some)
-			if some {
-				require.Equal(t, c.want, next)
-			}
-		})
-	}
-}
-
-// Reading from the last cut-off on always moves the cut-off.
-func TestExpiredOnward(t *testing.T) {
-	front := expired{made: at(3), limit: at(5)}
-	for name, c := range map[string]struct{ rest, want expired }{
-		"no row behind":             {want: expired{made: at(3)}},
-		"all rows behind were read": {rest: expired{made: at(4)}, want: expired{made: at(4)}},
-		"an older row behind":       {rest: expired{made: at(2)}, want: expired{made: at(3)}},
-		"more rows are behind":      {rest: expired{at(4), at(8)}, want: expired{at(4), at(8)}},
-		"too many rows of one time": {rest: expired{at(4), at(6)}, want: expired{at(4), at(6).Add(time.Microsecond)}},
-	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, front.onward(at(6), c.rest)) })
-	}
-}
-
 func TestAdvance(t *testing.T) {
 	for name, c := range map[string]struct {
 		old  consumed

@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"database/sql"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -63,5 +64,58 @@ func TestHorizonPassesRowsThatStay_Rule8(t *testing.T) {
 			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM processed_events").Scan(&n))
 			require.Zero(t, n)
 		})
+	}
+}
+
+// Rows of other scopes and rows that stay, more than a statement reads, do not stop the deletion of
+// the rows behind them.
+func TestReaperPassesWindowsOfRowsThatStay_Rule8(t *testing.T) {
+	const day, window = 24 * time.Hour, 3
+	now := time.Now()
+	path := filepath.Join(t.TempDir(), "idem.db")
+	s, err := sqlite.Open(t.Context(), path, sqlite.NoReaper())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	id := 0
+	add := func(scope, status string, changed, expired time.Duration) {
+		t.Helper()
+		id++
+		_, err := db.ExecContext(t.Context(), `INSERT INTO processed_events (tenant, scope, event_type,
+				event_id, status, record_version, generation, retry, fence, created_at, updated_at,
+				expires_at)
+			VALUES ('', ?, 'x', ?, ?, 1, 0, 0, 1, ?, ?, ?)`, scope, id, status,
+			now.Add(-9*day).UnixMicro(), now.Add(-changed).UnixMicro(),
+			now.Add(-expired).UnixMicro())
+		require.NoError(t, err)
+	}
+	for i := range 4*window + 1 {
+		add("silent", "done", 9*day, 8*day-time.Duration(i)*time.Second)
+		add("g", "dead", day, 8*day-time.Duration(i)*time.Second)
+		add("silent", "done", 9*day, 7*day) // more than a window with one expiry
+		add("g", "done", 9*day, 7*day)
+		add("g", "done", 9*day, 6*day-time.Duration(i)*time.Second)
+		add("g", "done", 9*day, -time.Hour)
+	}
+	require.NoError(t, s.RecordProgress(t.Context(), "g",
+		[]dedup.Progress{{Topic: "t", Next: 1, CaughtUp: true}}))
+	var result sqlstore.ReapResult
+	for range 2 {
+		cfg := sqlstore.ReaperConfig{Grace: time.Microsecond, Batch: 2, Pause: -1}
+		r := sqlstore.NewReaper(s, cfg)
+		r.SetWindowRows(window)
+		result, err = r.RunOnce(t.Context())
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 2*(4*window+1), result.Events)
+	for where, n := range map[string]int{"scope = 'silent'": 2, "status = 'dead'": 1,
+		"expires_at > " + strconv.FormatInt(now.UnixMicro(), 10): 1, "1 = 1": 4} {
+		var left int
+		query := "SELECT count(*) FROM processed_events WHERE " + where
+		err := db.QueryRowContext(t.Context(), query).Scan(&left)
+		require.NoError(t, err)
+		require.Equal(t, n*(4*window+1), left, where)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 )
 
 // byExpiry is a table in a FROM clause, read by its index on expires_at.
@@ -33,6 +34,47 @@ func (h *horizons) deletable(w *work, p *arguments, a *ScopeAge) string {
 		" AND created_at <= " + p.add(w.d.Time(a.Horizon)) +
 		" AND (origin_time IS NULL OR origin_time < " + p.add(w.d.Time(a.Horizon)) + ")" +
 		" AND " + h.notKept(w, p)
+}
+
+// windows calls fn for one window of a table after the other, from a time on and until another. A
+// window has at most h.window rows of all scopes, and those that expired at the same time as its
+// last row. A window without rows ends the work, and so does fn with false.
+func (h *horizons) windows(ctx context.Context, t *table, from, until time.Time,
+	fn func(from, to time.Time) (goOn bool, err error)) error {
+	for {
+		n, last, err := h.readWindow(ctx, t, from, until)
+		if err != nil || n == 0 {
+			return err
+		}
+		to, more := decision.WindowEnd(n, h.window, last, until)
+		goOn, err := fn(from, to)
+		if err != nil || !goOn || !more {
+			return err
+		}
+		if err := h.between(ctx); err != nil {
+			return err
+		}
+		from = to
+	}
+}
+
+// readWindow returns the number of rows of a window, and when the last one expired. The index on
+// expires_at has all that readWindow needs.
+func (h *horizons) readWindow(ctx context.Context, t *table, from, until time.Time) (n int,
+	last time.Time, err error) {
+	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) error {
+		p := &arguments{d: w.d}
+		text := "SELECT count(*), " + w.d.Micros("max(expires_at)") +
+			" FROM (SELECT expires_at FROM " + w.d.byExpiry(t) +
+			" WHERE expires_at >= " + p.add(w.d.Time(from)) +
+			" AND expires_at < " + p.add(w.d.Time(until)) +
+			" ORDER BY expires_at" + limited(h.window) + ") e"
+		var latest sql.NullInt64
+		err := w.row(ctx, text, p.list, &n, &latest)
+		last = instant(latest)
+		return err
+	})
+	return n, last, err
 }
 
 // find reads the rows that expired first, from a time on, beside the writer and without a lock. The

@@ -117,8 +117,11 @@ type ReapResult struct {
 //
 // Run a Reaper in as many instances as you like. A row in idem_leases makes sure that one at a
 // time works, of those with the same ReaperConfig.WallClock. Reapers with different scopes there
-// work beside each other. The shortest DeadLetterRetention of all of them counts. In Postgres, that row is shared with the reaper of pgstore. A store of package sqlite
-// runs a Reaper by itself.
+// work beside each other. The shortest DeadLetterRetention of all of them counts. In Postgres, that
+// row is shared with the reaper of pgstore. A store of package sqlite runs a Reaper by itself.
+//
+// A statement reads at most 50,000 rows, and those that expired at the same time as the last of
+// them. So rows that stay, such as those of silent scopes, do not stop the deletion of others.
 //
 // The role needs SELECT, INSERT, UPDATE and DELETE on idem_leases and idem_horizons, SELECT on
 // idem_progress, and SELECT, UPDATE and DELETE on processed_events, idempotency_keys and
@@ -157,7 +160,8 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 	}
 	r.cfg = cfg
 	r.rows = horizons{s: store, wallClock: slices.Clone(cfg.WallClock), grace: cfg.Grace,
-		leaseName: decision.ReaperLease(cfg.WallClock), deadLetters: cfg.DeadLetterRetention, rows: horizonRows}
+		leaseName: decision.ReaperLease(cfg.WallClock), deadLetters: cfg.DeadLetterRetention,
+		rows: horizonRows, window: decision.WindowRows, between: r.between}
 	// longer than a transaction, and than the pause between two runs
 	r.lease = cfg.Interval + 2*choreLimit
 	return r
@@ -305,10 +309,19 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 	return r.rows.move(ctx, a)
 }
 
-// empty deletes from one table, batch after batch. No new rows come behind a horizon, and a batch
-// without a deletion moves the time on, so empty ends.
+// empty deletes from one table, window after window.
 func (r *Reaper) empty(ctx context.Context, t *table, a *ScopeAge, total *int64) error {
-	from := beginning
+	return r.rows.windows(ctx, t, beginning, a.cutoff, func(from, to time.Time) (bool, error) {
+		part := *a
+		part.cutoff = to
+		return true, r.emptyWindow(ctx, t, &part, from, total)
+	})
+}
+
+// emptyWindow deletes from one table, batch after batch, from a time on. No new rows come behind a
+// horizon, and a batch without a deletion moves the time on, so emptyWindow ends.
+func (r *Reaper) emptyWindow(ctx context.Context, t *table, a *ScopeAge, from time.Time,
+	total *int64) error {
 	for {
 		rows, err := r.rows.find(ctx, t, a, from, r.cfg.Batch)
 		if err != nil || len(rows.keys) == 0 {

@@ -2,6 +2,9 @@ package postgres_test
 
 import (
 	"database/sql"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +13,8 @@ import (
 	"github.com/idem-go/idem/dedup/sqlstore"
 	"github.com/idem-go/idem/dedup/sqlstore/internal/reaptest"
 	"github.com/idem-go/idem/dedup/sqlstore/postgres"
+	"github.com/idem-go/idem/internal/decision"
+	"github.com/idem-go/idem/internal/sqlrecord"
 	"github.com/stretchr/testify/require"
 )
 
@@ -53,7 +58,82 @@ func TestReaper_Jit(t *testing.T) {
 	require.Equal(t, "off", jit)
 }
 
-// The reapers of both packages share a lease, horizons and progress: one moves the horizon, and the other one deletes.
+// Rows that stay, more than a statement may read, do not stop the deletion of the rows behind them:
+// the rows of a silent scope, and dead letters. No statement reads more rows than a window (rule 8).
+func TestReaperReadsBoundedRows_Rule8(t *testing.T) {
+	const due = 10
+	db, log := sqlrecord.Open(t, "pgx", unusedTables(t)+"&"+postgres.Parameters)
+	s := postgres.New(db)
+	_, err := db.ExecContext(t.Context(), `INSERT INTO processed_events
+			(tenant, scope, event_type, event_id, status, created_at, updated_at, expires_at)
+		SELECT '', CASE WHEN i > 2 * $1 OR i % 2 = 0 THEN 'g' ELSE 'silent' END, 'x', i::text,
+			CASE WHEN i > 2 * $1 THEN 'done' ELSE 'dead' END, now() - interval '9 days', now(),
+			now() - interval '2 days' + i * interval '1 millisecond'
+		FROM generate_series(1, 2 * $1 + $2) i`, decision.WindowRows, due)
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), "VACUUM ANALYZE processed_events")
+	require.NoError(t, err)
+	require.NoError(t, s.RecordProgress(t.Context(), "g",
+		[]dedup.Progress{{Topic: "t", Next: 1, CaughtUp: true}}))
+	cfg := sqlstore.ReaperConfig{Grace: time.Microsecond, Pause: -1}
+	log.Take()
+	var deleted int64
+	for range 2 {
+		result, err := sqlstore.NewReaper(s, cfg).RunOnce(t.Context())
+		require.NoError(t, err)
+		deleted += result.Events
+	}
+	require.EqualValues(t, due, deleted)
+	looked := 0
+	for _, st := range log.Take() {
+		if strings.Contains(st.Text, "processed_events WHERE expires_at") ||
+			strings.Contains(st.Text, "processed_events WHERE scope") {
+			looked++
+			require.LessOrEqual(t, rowsRead(t, db, st), decision.WindowRows, st.Text)
+		}
+	}
+	require.Greater(t, looked, 2)
+}
+
+var planRows = regexp.MustCompile(`Index.* rows=(\d+)\D+loops=1\)(?:.*\n.*Index Cond.*\n.*` +
+	`(?:Filter: .*\n.*)?Rows Removed by Filter: (\d+))?`)
+
+// rowsRead returns how many rows st reads by an index, with the settings of a reaper.
+func rowsRead(t *testing.T, db *sql.DB, st sqlrecord.Statement) (n int) {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback()) }()
+	for _, set := range []string{postgres.Dialect().Reap, postgres.Dialect().InOrder,
+		"SET LOCAL max_parallel_workers_per_gather = 0"} {
+		_, err = tx.ExecContext(t.Context(), set)
+		require.NoError(t, err)
+	}
+	rows, err := tx.QueryContext(t.Context(), "EXPLAIN (ANALYZE, TIMING off, COSTS off) "+st.Text,
+		st.Args...)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	var plan strings.Builder
+	for rows.Next() {
+		var line string
+		require.NoError(t, rows.Scan(&line))
+		plan.WriteString(line + "\n")
+	}
+	require.NoError(t, rows.Err())
+	m := planRows.FindStringSubmatch(plan.String())
+	require.NotNil(t, m, plan.String())
+	for _, digits := range m[1:] {
+		if digits != "" {
+			part, err := strconv.Atoi(digits)
+			require.NoError(t, err)
+			n += part
+		}
+	}
+	return n
+}
+
+// The reapers of both packages share a lease, horizons and progress: one moves the horizon, and the
+// other one deletes.
 func TestReapsBesidePgstore(t *testing.T) {
 	url := newTables(t)
 	mine, other := open(t, "pgx", url), openPgstore(t, url)

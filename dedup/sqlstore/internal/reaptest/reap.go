@@ -39,6 +39,18 @@ func lag(t *testing.T, site Site) {
 	require.Zero(t, result.Events+result.Claims)
 }
 
+// cutoff: of two rows behind the horizon, the one that expired after the cut-off stays (rule 8).
+func cutoff(t *testing.T, site Site) {
+	s := site.store(t)
+	site.put(t, old{scope: "g", id: "before", made: 9 * day, expired: 3 * day},
+		old{scope: "g", id: "after", made: 10 * day, expired: time.Hour})
+	record(t, s, "g", dedup.Progress{Topic: "t", Next: 1, Time: ago(2 * day)})
+	reap(t, s, soonest())
+	result := reap(t, s, soonest())
+	require.Equal(t, []int64{1, 1}, []int64{result.Events, result.Claims})
+	require.Equal(t, []string{"event/after", "key/after"}, site.left(t))
+}
+
 // standsStill: the rows of a stopped group stay. So do the rows of a group that recorded no
 // progress, and of a group with a partition without a known time (rule 8).
 func standsStill(t *testing.T, site Site) {

@@ -38,6 +38,7 @@ func Run(t *testing.T, newSite func(t testing.TB) Site) {
 		{"register: scopes", registerScopes},
 		{"register: at once", registerAtOnce},
 		{"reap: lag", lag},
+		{"reap: cut-off", cutoff},
 		{"reap: stands still", standsStill},
 		{"reap: two steps", steps},
 		{"reap: clocks", clocks},
