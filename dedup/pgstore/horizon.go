@@ -57,6 +57,7 @@ type horizons struct {
 	rows        int64 // that one horizon step reads of a table
 	window      int   // rows of a table that one statement reads
 	between     func(context.Context) error
+	floors      decision.Floors
 }
 
 func (h *horizons) inTx(ctx context.Context, limit time.Duration,
@@ -108,7 +109,7 @@ func (h *horizons) moveHorizon(ctx context.Context, a *ScopeAge) error {
 	rows := make([]decision.Expired, recordTables)
 	for i := range rows {
 		var err error
-		if rows[i], err = h.expired(ctx, i, a, beginning); err != nil {
+		if rows[i], err = h.expired(ctx, i, a, h.begin(i, a)); err != nil {
 			return err
 		}
 		if rows[i].Limit.IsZero() || !a.cutoff.Valid {
@@ -136,6 +137,11 @@ func (h *horizons) moveHorizon(ctx context.Context, a *ScopeAge) error {
 
 // beginning is a time before all rows.
 var beginning = time.UnixMicro(0).UTC()
+
+// begin returns the time from which rows of a scope are read.
+func (h *horizons) begin(table int, a *ScopeAge) time.Time {
+	return h.floors.Begin(a.Scope, table, beginning, time.Now())
+}
 
 // windows calls fn for one window of a table after the other, from a time on and until another. A
 // window has at most h.window rows of all scopes, and those that expired at the same time as its
@@ -167,7 +173,7 @@ func (h *horizons) windows(ctx context.Context, table int, from, until time.Time
 // expired summarizes the rows of a scope that have expired from a time on, at most h.rows.
 func (h *horizons) expired(ctx context.Context, table int, a *ScopeAge, from time.Time) (
 	sum decision.Expired, err error) {
-	rest := h.rows
+	rest, passed := h.rows, from.Equal(h.begin(table, a))
 	err = h.windows(ctx, table, from, a.ConsumedUntil, func(from, to time.Time) (bool, error) {
 		var n int64
 		var made, last pgtype.Timestamptz
@@ -175,6 +181,10 @@ func (h *horizons) expired(ctx context.Context, table int, a *ScopeAge, from tim
 			return tx.QueryRow(ctx, q.aging.tables[table].expired, a.Scope, from, to, rest,
 				microseconds(h.deadLetters)).Scan(&n, &made, &last)
 		})
+		passed = passed && n == 0 && err == nil && to.Before(a.ConsumedUntil)
+		if passed {
+			h.floors.Pass(a.Scope, table, to, time.Now())
+		}
 		if made.Time.After(sum.Made) {
 			sum.Made = made.Time
 		}

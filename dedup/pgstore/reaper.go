@@ -95,7 +95,9 @@ type ReapResult struct {
 // work beside each other. The shortest DeadLetterRetention of all of them counts.
 //
 // A statement reads at most 50,000 rows, and those that expired at the same time as the last of
-// them. So rows that stay, such as those of silent scopes, do not stop the deletion of others.
+// them. So rows that stay, such as those of silent scopes, do not stop the deletion of others. A
+// Reaper reads many rows that stay once an hour, and begins behind them meanwhile. So rows of dead
+// letters may stay an hour longer.
 //
 // In the readable layout the role needs
 //
@@ -298,7 +300,7 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 
 // empty deletes from one table, window after window.
 func (r *Reaper) empty(ctx context.Context, table int, a *ScopeAge, total *int64) error {
-	return r.rows.windows(ctx, table, beginning, a.cutoff.Time,
+	return r.rows.windows(ctx, table, r.rows.begin(table, a), a.cutoff.Time,
 		func(from, to time.Time) (bool, error) {
 			return true, r.emptyWindow(ctx, table, a, from, to, total)
 		})

@@ -97,6 +97,7 @@ type horizons struct {
 	rows        int           // that one horizon step reads of a table
 	window      int           // rows of a table that one statement reads
 	between     func(context.Context) error
+	floors      decision.Floors
 }
 
 // write runs fn in a transaction that changes rows.
@@ -174,7 +175,7 @@ func (h *horizons) move(ctx context.Context, a *ScopeAge) error {
 	rows := make([]decision.Expired, len(tables))
 	for i, t := range tables {
 		var err error
-		if rows[i], err = h.expired(ctx, t, a, beginning); err != nil {
+		if rows[i], err = h.expired(ctx, t, a, h.begin(t, a)); err != nil {
 			return err
 		}
 		if rows[i].Limit.IsZero() || a.cutoff.IsZero() {
@@ -219,12 +220,21 @@ func horizonsTable(d *Dialect) relation {
 // beginning is a time before all rows.
 var beginning = time.UnixMicro(0).UTC()
 
+// begin returns the time from which rows of a scope are read.
+func (h *horizons) begin(t *table, a *ScopeAge) time.Time {
+	return h.floors.Begin(a.Scope, slices.Index(tables, t), beginning, time.Now())
+}
+
 // expired summarizes the rows of a scope that have expired from a time on, at most h.rows.
 func (h *horizons) expired(ctx context.Context, t *table, a *ScopeAge, from time.Time) (
 	sum decision.Expired, err error) {
-	rest := h.rows
+	rest, passed := h.rows, from.Equal(h.begin(t, a))
 	err = h.windows(ctx, t, from, a.ConsumedUntil, func(from, to time.Time) (bool, error) {
 		n, made, last, err := h.readExpired(ctx, t, a, from, to, rest)
+		passed = passed && n == 0 && err == nil && to.Before(a.ConsumedUntil)
+		if passed {
+			h.floors.Pass(a.Scope, slices.Index(tables, t), to, time.Now())
+		}
 		if made.After(sum.Made) {
 			sum.Made = made
 		}
