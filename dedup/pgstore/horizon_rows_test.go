@@ -123,9 +123,9 @@ func TestReaper_PassesWindowsOfRowsThatStay_Rule8(t *testing.T) {
 	cfg := soonest()
 	cfg.Batch = 2
 	var result pgstore.ReapResult
+	r := pgstore.NewReaper(s, cfg) // the second run begins where rows may be deleted
+	r.SetWindowRows(windowRows)
 	for range 2 {
-		r := pgstore.NewReaper(s, cfg)
-		r.SetWindowRows(windowRows)
 		var err error
 		result, err = r.RunOnce(t.Context())
 		require.NoError(t, err)

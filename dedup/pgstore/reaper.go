@@ -96,8 +96,8 @@ type ReapResult struct {
 //
 // A statement reads at most 50,000 rows, and those that expired at the same time as the last of
 // them. So rows that stay, such as those of silent scopes, do not stop the deletion of others. A
-// Reaper reads many rows that stay once an hour, and begins behind them meanwhile. So rows of dead
-// letters may stay an hour longer.
+// Reaper reads many rows that stay once an hour, and begins behind them meanwhile. So the row of a
+// dead letter may stay an hour longer.
 //
 // In the readable layout the role needs
 //

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Expired rows that stay for now, as many as one step of the horizon reads, do not stop the horizon.
-// All rows go in the end.
+// Expired rows that stay for now, as many as one step of the horizon reads, do not stop the
+// horizon. All rows go in the end.
 func TestHorizonPassesRowsThatStay_Rule8(t *testing.T) {
 	const day, rows = 24 * time.Hour, 3
 	now := time.Now()
@@ -47,7 +47,8 @@ func TestHorizonPassesRowsThatStay_Rule8(t *testing.T) {
 			put(func(made, expired, origin time.Duration) {
 				id++
 				_, err := db.ExecContext(t.Context(), `INSERT INTO processed_events (tenant, scope, event_type,
-					event_id, status, record_version, generation, retry, fence, created_at, expires_at, origin_time)
+					event_id, status, record_version, generation, retry, fence, created_at, expires_at,
+					origin_time)
 					VALUES ('', 'g', 'x', ?, 'done', 1, 0, 0, 1, ?, ?, ?)`, id, now.Add(-made).UnixMicro(),
 					now.Add(-expired).UnixMicro(), now.Add(-origin).UnixMicro())
 				require.NoError(t, err)
@@ -61,7 +62,8 @@ func TestHorizonPassesRowsThatStay_Rule8(t *testing.T) {
 				require.NoError(t, err)
 			}
 			var n int
-			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM processed_events").Scan(&n))
+			const count = "SELECT count(*) FROM processed_events"
+			require.NoError(t, db.QueryRowContext(t.Context(), count).Scan(&n))
 			require.Zero(t, n)
 		})
 	}
@@ -102,10 +104,10 @@ func TestReaperPassesWindowsOfRowsThatStay_Rule8(t *testing.T) {
 	require.NoError(t, s.RecordProgress(t.Context(), "g",
 		[]dedup.Progress{{Topic: "t", Next: 1, CaughtUp: true}}))
 	var result sqlstore.ReapResult
+	cfg := sqlstore.ReaperConfig{Grace: time.Microsecond, Batch: 2, Pause: -1}
+	r := sqlstore.NewReaper(s, cfg) // the second run begins where rows may be deleted
+	r.SetWindowRows(window)
 	for range 2 {
-		cfg := sqlstore.ReaperConfig{Grace: time.Microsecond, Batch: 2, Pause: -1}
-		r := sqlstore.NewReaper(s, cfg)
-		r.SetWindowRows(window)
 		result, err = r.RunOnce(t.Context())
 		require.NoError(t, err)
 	}

@@ -122,8 +122,8 @@ type ReapResult struct {
 //
 // A statement reads at most 50,000 rows, and those that expired at the same time as the last of
 // them. So rows that stay, such as those of silent scopes, do not stop the deletion of others. A
-// Reaper reads many rows that stay once an hour, and begins behind them meanwhile. So rows of dead
-// letters may stay an hour longer.
+// Reaper reads many rows that stay once an hour, and begins behind them meanwhile. So the row of a
+// dead letter may stay an hour longer.
 //
 // The role needs SELECT, INSERT, UPDATE and DELETE on idem_leases and idem_horizons, SELECT on
 // idem_progress, and SELECT, UPDATE and DELETE on processed_events, idempotency_keys and
@@ -313,11 +313,12 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 
 // empty deletes from one table, window after window.
 func (r *Reaper) empty(ctx context.Context, t *table, a *ScopeAge, total *int64) error {
-	return r.rows.windows(ctx, t, r.rows.begin(t, a), a.cutoff, func(from, to time.Time) (bool, error) {
-		part := *a
-		part.cutoff = to
-		return true, r.emptyWindow(ctx, t, &part, from, total)
-	})
+	return r.rows.windows(ctx, t, r.rows.begin(t, a), a.cutoff,
+		func(from, to time.Time) (bool, error) {
+			part := *a
+			part.cutoff = to
+			return true, r.emptyWindow(ctx, t, &part, from, total)
+		})
 }
 
 // emptyWindow deletes from one table, batch after batch, from a time on. No new rows come behind a

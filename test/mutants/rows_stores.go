@@ -373,6 +373,12 @@ func sqlMutants() []mutant {
 			tests:   ownedBy("dedup/sqlstore", "^TestAges$"),
 		},
 		{
+			name: "sql-reaper-passes-rows-to-delete", file: dir + "horizon.go",
+			old: "passed = passed && n == 0 && err == nil", with: "passed = passed && err == nil",
+			promise: "A reaper that keeps running passes no row that it may delete (rule 8).",
+			tests:   ownedBy("dedup/sqlstore", "^TestReaperPassesWindowsOfRowsThatStay_Rule8$"),
+		},
+		{
 			name: "sql-horizon-goes-back", file: "internal/decision/horizon.go",
 			old: "before = later(before, e.Made)", with: "before = e.Made",
 			promise: "The horizon of a scope never goes back (rule 8).",
