@@ -68,6 +68,7 @@ func (c *commits) wait(limit time.Duration) error {
 	case <-none:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("the server has not answered a COMMIT in %s; its connection stays open", limit)
+		return fmt.Errorf("the server has not answered a COMMIT in %s; its connection stays open",
+			limit)
 	}
 }

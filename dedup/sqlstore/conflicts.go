@@ -40,8 +40,8 @@ func (s *Store) Conflicts(ctx context.Context, key dedup.Key, limit int) (noted 
 	err = s.reading(ctx, "conflicts", nil, func(ctx context.Context, w *work) error {
 		noted = nil
 		where, args := w.d.chosen([]dedup.Key{key})
-		return each(ctx, w.q, "SELECT origin_topic, origin_partition, origin_offset FROM "+startsTable+
-			" WHERE starts = 0 AND "+where+
+		return each(ctx, w.q, "SELECT origin_topic, origin_partition, origin_offset FROM "+
+			startsTable+" WHERE starts = 0 AND "+where+
 			" ORDER BY updated_at, origin_topic, origin_partition, origin_offset LIMIT "+
 			strconv.Itoa(max(limit, 0)), args, func(rows *sql.Rows) error {
 			var o dedup.Origin

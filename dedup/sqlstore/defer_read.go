@@ -61,8 +61,9 @@ func (w *work) deferredEvents(topic string, keys []dedup.Key) (from string, args
 	}
 	from, args = w.d.keyByKey(keys)
 	args = append(args, topic)
-	return "(SELECT p.* FROM " + from + " CROSS JOIN LATERAL (SELECT * FROM deferred_events WHERE " +
-		ofKey + " AND topic = " + w.d.Param(len(args)) + " LIMIT 1) p) p", args
+	return "(SELECT p.* FROM " + from +
+		" CROSS JOIN LATERAL (SELECT * FROM deferred_events WHERE " + ofKey +
+		" AND topic = " + w.d.Param(len(args)) + " LIMIT 1) p) p", args
 }
 
 // placesOf reads the places of events of a topic, without a lock.

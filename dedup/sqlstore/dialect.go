@@ -41,9 +41,9 @@ type Dialect struct {
 	// ByKey stands behind the name of a table in a query by keys, and makes the query use the
 	// primary key. Empty: the database does so by itself.
 	ByKey string
-	// JoinedDelete means that the database has MySQL's DELETE of a join, and a DELETE joins the list
-	// of keys to the table. With a condition on the keys, MySQL may scan a small table, and then waits
-	// for every locked row.
+	// JoinedDelete means that the database has MySQL's DELETE of a join, and a DELETE joins the
+	// list of keys to the table. With a condition on the keys, MySQL may scan a small table, and
+	// then waits for every locked row.
 	JoinedDelete bool
 	// Lateral means that the database has LATERAL. Then the statistics of the tables have no effect
 	// on two kinds of queries. Records are looked up key by key, and the first rows of a queue are

@@ -56,7 +56,9 @@ func view(t *table, r *decision.Record, now time.Time) dedup.Record {
 // Forget implements [dedup.Operator], for both tables and for counted starts. A deferred event
 // stays deferred.
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
-	return s.operate(ctx, "forget", key, func(ctx context.Context, w *work, in []*decision.Record) error {
+	return s.operate(ctx, "forget", key, func(
+		ctx context.Context, w *work, in []*decision.Record,
+	) error {
 		if r := in[1]; r != nil && r.Live(w.now) {
 			return refusal{dedup.ErrHeld}
 		}
@@ -87,7 +89,9 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 	if retention <= 0 {
 		return s.wrong("discard", fmt.Errorf("key %q: %w", key, errRetention))
 	}
-	return s.operate(ctx, "discard", key, func(ctx context.Context, w *work, in []*decision.Record) error {
+	return s.operate(ctx, "discard", key, func(
+		ctx context.Context, w *work, in []*decision.Record,
+	) error {
 		unknown := in[0] == nil && in[1] == nil
 		for i := range tables {
 			if in[i] != nil && in[i].State == decision.Done {
@@ -115,9 +119,13 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 // Reopen implements [dedup.Operator] in both tables: a key that was discarded before the first
 // claim is dead in both.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (p dedup.Position, err error) {
-	err = s.operate(ctx, "reopen", key, func(ctx context.Context, w *work, in []*decision.Record) error {
+	err = s.operate(ctx, "reopen", key, func(
+		ctx context.Context, w *work, in []*decision.Record,
+	) error {
 		p = dedup.Position{}
-		waits := func(r *decision.Record) bool { return r == nil || r.Reopened || r.State == decision.Dead }
+		waits := func(r *decision.Record) bool {
+			return r == nil || r.Reopened || r.State == decision.Dead
+		}
 		for i, t := range tables {
 			r := in[i]
 			if r == nil || r.Reopened && !waits(in[1-i]) {
@@ -203,7 +211,8 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 	return added, nil
 }
 
-func (s *Store) importSome(ctx context.Context, t *table, events []dedup.Imported) (n int, err error) {
+func (s *Store) importSome(ctx context.Context, t *table, events []dedup.Imported) (n int,
+	err error) {
 	keys := make([]dedup.Key, len(events))
 	for i := range events {
 		keys[i] = events[i].Key

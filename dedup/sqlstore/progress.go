@@ -194,7 +194,9 @@ func (s *Store) Progress(ctx context.Context, scope string,
 }
 
 // distinct returns texts in order, each once.
-func distinct(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
+func distinct(texts []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(texts)))
+}
 
 // ForgetProgress removes a topic that the scope will not consume again. Without this call the
 // topic's time stands still, and no row of the scope is deleted any more. Afterwards the store
@@ -203,7 +205,8 @@ func distinct(texts []string) []string { return slices.Compact(slices.Sorted(sli
 func (s *Store) ForgetProgress(ctx context.Context, scope, topic string) error {
 	return s.ownTx(ctx, "forget progress", nil, func(ctx context.Context, w *work) error {
 		a := &arguments{d: w.d}
-		text := "DELETE FROM idem_progress WHERE scope = " + a.add(scope) + " AND topic = " + a.add(topic)
+		text := "DELETE FROM idem_progress WHERE scope = " + a.add(scope) +
+			" AND topic = " + a.add(topic)
 		_, err := w.q.ExecContext(ctx, text, a.list...)
 		return err
 	})

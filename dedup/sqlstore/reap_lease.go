@@ -29,7 +29,8 @@ func (h *horizons) lease(ctx context.Context, mine dedup.Token, length time.Dura
 		var token string
 		var until int64
 		there, err := w.maybe(ctx, "SELECT "+w.d.Token("token")+", "+w.d.Micros("lease_until")+
-			" FROM idem_leases WHERE name = "+w.d.Param(1)+w.d.Lock, []any{h.leaseName}, &token, &until)
+			" FROM idem_leases WHERE name = "+w.d.Param(1)+w.d.Lock, []any{h.leaseName},
+			&token, &until)
 		if err == nil {
 			err = w.readClock(ctx)
 		}
@@ -45,7 +46,8 @@ func (h *horizons) lease(ctx context.Context, mine dedup.Token, length time.Dura
 		if there {
 			write = to.replace
 		}
-		return write(ctx, w.q, w.d, [][]any{{h.leaseName, mine.String(), w.d.Time(w.now.Add(length))}})
+		return write(ctx, w.q, w.d,
+			[][]any{{h.leaseName, mine.String(), w.d.Time(w.now.Add(length))}})
 	})
 }
 

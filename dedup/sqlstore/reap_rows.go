@@ -88,8 +88,8 @@ func (h *horizons) find(ctx context.Context, t *table, a *ScopeAge, from time.Ti
 			return err
 		}
 		p := &arguments{d: w.d}
-		text := "SELECT tenant, scope, event_type, event_id, " + w.d.Micros("expires_at") + " FROM " +
-			w.d.byExpiry(t) + " WHERE expires_at >= " + p.add(w.d.Time(from)) + " AND " +
+		text := "SELECT tenant, scope, event_type, event_id, " + w.d.Micros("expires_at") +
+			" FROM " + w.d.byExpiry(t) + " WHERE expires_at >= " + p.add(w.d.Time(from)) + " AND " +
 			h.deletable(w, p, a) + " ORDER BY expires_at" + limited(batch)
 		return each(ctx, w.q, text, p.list, func(r *sql.Rows) error {
 			var k dedup.Key
@@ -140,8 +140,8 @@ func (h *horizons) lock(ctx context.Context, w *work, t *table, a *ScopeAge, key
 	free []dedup.Key, err error) {
 	where, args := w.d.chosen(keys)
 	p := &arguments{d: w.d, list: args}
-	text := "SELECT tenant, scope, event_type, event_id FROM " + t.name + " WHERE " + where + " AND " +
-		"CASE WHEN " + h.deletable(w, p, a) + " THEN 1 ELSE 0 END = 1" + w.d.LockFree
+	text := "SELECT tenant, scope, event_type, event_id FROM " + t.name + " WHERE " + where +
+		" AND CASE WHEN " + h.deletable(w, p, a) + " THEN 1 ELSE 0 END = 1" + w.d.LockFree
 	err = each(ctx, w.q, text, p.list, func(r *sql.Rows) error {
 		var k dedup.Key
 		err := r.Scan(&k.Tenant, &k.Scope, &k.Type, &k.ID)
@@ -166,7 +166,8 @@ func (h *horizons) removeStarts(ctx context.Context, batch int) (n int64, more b
 		}
 		text := "SELECT tenant, scope, event_type, event_id FROM " + startsTable +
 			" WHERE updated_at < " + w.d.Param(1) + limited(batch)
-		return each(ctx, w.q, text, []any{w.d.Time(w.now.Add(-startsAfter))}, func(r *sql.Rows) error {
+		args := []any{w.d.Time(w.now.Add(-startsAfter))}
+		return each(ctx, w.q, text, args, func(r *sql.Rows) error {
 			var k dedup.Key
 			err := r.Scan(&k.Tenant, &k.Scope, &k.Type, &k.ID)
 			keys = append(keys, k)

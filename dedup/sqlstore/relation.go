@@ -17,8 +17,8 @@ type relation struct {
 }
 
 // deferredEvents is the table of deferred events.
-var deferredEvents = relation{"deferred_events", []string{"scope", "topic", "queue", "seq", "tenant",
-	"event_type", "event_id", "generation", "retry", "due", "blocked", "origin_topic",
+var deferredEvents = relation{"deferred_events", []string{"scope", "topic", "queue", "seq",
+	"tenant", "event_type", "event_id", "generation", "retry", "due", "blocked", "origin_topic",
 	"origin_partition", "origin_offset", "origin_time", "created_at", "data"}, 4}
 
 // deferredQueues is the table of the queues of deferred events.

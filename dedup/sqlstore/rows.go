@@ -170,7 +170,8 @@ func (t *table) args(d *Dialect, r *decision.Record) []any {
 	all := []any{r.Key.Tenant, r.Key.Scope, r.Key.Type, r.Key.ID, status(r), int64(1),
 		d.Time(r.Created), d.Time(r.Changed), d.Time(r.Expires), int64(r.Position.Generation),
 		int64(r.Position.Retry), int64(r.Fence), decision.Storable(r.First.Topic),
-		int64(r.First.Partition), r.First.Offset, d.originTime(r.First.Time), mark, reason, schema, data}
+		int64(r.First.Partition), r.First.Offset, d.originTime(r.First.Time), mark, reason, schema,
+		data}
 	if !t.claims {
 		return all
 	}

@@ -59,8 +59,8 @@ var startsRelation = relation{startsTable, []string{"tenant", "scope", "event_ty
 
 // starts is the row of a record of an event.
 func (w *work) starts(key dedup.Key, o dedup.Origin, n int64) [][]any {
-	return [][]any{{key.Tenant, key.Scope, key.Type, key.ID, o.Topic, int64(o.Partition), o.Offset, n,
-		w.d.Time(w.now)}}
+	return [][]any{{key.Tenant, key.Scope, key.Type, key.ID, o.Topic, int64(o.Partition), o.Offset,
+		n, w.d.Time(w.now)}}
 }
 
 // ofRecord is the condition for one record of a key.

@@ -98,8 +98,8 @@ func (w *work) readClock(ctx context.Context) error {
 		}
 		var args []any
 		if i < len(w.scopes) {
-			horizon = "(SELECT " + w.d.Micros(w.d.name("before")) + " FROM idem_horizons WHERE scope = " +
-				w.d.Param(1) + ")"
+			horizon = "(SELECT " + w.d.Micros(w.d.name("before")) +
+				" FROM idem_horizons WHERE scope = " + w.d.Param(1) + ")"
 			args = append(args, w.scopes[i])
 		}
 		var at int64

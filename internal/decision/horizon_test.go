@@ -48,7 +48,8 @@ func TestExpiredOnward(t *testing.T) {
 		"no row behind":             {want: Expired{Made: minute(3)}},
 		"all rows behind were read": {rest: Expired{Made: minute(4)}, want: Expired{Made: minute(4)}},
 		"an older row behind":       {rest: Expired{Made: minute(2)}, want: Expired{Made: minute(3)}},
-		"more rows are behind":      {rest: Expired{minute(4), minute(8)}, want: Expired{minute(4), minute(8)}},
+		"more rows are behind": {rest: Expired{minute(4), minute(8)},
+			want: Expired{minute(4), minute(8)}},
 		"too many rows of one time": {rest: Expired{minute(4), minute(6)},
 			want: Expired{minute(4), minute(6).Add(time.Microsecond)}},
 	} {

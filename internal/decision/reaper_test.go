@@ -12,6 +12,7 @@ func TestReaperLease(t *testing.T) {
 	require.NotEqual(t, ReaperLease(nil), http)
 	require.NotEqual(t, http, ReaperLease([]string{"http", "replay"}))
 	require.NotEqual(t, ReaperLease([]string{"a", "b"}), ReaperLease([]string{"a b"}))
-	require.Equal(t, ReaperLease([]string{"a", "b"}), ReaperLease([]string{"b", "a", "b"}), "order and repetition do not count")
+	require.Equal(t, ReaperLease([]string{"a", "b"}), ReaperLease([]string{"b", "a", "b"}),
+		"order and repetition do not count")
 	require.LessOrEqual(t, len(http), 100)
 }

@@ -29,7 +29,8 @@ func batches(t *testing.T, site Site) {
 		_, err := sqlstore.NewReaper(s, cfg).RunOnce(ctx)
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return site.count(t, countEvents) < 70 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return site.count(t, countEvents) < 70 }, 30*time.Second,
+		time.Millisecond)
 	require.Equal(t, 50, site.count(t, countEvents))
 	kill()
 	require.ErrorIs(t, <-done, context.Canceled)
@@ -64,14 +65,15 @@ func locked(t *testing.T, site Site) {
 	}
 	s := site.store(t)
 	site.many(t, 50, old{scope: "g", made: 3 * day, expired: 2 * day, notKey: true})
-	site.exec(t, "UPDATE processed_events SET expires_at = ¿ WHERE event_id IN ('0', '1')", site.Dialect().Time(ago(2*day+time.Hour)))
+	site.exec(t, "UPDATE processed_events SET expires_at = ¿ WHERE event_id IN ('0', '1')",
+		site.Dialect().Time(ago(2*day+time.Hour)))
 	record(t, s, "g", caughtUp())
 	reap(t, s, soonest())
 	tx, err := site.DB.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
-	_, err = tx.ExecContext(t.Context(), "UPDATE processed_events SET fence = fence + 1 WHERE tenant = '' AND scope = 'g' "+
-		"AND event_type = 'x' AND event_id IN ('0', '1', '47')")
+	_, err = tx.ExecContext(t.Context(), "UPDATE processed_events SET fence = fence + 1 "+
+		"WHERE tenant = '' AND scope = 'g' AND event_type = 'x' AND event_id IN ('0', '1', '47')")
 	require.NoError(t, err)
 	cfg := soonest()
 	cfg.Batch = 2
@@ -92,10 +94,12 @@ func lockedLive(t *testing.T, site Site) {
 	const n, live = 500, 20
 	s := site.store(t)
 	for _, notEvent := range []bool{false, true} {
-		site.many(t, n, old{scope: "g", made: 3 * day, expired: 2 * day, notEvent: notEvent, notKey: !notEvent})
+		site.many(t, n, old{scope: "g", made: 3 * day, expired: 2 * day, notEvent: notEvent,
+			notKey: !notEvent})
 		rows := make([]old, live)
 		for i := range rows {
-			rows[i] = old{scope: "g", id: fmt.Sprintf("live %d", i), made: time.Hour, notEvent: notEvent, notKey: !notEvent}
+			rows[i] = old{scope: "g", id: fmt.Sprintf("live %d", i), made: time.Hour,
+				notEvent: notEvent, notKey: !notEvent}
 		}
 		site.put(t, rows...)
 	}
@@ -105,8 +109,8 @@ func lockedLive(t *testing.T, site Site) {
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
 	for _, table := range []string{"processed_events", "idempotency_keys"} {
-		_, err = tx.ExecContext(t.Context(), "UPDATE "+table+" SET fence = fence + 1 WHERE tenant = '' AND scope = 'g' "+
-			"AND event_type = 'x' AND event_id = 'live 10'")
+		_, err = tx.ExecContext(t.Context(), "UPDATE "+table+" SET fence = fence + 1 "+
+			"WHERE tenant = '' AND scope = 'g' AND event_type = 'x' AND event_id = 'live 10'")
 		require.NoError(t, err)
 	}
 	result := reap(t, s, soonest())
@@ -166,8 +170,8 @@ func atOnce(t *testing.T, site Site) {
 
 	for lease, elsewhere := range map[time.Duration]bool{time.Hour: true, -time.Second: false} {
 		site.exec(t, "DELETE FROM idem_leases")
-		site.exec(t, "INSERT INTO idem_leases (name, token, lease_until) VALUES ('reaper', ¿, ¿)", dedup.NewToken().String(),
-			site.Dialect().Time(ago(-lease)))
+		site.exec(t, "INSERT INTO idem_leases (name, token, lease_until) VALUES ('reaper', ¿, ¿)",
+			dedup.NewToken().String(), site.Dialect().Time(ago(-lease)))
 		result, err := sqlstore.NewReaper(s, cfg).RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, elsewhere, result.Elsewhere, lease)
@@ -193,8 +197,10 @@ func lostLease(t *testing.T, site Site) {
 	go func() { done <- r.Run(ctx) }()
 	require.False(t, (<-results).Elsewhere)
 	site.exec(t, "UPDATE idem_leases SET token = ¿", dedup.NewToken().String())
-	require.Eventually(t, func() bool { return (<-results).Elsewhere }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return (<-results).Elsewhere }, 10*time.Second,
+		time.Millisecond)
 	stop()
 	require.NoError(t, <-done)
-	require.Equal(t, 1, site.count(t, "SELECT count(*) FROM idem_leases"), "the lease of the other reaper stays")
+	require.Equal(t, 1, site.count(t, "SELECT count(*) FROM idem_leases"),
+		"the lease of the other reaper stays")
 }

@@ -15,15 +15,18 @@ import (
 
 // aged returns a request for an event. at is the time of the record at the broker.
 func aged(id string, at time.Time) dedup.Request {
-	return dedup.Request{Key: dedup.Key{Scope: "g", Type: "x", ID: id}, Origin: dedup.Origin{Topic: "t", Time: at}, Retention: day}
+	return dedup.Request{Key: dedup.Key{Scope: "g", Type: "x", ID: id},
+		Origin: dedup.Origin{Topic: "t", Time: at}, Retention: day}
 }
 
 // verdict claims an event in a transaction, or with a lease.
-func verdict(ctx context.Context, s *sqlstore.Store, inTx bool, r dedup.Request) (dedup.Verdict, error) {
+func verdict(ctx context.Context, s *sqlstore.Store, inTx bool, r dedup.Request) (
+	dedup.Verdict, error) {
 	var a [1]dedup.Answer
 	reqs := []dedup.Request{r}
 	if inTx {
-		err := s.ClaimTx(ctx, time.Second, reqs, a[:], func(*sql.Tx) ([]dedup.Completion, error) { return nil, nil })
+		err := s.ClaimTx(ctx, time.Second, reqs, a[:],
+			func(*sql.Tx) ([]dedup.Completion, error) { return nil, nil })
 		return a[0].Verdict, err
 	}
 	err := s.Claim(ctx, dedup.NewToken(), time.Minute, reqs, a[:])
@@ -61,7 +64,8 @@ func rewind(t *testing.T, site Site) {
 // movesBetweenReads: a reaper moves the horizon and deletes the row, just before a call reads the
 // rows. The call still sees the new horizon (P-09).
 func movesBetweenReads(t *testing.T, site Site) {
-	for name, call := range map[string]func(context.Context, *sqlstore.Store, dedup.Request) (dedup.Verdict, error){
+	type calling = func(context.Context, *sqlstore.Store, dedup.Request) (dedup.Verdict, error)
+	for name, call := range map[string]calling{
 		"look": func(ctx context.Context, s *sqlstore.Store, r dedup.Request) (dedup.Verdict, error) {
 			var a [1]dedup.Answer
 			err := s.Look(ctx, []dedup.Request{r}, a[:])
@@ -70,7 +74,8 @@ func movesBetweenReads(t *testing.T, site Site) {
 		"claim": func(ctx context.Context, s *sqlstore.Store, r dedup.Request) (dedup.Verdict, error) {
 			return verdict(ctx, s, false, r)
 		},
-		"transaction": func(ctx context.Context, s *sqlstore.Store, r dedup.Request) (dedup.Verdict, error) {
+		"transaction": func(ctx context.Context, s *sqlstore.Store, r dedup.Request) (
+			dedup.Verdict, error) {
 			return verdict(ctx, s, true, r)
 		},
 	} {
@@ -137,7 +142,8 @@ func neverFresh(t *testing.T, site Site) {
 		defer mu.Unlock()
 		return seen[dedup.TooOld]
 	}
-	require.Eventually(t, func() bool { return tooOld() > 200 && len(site.left(t)) == 0 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return tooOld() > 200 && len(site.left(t)) == 0 },
+		time.Minute, 20*time.Millisecond)
 	stop()
 	claimers.Wait()
 	require.NoError(t, <-done)
@@ -153,7 +159,8 @@ func neverFresh(t *testing.T, site Site) {
 func claimedStays(t *testing.T, site Site) {
 	s, peer := site.store(t), site.store(t)
 	const n = 200
-	site.many(t, n, old{scope: "g", status: "released", made: 3 * day, expired: 2 * day, notEvent: true})
+	site.many(t, n, old{scope: "g", status: "released", made: 3 * day, expired: 2 * day,
+		notEvent: true})
 	record(t, s, "g", caughtUp())
 	reap(t, s, soonest()) // the horizon moves
 	var claimer sync.WaitGroup
@@ -189,7 +196,8 @@ func claimedBetween(t *testing.T, site Site) {
 		t.Skip("no hook runs between the two: see the test with claims at once")
 	}
 	peer := site.store(t)
-	site.put(t, old{scope: "g", id: "a", status: "released", made: 3 * day, expired: 2 * day, notEvent: true})
+	site.put(t, old{scope: "g", id: "a", status: "released", made: 3 * day, expired: 2 * day,
+		notEvent: true})
 	record(t, peer, "g", caughtUp())
 	r := aged("a", ago(3*day))
 	r.AnyAge = true
@@ -202,7 +210,8 @@ func claimedBetween(t *testing.T, site Site) {
 		}
 		return expression(column)
 	}
-	d.Begin = func(ctx context.Context, q sqlstore.Querier, wait, idle time.Duration) (func(context.Context) error, error) {
+	d.Begin = func(ctx context.Context, q sqlstore.Querier, wait, idle time.Duration) (
+		func(context.Context) error, error) {
 		if found == 1 && !claimed { // the table with the row was searched
 			claimed = true
 			v, err := verdict(ctx, peer, false, r)

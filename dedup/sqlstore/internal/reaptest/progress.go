@@ -22,7 +22,8 @@ type progressRow struct {
 func (s Site) progressOf(t testing.TB, scope string) (all []progressRow) {
 	t.Helper()
 	d := s.Dialect()
-	rows, err := s.DB.QueryContext(t.Context(), s.placed("SELECT topic, "+d.Quote+"partition"+d.Quote+", next_offset, "+
+	rows, err := s.DB.QueryContext(t.Context(), s.placed("SELECT topic, "+
+		d.Quote+"partition"+d.Quote+", next_offset, "+
 		d.Micros("consumed_until")+" FROM idem_progress WHERE scope = ¿ ORDER BY 1, 2"), scope)
 	require.NoError(t, err)
 	defer rows.Close()
@@ -67,7 +68,8 @@ func progress(t *testing.T, site Site) {
 
 	// A progress without a time leaves the row, unless the partition went back: the row then has no
 	// time.
-	record(t, s, "g", dedup.Progress{Topic: "a", Partition: 2, Next: 6}, dedup.Progress{Topic: "b", Next: 1})
+	record(t, s, "g", dedup.Progress{Topic: "a", Partition: 2, Next: 6},
+		dedup.Progress{Topic: "b", Next: 1})
 	// A progress with a time replaces the row, also by an earlier one.
 	record(t, s, "g", dedup.Progress{Topic: "a", Partition: 1, Next: 2, Time: ago(3 * day)})
 	rows = site.progressOf(t, "g")
@@ -79,7 +81,8 @@ func progress(t *testing.T, site Site) {
 
 	known, err := s.Progress(t.Context(), "g", "nothing", "a", "a")
 	require.NoError(t, err)
-	require.Equal(t, []dedup.Progress{{Topic: "a", Next: 3}, {Topic: "a", Partition: 1, Next: 2}, {Topic: "a", Partition: 2, Next: 6}}, known)
+	require.Equal(t, []dedup.Progress{{Topic: "a", Next: 3}, {Topic: "a", Partition: 1, Next: 2},
+		{Topic: "a", Partition: 2, Next: 6}}, known)
 	require.NoError(t, s.ForgetProgress(t.Context(), "g", "a"))
 	require.Len(t, site.progressOf(t, "g"), 2)
 	require.Len(t, site.progressOf(t, "other"), 1)
@@ -89,7 +92,8 @@ func progress(t *testing.T, site Site) {
 	for i := range int32(8) {
 		all.Go(func() {
 			for n := range int64(5) {
-				err := s.RecordProgress(t.Context(), "many", []dedup.Progress{{Topic: "a", Partition: i % 4, Next: n},
+				err := s.RecordProgress(t.Context(), "many", []dedup.Progress{
+					{Topic: "a", Partition: i % 4, Next: n},
 					{Topic: "b", Partition: i, Next: n}})
 				if err != nil {
 					t.Errorf("record: %v", err)
@@ -105,7 +109,8 @@ func progress(t *testing.T, site Site) {
 // records no descriptor and no topic (rule 7).
 func registerDescriptors(t *testing.T, site Site) {
 	s := site.store(t)
-	r := dedup.Registration{Scope: "g", Group: "g", Topics: []string{"t", "t"}, Descriptors: map[string]string{"a": "1", "b": "2"}}
+	r := dedup.Registration{Scope: "g", Group: "g", Topics: []string{"t", "t"},
+		Descriptors: map[string]string{"a": "1", "b": "2"}}
 	for range 2 {
 		require.NoError(t, s.Register(t.Context(), r))
 	}
@@ -129,7 +134,8 @@ func registerDescriptors(t *testing.T, site Site) {
 	require.NoError(t, s.Register(t.Context(), r))
 	r.AcceptNewIdentity = false
 	require.NoError(t, s.Register(t.Context(), r), "it is on record now")
-	require.Equal(t, 1, site.count(t, "SELECT count(*) FROM idem_descriptors WHERE scope = 'g' AND descriptor = 'changed'"))
+	require.Equal(t, 1, site.count(t, "SELECT count(*) FROM idem_descriptors "+
+		"WHERE scope = 'g' AND descriptor = 'changed'"))
 	require.Equal(t, 2, site.count(t, "SELECT count(*) FROM idem_scope_topics WHERE scope = 'g'"))
 }
 
@@ -137,11 +143,13 @@ func registerDescriptors(t *testing.T, site Site) {
 // (rule 14).
 func registerScopes(t *testing.T, site Site) {
 	s := site.store(t)
-	first := dedup.Registration{Scope: "orders", Group: "orders", Topics: []string{"payments", "refunds"}, NoOffsets: true}
+	first := dedup.Registration{Scope: "orders", Group: "orders",
+		Topics: []string{"payments", "refunds"}, NoOffsets: true}
 	require.NoError(t, s.Register(t.Context(), first), "the topics are not on record yet")
 	require.NoError(t, s.Register(t.Context(), first), "its offsets may have expired")
 
-	second := dedup.Registration{Scope: "orders-v2", Group: "orders-v2", Topics: []string{"invoices", "payments"}, NoOffsets: true}
+	second := dedup.Registration{Scope: "orders-v2", Group: "orders-v2",
+		Topics: []string{"invoices", "payments"}, NoOffsets: true}
 	for range 2 { // a refusal leaves no record that would admit the next attempt
 		err := s.Register(t.Context(), second)
 		require.ErrorIs(t, err, dedup.ErrOtherScope)
@@ -170,7 +178,8 @@ func registerAtOnce(t *testing.T, site Site) {
 		var all sync.WaitGroup
 		for i := range errs {
 			all.Go(func() {
-				errs[i] = s.Register(t.Context(), dedup.Registration{Scope: scope, Descriptors: map[string]string{"x": string(rune('0' + i))}})
+				errs[i] = s.Register(t.Context(), dedup.Registration{Scope: scope,
+					Descriptors: map[string]string{"x": string(rune('0' + i))}})
 			})
 		}
 		all.Wait()

@@ -17,7 +17,8 @@ import (
 // the time of the event (rule 8).
 func lag(t *testing.T, site Site) {
 	s := site.store(t)
-	site.put(t, old{scope: "g", id: "a", made: 3 * day, expired: day}, old{scope: "g", id: "b", made: day})
+	site.put(t, old{scope: "g", id: "a", made: 3 * day, expired: day},
+		old{scope: "g", id: "b", made: day})
 	record(t, s, "g", dedup.Progress{Topic: "t", Partition: 0, Next: 100, CaughtUp: true},
 		dedup.Progress{Topic: "t", Partition: 1, Next: 7, Time: ago(3 * day)})
 	for range 3 {
@@ -59,13 +60,15 @@ func standsStill(t *testing.T, site Site) {
 		site.put(t, old{scope: scope, id: scope, made: 9 * day, expired: 8 * day})
 	}
 	record(t, s, "stopped", dedup.Progress{Topic: "t", Next: 100, Time: ago(9 * day)})
-	record(t, s, "partly", dedup.Progress{Topic: "t", Next: 100, CaughtUp: true}, dedup.Progress{Topic: "t", Partition: 1})
+	record(t, s, "partly", dedup.Progress{Topic: "t", Next: 100, CaughtUp: true},
+		dedup.Progress{Topic: "t", Partition: 1})
 	cfg := soonest()
 	cfg.WallClock = []string{"clock", "clock", "unused"}
 	for range 3 {
 		reap(t, s, cfg)
 	}
-	require.Equal(t, []string{"event/partly", "event/silent", "event/stopped", "key/partly", "key/silent", "key/stopped"}, site.left(t))
+	require.Equal(t, []string{"event/partly", "event/silent", "event/stopped", "key/partly",
+		"key/silent", "key/stopped"}, site.left(t))
 	require.NoError(t, s.ForgetProgress(t.Context(), "partly", "t"))
 	record(t, s, "partly", dedup.Progress{Topic: "u", Next: 1, CaughtUp: true})
 	for range 2 {
@@ -85,8 +88,9 @@ func steps(t *testing.T, site Site) {
 	d := site.Dialect()
 	stored := func() (before, at int64) {
 		t.Helper()
-		require.NoError(t, site.DB.QueryRowContext(t.Context(), "SELECT "+d.Micros(d.Quote+"before"+d.Quote)+", "+
-			d.Micros("updated_at")+" FROM idem_horizons").Scan(&before, &at))
+		text := "SELECT " + d.Micros(d.Quote+"before"+d.Quote) + ", " + d.Micros("updated_at") +
+			" FROM idem_horizons"
+		require.NoError(t, site.DB.QueryRowContext(t.Context(), text).Scan(&before, &at))
 		return before, at
 	}
 	for range 3 {
@@ -117,7 +121,8 @@ func clocks(t *testing.T, site Site) {
 		reap(t, s, soonest())
 	}
 	require.Equal(t, []string{"event/early", "key/early"}, site.left(t))
-	site.put(t, old{scope: "g", id: "later", made: 2*day - time.Hour, expired: day}) // moves the horizon
+	// moves the horizon
+	site.put(t, old{scope: "g", id: "later", made: 2*day - time.Hour, expired: day})
 	for range 3 {
 		reap(t, s, soonest())
 	}
@@ -131,13 +136,16 @@ func deadLetters(t *testing.T, site Site) {
 	site.put(t,
 		old{scope: "g", id: "dead", status: "dead", made: 20 * day, expired: 19 * day, changed: 10 * day},
 		old{scope: "g", id: "dead at once", status: "dead", made: 20 * day, expired: 19 * day},
-		old{scope: "g", id: "put right", generation: 1, made: 40 * day, expired: 12 * day, changed: 12 * day},
-		old{scope: "g", id: "long dead", status: "dead", made: 41 * day, expired: 40 * day, changed: 31 * day})
+		old{scope: "g", id: "put right", generation: 1, made: 40 * day, expired: 12 * day,
+			changed: 12 * day},
+		old{scope: "g", id: "long dead", status: "dead", made: 41 * day, expired: 40 * day,
+			changed: 31 * day})
 	record(t, s, "g", caughtUp())
 	for range 2 {
 		reap(t, s, soonest())
 	}
-	require.Equal(t, []string{"event/dead", "event/dead at once", "event/put right", "key/dead", "key/dead at once", "key/put right"}, site.left(t))
+	require.Equal(t, []string{"event/dead", "event/dead at once", "event/put right", "key/dead",
+		"key/dead at once", "key/put right"}, site.left(t))
 	cfg := soonest()
 	cfg.DeadLetterRetention = 11 * day
 	for range 2 {
@@ -152,10 +160,14 @@ func stuck(t *testing.T, site Site) {
 	s := site.store(t)
 	site.put(t,
 		old{scope: "g", id: "stuck", status: "claimed", made: day, leaseOver: day, notEvent: true},
-		old{scope: "g", id: "alive", status: "claimed", made: day, leaseOver: -time.Minute, notEvent: true},
-		old{scope: "g", id: "just over", status: "claimed", made: day, leaseOver: time.Second, notEvent: true},
-		old{scope: "g", id: "expired", status: "claimed", made: 9 * day, expired: 2 * day, leaseOver: 9 * day, notEvent: true},
-		old{scope: "g", id: "released", status: "released", made: 9 * day, expired: 2 * day, notEvent: true},
+		old{scope: "g", id: "alive", status: "claimed", made: day, leaseOver: -time.Minute,
+			notEvent: true},
+		old{scope: "g", id: "just over", status: "claimed", made: day, leaseOver: time.Second,
+			notEvent: true},
+		old{scope: "g", id: "expired", status: "claimed", made: 9 * day, expired: 2 * day,
+			leaseOver: 9 * day, notEvent: true},
+		old{scope: "g", id: "released", status: "released", made: 9 * day, expired: 2 * day,
+			notEvent: true},
 		old{scope: "g", id: "moved", status: "moved", made: 9 * day, expired: 2 * day})
 	record(t, s, "g", caughtUp())
 	require.EqualValues(t, 2, reap(t, s, soonest()).Stuck)
@@ -178,7 +190,8 @@ func starts(t *testing.T, site Site) {
 	for _, id := range []string{"old", "older", "again", "new"} {
 		begin(id)
 	}
-	site.exec(t, "UPDATE event_starts SET updated_at = ¿ WHERE event_id <> 'new'", site.Dialect().Time(ago(25*time.Hour)))
+	site.exec(t, "UPDATE event_starts SET updated_at = ¿ WHERE event_id <> 'new'",
+		site.Dialect().Time(ago(25*time.Hour)))
 	require.EqualValues(t, 2, begin("again"))
 	cfg := soonest()
 	cfg.Batch = 1
@@ -218,7 +231,8 @@ func silent(t *testing.T, site Site) {
 
 func configuration(t *testing.T, site Site) {
 	s := site.store(t)
-	for _, cfg := range []sqlstore.ReaperConfig{{Interval: -1}, {Grace: -1}, {DeadLetterRetention: -1}, {Batch: 10_001}, {Batch: -1}} {
+	for _, cfg := range []sqlstore.ReaperConfig{{Interval: -1}, {Grace: -1},
+		{DeadLetterRetention: -1}, {Batch: 10_001}, {Batch: -1}} {
 		_, err := sqlstore.NewReaper(s, cfg).RunOnce(t.Context())
 		require.ErrorContains(t, err, "out of range")
 		require.Error(t, sqlstore.NewReaper(s, cfg).Run(t.Context()))
@@ -240,7 +254,8 @@ func missingTable(t *testing.T, site Site) {
 		require.ErrorContains(t, err, table)
 		require.Contains(t, setup.Fix, site.Dialect().Tables)
 	}
-	require.ErrorIs(t, s.RecordProgress(t.Context(), "g", []dedup.Progress{{Topic: "t"}}), dedup.ErrUnavailable)
+	err = s.RecordProgress(t.Context(), "g", []dedup.Progress{{Topic: "t"}})
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
 	require.ErrorIs(t, s.Register(t.Context(), dedup.Registration{Scope: "g"}), dedup.ErrUnavailable)
 	_, err = sqlstore.NewReaper(s, sqlstore.ReaperConfig{}).RunOnce(t.Context())
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
