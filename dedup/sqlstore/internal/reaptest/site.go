@@ -27,46 +27,6 @@ type Site struct {
 	Slow func(t testing.TB)
 }
 
-// Run runs all tests.
-func Run(t *testing.T, newSite func(t testing.TB) Site) {
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, Site)
-	}{
-		{"progress", progress},
-		{"register: descriptors", registerDescriptors},
-		{"register: scopes", registerScopes},
-		{"register: at once", registerAtOnce},
-		{"reap: lag", lag},
-		{"reap: cut-off", cutoff},
-		{"reap: stands still", standsStill},
-		{"reap: two steps", steps},
-		{"reap: clocks", clocks},
-		{"reap: dead letters", deadLetters},
-		{"reap: stuck claims", stuck},
-		{"reap: starts", starts},
-		{"reap: silent scopes", silent},
-		{"reap: batches, and a kill between", batches},
-		{"reap: same expiry", sameExpiry},
-		{"reap: locked rows", locked},
-		{"reap: locked live rows", lockedLive},
-		{"reap: alike keys", alikeKeys},
-		{"reap: at once", atOnce},
-		{"reap: lost lease", lostLease},
-		{"reap: other scopes beside", otherScopesBeside},
-		{"reap: slow scope", slowScope},
-		{"reap: configuration", configuration},
-		{"check: missing tables", missingTable},
-		{"horizon: rewind", rewind},
-		{"horizon: moves between two reads", movesBetweenReads},
-		{"horizon: never Fresh", neverFresh},
-		{"horizon: a claimed row stays", claimedStays},
-		{"horizon: claimed between two steps", claimedBetween},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, newSite(t)) })
-	}
-}
-
 func (s Site) store(t testing.TB) *sqlstore.Store { return s.Open(t, s.Dialect()) }
 
 // exec runs a statement. Each ¿ becomes a placeholder.
@@ -93,8 +53,8 @@ func (s Site) count(t testing.TB, text string) (n int) {
 // left returns the records in the tables, as "table/id".
 func (s Site) left(t testing.TB) (all []string) {
 	t.Helper()
-	rows, err := s.DB.QueryContext(t.Context(), "SELECT 'event', event_id FROM processed_events UNION ALL "+
-		"SELECT 'key', event_id FROM idempotency_keys")
+	rows, err := s.DB.QueryContext(t.Context(), "SELECT 'event', event_id FROM processed_events "+
+		"UNION ALL SELECT 'key', event_id FROM idempotency_keys")
 	require.NoError(t, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -135,18 +95,21 @@ func (s Site) put(t testing.TB, rows ...old) {
 			}
 			return d.Time(now.Add(-age))
 		}
-		columns := "tenant, scope, event_type, event_id, status, record_version, generation, retry, fence, " +
-			"created_at, expires_at, origin_time, updated_at"
-		args := []any{"", r.scope, "x", r.id, r.status, 1, r.generation, 0, 1, age(r.made), age(r.expired), age(r.origin), age(r.changed)}
+		columns := "tenant, scope, event_type, event_id, status, record_version, generation, " +
+			"retry, fence, created_at, expires_at, origin_time, updated_at"
+		args := []any{"", r.scope, "x", r.id, r.status, 1, r.generation, 0, 1, age(r.made),
+			age(r.expired), age(r.origin), age(r.changed)}
 		if !r.notEvent {
-			s.exec(t, "INSERT INTO processed_events ("+columns+") VALUES (¿"+strings.Repeat(", ¿", 12)+")", args...)
+			s.exec(t, "INSERT INTO processed_events ("+columns+") VALUES (¿"+
+				strings.Repeat(", ¿", 12)+")", args...)
 		}
 		if !r.notKey {
 			if r.changed == 0 {
 				args[12] = args[9]
 			}
 			args = append(args, false, 0, 0, age(r.leaseOver))
-			s.exec(t, "INSERT INTO idempotency_keys ("+columns+", uncertain, failures, takeovers, lease_until) VALUES (¿"+
+			s.exec(t, "INSERT INTO idempotency_keys ("+columns+
+				", uncertain, failures, takeovers, lease_until) VALUES (¿"+
 				strings.Repeat(", ¿", 16)+")", args...)
 		}
 	}
