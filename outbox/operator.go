@@ -17,21 +17,22 @@ type Parked struct {
 	Behind int64
 }
 
-// ErrNotParked means that no parked row has the number. The row may have been retried or skipped
-// before.
+// ErrNotParked means that no parked row has the number and the event ID. The row may have been
+// retried or skipped before, or the number now belongs to another event.
 var ErrNotParked = errors.New("outbox: no such parked row")
 
-// Operator is an ability of a [Store]: a person decides about rows that no broker takes. Other
-// errors are those of the database. Safe for concurrent use.
+// Operator is an ability of a [Store]: a person decides about rows that no broker takes. A row is
+// meant only if both Seq and event ID are equal, as in a [Settlement]. Other errors are those of the
+// database. Safe for concurrent use.
 type Operator interface {
 	// Parked returns at most limit parked rows, the lowest number first.
 	Parked(ctx context.Context, limit int) ([]Parked, error)
-	// Retry has the relays publish the parked row with this number again, and the rows that are
-	// blocked behind it, in their order. Rows that are also behind another parked row stay blocked.
-	// The error matches [ErrNotParked] if there is no such row.
-	Retry(ctx context.Context, seq int64) error
-	// Skip deletes the parked row with this number, which is never published then. The rows that
-	// are blocked behind it are published, except those behind another parked row. The error
-	// matches [ErrNotParked] if there is no such row.
-	Skip(ctx context.Context, seq int64) error
+	// Retry has the relays publish this parked row again, and the rows that are blocked behind it,
+	// in their order. Rows that are also behind another parked row stay blocked. The error matches
+	// [ErrNotParked], and nothing changes, if there is no such row.
+	Retry(ctx context.Context, row RowID) error
+	// Skip deletes this parked row, which is never published then. The rows that are blocked behind
+	// it are published, except those behind another parked row. The error matches [ErrNotParked],
+	// and nothing changes, if there is no such row.
+	Skip(ctx context.Context, row RowID) error
 }

@@ -39,7 +39,7 @@ func (r *Row) Message() *idem.Message {
 	return m
 }
 
-// RowID identifies r in a [Settlement].
+// RowID identifies r in a [Settlement], and for an [Operator].
 func (r *Row) RowID() RowID { return RowID{Seq: r.Seq, EventID: r.Entry.ID} }
 
 // RowID identifies a row. Seq alone does not: after a fail-over that loses commits, or a restore,

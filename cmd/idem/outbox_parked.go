@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem/internal/deadletters"
+	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
@@ -135,25 +137,26 @@ func newOutboxSkipCmd(a *app) *cobra.Command {
 // outboxVerb is an action on a parked row.
 type outboxVerb struct {
 	name, short, question, done string
-	do                          func(*pgoutbox.Outbox, context.Context, int64) error
+	do                          func(*pgoutbox.Outbox, context.Context, outbox.RowID) error
 }
 
 func newOutboxVerb(a *app, verb *outboxVerb) *cobra.Command {
 	var o outboxFlag
 	var reason string
 	cmd := &cobra.Command{
-		Use:   verb.name + " SEQ...",
+		Use:   verb.name + " SEQ[:EVENT]...",
 		Short: verb.short,
-		Long: verb.short + ". Name rows by their SEQ, see idem outbox parked. If one row is\n" +
-			"not parked, no row is changed.",
+		Long: verb.short + ". Name rows by SEQ and EVENT, see idem outbox parked. If one\n" +
+			"row is not parked, or is another event, no row is changed. Without :EVENT the\n" +
+			"question shows the event, but -y takes any: a fail-over may give SEQ to another one.",
 		Example: "  idem outbox " + verb.name +
-			" 4711 4712 --outbox postgres://idem@db/shop --reason 'ticket 12'",
+			" 4711:order-12 4712:order-13 --outbox postgres://idem@db/shop --reason 'ticket 12'",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			seqs, err := parseSeqs(args)
+			rows, err := parseRows(args)
 			if err != nil {
 				return err
 			}
-			return a.outboxVerb(cmd, &o, verb, seqs, reason)
+			return a.outboxVerb(cmd, &o, verb, rows, reason)
 		},
 	}
 	o.flags(a, cmd.Flags())
@@ -161,25 +164,32 @@ func newOutboxVerb(a *app, verb *outboxVerb) *cobra.Command {
 	return cmd
 }
 
-// maxSeqs limits the rows of one command, because a person has looked at each of them.
-const maxSeqs = 1000
+// maxArgs limits the rows of one command, because a person has looked at each of them.
+const maxArgs = 1000
 
-func parseSeqs(args []string) ([]int64, error) {
-	if len(args) == 0 || len(args) > maxSeqs {
+// parseRows returns the rows of arguments SEQ or SEQ:EVENT, by number and event ID. The event ID is
+// empty where the argument has none.
+func parseRows(args []string) ([]outbox.RowID, error) {
+	if len(args) == 0 || len(args) > maxArgs {
 		return nil, usage(
-			"no rows: give the SEQ of 1 to %d rows, see idem outbox parked", maxSeqs,
+			"no rows: give SEQ:EVENT of 1 to %d rows, see idem outbox parked", maxArgs,
 		)
 	}
-	seqs := make([]int64, 0, len(args))
+	rows := make([]outbox.RowID, 0, len(args))
 	for _, arg := range args {
-		seq, err := strconv.ParseInt(arg, 10, 64)
-		if err != nil || seq < 1 {
-			return nil, usage("%q is no SEQ, which is a positive number", arg)
+		number, id, named := strings.Cut(arg, ":")
+		seq, err := strconv.ParseInt(number, 10, 64)
+		if err != nil || seq < 1 || named && id == "" {
+			return nil, usage(
+				"%q is no row: give SEQ, a positive number, or SEQ:EVENT with the event ID", arg,
+			)
 		}
-		seqs = append(seqs, seq)
+		rows = append(rows, outbox.RowID{Seq: seq, EventID: id})
 	}
-	slices.Sort(seqs)
-	return slices.Compact(seqs), nil
+	slices.SortFunc(rows, func(a, b outbox.RowID) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.EventID, b.EventID))
+	})
+	return slices.Compact(rows), nil
 }
 
 // parkedName is enough of a parked row for questions and audit lines.
@@ -214,7 +224,7 @@ func (b *openedOutbox) names(ctx context.Context, seqs []int64) ([]parkedName, e
 }
 
 func (a *app) outboxVerb(
-	cmd *cobra.Command, o *outboxFlag, verb *outboxVerb, seqs []int64, reason string,
+	cmd *cobra.Command, o *outboxFlag, verb *outboxVerb, rows []outbox.RowID, reason string,
 ) error {
 	b, err := a.openOutbox(cmd, o, poolUse{"idem-cli", 2})
 	if err != nil {
@@ -223,6 +233,7 @@ func (a *app) outboxVerb(
 	ctx := cmd.Context()
 	action := "outbox " + verb.name
 	var names []parkedName
+	seqs, ids := seqsOf(rows), []string{}
 	fields := map[string]any{"outbox": b.name, "seqs": seqs}
 	if reason != "" {
 		fields["reason"] = reason
@@ -232,13 +243,12 @@ func (a *app) outboxVerb(
 		if names, err = b.names(ctx, seqs); err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
-		if err := allParked(seqs, names); err != nil {
+		if err := allParked(rows, names); err != nil {
 			return err
 		}
-		ids := make([]string, len(names))
 		text := fmt.Sprintf("Parked in the outbox of %s:", b.name)
 		for i := range names {
-			ids[i] = names[i].id
+			ids = append(ids, names[i].id)
 			text += "\n  " + names[i].String()
 		}
 		fields["event_ids"] = ids
@@ -250,30 +260,52 @@ func (a *app) outboxVerb(
 	if unlessDryRun(err) != nil {
 		return err
 	}
-	var rows [][]string
+	var lines [][]string
 	for i := range names {
-		rows = append(rows, []string{verb.done, names[i].String()})
+		lines = append(lines, []string{verb.done, names[i].String()})
 	}
-	return a.show(outboxResult{dryRunView{a.dryRun}, b.name, seqs, verb.done}, nil, rows)
+	return a.show(outboxResult{dryRunView{a.dryRun}, b.name, seqs, ids, verb.done}, nil, lines)
 }
 
 // outboxResult is the result of a verb on parked rows.
 type outboxResult struct {
 	dryRunView
-	Outbox string  `json:"outbox"`
-	Seqs   []int64 `json:"seqs"`
-	Result string  `json:"result"`
+	Outbox   string   `json:"outbox"`
+	Seqs     []int64  `json:"seqs"`
+	EventIDs []string `json:"event_ids"` // in the order of Seqs
+	Result   string   `json:"result"`
 }
 
-func allParked(seqs []int64, names []parkedName) error {
-	var not []string
-	for _, seq := range seqs {
-		if !slices.ContainsFunc(names, func(p parkedName) bool { return p.seq == seq }) {
-			not = append(not, strconv.FormatInt(seq, 10))
+// seqsOf returns the numbers of rows, which are in ascending order, each number once.
+func seqsOf(rows []outbox.RowID) []int64 {
+	seqs := make([]int64, len(rows))
+	for i, r := range rows {
+		seqs[i] = r.Seq
+	}
+	return slices.Compact(seqs)
+}
+
+// allParked returns an error unless each row is in names, with its event ID if it has one.
+func allParked(rows []outbox.RowID, names []parkedName) error {
+	var not, others []string
+	for _, r := range rows {
+		at := slices.IndexFunc(names, func(p parkedName) bool { return p.seq == r.Seq })
+		switch {
+		case at < 0:
+			not = append(not, strconv.FormatInt(r.Seq, 10))
+		case r.EventID != "" && r.EventID != names[at].id:
+			others = append(others, fmt.Sprintf("%d is event %q, not %q", r.Seq, names[at].id, r.EventID))
 		}
 	}
+	var problems []string
 	if len(not) > 0 {
-		return found("not parked: %s; no row was changed", strings.Join(not, ", "))
+		problems = append(problems, "not parked: "+strings.Join(not, ", "))
+	}
+	if len(others) > 0 {
+		problems = append(problems, "another event: "+strings.Join(others, ", "))
+	}
+	if len(problems) > 0 {
+		return found("%s; no row was changed", strings.Join(problems, "; "))
 	}
 	return nil
 }
@@ -287,11 +319,12 @@ func (b *openedOutbox) each(
 	defer func() { fields["acted"] = acted }()
 	for i := range names {
 		seq := names[i].seq
-		err := b.act(ctx, verb, seq)
+		err := b.act(ctx, verb, outbox.RowID{Seq: seq, EventID: names[i].id})
 		switch {
 		case errors.Is(err, pgoutbox.ErrNotParked):
 			return found(
-				"%d is no longer parked: somebody else has acted; done before: %v", seq, acted,
+				"event %q in row %d is no longer parked: somebody else has acted, or a fail-over "+
+					"gave the number to another event; done before: %v", names[i].id, seq, acted,
 			)
 		case err != nil:
 			fields["unknown"] = seq
@@ -306,8 +339,8 @@ func (b *openedOutbox) each(
 }
 
 // act does the verb on a row, within the time of a question.
-func (b *openedOutbox) act(ctx context.Context, verb *outboxVerb, seq int64) error {
+func (b *openedOutbox) act(ctx context.Context, verb *outboxVerb, row outbox.RowID) error {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	return verb.do(b.box, ctx, seq)
+	return verb.do(b.box, ctx, row)
 }

@@ -95,6 +95,8 @@ func TestOutboxUsage(t *testing.T) {
 		"outbox retry 1 x":                     "SEQ",
 		"outbox skip -1":                       "",
 		"outbox skip 0":                        "SEQ",
+		"outbox skip 7: --outbox postgres://":  "SEQ:EVENT",
+		"outbox skip :a --outbox postgres://":  "SEQ:EVENT",
 		"outbox status --store postgres://a/b --store postgres://c/d":        "--outbox",
 		"outbox status --outbox postgres://u:canary@h:port/db":               "cannot be parsed",
 		"migrate print --outbox --layout compact":                            "--layout",
@@ -266,6 +268,38 @@ func TestOutboxRetrySkip_O10(t *testing.T) {
 	command(t, "outbox", "skip", seqs[1], "--outbox", o.url, "-y").failed(t, exitFound, "not parked")
 }
 
+// A row that is named with its event ID is changed only if it has that event: a fail-over may have
+// given the number to another one (O-16). Dry runs and changes name the event.
+func TestOutboxRetrySkip_AnotherEvent_O16(t *testing.T) {
+	o := newTestOutbox(t)
+	o.add(event("orders", "1", "a:1"), event("orders", "2", "b"))
+	a, b := o.park("a:1", "too large"), o.park("b", "too large")
+	for _, verb := range []string{"retry", "skip"} {
+		r := command(t, "outbox", verb, fmt.Sprint(a), fmt.Sprintf("%d:lost", b), "--outbox", o.url, "-y")
+		r.failed(t, exitFound, fmt.Sprintf(`%d is event "b", not "lost"`, b), "no row was changed")
+		require.Equal(t, "refused", r.audits(t)[0]["outcome"])
+		require.EqualValues(t, 2, o.backlog().Parked)
+	}
+	var result outboxResult
+	r := command(t, "outbox", "skip", fmt.Sprintf("%d:a:1", a), fmt.Sprint(b), "--outbox", o.url, "-o", "json", "-y")
+	r.json(t, &result)
+	require.Equal(t, []string{"a:1", "b"}, result.EventIDs)
+	require.Equal(t, []any{"a:1", "b"}, r.audits(t)[0]["event_ids"])
+	require.Zero(t, o.backlog().Parked)
+}
+
+// The rows of a command are those of its arguments, each once, by number.
+func TestParseRows(t *testing.T) {
+	rows, err := parseRows([]string{"8:b:c", "7", "8:b:c", "7"})
+	require.NoError(t, err)
+	require.Equal(t, []outbox.RowID{{Seq: 7}, {Seq: 8, EventID: "b:c"}}, rows)
+	require.Equal(t, []int64{7, 8}, seqsOf(rows))
+	parked := []parkedName{{seq: 7, id: "a"}, {seq: 8, id: "b:c"}}
+	require.NoError(t, allParked(rows, parked))
+	require.EqualError(t, allParked(append(rows, outbox.RowID{Seq: 9}), []parkedName{{seq: 7, id: "a"}, {seq: 8, id: "b"}}),
+		`not parked: 9; another event: 8 is event "b", not "b:c"; no row was changed`)
+}
+
 // A row whose call failed is put on record as unknown: the commit may have happened. Rows that were
 // finished, and rows of others, are not unknown. Each call has a limit of its own.
 func TestOutboxEach_UnknownOutcome_O10(t *testing.T) {
@@ -275,20 +309,21 @@ func TestOutboxEach_UnknownOutcome_O10(t *testing.T) {
 		says    string
 	}{
 		"no answer":     {io.ErrUnexpectedEOF, int64(8), "row 8 may have been changed"},
-		"not parked":    {pgoutbox.ErrNotParked, nil, "8 is no longer parked"},
+		"not parked":    {pgoutbox.ErrNotParked, nil, `event "b" in row 8 is no longer parked`},
 		"all went well": {nil, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			do := func(_ *pgoutbox.Outbox, ctx context.Context, seq int64) error {
+			do := func(_ *pgoutbox.Outbox, ctx context.Context, row outbox.RowID) error {
 				_, bounded := ctx.Deadline()
 				require.True(t, bounded)
-				if seq == 8 {
+				require.Equal(t, map[int64]string{7: "a", 8: "b"}[row.Seq], row.EventID)
+				if row.Seq == 8 {
 					return c.fails
 				}
 				return nil
 			}
 			fields := map[string]any{}
-			b, names := &openedOutbox{name: "shop"}, []parkedName{{seq: 7}, {seq: 8}}
+			b, names := &openedOutbox{name: "shop"}, []parkedName{{seq: 7, id: "a"}, {seq: 8, id: "b"}}
 			err := b.each(t.Context(), &outboxVerb{name: "skip", do: do}, names, fields)
 			require.Equal(t, c.unknown, fields["unknown"])
 			if c.fails == nil {

@@ -53,7 +53,7 @@ func (k *kit[Tx]) roundTrip(alone bool) {
 	require.Len(k, parked, 1)
 	require.Equal(k, "too large", parked[0].Error)
 	require.Equal(k, rows[2], parked[0].Row)
-	require.NoError(k, k.Outbox.Skip(k.ctx, rows[2].Seq))
+	require.NoError(k, k.Outbox.Skip(k.ctx, rows[2].RowID()))
 	n, err := k.Outbox.Purge(k.ctx, 0, 10)
 	require.NoError(k, err)
 	require.EqualValues(k, 1, n)

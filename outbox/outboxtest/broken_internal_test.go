@@ -159,6 +159,26 @@ func (b *byNumber) Settle(
 	return b.memory.Settle(ctx, relay, held, numbered)
 }
 
+// actsByNumber is an outbox that retries and skips rows by their number only.
+type actsByNumber struct{ *memory }
+
+func (a *actsByNumber) Retry(ctx context.Context, row outbox.RowID) error {
+	return a.memory.Retry(ctx, a.numbered(row))
+}
+
+func (a *actsByNumber) Skip(ctx context.Context, row outbox.RowID) error {
+	return a.memory.Skip(ctx, a.numbered(row))
+}
+
+func (a *actsByNumber) numbered(row outbox.RowID) outbox.RowID {
+	for _, r := range a.rows {
+		if r.Seq == row.Seq {
+			return r.RowID()
+		}
+	}
+	return row
+}
+
 // Each case refutes the outbox that breaks its promise, and only the promise is broken.
 func TestBrokenStoresFail(t *testing.T) {
 	for _, c := range []struct {
@@ -186,6 +206,8 @@ func TestBrokenStoresFail(t *testing.T) {
 			"LeaveIsOfOneRelay"},
 		{"rows are settled by their number", func(m *memory) Outbox { return &byNumber{m} },
 			"NumberGivenTwice"},
+		{"a person retries and skips by number", func(m *memory) Outbox { return &actsByNumber{m} },
+			"ParkedNumberGivenTwice"},
 		{"reasons of more than 1 KiB", func(m *memory) Outbox { return &longReasons{m} }, "States"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package outboxtest
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"sync"
@@ -264,20 +265,22 @@ func (m *memory) Parked(_ context.Context, limit int) (all []outbox.Parked, _ er
 }
 
 // Retry implements [outbox.Operator].
-func (m *memory) Retry(_ context.Context, seq int64) error {
-	return m.release(seq, func(r *memoryRow) { r.state = waiting })
+func (m *memory) Retry(_ context.Context, row outbox.RowID) error {
+	return m.release(row, func(r *memoryRow) { r.state = waiting })
 }
 
 // Skip implements [outbox.Operator].
-func (m *memory) Skip(_ context.Context, seq int64) error { return m.release(seq, m.remove) }
+func (m *memory) Skip(_ context.Context, row outbox.RowID) error {
+	return m.release(row, m.remove)
+}
 
-func (m *memory) release(seq int64, fn func(*memoryRow)) error {
+func (m *memory) release(row outbox.RowID, fn func(*memoryRow)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at := slices.IndexFunc(m.rows,
-		func(r *memoryRow) bool { return r.Seq == seq && r.state == parked })
+		func(r *memoryRow) bool { return r.RowID() == row && r.state == parked })
 	if at < 0 {
-		return outbox.ErrNotParked
+		return fmt.Errorf("%w: %d of event %q", outbox.ErrNotParked, row.Seq, row.EventID)
 	}
 	fn(m.rows[at])
 	for _, r := range m.rows {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -80,16 +81,47 @@ func (k *kit[Tx]) numberGivenTwice() {
 	require.Equal(k, map[string]int{"front": 2}, k.rowStates())
 }
 
+// parkedNumberGivenTwice: a fail-over lost a parked row that a person looks at, and the number of
+// that row went to another event, which is parked too. Neither Retry nor Skip of the lost row
+// changes the other row or the row behind it (O-16).
+func (k *kit[Tx]) parkedNumberGivenTwice() {
+	k.commit(entry("A", "lost"))
+	held := k.hold("r")
+	lost := k.fetchAll()[0].RowID()
+	k.settle("r", held, outbox.Settlement{Parked: map[outbox.RowID]string{lost: "x"}})
+	require.NoError(k, k.LoseRow(k.ctx, lost.Seq))
+	k.commit(entry("A", "other"))
+	k.commit(entry("A", "behind"))
+	rows := k.fetchAll()
+	other := rows[0].RowID()
+	require.Equal(k, outbox.RowID{Seq: lost.Seq, EventID: "other"}, other)
+	k.settle("r", held, outbox.Settlement{
+		Parked: map[outbox.RowID]string{other: "x"}, Blocked: rowIDs(rows[1:]),
+	})
+	for name, act := range map[string]func(context.Context, outbox.RowID) error{
+		"Retry": k.Outbox.Retry, "Skip": k.Outbox.Skip,
+	} {
+		for _, id := range []string{"lost", "", "OTHER", "other "} {
+			err := act(k.ctx, outbox.RowID{Seq: lost.Seq, EventID: id})
+			require.ErrorIs(k, err, outbox.ErrNotParked, "%s %q", name, id)
+			require.ErrorContains(k, err, strconv.Quote(id), name)
+			require.Equal(k, map[string]int{"other": 2, "behind": 3}, k.rowStates(), "%s %q", name, id)
+		}
+	}
+	require.NoError(k, k.Outbox.Skip(k.ctx, other))
+	require.Equal(k, map[string]int{"behind": 0}, k.rowStates())
+}
+
 // states: a row is parked with its reason, the rows behind it in its aggregate are blocked, and
 // others go on. Then a person acts (O-10).
 func (k *kit[Tx]) states() {
 	k.commit(entry("A", "a0"), entry("A", "a1"), entry("A", "a2"), entry("A", "a3"),
 		entry("A", "a4"), entry("B", "b1"))
 	held := k.hold("r")
-	seq, row := map[string]int64{}, map[string]outbox.RowID{}
+	row := map[string]outbox.RowID{}
 	for _, r := range k.fetchAll() {
 		require.False(k, r.Blocked)
-		seq[r.Entry.ID], row[r.Entry.ID] = r.Seq, r.RowID()
+		row[r.Entry.ID] = r.RowID()
 	}
 	settle := func(s outbox.Settlement) { k.settle("r", held, s) }
 	reason := strings.Repeat("ü", 600) + "\x00\xff"
@@ -110,7 +142,7 @@ func (k *kit[Tx]) states() {
 	}
 	settle(outbox.Settlement{Parked: map[outbox.RowID]string{row["a3"]: "other"},
 		Blocked: []outbox.RowID{row["a4"]}})
-	k.operate(seq, reason)
+	k.operate(row, reason)
 	settle(outbox.Settlement{Sent: []outbox.RowID{row["a1"]}, Keep: true})
 	// The call is repeated after an answer that was lost.
 	settle(outbox.Settlement{Sent: []outbox.RowID{row["a1"]}})
@@ -129,9 +161,9 @@ func (k *kit[Tx]) blockedBeforeSkip() {
 	k.commit(entry("A", "a1"), entry("A", "a2"), entry("A", "a3"), entry("B", "b1"),
 		entry("B", "b2"))
 	held := k.hold("r")
-	seq, row := map[string]int64{}, map[string]outbox.RowID{}
+	row := map[string]outbox.RowID{}
 	for _, r := range k.fetchAll() {
-		seq[r.Entry.ID], row[r.Entry.ID] = r.Seq, r.RowID()
+		row[r.Entry.ID] = r.RowID()
 	}
 	k.settle("r", held, outbox.Settlement{
 		Parked:  map[outbox.RowID]string{row["a1"]: "x", row["b1"]: "x"},
@@ -146,7 +178,7 @@ func (k *kit[Tx]) blockedBeforeSkip() {
 	require.Equal(k, map[string]bool{"a3": true, "b2": false}, blocked)
 	k.settle("r", held, outbox.Settlement{Blocked: []outbox.RowID{row["a3"]}})
 	require.Equal(k, map[string]int{"a1": 2, "a2": 3, "a3": 3, "b1": 2, "b2": 0}, k.rowStates())
-	require.NoError(k, k.Outbox.Skip(k.ctx, seq["a1"]))
+	require.NoError(k, k.Outbox.Skip(k.ctx, row["a1"]))
 	rows := k.fetch(f)
 	require.Equal(k, []string{"a2", "a3", "b2"}, ids(rows))
 	for _, r := range rows {
@@ -155,7 +187,7 @@ func (k *kit[Tx]) blockedBeforeSkip() {
 }
 
 // operate lists, retries and skips the parked rows of states.
-func (k *kit[Tx]) operate(seq map[string]int64, reason string) {
+func (k *kit[Tx]) operate(row map[string]outbox.RowID, reason string) {
 	parked, err := k.Outbox.Parked(k.ctx, 10)
 	require.NoError(k, err)
 	require.Len(k, parked, 2)
@@ -170,13 +202,13 @@ func (k *kit[Tx]) operate(seq map[string]int64, reason string) {
 	require.NoError(k, err)
 	require.Equal(k, parked[:1], first)
 
-	require.NoError(k, k.Outbox.Retry(k.ctx, seq["a1"]))
+	require.NoError(k, k.Outbox.Retry(k.ctx, row["a1"]))
 	require.Equal(k, map[string]int{"a1": 0, "a2": 0, "a3": 2, "a4": 3, "b1": 0}, k.rowStates(),
 		"a4 is behind another one")
-	require.ErrorIs(k, k.Outbox.Retry(k.ctx, seq["a1"]), outbox.ErrNotParked)
-	require.ErrorIs(k, k.Outbox.Skip(k.ctx, seq["a4"]), outbox.ErrNotParked)
-	require.ErrorIs(k, k.Outbox.Skip(k.ctx, 1<<40), outbox.ErrNotParked)
-	require.NoError(k, k.Outbox.Skip(k.ctx, seq["a3"]))
+	require.ErrorIs(k, k.Outbox.Retry(k.ctx, row["a1"]), outbox.ErrNotParked)
+	require.ErrorIs(k, k.Outbox.Skip(k.ctx, row["a4"]), outbox.ErrNotParked)
+	require.ErrorIs(k, k.Outbox.Skip(k.ctx, outbox.RowID{Seq: 1 << 40, EventID: "a3"}), outbox.ErrNotParked)
+	require.NoError(k, k.Outbox.Skip(k.ctx, row["a3"]))
 	require.Equal(k, map[string]int{"a1": 0, "a2": 0, "a4": 0, "b1": 0}, k.rowStates())
 }
 
@@ -191,7 +223,7 @@ func (k *kit[Tx]) blockedWhileReleased() {
 		k.settle("r", held, outbox.Settlement{Parked: map[outbox.RowID]string{rows[0].RowID(): "x"}})
 		require.NoError(k, together(2, func(who int) error {
 			if who == 0 {
-				return k.Outbox.Retry(k.ctx, rows[0].Seq)
+				return k.Outbox.Retry(k.ctx, rows[0].RowID())
 			}
 			_, err := k.Outbox.Settle(k.ctx, "r", held,
 				outbox.Settlement{Blocked: []outbox.RowID{rows[1].RowID()}})
@@ -298,7 +330,7 @@ func (k *kit[Tx]) relaysDoNotWait() {
 		require.NoError(k, err)
 		require.Empty(k, lost)
 	}
-	require.NoError(k, k.Outbox.Retry(bounded, rows[1].Seq))
+	require.NoError(k, k.Outbox.Retry(bounded, rows[1].RowID()))
 	_, err := k.Outbox.Purge(bounded, 0, 10)
 	require.NoError(k, err)
 	_, err = k.Outbox.Backlog(bounded, 10)

@@ -72,6 +72,7 @@ func tests[Tx any]() []testCase[Tx] {
 		{name: "SkipLists", run: (*kit[Tx]).skipLists},
 		{name: "SettleIsFenced", run: (*kit[Tx]).settleIsFenced},
 		{name: "NumberGivenTwice", run: (*kit[Tx]).numberGivenTwice},
+		{name: "ParkedNumberGivenTwice", run: (*kit[Tx]).parkedNumberGivenTwice},
 		{name: "States", run: (*kit[Tx]).states},
 		{name: "BlockedBeforeSkip", run: (*kit[Tx]).blockedBeforeSkip},
 		{name: "BlockedWhileReleased", run: (*kit[Tx]).blockedWhileReleased},

@@ -30,8 +30,8 @@
 //
 // A relay publishes the rows that the server shows. With synchronous_commit off, with fsync off, or
 // after a failover to an asynchronous standby, a published event may belong to a lost transaction.
-// The server may then give the number of a lost row to another event. Settle goes by number and
-// event ID, and leaves the other event alone.
+// The server may then give the number of a lost row to another event. Settle, Retry and Skip
+// go by number and event ID, and leave the other event alone.
 //
 // # Transactions
 //

@@ -64,7 +64,7 @@ func TestPlans(t *testing.T) {
 		"purge":         {[]any{int64(0), 100}, "idem_outbox_sent"},
 		"backlog":       {[]any{100, 64}, "idem_outbox_waiting"},
 		"parked":        {[]any{100}, "idem_outbox_parked"},
-		"retry":         {[]any{50_001}, "idem_outbox_parked"},
+		"retry":         {[]any{50_001, "1"}, "idem_outbox_parked"},
 	}
 	texts := pgoutbox.Texts(schema)
 	texts["fetchOne"], texts["fetchOnward"] = texts["fetch"], texts["fetch"]

@@ -32,33 +32,35 @@ func (o *Outbox) Parked(ctx context.Context, limit int) ([]Parked, error) {
 	return found, o.failed("list parked rows", err)
 }
 
-// Retry has the relays publish the parked row with this number again, and the rows that are blocked
-// behind it, in their order. Rows that are also behind another parked row stay blocked. The error
-// matches [ErrNotParked] if there is no such row.
-func (o *Outbox) Retry(ctx context.Context, seq int64) error {
-	return o.endParking(ctx, "retry", seq, func(q *statements) string { return q.parkedRetry })
+// Retry implements [outbox.Operator]: it has the relays publish this parked row again, and the rows
+// that are blocked behind it, in their order. Rows that are also behind another parked row stay
+// blocked. The error matches [ErrNotParked], and nothing changes, if no parked row has both the
+// number and the event ID.
+func (o *Outbox) Retry(ctx context.Context, row outbox.RowID) error {
+	return o.endParking(ctx, "retry", row, func(q *statements) string { return q.parkedRetry })
 }
 
-// Skip deletes the parked row with this number, which is never published then. The rows that are
-// blocked behind it are published, except those behind another parked row. The error matches
-// [ErrNotParked] if there is no such row.
-func (o *Outbox) Skip(ctx context.Context, seq int64) error {
-	return o.endParking(ctx, "skip", seq, func(q *statements) string { return q.skipRow })
+// Skip implements [outbox.Operator]: it deletes this parked row, which is never published then. The
+// rows that are blocked behind it are published, except those behind another parked row. The error
+// matches [ErrNotParked], and nothing changes, if no parked row has both the number and the event
+// ID.
+func (o *Outbox) Skip(ctx context.Context, row outbox.RowID) error {
+	return o.endParking(ctx, "skip", row, func(q *statements) string { return q.skipRow })
 }
 
 func (o *Outbox) endParking(
-	ctx context.Context, verb string, seq int64, text func(*statements) string,
+	ctx context.Context, verb string, this outbox.RowID, text func(*statements) string,
 ) error {
 	var found int64
 	err := o.atomic(ctx, func(q *statements, b *pgx.Batch) {
-		b.Queue(q.parkedLock, seq)
-		b.Queue(text(q), seq).QueryRow(func(row pgx.Row) error { return row.Scan(&found) })
+		b.Queue(q.parkedLock, this.Seq)
+		b.Queue(text(q), this.Seq, this.EventID).QueryRow(func(row pgx.Row) error { return row.Scan(&found) })
 	})
 	switch {
 	case err != nil:
 		return o.failed(verb, err)
 	case found == 0:
-		return fmt.Errorf("%w: %d", ErrNotParked, seq)
+		return fmt.Errorf("%w: %d of event %q", ErrNotParked, this.Seq, this.EventID)
 	}
 	return nil
 }

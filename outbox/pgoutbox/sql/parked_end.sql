@@ -1,6 +1,8 @@
--- Ends the parking of a row, and frees the rows that are blocked behind this row only.
+-- Ends the parking of a row, and frees the rows that are blocked behind this row only. A number
+-- that belongs to another event is left alone: a fail-over may give out numbers twice.
 WITH this AS MATERIALIZED (
-    SELECT o.seq, o.shard, o.topic, o.key FROM {outbox} o WHERE o.seq = $1 AND o.state = 2),
+    SELECT o.seq, o.shard, o.topic, o.key FROM {outbox} o
+    WHERE o.seq = $1 AND o.event_id = $2 AND o.state = 2),
 ended AS (
     {end}),
 freed AS (

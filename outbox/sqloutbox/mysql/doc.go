@@ -36,8 +36,8 @@
 //
 // A relay publishes the rows that the server shows. With innodb_flush_log_at_trx_commit other than
 // 1, or after a failover to a replica that lags behind, a published event may belong to a lost
-// transaction. The server may then give the number of a lost row to another event. Settle goes by
-// number and event ID, and leaves the other event alone.
+// transaction. The server may then give the number of a lost row to another event. Settle, Retry
+// and Skip go by number and event ID, and leave the other event alone.
 //
 // # Transactions
 //

@@ -36,23 +36,25 @@ func (o *Outbox) Parked(ctx context.Context, limit int) (found []outbox.Parked, 
 }
 
 // Retry implements [outbox.Operator].
-func (o *Outbox) Retry(ctx context.Context, seq int64) error {
-	return o.endParking(ctx, "retry", seq, "UPDATE idem_outbox FORCE INDEX (PRIMARY) "+
+func (o *Outbox) Retry(ctx context.Context, row outbox.RowID) error {
+	return o.endParking(ctx, "retry", row, "UPDATE idem_outbox FORCE INDEX (PRIMARY) "+
 		"SET state = 0, ended_at = NULL, error = NULL WHERE seq = ")
 }
 
 // Skip implements [outbox.Operator].
-func (o *Outbox) Skip(ctx context.Context, seq int64) error {
-	return o.endParking(ctx, "skip", seq, "DELETE FROM idem_outbox WHERE seq = ")
+func (o *Outbox) Skip(ctx context.Context, row outbox.RowID) error {
+	return o.endParking(ctx, "skip", row, "DELETE FROM idem_outbox WHERE seq = ")
 }
 
 // errGone is the answer that no such parked row exists.
 var errGone = errors.New("no such row")
 
-func (o *Outbox) endParking(ctx context.Context, verb string, seq int64, end string) error {
-	err := o.atomic(ctx, func(tx *sql.Tx) error { return endParked(ctx, tx, seq, end) })
+func (o *Outbox) endParking(
+	ctx context.Context, verb string, row outbox.RowID, end string,
+) error {
+	err := o.atomic(ctx, func(tx *sql.Tx) error { return endParked(ctx, tx, row, end) })
 	if errors.Is(err, errGone) {
-		return fmt.Errorf("%w: %d", outbox.ErrNotParked, seq)
+		return fmt.Errorf("%w: %d of event %q", outbox.ErrNotParked, row.Seq, row.EventID)
 	}
 	return explain(verb, err)
 }
@@ -60,12 +62,13 @@ func (o *Outbox) endParking(ctx context.Context, verb string, seq int64, end str
 // endParked ends the parking of a row, and frees the rows that are blocked behind this row only.
 // These are the rows before the next parked row, if no parked row comes earlier. Relays that park
 // or block rows of the shard wait for the lock of the shard. So no row becomes blocked behind a row
-// that has just been released.
-func endParked(ctx context.Context, tx *sql.Tx, seq int64, end string) error {
-	number := strconv.FormatInt(seq, 10)
+// that has just been released. A number that belongs to another event is left alone: a fail-over
+// may give out numbers twice.
+func endParked(ctx context.Context, tx *sql.Tx, row outbox.RowID, end string) error {
+	number := strconv.FormatInt(row.Seq, 10)
 	this := "FROM idem_outbox FORCE INDEX (PRIMARY) WHERE state = 2 AND seq = " + number
 	var shard int
-	var topic string
+	var topic, event string
 	var key sql.Null[[]byte]
 	err := one(ctx, tx, "SELECT shard "+this, &shard)
 	if err == nil {
@@ -73,13 +76,15 @@ func endParked(ctx context.Context, tx *sql.Tx, seq int64, end string) error {
 			"WHERE shard = "+strconv.Itoa(shard)+" FOR UPDATE", &shard)
 	}
 	if err == nil {
-		err = one(ctx, tx, "SELECT topic, `key` "+this+" FOR UPDATE", &topic, &key)
+		err = one(ctx, tx, "SELECT topic, `key`, event_id "+this+" FOR UPDATE", &topic, &key, &event)
 	}
-	if errors.Is(err, sql.ErrNoRows) {
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
 		return errGone
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case event != row.EventID:
+		return errGone
 	}
 	if _, err := exec(ctx, tx, end+number); err != nil || !key.Valid {
 		return err

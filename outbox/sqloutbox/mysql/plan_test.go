@@ -47,10 +47,10 @@ func TestPlans(t *testing.T) {
 	require.NoError(t, mysql.Migrate(t.Context(), db))
 	box := mysql.New(db)
 	fill(t, db, 50_000, 1, 1000)
-	parked := fill(t, db, 300, 2, 1000)
+	firstParked := fill(t, db, 300, 2, 1000)
 	fill(t, db, 5_000, 3, 1000)
 	first := fill(t, db, 3_000, 0, 300) // of keys with parked rows
-	waiting := first
+	parked, waiting := firstParked, first
 	held, err := box.Hold(t.Context(), "relay", time.Hour, true)
 	require.NoError(t, err)
 	require.Len(t, held, outbox.Shards)
@@ -116,11 +116,11 @@ func TestPlans(t *testing.T) {
 		},
 		"retry UPDATE": func(ctx context.Context) error {
 			parked++
-			return box.Retry(ctx, parked)
+			return box.Retry(ctx, rowID(parked, parked-firstParked+1))
 		},
 		"skip DELETE": func(ctx context.Context) error {
 			parked++
-			return box.Skip(ctx, parked)
+			return box.Skip(ctx, rowID(parked, parked-firstParked+1))
 		},
 	}
 	for _, analyzed := range []bool{false, true} {
