@@ -228,6 +228,18 @@ func outboxMutants() []mutant {
 			tests:   pg("^TestConformance$/^queue$/^NumberGivenTwice$"),
 		},
 		{
+			name: "pgoutbox-operates-by-number", file: sql + "parked_end.sql",
+			old: "o.event_id = $2", with: "($2::text = '' OR true)",
+			promise: "The number of a lost row retries and skips no other event (O-16).",
+			tests:   pg("^TestConformance$/^queue$/^ParkedNumberGivenTwice$"),
+		},
+		{
+			name: "myoutbox-operates-by-number", file: "outbox/sqloutbox/mysql/parked.go",
+			old: "case event != row.EventID:", with: "case false:",
+			promise: "The number of a lost row retries and skips no other event (O-16).",
+			tests:   my("^TestConformance$/^read_committed$/^ParkedNumberGivenTwice$"),
+		},
+		{
 			name: "myoutbox-settles-by-number", file: "outbox/sqloutbox/mysql/settle.go",
 			old: "ok && row.event == r.EventID && ", with: "ok && ",
 			promise: "The number of a lost row settles no other event (O-16).",
