@@ -18,6 +18,7 @@ import (
 type fakeDeadLetters struct {
 	mu       sync.Mutex
 	topic    string
+	none     bool // topics returns no topic
 	all      []deadLetterDetail
 	replayed map[deadLetterPlace]int
 	err      error
@@ -35,6 +36,9 @@ func newFakeDeadLetters(all ...deadLetterDetail) *fakeDeadLetters {
 }
 
 func (f *fakeDeadLetters) topics(context.Context) ([]string, error) {
+	if f.none {
+		return nil, f.err
+	}
 	return []string{f.topic}, f.err
 }
 

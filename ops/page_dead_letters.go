@@ -18,12 +18,15 @@ const shownDeadLetters = 100
 
 // deadLettersView is a list of dead letters with filters.
 type deadLettersView struct {
-	Topics  part[[]string]
-	Counts  map[string]int64 // records of topics, where known
-	Filter  deadLetterFilter
-	Since   string // as it was typed
-	Until   string
-	Invalid string // error of the filter
+	Topics part[[]string]
+	Counts map[string]int64 // records of topics, where known
+	// NotKnown are the dead-letter topics without numbers, and Problem is why, for the first one.
+	NotKnown []string
+	Problem  string
+	Filter   deadLetterFilter
+	Since    string // as it was typed
+	Until    string
+	Invalid  string // error of the filter
 
 	TimeForm string // how a time is written
 	Page     part[deadLetterPage]
@@ -71,6 +74,8 @@ func (h *Handler) listDeadLetters(v *visit, l *deadLettersView) {
 				l.Counts[t.Topic] = t.Records
 			}
 		}
+		sum := group.Value.deadLetters()
+		l.NotKnown, l.Problem = sum.NotKnown, sum.Problem
 	}
 	if l.Filter.Topic == "" {
 		l.Filter.Topic = fullest(l.Topics.Value, l.Counts)

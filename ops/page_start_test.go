@@ -133,6 +133,25 @@ func TestPages_NotKnown(t *testing.T) {
 	require.NotContains(t, body, "no reader")
 }
 
+// A dead-letter topic that the page may not describe is no group without dead letters.
+func TestPages_HiddenDeadLetters(t *testing.T) {
+	letters := newFakeDeadLetters()
+	letters.none = true
+	s := serve(t, quietConfig(), sources{deadLetters: letters, group: &fakeSource[groupState]{value: stateOf(&groups.State{
+		Members: []groups.Member{{Client: "worker"}},
+		Partitions: []groups.Partition{{
+			Topic: fakeTopic, Partition: -1, Kind: groups.DeadLetters, Err: sarama.ErrTopicAuthorizationFailed,
+		}},
+	})}})
+	body := s.get("").body
+	require.Contains(t, body, "the dead letters of 1 topic are not wholly known ("+fakeTopic+")")
+	require.Contains(t, body, notKnown)
+	body = s.get("dead-letters").body
+	require.NotContains(t, body, "no event was given up")
+	require.Contains(t, body, fakeTopic)
+	require.Contains(t, body, "not authorized")
+}
+
 // A partition is judged by what is known of it.
 func TestPartitionRow_Judge(t *testing.T) {
 	now, committed := time.Now(), int64(1000)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/spf13/cobra"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
 )
@@ -54,10 +56,13 @@ type lagRow struct {
 	Partition int32       `json:"partition"`
 	Kind      groups.Kind `json:"kind"`                // source, retry or dead letters
 	Committed *int64      `json:"committed,omitempty"` // nil without a commit
-	End       int64       `json:"end"`
+	End       *int64      `json:"end"`                 // nil if Problem is set
 	// Lag counts offsets. Markers of transactions and compacted records count too. For a
-	// dead-letter topic, and if Beyond is set, Lag is the number of offsets in the topic.
-	Lag int64 `json:"lag"`
+	// dead-letter topic, and if Beyond is set, Lag is the number of offsets in the topic. Nil if
+	// Problem is set.
+	Lag *int64 `json:"lag"`
+	// Problem is why the numbers of a dead-letter topic are not known. Partition is -1 then.
+	Problem string `json:"problem,omitempty"`
 	// Beyond is set if the committed offset is beyond the end of the log.
 	Beyond bool       `json:"beyond_end,omitempty"`
 	Oldest *time.Time `json:"oldest,omitempty"` // time of the first record that is not consumed
@@ -115,17 +120,24 @@ func (a *app) lagOf(
 	unreadable := make(map[string]bool)
 	for i := range state.Partitions {
 		p := &state.Partitions[i]
-		if p.Err != nil {
-			return nil, p.Err
-		}
 		row := lagRow{
 			Group: group, Topic: p.Topic, Partition: p.Partition, Kind: p.Kind,
-			Committed: p.Committed, End: p.End, Lag: p.Lag, Beyond: p.Beyond, Member: p.Reader,
+			Committed: p.Committed, End: &p.End, Lag: &p.Lag, Beyond: p.Beyond, Member: p.Reader,
+		}
+		switch {
+		case p.Kind == groups.DeadLetters &&
+			errors.Is(p.Err, sarama.ErrTopicAuthorizationFailed):
+			a.note("warning: the number of dead letters is not known: %v", p.Err)
+			row.End, row.Lag, row.Problem = nil, nil, idem.ErrorText(p.Err)
+			rows = append(rows, row)
+			continue
+		case p.Err != nil:
+			return nil, p.Err
 		}
 		if row.Beyond {
 			a.note("warning: %s", row.beyondText())
 		}
-		if ages && row.Lag > 0 && !unreadable[p.Topic] {
+		if ages && p.Lag > 0 && !unreadable[p.Topic] {
 			row.Oldest, err = firstTime(
 				ctx, client,
 				kafkalog.Span{Topic: p.Topic, Partition: p.Partition, Begin: p.Next, End: p.End},
@@ -148,24 +160,28 @@ func (a *app) lagOf(
 func (r *lagRow) beyondText() string {
 	return fmt.Sprintf(
 		"group %s: the committed offset %d of %s/%d is beyond the end %d: was the topic made anew?",
-		r.Group, *r.Committed, r.Topic, r.Partition, r.End,
+		r.Group, *r.Committed, r.Topic, r.Partition, *r.End,
 	)
 }
 
 func (a *app) showLag(rows []lagRow) error {
 	cells := make([][]string, len(rows))
 	for i, r := range rows {
-		committed, age := "-", "-"
+		partition, committed, age := strconv.Itoa(int(r.Partition)), "-", "-"
+		end, lag := "unknown", "unknown"
 		if r.Committed != nil {
 			committed = strconv.FormatInt(*r.Committed, 10)
 		}
 		if r.Oldest != nil {
 			age = time.Since(*r.Oldest).Round(time.Second).String()
 		}
+		if r.Problem != "" {
+			partition = "-"
+		} else {
+			end, lag = strconv.FormatInt(*r.End, 10), strconv.FormatInt(*r.Lag, 10)
+		}
 		cells[i] = []string{
-			r.Group, r.Topic, strconv.Itoa(int(r.Partition)), string(r.Kind), committed,
-			strconv.FormatInt(r.End, 10),
-			strconv.FormatInt(r.Lag, 10), age, plain(r.Member),
+			r.Group, r.Topic, partition, string(r.Kind), committed, end, lag, age, plain(r.Member),
 		}
 	}
 	if rows == nil {
@@ -181,16 +197,19 @@ func (a *app) showLag(rows []lagRow) error {
 // judge compares the lag with the allowed one.
 func (o lagFlags) judge(rows []lagRow) error {
 	letters := make(map[string]int64)
+	unknown := ""
 	for _, r := range rows {
 		switch {
+		case r.Problem != "":
+			unknown = cmp.Or(unknown, r.Problem)
 		case r.Kind == groups.DeadLetters:
-			letters[r.Topic] += r.Lag
+			letters[r.Topic] += *r.Lag
 		case o.most < 0:
 		case r.Beyond: // the lag is only an upper bound, and a group with FailOnGap does not run
 			return found("%s", r.beyondText())
-		case r.Lag > o.most:
+		case *r.Lag > o.most:
 			return found("group %s is %d records behind on %s/%d, more than %d",
-				r.Group, r.Lag, r.Topic, r.Partition, o.most)
+				r.Group, *r.Lag, r.Topic, r.Partition, o.most)
 		}
 	}
 	for _, topic := range slices.Sorted(maps.Keys(letters)) {
@@ -199,6 +218,9 @@ func (o lagFlags) judge(rows []lagRow) error {
 				"%d dead letters in %s, more than %d", letters[topic], topic, o.mostDeadLetters,
 			)
 		}
+	}
+	if o.mostDeadLetters >= 0 && unknown != "" {
+		return fmt.Errorf("--max-dead-letters: the number of dead letters is not known: %s", unknown)
 	}
 	return nil
 }

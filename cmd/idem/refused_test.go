@@ -2,13 +2,18 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/testenv"
 )
@@ -103,7 +108,7 @@ func TestLagBeyondTheEnd_K28(t *testing.T) {
 	for _, r := range decodeJSON[[]lagRow](t, strings.NewReader(out)) {
 		if r.Beyond {
 			beyond++
-			require.EqualValues(t, 20, r.Lag)
+			require.EqualValues(t, 20, *r.Lag)
 			require.NotNil(t, r.Oldest, "the age is that of the first record")
 		}
 	}
@@ -117,6 +122,44 @@ func TestLagBeyondTheEnd_K28(t *testing.T) {
 	code, _, said = w.command("lag", "--max", "0")
 	require.Zero(t, code, said)
 	require.NotContains(t, said, "warning")
+}
+
+// A dead-letter topic that the user may not describe does not count as empty (rule 46).
+func TestLagOfHiddenDeadLetters(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		topics := req.(*kmsg.MetadataRequest).Topics
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		if len(topics) != 1 || *topics[0].Topic != "orders.g.dlq" {
+			return nil, nil, false
+		}
+		one := kmsg.NewMetadataResponseTopic()
+		one.Topic, one.ErrorCode = topics[0].Topic, kerr.TopicAuthorizationFailed.Code
+		resp.Topics = append(resp.Topics, one)
+		return resp, nil, true
+	})
+	w := newDeadLetterWorldAt(t, cluster.ListenAddrs(), memstore.New(memstore.Volatile()), "orders")
+	w.fill("orders", 3, 0)
+	w.commit("orders", 2)
+	code, out, said := w.command("lag", "-o", "json")
+	require.Zero(t, code, said)
+	require.Contains(t, said, "warning: the number of dead letters is not known: topic orders.g.dlq")
+	require.Contains(t, said, "grant Describe")
+	rows := decodeJSON[[]lagRow](t, strings.NewReader(out))
+	at := slices.IndexFunc(rows, func(r lagRow) bool { return r.Topic == "orders.g.dlq" })
+	require.GreaterOrEqual(t, at, 0)
+	require.Nil(t, rows[at].Lag)
+	require.NotEmpty(t, rows[at].Problem)
+	_, out, _ = w.command("lag")
+	require.Regexp(t, `orders\.g\.dlq +- +dead-letters +- +unknown +unknown`, out)
+	code, _, said = w.command("lag", "--max-dead-letters", "1000")
+	require.Equal(t, exitFailure, code, said)
+	require.Contains(t, said, "--max-dead-letters")
+	code, _, said = w.command("lag", "--max", "1000")
+	require.Zero(t, code, said)
 }
 
 // An import reads while it writes: a URL for workers with one connection does not stop it.

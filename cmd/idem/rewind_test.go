@@ -291,9 +291,9 @@ func TestLag(t *testing.T) {
 	require.Zero(t, code, said)
 	lag := map[groups.Kind]int64{}
 	for _, r := range decodeJSON[[]lagRow](t, strings.NewReader(out)) {
-		lag[r.Kind] += r.Lag
+		lag[r.Kind] += *r.Lag
 		switch {
-		case r.Kind == groups.Source && r.Lag > 0:
+		case r.Kind == groups.Source && *r.Lag > 0:
 			require.EqualValues(t, 7, *r.Committed)
 			require.InDelta(t, (time.Hour + 2*time.Minute).Seconds(), time.Since(*r.Oldest).Seconds(), 30)
 			require.Contains(t, r.Member, "worker-7")
@@ -342,7 +342,7 @@ func TestOperationsOnKafka(t *testing.T) {
 	require.Zero(t, code, said)
 	lag := int64(0)
 	for _, r := range decodeJSON[[]lagRow](t, strings.NewReader(out)) {
-		lag += r.Lag
+		lag += *r.Lag
 		require.Contains(t, r.Member, "worker-7")
 	}
 	require.EqualValues(t, 31, lag)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -362,14 +363,60 @@ func TestLag_Rights(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, s.MembersErr, sarama.ErrGroupAuthorizationFailed)
 	require.ErrorContains(t, s.MembersErr, "grant Describe")
-	require.Len(t, s.Partitions, 5)
-	hidden := s.Partitions[4]
-	require.Equal(t, "secret", hidden.Topic)
-	require.EqualValues(t, -1, hidden.Partition)
-	require.ErrorIs(t, hidden.Err, sarama.ErrTopicAuthorizationFailed)
-	for _, p := range s.Partitions[:4] {
-		require.NoError(t, p.Err)
+	hidden := map[string]Kind{}
+	for _, p := range s.Partitions {
+		if p.Topic == "orders" {
+			require.NoError(t, p.Err)
+			continue
+		}
+		hidden[p.Topic] = p.Kind
+		require.EqualValues(t, -1, p.Partition)
+		require.ErrorIs(t, p.Err, sarama.ErrTopicAuthorizationFailed)
 	}
+	require.Equal(t, map[string]Kind{
+		"secret": Source, "orders.g.dlq": DeadLetters, "secret.g.dlq": DeadLetters,
+	}, hidden)
+	require.Empty(t, s.Missing)
+}
+
+// A dead-letter topic that the list of topics does not have is asked for by name, once for each
+// list: it does not exist, or this user may not describe it. Retry topics have no dead letters.
+func TestLag_HiddenDeadLetters(t *testing.T) {
+	p := newPlace(t, 1, "orders", "payments", "orders.g.retry")
+	p.commit("g", "orders", map[int32]int64{0: 0})
+	var asked []string
+	p.cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		p.cluster.KeepControl()
+		topics := req.(*kmsg.MetadataRequest).Topics
+		if len(topics) == 0 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		for _, topic := range topics {
+			one := kmsg.NewMetadataResponseTopic()
+			one.Topic, one.ErrorCode = topic.Topic, kerr.UnknownTopicOrPartition.Code
+			if *topic.Topic == "orders.g.dlq" {
+				one.ErrorCode = kerr.TopicAuthorizationFailed.Code
+			}
+			asked = append(asked, *topic.Topic)
+			resp.Topics = append(resp.Topics, one)
+		}
+		return resp, nil, true
+	})
+	r := p.reader()
+	for range 2 {
+		s, err := r.Lag(t.Context(), Query{Group: "g", Topics: []string{"payments"}})
+		require.NoError(t, err)
+		require.Empty(t, s.Missing, "a dead-letter topic need not exist")
+		at := slices.IndexFunc(s.Partitions, func(p Partition) bool { return p.Err != nil })
+		require.GreaterOrEqual(t, at, 0, "the dead letters of orders count as known")
+		hidden := s.Partitions[at]
+		require.Equal(t, "orders.g.dlq", hidden.Topic)
+		require.Equal(t, DeadLetters, hidden.Kind)
+		require.ErrorIs(t, hidden.Err, sarama.ErrTopicAuthorizationFailed)
+		require.Len(t, s.Partitions, 3*4+1)
+	}
+	require.Equal(t, []string{"orders.g.dlq", "payments.g.dlq", "orders.g.dlq"}, asked)
 }
 
 // A call ends with its context while the broker is silent; the next call waits for the request, and

@@ -57,7 +57,8 @@ type State struct {
 // Partition is the progress of a group on a partition.
 type Partition struct {
 	// Topic, Partition and Kind identify the partition. Partition is -1 if the topic cannot be
-	// read; Err then has the reason.
+	// read; Err then has the reason. A dead-letter topic that the user may not describe is among
+	// them, whether it exists or not.
 	Topic     string
 	Partition int32
 	Kind      Kind
@@ -98,6 +99,9 @@ type Reader struct {
 	slot    chan struct{} // held by the running request
 	running sync.WaitGroup
 	listed  time.Time // when the topics were refreshed; guarded by slot
+	// absent are dead-letter topics that did not exist when they were asked for, since listed;
+	// guarded by slot.
+	absent map[string]bool
 }
 
 // NewReader returns a Reader. The client belongs to the caller and must stay open until Close of
@@ -172,7 +176,7 @@ func (r *Reader) lag(ctx context.Context, q Query) (State, error) {
 // has no leader, and if no broker answers, the next request fails.
 func (r *Reader) refresh() {
 	_ = r.client.RefreshMetadata()
-	r.listed = time.Now()
+	r.listed, r.absent = time.Now(), make(map[string]bool)
 }
 
 // stale reports whether another request at once may help. It does not help against a missing right
@@ -203,6 +207,7 @@ func (r *Reader) ask(q *Query) (s State, err error) {
 		there[topic] = true
 	}
 	kinds := topicsOf(q, all, committed, s.Members)
+	unlisted := q.unlisted(kinds, r.absent)
 	var topics, unseen []string
 	for _, topic := range slices.Sorted(maps.Keys(kinds)) {
 		if there[topic] {
@@ -215,10 +220,22 @@ func (r *Reader) ask(q *Query) (s State, err error) {
 	if err != nil {
 		return s, err
 	}
-	hidden, err := s.explain(r.client, unseen)
+	hidden, missing, err := explain(r.client, unseen)
 	if err != nil {
 		return s, err
 	}
+	s.Missing = missing
+	letters, missing, err := explain(r.client, unlisted)
+	if err != nil { // the rest of the report is known
+		letters = unknownLogs(unlisted, err)
+	}
+	for _, topic := range missing { // it need not exist
+		r.absent[topic] = true
+	}
+	for _, l := range letters {
+		kinds[l.Topic] = DeadLetters
+	}
+	hidden = append(hidden, letters...)
 	for _, l := range append(logs, hidden...) {
 		s.Partitions = append(s.Partitions, partition(l, kinds[l.Topic], committed, s.Members))
 	}
@@ -228,24 +245,30 @@ func (r *Reader) ask(q *Query) (s State, err error) {
 }
 
 // explain finds out why the client does not know topics: they do not exist, are hidden, or are new.
-func (s *State) explain(client sarama.Client, topics []string) (hidden []Log, err error) {
+// missing is sorted.
+func explain(client sarama.Client, topics []string) (hidden []Log, missing []string, err error) {
 	if len(topics) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	admin, err := sarama.NewClusterAdminFromClient(client)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// creates no topic under any settings of the client
 	described, err := admin.DescribeTopics(topics)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, t := range described {
 		switch {
 		case errors.Is(t.Err, sarama.ErrUnknownTopicOrPartition),
 			errors.Is(t.Err, sarama.ErrInvalidTopic):
-			s.Missing = append(s.Missing, t.Name)
+			missing = append(missing, t.Name)
+		case errors.Is(t.Err, sarama.ErrTopicAuthorizationFailed):
+			hidden = append(hidden, Log{
+				Topic: t.Name, Partition: -1,
+				Err: fmt.Errorf("topic %s: %w (grant Describe on the topic)", t.Name, t.Err),
+			})
 		case bad(t.Err):
 			hidden = append(hidden,
 				Log{Topic: t.Name, Partition: -1, Err: fmt.Errorf("topic %s: %w", t.Name, t.Err)})
@@ -256,8 +279,18 @@ func (s *State) explain(client sarama.Client, topics []string) (hidden []Log, er
 			})
 		}
 	}
-	slices.Sort(s.Missing)
-	return hidden, nil
+	slices.Sort(missing)
+	return hidden, missing, nil
+}
+
+// unknownLogs are the logs of topics about which the brokers have not answered.
+func unknownLogs(topics []string, err error) (logs []Log) {
+	for _, topic := range topics {
+		logs = append(logs, Log{
+			Topic: topic, Partition: -1, Err: fmt.Errorf("topic %s: %w", topic, err),
+		})
+	}
+	return logs
 }
 
 // partition compares a log with the committed offsets.
@@ -315,6 +348,20 @@ func topicsOf(
 		}
 	}
 	return topics
+}
+
+// unlisted returns the dead-letter topics of source topics that are not in kinds and are not known to
+// be absent, sorted. The list of topics leaves out those that the user may not describe, and
+// without a topic the group would seem to have no dead letters.
+func (q *Query) unlisted(kinds map[string]Kind, absent map[string]bool) []string {
+	names := make(map[string]bool)
+	for topic, kind := range kinds {
+		letters := q.DeadLetterTopic(topic)
+		if _, known := kinds[letters]; kind == Source && letters != "" && !known && !absent[letters] {
+			names[letters] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // kindOf derives the kind from the default names of topics.
