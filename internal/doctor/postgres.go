@@ -99,25 +99,33 @@ func (d *examination) checkStore(ctx context.Context, pool *pgxpool.Pool) ([]str
 	return pgstore.New(pool, opts...).Check(ctx)
 }
 
-// checkTables reports the results of the store's own check that no other check has reported. The
-// store warns of fsync, full_page_writes, synchronous_commit and two settings of sessions. All of
-// these have checks of their own.
+// storeWarnings counts the warnings of the store's own check that other checks report: of fsync and
+// full_page_writes together, of synchronous_commit, and of two settings of sessions. The store has
+// others, such as that of a pool without pgstore.Configure.
+func (f *pgFacts) storeWarnings(durable bool) (n int) {
+	for _, warned := range []bool{
+		!f.on("fsync") || !f.on("full_page_writes"),
+		f.settings["synchronous_commit"].value == "off" && !durable,
+		f.checksNoClient(),
+		f.keepsIdle(),
+	} {
+		if warned {
+			n++
+		}
+	}
+	return n
+}
+
+// checkTables reports the results of the store's own check that no other check has reported.
 func (d *examination) checkTables(
 	r *Findings, on string, own Findings, f *pgFacts, warnings []string, err error,
 ) {
 	const id = "postgres.store"
-	reported := 0
-	for _, f := range own {
-		switch f.ID {
-		case "postgres.fsync", "postgres.commit", "postgres.session":
-			if f.Verdict != OK {
-				reported += strings.Count(f.Detail, ";") + 1
-			}
-		case "postgres.standby", "postgres.read_only":
-			if f.Verdict == Bad && err != nil {
-				r.say(Skipped, id, on, "cannot be tested on a read-only server", "")
-				return
-			}
+	for _, o := range own {
+		readOnly := o.ID == "postgres.standby" || o.ID == "postgres.read_only"
+		if readOnly && o.Verdict == Bad && err != nil {
+			r.say(Skipped, id, on, "cannot be tested on a read-only server", "")
+			return
 		}
 	}
 	switch code := pgschema.Code(err); {
@@ -128,7 +136,7 @@ func (d *examination) checkTables(
 			d.text(err), "IDEM_STORE=<url> idem migrate up")
 	case err != nil:
 		r.say(Bad, id, on, d.text(err), "")
-	case len(warnings) > reported:
+	case len(warnings) > f.storeWarnings(d.opt.Durable):
 		r.say(Warn, id, on, strings.Join(warnings, "; "), "")
 	default:
 		r.say(OK, id, on, "tables, versions, unique keys and collations are correct", "")

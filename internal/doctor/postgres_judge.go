@@ -139,15 +139,24 @@ func (f *pgFacts) checkDurability(r *Findings, on string, durable bool) {
 			alterTables(unlogged, "SET LOGGED")})
 }
 
+// checksNoClient reports whether the server does not notice during a statement that a client died.
+func (f *pgFacts) checksNoClient() bool { return f.number("client_connection_check_interval") == 0 }
+
+// keepsIdle reports whether the server notices late that the host of a client is gone.
+func (f *pgFacts) keepsIdle() bool {
+	idle := f.number("tcp_keepalives_idle")
+	return !f.local && (idle == 0 || idle > 300)
+}
+
 // checkSession finds settings that keep the session of a dead worker alive, and its event with it
 // (rule 10). It also finds poolers (P-17).
 func (f *pgFacts) checkSession(r *Findings, on string) {
 	var loose []string
-	if f.number("client_connection_check_interval") == 0 {
+	if f.checksNoClient() {
 		loose = append(loose, "client_connection_check_interval is 0")
 	}
-	if idle := f.number("tcp_keepalives_idle"); !f.local && (idle == 0 || idle > 300) {
-		loose = append(loose, fmt.Sprintf("tcp_keepalives_idle is %d s", idle))
+	if f.keepsIdle() {
+		loose = append(loose, fmt.Sprintf("tcp_keepalives_idle is %d s", f.number("tcp_keepalives_idle")))
 	}
 	why := "although a worker sets another value"
 	if f.given {

@@ -61,14 +61,46 @@ func TestPostgresFacts(t *testing.T) {
 func TestStoreCheckBeyondOurs(t *testing.T) {
 	d := newExamination(Input{})
 	f := &pgFacts{role: "w", tables: []pgTable{{name: "processed_events"}}}
-	own := Findings{{ID: "postgres.fsync", Verdict: Bad, Detail: "off"}, {ID: "postgres.session", Verdict: Warn, Detail: "one; two"}}
-	for n, want := range map[int]Verdict{0: OK, 3: OK, 4: Warn} {
-		var r Findings
-		d.checkTables(&r, "on", own, f, slices.Repeat([]string{"something"}, n), nil)
-		require.Equal(t, want, worst(r, "postgres.store").Verdict, "%d warnings", n)
+	for name, c := range map[string]struct {
+		changed  map[string]string // settings of the server
+		durable  bool
+		other    bool // another role has synchronous_commit off
+		reported int  // of the store's warnings
+	}{
+		"sound":                       {},
+		"fsync":                       {changed: map[string]string{"fsync": "off"}, reported: 1},
+		"full_page_writes":            {changed: map[string]string{"full_page_writes": "off"}, reported: 1},
+		"both, of one warning":        {changed: map[string]string{"fsync": "off", "full_page_writes": "off"}, reported: 1},
+		"commit":                      {changed: map[string]string{"synchronous_commit": "off"}, reported: 1},
+		"commit, and Durable":         {changed: map[string]string{"synchronous_commit": "off"}, durable: true},
+		"commit of another role":      {other: true},
+		"remote_write, with standbys": {changed: map[string]string{"synchronous_commit": "remote_write", "synchronous_standby_names": "*"}},
+		"both settings of a session": {
+			changed: map[string]string{"client_connection_check_interval": "0", "tcp_keepalives_idle": "7200"}, reported: 2,
+		},
+	} {
+		d.opt.Durable, f.elsewhere, f.settings = c.durable, nil, map[string]pgSetting{}
+		for name, value := range map[string]string{
+			"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "client_connection_check_interval": "2000", "tcp_keepalives_idle": "10",
+		} {
+			f.settings[name] = pgSetting{value, "default"}
+		}
+		for name, value := range c.changed {
+			f.settings[name] = pgSetting{value, "configuration file"}
+		}
+		if c.other {
+			f.elsewhere = []pgElsewhere{{"w2", "synchronous_commit", "off"}}
+		}
+		var own Findings
+		d.checkPostgresFacts(&own, "on", f, 4)
+		for n, want := range map[int]Verdict{c.reported: OK, c.reported + 1: Warn} {
+			var r Findings
+			d.checkTables(&r, "on", own, f, slices.Repeat([]string{"something"}, n), nil)
+			require.Equal(t, want, worst(r, "postgres.store").Verdict, "%s: %d warnings", name, n)
+		}
 	}
 	var r Findings
-	d.checkTables(&r, "on", Findings{{ID: "postgres.fsync", Verdict: Bad, Detail: "off"}}, f, nil, os.ErrInvalid)
+	d.checkTables(&r, "on", nil, f, nil, os.ErrInvalid)
 	require.Equal(t, Bad, worst(r, "postgres.store").Verdict)
 	require.True(t, strings.HasPrefix(worst(r, "postgres.store").Detail, "invalid"))
 }
