@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
 // errRefused means that the person answered no, or that no person could answer.
@@ -131,7 +133,8 @@ func (a *app) appendAudit(entry string) {
 	}
 }
 
-// audited does an action and audits its outcome: done, refused or failed. fn may add fields.
+// audited does an action and audits its outcome: done, refused, interrupted or failed. fn may add
+// fields.
 func (a *app) audited(action string, fields map[string]any, fn func() error) error {
 	err := fn()
 	a.auditOutcome(action, fields, err)
@@ -147,8 +150,10 @@ func (a *app) auditOutcome(action string, fields map[string]any, err error) {
 		return
 	case errors.As(err, &exit) && exit.code == exitFound:
 		fields["outcome"] = "refused"
+	case a.ctx == nil:
+		fields["outcome"] = deadletters.OutcomeFailed
 	default:
-		fields["outcome"] = "failed"
+		fields["outcome"] = deadletters.OutcomeOf(a.ctx, err)
 	}
 	if err != nil {
 		fields["error"] = a.redact(err.Error())

@@ -138,7 +138,23 @@ func (a *app) rewindGroup(
 	if err := refuseMoved(client, group, rows); err != nil {
 		return err
 	}
-	return setOffsets(client, group, rows)
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("no offset was set: %w", err)
+	}
+	err = setOffsets(client, group, rows)
+	if errors.Is(err, errUnanswered) {
+		fields["unknown"] = true
+	}
+	return err
+}
+
+// errUnanswered means that no broker has told whether the offsets were set.
+var errUnanswered = errors.New("the offsets may have been set: see idem lag")
+
+// refusal reports whether err is the answer of a broker that did not set the offset.
+func refusal(err error) bool {
+	var code sarama.KError
+	return errors.As(err, &code) && code != sarama.ErrRequestTimedOut
 }
 
 // refuseUnknown refuses to leave a partition where it is, as if the group had lost no events there.
@@ -358,7 +374,8 @@ func (a *app) showRewind(v *rewindView) error {
 	return a.show(v, []string{"TOPIC", "PARTITION", "COMMITTED", "TO", "EVENTS", "NOTE"}, cells)
 }
 
-// setOffsets commits in the name of the group. A broker refuses that if members came meanwhile.
+// setOffsets commits in the name of the group. A broker refuses that if members came meanwhile. The
+// error matches errUnanswered if offsets may have been set all the same.
 func setOffsets(client sarama.Client, group string, rows []rewindRow) error {
 	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
 	if err != nil {
@@ -375,16 +392,24 @@ func setOffsets(client sarama.Client, group string, rows []rewindRow) error {
 		offsets[r.Topic][r.Partition] = sarama.OffsetAndMetadata{Offset: r.To, LeaderEpoch: -1}
 	}
 	response, err := admin.AlterConsumerGroupOffsets(group, offsets, nil)
+	if err != nil && !refusal(err) {
+		return fmt.Errorf("%w: %w", errUnanswered, groups.Error(group, err))
+	}
 	if err != nil {
 		return groups.Error(group, err)
 	}
 	var errs []error
+	unanswered := false
 	for topic, partitions := range response.Errors {
 		for id, code := range partitions {
 			if code != sarama.ErrNoError {
 				errs = append(errs, fmt.Errorf("%s/%d: %w", topic, id, code))
+				unanswered = unanswered || !refusal(code)
 			}
 		}
+	}
+	if unanswered {
+		errs = append(errs, errUnanswered)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("commit for group %s (did a member come?): %w", group, err)

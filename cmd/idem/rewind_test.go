@@ -12,7 +12,10 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/deadletter"
@@ -245,6 +248,75 @@ func TestRewindAfterAnotherRewind_P18(t *testing.T) {
 	require.Equal(t, exitFound, code, &said)
 	require.Contains(t, said.String(), "have changed")
 	require.Equal(t, "refused", auditLines(t, said.String())[0]["outcome"])
+}
+
+// A rewind that is interrupted before it sets offsets has changed nothing, and has not failed.
+func TestRewindInterrupted_P18(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	w.fill("orders", 60, 0)
+	w.commit("orders", 60)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var said bytes.Buffer
+	seen := &onWrite{substring: "COMMITTED", then: cancel}
+	a := &app{stdin: strings.NewReader(""), stdout: seen, stderr: &said}
+	code := a.run(ctx, []string{"rewind", "--to", "30m30s", "--brokers", strings.Join(w.brokers, ","), "-G", "g", "--yes"})
+	require.Equal(t, exitFailure, code, &said)
+	require.EqualValues(t, 60, w.committed("orders"))
+	line := auditLines(t, said.String())[0]
+	require.Equal(t, "interrupted", line["outcome"])
+	require.NotContains(t, line, "unknown")
+}
+
+// Without an answer of the broker, the offsets may have been set. A refusal of a partition is an
+// answer.
+func TestRewindUnanswered_P18(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer  func(req *kmsg.OffsetCommitRequest) (kmsg.Response, error)
+		unknown any
+	}{
+		"no answer": {func(*kmsg.OffsetCommitRequest) (kmsg.Response, error) { return nil, io.ErrUnexpectedEOF }, true},
+		"refused":   {refuseCommits(kerr.UnknownMemberID.Code), nil},
+		"timed out": {refuseCommits(kerr.RequestTimedOut.Code), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"))
+			require.NoError(t, err)
+			t.Cleanup(cluster.Close)
+			w := newDeadLetterWorldAt(t, cluster.ListenAddrs(), memstore.New(memstore.Volatile()), "orders")
+			w.fill("orders", 60, 0)
+			w.commit("orders", 60)
+			cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				cluster.KeepControl()
+				resp, err := c.answer(req.(*kmsg.OffsetCommitRequest))
+				return resp, err, true
+			})
+			code, _, said := w.command("rewind", "--to", "30m30s", "--yes")
+			require.Equal(t, exitFailure, code, said)
+			line := auditLines(t, said)[0]
+			require.Equal(t, "failed", line["outcome"])
+			require.Equal(t, c.unknown, line["unknown"], said)
+			require.Equal(t, c.unknown != nil, strings.Contains(said, "may have been set: see idem lag"), said)
+		})
+	}
+}
+
+// refuseCommits answers each partition of a commit with an error.
+func refuseCommits(code int16) func(*kmsg.OffsetCommitRequest) (kmsg.Response, error) {
+	return func(req *kmsg.OffsetCommitRequest) (kmsg.Response, error) {
+		resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
+		for _, asked := range req.Topics {
+			topic := kmsg.NewOffsetCommitResponseTopic()
+			topic.Topic = asked.Topic
+			for _, p := range asked.Partitions {
+				one := kmsg.NewOffsetCommitResponseTopicPartition()
+				one.Partition, one.ErrorCode = p.Partition, code
+				topic.Partitions = append(topic.Partitions, one)
+			}
+			resp.Topics = append(resp.Topics, topic)
+		}
+		return resp, nil
+	}
 }
 
 // join lets a member of the group read a topic until the test ends.
