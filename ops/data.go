@@ -88,8 +88,6 @@ func (r deadLetterRow) Link() string { return deadLetterLink(r.deadLetterPlace) 
 // Replays reports whether a replay of the row's plan would replay the dead letter of the row.
 func (r *deadLetterRow) Replays() bool { return r.Action != "" && r.Action != actionSkip }
 
-const actionSkip = "skip"
-
 // deadLetterFilter chooses dead letters of a dead-letter topic.
 type deadLetterFilter struct {
 	Topic        string // the dead-letter topic
@@ -137,12 +135,21 @@ type deadLetterBox interface {
 	plan(
 		ctx context.Context, topic string, at []deadLetterPlace, d decisions,
 	) (deadLetterPlan, error)
-	// replay replays dead letters of one dead-letter topic, if the stores still agree, and reports
-	// each.
+	// replay replays the planned dead letters of one dead-letter topic, and reports each. One that is
+	// no longer as planned, by [deadLetterRow.sameAs], is left alone.
 	replay(
-		ctx context.Context, topic string, at []deadLetterPlace, d decisions,
-		each func(row deadLetterRow, replayed bool, err error),
+		ctx context.Context, topic string, planned []deadLetterRow, d decisions,
+		each func(deadLetterDone),
 	) error
+}
+
+// deadLetterDone is the result of a replay for one dead letter.
+type deadLetterDone struct {
+	Row      deadLetterRow // with the present verdict
+	Replayed bool
+	Changed  bool // it is no longer as planned
+	Gone     bool // it is no longer in its topic: Row has the place only
+	Err      error
 }
 
 // groupState is the state of the group at the brokers.

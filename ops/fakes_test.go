@@ -75,26 +75,28 @@ func (f *fakeDeadLetters) plan(_ context.Context, _ string, at []deadLetterPlace
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, l := range f.all {
-		if !slices.Contains(at, l.deadLetterPlace) {
-			continue
+		if slices.Contains(at, l.deadLetterPlace) {
+			p.Rows = append(p.Rows, f.judge(l.deadLetterRow, d))
 		}
-		row := l.deadLetterRow
-		row.Verdict, row.Action = "dead", "reopen and publish"
-		switch {
-		case f.replayed[l.deadLetterPlace] > 0:
-			row.Verdict, row.Action = "already done", actionSkip
-		case row.Generation > 2 && !d.Again:
-			row.Verdict, row.Action, row.Note = "reopened often", actionSkip, "it was reopened 3 times and came back each time"
-		}
-		if other, ok := f.judged[l.deadLetterPlace]; ok {
-			row.Verdict, row.Action = other[0], other[1]
-		}
-		p.Rows = append(p.Rows, row)
 	}
 	return p, f.err
 }
 
-func (f *fakeDeadLetters) replay(ctx context.Context, _ string, at []deadLetterPlace, _ decisions, each func(deadLetterRow, bool, error)) error {
+func (f *fakeDeadLetters) judge(row deadLetterRow, d decisions) deadLetterRow {
+	row.Verdict, row.Action = "dead", "reopen and publish"
+	switch {
+	case f.replayed[row.deadLetterPlace] > 0:
+		row.Verdict, row.Action = "already done", actionSkip
+	case row.Generation > 2 && !d.Again:
+		row.Verdict, row.Action, row.Note = "reopened often", actionSkip, "it was reopened 3 times and came back each time"
+	}
+	if other, ok := f.judged[row.deadLetterPlace]; ok {
+		row.Verdict, row.Action = other[0], other[1]
+	}
+	return row
+}
+
+func (f *fakeDeadLetters) replay(ctx context.Context, _ string, planned []deadLetterRow, d decisions, each func(deadLetterDone)) error {
 	if f.hold != nil {
 		select {
 		case <-f.hold:
@@ -103,14 +105,18 @@ func (f *fakeDeadLetters) replay(ctx context.Context, _ string, at []deadLetterP
 		}
 	}
 	for _, l := range f.all {
-		if slices.Contains(at, l.deadLetterPlace) {
-			f.mu.Lock()
-			f.replayed[l.deadLetterPlace]++
-			f.mu.Unlock()
-			row := l.deadLetterRow
-			row.Verdict = "dead"
-			each(row, true, nil)
+		at := slices.IndexFunc(planned, func(r deadLetterRow) bool { return r.deadLetterPlace == l.deadLetterPlace })
+		if at < 0 {
+			continue
 		}
+		f.mu.Lock()
+		done := deadLetterDone{Row: f.judge(l.deadLetterRow, d)}
+		if done.Changed = !done.Row.sameAs(&planned[at]); !done.Changed {
+			f.replayed[l.deadLetterPlace]++
+			done.Replayed = true
+		}
+		f.mu.Unlock()
+		each(done)
 	}
 	return f.err
 }

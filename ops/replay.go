@@ -95,61 +95,55 @@ func (h *Handler) carryOut(p *replayPlan) {
 	h.plans.end(h.now(), p.ID, outcome, problem)
 }
 
+// replayRows replays the planned dead letters. The stores are asked about each right before its
+// replay, and one that is no longer as planned is left alone.
 func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []deadLetterRow) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	places := make([]deadLetterPlace, len(wanted))
-	planned := make(map[deadLetterPlace]*deadLetterRow, len(wanted))
+	untold := make(map[deadLetterPlace]*deadLetterRow, len(wanted))
 	for i := range wanted {
-		places[i] = wanted[i].deadLetterPlace
-		planned[places[i]] = &wanted[i]
+		untold[wanted[i].deadLetterPlace] = &wanted[i]
 	}
-	again, err := shielded(ctx, func(ctx context.Context) (deadLetterPlan, error) {
-		return h.src.deadLetters.plan(ctx, p.Topic, places, p.Decisions)
-	})
-	if err != nil {
-		return err
-	}
-	var same []deadLetterPlace
-	for i := range again.Rows {
-		now := &again.Rows[i]
-		before := planned[now.deadLetterPlace]
-		if before == nil {
-			continue
-		}
-		delete(planned, now.deadLetterPlace)
-		if now.sameAs(before) {
-			same = append(same, now.deadLetterPlace)
-			continue
-		}
-		h.tell(ctx, p, now, outcomeSkipped, "changed since the plan: "+now.Verdict)
-	}
-	for _, gone := range planned {
-		h.tell(ctx, p, gone, outcomeSkipped, "it is not in its topic any longer")
-	}
-	if len(same) == 0 {
-		return nil
-	}
-	_, err = shielded(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err := shielded(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, h.src.deadLetters.replay(
-			ctx,
-			p.Topic,
-			same,
-			p.Decisions,
-			func(row deadLetterRow, replayed bool, err error) {
-				switch {
-				case err != nil:
-					h.tell(ctx, p, &row, outcomeFailed, problemText(err))
-				case replayed:
-					h.tell(ctx, p, &row, outcomeReplayed, row.Action)
-				default:
-					h.tell(ctx, p, &row, outcomeSkipped, row.Verdict)
+			ctx, p.Topic, wanted, p.Decisions, func(done deadLetterDone) {
+				planned := untold[done.Row.deadLetterPlace]
+				if planned == nil { // told before, or not planned
+					return
 				}
+				delete(untold, done.Row.deadLetterPlace)
+				h.tellDone(ctx, p, planned, &done)
 			},
 		)
 	})
+	if err == nil {
+		for _, gone := range untold {
+			h.tell(ctx, p, gone, outcomeSkipped, notInTopic)
+		}
+	}
 	return err
+}
+
+const notInTopic = "it is not in its topic any longer"
+
+// tellDone records and audits the result for a planned dead letter.
+func (h *Handler) tellDone(
+	ctx context.Context, p *replayPlan, planned *deadLetterRow, done *deadLetterDone,
+) {
+	row := &done.Row
+	switch {
+	case done.Err != nil:
+		h.tell(ctx, p, row, outcomeFailed, problemText(done.Err))
+	case done.Replayed:
+		h.tell(ctx, p, row, outcomeReplayed, row.Action)
+	case done.Gone:
+		h.tell(ctx, p, planned, outcomeSkipped, notInTopic)
+	case done.Changed:
+		h.tell(ctx, p, row, outcomeSkipped, "changed since the plan: "+row.Verdict)
+	default:
+		h.tell(ctx, p, row, outcomeSkipped, row.Verdict)
+	}
 }
 
 // tell records and audits the outcome of a dead letter.

@@ -269,6 +269,9 @@ func (l *deadLetterSource) newest(
 	return p, err
 }
 
+// actionSkip is the action of a dead letter that a replay leaves alone.
+var actionSkip = deadletters.ActSkip.String()
+
 func rowOf(r *deadletters.Row) deadLetterRow {
 	at, _ := deadletters.ParsePlace(r.Record) // written by the same package
 	// A header may have a megabyte, and a list has many rows.
@@ -387,12 +390,17 @@ func (l *deadLetterSource) byScope(
 }
 
 func (l *deadLetterSource) replay(
-	ctx context.Context, topic string, at []deadLetterPlace, d decisions,
-	each func(deadLetterRow, bool, error),
+	ctx context.Context, topic string, planned []deadLetterRow, d decisions,
+	each func(deadLetterDone),
 ) error {
 	client, _, err := l.kafka.get(ctx)
 	if err != nil {
 		return err
+	}
+	at, seen := make([]deadLetterPlace, len(planned)), make(map[deadLetterPlace]*deadLetterRow)
+	for i := range planned {
+		at[i] = planned[i].deadLetterPlace
+		seen[at[i]] = &planned[i]
 	}
 	byScope, err := l.byScope(ctx, topic, at)
 	if err != nil {
@@ -412,7 +420,17 @@ func (l *deadLetterSource) replay(
 		_, err = q.Replay(ctx, deadletters.Replay{
 			Producer: producer, Filter: chosen(byScope[scope], d.List),
 			Decisions: deadletters.Decisions{Again: d.Again, Forgotten: d.Forgotten},
-			Each:      func(done deadletters.Done) { each(rowOf(&done.Row), done.Replayed, done.Err) },
+			Planned: func(r *deadletters.Row) bool {
+				now := rowOf(r)
+				before := seen[now.deadLetterPlace]
+				return before != nil && now.sameAs(before)
+			},
+			Each: func(done deadletters.Done) {
+				each(deadLetterDone{
+					Row: rowOf(&done.Row), Replayed: done.Replayed, Changed: done.Changed,
+					Gone: done.Verdict == deadletters.SeenGone, Err: done.Err,
+				})
+			},
 		})
 		if err != nil {
 			problems = append(problems, err)

@@ -30,6 +30,10 @@ type Replay struct {
 	// Exported are the lines of an exported file, with values that may be edited. They need a
 	// filter that names their records. Empty: dead letters are replayed as they are.
 	Exported []Exported
+	// Planned, if not nil, reports whether a dead letter with its present verdict and action is the
+	// one that a person has seen in a plan. Replay asks after each answer of the stores, so also
+	// right before it acts. Dead letters that are not planned are left alone, see [Done].Changed.
+	Planned func(*Row) bool
 	// DryRun changes neither store nor topic, and counts the replays that would be done.
 	DryRun bool
 	// Each, if not nil, is called with the result for each dead letter, one after the other.
@@ -46,6 +50,8 @@ type Done struct {
 	Row
 	// Replayed reports that the event was published, or reopened in its queue.
 	Replayed bool
+	// Changed reports that the dead letter was left alone because of [Replay].Planned.
+	Changed bool
 	// Edit has the hashes of an edited value. Nil: the value is that of the dead letter.
 	Edit *Edit
 	// Err ended the replay at this dead letter. The copy may have been published nevertheless. The
@@ -192,6 +198,9 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 		if err := r.applyLine(j); err != nil {
 			return r.fail(*j, err)
 		}
+		if r.changed(j) {
+			return nil
+		}
 		if j.Action == ActSkip {
 			r.skipped(j)
 			return nil
@@ -223,6 +232,18 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 		delete(r.lines, j.Place)
 		return nil
 	}
+}
+
+// changed leaves a dead letter alone that is another one than a person has seen, or has another
+// verdict or action.
+func (r *replayer) changed(j *Judged) bool {
+	row := j.Row()
+	if r.what.Planned == nil || r.what.Planned(&row) {
+		return false
+	}
+	r.result.Verdicts[j.Verdict]++
+	r.report(Done{Row: row, Changed: true})
+	return true
 }
 
 // tooLarge leaves a dead letter alone whose copy is too large.

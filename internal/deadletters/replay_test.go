@@ -10,6 +10,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/deadletter"
+	"github.com/idem-go/idem/dedup"
 )
 
 // places are where the dead letters of an event are.
@@ -283,4 +284,43 @@ func TestWithoutStores(t *testing.T) {
 	require.ErrorContains(t, err, "no store")
 	require.Zero(t, result.Replayed)
 	require.Empty(t, w.copies())
+}
+
+// A dead letter is left alone if the stores give it another verdict than a person has seen in a
+// plan, also if the verdict changes right before the replay.
+func TestReplay_Planned(t *testing.T) {
+	w := newWorld(t)
+	w.fail(w.events("e", 3)...)
+	plan, err := w.open().Plan(t.Context(), Filter{}, Decisions{}, 0)
+	require.NoError(t, err)
+	planned, reopen := map[string]Row{}, func(id string) {
+		_, err := w.store.(dedup.Operator).Reopen(t.Context(), dedup.Key{Scope: "g", Type: "paid", ID: id})
+		require.NoError(t, err)
+	}
+	for _, r := range plan.Rows {
+		require.Equal(t, SeenDead, r.Verdict)
+		planned[r.Record] = r
+	}
+	reopen("e2") // since the plan
+	asked, done := map[string]int{}, map[string]Done{}
+	result, err := w.open().Replay(t.Context(), Replay{
+		Producer: w.producer,
+		Planned: func(r *Row) bool {
+			if asked[r.ID]++; r.ID == "e1" && asked[r.ID] == 1 {
+				reopen("e1") // by another person, after the first answer of the store
+			}
+			return r.Verdict == planned[r.Record].Verdict && r.Action == planned[r.Record].Action
+		},
+		Each: func(d Done) { done[d.ID] = d },
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Replayed)
+	require.Equal(t, map[Verdict]int{SeenDead: 1, SeenReopened: 2}, result.Verdicts)
+	require.True(t, done["e0"].Replayed)
+	for _, id := range []string{"e1", "e2"} {
+		require.True(t, done[id].Changed, id)
+		require.False(t, done[id].Replayed, id)
+		require.Equal(t, SeenReopened, done[id].Verdict, id)
+	}
+	require.Len(t, w.copies(), 1)
 }
