@@ -48,6 +48,13 @@ func letterMutants() []mutant {
 			tests:   tests("^TestReplay_CopyTooLarge$"),
 		},
 		{
+			name: "letters-replayed-by-another-verdict", file: letters + "replay.go",
+			old:     "\tif r.what.Planned == nil || r.what.Planned(&row) {\n",
+			with:    "\tif r.what.Planned == nil || r.what.Planned(&row) || r.began.Before(time.Now()) {\n",
+			promise: "A replay does to a dead letter what its plan has shown, or nothing.",
+			tests:   tests("^TestReplay_Planned$"),
+		},
+		{
 			name: "letters-asked-before-the-topic", file: letters + "replay.go",
 			old: "\t\t\tr.lookForTopic(j)\n", with: "",
 			promise: "A discard that ends before the last question to the stores holds.",
