@@ -94,6 +94,7 @@ type deadLetterFilter struct {
 	Type, Class  string
 	ID           string
 	Since, Until time.Time
+	After        *deadLetterRow // the last one of the page before: its time and place. May be nil
 }
 
 // deadLetterPage is the newest dead letters that a filter chooses.

@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -26,6 +27,7 @@ type deadLettersView struct {
 	Filter   deadLetterFilter
 	Since    string // as it was typed
 	Until    string
+	After    string // where the page before ended, see afterText
 	Invalid  string // error of the filter
 
 	TimeForm string // how a time is written
@@ -57,9 +59,10 @@ func (h *Handler) showDeadLetters(v *visit) error {
 			Topic: v.query("topic"), Type: v.query("type"), Class: v.query("class"),
 			ID: v.query("id"),
 		},
-		Since: v.query("since"), Until: v.query("until"), TimeForm: timeForm,
+		Since: v.query("since"), Until: v.query("until"), After: v.query("after"),
+		TimeForm: timeForm,
 	}
-	l.Any = l.Filter.Type+l.Filter.Class+l.Filter.ID+l.Since+l.Until != ""
+	l.Any = l.Filter.Type+l.Filter.Class+l.Filter.ID+l.Since+l.Until+l.After != ""
 	if l.Topics.OK() {
 		h.listDeadLetters(v, l)
 	}
@@ -80,14 +83,17 @@ func (h *Handler) listDeadLetters(v *visit, l *deadLettersView) {
 	if l.Filter.Topic == "" {
 		l.Filter.Topic = fullest(l.Topics.Value, l.Counts)
 	}
-	var err1, err2 error
+	var err1, err2, err3 error
 	l.Filter.Since, err1 = parseTime(h.now(), l.Since)
 	l.Filter.Until, err2 = parseTime(h.now(), l.Until)
+	l.Filter.After, err3 = parseAfter(l.Filter.Topic, l.After)
 	switch {
 	case err1 != nil:
 		l.Invalid = `"Failed since" is no time. ` + timeForm
 	case err2 != nil:
 		l.Invalid = `"Failed before" is no time. ` + timeForm
+	case err3 != nil:
+		l.Invalid = "The link to older dead letters is broken: begin with the newest."
 	case l.Filter.Topic == "":
 	case !slices.Contains(l.Topics.Value, l.Filter.Topic):
 		l.Invalid = "That is no dead-letter topic of this group."
@@ -99,26 +105,45 @@ func (h *Handler) listDeadLetters(v *visit, l *deadLettersView) {
 	}
 }
 
-// older returns the filter for older dead letters. The oldest shown one is included, because others
-// may have failed in its millisecond.
+// older returns the filter for the dead letters that come after those that are shown.
 func (l *deadLettersView) older() string {
 	rows := l.Page.Value.Rows
 	if !l.Page.Value.More || len(rows) == 0 {
 		return ""
 	}
-	oldest := slices.MinFunc(
-		rows, func(a, b deadLetterRow) int { return a.Failed.Compare(b.Failed) },
-	).Failed
-	q := url.Values{
-		"topic": {l.Filter.Topic},
-		"until": {oldest.Add(time.Millisecond).UTC().Format(time.RFC3339Nano)},
-	}
-	for name, value := range map[string]string{"type": l.Filter.Type, "class": l.Filter.Class, "id": l.Filter.ID, "since": l.Since} {
+	q := url.Values{"topic": {l.Filter.Topic}, "after": {afterText(&rows[len(rows)-1])}}
+	for name, value := range map[string]string{
+		"type": l.Filter.Type, "class": l.Filter.Class, "id": l.Filter.ID, "since": l.Since,
+		"until": l.Until,
+	} {
 		if value != "" {
 			q.Set(name, value)
 		}
 	}
 	return "./dead-letters?" + q.Encode()
+}
+
+// afterText is the time and the place of a dead letter, for a link. Several may have failed at one
+// time, but no two have one place.
+func afterText(r *deadLetterRow) string {
+	return fmt.Sprintf("%s/%d/%d", r.Failed.UTC().Format(time.RFC3339Nano), r.Partition, r.Offset)
+}
+
+// parseAfter reads a text of afterText. Without a text the result is nil.
+func parseAfter(topic, text string) (*deadLetterRow, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // the first page
+	}
+	failed, at, _ := strings.Cut(text, "/")
+	t, err := time.Parse(time.RFC3339Nano, failed)
+	if err != nil {
+		return nil, errTime
+	}
+	place, err := parsePlace(topic, at)
+	if err != nil {
+		return nil, err
+	}
+	return &deadLetterRow{deadLetterPlace: place, Failed: t}, nil
 }
 
 // fullest is the topic with the most records, or the first.

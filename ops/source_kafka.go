@@ -261,6 +261,12 @@ func (l *deadLetterSource) newest(
 	if f.Class != "" {
 		chosen.Classes = []string{f.Class}
 	}
+	if after := f.After; after != nil {
+		chosen.After = &deadletters.Cursor{
+			Failed: after.Failed,
+			Place:  deadletters.Place{Partition: after.Partition, Offset: after.Offset},
+		}
+	}
 	page, err := q.Newest(ctx, chosen, limit)
 	p.Size, p.Scanned, p.More = q.Size(), page.Scanned, page.More
 	for i := range page.Rows {

@@ -19,6 +19,34 @@ type Page struct {
 	More bool
 }
 
+// Last is the place of the last row in the list, for [Filter].After of the next page. Nil without
+// rows.
+func (p *Page) Last() *Cursor {
+	if len(p.Rows) == 0 {
+		return nil
+	}
+	last := &p.Rows[len(p.Rows)-1]
+	at, _ := ParsePlace(last.Record) // written by this package
+	return &Cursor{last.Failed, at}
+}
+
+// Cursor is a place in the list of [Queue.Newest]: that of one dead letter. No two dead letters have
+// the same place, also if they failed at the same time.
+type Cursor struct {
+	// Failed is [Found.Failed] of the dead letter.
+	Failed time.Time
+	// Place is where the dead letter is in its topic.
+	Place Place
+}
+
+// compare orders the newest first.
+func (c Cursor) compare(other Cursor) int {
+	return cmp.Or(
+		other.Failed.Compare(c.Failed), cmp.Compare(c.Place.Partition, other.Place.Partition),
+		cmp.Compare(other.Place.Offset, c.Place.Offset),
+	)
+}
+
 // DefaultPage is the default limit of rows of a [Page].
 const DefaultPage = 100
 
@@ -62,9 +90,8 @@ type tail struct {
 
 // dated is a dead letter of a page.
 type dated struct {
-	at    time.Time // of the last failure, by which pages are divided
-	place Place
-	row   Row
+	Cursor // by which pages are divided
+	row    Row
 }
 
 type newest struct {
@@ -106,7 +133,7 @@ func (n *newest) readPart(ctx context.Context, t *tail) error {
 		n.q.Client,
 		[]kafkalog.Span{part},
 		chosenBy(n.f, func(l *Found) (bool, error) {
-			n.found = append(n.found, dated{l.Failed(), l.Place, l.Row()})
+			n.found = append(n.found, dated{Cursor{l.Failed(), l.Place}, l.Row()})
 			if len(n.found) >= before+2*n.limit { // rows may be large: few are kept
 				n.trim(before)
 			}
@@ -131,12 +158,7 @@ func (n *newest) sort() { n.trim(0) }
 // trim sorts the dead letters from index first on, and keeps no more of them than may be shown: the
 // newest.
 func (n *newest) trim(first int) {
-	slices.SortFunc(n.found[first:], func(a, b dated) int {
-		return cmp.Or(
-			b.at.Compare(a.at), cmp.Compare(a.place.Partition, b.place.Partition),
-			cmp.Compare(b.place.Offset, a.place.Offset),
-		)
-	})
+	slices.SortFunc(n.found[first:], func(a, b dated) int { return a.compare(b.Cursor) })
 	if most := first + n.limit; len(n.found) > most {
 		clear(n.found[most:]) // for the garbage collector
 		n.found, n.cut = n.found[:most], true

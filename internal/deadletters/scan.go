@@ -62,6 +62,9 @@ type Filter struct {
 	Twins bool
 	// Since and Until bound the time of the last failure: Since <= t < Until.
 	Since, Until time.Time
+	// After, if not nil, leaves out this dead letter and those before it in the order of
+	// [Queue.Newest].
+	After *Cursor
 }
 
 // Found is a record of a dead-letter topic.
@@ -128,6 +131,9 @@ func (f *Filter) match(l *Found) bool {
 		return false
 	}
 	t := l.Failed()
+	if f.After != nil && f.After.compare(Cursor{t, l.Place}) >= 0 {
+		return false
+	}
 	return (f.Since.IsZero() || !t.Before(f.Since)) && (f.Until.IsZero() || t.Before(f.Until))
 }
 
