@@ -32,9 +32,16 @@ func pageMutants() []mutant {
 		},
 		{
 			name: "dead-letters-by-the-time-of-the-record", file: "internal/deadletters/newest.go",
-			old: "dated{l.Failed(), l.Place", with: "dated{l.Record.Time, l.Place",
+			old: "Cursor{l.Failed(), l.Place}, l.Row()", with: "Cursor{l.Record.Time, l.Place}, l.Row()",
 			promise: "A dead letter that came back after a replay is on a page.",
 			tests:   ownedBy("internal/deadletters", "^TestNewest_"),
+		},
+		{
+			name: "dead-letters-of-one-time-once", file: "internal/deadletters/newest.go",
+			old:     "other.Failed.Compare(c.Failed), cmp.Compare(c.Place.Partition, other.Place.Partition),",
+			with:    "other.Failed.Compare(c.Failed), 0,",
+			promise: "Dead letters that failed at one time are on a page, each once.",
+			tests:   ownedBy("internal/deadletters", "^TestNewest_PagesHaveAll$"),
 		},
 	}
 }
