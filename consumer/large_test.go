@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
@@ -68,6 +69,10 @@ func TestKafka_Bomb_G01(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 1)
 	cfg := Config{Brokers: brokers, Group: "g-" + topic, Topics: []string{topic}, CreateDeadLetterTopics: &TopicSpec{}}
+	cfg.Sarama = func(sc *sarama.Config) {
+		quick(sc)
+		sc.Consumer.Retry.Backoff = 200 * time.Millisecond // between ten failures, then sarama gives up
+	}
 	var bomb []*sarama.ProducerMessage
 	for i := range int(sarama.MaxDecompressedBatchSize>>20) + 1 {
 		bomb = append(bomb, sized(topic, i, 1<<20))

@@ -76,6 +76,7 @@ func TestClientCredentials_Request(t *testing.T) {
 
 func TestClientCredentials_Answers(t *testing.T) {
 	end := time.Now().Add(time.Hour).Truncate(time.Second)
+	var none time.Time
 	token := jwt(fmt.Sprintf(`{"exp":%d}`, end.Unix()))
 	for name, c := range map[string]struct {
 		status  int
@@ -83,28 +84,29 @@ func TestClientCredentials_Answers(t *testing.T) {
 		refused bool
 		says    string // in the error; empty: a token
 		life    time.Duration
+		expires time.Time // zero: life after the request
 	}{
-		"token":                {200, `{"access_token":"a","token_type":"Bearer","expires_in":60}`, false, "", time.Minute},
-		"life as a string":     {200, `{"access_token":"a","token_type":"Bearer","expires_in":"60"}`, false, "", time.Minute},
-		"life in the token":    {200, `{"access_token":"` + token + `","token_type":"Bearer"}`, false, "", time.Hour},
-		"no life":              {200, `{"access_token":"a","token_type":"Bearer"}`, false, "", 0},
-		"huge life":            {200, `{"access_token":"a","token_type":"Bearer","expires_in":1e99}`, false, "", maxLife},
-		"no token":             {200, `{"token_type":"Bearer","secret":"` + canary + `"}`, false, "is empty", 0},
-		"another kind":         {200, `{"access_token":"` + canary + `","token_type":"mac"}`, false, "no bearer token", 0},
-		"no JSON":              {200, `<html>` + canary, false, "cannot be decoded", 0},
-		"injection":            {200, `{"access_token":"` + canary + `\u0001","token_type":"Bearer"}`, false, "0x01", 0},
-		"unknown client":       {401, `{"error":"invalid_client","error_description":"` + canary + `"}`, true, "status 401, invalid_client", 0},
-		"unknown client, 400":  {400, `{"error":"invalid_client","error_description":"` + canary + `"}`, true, "status 400, invalid_client", 0},
-		"unknown scope":        {400, `{"error":"invalid_scope"}`, true, "status 400, invalid_scope", 0},
-		"401 alone":            {401, canary, true, "status 401", 0},
-		"403 alone":            {403, canary, true, "status 403", 0},
-		"400 alone":            {400, canary, false, "status 400", 0},
-		"busy":                 {400, `{"error":"temporarily_unavailable"}`, false, "status 400", 0},
-		"unknown code":         {400, `{"error":"` + canary + `"}`, false, "status 400", 0},
-		"too many":             {429, `{}`, false, "status 429", 0},
-		"down":                 {503, canary, false, "status 503", 0},
-		"down, with an answer": {500, `{"error":"invalid_client"}`, false, "status 500", 0},
-		"redirect":             {307, canary, false, "status 307", 0},
+		"token":                {200, `{"access_token":"a","token_type":"Bearer","expires_in":60}`, false, "", time.Minute, none},
+		"life as a string":     {200, `{"access_token":"a","token_type":"Bearer","expires_in":"60"}`, false, "", time.Minute, none},
+		"life in the token":    {200, `{"access_token":"` + token + `","token_type":"Bearer"}`, false, "", 0, end},
+		"no life":              {200, `{"access_token":"a","token_type":"Bearer"}`, false, "", 0, none},
+		"huge life":            {200, `{"access_token":"a","token_type":"Bearer","expires_in":1e99}`, false, "", maxLife, none},
+		"no token":             {200, `{"token_type":"Bearer","secret":"` + canary + `"}`, false, "is empty", 0, none},
+		"another kind":         {200, `{"access_token":"` + canary + `","token_type":"mac"}`, false, "no bearer token", 0, none},
+		"no JSON":              {200, `<html>` + canary, false, "cannot be decoded", 0, none},
+		"injection":            {200, `{"access_token":"` + canary + `\u0001","token_type":"Bearer"}`, false, "0x01", 0, none},
+		"unknown client":       {401, `{"error":"invalid_client","error_description":"` + canary + `"}`, true, "status 401, invalid_client", 0, none},
+		"unknown client, 400":  {400, `{"error":"invalid_client","error_description":"` + canary + `"}`, true, "status 400, invalid_client", 0, none},
+		"unknown scope":        {400, `{"error":"invalid_scope"}`, true, "status 400, invalid_scope", 0, none},
+		"401 alone":            {401, canary, true, "status 401", 0, none},
+		"403 alone":            {403, canary, true, "status 403", 0, none},
+		"400 alone":            {400, canary, false, "status 400", 0, none},
+		"busy":                 {400, `{"error":"temporarily_unavailable"}`, false, "status 400", 0, none},
+		"unknown code":         {400, `{"error":"` + canary + `"}`, false, "status 400", 0, none},
+		"too many":             {429, `{}`, false, "status 429", 0, none},
+		"down":                 {503, canary, false, "status 503", 0, none},
+		"down, with an answer": {500, `{"error":"invalid_client"}`, false, "status 500", 0, none},
+		"redirect":             {307, canary, false, "status 307", 0, none},
 	} {
 		t.Run(name, func(t *testing.T) {
 			requests := 0
@@ -119,10 +121,13 @@ func TestClientCredentials_Answers(t *testing.T) {
 			require.Equal(t, 1, requests)
 			if c.says == "" {
 				require.NoError(t, err)
-				if c.life == 0 {
+				switch {
+				case c.expires != none:
+					require.True(t, c.expires.Equal(got.Expires), got.Expires)
+				case c.life == 0:
 					require.Zero(t, got.Expires)
-				} else {
-					require.WithinRange(t, got.Expires, began.Add(c.life-2*time.Second), time.Now().Add(c.life))
+				default:
+					require.WithinRange(t, got.Expires, began.Add(c.life), time.Now().Add(c.life))
 				}
 				return
 			}

@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"crypto/rand"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,23 @@ func KafkaAdmin(t testing.TB, brokers []string) sarama.ClusterAdmin {
 	return admin
 }
 
+// createTopic creates a topic. A controller that has missed the heartbeats of the broker places no
+// partition on it, until the next heartbeat: it is asked again for half a minute.
+func createTopic(
+	t testing.TB, admin sarama.ClusterAdmin, name string, detail *sarama.TopicDetail,
+) {
+	t.Helper()
+	for began := time.Now(); ; <-time.After(100 * time.Millisecond) {
+		err := admin.CreateTopic(name, detail, false)
+		fenced := errors.Is(err, sarama.ErrInvalidReplicationFactor)
+		if fenced && time.Since(began) < 30*time.Second {
+			continue
+		}
+		require.NoError(t, err)
+		return
+	}
+}
+
 // CreateTopic creates a topic with a new name, and returns the name. settings are optional, such as
 // "cleanup.policy". Cleanup deletes the topic and all topics with names that begin like this one,
 // such as dead-letter topics.
@@ -62,7 +80,7 @@ func CreateTopic(
 	detail := &sarama.TopicDetail{
 		NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: entries,
 	}
-	require.NoError(t, admin.CreateTopic(name, detail, false))
+	createTopic(t, admin, name, detail)
 	WaitTopic(t, client, name, partitions)
 	t.Cleanup(func() { // before the admin is closed
 		topics, err := admin.ListTopics()
