@@ -379,3 +379,28 @@ func TestUnavailable_ReturnDuringAPauseOfTheBreaker(t *testing.T) {
 		require.Equal(t, map[string]int{"handled": 2}, seen.settled)
 	})
 }
+
+// Rule 42: an event that its call refused until later does not run before, although its store has
+// failed since then.
+func TestUnavailable_RetryAfterOfACallIsWaitedFor_Rule42(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c, first := newClock(), true
+		b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
+			c.note(events...)
+			if !first {
+				return nil
+			}
+			first = false
+			return idem.BatchError{
+				0: idem.RetryAfter(time.Second, errBoom),
+				1: idem.RetryAfter(4*time.Second, errBoom),
+			}
+		}, idem.WhenUnavailable(idem.UnavailablePolicy{After: time.Second, RunFor: time.Minute, MaxEvents: 5}))
+		down := b.away(nil)
+		time.AfterFunc(500*time.Millisecond, func() { down.set(dedup.ErrUnavailable) })
+		b.start()
+		require.Equal(t, 2, b.settleFor(t, time.Minute, series(2)))
+		require.Len(t, c.calls, 3, c.calls)
+		require.Equal(t, []string{"0s e000 e001", "4s e001"}, []string{c.calls[0], c.calls[2]})
+	})
+}

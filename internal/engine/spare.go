@@ -179,10 +179,16 @@ func (b *batch) runsWithoutStore(t *task) bool {
 	return t.route.spare.take(b.ctx, b.p.reporter, t.route, since, t.unprotected)
 }
 
-// settleWithoutStore runs an event without the store, once. The next attempt of an event that
-// failed is claimed if the store is back. An event that cannot be decoded is left to the usual
-// path.
+// settleWithoutStore runs an event without the store, once, after the pause that its last attempt
+// has set. The next attempt of an event that failed is claimed if the store is back. An event that
+// cannot be decoded is left to the usual path.
 func (b *batch) settleWithoutStore(t *task) error {
+	if at := t.pending.notBefore; !at.IsZero() {
+		t.pending = attemptResult{}
+		if err := t.pauseUntil(b.ctx, at); err != nil {
+			return err
+		}
+	}
 	if t.data == nil {
 		if err := t.decode(b.p.readingContext(b.ctx, t)); err != nil {
 			t.unread(idemtype.ClassUndecodable, err)

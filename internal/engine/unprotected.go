@@ -87,7 +87,12 @@ func (p *Processor) attemptUnprotected(ctx context.Context, t *task) error {
 	case s.notBefore.IsZero():
 		return nil
 	}
-	if err := sleepUntil(ctx, s.notBefore); err != nil {
+	return t.pauseUntil(ctx, s.notBefore)
+}
+
+// pauseUntil waits for the time of the event's next attempt, and pays for that attempt.
+func (t *task) pauseUntil(ctx context.Context, notBefore time.Time) error {
+	if err := sleepUntil(ctx, notBefore); err != nil {
 		return err
 	}
 	return t.afford(ctx)

@@ -30,5 +30,11 @@ func spareMutants() []mutant {
 			promise: "Failed runs without the store count for MaxAttempts.",
 			tests:   tests("^TestUnavailable_FailedRunsCountAfterTheReturn$"),
 		},
+		{
+			name: "spare-ignores-the-pause-of-a-call", file: engine + "spare.go",
+			old: "if at := t.pending.notBefore; !at.IsZero() {", with: "if at := t.pending.notBefore; at.IsZero() && false {",
+			promise: "An event that runs without the store waits for its RetryAfter.",
+			tests:   tests("^TestUnavailable_RetryAfterOfACallIsWaitedFor_Rule42$"),
+		},
 	}
 }
