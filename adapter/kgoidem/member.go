@@ -341,9 +341,7 @@ func (m *member) start(places map[partition]runner.Place) {
 	for p, at := range places {
 		c := newClaim(s.ctx, m.cl, p, at)
 		c.Resume() // an earlier claim may have paused it
-		if at.Chosen {
-			s.Mark(p, at.Offset)
-		}
+		s.begins(p, at)
 		m.consume(s, c, len(places))
 	}
 }

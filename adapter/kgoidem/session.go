@@ -29,13 +29,15 @@ type session struct {
 
 	mu    sync.Mutex
 	marks map[partition]int64 // not committed yet
+	known map[partition]int64 // all partitions, with the last mark or where they begin
 	cuts  map[partition]int64 // where a log was cut: no offset behind is committed
 }
 
 func newSession(m *member) *session {
 	s := &session{
 		m: m, turn: runner.NewCommitTurn(),
-		marks: make(map[partition]int64), cuts: make(map[partition]int64),
+		marks: make(map[partition]int64), known: make(map[partition]int64),
+		cuts: make(map[partition]int64),
 	}
 	s.ctx, s.end = context.WithCancelCause(m.ctx)
 	return s
@@ -54,14 +56,30 @@ func (s *session) Generation() int32 {
 func (s *session) Mark(p partition, next int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.marks[p] = next
+	if cut, ok := s.cuts[p]; ok {
+		next = min(next, cut)
+	}
+	s.marks[p], s.known[p] = next, next
 }
 
-// cut makes the partition go on at an offset, where the log was cut.
+// begins notes where a partition begins. A place that a policy has chosen is committed.
+func (s *session) begins(p partition, at runner.Place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known[p] = at.Offset; at.Chosen {
+		s.marks[p] = at.Offset
+	}
+}
+
+// cut makes the partition go on where the log was cut, or before, at the first event that is not
+// settled.
 func (s *session) cut(p partition, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cuts[p], s.marks[p] = at, at
+	s.cuts[p] = at
+	if known, ok := s.known[p]; ok && at < known {
+		s.marks[p] = at
+	}
 }
 
 // forget drops a partition that is given back.
@@ -69,6 +87,7 @@ func (s *session) forget(p partition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.marks, p)
+	delete(s.known, p)
 }
 
 // Commit implements [runner.Session]. It tries again while the group changes its generation;
@@ -163,7 +182,7 @@ func (s *session) request(offsets map[partition]int64) (*kmsg.OffsetCommitReques
 	defer s.mu.Unlock()
 	for at, next := range offsets {
 		if cut, ok := s.cuts[at]; ok {
-			next = cut
+			next = min(next, cut)
 		}
 		p := kmsg.NewOffsetCommitRequestTopicPartition()
 		p.Partition, p.Offset, p.LeaderEpoch = at.Partition, next, -1

@@ -291,6 +291,66 @@ func TestDataLoss_K32(t *testing.T) {
 	}
 }
 
+// TestDataLossBehindTheWatermark_K32: the records between the first unfinished event and the place
+// of the cut are in the log, and run.
+func TestDataLossBehindTheWatermark_K32(t *testing.T) {
+	for _, policy := range []runner.GapPolicy{runner.EarliestOnGap, runner.LatestOnGap} {
+		t.Run(policy.String(), func(t *testing.T) {
+			brokers, topic, cfg := onFake(t, 1)
+			cfg.OnGap, cfg.Grace = policy, 200*time.Millisecond
+			produceEvents(t, brokers, topic, 0, 10)
+			var got tally
+			m := start(t, cfg, routed(func(ctx context.Context, m *idem.Message) error {
+				if m.Offset == 2 && got.total() == 2 {
+					got.add("begun")
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return got.handle(ctx, m)
+			}))
+			require.Eventually(t, func() bool { return got.total() == 3 }, soon, poll)
+			m.current.Load().dataLoss(&kgo.ErrDataLoss{Topic: topic, ConsumedTo: 10, ResetTo: 5})
+			require.Eventually(t, func() bool { return got.events() == 11 }, soon, poll)
+			require.NoError(t, m.end())
+			require.Equal(t, 11, got.total())
+		})
+	}
+}
+
+// A cut log moves no mark forward, and no mark passes the cut.
+func TestMarksOfACutLog_K32(t *testing.T) {
+	p := partition{Topic: "orders"}
+	for name, c := range map[string]struct {
+		begins  runner.Place
+		before  int64 // marked before the cut at 5; 0: nothing
+		after   int64 // marked behind it; 0: nothing
+		pending map[partition]int64
+	}{
+		"nothing settled":     {runner.Place{Offset: 2}, 0, 0, map[partition]int64{}},
+		"begins behind":       {runner.Place{Offset: 7}, 0, 0, map[partition]int64{p: 5}},
+		"settled before":      {runner.Place{}, 3, 0, map[partition]int64{p: 3}},
+		"settled behind":      {runner.Place{}, 8, 0, map[partition]int64{p: 5}},
+		"settled later":       {runner.Place{}, 0, 4, map[partition]int64{p: 4}},
+		"settled later, past": {runner.Place{}, 3, 9, map[partition]int64{p: 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(&member{ctx: t.Context()})
+			s.begins(p, c.begins)
+			if c.before > 0 {
+				s.Mark(p, c.before)
+			}
+			s.cut(p, 5)
+			if c.after > 0 {
+				s.Mark(p, c.after)
+			}
+			require.Equal(t, c.pending, s.marks)
+		})
+	}
+	s := newSession(&member{ctx: t.Context()})
+	s.cut(p, 5)
+	require.Empty(t, s.marks, "the partition was given back")
+}
+
 // TestNoLeader_Rule8: a partition without a leader keeps no other partition from being caught up.
 // It is caught up when it has a leader again.
 func TestNoLeader_Rule8(t *testing.T) {

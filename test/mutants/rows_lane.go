@@ -219,6 +219,18 @@ func runnerMutants() []mutant {
 			tests:   ownedBy("adapter/kgoidem", "^TestRefusedProtocol_K37$"),
 		},
 		{
+			name: "kgoidem-cut-log-moves-forward", file: "adapter/kgoidem/session.go",
+			old: "if known, ok := s.known[p]; ok && at < known {\n\t\ts.marks[p] = at\n\t}", with: "s.marks[p] = at",
+			promise: "A cut of the log commits no event that is not settled (K-32).",
+			tests:   ownedBy("adapter/kgoidem", "^TestMarksOfACutLog_K32$"),
+		},
+		{
+			name: "kgoidem-cut-log-replaces-marks", file: "adapter/kgoidem/session.go",
+			old: "\t\t\tnext = min(next, cut)\n\t\t}\n\t\tp :=", with: "\t\t\tnext = cut\n\t\t}\n\t\tp :=",
+			promise: "A commit after a cut of the log stays below the first unfinished event (K-32).",
+			tests:   ownedBy("adapter/kgoidem", "^TestDataLossBehindTheWatermark_K32$"),
+		},
+		{
 			name: "kgoidem-older-commit-follows", file: "adapter/kgoidem/session.go",
 			old:     "err = s.turn.Directly(ctx, func() (err error) {\n\t\trefused, err = s.send(ctx, offsets)\n\t\treturn err\n\t})\n\treturn refused, err",
 			with:    "return s.send(ctx, offsets)",
