@@ -254,6 +254,25 @@ func TestTx_BusyIsWaitedFor(t *testing.T) {
 	})
 }
 
+// An event that ran here since its first wait was not held elsewhere for all that time.
+func TestTx_BusyForLongIsCountedFromTheLastRun(t *testing.T) {
+	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
+		busyAt := map[int]bool{1: true, 100: true}
+		n := 0
+		s.busy = func() bool { n++; return busyAt[n] }
+		began := time.Now()
+		b.onTx(func(context.Context, fakeTx, idem.Event[payload]) error {
+			if time.Since(began) < 3*time.Minute {
+				return idem.Unavailable(errBoom)
+			}
+			return nil
+		})
+		require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 2, b.count("tx: busy"))
+		require.NotContains(t, b.log.String(), "held elsewhere for long")
+	})
+}
+
 // Rules 10 and 22: work that a handler kept for the end of its transaction meets a lock of another
 // transaction. The event waits, however long. No attempt is counted, and the event is never given
 // up for that.

@@ -166,3 +166,18 @@ func TestBatch_TimeInPlaceOfNamedEvents_Rule42(t *testing.T) {
 		})
 	}
 }
+
+// Rule 42, rule 43: the pause of a whole call is time in place of each of its events.
+func TestBatch_TimeInPlaceOfACall_Rule42(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c := newClock()
+		b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
+			c.note(events...)
+			return idem.RetryAfter(4*time.Second, errBoom)
+		})
+		_, err := b.start().HandleBatch(t.Context(), series(2))
+		require.NoError(t, err)
+		require.Equal(t, []string{"0s e000 e001", "4s e000", "4s e001"}, c.calls)
+		require.Len(t, b.sent.deadLetters(), 2)
+	})
+}

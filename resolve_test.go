@@ -288,9 +288,17 @@ func TestNotFound(t *testing.T) {
 				b.router.NotFound(func(context.Context, *idem.Message) error { runs++; return c.err })
 				b.on(succeed)
 				p := b.start()
-				require.NoError(t, p.Handle(t.Context(), &idem.Message{Topic: "orders", Value: []byte(`{"type":"new"}`)}))
+				require.NoError(t, p.Handle(t.Context(), &idem.Message{
+					Topic: "orders", Headers: headers("event-id", "e1"), Value: []byte(`{"type":"new"}`),
+				}))
 				require.Equal(t, c.runs, runs)
 				require.Len(t, b.sent.deadLetters(), c.letter)
+				for _, l := range b.sent.deadLetters() {
+					e, err := deadletter.Parse(l)
+					require.NoError(t, err)
+					require.Equal(t, dedup.Key{}, e.Key)
+					require.Equal(t, "e1 new", e.ID+" "+e.Type)
+				}
 			})
 		})
 	}
@@ -394,6 +402,8 @@ func TestWiring_AllMistakesAtOnceEachWithItsPlace(t *testing.T) {
 	idem.OnTx(r, "tx", func(context.Context, fakeTx, idem.Event[payload]) error { return nil })
 	idem.On(r, "short", succeed, idem.Retention(time.Second))
 	idem.On(r, "never", succeed, idem.Timeout(-1), idem.Retry(idem.RetryPolicy{MaxAttempts: -1}))
+	idem.On(r, "policy", succeed, idem.WhenUncertain(2), idem.WhenNoID(idem.RunNoID))
+	idem.On(r, "spare", succeed, idem.WhenUncertain(2), idem.WhenUnavailable(bounds))
 	idem.On(r, "policies", succeed, idem.WhenUncertain(2), idem.WhenConflict(2), idem.WhenTooOld(4))
 	idem.On(r, "secret", succeed, idem.Fingerprint(nil, "a"))
 	idem.On(r, "second", succeed, idem.SecondSecret([]byte("short")))
@@ -409,6 +419,7 @@ func TestWiring_AllMistakesAtOnceEachWithItsPlace(t *testing.T) {
 		`"tx": handler takes a idem_test.fakeTx, but *memstore.Store has no such transactions`,
 		`"short": Retention 1s is shorter than`, `"never": Timeout must be positive`, `"never": Retry: MaxAttempts`,
 		`"policies": WhenUncertain: unknown policy 2`, "WhenConflict: unknown policy 2", "WhenTooOld: unknown policy 4",
+		`"policy": WhenUncertain: unknown policy 2`, `"spare": WhenUncertain: unknown policy 2`,
 		`"secret": Fingerprint: the secret has 0 bytes`,
 		`"second": SecondSecret: the secret has 5 bytes`, `"odd": store`,
 	} {

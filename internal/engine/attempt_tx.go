@@ -85,7 +85,9 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 		t.attempt = t.begunRuns(t.answer, tg.unread)
 		s, err = p.finishRefused(ctx, t, tg.unread)
 	case err != nil:
-		if !tg.ran {
+		if tg.ran {
+			t.busy = busy{}
+		} else {
 			t.permit.End(false)
 		}
 		s, err = p.finishTx(ctx, t, txOutcome(hard, o, tg.ran, err), tg.ran)

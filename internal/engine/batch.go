@@ -181,7 +181,7 @@ func (b *batch) settleUnhandled(t *task) (err error) {
 	case destUnprotected:
 		err = b.p.settleUnprotected(b.ctx, t)
 	case destFallback:
-		t.kind, err = b.p.runNotFound(b.ctx, t.message, b.budget)
+		t.kind, err = b.p.runNotFound(b.ctx, t.message, t.typ, b.budget)
 	default:
 		b.advance()
 		return nil

@@ -89,8 +89,6 @@ func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
 	}
 	if f.Position.Retry > 0 {
 		f.Key = dedup.Key{}
-	}
-	if f.Key.ID == "" {
 		f.ID, f.Type = p.hints(t)
 	}
 	return p.publishDeadLetter(ctx, t.budget, f)
@@ -146,6 +144,8 @@ func (p *Processor) failure(t *task, o outcome) failure {
 	f.Edited, f.Replays = t.editedFrom(), t.replays()
 	if t.noID != idemtype.DeadLetterNoID { // the store knows no such event
 		f.Key = dedup.Key{}
+	}
+	if f.Key.ID == "" {
 		f.ID, f.Type = p.hints(t)
 	}
 	return f

@@ -9,13 +9,13 @@ import (
 
 // runNotFound calls the router's fallback, with the default retries.
 func (p *Processor) runNotFound(
-	ctx context.Context, m *idemtype.Message, budget *waitBudget,
+	ctx context.Context, m *idemtype.Message, typ string, budget *waitBudget,
 ) (came observe.Settlement, err error) {
 	t := &task{
 		message: m,
 		budget:  budget,
 		reading: reading{
-			claimed: true, route: &bound{Handler: &Handler{Settings: DefaultSettings()}},
+			claimed: true, typ: typ, route: &bound{Handler: &Handler{Settings: DefaultSettings()}},
 		},
 	}
 	t.route.Call = func(ctx context.Context, _ any, _ []Input) error {

@@ -20,13 +20,17 @@ var usualID, usualType = identity.StandardID(), identity.StandardType()
 // complete members are searched. Either result may be empty.
 func (p *Processor) hints(t *task) (id, typ string) {
 	id, typ = t.id, t.typ
-	if t.route != nil {
-		typ = t.route.Type
+	route := t.route
+	if route != nil && route.Type == "" { // the fallback
+		route = nil
+	}
+	if route != nil {
+		typ = route.Type
 	}
 	if c := t.copied; c != nil && c.Key.ID != "" {
 		id, typ = cmp.Or(id, c.Key.ID), cmp.Or(typ, c.Key.Type)
 	}
-	h := hinter{p: p, route: t.route, id: id, typ: typ}
+	h := hinter{p: p, route: route, id: id, typ: typ}
 	h.search(t.message)
 	if t.class == idemtype.ClassNotJSON {
 		if value := identity.Salvage(t.message.Value); value != nil {

@@ -56,7 +56,10 @@ var uncertainRules = [...]uncertainRule{
 }
 
 // atMostOnce reports whether the handler never runs again after a run that may have had an effect.
-func (p *Policy) atMostOnce() bool { return uncertainRules[p.Uncertain].atMostOnce }
+// An unknown policy is a mistake of wiring.
+func (p *Policy) atMostOnce() bool {
+	return int(p.Uncertain) < len(uncertainRules) && uncertainRules[p.Uncertain].atMostOnce
+}
 
 // validate returns the unknown values among the policies.
 func (p *Policy) validate() (problems []error) {

@@ -197,8 +197,10 @@ func (t *task) excludeWait(waited time.Duration) {
 // event's own pause is no such wait, although it passed at the same time.
 func (t *task) behindOthers(now time.Time) time.Duration {
 	since := t.lastFailure
-	if t.pending.notBefore.After(since) {
-		since = t.pending.notBefore
+	for _, pause := range []time.Time{t.pending.notBefore, t.restUntil} {
+		if pause.After(since) {
+			since = pause
+		}
 	}
 	return max(0, now.Sub(since))
 }

@@ -135,6 +135,7 @@ func (p *Processor) runBare(ctx, hard context.Context, t *task) (attemptResult, 
 		if blocked {
 			return attemptResult{}, p.waitBusy(ctx, t, dedup.Answer{Verdict: dedup.Busy})
 		}
+		t.busy = busy{}
 	}
 	p.judge(hard, t, o, false)
 	return p.finish(ctx, hard, t, o, unrecorded{})

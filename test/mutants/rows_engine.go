@@ -270,6 +270,12 @@ func engineMutants() []mutant {
 			tests:   root("^TestBatch_RetryAfterOfNamedEventsPassesTogether_Rule42$"),
 		},
 		{
+			name: "pause-of-a-call-is-no-time-in-place", file: engine + "task.go",
+			old: "[]time.Time{t.pending.notBefore, t.restUntil}", with: "[]time.Time{t.pending.notBefore}",
+			promise: "The time in place has the pause of a whole call.",
+			tests:   root("^TestBatch_TimeInPlaceOfACall_Rule42$"),
+		},
+		{
 			name: "pause-behind-others-is-free", file: engine + "task.go",
 			old: "\t\tsince = t.pending.notBefore\n", with: "\t\treturn max(0, now.Sub(since))\n",
 			promise: "The time in place has the event's own pauses, wherever they pass.",
