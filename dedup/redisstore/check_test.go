@@ -99,6 +99,28 @@ func TestCheckWithoutTime(t *testing.T) {
 	require.NotErrorIs(t, err, dedup.ErrUnavailable, "waiting does not help")
 }
 
+// G-12: a refusal is recognised at the top and inside a script, in the words of each release.
+func TestLacksRight_G12(t *testing.T) {
+	for text, want := range map[string]bool{
+		"NOPERM User idem has no permissions to run the 'hset' command":                     true,
+		"NOPERM this user has no permissions to access one of the keys used as arguments":   true,
+		"ERR The user executing the script can't run this command or subcommand script: x":  true,
+		"ERR The user executing the script can't access at least one of the keys mentioned": true,
+		"ERR ACL failure in script: User idem has no permissions to run the 'get' command":  true,
+		"ERR Error running script: the user executing the script can't run this command":    false,
+		"ERR unknown command 'hkeys'":                                                               false,
+		"NOAUTH Authentication required.":                                                           false,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                         false,
+		"OOM command not allowed when used memory > 'maxmemory'. ACL failure in script":             false,
+		"READONLY You can't write against a read only replica. The user executing the script can't": false,
+	} {
+		err := New(newFake(t, func([]string) string { return "-" + text + "\r\n" })).Ping(t.Context())
+		require.ErrorIs(t, err, dedup.ErrUnavailable, text)
+		require.Equal(t, want, lacksRight(err), text)
+	}
+	require.False(t, lacksRight(nil))
+}
+
 // A ring moves the keys of a failed server to servers that have never heard of them.
 func TestCheckRefusesRing(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})

@@ -141,6 +141,8 @@ func TestConformanceWithMinimalRights(t *testing.T) {
 		err = s.Forget(t.Context(), event.Key)
 		require.ErrorIs(t, err, dedup.ErrUnavailable)
 		require.ErrorContains(t, err, "can't run this command")
+		_, ok := errors.AsType[*dedup.SetupError](err)
+		require.True(t, ok, err)
 		records, err := s.Inspect(t.Context(), event.Key)
 		require.NoError(t, err)
 		require.Len(t, records, 1)
@@ -172,7 +174,11 @@ func TestConformanceWithMinimalRights(t *testing.T) {
 		for _, right := range []string{"-get", "-set", "-pttl", "-pexpire", "-evalsha", "-time", "-hget", "-hset", "-sadd",
 			"-smembers"} {
 			require.NoError(t, admin.ACLSetUser(t.Context(), "idem", right).Err())
-			require.ErrorIs(t, everyVerb(t, l.new(t), right), dedup.ErrUnavailable, right)
+			err := everyVerb(t, l.new(t), right)
+			require.ErrorIs(t, err, dedup.ErrUnavailable, right)
+			setup, ok := errors.AsType[*dedup.SetupError](err)
+			require.True(t, ok, "%s: %v", right, err)
+			require.Equal(t, `user "idem" lacks a right`, setup.Problem)
 			require.NoError(t, admin.ACLSetUser(t.Context(), "idem", "+"+right[1:]).Err())
 		}
 		require.NoError(t, everyVerb(t, l.new(t), "all"))

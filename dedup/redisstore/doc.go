@@ -103,9 +103,10 @@
 // Each error of the server or the network, and each unreadable record, is [dedup.ErrUnavailable]
 // and wraps the cause. Causes are a connection that is refused, closed or timed out, a pool without
 // a free connection, and the answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, BUSY,
-// OOM, MISCONF, NOREPLICAS, NOAUTH, WRONGPASS, NOPERM and WRONGTYPE. A missing right and a refused
-// log-in are a [*dedup.SetupError]. If one command of a call fails, the call fails and answers no
-// key. Only Renew goes on with the other keys. The store never works without the server.
+// OOM, MISCONF, NOREPLICAS, NOAUTH, WRONGPASS, NOPERM and WRONGTYPE. A missing right, also inside a
+// script, and a refused log-in are a [*dedup.SetupError]. If one command of a call fails, the call
+// fails and answers no key. Only Renew goes on with the other keys. The store never works without
+// the server.
 //
 //   - Memory full: with maxmemory-policy noeviction no claim is granted until there is room.
 //     Leases can still be renewed, and an operator can still inspect and forget events. With any
@@ -132,14 +133,15 @@
 //   - [Store.Check] refuses a ring of the client (redis.Ring), which moves the keys of a failed
 //     server to other servers.
 //
-// The user of the store needs these rights. +ping and +info are for [Store.Ping], [Store.Check] and
-// [Store.Watch]. On a cluster the client also needs +cluster|slots.
+// The user of a consumer needs these rights. +ping and +info are for [Store.Ping], [Store.Check]
+// and [Store.Watch]. The last four are for [Store.Register], which a consumer calls at its start.
+// On a cluster the client also needs +cluster|slots.
 //
 //	ACL SETUSER idem on >password ~idem:* -@all
 //	   +get +set +pttl +pexpire +eval +evalsha +time +ping +info
+//	   +hget +hset +sadd +smembers
 //
-// [Store.Register] also needs +hget +hset +sadd +smembers. [Store.Forget] also needs +del: do not
-// grant that to consumers.
+// [Store.Types] also needs +hkeys. [Store.Forget] also needs +del: do not grant that to consumers.
 //
 // Scripts are sent by their hash, and as text to a server that does not know the hash. So SCRIPT
 // FLUSH and restarts need no action.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/idem-go/idem/dedup"
@@ -122,7 +123,7 @@ func (s *Store) setupError(err error) error {
 		user = cmp.Or(c.Options().Username, user)
 	}
 	switch {
-	case redis.HasErrorPrefix(err, "NOPERM"):
+	case lacksRight(err):
 		return &dedup.SetupError{
 			Problem: fmt.Sprintf("user %q lacks a right", user),
 			Fix: fmt.Sprintf("run `ACL SETUSER %s ~%s* %s`", user, s.prefix,
@@ -135,4 +136,19 @@ func (s *Store) setupError(err error) error {
 		}
 	}
 	return nil
+}
+
+// refusals are the beginnings of the texts by which Redis refuses a command or a key to a user. A
+// refusal inside a script has no code other than ERR.
+var refusals = [...]string{
+	"NOPERM",
+	"The user executing the script can't", // Redis 7.0
+	"ACL failure in script",               // later releases
+}
+
+// lacksRight reports whether the server refuses a command because the user lacks a right.
+func lacksRight(err error) bool {
+	return slices.ContainsFunc(refusals[:], func(beginning string) bool {
+		return redis.HasErrorPrefix(err, beginning)
+	})
 }

@@ -221,7 +221,8 @@ func (f *redisFacts) judge(r *Findings) {
 }
 
 func (f *redisFacts) judgeRights(r *Findings, on string) {
-	r.choose("redis.rights", on, "all are permitted",
+	r.choose("redis.rights", on, "INFO, CONFIG GET and TIME are permitted; "+
+		"no other right was tried",
 		choice{f.noTime, Bad, "TIME is not permitted: a worker refuses to start, " +
 			"because it cannot compute the age of events", aclSet(f.user, "+time")},
 		choice{f.noInfo, Unknown, "INFO is not permitted: version, eviction, memory, persistence " +

@@ -223,6 +223,13 @@ func TestText_OtherServers_G04(t *testing.T) {
 		),
 		"ERR unknown command": fromRedis("ERR unknown command '" + canary +
 			"', with args beginning with: '" + canary + "'"),
+		"ERR The user executing the script can't run this command": fromRedis(
+			"ERR The user executing the script can't run this command or subcommand script: " + canary),
+		"ERR The user executing the script can't access at least one of the keys": fromRedis(
+			"ERR The user executing the script can't access at least one of the keys mentioned in " +
+				"the command arguments script: " + canary),
+		"ERR ACL failure in script": fromRedis("ERR ACL failure in script: User " + canary +
+			" has no permissions to access the '" + canary + "' key script: " + canary),
 		"ERR from Redis":            fromRedis("ERR " + canary),
 		"Redis error":               fromRedis("x" + canary),
 		"MOVED 3999 127.0.0.1:6381": fromRedis("MOVED 3999 127.0.0.1:6381"),
