@@ -74,42 +74,62 @@ func (s *Store) now(ctx context.Context) (int64, error) {
 
 // birth is the first use of scope in this store, in milliseconds since 1970. The store has
 // forgotten no event from before. The first caller sets it. The key has no expiry, because its
-// presence shows whether other keys may have expired.
+// presence shows whether other keys may have expired. An emptied store gets the remembered birth
+// back, since the store has then forgotten events from after it.
 func (s *Store) birth(ctx context.Context, scope string) (int64, error) {
-	if born, ok := s.births.of(scope); ok {
+	born, recent := s.births.of(scope)
+	if recent {
 		return born, nil
 	}
-	now, err := s.now(ctx)
+	if born == 0 {
+		now, err := s.now(ctx)
+		if err != nil {
+			return 0, err
+		}
+		born = now
+	}
+	there, err := s.heard(scope, s.client.Do(ctx, "set", s.about("born", scope), born, "nx", "get"))
 	if err != nil {
 		return 0, err
 	}
-	return s.heard(scope, now, s.client.Do(ctx, "set", s.about("born", scope), now, "nx", "get"))
+	if there != 0 {
+		born = there
+	}
+	s.births.remember(scope, born)
+	return born, nil
 }
 
 // knownBirth is birth without a write. The store has forgotten no event of an unknown scope.
 func (s *Store) knownBirth(ctx context.Context, scope string) (int64, error) {
-	if born, ok := s.births.of(scope); ok {
+	born, recent := s.births.of(scope)
+	if recent {
 		return born, nil
 	}
-	return s.heard(scope, math.MaxInt64, s.client.Do(ctx, "get", s.about("born", scope)))
+	there, err := s.heard(scope, s.client.Do(ctx, "get", s.about("born", scope)))
+	switch {
+	case err != nil:
+		return 0, err
+	case there != 0:
+		s.births.remember(scope, there)
+		return there, nil
+	case born != 0: // an emptied store
+		return born, nil
+	}
+	return math.MaxInt64, nil
 }
 
-// heard remembers and returns the birth in a reply, or born if the reply has no birth.
-func (s *Store) heard(scope string, born int64, reply *redis.Cmd) (int64, error) {
+// heard returns the birth in a reply, or zero if the reply has no birth.
+func (s *Store) heard(scope string, reply *redis.Cmd) (born int64, err error) {
 	text, err := reply.Text()
-	switch {
-	case errors.Is(err, redis.Nil):
-		if born == math.MaxInt64 {
-			return born, nil
-		}
-	case err != nil:
-		return 0, fmt.Errorf("birth of scope %q: %w", scope, err)
-	default:
-		if born, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return 0, fmt.Errorf("birth of scope %q: %w", scope, err)
-		}
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
 	}
-	s.births.remember(scope, born)
+	if err == nil {
+		born, err = strconv.ParseInt(text, 10, 64)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("birth of scope %q: %w", scope, err)
+	}
 	return born, nil
 }
 

@@ -137,6 +137,41 @@ func TestBirthOfAScope(t *testing.T) {
 	b.meets(dedup.Fresh, request("x")) // remembers
 }
 
+// Rule 8: a running process gives an emptied store the birth of its scope back. Otherwise the next
+// process would set a new one, and handle again what was handled in between and has expired.
+func TestBirthAfterTheStoreWasEmptied_Rule8(t *testing.T) {
+	b := newBench(t)
+	ctx, name := t.Context(), b.about("born", request("").Key.Scope)
+	b.bornAt(time.Now().Add(-10 * retention))
+	born := b.rdb.Get(ctx, name).Val()
+	b.meets(dedup.Fresh, ofAge("before", 0))
+	require.NoError(t, b.rdb.Del(ctx, name, b.key(request("before").Key)).Err())
+	b.meets(dedup.Fresh, ofAge("in the same minute", 0))
+	require.Zero(t, b.rdb.Exists(ctx, name).Val(), "no round trip more")
+
+	b.births.age(clockAge)
+	require.Equal(t, dedup.TooOld, b.look(ofAge("handled and expired", 2*retention)).Verdict)
+	require.Zero(t, b.rdb.Exists(ctx, name).Val(), "a look writes nothing")
+	b.meets(dedup.Fresh, ofAge("a minute later", 0))
+	require.Equal(t, born, b.rdb.Get(ctx, name).Val())
+	b.another().meets(dedup.TooOld, ofAge("handled and expired", 2*retention))
+
+	b.bornAt(time.Now())
+	b.births.age(clockAge)
+	b.meets(dedup.Fresh, ofAge("backlog", 2*retention))
+	b.births.age(clockAge / 2)
+	b.bornAt(time.Now().Add(-10 * retention))
+	b.meets(dedup.Fresh, ofAge("more backlog", 2*retention))
+}
+
+// age lets the births be asked for that much earlier.
+func (b *births) age(d time.Duration) {
+	for scope, known := range b.known {
+		known.asked = known.asked.Add(-d)
+		b.known[scope] = known
+	}
+}
+
 func TestHorizon(t *testing.T) {
 	const now = int64(1_800_000_000_000)
 	for retention, margin := range map[time.Duration]time.Duration{
@@ -190,9 +225,9 @@ func TestAgeIsByTheServersClock(t *testing.T) {
 func TestBirthsAreBounded(t *testing.T) {
 	b := newBench(t)
 	for i := range 3 {
-		b.births.known = make(map[string]int64, maxBirths)
+		b.births.known = make(map[string]birth, maxBirths)
 		for j := range maxBirths {
-			b.births.known[fmt.Sprint(j)] = 1
+			b.births.known[fmt.Sprint(j)] = birth{born: 1}
 		}
 		_, err := b.birth(t.Context(), fmt.Sprint("one more ", i))
 		require.NoError(t, err)

@@ -9,8 +9,8 @@ import (
 )
 
 // Claim implements [dedup.Store]: one pipeline for keys that are new, done, dead, overtaken or
-// too old, and a second one for the others. The first call for a scope also asks for the birth
-// of the scope. One call a minute asks for the server's time, unless no request has an age.
+// too old, and a second one for the others. One call a minute also asks for the birth of the
+// scope, and one for the server's time, unless no request has an age.
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer,
 ) error {

@@ -51,24 +51,32 @@ func (c *clock) now(ctx context.Context, client redis.UniversalClient) (int64, e
 // births remembers the births of scopes. A birth never changes while the store is not emptied.
 type births struct {
 	mu    sync.Mutex
-	known map[string]int64
+	known map[string]birth
+}
+
+// birth is the birth of one scope, in milliseconds since 1970.
+type birth struct {
+	born  int64
+	asked time.Time // by the monotonic clock
 }
 
 // maxBirths bounds the memory of a program with very many scopes. A full map is emptied.
 const maxBirths = 1000
 
-func (b *births) of(scope string) (born int64, ok bool) {
+// of returns the remembered birth of scope, and whether the server need not be asked again. Zero
+// stands for an unknown birth.
+func (b *births) of(scope string) (born int64, recent bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	born, ok = b.known[scope]
-	return born, ok
+	known, ok := b.known[scope]
+	return known.born, ok && time.Since(known.asked) < clockAge
 }
 
 func (b *births) remember(scope string, born int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.known == nil || len(b.known) >= maxBirths {
-		b.known = make(map[string]int64)
+		b.known = make(map[string]birth)
 	}
-	b.known[scope] = born
+	b.known[scope] = birth{born: born, asked: time.Now()}
 }

@@ -89,9 +89,13 @@
 // Forget keeps the birth of the scope: an event older than the horizon stays TooOld, except with
 // AnyAge or a later position.
 //
-// Two changes do not show. A longer retention takes effect for records written from then on. In
-// the meantime, events that the shorter retention forgot may be Fresh. An emptied Redis is a new
-// store with new births of its scopes.
+// A longer retention takes effect for records written from then on. In the meantime, events that
+// the shorter retention forgot may be Fresh.
+//
+// A process remembers the births of its scopes. Once a minute, a claim asks for the birth again,
+// and gives it back to a Redis that was emptied meanwhile. So the answers to old events stay. An
+// event younger than the horizon is Fresh again. An emptied Redis is a new store with new births if
+// no process has given them back. For a new store, stop the consumers before you empty Redis.
 //
 // A step of the server's clock forward shortens leases and retention. A step back lengthens them,
 // but never makes a lease longer than a new one. Without persistence a restart forgets all events.
@@ -157,9 +161,9 @@
 // the same time.
 //
 // Old events are looked up with GET in the same pipeline. The server's time is one more round trip
-// a minute, unless no event has an age. The birth of a scope is two round trips for each process.
-// So a replay of a result is one round trip. Look and Inspect are one pipeline of scripts, Import
-// is one of SET NX GET.
+// a minute, unless no event has an age. The birth of a scope is one round trip a minute for each
+// process, and one more with the first. Otherwise a replay of a result is one round trip. Look and
+// Inspect are one pipeline of scripts, Import is one of SET NX GET.
 //
 // An event with a key of 64 bytes costs 184 bytes of MEMORY USAGE, claimed or done, with token,
 // origin and no fingerprint. The TTL and the slots of the tables take about 50 more.

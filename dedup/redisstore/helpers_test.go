@@ -47,7 +47,7 @@ func onServer(t testing.TB, addr string, opts ...Option) bench {
 func acquainted(client redis.UniversalClient) *Store {
 	s := New(client)
 	s.clock.asked, s.clock.wall, s.clock.server = time.Now(), time.Now().Round(0), time.Now().UnixMilli()
-	s.births.known = map[string]int64{request("").Key.Scope: s.clock.server}
+	s.births.remember(request("").Key.Scope, s.clock.server)
 	return s
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // Look implements [dedup.Looker]: one pipeline, on a cluster one to each node at the same time. If
-// a request has no [dedup.Request].AnyAge, the store also asks for the server's time once a minute,
-// and for the birth of an unknown scope.
+// a request has no [dedup.Request].AnyAge, the store also asks for the server's time and for the
+// birth of the scope, once a minute each. An unknown birth is asked for each time.
 func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {
 		return err

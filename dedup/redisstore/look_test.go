@@ -67,7 +67,7 @@ func (b bench) look(r dedup.Request) dedup.Answer {
 }
 
 // H-04: a done event is replayed in one round trip, with its result, by Claim and by Look. A
-// process that has just begun asks for two things more before its first claim, and never again.
+// process that has just begun asks for two things more before its first claim.
 func TestReplayIsOneRoundTrip_H04(t *testing.T) {
 	b := newBench(t)
 	r := anyAge("paid")

@@ -176,10 +176,10 @@ func (s *Store) one(ctx context.Context, c call, key dedup.Key) (reply, error) {
 	return p, nil
 }
 
-// Import implements [dedup.Operator]: one pipeline, and one round trip for each scope that is
-// new to this store. [dedup.Imported.Tx] has no effect: Redis has no transactions of handlers.
-// An import also sets the birth of the scopes. After an error some events may be imported.
-// Repeat the call. The second call counts only the events that the failed call did not add.
+// Import implements [dedup.Operator]: one pipeline, and one round trip a minute for each scope.
+// [dedup.Imported.Tx] has no effect: Redis has no transactions of handlers. An import also sets the
+// birth of the scopes. After an error some events may be imported. Repeat the call. The second call
+// counts only the events that the failed call did not add.
 func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int, err error) {
 	scopes := make(map[string]struct{})
 	for i := range events {

@@ -305,6 +305,18 @@ func redisMutants() []mutant {
 			tests:   redis("^TestTooOldInTheScript$"),
 		},
 		{
+			name: "redis-birth-is-asked-for-once", file: dir + "clock.go",
+			old: "return known.born, ok && time.Since(known.asked) < clockAge", with: "return known.born, ok",
+			promise: "A running process gives an emptied store its births back (rule 8).",
+			tests:   redis("^TestBirthAfterTheStoreWasEmptied_Rule8$"),
+		},
+		{
+			name: "redis-emptied-store-is-born-anew", file: dir + "age.go",
+			old: "if born == 0 {\n\t\tnow, err", with: "if true {\n\t\tnow, err",
+			promise: "Events from before the emptying of a store stay TooOld (rule 8).",
+			tests:   redis("^TestBirthAfterTheStoreWasEmptied_Rule8$"),
+		},
+		{
 			name: "redis-record-without-expiry", file: dir + "record.lua",
 			old: "redis.call('SET', key, value, 'PX', ttl)\n  return value", with: "redis.call('SET', key, value)\n  return value",
 			promise: "Every record expires.",
