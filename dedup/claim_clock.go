@@ -32,6 +32,7 @@ type claimClock struct {
 	timer    *time.Timer
 	deadline time.Time // of the answer; zero: there is no connection yet
 	expired  bool      // it has cancelled
+	halted   bool      // it must not start again: its timer may have fired before the halt
 }
 
 func startClaimClock(calls *storeCalls, cancel context.CancelCauseFunc) *claimClock {
@@ -45,7 +46,7 @@ func startClaimClock(calls *storeCalls, cancel context.CancelCauseFunc) *claimCl
 func (c *claimClock) connected() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.deadline.IsZero() && !c.expired {
+	if c.deadline.IsZero() && !c.expired && !c.halted {
 		c.deadline = time.Now().Add(c.calls.limit)
 		c.timer.Reset(c.calls.limit)
 	}
@@ -56,6 +57,9 @@ func (c *claimClock) connected() {
 func (c *claimClock) tick() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.halted {
+		return
+	}
 	wait := time.Until(c.deadline)
 	if c.deadline.IsZero() {
 		wait = min(c.calls.limit, time.Until(c.began.Add(connectionWait)))
@@ -71,11 +75,12 @@ func (c *claimClock) tick() {
 	c.cancel(errNoAnswer)
 }
 
-// halt stops the clock. It reports whether there was time left.
+// halt stops the clock for good. It reports whether there was time left.
 func (c *claimClock) halt() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.timer.Stop()
+	c.halted = true
 	return !c.expired
 }
 

@@ -85,6 +85,12 @@ func guardMutants() []mutant {
 			tests:   dedup("^TestDoTx_VersionUnderTheKey$"),
 		},
 		{
+			name: "dotx-halted-clock-goes-on", file: "dedup/claim_clock.go",
+			old: "\tif c.halted {\n\t\treturn\n\t}\n", with: "",
+			promise: "A function that began in time is not cancelled by the time-out of its claim.",
+			tests:   ownedBy("dedup", "^TestHaltedClaimClockStaysHalted$"),
+		},
+		{
 			name: "dotx-doubt-is-forgotten", file: "dedup/dotx.go",
 			old: "case e.doubt != nil && (err != nil || a.Verdict == Busy) && !errors.Is(err, ErrUnknownCommit):", with: "case false:",
 			promise: "A commit in doubt stays in doubt until the store has answered (P-11).",
