@@ -207,6 +207,9 @@ func TestAnswersThatAreNone(t *testing.T) {
 				require.NotErrorIs(t, err, dedup.ErrNotDead, verb)
 				_, setup := errors.AsType[*dedup.SetupError](err)
 				require.Equal(t, name == "no table" || name == "no rights", setup, "%s: what no waiting mends: %v", verb, err)
+				if name == "no rights" {
+					require.Equal(t, verb == "forget", strings.Contains(err.Error(), "dynamodb:DeleteItem"), "%s: %v", verb, err)
+				}
 			}
 		})
 	}

@@ -194,15 +194,15 @@ func (s *Store) unavailable(ctx context.Context, verb string, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
-	if setup := s.setupError(err); setup != nil {
+	if setup := s.setupError(verb, err); setup != nil {
 		return fmt.Errorf("dynamodb: %s: %w", verb, setup)
 	}
 	return fmt.Errorf("dynamodb: %s: %w: %w", verb, dedup.ErrUnavailable, err)
 }
 
-// setupError returns a set-up error behind err, or nil. Such an error needs a person: waiting does
-// not help.
-func (s *Store) setupError(err error) error {
+// setupError returns a set-up error behind the error of verb, or nil. Such an error needs a person:
+// waiting does not help.
+func (s *Store) setupError(verb string, err error) error {
 	api, ok := errors.AsType[smithy.APIError](err)
 	if !ok {
 		return nil
@@ -215,8 +215,12 @@ func (s *Store) setupError(err error) error {
 				" --key-schema AttributeName=" + aKey + ",KeyType=HASH" +
 				" --billing-mode PAY_PER_REQUEST`, or dynamostore.Migrate", Err: err}
 	case "AccessDeniedException":
+		own := "" // the right of this verb beyond those of a consumer
+		if verb == "forget" {
+			own = "dynamodb:DeleteItem, "
+		}
 		return &dedup.SetupError{Problem: "a right on table " + s.table + " is missing",
-			Fix: "allow dynamodb:GetItem, dynamodb:PutItem, dynamodb:UpdateItem, " +
+			Fix: "allow dynamodb:GetItem, dynamodb:PutItem, dynamodb:UpdateItem, " + own +
 				"dynamodb:DescribeTable and dynamodb:DescribeTimeToLive on it in the policy of " +
 				"the role", Err: err}
 	case "UnrecognizedClientException", "MissingAuthenticationTokenException",

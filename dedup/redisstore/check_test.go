@@ -121,6 +121,15 @@ func TestLacksRight_G12(t *testing.T) {
 	require.False(t, lacksRight(nil))
 }
 
+// G-12: a set-up error names the rights that its call needs, and no right of another call.
+func TestRightsFor_G12(t *testing.T) {
+	const cluster = " +cluster|slots"
+	for verb, own := range map[string]string{"claim": "", "check": "", "register": "", "types": " +hkeys", "forget": " +del"} {
+		require.Equal(t, consumerRights+own, rightsFor(verb, false), verb)
+		require.Equal(t, consumerRights+cluster+own, rightsFor(verb, true), verb)
+	}
+}
+
 // A ring moves the keys of a failed server to servers that have never heard of them.
 func TestCheckRefusesRing(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})

@@ -147,6 +147,22 @@ func TestConformanceWithMinimalRights(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, records, 1)
 	})
+	t.Run("a person's calls name their right", func(t *testing.T) {
+		s := l.new(t).(*redisstore.Store)
+		event := dedup.Imported{Key: dedup.Key{Scope: "rights", ID: "forgotten"}, Retention: time.Hour}
+		_, err := s.Import(t.Context(), []dedup.Imported{event})
+		require.NoError(t, err)
+		for right, call := range map[string]func() error{
+			"del":   func() error { return s.Forget(t.Context(), event.Key) },
+			"hkeys": func() error { _, err := s.Types(t.Context(), "rights"); return err },
+		} {
+			err := call()
+			require.Error(t, err, right)
+			follow(t, admin, err)
+			require.NoError(t, call(), right)
+			require.NoError(t, admin.ACLSetUser(t.Context(), "idem", "-"+right).Err())
+		}
+	})
 	t.Run("check", func(t *testing.T) {
 		warnings, err := l.new(t).(dedup.Checker).Check(t.Context())
 		require.NoError(t, err)
@@ -198,13 +214,31 @@ func TestMinimalRightsOnCluster(t *testing.T) {
 	defer admin.Close()
 	rights := strings.Fields("on >secret ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +time +hget +hset +sadd +smembers +ping +info +cluster|slots")
 	require.NoError(t, admin.ACLSetUser(t.Context(), "idem", rights...).Err())
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, Username: "idem", Password: "secret"})
-	defer client.Close()
-	s := redisstore.New(client)
-	_, err := s.Check(t.Context())
-	require.NoError(t, err)
+	open := func() *redisstore.Store {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, Username: "idem", Password: "secret"})
+		t.Cleanup(func() { _ = client.Close() })
+		return redisstore.New(client)
+	}
+	require.NoError(t, admin.ACLSetUser(t.Context(), "idem", "-cluster|slots").Err())
+	_, err := open().Check(t.Context())
+	require.Error(t, err)
+	follow(t, admin, err)
+	s := open()
+	_, err = s.Check(t.Context())
+	require.NoError(t, err, "the fix works")
 	require.NoError(t, s.Ping(t.Context()))
 	require.NoError(t, everyVerb(t, s, "cluster"))
+}
+
+// follow runs the command that a set-up error names.
+func follow(t testing.TB, admin *redis.Client, err error) {
+	t.Helper()
+	setup, ok := errors.AsType[*dedup.SetupError](err)
+	require.True(t, ok, err)
+	command, found := strings.CutPrefix(setup.Fix, "run `ACL SETUSER idem ")
+	require.True(t, found, setup.Fix)
+	rights := strings.Fields(strings.TrimSuffix(command, "`"))
+	require.NoError(t, admin.ACLSetUser(t.Context(), "idem", rights...).Err())
 }
 
 // everyVerb goes once through all that a store does and returns the first error.

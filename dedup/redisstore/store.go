@@ -102,7 +102,7 @@ func (s *Store) unavailable(ctx context.Context, verb string, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
-	if setup := s.setupError(err); setup != nil {
+	if setup := s.setupError(verb, err); setup != nil {
 		return fmt.Errorf("redis: %s: %w", verb, setup)
 	}
 	return fmt.Errorf("redis: %s: %w: %w", verb, dedup.ErrUnavailable, err)
@@ -112,22 +112,37 @@ func (s *Store) unavailable(ctx context.Context, verb string, err error) error {
 const consumerRights = "+get +set +pttl +pexpire +eval +evalsha +time +ping +info +hget +hset " +
 	"+sadd +smembers"
 
-// setupError returns a set-up error behind err, or nil. Such an error needs a person: waiting does
-// not help.
-func (s *Store) setupError(err error) error {
-	user := "default"
+// rightsFor are the rights of a user who calls verb: those of a consumer, and the verb's own.
+func rightsFor(verb string, cluster bool) string {
+	rights := consumerRights
+	if cluster {
+		rights += " +cluster|slots"
+	}
+	switch verb {
+	case "types":
+		rights += " +hkeys"
+	case "forget":
+		rights += " +del"
+	}
+	return rights
+}
+
+// setupError returns a set-up error behind the error of verb, or nil. Such an error needs a person:
+// waiting does not help.
+func (s *Store) setupError(verb string, err error) error {
+	user, cluster := "default", false
 	switch c := s.client.(type) {
 	case *redis.Client:
 		user = cmp.Or(c.Options().Username, user)
 	case *redis.ClusterClient:
-		user = cmp.Or(c.Options().Username, user)
+		user, cluster = cmp.Or(c.Options().Username, user), true
 	}
 	switch {
 	case lacksRight(err):
 		return &dedup.SetupError{
 			Problem: fmt.Sprintf("user %q lacks a right", user),
 			Fix: fmt.Sprintf("run `ACL SETUSER %s ~%s* %s`", user, s.prefix,
-				consumerRights), Err: err,
+				rightsFor(verb, cluster)), Err: err,
 		}
 	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
 		return &dedup.SetupError{

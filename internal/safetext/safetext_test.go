@@ -230,6 +230,17 @@ func TestText_OtherServers_G04(t *testing.T) {
 				"the command arguments script: " + canary),
 		"ERR ACL failure in script": fromRedis("ERR ACL failure in script: User " + canary +
 			" has no permissions to access the '" + canary + "' key script: " + canary),
+		"NOPERM User … has no permissions to run the 'hset' command": fromRedis(
+			"NOPERM User " + canary + " has no permissions to run the 'hset' command"),
+		"NOPERM this user has no permissions to run the 'cluster|slots' command": fromRedis(
+			"NOPERM this user has no permissions to run the 'cluster|slots' command"),
+		"ERR ACL failure in script: User … has no permissions to run the 'json.set' command": fromRedis(
+			"ERR ACL failure in script: User " + canary +
+				" has no permissions to run the 'json.set' command script: " + canary),
+		"NOPERM User": fromRedis("NOPERM User " + canary + " has no permissions to run the '" + canary +
+			" x' command"),
+		"NOPERM this user has no permissions": fromRedis(
+			"NOPERM this user has no permissions to access the '" + canary + "' key"),
 		"ERR from Redis":            fromRedis("ERR " + canary),
 		"Redis error":               fromRedis("x" + canary),
 		"MOVED 3999 127.0.0.1:6381": fromRedis("MOVED 3999 127.0.0.1:6381"),

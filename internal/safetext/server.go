@@ -172,7 +172,21 @@ var redisTexts = [...]string{
 	"ERR Error running script", "ERR Error compiling script",
 }
 
+// redisRefusal matches the refusal of a command, up to the name of the command. The name of the
+// user is data; Redis permits no space in it.
+var redisRefusal = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(NOPERM|ERR ACL failure in script:) (this user|User)(?: \S{1,256})? ` +
+		`(has no permissions to run the '[a-z0-9._-]{1,63}(?:\|[a-z0-9._-]{1,63})?' command)`)
+})
+
 func redisText(text string) string {
+	if found := redisRefusal().FindStringSubmatch(text); found != nil {
+		user := found[2]
+		if user == "User" {
+			user += " …"
+		}
+		return found[1] + " " + user + " " + found[3]
+	}
 	for _, known := range &redisTexts {
 		if strings.HasPrefix(text, known) {
 			return known
