@@ -13,26 +13,36 @@ import (
 )
 
 // tooOld marks the requests about events that the store may have handled and forgotten (rule 8).
-// Their time lies before the horizon, and so does the birth of their scope.
-func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request) ([]bool, error) {
-	old := make([]bool, len(reqs))
+// Their time lies before the horizon, and so does the birth of their scope. born returns the birth
+// of a scope. With all, born is called for every scope, also for one without an event of an age.
+func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request, all bool,
+	born func(ctx context.Context, scope string, now time.Time) (time.Time, error),
+) (old []bool, err error) {
+	old = make([]bool, len(reqs))
 	now := s.now()
-	var born time.Time
+	var birth time.Time
+	asked := -1 // the request of birth
 	for i := range reqs {
-		r := &reqs[i]
-		if i == 0 || r.Key.Scope != reqs[i-1].Key.Scope {
-			var err error
-			if born, err = s.birth(ctx, r.Key.Scope, now); err != nil {
+		r, aged := &reqs[i], hasAge(&reqs[i])
+		if asked < 0 || r.Key.Scope != reqs[asked].Key.Scope {
+			if !aged && !all {
+				continue
+			}
+			if birth, err = born(ctx, r.Key.Scope, now); err != nil {
 				return nil, err
 			}
-		}
-		if r.AnyAge || r.Position != (dedup.Position{}) || r.Origin.Time.UnixMilli() <= 0 {
-			continue // no time, or one before 1970: Kafka has -1 for records without a time
+			asked = i
 		}
 		limit := horizon(now, r.Retention)
-		old[i] = r.Origin.Time.Before(limit) && born.Before(limit)
+		old[i] = aged && r.Origin.Time.Before(limit) && birth.Before(limit)
 	}
 	return old, nil
+}
+
+// hasAge reports whether the age of r counts. An event without a time, or before 1970, has no age:
+// Kafka has -1 for records without a time.
+func hasAge(r *dedup.Request) bool {
+	return !r.AnyAge && r.Position == (dedup.Position{}) && r.Origin.Time.UnixMilli() > 0
 }
 
 // horizon is the time before which the store may have forgotten an event. The margin is for clocks:
@@ -45,25 +55,39 @@ func horizon(now time.Time, retention time.Duration) time.Time {
 // The first caller sets it. The item does not expire, because its presence shows whether others
 // may have expired.
 func (s *Store) birth(ctx context.Context, scope string, now time.Time) (time.Time, error) {
-	b := &s.births
-	b.mu.Lock()
-	born, ok := b.known[scope]
-	b.mu.Unlock()
-	if ok {
+	if born, ok := s.births.of(scope); ok {
 		return born, nil
 	}
-	born, err := s.bear(ctx, dedup.Join("born", scope), now)
+	born, err := s.bear(ctx, bornKey(scope), now)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("birth of scope %q: %w", scope, err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.known == nil || len(b.known) >= maxBirths {
-		b.known = make(map[string]time.Time)
-	}
-	b.known[scope] = born
+	s.births.remember(scope, born)
 	return born, nil
 }
+
+// knownBirth is birth without a write. The store has forgotten no event of an unknown scope: its
+// birth is now.
+func (s *Store) knownBirth(ctx context.Context, scope string, now time.Time) (time.Time, error) {
+	if born, ok := s.births.of(scope); ok {
+		return born, nil
+	}
+	it, err := s.get(ctx, bornKey(scope))
+	if err == nil && len(it) == 0 {
+		return now, nil
+	}
+	var born time.Time
+	if err == nil {
+		born, err = bornOf(it)
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("birth of scope %q: %w", scope, err)
+	}
+	s.births.remember(scope, born)
+	return born, nil
+}
+
+func bornKey(scope string) string { return dedup.Join("born", scope) }
 
 func (s *Store) bear(ctx context.Context, key string, now time.Time) (time.Time, error) {
 	c := newChange()
@@ -82,7 +106,12 @@ func (s *Store) bear(ctx context.Context, key string, now time.Time) (time.Time,
 	if !errors.As(err, &there) {
 		return time.Time{}, err
 	}
-	d := decoder{item: there.Item}
+	return bornOf(there.Item)
+}
+
+// bornOf reads the item of a birth.
+func bornOf(it item) (time.Time, error) {
+	d := decoder{item: it}
 	at := d.number(aBorn, 1<<62)
 	if at <= 0 || d.bad != "" {
 		return time.Time{}, fmt.Errorf("%w: attribute %s", errItem, aBorn)

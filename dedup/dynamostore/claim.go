@@ -22,7 +22,7 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		return errLease
 	}
 	lease = min(lease, maxRetention)
-	old, err := s.tooOld(ctx, reqs)
+	old, err := s.tooOld(ctx, reqs, true, s.birth)
 	if err == nil {
 		err = s.each(len(reqs), func(i int) error {
 			a, err := s.claim(ctx, ask{key: keyOf(reqs[i].Key), token: reqs[i].TokenOr(t), lease: lease,

@@ -129,8 +129,8 @@
 // units if the item has at most 1 KB. Without a result an item has about 500 bytes. A duplicate
 // costs one refused write, which is billed like a successful one. If most events are duplicates,
 // call Look first, which is a consistent read. A renewal is a write. The birth of a scope is one
-// write for each process. The keys of a call are sent [Parallel] at a time. Let the HTTP client
-// keep as many connections:
+// write for each process, or one read if the process only looks. The keys of a call are sent
+// [Parallel] at a time. Let the HTTP client keep as many connections:
 //
 //	http := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 //		t.MaxIdleConnsPerHost = 128

@@ -2,6 +2,7 @@ package dynamostore_test
 
 import (
 	"errors"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -179,6 +180,39 @@ func TestTooOld(t *testing.T) {
 	r = dated("other scope", 2*week)
 	r.Key.Scope = "new"
 	require.Equal(t, dedup.Fresh, verdict(s, r))
+}
+
+// Rule 8: a look writes nothing, also in a scope that the table does not know. It asks for a birth
+// only for an event with an age, and remembers only a birth that is there.
+func TestLookWritesNothing_Rule8(t *testing.T) {
+	_, table := newTable(t)
+	sent := make(map[string]int)
+	count := func(next http.RoundTripper) http.RoundTripper {
+		return &wire{next: next, before: func(verb, _ string) *http.Response { sent[verb]++; return nil }}
+	}
+	now := newClock()
+	s := dynamostore.New(connect(t, endpoint(t), count, quick), table, dynamostore.Clock(now.read))
+	old := func() dedup.Request {
+		r := request("old")
+		r.Origin.Time = now.read().Add(-2 * r.Retention)
+		return r
+	}
+	looks := func(r dedup.Request, want dedup.Verdict, reads int) {
+		t.Helper()
+		clear(sent)
+		a := make([]dedup.Answer, 1)
+		require.NoError(t, s.Look(t.Context(), []dedup.Request{r}, a))
+		require.Equal(t, want, a[0].Verdict)
+		require.Equal(t, map[string]int{"GetItem": reads}, sent)
+	}
+	looks(anyAge("new"), 0, 1)
+	looks(old(), 0, 2)
+	looks(old(), 0, 2)
+	ask(t, dynamostore.New(connect(t, endpoint(t), nil), table, dynamostore.Clock(now.read)), time.Minute, request("other"))
+	now.pass(2 * time.Hour)
+	looks(anyAge("new"), 0, 1)
+	looks(old(), dedup.TooOld, 2)
+	looks(old(), dedup.TooOld, 1)
 }
 
 // H-22: an item has 400 KB. The longest result fits beside the longest values of all other
