@@ -53,47 +53,56 @@ func horizon(now time.Time, retention time.Duration) time.Time {
 
 // birth is the first use of scope in this store. The store has forgotten no event from before.
 // The first caller sets it. The item does not expire, because its presence shows whether others
-// may have expired.
+// may have expired. An emptied table gets the remembered birth back, since the store has then
+// forgotten events from after it.
 func (s *Store) birth(ctx context.Context, scope string, now time.Time) (time.Time, error) {
-	if born, ok := s.births.of(scope); ok {
+	born, recent := s.births.of(scope, now)
+	if recent {
 		return born, nil
 	}
-	born, err := s.bear(ctx, bornKey(scope), now)
+	if born.IsZero() {
+		born = now
+	}
+	born, err := s.bear(ctx, bornKey(scope), born)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("birth of scope %q: %w", scope, err)
 	}
-	s.births.remember(scope, born)
+	s.births.remember(scope, born, now)
 	return born, nil
 }
 
 // knownBirth is birth without a write. The store has forgotten no event of an unknown scope: its
 // birth is now.
 func (s *Store) knownBirth(ctx context.Context, scope string, now time.Time) (time.Time, error) {
-	if born, ok := s.births.of(scope); ok {
+	born, recent := s.births.of(scope, now)
+	if recent {
 		return born, nil
 	}
 	it, err := s.get(ctx, bornKey(scope))
-	if err == nil && len(it) == 0 {
-		return now, nil
-	}
-	var born time.Time
-	if err == nil {
+	switch {
+	case err != nil:
+	case len(it) > 0:
 		born, err = bornOf(it)
+	case born.IsZero():
+		return now, nil
+	default: // an emptied table
+		return born, nil
 	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("birth of scope %q: %w", scope, err)
 	}
-	s.births.remember(scope, born)
+	s.births.remember(scope, born, now)
 	return born, nil
 }
 
 func bornKey(scope string) string { return dedup.Join("born", scope) }
 
-func (s *Store) bear(ctx context.Context, key string, now time.Time) (time.Time, error) {
+// bear writes a birth unless there is one, and returns the one that is there.
+func (s *Store) bear(ctx context.Context, key string, born time.Time) (time.Time, error) {
 	c := newChange()
 	_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName: &s.table, Item: item{aKey: text(key), aVersion: number(version),
-			aBorn: number(now.UnixMilli())},
+			aBorn: number(born.UnixMilli())},
 		ConditionExpression: aws.String(
 			"attribute_not_exists(" + c.name(aKey) + ")"),
 		ExpressionAttributeNames:            c.names,
@@ -101,7 +110,7 @@ func (s *Store) bear(ctx context.Context, key string, now time.Time) (time.Time,
 	})
 	var there *types.ConditionalCheckFailedException
 	if err == nil {
-		return now, nil
+		return born, nil
 	}
 	if !errors.As(err, &there) {
 		return time.Time{}, err

@@ -11,7 +11,7 @@ import (
 
 // Claim implements [dedup.Store] with one conditional write for each key. A second write follows
 // if the key was released, if the lease has ended, or if the key was claimed with the same
-// token. The first call for a scope also asks for the birth of the scope.
+// token. One call in ten minutes also asks for the birth of the scope.
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer,
 ) error {

@@ -91,7 +91,13 @@
 // Requests with AnyAge, and later copies that Idem has made, are exempt. Now is the time of the
 // host that asks. The retention is that of the request. The margin is at most half of the
 // retention. A longer retention takes effect for records written from then on. In the meantime,
-// events that the shorter retention forgot may be Fresh. An emptied table is a new store.
+// events that the shorter retention forgot may be Fresh.
+//
+// A process remembers the births of its scopes. Every ten minutes, a claim asks for the birth
+// again, and gives it back to a table that was emptied meanwhile. So the answers to old events
+// stay. An event younger than the horizon is Fresh again. An emptied table is a new store with new
+// births if no process has given them back. For a new store, stop the consumers before you empty
+// the table.
 //
 // # Limits
 //
@@ -129,8 +135,8 @@
 // units if the item has at most 1 KB. Without a result an item has about 500 bytes. A duplicate
 // costs one refused write, which is billed like a successful one. If most events are duplicates,
 // call Look first, which is a consistent read. A renewal is a write. The birth of a scope is one
-// write for each process, or one read if the process only looks. The keys of a call are sent
-// [Parallel] at a time. Let the HTTP client keep as many connections:
+// write every ten minutes for each process, or one read if the process only looks. The keys of a
+// call are sent [Parallel] at a time. Let the HTTP client keep as many connections:
 //
 //	http := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 //		t.MaxIdleConnsPerHost = 128

@@ -215,6 +215,48 @@ func TestLookWritesNothing_Rule8(t *testing.T) {
 	looks(old(), dedup.TooOld, 1)
 }
 
+// Rule 8: a running process gives an emptied table the birth of its scope back. Otherwise the next
+// process would set a new one, and handle again what was handled in between and has expired.
+func TestBirthAfterTheTableWasEmptied_Rule8(t *testing.T) {
+	client, table := newTable(t)
+	now := newClock()
+	s := dynamostore.New(client, table, dynamostore.Clock(now.read))
+	dated := func(id string, age time.Duration) dedup.Request {
+		r := request(id)
+		r.Origin.Time = now.read().Add(-age)
+		return r
+	}
+	meets := func(s *dynamostore.Store, want dedup.Verdict, r dedup.Request) {
+		t.Helper()
+		a, _ := ask(t, s, time.Minute, r)
+		require.Equal(t, want, a.Verdict)
+	}
+	const born = "born:orders"
+	meets(s, dedup.Fresh, dated("before", 0))
+	before, _ := raw(t, client, table, born)
+	now.pass(5 * time.Hour)
+	meets(s, dedup.Fresh, dated("later", 0))
+	_, err := client.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &table,
+		Key: map[string]types.AttributeValue{"key": &types.AttributeValueMemberS{Value: born}}})
+	require.NoError(t, err)
+	now.pass(dynamostore.BirthAge - time.Second)
+	meets(s, dedup.Fresh, dated("soon", 0))
+	after, _ := raw(t, client, table, born)
+	require.Empty(t, after, "no request more")
+
+	now.pass(time.Second)
+	looked := make([]dedup.Answer, 1)
+	old := dated("handled and expired", 2*time.Hour)
+	require.NoError(t, s.Look(t.Context(), []dedup.Request{old}, looked))
+	require.Equal(t, dedup.TooOld, looked[0].Verdict)
+	after, _ = raw(t, client, table, born)
+	require.Empty(t, after, "a look writes nothing")
+	meets(s, dedup.Fresh, dated("now", 0))
+	after, _ = raw(t, client, table, born)
+	require.Equal(t, before, after)
+	meets(dynamostore.New(client, table, dynamostore.Clock(now.read)), dedup.TooOld, old)
+}
+
 // H-22: an item has 400 KB. The longest result fits beside the longest values of all other
 // attributes. A longer result is the caller's mistake.
 func TestItemLimit(t *testing.T) {

@@ -10,3 +10,6 @@ var MarginOf = margin
 
 // Watching is how many claims a store watches.
 func (s *Store) Watching() int { return s.watch.len() }
+
+// BirthAge is the time for which a birth is remembered.
+const BirthAge = birthAge

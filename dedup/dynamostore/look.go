@@ -7,8 +7,8 @@ import (
 )
 
 // Look implements [dedup.Looker] with one consistent read for each key, for half the price of a
-// claim's write for 4 KB. For an event with an age, one more read asks for the birth of its scope,
-// until the store knows that birth.
+// claim's write for 4 KB. For an event with an age, one more read in ten minutes asks for the birth
+// of its scope. An unknown birth is asked for each time.
 func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {
 		return err

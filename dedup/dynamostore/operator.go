@@ -123,10 +123,10 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 	})
 }
 
-// Import implements [dedup.Operator] with one conditional write for each key, and one for each
-// scope that is new to this store. [dedup.Imported.Tx] has no effect: there are no transactions
-// of handlers. After an error some events may be imported. Repeat the call. The second call
-// counts only the events that the failed call did not add.
+// Import implements [dedup.Operator] with one conditional write for each key, and one in ten
+// minutes for each scope. [dedup.Imported.Tx] has no effect: there are no transactions of handlers.
+// After an error some events may be imported. Repeat the call. The second call counts only the
+// events that the failed call did not add.
 func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int, err error) {
 	scopes, first := make(map[string]struct{}), make(map[dedup.Key]int, len(events))
 	var once []int

@@ -471,6 +471,18 @@ func dynamoMutants() []mutant {
 			tests:   dynamo("^TestConformance$/^(claim|lease)"),
 		},
 		{
+			name: "dynamo-birth-is-asked-for-once", file: dir + "births.go",
+			old: "return known.born, ok && now.Sub(known.asked) < birthAge", with: "return known.born, ok",
+			promise: "A running process gives an emptied table its births back (rule 8).",
+			tests:   dynamo("^TestBirthAfterTheTableWasEmptied_Rule8$"),
+		},
+		{
+			name: "dynamo-emptied-table-is-born-anew", file: dir + "age.go",
+			old: "if born.IsZero() {\n\t\tborn = now", with: "if true {\n\t\tborn = now",
+			promise: "Events from before the emptying of a table stay TooOld (rule 8).",
+			tests:   dynamo("^TestBirthAfterTheTableWasEmptied_Rule8$"),
+		},
+		{
 			name: "dynamo-undone-forgets-in-doubt", file: dir + "end.go",
 			old: "\tc.only = fmt.Sprintf(\"attribute_not_exists(%s)\", c.name(aDoubt))\n", with: "",
 			promise: "Undone keeps the fingerprint of an earlier uncertain run.",
