@@ -65,11 +65,39 @@ func (e *Entry) Complete(ctx context.Context, r Result) error {
 	a := Answer{Verdict: Done, First: e.claim.First, Result: r}
 	// The work has had its effect: without a seal, the end is kept without a result.
 	sealed, err := e.keyring.Seal(e.claim.Key, r)
-	return errors.Join(err, e.end(ctx, a, func(ctx context.Context) error {
+	return errors.Join(err, e.end(ctx, a, e.completion(sealed)))
+}
+
+// TryComplete is Complete for work that goes on, such as an answer that is sent while its handler
+// runs. Without an error the entry has ended, and Context with it. After an error the entry goes
+// on. The claim is renewed, the loss of the claim cancels Context, and the caller must end the
+// entry with Complete or Release. Nothing is written if r cannot be sealed. Retries and other
+// errors are those of Complete.
+func (e *Entry) TryComplete(ctx context.Context, r Result) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return e.endedAlready()
+	}
+	sealed, err := e.keyring.Seal(e.claim.Key, r)
+	if err != nil {
+		return err
+	}
+	if err := e.write(ctx, e.completion(sealed)); err != nil {
+		return err
+	}
+	e.ended = true
+	e.close(Answer{Verdict: Done, First: e.claim.First, Result: r})
+	return nil
+}
+
+// completion returns the write of a sealed result.
+func (e *Entry) completion(sealed Result) func(context.Context) error {
+	return func(ctx context.Context) error {
 		return e.renewer.Complete(ctx, Completion{
 			Claim: e.claim, Retention: e.retention, Result: sealed,
 		})
-	}))
+	}
 }
 
 // Release ends the entry without a result; o decides the verdict of the next caller. Retries and
@@ -91,31 +119,44 @@ func (e *Entry) abandon() {
 		return
 	}
 	e.ended = true
+	e.close(Answer{})
+}
+
+// close ends the renewal, and passes a on to followers. An answer without a verdict lets followers
+// ask the store.
+func (e *Entry) close(a Answer) {
 	e.held.StopAll()
-	e.inflight.finish(e.claim.Key, e.f, Answer{}, nil)
+	e.inflight.finish(e.claim.Key, e.f, a, nil)
 }
 
 var errEnded = errors.New("entry has ended already")
+
+func (e *Entry) endedAlready() error { return fmt.Errorf("key %q: %w", e.claim.Key, errEnded) }
 
 // end writes the end of the entry and passes a on to followers if it was written.
 func (e *Entry) end(ctx context.Context, a Answer, write func(context.Context) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended {
-		return fmt.Errorf("key %q: %w", e.claim.Key, errEnded)
+		return e.endedAlready()
 	}
 	e.ended = true
 	var known Answer
-	defer func() { // also if write panics
-		e.held.StopAll()
-		e.inflight.finish(e.claim.Key, e.f, known, nil)
-	}()
+	defer func() { e.close(known) }() // also if write panics
+	err := e.write(ctx, write)
+	if err == nil {
+		known = a
+	}
+	return err
+}
+
+// write repeats a write for finishTime, also after ctx has ended.
+func (e *Entry) write(ctx context.Context, write func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
 	err := retry(ctx, 0, func() error { return write(ctx) })
 	switch {
 	case err == nil:
-		known = a
 		return nil
 	case errors.Is(err, ErrClaimLost):
 		return fmt.Errorf("key %q: %w", e.claim.Key, err)

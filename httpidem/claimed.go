@@ -63,38 +63,39 @@ type claimedRun struct {
 	q     *request
 	entry *dedup.Entry
 	rec   *recorder
-	early error // error of storing an answer that is sent early
+	// record is the stored form of an answer that is sent early, and early the error of storing it.
+	// After an error the claim is kept, and the record is tried again when the handler has ended.
+	record dedup.Result
+	early  error
 	// forget: the answer is sent early and not stored, so the claim is kept until the handler ends
 	forget bool
-	// separates the handler from its claim: from then on a lost claim does not cancel it
-	detach func()
+	hung   *time.Timer // takes the key from a handler that ignores the end of its context
 }
 
 func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 	q, cfg := c.q, &c.q.m.cfg
 	c.rec = newRecorder(w, q.r, cfg.MaxBuffer, cfg.StreamOnFlush, c.leaveEarly)
 	// Not derived from the entry's context, which ends with the entry: a handler continues after
-	// the end of the entry if the answer was sent early.
+	// the end of the entry if an answer that was sent early is stored.
 	ctx, lost := context.WithCancelCause(context.WithoutCancel(q.r.Context()))
 	defer lost(nil)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
-	unfollow := context.AfterFunc(c.entry.Context(),
-		func() { lost(context.Cause(c.entry.Context())) })
+	unfollow := context.AfterFunc(c.entry.Context(), func() {
+		if cause := context.Cause(c.entry.Context()); cancelsHandler(cause) {
+			lost(cause)
+		}
+	})
 	defer unfollow()
 	// A handler that ignores the end of its context must not keep the key for ever.
-	hung := time.AfterFunc(cfg.Timeout+cfg.Lease, func() {
+	c.hung = time.AfterFunc(cfg.Timeout+cfg.Lease, func() {
 		cfg.Logger.ErrorContext(
 			ctx, "handler still runs after its time-out, its outcome is recorded as unknown",
 			"idempotency_key", q.state.header,
 		)
 		_ = c.entry.Release(ctx, dedup.Unknown)
 	})
-	defer hung.Stop()
-	c.detach = func() {
-		unfollow()
-		hung.Stop()
-	}
+	defer c.hung.Stop()
 	// Release has no effect on an ended entry. After a panic of a ResultPolicy, Release ends the
 	// renewal.
 	defer func() { _ = c.entry.Release(ctx, dedup.Unknown) }()
@@ -110,8 +111,16 @@ func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 	defer removeFiles(r, r.MultipartForm)
 	next.ServeHTTP(c.rec, r)
 	returned = true
-	c.detach()
+	c.hung.Stop()
 	c.ended()
+}
+
+// cancelsHandler reports whether a handler is cancelled when the context of its entry has ended for
+// this cause. The loss of the claim and the close of the middleware cancel the handler. The end of
+// the entry ([context.Canceled]) does not.
+func cancelsHandler(cause error) bool {
+	return errors.Is(cause, dedup.ErrClaimLost) ||
+		errors.Is(cause, dedup.ErrLeaseRenewerClosed)
 }
 
 // ended stores the answer, then sends it.
@@ -119,7 +128,8 @@ func (c *claimedRun) ended() {
 	q, ctx := c.q, c.q.r.Context()
 	a, streamed := c.rec.finish()
 	if streamed && !c.forget {
-		q.observe(stored(c.early), a.status, c.early)
+		err := c.storeEarly()
+		q.observe(stored(err), a.status, err)
 		return
 	}
 	if !streamed {
@@ -155,16 +165,28 @@ func stored(err error) Result {
 }
 
 // leaveEarly records the answer before the first byte of an answer is sent that cannot be held
-// back. If no answer is to be stored, as after NotApplied, the key is free only when the handler
-// has ended: a retry must not run beside it.
+// back. If no answer is to be stored, as after NotApplied, or the store does not take the record,
+// the key is free only when the handler has ended: a retry must not run beside it.
 func (c *claimedRun) leaveEarly(a *answer) error {
 	if c.forget = c.q.resultPolicy(a.status, false) == Forget; c.forget {
 		return nil
 	}
-	c.detach()
-	c.early = c.entry.Complete(c.q.r.Context(), a.result(c.q.m.keeps, c.q.m.cfg.MaxResponse))
+	c.record = a.result(c.q.m.keeps, c.q.m.cfg.MaxResponse)
+	if c.early = c.entry.TryComplete(c.q.r.Context(), c.record); c.early == nil {
+		c.hung.Stop() // the handler no longer holds the key
+	}
 	c.log("answer is sent although it could not be stored", c.early)
 	return nil
+}
+
+// storeEarly stores the record of an answer that was sent early, unless the store has it already.
+func (c *claimedRun) storeEarly() error {
+	if c.early == nil {
+		return nil
+	}
+	err := c.entry.Complete(c.q.r.Context(), c.record)
+	c.log("answer could not be stored: the outcome of its key is unknown to later requests", err)
+	return err
 }
 
 // broke stores the answer to later requests after the handler panicked. The client has seen a
@@ -173,7 +195,7 @@ func (c *claimedRun) broke() {
 	q, ctx := c.q, c.q.r.Context()
 	var err error
 	if _, streamed := c.rec.finish(); streamed && !c.forget {
-		err = c.early
+		err = c.storeEarly()
 	} else if q.state.notApplied.Load() {
 		err = c.entry.Release(ctx, c.q.forgotten())
 	} else {

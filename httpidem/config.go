@@ -161,8 +161,9 @@ type Config struct {
 	MaxResponse int
 	// MaxBuffer is the largest body that is held back until the answer is stored, in bytes.
 	// Defaults to [DefaultMaxBuffer]. A larger answer is stored as not replayable, and then sent
-	// while the handler writes. If the answer is not stored ([Forget]), the key stays taken until
-	// the handler has ended. In a transaction, a larger answer is an error.
+	// while the handler writes. If the answer is not stored ([Forget], or the store does not take
+	// it), the key stays taken until the handler has ended. In a transaction, a larger answer is
+	// an error.
 	MaxBuffer int
 	// StreamOnFlush does the same at the first Flush. By default Flush has no effect: the answer is
 	// held back until the store has it.

@@ -54,6 +54,18 @@ func httpMutants() []mutant {
 			tests:   http("^TestEarlyAnswerThatIsForgotten_H04$"),
 		},
 		{
+			name: "http-early-record-frees-the-key", file: "httpidem/claimed.go",
+			old: "c.entry.TryComplete(c.q.r.Context(), c.record); c", with: "c.entry.Complete(c.q.r.Context(), c.record); c",
+			promise: "A handler keeps its key if the store does not take its early answer (H-18).",
+			tests:   http("^TestEarlyAnswerThatIsNotStored_H18$"),
+		},
+		{
+			name: "http-early-record-not-tried-again", file: "httpidem/claimed.go",
+			old: "\terr := c.entry.Complete(c.q.r.Context(), c.record)\n", with: "\terr := c.early\n",
+			promise: "The record of an early answer is tried again after its handler (H-18).",
+			tests:   http("^TestEarlyAnswerThatIsNotStored"),
+		},
+		{
 			name: "http-panic-runs-again", file: "httpidem/claimed.go",
 			old: "\t\terr = c.entry.Complete(ctx, q.panicked().result(q.m.keeps, q.m.cfg.MaxResponse))", with: "\t\terr = c.entry.Release(ctx, dedup.Failed)",
 			promise: "A handler that panicked is not run again (H-09).",
@@ -61,7 +73,7 @@ func httpMutants() []mutant {
 		},
 		{
 			name: "http-lost-claim-runs-on", file: "httpidem/claimed.go",
-			old: "\t\tfunc() { lost(context.Cause(c.entry.Context())) })", with: "\t\tfunc() { _ = lost })",
+			old: "cancelsHandler(cause) {\n", with: "cancelsHandler(cause) && lost == nil {\n",
 			promise: "The loss of a claim cancels the handler.",
 			tests:   http("^TestClose|^TestHandlerThatDoesNotEnd$|^TestSuiteMemory$"),
 		},

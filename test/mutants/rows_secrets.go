@@ -79,9 +79,15 @@ func keyringMutants() []mutant {
 		},
 		{
 			name: "do-completes-unsealed", file: "dedup/entry.go",
-			old: "sealed, err := e.keyring.Seal(e.claim.Key, r)", with: "_, err := e.keyring.Seal(e.claim.Key, r)\n\tsealed := r",
+			old: "sealed, err := e.keyring.Seal(e.claim.Key, r)\n\treturn errors.Join", with: "_, err := e.keyring.Seal(e.claim.Key, r)\n\tsealed := r\n\treturn errors.Join",
 			promise: "Do seals the result that it stores.",
 			tests:   dedup("^TestDo_KeyRotation_G13$"),
+		},
+		{
+			name: "early-result-unsealed", file: "dedup/entry.go",
+			old: "e.completion(sealed)); err != nil {", with: "e.completion(r)); err != nil && sealed.Schema >= 0 {",
+			promise: "A result that is stored early is sealed.",
+			tests:   dedup("^TestEntry_TryCompleteSeals_G13$"),
 		},
 		{
 			name: "do-tx-completes-unsealed", file: "dedup/dotx.go",
