@@ -170,7 +170,8 @@ func (s *mailSender) address(n notification) (string, error) {
 func mailError(err error) error {
 	var failed *mail.SendError
 	if !errors.As(err, &failed) {
-		return idem.NotApplied(err) // no connection or no log-in, which does not depend on the mail
+		// No connection or no log-in: every mail needs them.
+		return idem.Unavailable(idem.NotApplied(err))
 	}
 	switch code := failed.ErrorCode(); {
 	case code >= 500:

@@ -163,7 +163,7 @@ func TestMailAnswers(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
-		require.Equal(t, settled{3, idem.ClassFailed}, settle(t, mailer(t, "smtp://"+l.Addr().String()), atMostOnce))
+		requireAway(t, mailer(t, "smtp://"+l.Addr().String()))
 	})
 	t.Run("unknown template", func(t *testing.T) {
 		box := &mailbox{}

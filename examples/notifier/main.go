@@ -30,12 +30,15 @@ func newRouter(send sender, retention time.Duration) *idem.Router {
 	router := idem.NewRouter(
 		idem.Scope(scope),
 		idem.Retention(retention),
-		// A provider that is down, or asks for a later attempt, holds up its partition for at most
-		// InPlace.
+		// A notification that fails holds up its partition for at most InPlace. Then it becomes a
+		// dead letter.
 		idem.Retry(idem.RetryPolicy{
 			MaxAttempts: 8, MinBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second,
 			InPlace: 30 * time.Second,
 		}),
+		// While the provider is down, all notifications wait, and one of each channel tries every
+		// ten seconds. None becomes a dead letter.
+		idem.CircuitBreaker(5, 10*time.Second),
 	)
 	idem.On(router, "email", notify(send))
 	idem.On(router, "sms", notify(send))

@@ -9,10 +9,10 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/classify"
 )
 
 // webhookSender posts notifications as JSON to a service that delivers them. The service must
@@ -67,7 +67,7 @@ func (s *webhookSender) Send(ctx context.Context, n notification, key string) er
 	resp, err := s.client.Do(req)
 	switch {
 	case err != nil && !connected:
-		return idem.NotApplied(err)
+		return idem.Unavailable(idem.NotApplied(err))
 	case err != nil: // the request may have arrived
 		return err
 	}
@@ -77,35 +77,16 @@ func (s *webhookSender) Send(ctx context.Context, n notification, key string) er
 	return webhookError(resp)
 }
 
-// webhookError classifies an answer.
+// webhookError classifies an answer. Every notification needs this one service, so all of them wait
+// while it is down, or refuses requests above its rate. Answers to wrong settings, such as a
+// redirect or a 401, get no mark: [idem.Permanent] would dead-letter every event at once.
 func webhookError(resp *http.Response) error {
-	code := resp.StatusCode
-	if code >= 200 && code < 300 {
-		return nil
-	}
-	err := fmt.Errorf("webhook answered %s", resp.Status)
+	err := classify.CheckResponse(resp)
 	switch {
-	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
-		if wait, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
-			return idem.RetryAfter(wait, err)
-		}
-		return err
-	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code >= 500:
-		return err
-	case code == http.StatusConflict:
-		// The service still handles an earlier request with this key, which may fail.
-		return err
+	case resp.StatusCode >= 300 && err == nil:
+		return fmt.Errorf("webhook answered %s", resp.Status)
+	case resp.StatusCode == http.StatusTooManyRequests:
+		return idem.Unavailable(err)
 	}
-	return idem.Permanent(err)
-}
-
-// retryAfter parses the header of that name: seconds or a date.
-func retryAfter(v string, now time.Time) (time.Duration, bool) {
-	if s, err := strconv.ParseUint(v, 10, 31); err == nil {
-		return time.Duration(s) * time.Second, true
-	}
-	if at, err := http.ParseTime(v); err == nil {
-		return max(at.Sub(now), 0), true
-	}
-	return 0, false
+	return classify.HTTP(err)
 }

@@ -8,9 +8,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -84,31 +87,26 @@ func (c *classes) ObserveDeadLetter(_ context.Context, e observe.DeadLetterEvent
 
 func TestWebhookAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
-		code  int
-		after string
-		want  settled
+		code int
+		want settled
 	}{
-		"created":          {201, "", settled{1, ""}},
-		"bad request":      {400, "", settled{1, idem.ClassPermanent}},
-		"unprocessable":    {422, "", settled{1, idem.ClassPermanent}},
-		"redirect":         {302, "", settled{1, idem.ClassPermanent}},
-		"request timeout":  {408, "", settled{3, idem.ClassFailed}},
-		"still being done": {409, "", settled{3, idem.ClassFailed}},
-		"too early":        {425, "", settled{3, idem.ClassFailed}},
-		"server error":     {500, "", settled{3, idem.ClassFailed}},
-		"slow down":        {429, "", settled{3, idem.ClassFailed}},
-		"slow down, now":   {429, "0", settled{3, idem.ClassRetryAfter}},
-		// longer than a retry in place may wait
-		"unavailable for hours": {503, "7200", settled{1, idem.ClassRetryAfter}},
-		"unreadable wait":       {503, "soon", settled{3, idem.ClassFailed}},
+		"created":          {201, settled{1, ""}},
+		"bad request":      {400, settled{1, idem.ClassPermanent}},
+		"unprocessable":    {422, settled{1, idem.ClassPermanent}},
+		"request timeout":  {408, settled{3, idem.ClassFailed}},
+		"still being done": {409, settled{3, idem.ClassFailed}},
+		"too early":        {425, settled{3, idem.ClassFailed}},
+		"server error":     {500, settled{3, idem.ClassFailed}},
+		// wrong settings concern every notification: none of them is given up at once
+		"redirect":     {302, settled{3, idem.ClassFailed}},
+		"wrong token":  {401, settled{3, idem.ClassFailed}},
+		"no right":     {403, settled{3, idem.ClassFailed}},
+		"no such path": {404, settled{3, idem.ClassFailed}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var keys []string
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				keys = append(keys, r.Header.Get("Idempotency-Key"))
-				if c.after != "" {
-					w.Header().Set("Retry-After", c.after)
-				}
 				w.Header().Set("Location", "/elsewhere")
 				w.WriteHeader(c.code)
 			}))
@@ -123,29 +121,72 @@ func TestWebhookAnswers(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for v, want := range map[string]time.Duration{
-		"7": 7 * time.Second, "0": 0, "Fri, 02 Jan 2026 03:04:35 GMT": 30 * time.Second, "Fri, 02 Jan 2026 03:00:00 GMT": 0,
-	} {
-		got, ok := retryAfter(v, now)
-		require.True(t, ok, v)
-		require.Equal(t, want, got, v)
-	}
-	for _, v := range []string{"", "soon", "-1", "99999999999999999999"} {
-		_, ok := retryAfter(v, now)
-		require.False(t, ok, v)
+// answering is a provider without a network, for fake time.
+type answering func(call int) *http.Response
+
+func (a answering) webhook() *webhookSender {
+	calls := 0
+	return &webhookSender{url: "http://provider", client: &http.Client{
+		Transport: transport(func(r *http.Request) (*http.Response, error) {
+			httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
+			calls++
+			resp := a(calls)
+			resp.Body = http.NoBody
+			return resp, nil
+		}),
+	}}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// A provider that is down or overloaded for long stops the partition, and costs no notification.
+func TestWebhookAway(t *testing.T) {
+	for _, code := range []int{429, 502, 503, 504} {
+		t.Run(strconv.Itoa(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				provider := answering(func(int) *http.Response {
+					resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}}
+					if time.Since(began) < time.Hour {
+						resp.StatusCode = code
+						resp.Header.Set("Retry-After", "60")
+					}
+					return resp
+				})
+				var given idem.Class
+				p, err := idem.NewProcessor(newRouter(provider.webhook(), 4*time.Hour), idem.Config{
+					Store: memstore.New(), Scope: "test", Producer: discard{}, BusyWait: idem.Forever,
+					Observers: []observe.Observer{&classes{&given}}, Logger: slog.New(slog.DiscardHandler),
+				})
+				require.NoError(t, err)
+				defer func() { require.NoError(t, p.Close()) }()
+				deliver(t, p, 0, "email", "e1")
+				require.Empty(t, given, "class of a dead letter")
+				require.InDelta(t, time.Hour, time.Since(began), float64(11*time.Second),
+					"the breaker tries every ten seconds")
+			})
+		})
 	}
 }
 
-// A refused connection had no effect, so even an event that must go out at most once is retried
-// (rule 5). A broken connection leaves the result uncertain.
+// requireAway checks that all events wait after an error, also those that go out at most once.
+func requireAway(t *testing.T, send sender) {
+	t.Helper()
+	err := send.Send(t.Context(), sample, "k")
+	require.Equal(t, "unavailable", idem.ErrorMark(err))
+	require.Equal(t, "not_applied", idem.ErrorMark(errors.Unwrap(err)))
+}
+
+// A refused connection had no effect, so even an event that must go out at most once waits (rule 5).
+// A broken connection leaves the result uncertain.
 func TestWebhookDoubt(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	refused := "http://" + l.Addr().String()
 	require.NoError(t, l.Close())
-	require.Equal(t, settled{3, idem.ClassFailed}, settle(t, webhook(t, refused), idem.WhenUncertain(idem.DeadLetterUncertain)))
+	requireAway(t, webhook(t, refused))
 
 	var requests atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
