@@ -24,7 +24,9 @@ import (
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/observe"
 )
 
 // environment clears all variables of OpenTelemetry and then sets pairs.
@@ -265,6 +267,21 @@ func TestStart_OTLP(t *testing.T) {
 			assert.Empty(t, text())
 		})
 	}
+}
+
+// The last export has the metrics that the observer reports only when they are read.
+func TestObserve_LastExportHasDuplicates(t *testing.T) {
+	noneLeft(t)
+	c := newCollector(t)
+	environment(t, "OTEL_METRICS_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT="+c.URL)
+	var log logged
+	observer, end, err := Observe(t.Context(), "notifier", log.logger())
+	require.NoError(t, err)
+	observer.ObserveDuplicate(t.Context(), observe.DuplicateEvent{Message: &idem.Message{Topic: "orders"}})
+	end()
+	metrics, _, _ := c.got()
+	assert.Contains(t, metrics, "idem.duplicates")
+	assert.Empty(t, log.all())
 }
 
 // One line when the collector goes away and one when it is back. A collector that quotes a request

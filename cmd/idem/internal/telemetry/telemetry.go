@@ -99,8 +99,8 @@ func Observe(
 		return nil, nil, err
 	}
 	return observer, func() {
+		stop() // the last export reads the metrics of the observer
 		_ = observer.Close()
-		stop()
 	}, nil
 }
 
