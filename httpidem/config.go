@@ -17,6 +17,7 @@ import (
 // The defaults of a [Config].
 const (
 	DefaultHeader         = "Idempotency-Key"
+	DefaultChallenge      = `Bearer realm="api"`
 	DefaultReplayedHeader = "Idempotent-Replayed"
 	DefaultTimeout        = time.Minute
 	DefaultMaxBody        = 1 << 20
@@ -66,6 +67,10 @@ type Config struct {
 	// PrincipalSecret. Return the name of a user, never a credential, since the user's next token
 	// would be another principal. Bearer tokens, JWTs and similar values are answered 500.
 	Principal func(*http.Request) (string, error)
+	// Challenge is the value of WWW-Authenticate of 401 answers of the middleware, in visible ASCII
+	// characters and spaces. A challenge that code in front has set stays. Defaults to
+	// [DefaultChallenge].
+	Challenge string
 	// PrincipalSecret replaces the principal in keys by a keyed hash ([HashPrincipal]), for
 	// names that stores, logs and spans must not show, such as mail addresses. At least 16
 	// bytes, the same in all instances. Default: keys contain the principal. A new secret makes
@@ -301,6 +306,9 @@ func (c *Config) wiringProblems() (problems []error) {
 			"the same random bytes in all instances", minSecret))
 	require(c.SecondSecret == nil || !c.AnyPayload,
 		"SecondSecret and AnyPayload exclude each other: payloads are not compared")
+	require(c.Challenge == "" || isChallenge(c.Challenge),
+		"Challenge is no header value: visible ASCII characters and spaces, such as "+
+			DefaultChallenge)
 	require(c.PrincipalSecret == nil || len(c.PrincipalSecret) >= minSecret,
 		fmt.Sprintf("PrincipalSecret has less than %d bytes: "+
 			"the same random bytes in all instances", minSecret))
@@ -339,6 +347,7 @@ func (c *Config) negativeLimits() (problems []error) {
 
 func (c *Config) setDefaults() {
 	c.Header = textproto.CanonicalMIMEHeaderKey(cmp.Or(c.Header, DefaultHeader))
+	c.Challenge = cmp.Or(c.Challenge, DefaultChallenge)
 	c.ReplayedHeader = cmp.Or(c.ReplayedHeader, DefaultReplayedHeader)
 	if len(c.Methods) == 0 {
 		c.Methods = []string{http.MethodPost, http.MethodPatch}

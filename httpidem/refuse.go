@@ -64,6 +64,20 @@ func (q *request) refusedBy(
 	return http.StatusServiceUnavailable, "check_failed", &failedCheck{err}
 }
 
+// challenge sets WWW-Authenticate, which a 401 must have (RFC 9110, section 15.5.2), unless code in
+// front has set it.
+func (q *request) challenge(w http.ResponseWriter) {
+	if len(w.Header().Values("WWW-Authenticate")) == 0 {
+		w.Header().Set("WWW-Authenticate", q.m.cfg.Challenge)
+	}
+}
+
+// isChallenge reports whether a text is visible ASCII with spaces inside.
+func isChallenge(s string) bool {
+	return s == strings.TrimSpace(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
 // serverMistake returns the answer to a request for which a function of the Config returned an
 // unusable value.
 func (q *request) serverMistake(code, text string) (int, string, error) {

@@ -231,3 +231,45 @@ func TestInvalidTenant(t *testing.T) {
 	_, err := httpidem.New(cfg)
 	require.ErrorContains(t, err, "Scope")
 }
+
+// A 401 names how to authenticate (RFC 9110, section 15.5.2). A challenge that is set in front of
+// the middleware stays.
+func TestChallenge(t *testing.T) {
+	refusals := map[string]func(*httpidem.Config){
+		"an empty principal": func(c *httpidem.Config) { hooks["Principal"](c, nil) },
+		"by Principal":       func(c *httpidem.Config) { hooks["Principal"](c, httpidem.Refuse(0, "Log in.")) },
+		"by Authorize": func(c *httpidem.Config) {
+			hooks["Authorize"](c, httpidem.Refuse(http.StatusUnauthorized, "Log in again."))
+		},
+	}
+	for name, refuse := range refusals {
+		t.Run(name, func(t *testing.T) {
+			_, h, _ := checked(t, refuse)
+			rec := send(h, "a")
+			require.Equal(t, http.StatusUnauthorized, rec.Code)
+			require.Equal(t, []string{`Bearer realm="api"`}, rec.Header().Values("WWW-Authenticate"))
+
+			_, own, _ := checked(t, func(c *httpidem.Config) { refuse(c); c.Challenge = `DPoP algs="ES256"` })
+			require.Equal(t, []string{`DPoP algs="ES256"`}, send(own, "a").Header().Values("WWW-Authenticate"))
+
+			front := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("WWW-Authenticate", "Negotiate")
+				own.ServeHTTP(w, r)
+			})
+			require.Equal(t, []string{"Negotiate"}, send(front, "a").Header().Values("WWW-Authenticate"))
+		})
+	}
+	_, h, _ := checked(t, func(c *httpidem.Config) { hooks["Authorize"](c, httpidem.Refuse(0, "No.")) })
+	rec := send(h, "a")
+	require.Equal(t, http.StatusForbidden, rec.Code)
+	require.Empty(t, rec.Header().Values("WWW-Authenticate"))
+}
+
+func TestChallenge_Config(t *testing.T) {
+	for _, challenge := range []string{" ", "Bearer\r\nSet-Cookie: a=b", "Bearer realm=\"\u00e4\""} {
+		cfg := newService(t).config(memstore.New())
+		cfg.Challenge = challenge
+		_, err := httpidem.New(cfg)
+		require.ErrorContains(t, err, "Challenge is no header value", "%q", challenge)
+	}
+}

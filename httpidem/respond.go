@@ -163,6 +163,9 @@ func (q *request) known(
 	if status == http.StatusBadRequest && q.m.cfg.DocsURL != "" {
 		w.Header().Add("Link", "<"+q.m.cfg.DocsURL+`>; rel="describedby"`)
 	}
+	if status == http.StatusUnauthorized {
+		q.challenge(w)
+	}
 	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		q.retryLater(w)
 	}

@@ -59,6 +59,7 @@ func (s *service) postTransfer(w http.ResponseWriter, r *http.Request) {
 	}
 	who, err := customer(r)
 	if err != nil { // the middleware has checked this already
+		w.Header().Set("WWW-Authenticate", httpidem.DefaultChallenge)
 		s.refuse(w, r, http.StatusUnauthorized, "principal_unknown", err.Error())
 		return
 	}

@@ -315,6 +315,16 @@ func TestBadRequests(t *testing.T) {
 	require.Equal(t, http.StatusCreated, b.post("long", long).status)
 }
 
+// A 401 names how to authenticate, also without the middleware.
+func TestChallenge(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "/transfers", strings.NewReader(rentBody))
+	r.Header.Set("Authorization", "Basic YTpi")
+	rec := httptest.NewRecorder()
+	(&service{}).postTransfer(rec, r)
+	require.Equal(t, http.StatusUnauthorized, rec.Code)
+	require.Equal(t, httpidem.DefaultChallenge, rec.Header().Get("WWW-Authenticate"))
+}
+
 // Integers in quotes mean the same, and the database compares them as integers.
 func TestIntegersInQuotes(t *testing.T) {
 	b := newBranch(t, 2)
