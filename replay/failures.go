@@ -12,7 +12,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Failed is an event that was given up.
+// Failed is an event that was given up. Key and Error may have control characters: quote both
+// before they reach a terminal.
 type Failed struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`

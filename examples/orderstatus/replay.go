@@ -103,18 +103,24 @@ func (r *replayOptions) run(
 		return err
 	}
 	result, err := again.Run(ctx, plan, replay.NewBar(out).Update)
-	for i, f := range result.Failed {
-		if i == maxFailedShown {
-			_, _ = fmt.Fprintf(out, "and %d more\n", len(result.Failed)-i)
-			break
-		}
-		_, _ = fmt.Fprintf(out, "failed: %s/%d/%d payment %s: %s %s\n", f.Topic, f.Partition, f.Offset,
-			f.Key.ID, f.Class, f.Error)
-	}
+	printFailed(out, result.Failed)
 	if err != nil && !result.Complete && ctx.Err() != nil {
 		// relative times have moved on by then
 		_, _ = fmt.Fprintf(out, "interrupted: continue with -replay-from %s -replay-to %s\n",
 			r.begin.UTC().Format(time.RFC3339Nano), r.end.UTC().Format(time.RFC3339Nano))
 	}
 	return err
+}
+
+// printFailed prints the first failed payments, each in a line. Producers choose the IDs, so the
+// line has them in quotes, without control characters for the terminal.
+func printFailed(out io.Writer, failed []replay.Failed) {
+	for i, f := range failed {
+		if i == maxFailedShown {
+			_, _ = fmt.Fprintf(out, "and %d more\n", len(failed)-i)
+			break
+		}
+		_, _ = fmt.Fprintf(out, "failed: %s/%d/%d payment %q: %s %q\n",
+			f.Topic, f.Partition, f.Offset, f.Key.ID, f.Class, f.Error)
+	}
 }

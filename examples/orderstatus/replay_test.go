@@ -4,17 +4,21 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/replay"
 )
 
 // output keeps the output of a program.
@@ -94,5 +98,22 @@ func TestReplayAfterRestore_Idempotent(t *testing.T) {
 			require.Equal(t, 60, paid())
 			require.Contains(t, again("-yes", "-replay-name", "restore"), "0 handled, 60 duplicates")
 		})
+	}
+}
+
+// IDs and errors of failed payments bring no control character to the terminal, and no line.
+func TestPrintFailed_G04(t *testing.T) {
+	const hostile = "p\x1b]0;title\a\n\u009b2Jfailed: \u202e"
+	var out strings.Builder
+	printFailed(&out, slices.Repeat([]replay.Failed{{
+		Topic: "payments", Offset: 7, Key: dedup.Key{ID: hostile}, Class: idem.ClassFailed, Error: hostile,
+	}}, maxFailedShown+2))
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	require.Len(t, lines, maxFailedShown+1)
+	require.Contains(t, lines[0], `failed: payments/0/7 payment "p\x1b]0;title`)
+	require.Equal(t, "and 2 more", lines[maxFailedShown])
+	for _, line := range lines {
+		require.NotContains(t, line, "\u202e")
+		require.False(t, strings.ContainsFunc(line, unicode.IsControl), "%q", line)
 	}
 }
