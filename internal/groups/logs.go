@@ -31,19 +31,14 @@ func Logs(client sarama.Client, topics ...string) ([]Log, error) {
 		if err != nil {
 			return nil, fmt.Errorf("topic %s: %w", topic, err)
 		}
-		// Skip partitions without a leader: the client would search the leader of each, one after
-		// the other.
-		writable, err := client.WritablePartitions(topic)
-		if err != nil {
-			return nil, fmt.Errorf("topic %s: %w", topic, err)
-		}
-		if len(writable) > 0 {
-			led[topic] = writable
-		}
 		for _, id := range all {
 			l := Log{Topic: topic, Partition: id}
-			if !slices.Contains(writable, id) {
+			// Skip partitions without a leader: the client would search the leader of each, one
+			// after the other.
+			if client.PartitionNotReadable(topic, id) {
 				l.Err = fmt.Errorf("%s/%d: %w", topic, id, sarama.ErrLeaderNotAvailable)
+			} else {
+				led[topic] = append(led[topic], id)
 			}
 			logs = append(logs, l)
 		}
