@@ -36,11 +36,11 @@ type GroupHandler struct {
 	g      *runner.Group
 	delays []time.Duration // of retry topics
 
-	// prepare, if not nil, runs at the start of a session, before any assignment begins. An error
-	// ends the session.
-	prepare func(sarama.ConsumerGroupSession) error
-	// added, if not nil, reports whether a partition without a committed offset may begin that a
-	// cooperative rebalance has added to the session. If not, the next session prepares it.
+	// prepare, if not nil, runs at the start of a session, before any assignment begins. It returns
+	// the claims that it has prepared. An error ends the session.
+	prepare func(sarama.ConsumerGroupSession) (map[string][]int32, error)
+	// added, if not nil, reports whether a partition without a committed offset may begin that was
+	// not prepared at the start of the session. If not, the next session prepares it.
 	added   func(context.Context, sarama.ConsumerGroupClaim) bool
 	direct  *directCommits // nil: no commits beside sarama
 	ownEnds *ends          // of UseClient
@@ -50,7 +50,7 @@ type GroupHandler struct {
 	sessions map[sarama.ConsumerGroupSession]prepared
 }
 
-// prepared is a session with the claims that it began with.
+// prepared is a session with the claims that are prepared.
 type prepared struct {
 	*runner.ActiveSession
 	claims map[string][]int32
@@ -117,17 +117,19 @@ func (h *GroupHandler) Setup(sess sarama.ConsumerGroupSession) error {
 	if err := h.Err(); err != nil {
 		return err
 	}
+	claims := sess.Claims()
+	ready := claims
 	if h.prepare != nil {
-		if err := h.prepare(sess); err != nil {
+		var err error
+		if ready, err = h.prepare(sess); err != nil {
 			return err
 		}
 	}
 	h.warnWithoutClient()
-	claims := sess.Claims()
 	s := h.g.Begin(neutralSession(sess, h.direct), claims)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.sessions[sess] = prepared{s, claims}
+	h.sessions[sess] = prepared{s, ready}
 	return nil
 }
 
@@ -167,11 +169,12 @@ func (h *GroupHandler) ConsumeClaim(
 	return runner.Consume(s.ActiveSession, claim, feed, assigned)
 }
 
-// errNotPrepared ends a session so that the next one prepares a partition that was added.
-var errNotPrepared = errors.New("a rebalance added a partition that has no committed offset")
+// errNotPrepared ends a session so that the next one prepares a partition.
+var errNotPrepared = errors.New("a partition without a committed offset was not prepared")
 
-// mayBegin reports whether a claim may begin in this session. The session was prepared for the
-// claims that it began with. sarama itself ends a session for an offset that is out of range.
+// mayBegin reports whether a claim may begin in this session. A claim that was not prepared was
+// added by a rebalance, or had no leader. sarama itself ends a session for an offset that is out of
+// range, and the next session finds the gap.
 func (h *GroupHandler) mayBegin(
 	ctx context.Context, prepared map[string][]int32, claim sarama.ConsumerGroupClaim,
 ) bool {

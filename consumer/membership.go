@@ -89,7 +89,7 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	ends := newEnds(client, m.cfg)
 	defer ends.close()
 	h.g.Hooks.Ends = ends
-	group, err := sarama.NewConsumerGroupFromClient(m.cfg.Group, client)
+	group, err := sarama.NewConsumerGroupFromClient(m.cfg.Group, patientClient{client})
 	if err != nil {
 		return err
 	}
@@ -115,31 +115,40 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	return err
 }
 
-// preparing returns the work at the start of each session, before the first assignments.
+// preparing returns the work at the start of each session, before the first assignments. The result
+// has the claims that are prepared: those with a leader. sarama begins the others when they have
+// one.
 func (m *membership) preparing(
 	client sarama.Client, check *runner.OffsetCheck,
-) func(sarama.ConsumerGroupSession) error {
-	return func(sess sarama.ConsumerGroupSession) error {
-		moves, err := check.Check(sess.Context(), sess.Claims())
+) func(sarama.ConsumerGroupSession) (map[string][]int32, error) {
+	return func(sess sarama.ConsumerGroupSession) (map[string][]int32, error) {
+		claims, waiting := withLeader(client, sess.Claims())
+		moves, err := check.Check(sess.Context(), claims)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := moveOffsets(sess, m.handler.direct, moves); err != nil {
-			return err
+			return nil, err
 		}
 		if m.cfg.Start == Newest {
-			if err := beginRetries(client, m.cfg.Group, sess, m.life.Topics.Now()); err != nil {
-				return err
+			offsets := ledOffsets{logOffsets{client}, claims}
+			if err := beginRetries(offsets, m.cfg.Group, sess, m.life.Topics.Now()); err != nil {
+				return nil, err
 			}
 		}
 		m.life.Retry.Serving()
-		return nil
+		if len(waiting) > 0 {
+			m.log.Warn("partitions wait for a leader, the others are consumed",
+				"group", m.cfg.Group, "partitions", waiting)
+		}
+		return claims, nil
 	}
 }
 
-// checking returns the check of a partition without a committed offset that a cooperative rebalance
-// adds to a session. The result is false if the start of the next session must decide: with Newest
-// an offset is to be committed first, and other offsets may be lost.
+// checking returns the check of a partition without a committed offset that the start of the
+// session has not prepared: a cooperative rebalance has added it, or it had no leader. The result
+// is false if the start of the next session must decide: with Newest an offset is to be committed
+// first, and other offsets may be lost.
 func (m *membership) checking(
 	check *runner.OffsetCheck,
 ) func(context.Context, sarama.ConsumerGroupClaim) bool {

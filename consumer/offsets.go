@@ -163,9 +163,9 @@ func moveOffsets(
 // begins at the newest record of the sources needs this, because the setting of sarama is for all
 // topics.
 func beginRetries(
-	client sarama.Client, group string, sess sarama.ConsumerGroupSession, topics []string,
+	offsets ledOffsets, group string, sess sarama.ConsumerGroupSession, topics []string,
 ) error {
-	begin, committed, err := runner.RetryBeginnings(sess.Context(), logOffsets{client}, group, topics)
+	begin, committed, err := runner.RetryBeginnings(sess.Context(), offsets, group, topics)
 	if err != nil {
 		return err
 	}
@@ -185,6 +185,7 @@ func beginRetries(
 		Version: 7, ConsumerGroup: group, ConsumerGroupGeneration: sess.GenerationID(),
 		ConsumerID: sess.MemberID(),
 	}
+	client := offsets.client
 	if id := client.Config().Consumer.Group.InstanceId; id != "" {
 		commit.GroupInstanceId = &id
 	}

@@ -350,6 +350,6 @@ func TestKafka_BeginRetries_K29(t *testing.T) {
 	sess := newFakeSession(t.Context(), map[string][]int32{topic: {0, 1}, retries: {0}})
 	marks := make(map[runner.TopicPartition]int64)
 	sess.marked = func(p runner.TopicPartition, offset int64) { marks[p] = offset }
-	require.NoError(t, beginRetries(client, cfg.Group, sess, []string{topic, retries}))
+	require.NoError(t, beginRetries(ledOffsets{logOffsets{client}, sess.Claims()}, cfg.Group, sess, []string{topic, retries}))
 	require.Equal(t, map[runner.TopicPartition]int64{{Topic: retries, Partition: 0}: 0}, marks)
 }

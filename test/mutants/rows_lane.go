@@ -325,6 +325,30 @@ func beginMutants() []mutant {
 			tests:   consumer("^TestKfake_AddedPartition_K29$"),
 		},
 		{
+			name: "consumer-leader-is-no-reason-to-join", file: "consumer/leaders.go",
+			old: "\tif onlyLeaders(err) {", with: "\tif false && onlyLeaders(err) {",
+			promise: "A partition without a leader does not stop the others (K-18).",
+			tests:   consumer("^TestKfake_PartitionWithoutLeader_K18$"),
+		},
+		{
+			name: "consumer-prepares-without-leader", file: "consumer/leaders.go",
+			old: "if client.PartitionNotReadable(topic, id) {", with: "if false && client.PartitionNotReadable(topic, id) {",
+			promise: "A partition without a leader does not stop the others (K-18).",
+			tests:   consumer("^TestKfake_PartitionWithoutLeader_K18$"),
+		},
+		{
+			name: "consumer-unprepared-claim-begins", file: "consumer/handler.go",
+			old: "if ready, err = h.prepare(sess); err != nil {", with: "if _, err = h.prepare(sess); err != nil {",
+			promise: "A partition that had no leader is prepared before it begins (K-29).",
+			tests:   consumer("^TestKfake_PartitionWithoutLeader_K18$"),
+		},
+		{
+			name: "consumer-prepared-copies-unasked", file: "consumer/leaders.go",
+			old: "if slices.Contains(o.prepares[p.Topic], p.Partition) {", with: "if false && slices.Contains(o.prepares[p.Topic], p.Partition) {",
+			promise: "With Newest no copy is skipped when a retry topic loses a leader (K-29).",
+			tests:   consumer("^TestLedOffsets_K29$"),
+		},
+		{
 			name: "consumer-learns-from-deleted-records", file: "consumer/ends.go",
 			old: "\t\ttail.Forget()\n", with: "\t\treturn runner.Look{Clear: offset + 1}, nil\n",
 			promise: "No offset behind waiting copies is committed when Kafka deletes them (K-17).",
