@@ -30,6 +30,12 @@ func awayMutants() []mutant {
 			tests:   tests("^TestProduceEach_BrokerSilent_O10$"),
 		},
 		{
+			name: "publish-denied-topic-has-no-record", file: publish + "call.go",
+			old: "if !errors.Is(topic, sarama.ErrTopicAuthorizationFailed) {", with: "if topic != nil {",
+			promise: "No error says that a record is not in the log after an attempt without an answer (K-35).",
+			tests:   tests("^TestProduceEach_DeniedAfterNoAnswer_K35$"),
+		},
+		{
 			name: "publish-two-probes", file: publish + "away.go",
 			old: "if a.alone || a.probes[at] ||", with: "if a.alone ||",
 			promise: "One message at a time tries whether a partition is back.",

@@ -275,12 +275,25 @@ func (c *call) lookUpAgain(ctx context.Context, indexes []int) {
 		select {
 		case a := <-answers:
 			if errors.Is(a.err, idem.ErrNoTopic) {
-				c.set(byTopic[a.topic], a.err)
+				for _, i := range byTopic[a.topic] {
+					c.errs[i] = lookedUp(c.errs[i], a.err)
+				}
 			}
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// lookedUp returns the error of a message that has failed, when its topic cannot be used now. A topic
+// that is missing has no record. A topic that is denied may have the record of an attempt without
+// an answer. The error has only the text of the denial then.
+func lookedUp(failed, topic error) error {
+	if !errors.Is(topic, sarama.ErrTopicAuthorizationFailed) {
+		return topic
+	}
+	return fmt.Errorf("may be in the log: %s, and then the topic was denied (%s): %w",
+		idem.ErrorText(failed), idem.ErrorText(topic), errNoAnswer)
 }
 
 func (c *call) set(indexes []int, err error) {

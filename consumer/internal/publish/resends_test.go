@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,4 +80,29 @@ func TestProduceEach_TimeTooOld_K35(t *testing.T) {
 	require.ErrorIs(t, p.ProduceInOrder(t.Context(), msgs[1:2])[0], idem.ErrRefused)
 	msgs[1].Time = time.UnixMilli(0)
 	noErrors(t, p.ProduceEach(t.Context(), msgs[1:2]))
+}
+
+// TestProduceEach_DeniedAfterNoAnswer_K35: after an attempt without an answer the brokers no longer
+// describe the topic. The attempt is in the log, so no error says that it is not.
+func TestProduceEach_DeniedAfterNoAnswer_K35(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
+	p := openProducer(t, brokers)
+	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
+	var denied atomic.Bool
+	cluster.Fault(
+		kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: kerr.RequestTimedOut, Count: -1, When: func(kmsg.Request) bool {
+			denied.Store(true)
+			return true
+		}},
+		kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "orders", Err: kerr.TopicAuthorizationFailed, Count: -1, When: func(kmsg.Request) bool {
+			return denied.Load()
+		}},
+	)
+	err := p.ProduceEach(t.Context(), messages("orders", 1, 2))[0]
+	require.Error(t, err)
+	require.NotErrorIs(t, err, idem.ErrNoTopic)
+	require.ErrorContains(t, err, "may be in the log")
+	require.ErrorIs(t, p.ProduceEach(t.Context(), messages("orders", 2, 3))[0], idem.ErrNoTopic)
+	denied.Store(false)
+	require.Equal(t, map[string]int{"0": 1, "1": 1}, values(t, brokers, "orders"))
 }
