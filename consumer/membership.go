@@ -70,10 +70,7 @@ func (m *membership) once(ctx context.Context, first bool) error {
 			return err
 		}
 	}
-	admin, err := topicadmin.New(client)
-	if err != nil {
-		return err
-	}
+	admin := topicadmin.New(client)
 	h := m.handler
 	h.g.Hooks.Oldest = func(topic string, partition int32) (int64, error) {
 		return client.GetOffset(topic, partition, sarama.OffsetOldest)
@@ -202,10 +199,7 @@ func (m *membership) tryConnect(
 
 // findTopics prepares the topics at the start, and looks for those to subscribe to.
 func (m *membership) findTopics(ctx context.Context, client sarama.Client, first bool) error {
-	admin, err := topicadmin.New(client)
-	if err != nil {
-		return err
-	}
+	admin := topicadmin.New(client)
 	if first {
 		setup := m.life.Setup(admin)
 		setup.Delays = m.handler.delays
@@ -213,7 +207,7 @@ func (m *membership) findTopics(ctx context.Context, client sarama.Client, first
 			return err
 		}
 	}
-	_, err = m.life.Watching(admin).Look(ctx)
+	_, err := m.life.Watching(admin).Look(ctx)
 	return err
 }
 

@@ -12,20 +12,21 @@ import (
 
 // Admin is a [runner.Admin] on a sarama client. The calls take no context: cut the connections of
 // the client to end them.
-type Admin struct {
-	client sarama.Client
-	admin  sarama.ClusterAdmin // closing it would close the client
-}
+type Admin struct{ client sarama.Client }
 
 var _ runner.Admin = (*Admin)(nil)
 
-// New returns an Admin. The client stays the caller's to close.
-func New(client sarama.Client) (*Admin, error) {
-	admin, err := sarama.NewClusterAdminFromClient(client)
+// New returns an Admin. It asks no broker. The client stays the caller's to close.
+func New(client sarama.Client) *Admin { return &Admin{client} }
+
+// cluster returns sarama's own admin. Closing it would close the client. It needs the controller, so
+// it is made for each call: a controller that is away for a moment fails that call only.
+func (a *Admin) cluster() (sarama.ClusterAdmin, error) {
+	admin, err := sarama.NewClusterAdminFromClient(a.client)
 	if err != nil {
-		return nil, fmt.Errorf("look for topics: %w", err)
+		return nil, fmt.Errorf("find the controller: %w", err)
 	}
-	return &Admin{client: client, admin: admin}, nil
+	return admin, nil
 }
 
 // Topics implements [runner.Admin].
@@ -133,11 +134,15 @@ func (a *Admin) CheckGroup(_ context.Context, group string) error {
 func (a *Admin) CreateTopic(
 	_ context.Context, name string, partitions int32, replicas int16, settings map[string]string,
 ) (created bool, err error) {
+	admin, err := a.cluster()
+	if err != nil {
+		return false, err
+	}
 	entries := make(map[string]*string, len(settings))
 	for k, v := range settings {
 		entries[k] = &v
 	}
-	err = a.admin.CreateTopic(name, &sarama.TopicDetail{
+	err = admin.CreateTopic(name, &sarama.TopicDetail{
 		NumPartitions: partitions, ReplicationFactor: replicas, ConfigEntries: entries,
 	}, false)
 	if errors.Is(err, sarama.ErrTopicAlreadyExists) {
@@ -150,7 +155,11 @@ func (a *Admin) CreateTopic(
 func (a *Admin) TopicSettings(
 	_ context.Context, topic string, settings ...string,
 ) (map[string]string, error) {
-	answers, err := a.admin.DescribeConfigs([]*sarama.ConfigResource{{
+	admin, err := a.cluster()
+	if err != nil {
+		return nil, err
+	}
+	answers, err := admin.DescribeConfigs([]*sarama.ConfigResource{{
 		Type: sarama.TopicResource, Name: topic, ConfigNames: settings,
 	}}, sarama.DescribeConfigsOptions{})
 	if err != nil {
@@ -173,11 +182,15 @@ func (a *Admin) TopicSettings(
 func (a *Admin) ChangeTopic(
 	_ context.Context, topic string, settings map[string]string,
 ) error {
+	admin, err := a.cluster()
+	if err != nil {
+		return err
+	}
 	entries := make(map[string]sarama.IncrementalAlterConfigsEntry, len(settings))
 	for k, v := range settings {
 		entries[k] = sarama.IncrementalAlterConfigsEntry{
 			Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &v,
 		}
 	}
-	return a.admin.IncrementalAlterConfig(sarama.TopicResource, topic, entries, false)
+	return admin.IncrementalAlterConfig(sarama.TopicResource, topic, entries, false)
 }

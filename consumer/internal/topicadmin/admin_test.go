@@ -38,3 +38,23 @@ func TestInfoOf(t *testing.T) {
 		})
 	}
 }
+
+// away is a client that finds no controller.
+type away struct{ sarama.Client }
+
+func (away) Controller() (*sarama.Broker, error)        { return nil, sarama.ErrControllerNotAvailable }
+func (away) RefreshController() (*sarama.Broker, error) { return nil, sarama.ErrControllerNotAvailable }
+
+// TestNew_NoController: a controller that is away fails the calls, which are repeated, and not the
+// start of a membership.
+func TestNew_NoController(t *testing.T) {
+	a, ctx := New(away{}), t.Context()
+	_, err := a.Topics(ctx, []string{"orders"})
+	require.ErrorIs(t, err, sarama.ErrControllerNotAvailable)
+	_, err = a.CreateTopic(ctx, "orders", 1, 1, nil)
+	require.ErrorIs(t, err, sarama.ErrControllerNotAvailable)
+	_, err = a.TopicSettings(ctx, "orders", "retention.ms")
+	require.ErrorIs(t, err, sarama.ErrControllerNotAvailable)
+	require.ErrorIs(t, a.ChangeTopic(ctx, "orders", nil), sarama.ErrControllerNotAvailable)
+	require.ErrorIs(t, a.CheckGroup(ctx, "g"), sarama.ErrControllerNotAvailable)
+}
