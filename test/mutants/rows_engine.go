@@ -277,7 +277,7 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "pause-behind-others-is-free", file: engine + "task.go",
-			old: "\t\tsince = t.pending.notBefore\n", with: "\t\treturn max(0, now.Sub(since))\n",
+			old: "\t\t\tsince = pause\n", with: "\t\t\treturn max(0, now.Sub(since))\n",
 			promise: "The time in place has the event's own pauses, wherever they pass.",
 			tests:   root("^TestBatch_TimeInPlaceOfNamedEvents_Rule42$"),
 		},
