@@ -78,6 +78,11 @@ type Dialect struct {
 	// commit without its synchronous standbys. The store stops waiting for a slow COMMIT, and
 	// leaves its connection to it.
 	CommitStays bool
+	// EndBySQL means that Commit and Rollback of the driver have no context, and a server that does
+	// not answer holds them for ever. The store then ends a transaction with the statements COMMIT
+	// and ROLLBACK. The driver must close the connection when the context of one of them ends. Not
+	// together with CommitStays.
+	EndBySQL bool
 	// OneWriter means that a second transaction waits for the end of the first one.
 	OneWriter bool
 }

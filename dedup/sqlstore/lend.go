@@ -227,7 +227,7 @@ func (t *lentTx) Commit() error {
 		t.l.ended.Store(true)
 		return ErrTxOwned
 	}
-	return t.l.tx.Commit()
+	return t.end("COMMIT", t.l.tx.Commit)
 }
 
 func (t *lentTx) Rollback() error {
@@ -238,5 +238,15 @@ func (t *lentTx) Rollback() error {
 		t.l.ended.Store(true)
 		return ErrTxOwned
 	}
-	return t.l.tx.Rollback()
+	return t.end("ROLLBACK", t.l.tx.Rollback)
+}
+
+// end ends the transaction. With [Dialect].EndBySQL, kill ends the wait for the answer.
+func (t *lentTx) end(text string, byDriver func() error) error {
+	c, ok := t.l.inner.(driver.ExecerContext)
+	if !ok || !t.l.d.EndBySQL {
+		return byDriver()
+	}
+	_, err := c.ExecContext(t.l.base, text, nil)
+	return err
 }

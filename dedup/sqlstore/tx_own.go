@@ -51,6 +51,11 @@ func (s *Store) inTxOnce(ctx context.Context, kind txKind, scopes []string,
 	fn func(context.Context, *work) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, kind.limit)
 	defer cancel()
+	if s.d.EndBySQL {
+		return s.onConn(ctx, kind.db, func(q Querier) error {
+			return s.steps(ctx, q, kind, scopes, fn)
+		})
+	}
 	life := s.newLife(ctx)
 	defer func() { err = life.end(err) }()
 	tx, err := kind.db.BeginTx(life.ctx, &sql.TxOptions{Isolation: s.d.Isolation})
@@ -61,17 +66,26 @@ func (s *Store) inTxOnce(ctx context.Context, kind txKind, scopes []string,
 	if err := life.begin(); err != nil {
 		return err
 	}
-	restore, err := s.d.Begin(ctx, tx, kind.wait, endTimeout)
+	if err := s.steps(ctx, tx, kind, scopes, fn); err != nil {
+		return err
+	}
+	return life.commit(tx)
+}
+
+// steps runs fn in a transaction that has begun, and gives the session its settings back.
+func (s *Store) steps(ctx context.Context, q Querier, kind txKind, scopes []string,
+	fn func(context.Context, *work) error) error {
+	restore, err := s.d.Begin(ctx, q, kind.wait, endTimeout)
 	if err != nil {
 		return err
 	}
 	for _, text := range kind.settings {
 		if text != "" && err == nil {
-			_, err = tx.ExecContext(ctx, text)
+			_, err = q.ExecContext(ctx, text)
 		}
 	}
 	if err == nil {
-		err = fn(ctx, &work{q: tx, d: s.d, scopes: scopes})
+		err = fn(ctx, &work{q: q, d: s.d, scopes: scopes})
 	}
 	if restore != nil { // the session goes back to the application, after an error too
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
@@ -80,10 +94,7 @@ func (s *Store) inTxOnce(ctx context.Context, kind txKind, scopes []string,
 			err = e
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return life.commit(tx)
+	return err
 }
 
 // readClock reads the clock of the server, and the horizons. A horizon is read after the rows. A

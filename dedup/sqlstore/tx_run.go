@@ -105,8 +105,7 @@ func (r *txRun) lent(ctx context.Context, inner driver.Conn) (err error) {
 			r.l.kill()
 		}
 		if r.tx != nil {
-			r.l.owned.Store(true)
-			_ = r.tx.Rollback() // waits for running statements; no effect after the end
+			_ = r.rollback() // waits for running statements; no effect after the end
 		}
 		if r.late == nil {
 			r.l.cancel()

@@ -168,10 +168,28 @@ func mariaMutants() []mutant {
 			tests:   maria("^TestStatesOfTheServer$"),
 		},
 		{
-			name: "maria-cancelled-call-keeps-its-settings", file: "dedup/sqlstore/tx_commit.go",
-			old: "if l.begun = l.detach(); !l.begun {", with: "if false {",
+			name: "maria-cancelled-call-keeps-its-settings", file: "dedup/sqlstore/tx_own.go",
+			old: "if e := restore(end); err == nil {", with: "_ = end\n\t\tif e := restore(ctx); err == nil {",
 			promise: "A session goes back to the pool with the settings that it had before.",
 			tests:   maria("^TestCancelledCallRestoresTheSession$"),
+		},
+		{
+			name: "maria-commit-waits-for-ever", file: "dedup/sqlstore/lend.go",
+			old: "c.ExecContext(t.l.base, text, nil)", with: "c.ExecContext(context.Background(), text, nil)",
+			promise: "COMMIT and ROLLBACK of a handler's transaction have ten seconds (P-16).",
+			tests:   ownedBy("dedup/sqlstore", "^TestLentTransactionEndsWithoutAnAnswer_P16$"),
+		},
+		{
+			name: "maria-own-commit-waits-for-ever", file: "dedup/sqlstore/tx_conn.go",
+			old: "conn.ExecContext(ctx, \"COMMIT\")", with: "conn.ExecContext(context.WithoutCancel(ctx), \"COMMIT\")",
+			promise: "A COMMIT of the store's own ends with its call (P-16).",
+			tests:   ownedBy("dedup/sqlstore", "^TestOwnTransactionEndsWithoutAnAnswer_P16$"),
+		},
+		{
+			name: "maria-unended-session-is-reused", file: "dedup/sqlstore/tx_conn.go",
+			old: "if !ended { // inside a transaction, maybe", with: "if !ended && false {",
+			promise: "A session whose transaction has not ended is closed (P-16).",
+			tests:   ownedBy("dedup/sqlstore", "^TestOwnTransactionEndsWithoutAnAnswer_P16$"),
 		},
 		{
 			name: "maria-locked-is-a-failure", file: file,

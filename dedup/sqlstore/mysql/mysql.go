@@ -80,6 +80,7 @@ func dialect() *sqlstore.Dialect {
 		},
 		Isolation: sql.LevelReadCommitted,
 		Begin:     begin, Mark: mark, Check: check, Classify: classify, Ends: ends,
+		EndBySQL: true, // the driver waits for the answer without a context
 	}
 }
 

@@ -32,12 +32,25 @@ type Site struct {
 // store. The store reports an unknown outcome. The next claim of the event finds the outcome, and
 // the event has taken effect once (P-11).
 func AtCommit(t *testing.T, newSite func(testing.TB) Site) {
-	t.Run("before it arrives", func(t *testing.T) { atCommit(t, newSite(t), false) })
-	t.Run("before the answer", func(t *testing.T) { atCommit(t, newSite(t), true) })
+	t.Run("before it arrives", func(t *testing.T) { atCommit(t, newSite(t), &cutter{}) })
+	t.Run("before the answer", func(t *testing.T) {
+		atCommit(t, newSite(t), &cutter{arrives: true})
+	})
 }
 
-func atCommit(t *testing.T, site Site, arrives bool) {
-	cutter := &cutter{arrives: arrives}
+// Unanswered holds back a COMMIT, and the connection stays open. The store reports an unknown
+// outcome after ten seconds, and closes the connection (P-16).
+func Unanswered(t *testing.T, newSite func(testing.TB) Site) {
+	cutter := &cutter{stays: true, closed: make(chan struct{})}
+	atCommit(t, newSite(t), cutter)
+	select {
+	case <-cutter.closed:
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the connection stays open")
+	}
+}
+
+func atCommit(t *testing.T, site Site, cutter *cutter) {
 	proxy := netproxy.Start(t, site.Addr, func() netproxy.Link {
 		return netproxy.Link{Up: cutter.up, Down: cutter.down}
 	})
@@ -63,7 +76,7 @@ func atCommit(t *testing.T, site Site, arrives bool) {
 		return err == nil && answers[0].Verdict != dedup.Busy
 	}, 20*time.Second, 10*time.Millisecond)
 	want := dedup.Fresh
-	if arrives {
+	if cutter.arrives {
 		want = dedup.Done
 	}
 	require.Equal(t, want.String(), answers[0].Verdict.String())
@@ -73,7 +86,9 @@ func atCommit(t *testing.T, site Site, arrives bool) {
 // cutter ends a connection at the first COMMIT after it was armed.
 type cutter struct {
 	arrives    bool // COMMIT reaches the server, and the answer is held back
+	stays      bool // the connection stays open, and COMMIT does not reach the server
 	armed, cut atomic.Bool
+	closed     chan struct{} // with stays: closed when the store closes the connection
 }
 
 func (c *cutter) up(dst io.Writer, src io.Reader) {
@@ -85,6 +100,10 @@ func (c *cutter) up(dst io.Writer, src io.Reader) {
 		}
 		if c.armed.Load() && bytes.Contains(bytes.ToLower(buf[:n]), []byte("commit")) {
 			c.cut.Store(true)
+			if c.stays {
+				_, _ = io.Copy(io.Discard, src)
+				close(c.closed)
+			}
 			if !c.arrives {
 				return
 			}
