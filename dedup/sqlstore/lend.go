@@ -164,8 +164,7 @@ func (c *lentConn) QueryContext(ctx context.Context, query string,
 	if err != nil {
 		return nil, err
 	}
-	rows, err := q.QueryContext(ctx, query, args)
-	return rows, c.l.note(err)
+	return c.l.rows(q.QueryContext(ctx, query, args))
 }
 
 func (c *lentConn) CheckNamedValue(v *driver.NamedValue) error {
@@ -205,8 +204,7 @@ func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (
 	if err != nil {
 		return nil, err
 	}
-	rows, err := q.QueryContext(ctx, args)
-	return rows, s.l.note(err)
+	return s.l.rows(q.QueryContext(ctx, args))
 }
 
 func (s *lentStmt) CheckNamedValue(v *driver.NamedValue) error {

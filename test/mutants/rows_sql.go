@@ -222,6 +222,12 @@ func mariaMutants() []mutant {
 			tests:   maria("^TestDeadlockThatIsIgnoredLeavesNothing$"),
 		},
 		{
+			name: "maria-deadlock-among-rows", file: "dedup/sqlstore/lend_rows.go",
+			old: "return r.note(r.Rows.Next(dest))", with: "return r.Rows.Next(dest)",
+			promise: "After a deadlock while rows are read, no statement commits alone.",
+			tests:   ownedBy("dedup/sqlstore", "^TestRowsThatEndTheTransaction_Rule12$"),
+		},
+		{
 			name: "maria-reaper-ahead-of-the-horizon", file: "dedup/sqlstore/reap_rows.go",
 			old: "\t\t\" AND created_at <= \" + p.add(w.d.Time(a.Horizon)) +\n\t\t\" AND (origin_time IS NULL OR origin_time < \" + p.add(w.d.Time(a.Horizon)) + \")\" +\n", with: "",
 			promise: "No row is deleted that the horizon does not cover (rule 8).",

@@ -1,0 +1,95 @@
+package sqlstore
+
+import (
+	"database/sql/driver"
+	"errors"
+	"io"
+	"reflect"
+)
+
+// rows returns the rows of a query of the loan.
+func (l *loan) rows(rows driver.Rows, err error) (driver.Rows, error) {
+	if err != nil {
+		return nil, l.note(err)
+	}
+	if l.d.Ends == nil {
+		return rows, nil
+	}
+	return &lentRows{rows, l}, nil
+}
+
+// lentRows notes the errors that come while rows are read. Where the driver's rows lack an optional
+// method, the result is that of [database/sql] for such rows.
+type lentRows struct {
+	driver.Rows
+	l *loan
+}
+
+var (
+	_ driver.RowsNextResultSet              = (*lentRows)(nil)
+	_ driver.RowsColumnTypeScanType         = (*lentRows)(nil)
+	_ driver.RowsColumnTypeDatabaseTypeName = (*lentRows)(nil)
+	_ driver.RowsColumnTypeLength           = (*lentRows)(nil)
+	_ driver.RowsColumnTypeNullable         = (*lentRows)(nil)
+	_ driver.RowsColumnTypePrecisionScale   = (*lentRows)(nil)
+)
+
+// note notes an error that is not the end of the rows.
+func (r *lentRows) note(err error) error {
+	if errors.Is(err, io.EOF) {
+		return err
+	}
+	return r.l.note(err)
+}
+
+func (r *lentRows) Next(dest []driver.Value) error { return r.note(r.Rows.Next(dest)) }
+
+// Close reads the rows that are left.
+func (r *lentRows) Close() error { return r.note(r.Rows.Close()) }
+
+func (r *lentRows) HasNextResultSet() bool {
+	n, ok := r.Rows.(driver.RowsNextResultSet)
+	return ok && n.HasNextResultSet()
+}
+
+func (r *lentRows) NextResultSet() error {
+	if n, ok := r.Rows.(driver.RowsNextResultSet); ok {
+		return r.note(n.NextResultSet())
+	}
+	return io.EOF
+}
+
+func (r *lentRows) ColumnTypeScanType(i int) reflect.Type {
+	if t, ok := r.Rows.(driver.RowsColumnTypeScanType); ok {
+		return t.ColumnTypeScanType(i)
+	}
+	return reflect.TypeFor[any]()
+}
+
+func (r *lentRows) ColumnTypeDatabaseTypeName(i int) string {
+	if t, ok := r.Rows.(driver.RowsColumnTypeDatabaseTypeName); ok {
+		return t.ColumnTypeDatabaseTypeName(i)
+	}
+	return ""
+}
+
+func (r *lentRows) ColumnTypeLength(i int) (length int64, ok bool) {
+	if t, ok := r.Rows.(driver.RowsColumnTypeLength); ok {
+		return t.ColumnTypeLength(i)
+	}
+	return 0, false
+}
+
+func (r *lentRows) ColumnTypeNullable(i int) (nullable, ok bool) {
+	if t, ok := r.Rows.(driver.RowsColumnTypeNullable); ok {
+		return t.ColumnTypeNullable(i)
+	}
+	return false, false
+}
+
+func (r *lentRows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok bool) {
+	if t, ok := r.Rows.(driver.RowsColumnTypePrecisionScale); ok {
+		return t.ColumnTypePrecisionScale(i)
+	}
+	return 0, 0, false
+}
