@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"time"
 )
 
@@ -74,6 +75,10 @@ type Dialect struct {
 	// would commit each further statement alone. The lent transaction refuses them. Nil: no error
 	// does that.
 	Ends func(err error) bool
+	// Lives reports whether the transaction of a connection goes on. The store asks after each
+	// failed statement of the lent transaction, before the next statement. For a database in which
+	// the error does not tell; see Ends. Nil: the transaction goes on.
+	Lives func(conn driver.Conn) bool
 	// CommitStays means that a COMMIT must not be cancelled, since the server may then show the
 	// commit without its synchronous standbys. The store stops waiting for a slow COMMIT, and
 	// leaves its connection to it.
@@ -85,6 +90,14 @@ type Dialect struct {
 	EndBySQL bool
 	// OneWriter means that a second transaction waits for the end of the first one.
 	OneWriter bool
+}
+
+// watches reports whether an error can end a transaction.
+func (d *Dialect) watches() bool { return d.Ends != nil || d.Lives != nil }
+
+// ended reports whether a statement with this error has ended the transaction of conn.
+func (d *Dialect) ended(conn driver.Conn, err error) bool {
+	return d.Ends != nil && d.Ends(err) || d.Lives != nil && !d.Lives(conn)
 }
 
 // name quotes the name of a column.

@@ -74,7 +74,7 @@ func (l *loan) within(ctx context.Context) (context.Context, error) {
 
 // note notes an error of a statement.
 func (l *loan) note(err error) error {
-	if err != nil && l.d.Ends != nil && l.d.Ends(err) {
+	if err != nil && !l.lost.Load() && l.d.ended(l.inner, err) {
 		l.lost.Store(true)
 	}
 	return err

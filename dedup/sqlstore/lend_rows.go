@@ -12,7 +12,7 @@ func (l *loan) rows(rows driver.Rows, err error) (driver.Rows, error) {
 	if err != nil {
 		return nil, l.note(err)
 	}
-	if l.d.Ends == nil {
+	if !l.d.watches() {
 		return rows, nil
 	}
 	return &lentRows{rows, l}, nil

@@ -409,6 +409,18 @@ func sqlMutants() []mutant {
 			tests:   ownedBy("dedup/sqlstore", "^TestHorizonPassesRowsThatStay_Rule8$"),
 		},
 		{
+			name: "sqlite-statements-after-a-rollback", file: dir + "sqlite/sqlite.go",
+			old: "Lives: lives, ", with: "",
+			promise: "After SQLite has rolled back, no statement of a handler commits alone (rule 12).",
+			tests:   lite("^TestRollbackThatIsIgnored_Rule12$"),
+		},
+		{
+			name: "sqlite-any-error-ends-the-transaction", file: dir + "sqlite/sqlite.go",
+			old: "return errors.As(err, &e) && e.Code() == lib.SQLITE_ERROR", with: "return errors.As(err, &e) && false",
+			promise: "A handler may go on after an error with which SQLite keeps the transaction.",
+			tests:   lite("^TestRollbackThatIsIgnored_Rule12$"),
+		},
+		{
 			name: "sqlite-commit-is-not-durable", file: dir + "sqlite/sqlite.go",
 			old: "\"synchronous(FULL)\"", with: "\"synchronous(OFF)\"",
 			promise: "A commit waits for the disk.",

@@ -5,6 +5,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/sqlstore"
 	"github.com/idem-go/idem/dedup/sqlstore/internal/setup"
 	driver "modernc.org/sqlite"
@@ -162,7 +164,7 @@ func dialect() *sqlstore.Dialect {
 			func(context.Context) error, error) {
 			return nil, nil
 		},
-		Mark: mark, Check: check, Classify: classify, OneWriter: true,
+		Mark: mark, Check: check, Classify: classify, Lives: lives, OneWriter: true,
 	}
 }
 
@@ -175,6 +177,23 @@ func mark(ctx context.Context, q sqlstore.Querier) (func(context.Context) error,
 		_, err := q.ExecContext(ctx, "RELEASE idem_run")
 		return err
 	}, nil
+}
+
+// lives reports whether conn is inside a transaction. SQLite rolls back the whole transaction after
+// some errors: a write that was cancelled, a full disk, OR ROLLBACK. Inside a transaction, SQLite
+// refuses BEGIN, without an effect.
+func lives(conn sqldriver.Conn) bool {
+	c, ok := conn.(sqldriver.ExecerContext)
+	if !ok {
+		return false
+	}
+	_, err := c.ExecContext(context.Background(), "BEGIN", nil)
+	if err == nil {
+		_, _ = c.ExecContext(context.Background(), "ROLLBACK", nil) // the store closes conn
+		return false
+	}
+	var e *driver.Error
+	return errors.As(err, &e) && e.Code() == lib.SQLITE_ERROR
 }
 
 // check warns of a file system without a write-ahead log.
@@ -203,6 +222,9 @@ func check(ctx context.Context, q sqlstore.Querier) (warnings []string, err erro
 }
 
 func classify(err error) sqlstore.Class {
+	if errors.Is(err, dedup.ErrTxAborted) {
+		return sqlstore.Aborted
+	}
 	var e *driver.Error
 	if !errors.As(err, &e) {
 		return sqlstore.Unknown
