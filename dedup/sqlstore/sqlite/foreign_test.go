@@ -26,6 +26,7 @@ func TestOpen_TableOfAnotherProgram(t *testing.T) {
 	var n int
 	require.NoError(t, db.QueryRow("SELECT count(*) FROM sqlite_master WHERE type = 'table'").Scan(&n))
 	require.Equal(t, 1, n, "no table was added")
+	require.Equal(t, "delete", journalMode(t, path), "the file of another program stays as it is")
 	_, err = db.Exec("ALTER TABLE processed_events RENAME TO handled")
 	require.NoError(t, err)
 	for range 2 {
@@ -33,4 +34,11 @@ func TestOpen_TableOfAnotherProgram(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
 	}
+	require.Equal(t, "wal", journalMode(t, path))
+}
+
+func journalMode(t *testing.T, path string) (mode string) {
+	t.Helper()
+	require.NoError(t, openDB(t, path).QueryRow("PRAGMA journal_mode").Scan(&mode))
+	return mode
 }

@@ -9,7 +9,9 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,7 +32,8 @@ const busyTimeout = 2 * time.Second
 
 // Open opens the file at path, creates the file and the tables if they are missing, and returns the
 // store. [sqlstore.Store.Close] closes the file. The directory must exist. A [*dedup.SetupError]
-// means that the file has a table of another program with the name of one of these.
+// means that the file has a table of another program with the name of one of these. Open has then
+// not changed the file.
 //
 // One connection writes, and others read beside the writer (WAL). Several processes may open the
 // file; it must be on a local disk. A commit waits for the disk (synchronous = FULL), so that a
@@ -78,16 +81,14 @@ func openFile(ctx context.Context, path string) (writer, reader *sql.DB, err err
 	if err != nil {
 		return nil, nil, fmt.Errorf("sqlite: open: %w", err)
 	}
+	if err := refuseForeign(ctx, path); err != nil {
+		return nil, nil, fmt.Errorf("sqlite: open %q: %w", path, err)
+	}
 	writer, err = open(path, "immediate", 1)
 	if err != nil {
 		return nil, nil, err
 	}
-	const names = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
-	err = setup.RefuseForeign(ctx, writer, names, schemaSQL, "choose another file, or rename that table")
-	if err == nil {
-		err = create(ctx, writer)
-	}
-	if err != nil {
+	if err := create(ctx, writer); err != nil {
 		_ = writer.Close()
 		return nil, nil, fmt.Errorf("sqlite: open %q: %w", path, err)
 	}
@@ -97,6 +98,21 @@ func openFile(ctx context.Context, path string) (writer, reader *sql.DB, err err
 		return nil, nil, err
 	}
 	return writer, reader, nil
+}
+
+// refuseForeign fails if the file has a table of another program. The look changes nothing in the
+// file. The connections of the store would set its journal mode, which stays in the file.
+func refuseForeign(ctx context.Context, path string) (err error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	db, err := openWith(path, url.Values{"mode": {"rw"}, "_pragma": {waits}}, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	const names = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+	return setup.RefuseForeign(ctx, db, names, schemaSQL, "choose another file, or rename that table")
 }
 
 // schemaVersion is the version that schemaSQL records.
@@ -126,14 +142,24 @@ func created(ctx context.Context, db *sql.DB) (bool, error) {
 }
 
 func open(path, lock string, conns int) (*sql.DB, error) {
-	q := url.Values{"_txlock": {lock}, "_pragma": {
-		"busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(), 10) + ")",
-		"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
-	}}
+	db, err := openWith(path, url.Values{"_txlock": {lock}, "_pragma": {
+		waits, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
+	}}, conns)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: open %q: %w", path, err)
+	}
+	return db, nil
+}
+
+// waits is the setting for busyTimeout.
+var waits = "busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(), 10) + ")"
+
+// openWith opens the file with the parameters of a URL for the driver.
+func openWith(path string, q url.Values, conns int) (*sql.DB, error) {
 	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}
 	db, err := sql.Open("sqlite", u.String())
 	if err != nil {
-		return nil, fmt.Errorf("sqlite: open %q: %w", path, err)
+		return nil, err
 	}
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
