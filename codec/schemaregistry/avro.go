@@ -3,6 +3,8 @@ package schemaregistry
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"sync"
 
 	"github.com/hamba/avro/v2"
 )
@@ -16,6 +18,8 @@ var avroAPI = avro.Config{MaxByteSliceSize: maxAvro, MaxSliceAllocSize: maxAvro}
 type avroFormat struct {
 	writer  avro.Schema
 	decoder avro.Schema // writer, resolved to the reader's schema
+	atOnce  bool        // a record of decoder contains itself without a union in between
+	fit     sync.Map    // reflect.Type: types that passed checkSkips; empty unless atOnce
 }
 
 func parseAvro(text string, refs []reference, readers map[string]avro.Schema) (format, error) {
@@ -31,14 +35,52 @@ func parseAvro(text string, refs []reference, readers map[string]avro.Schema) (f
 	}
 	f := &avroFormat{writer: writer, decoder: writer}
 	if reader := readers[f.name(nil)]; reader != nil {
-		if f.decoder, err = avro.NewSchemaCompatibility().Resolve(reader, writer); err != nil {
+		if f.decoder, err = resolveAvro(reader, writer); err != nil {
 			return nil, fmt.Errorf("resolve to the schema of Config.AvroReaders: %w", err)
 		}
 	}
+	f.atOnce = loopsAtOnce(f.decoder)
 	return f, nil
 }
 
+var errRecursive = errors.New("a recursive schema cannot be resolved to another one")
+
+// resolveAvro resolves a writer's schema to a reader's, unless that would take the whole stack.
+func resolveAvro(reader, writer avro.Schema) (avro.Schema, error) {
+	switch {
+	case !loops(writer): // resolving ends where the writer's schema ends
+	case reader.Fingerprint() == writer.Fingerprint():
+		return reader, nil
+	case loops(reader), loopsAtOnce(writer): // the second: the reader lacks a field that loops
+		return nil, errRecursive
+	}
+	return avro.NewSchemaCompatibility().Resolve(reader, writer) //nolint:wrapcheck // the caller adds the config's field
+}
+
+// fits returns an error if decoding into that value would take the whole stack.
+func (f *avroFormat) fits(into any) error {
+	v := reflect.ValueOf(into)
+	if !f.atOnce || v.Kind() != reflect.Pointer || v.IsNil() {
+		return nil
+	}
+	if inner := v.Elem(); inner.Kind() == reflect.Interface && inner.Elem().Kind() == reflect.Pointer {
+		v = inner.Elem() // the library decodes into that pointer
+	}
+	t := v.Type().Elem()
+	if _, ok := f.fit.Load(t); ok {
+		return nil
+	}
+	if err := checkSkips(f.decoder, t); err != nil {
+		return err
+	}
+	f.fit.Store(t, true)
+	return nil
+}
+
 func (f *avroFormat) decode(payload []byte, _ []int, into any) error {
+	if err := f.fits(into); err != nil {
+		return fmt.Errorf("decode Avro: %w", err)
+	}
 	reader := avro.NewReader(nil, 0, avro.WithReaderConfig(avroAPI)).Reset(payload)
 	reader.ReadVal(f.decoder, into)
 	if reader.Error != nil {

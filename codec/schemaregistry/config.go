@@ -44,7 +44,7 @@ type Config struct {
 	// name of one of them, the value is resolved to that one. The Avro specification has the rules:
 	// by field names and aliases, with defaults and promotions. A value that cannot be resolved is
 	// undecodable. Other values are decoded by the schema of their writer alone. Each is parsed by
-	// itself.
+	// itself. Two recursive schemas are resolved only if they are the same.
 	AvroReaders []string
 }
 

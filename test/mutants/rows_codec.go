@@ -36,5 +36,17 @@ func codecMutants() []mutant {
 			promise: "A reference counts as unknown only after three answers (rule 61).",
 			tests:   registry("^TestReferences_Answers$"),
 		},
+		{
+			name: "registry-avro-skips-a-loop", file: dir + "avroloop.go",
+			old: "\t\t\tif loopsAtOnce(f.Type()) {\n", with: "\t\t\tif t == nil {\n",
+			promise: "A value with a recursive Avro type does not end the process.",
+			tests:   registry("^TestCheckSkips$"),
+		},
+		{
+			name: "registry-avro-resolves-loops", file: dir + "avro.go",
+			old: "case loops(reader), loopsAtOnce(writer):", with: "case loops(reader) && loopsAtOnce(writer):",
+			promise: "A recursive Avro schema does not end the process when it meets a reader's schema.",
+			tests:   registry("^TestAvro_Recursive$"),
+		},
 	}
 }
