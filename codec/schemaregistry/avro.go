@@ -77,8 +77,13 @@ func (f *avroFormat) fits(into any) error {
 	return nil
 }
 
+var errAvroBehind = errors.New("decode Avro: there are bytes behind the value")
+
 func (f *avroFormat) decode(payload []byte, _ []int, into any) error {
 	if err := f.fits(into); err != nil {
+		return fmt.Errorf("decode Avro: %w", err)
+	}
+	if err := checkAvro(f.writer, payload); err != nil {
 		return fmt.Errorf("decode Avro: %w", err)
 	}
 	reader := avro.NewReader(nil, 0, avro.WithReaderConfig(avroAPI)).Reset(payload)
@@ -87,7 +92,7 @@ func (f *avroFormat) decode(payload []byte, _ []int, into any) error {
 		return fmt.Errorf("decode Avro: %w", reader.Error)
 	}
 	if reader.Read(make([]byte, 1)); reader.Error == nil {
-		return errors.New("decode Avro: there are bytes behind the value")
+		return errAvroBehind
 	}
 	return nil
 }

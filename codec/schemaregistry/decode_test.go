@@ -3,6 +3,7 @@ package schemaregistry_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/sr"
@@ -11,6 +12,9 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/codec/schemaregistry"
 )
+
+// decodeLimit is the time after which a call of Decode counts as endless.
+const decodeLimit = 30 * time.Second
 
 // A value that does not fit is undecodable: the error names the schema ID, and does not quote the
 // value.
@@ -22,6 +26,8 @@ func TestDecode_Undecodable(t *testing.T) {
 		for form, c := range forms {
 			id[form] = register(t, address, subject(t)+"-"+strings.ReplaceAll(form, " ", ""), c.schema)
 		}
+		id["avro tags"] = register(t, address, subject(t)+"-tags", sr.Schema{Schema: `{"type":"record","name":"Tagged","fields":[
+			{"name":"id","type":"string"},{"name":"tags","type":{"type":"array","items":"string"}}]}`})
 		with := func(form string, index []int, payload string) []byte {
 			v, err := h.AppendEncode(nil, id[form], index)
 			require.NoError(t, err)
@@ -38,6 +44,7 @@ func TestDecode_Undecodable(t *testing.T) {
 			"avro cut":              {with("avro", nil, "\x20"+secret[:3]), new(payment), "schema ID"},
 			"avro too long":         {with("avro", nil, "\x04p1\x0e"+secret), new(payment), "bytes behind"},
 			"avro endless length":   {with("avro", nil, "\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"), new(payment), "schema ID"},
+			"avro skipped count":    {with("avro tags", nil, "\x04e1\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"), new(struct{ ID string }), "schema ID"},
 			"avro other type":       {with("avro", nil, "\x04p1\x0e"), new(int), "schema ID"},
 			"json invalid":          {with("json", nil, `{"id":`+secret), new(payment), "not valid JSON"},
 			"json does not fit":     {with("json", nil, `{"id":"`+secret+`","amount":0}`), new(payment), "#/properties/amount/minimum"},
@@ -50,7 +57,14 @@ func TestDecode_Undecodable(t *testing.T) {
 			"protobuf into a value": {with("protobuf", []int{0}, ""), new(payment), "is no Protobuf message"},
 		} {
 			t.Run(name, func(t *testing.T) {
-				err := registry.Decode(t.Context(), record("e1", "paid", 1, c.value), c.into)
+				decoded := make(chan error, 1)
+				go func() { decoded <- registry.Decode(t.Context(), record("e1", "paid", 1, c.value), c.into) }()
+				var err error
+				select {
+				case err = <-decoded:
+				case <-time.After(decodeLimit):
+					t.Fatal("Decode does not return")
+				}
 				require.ErrorContains(t, err, c.text)
 				require.Empty(t, idem.ErrorMark(err))
 				require.NotContains(t, err.Error(), secret[:3])

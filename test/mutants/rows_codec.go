@@ -48,5 +48,17 @@ func codecMutants() []mutant {
 			promise: "A recursive Avro schema does not end the process when it meets a reader's schema.",
 			tests:   registry("^TestAvro_Recursive$"),
 		},
+		{
+			name: "registry-avro-counts-unchecked", file: dir + "avrowalk.go",
+			old: "return w.blocks(s.Items(), false, depth+1)", with: "_, err := w.integer(maxLongBytes)\n\t\treturn err",
+			promise: "A corrupt count in an Avro value is an error, and stops no lane.",
+			tests:   registry("^TestCheckAvro$"),
+		},
+		{
+			name: "registry-avro-size-of-a-block", file: dir + "avrowalk.go",
+			old: "if size != 0 && size != int64(before-len(w.rest)) {", with: "if size != 0 && size > int64(before-len(w.rest)) {",
+			promise: "A skipped block ends where its elements end.",
+			tests:   registry("^TestCheckAvro$"),
+		},
 	}
 }
