@@ -81,6 +81,46 @@ func TestReleaseOfAnEventThatIsBlockedMeanwhile_Rule4(t *testing.T) {
 	require.Contains(t, out.String(), "as soon as possible")
 }
 
+// skip of a handled event is refused, and so on record: else a person repeats the effect by hand.
+// The event only leaves its queue. This holds too if it is handled while the person reads (rule 4).
+func TestSkipOfAHandledEventThatIsDeferred_Rule4(t *testing.T) {
+	for _, meanwhile := range []bool{false, true} {
+		s, known := memory()
+		key := inScope("order", "head")
+		part := deferEvent(t, s, key, inScope("order", "second"))
+		handle := func() { finish(t, s, claim(t, s, key, dedupOrigin(0)), "") }
+		args := []string{
+			"event", "skip", "head", "--type", "order", "--topic", "orders", "-G", "billing", "--store", inMemory,
+		}
+		heads := func(id string) {
+			first, err := s.First(t.Context(), part, "customer-1", 1)
+			require.NoError(t, err)
+			require.Equal(t, id, first[0].Key.ID)
+		}
+		if !meanwhile {
+			handle()
+			dry := commandWith(t, known, "", append(args, "--dry-run")...)
+			dry.failed(t, exitFound, "handled already", "takes it out of its queue")
+			heads("head")
+			asked := commandWith(t, known, "n\n", args...)
+			asked.failed(t, exitFound, "it is only taken out of its queue")
+			heads("head")
+		}
+		var out, said bytes.Buffer
+		a := &app{stdin: strings.NewReader("y\n"), stdout: &out, stderr: &said, known: known}
+		if meanwhile {
+			a.stderr = io.MultiWriter(&said, &onWrite{substring: "Go on?", then: handle})
+		}
+		require.Equal(t, exitFound, a.run(t.Context(), args), "%s%s", &out, &said)
+		require.Contains(t, said.String(), "handled already")
+		require.Contains(t, said.String(), "no longer deferred; 1 behind it go on")
+		require.NotContains(t, out.String(), "skipped")
+		r := ran{stderr: said.String()}
+		require.Equal(t, "refused", r.audits(t)[0]["outcome"])
+		heads("second")
+	}
+}
+
 // An event that waits behind a blocked one, or for its time, does not run at once after a release,
 // and the command does not say so (rule 4).
 func TestReleaseOfAnEventThatWaits_Rule4(t *testing.T) {

@@ -24,8 +24,8 @@ func newEventSkipCmd(a *app) *cobra.Command {
 			"runs now loses its claim. If the event is deferred in a SQL store, the events of\n" +
 			"its key behind it go on.\n" +
 			"\n" +
-			"An event that was handled is refused. With --type the command also gives up an\n" +
-			"event that the store does not know yet.\n" +
+			"An event that was handled is refused, and only leaves its queue. With --type the\n" +
+			"command also gives up an event that the store does not know yet.\n" +
 			"\n" +
 			"Instead of the ID, --topic, --partition and --offset name a record, such as one\n" +
 			"of a log line. The command reads the identity of the record as handlers without\n" +
@@ -97,21 +97,18 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg string, s skippi
 		if e.Deferred != nil {
 			next = e.Deferred.After()
 		}
-		if a.dryRun && has(e, isDone) && e.Deferred == nil {
-			return handledAlready(e)
+		if a.dryRun && has(e, isDone) {
+			return handledAlready(e, "a real run takes it out of its queue")
 		}
 		if err := a.confirm(
-			"%s\nThe event will be given up for good: no delivery will run.%s",
-			describe(e), warnSkip(e),
+			"%s\n%s", describe(e), promiseOfSkip(e),
 		); err != nil {
 			return err
 		}
 		err := e.Store.Operator().
 			Discard(ctx, e.Key, s.retention, cmp.Or(s.reason, "by the operator's command"))
-		if errors.Is(err, dedup.ErrSettled) && e.Deferred == nil {
-			return handledAlready(e)
-		}
-		if err != nil && !errors.Is(err, dedup.ErrSettled) {
+		handled := errors.Is(err, dedup.ErrSettled)
+		if err != nil && !handled {
 			return fmt.Errorf("%s: %w", e.Store.Name, err)
 		}
 		if e.Deferred != nil {
@@ -119,6 +116,9 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg string, s skippi
 				return err
 			}
 			next = e.Deferred.After()
+		}
+		if handled {
+			return handledAlready(e, next)
 		}
 		return nil
 	})
@@ -128,7 +128,12 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg string, s skippi
 	return a.showResult(e, "skipped", next)
 }
 
-// handledAlready refuses to give up an event that was handled.
-func handledAlready(e *events.Event) error {
-	return found("event %q was handled already and cannot be skipped", e.Key.ID)
+// handledAlready refuses to give up an event that was handled. The place of the event in a queue is
+// left over: queue describes its end.
+func handledAlready(e *events.Event, queue string) error {
+	text := fmt.Sprintf("event %q was handled already and cannot be skipped", e.Key.ID)
+	if e.Deferred != nil {
+		text += "; " + queue
+	}
+	return found("%s", text)
 }

@@ -149,11 +149,16 @@ func isLive(r dedup.Record) bool { return r.State == dedup.Claimed && !events.St
 
 func isDone(r dedup.Record) bool { return r.State == dedup.Finished }
 
-func warnSkip(e *events.Event) string {
-	if has(e, isLive) {
-		return " A handler that runs now may still have its effect."
+// promiseOfSkip is the effect of event skip, in the question to the person.
+func promiseOfSkip(e *events.Event) string {
+	const promise = "The event will be given up for good: no delivery will run."
+	switch {
+	case has(e, isDone) && e.Deferred != nil:
+		return "The event was handled: it is only taken out of its queue."
+	case has(e, isLive):
+		return promise + " A handler that runs now may still have its effect."
 	}
-	return ""
+	return promise
 }
 
 // howDelivered describes how a released event comes again.

@@ -37,6 +37,12 @@ func commandMutants() []mutant {
 			tests:   cmd("^TestReleaseOfAnEventThatIsBlockedMeanwhile_Rule4$"),
 		},
 		{
+			name: "skip-of-a-handled-event-is-done", file: folder + "event_skip.go",
+			old: "if handled {", with: "if handled && e.Deferred == nil {",
+			promise: "A handled event is never on record as skipped.",
+			tests:   cmd("^TestSkipOfAHandledEventThatIsDeferred_Rule4$"),
+		},
+		{
 			name: "json-leaves-delete", file: folder + "text.go",
 			old: "return r >= unicode.MaxASCII &&", with: "return r > unicode.MaxASCII &&",
 			promise: "The JSON of the command has no control character.",
