@@ -81,6 +81,55 @@ func TestReleaseOfAnEventThatIsBlockedMeanwhile_Rule4(t *testing.T) {
 	require.Contains(t, out.String(), "as soon as possible")
 }
 
+// A person gives an event up while its worker handles it. The worker fails during the question, so
+// the event is dead and blocks its key. A skip lets the key go on all the same (rule 4).
+func TestSkipOfAnEventThatIsBlockedMeanwhile_Rule4(t *testing.T) {
+	for name, before := range map[string]func(*testing.T, operated, dedup.Key){
+		"claimed": func(t *testing.T, s operated, key dedup.Key) { claim(t, s, key, dedupOrigin(0)) },
+		"unknown": func(*testing.T, operated, dedup.Key) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, known := memory()
+			key := inScope("order", "head")
+			before(t, s, key)
+			var part dedup.DeferredPartition
+			fail := func() { part = deferEvent(t, s, key, inScope("order", "second")) }
+			var out, said bytes.Buffer
+			a := &app{
+				stdin: strings.NewReader("y\n"), stdout: &out, known: known,
+				stderr: io.MultiWriter(&said, &onWrite{substring: "Go on?", then: fail}),
+			}
+			args := []string{
+				"event", "skip", "head", "--type", "order", "--topic", "orders", "-G", "billing", "--store", inMemory,
+			}
+			require.Zero(t, a.run(t.Context(), args), &said)
+			first, err := s.First(t.Context(), part, "customer-1", 1)
+			require.NoError(t, err)
+			require.Equal(t, "second", first[0].Key.ID, "the key stands still: %s", &out)
+			require.Contains(t, out.String(), "1 behind it go on")
+		})
+	}
+}
+
+// A skip that died before it took the event out of its queue is repeated (rule 4).
+func TestRepeatOfASkip_Rule4(t *testing.T) {
+	s, known := memory()
+	key := inScope("order", "head")
+	part := deferEvent(t, s, key, inScope("order", "second"))
+	require.NoError(t, s.Discard(t.Context(), key, time.Hour, "and then it died"))
+	event := func(verb string, more ...string) ran {
+		args := []string{
+			"event", verb, "head", "--type", "order", "--topic", "orders", "-G", "billing", "--store", inMemory,
+		}
+		return commandWith(t, known, "", append(args, more...)...)
+	}
+	require.Contains(t, event("get").ok(t), "idem event skip takes it out of its queue")
+	require.Contains(t, event("skip", "-y").ok(t), "1 behind it go on")
+	first, err := s.First(t.Context(), part, "customer-1", 1)
+	require.NoError(t, err)
+	require.Equal(t, "second", first[0].Key.ID)
+}
+
 // skip of a handled event is refused, and so on record: else a person repeats the effect by hand.
 // The event only leaves its queue. This holds too if it is handled while the person reads (rule 4).
 func TestSkipOfAHandledEventThatIsDeferred_Rule4(t *testing.T) {

@@ -78,9 +78,7 @@ type skipping struct {
 func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg string, s skipping) error {
 	e, asked, err := a.target(ctx, f, arg)
 	if e == nil && asked.Type != "" && len(a.opened) == 1 && isNotKnown(err) {
-		e, err = &events.Event{
-			Store: &shared(a.opened)[0], Key: asked,
-		}, nil // discarded before the first delivery
+		e, err = events.NotYetKnown(&shared(a.opened)[0], asked, f.topic), nil
 	}
 	next := "later deliveries are skipped"
 	if e != nil && events.IsRequest(e.Key) {
@@ -100,9 +98,7 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg string, s skippi
 		if a.dryRun && has(e, isDone) {
 			return handledAlready(e, "a real run takes it out of its queue")
 		}
-		if err := a.confirm(
-			"%s\n%s", describe(e), promiseOfSkip(e),
-		); err != nil {
+		if err := a.confirm("%s\n%s", describe(e), promiseOfSkip(e)); err != nil {
 			return err
 		}
 		err := e.Store.Operator().
@@ -111,10 +107,10 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg string, s skippi
 		if err != nil && !handled {
 			return fmt.Errorf("%s: %w", e.Store.Name, err)
 		}
+		if err := e.TakeOut(ctx); err != nil {
+			return err
+		}
 		if e.Deferred != nil {
-			if err := e.TakeOut(ctx); err != nil {
-				return err
-			}
 			next = e.Deferred.After()
 		}
 		if handled {

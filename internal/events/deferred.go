@@ -24,6 +24,9 @@ type Deferred struct {
 // IsHead reports whether the event is the first of the queue.
 func (p *Deferred) IsHead() bool { return p.Head.Key == p.Event.Key }
 
+// blocks reports whether the others of the key wait for a person because of the event.
+func (p *Deferred) blocks() bool { return p.IsHead() && p.Head.Blocked }
+
 // After describes the consequence for the other events when the event leaves the queue.
 func (p *Deferred) After() string {
 	switch {
@@ -100,31 +103,34 @@ func (p *Deferred) length(ctx context.Context) (int, error) {
 // takeOutTries bounds how often a consumer may be quicker in postponing the event.
 const takeOutTries = 5
 
-// TakeOut removes the event, which must be deferred, from the queue, even if the consumer has moved
-// the event meanwhile.
+// TakeOut removes a settled event from its queue, if the event is deferred now. It looks for the
+// event again, also after each removal: a consumer may have deferred or moved the event since
+// [Find]. Deferred is then the place that the event has left, nil without one.
 func (e *Event) TakeOut(ctx context.Context) error {
-	p := e.Deferred
+	e.Deferred = nil
 	for range takeOutTries {
-		if _, err := p.deferrer.Remove(ctx, p.Partition, p.Event.Queue, dedup.Deferred{Key: e.Key, Position: p.Event.Position}); err != nil {
-			return fmt.Errorf(
-				"%s: it is given up and still deferred, repeat the command: %w", e.Store.Name, err,
-			)
-		}
-		_, now, ok, err := p.deferrer.FindDeferred(ctx, e.Key.Scope, p.Partition.Topic, e.Key)
+		now, err := findDeferred(ctx, e.Store, e.Key, e.topic)
 		if err != nil {
 			return fmt.Errorf(
-				"%s: it is given up; whether it is still deferred is not known, repeat the command: %w",
-				e.Store.Name, err,
+				"the event is settled; whether it is still deferred is not known, repeat the command with --type %q --topic %q: %w",
+				e.Key.Type, e.topic, err,
 			)
 		}
-		if !ok {
+		if now == nil {
 			return nil
 		}
-		p.Event = now
+		e.Deferred = now
+		left := dedup.Deferred{Key: e.Key, Position: now.Event.Position}
+		if _, err := now.deferrer.Remove(ctx, now.Partition, now.Event.Queue, left); err != nil {
+			return fmt.Errorf(
+				"%s: the event is settled and still deferred, repeat the command with --type %q --topic %q: %w",
+				e.Store.Name, e.Key.Type, e.topic, err,
+			)
+		}
 	}
 	return fmt.Errorf(
-		"%s: it is given up and still deferred, since a consumer keeps moving it: repeat the command",
-		e.Store.Name,
+		"%s: the event is settled, but a consumer keeps moving it in its queue: repeat the command with --type %q --topic %q",
+		e.Store.Name, e.Key.Type, e.topic,
 	)
 }
 

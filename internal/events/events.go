@@ -58,6 +58,12 @@ type Event struct {
 // MaxConflicts is how many copies with another content are shown of an event.
 const MaxConflicts = 20
 
+// NotYetKnown returns an event without a record, to give the event up before its first delivery.
+// topic is empty if it is not known.
+func NotYetKnown(store *deadletters.NamedStore, key dedup.Key, topic string) *Event {
+	return &Event{Store: store, Key: key, topic: topic}
+}
+
 // ErrWhichType is that an event cannot be found without its type in a store.
 var ErrWhichType = errors.New("which event?")
 

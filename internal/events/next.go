@@ -11,6 +11,9 @@ func (e *Event) Next(r dedup.Record) string {
 	if IsRequest(r.Key) {
 		return nextOfRequest(r)
 	}
+	if e.Deferred != nil && e.Deferred.blocks() && r.Settled() {
+		return nextOfASettledHead(r)
+	}
 	switch r.State {
 	case dedup.Finished:
 		return "nothing: further deliveries are duplicates"
@@ -57,10 +60,21 @@ func (e *Event) Next(r dedup.Record) string {
 	}
 }
 
+// nextOfASettledHead is the next step of a settled event that blocks its queue: a verb was cut short
+// before it took the event out, or the event was settled outside its queue.
+func nextOfASettledHead(r dedup.Record) string {
+	settled := "handled"
+	if r.Discarded() {
+		settled = "given up"
+	}
+	return "a person: it was " + settled +
+		" and still blocks those of its key: idem event skip takes it out of its queue"
+}
+
 // Next describes when the event runs, or the needed action.
 func (p *Deferred) Next() string {
 	switch {
-	case p.Head.Blocked && p.IsHead():
+	case p.blocks():
 		return "a person: those of its key wait behind it; idem dlq replay or idem event release lets it run again, idem event skip gives it up for good"
 	case p.Head.Blocked:
 		return fmt.Sprintf(

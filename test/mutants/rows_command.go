@@ -37,6 +37,13 @@ func commandMutants() []mutant {
 			tests:   cmd("^TestReleaseOfAnEventThatIsBlockedMeanwhile_Rule4$"),
 		},
 		{
+			name: "skip-trusts-its-first-look", file: "internal/events/deferred.go",
+			old:     "e.Deferred = nil",
+			with:    "if e.Deferred == nil { return nil }",
+			promise: "A skipped event lets its key go on, if it was deferred during the question.",
+			tests:   cmd("^TestSkipOfAnEventThatIsBlockedMeanwhile_Rule4$"),
+		},
+		{
 			name: "skip-of-a-handled-event-is-done", file: folder + "event_skip.go",
 			old: "if handled {", with: "if handled && e.Deferred == nil {",
 			promise: "A handled event is never on record as skipped.",
