@@ -257,6 +257,21 @@ func TestDoctor_Replication(t *testing.T) {
 	require.Equal(t, doctor.Bad, r.worst("kafka.dlq.replication").Verdict)
 }
 
+// In a group of the protocol of KIP-848 the brokers assign the partitions: members have no strategy.
+// Such a group is not a group without members.
+func TestDoctor_NextGeneration(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	w.joinNextGeneration("orders")
+	args := []string{"--brokers", strings.Join(w.brokers, ","), "-G", w.group, "--topics", "orders"}
+	r := examined(t, args...)
+	require.Contains(t, r.worst("kafka.group.state").Detail, "1 member")
+	require.Equal(t, doctor.Skipped, r.worst("kafka.group.strategy").Verdict)
+	require.Contains(t, r.worst("kafka.group.strategy").Detail, "the brokers assign the partitions")
+	require.Equal(t, doctor.OK, r.worst("kafka.group.subscription").Verdict)
+	args[len(args)-1] = "orders,payments"
+	require.Contains(t, examined(t, args...).worst("kafka.group.subscription").Detail, "no member consumes payments")
+}
+
 // A check that Kafka refuses is a warning with the ACL to grant (rule 46).
 func TestDoctor_KafkaRights(t *testing.T) {
 	cluster, base := fakeKafka(t, 1, kfake.SeedTopics(1, "orders", "orders.g.dlq"))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
@@ -195,14 +196,17 @@ func (im *importer) cutCommitted(
 			notes, fmt.Sprintf("%d partitions without a committed offset are left out", none),
 		)
 	}
-	described, err := admin.DescribeConsumerGroups([]string{group})
-	if err == nil && len(described) == 1 && len(described[0].Members) > 0 {
+	members, err := groups.Members(client, group)
+	switch {
+	case err != nil:
+		notes = append(notes, "the members of the group are not known: "+err.Error())
+	case len(members) > 0:
 		notes = append(
 			notes,
 			fmt.Sprintf(
 				"the group has %d members: events that they handle from now on are not imported, "+
 					"stop them first",
-				len(described[0].Members),
+				len(members),
 			),
 		)
 	}

@@ -322,7 +322,19 @@ func refuseCommits(code int16) func(*kmsg.OffsetCommitRequest) (kmsg.Response, e
 // join lets a member of the group read a topic until the test ends.
 func (w *deadLetterWorld) join(topics ...string) {
 	w.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.ConsumerGroup(w.group), kgo.ConsumeTopics(topics...), kgo.ClientID("worker-7"), kgo.DisableAutoCommit())
+	w.joinWith(nil, func(m groups.Member) bool { return len(m.Assigned) == len(topics) }, topics...)
+}
+
+// joinNextGeneration is join with the protocol of KIP-848. The fake Kafka names no assigned topics.
+func (w *deadLetterWorld) joinNextGeneration(topics ...string) {
+	w.t.Helper()
+	opts := []kgo.Opt{kgo.ServerSideBalancer(), kgo.Balancers(kgo.RangeBalancer())}
+	w.joinWith(opts, func(groups.Member) bool { return true }, topics...)
+}
+
+func (w *deadLetterWorld) joinWith(opts []kgo.Opt, joined func(groups.Member) bool, topics ...string) {
+	w.t.Helper()
+	client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(w.brokers...), kgo.ConsumerGroup(w.group), kgo.ConsumeTopics(topics...), kgo.ClientID("worker-7"), kgo.DisableAutoCommit())...)
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
@@ -335,21 +347,27 @@ func (w *deadLetterWorld) join(topics ...string) {
 	w.t.Cleanup(func() { cancel(); <-done; client.Close() })
 	require.Eventually(w.t, func() bool {
 		members, err := groups.Members(w.client, w.group)
-		return err == nil && len(members) == 1 && len(members[0].Assigned) == len(topics)
+		return err == nil && len(members) == 1 && joined(members[0])
 	}, 20*time.Second, 20*time.Millisecond)
 }
 
 // A group that runs would commit its own offsets over these.
 func TestRewindRefusesMembers(t *testing.T) {
-	w := newDeadLetterWorld(t)
-	w.fill("orders", 10, 0)
-	w.commit("orders", 10)
-	w.join("orders")
-	code, _, said := w.command("rewind", "--to", "5m", "--yes")
-	require.Equal(t, exitFound, code, said)
-	require.Contains(t, said, "worker-7")
-	require.Contains(t, said, `"outcome":"refused"`)
-	require.EqualValues(t, 10, w.committed("orders"))
+	for name, join := range map[string]func(*deadLetterWorld, ...string){
+		"classic": (*deadLetterWorld).join, "next generation": (*deadLetterWorld).joinNextGeneration,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDeadLetterWorld(t)
+			w.fill("orders", 10, 0)
+			w.commit("orders", 10)
+			join(w, "orders")
+			code, _, said := w.command("rewind", "--to", "5m", "--yes")
+			require.Equal(t, exitFound, code, said)
+			require.Contains(t, said, "worker-7")
+			require.Contains(t, said, `"outcome":"refused"`)
+			require.EqualValues(t, 10, w.committed("orders"))
+		})
+	}
 }
 
 // lag shows the offsets of a group, its members, its lag, and the number of dead letters.

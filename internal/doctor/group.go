@@ -8,30 +8,38 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/words"
 )
 
 // checkGroup checks the state and the members of the group.
 func (k *kafkaDoctor) checkGroup(r *Findings) {
 	on := "group " + k.in.Group
-	groups, err := k.admin.DescribeConsumerGroups([]string{k.in.Group})
-	if err == nil && len(groups) != 1 {
+	described, err := k.admin.DescribeConsumerGroups([]string{k.in.Group})
+	if err == nil && len(described) != 1 {
 		err = sarama.ErrIncompleteResponse
 	}
-	if err == nil && !errors.Is(groups[0].Err, sarama.ErrNoError) &&
-		!errors.Is(groups[0].Err, sarama.ErrGroupIDNotFound) {
-		err = groups[0].Err
+	if err == nil && !errors.Is(described[0].Err, sarama.ErrNoError) &&
+		!errors.Is(described[0].Err, sarama.ErrGroupIDNotFound) {
+		err = described[0].Err
 	}
 	if err != nil {
 		k.blind(r, "kafka.group.state", on, err, "Describe", "--group "+k.in.Group)
 		return
 	}
-	g := groups[0]
-	r.choose("kafka.group.state", on,
-		strings.ToLower(g.State)+", "+words.Plain(len(g.Members), "member"),
-		choice{strings.HasSuffix(g.State, "Rebalance"), Warn,
-			g.State + ": if this lasts for a minute, a member does not give its partitions back",
-			k.tool("kafka-consumer-groups.sh", "--describe --group %s --members", k.in.Group)})
+	g := described[0]
+	if len(g.Members) == 0 { // the classic request knows no group of the other protocol
+		next, ok, err := groups.NextGeneration(k.client, k.in.Group)
+		if err != nil {
+			k.blind(r, "kafka.group.state", on, err, "Describe", "--group "+k.in.Group)
+			return
+		}
+		if ok {
+			k.checkNextGeneration(r, on, &next)
+			return
+		}
+	}
+	k.checkState(r, on, g.State, len(g.Members), strings.HasSuffix(g.State, "Rebalance"))
 	if len(g.Members) == 0 {
 		r.say(Skipped, "kafka.group.strategy", on, "no members", "")
 		r.say(Skipped, "kafka.group.subscription", on, "no members", "")
@@ -39,6 +47,38 @@ func (k *kafkaDoctor) checkGroup(r *Findings) {
 	}
 	k.checkStrategy(r, on, g)
 	k.checkSubscription(r, on, g)
+}
+
+func (k *kafkaDoctor) checkState(r *Findings, on, state string, members int, unsettled bool) {
+	r.choose("kafka.group.state", on,
+		strings.ToLower(state)+", "+words.Plain(members, "member"),
+		choice{unsettled, Warn,
+			state + ": if this lasts for a minute, a member does not give its partitions back",
+			k.tool("kafka-consumer-groups.sh", "--describe --group %s --members", k.in.Group)})
+}
+
+// checkNextGeneration checks a group of the protocol of KIP-848, which has no strategy of members.
+func (k *kafkaDoctor) checkNextGeneration(
+	r *Findings, on string, g *sarama.ConsumerGroupDescription,
+) {
+	k.checkState(r, on, g.GroupState, len(g.Members),
+		g.GroupState == "Assigning" || g.GroupState == "Reconciling")
+	r.say(Skipped, "kafka.group.strategy", on, "the brokers assign the partitions (KIP-848)", "")
+	if len(g.Members) == 0 {
+		r.say(Skipped, "kafka.group.subscription", on, "no members", "")
+		return
+	}
+	consumed := map[string]bool{}
+	for _, m := range g.Members {
+		if m.SubscribedTopicRegex != nil && *m.SubscribedTopicRegex != "" {
+			r.say(Unknown, "kafka.group.subscription", on, "a member subscribes by a pattern", "")
+			return
+		}
+		for _, topic := range m.SubscribedTopicNames {
+			consumed[topic] = true
+		}
+	}
+	k.checkConsumed(r, on, consumed)
 }
 
 // checkStrategy compares the group's protocol with those of a worker (K-26).
@@ -78,6 +118,10 @@ func (k *kafkaDoctor) checkSubscription(r *Findings, on string, g *sarama.GroupD
 			consumed[topic] = true
 		}
 	}
+	k.checkConsumed(r, on, consumed)
+}
+
+func (k *kafkaDoctor) checkConsumed(r *Findings, on string, consumed map[string]bool) {
 	var idle []string
 	for _, topic := range k.sources {
 		if !consumed[topic] {

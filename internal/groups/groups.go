@@ -44,8 +44,8 @@ func List(client sarama.Client) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// Members returns the current members of a group, sorted. A group that does not exist has no
-// members.
+// Members returns the current members of a group of either protocol, sorted. A group that does not
+// exist has no members.
 func Members(client sarama.Client, group string) ([]Member, error) {
 	admin, err := sarama.NewClusterAdminFromClient(client)
 	if err != nil {
@@ -76,6 +76,15 @@ func Members(client sarama.Client, group string) ([]Member, error) {
 				one.Assigned = a.Topics
 			}
 			members = append(members, one)
+		}
+	}
+	if len(members) == 0 {
+		d, ok, err := NextGeneration(client, group)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			members = membersOf(&d)
 		}
 	}
 	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.String(), b.String()) })

@@ -24,6 +24,12 @@ func commandMutants() []mutant {
 			tests:   cmd("^TestRewindAfterAnotherRewind_P18$"),
 		},
 		{
+			name: "rewind-sees-classic-members-only", file: "internal/groups/groups.go",
+			old: "if len(members) == 0 {", with: "if len(members) < 0 {",
+			promise: "A rewind refuses a running group of the protocol of KIP-848.",
+			tests:   cmd("^TestRewindRefusesMembers$"),
+		},
+		{
 			name: "import-believes-offsets-of-an-earlier-topic", file: folder + "import_topic.go",
 			old: "if len(beyond) > 0 {", with: "if len(beyond) > len(spans) {",
 			promise: "Records of a topic made anew do not count as handled.",
