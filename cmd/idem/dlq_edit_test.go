@@ -184,6 +184,40 @@ func TestEditKeepsTheText(t *testing.T) {
 	kept(done)
 }
 
+// An editor may save a text and then end with an error, as one that is killed. The text is kept and
+// named. Without a change there is nothing to keep.
+func TestEditKeepsTheTextOfAFailedEditor(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	w.fail(w.event("a", `,"amount":"x"`))
+	var at string
+	for place := range w.verdicts(deadletters.Filter{}, deadletters.Decisions{}) {
+		at = place
+	}
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	for editor, kept := range map[string]bool{
+		`sh -c 'sed -i s/.x./7/ "$1"; exit 1' x`:         true,
+		`sh -c 'sed -i "s/.x./7/;\$a\\" "$1"; exit 1' x`: true, // ends the last line
+		`sh -c 'sed -i "\$a\\" "$1"; exit 1' x`:          false,
+		`sh -c 'exit 1' x`:                               false,
+	} {
+		t.Setenv("VISUAL", editor)
+		r := w.dlq("", "edit", at, "-y")
+		r.failed(t, exitFailure, "editor sh -c")
+		files, err := filepath.Glob(filepath.Join(tmp, "idem-edit-*", "value.json"))
+		require.NoError(t, err)
+		if !kept {
+			require.Empty(t, files, editor)
+			continue
+		}
+		require.Len(t, files, 1, editor)
+		require.Contains(t, r.stderr, "the edited value of "+at+" is kept in "+files[0])
+		require.Equal(t, `{"event_id":"a","type":"paid","amount":7}`, read(t, files[0]))
+		require.NoError(t, os.RemoveAll(filepath.Dir(files[0])))
+	}
+	require.Empty(t, w.copies())
+}
+
 // An export is edited by a program or a person, checked by another one, and replayed.
 func TestReplayFromFile(t *testing.T) {
 	w := newDeadLetterWorld(t)

@@ -44,20 +44,30 @@ func (a *app) newValue(
 	if f, ok := a.stdin.(*os.File); ok {
 		cmd.Stdin = f
 	}
-	if err := cmd.Run(); err != nil {
-		return nil, "", errors.Join(fmt.Errorf("editor %s: %w", editor, err), removeEdited(kept))
+	failed := cmd.Run()
+	after, err = savedValue(kept, before)
+	if failed == nil {
+		return after, kept, err
 	}
-	saved, err := readValue(kept)
-	if err != nil {
-		return nil, kept, err
+	failed = fmt.Errorf("editor %s: %w", editor, failed)
+	if err == nil && bytes.Equal(after, before) {
+		return nil, "", errors.Join(failed, removeEdited(kept))
 	}
-	if bytes.HasSuffix(before, []byte("\n")) {
-		return saved, kept, nil
+	return nil, kept, failed // the person may have saved a text before
+}
+
+// savedValue reads the file of the editor. A line feed at the end that before has not is removed,
+// also from the file: most editors end the last line.
+func savedValue(path string, before []byte) ([]byte, error) {
+	saved, err := readValue(path)
+	if err != nil || bytes.HasSuffix(before, []byte("\n")) {
+		return saved, err
 	}
-	if after = bytes.TrimSuffix(saved, []byte("\n")); len(after) < len(saved) {
-		err = os.WriteFile(kept, after, 0o600) // most editors end the last line
+	after := bytes.TrimSuffix(saved, []byte("\n"))
+	if len(after) < len(saved) {
+		err = os.WriteFile(path, after, 0o600)
 	}
-	return after, kept, err
+	return after, err
 }
 
 // writeEdited writes a value to a file in a directory of its own. Only the user may read both.
