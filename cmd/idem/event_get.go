@@ -56,22 +56,32 @@ func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters b
 	for _, e := range all {
 		report.Events = append(report.Events, e.Views()...)
 	}
+	var unread error
 	if letters {
-		client, err := a.kafka(ctx)
-		if err != nil {
-			return err
-		}
-		if report.DeadLetters, err = events.DeadLetters(ctx, client, a.group, asked); err != nil {
-			return err
-		}
+		report.DeadLetters, unread = a.deadLettersOf(ctx, asked)
 	}
-	if err := a.show(report, nil, report.rows()); err != nil {
-		return err
+	if err := a.show(report, nil, report.rows()); err != nil || unread != nil {
+		return cmp.Or(unread, err)
 	}
 	if len(all) == 0 {
 		return found("%s", notKnown(asked.Key(), f.looksDeferred()))
 	}
 	return nil
+}
+
+// deadLettersOf returns nil with an error: the answer of the stores does not depend on Kafka.
+func (a *app) deadLettersOf(
+	ctx context.Context, q events.Query,
+) (*events.DeadLettersAt, error) {
+	client, err := a.kafka(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := events.DeadLetters(ctx, client, a.group, q)
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // eventReport is the output of event get.

@@ -2,16 +2,21 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/events"
+	"github.com/idem-go/idem/internal/testenv"
 )
 
 func onMemory(args ...string) []string {
@@ -52,6 +57,40 @@ func TestEventGet(t *testing.T) {
 	r := commandWith(t, known, "", onMemory("get", "other", "--type", "order", "-o", "json")...)
 	r.failed(t, exitFound, "not known", `"other"`, `"billing"`, "retention")
 	require.JSONEq(t, `{"events": []}`, r.stdout)
+}
+
+// The answer of the store does not depend on Kafka: event get shows it, and then the failure.
+func TestEventGetWithoutDeadLetters(t *testing.T) {
+	s, known := memory()
+	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
+	get := onMemory("get", "1", "--type", "order", "--dead-letters", "-o", "json")
+	away := commandWith(t, known, "", append(get, "--brokers", testenv.FreeAddr(t))...)
+	away.failed(t, exitFailure, "kafka")
+	var report eventReport
+	require.NoError(t, json.Unmarshal([]byte(away.stdout), &report))
+	require.Len(t, report.Events, 1)
+	require.Nil(t, report.DeadLetters, "none were read")
+
+	cluster, brokers := fakeKafka(t, 1, kfake.SeedTopics(1, "orders", "orders.billing.dlq"))
+	cluster.ControlKey(int16(kmsg.ListOffsets), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+		for _, asked := range req.(*kmsg.ListOffsetsRequest).Topics {
+			one := kmsg.ListOffsetsResponseTopic{Topic: asked.Topic}
+			for _, p := range asked.Partitions {
+				one.Partitions = append(one.Partitions, kmsg.ListOffsetsResponseTopicPartition{
+					Partition: p.Partition, ErrorCode: kerr.TopicAuthorizationFailed.Code,
+				})
+			}
+			resp.Topics = append(resp.Topics, one)
+		}
+		return resp, nil, true
+	})
+	refused := commandWith(t, known, "", append(get, brokers[:2]...)...)
+	refused.failed(t, exitFailure, "not authorized")
+	require.NoError(t, json.Unmarshal([]byte(refused.stdout), &report))
+	require.Len(t, report.Events, 1)
+	require.Nil(t, report.DeadLetters, "none were read")
 }
 
 // Without a type all types are looked through, and an event of several types is not confused with

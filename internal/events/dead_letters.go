@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -38,7 +39,7 @@ type DeadLetter struct {
 const maxDeadLettersShown = 1000
 
 // DeadLetters searches the dead-letter topics of a group: that of the query's topic, or all with
-// default names, from begin to end. The error matches dedup.ErrKey like that of
+// default names, from begin to end. A topic without a dead-letter topic has none. The error matches dedup.ErrKey like that of
 // [Find]. After an error, the dead letters found so far are returned with the error.
 func DeadLetters(
 	ctx context.Context, client sarama.Client, group string, q Query,
@@ -77,6 +78,9 @@ func DeadLetters(
 			return true, nil
 		},
 	)
+	if q.Topic != "" && errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		all.Topics, err = nil, nil // the topic has no dead letters
+	}
 	return all, err
 }
 

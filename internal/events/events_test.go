@@ -232,6 +232,11 @@ func TestDeadLetters(t *testing.T) {
 		require.Len(t, l.DeadLetters, 1)
 		require.Equal(t, "users.g.dlq", l.DeadLetters[0].Topic)
 	}
+	none, err := DeadLetters(t.Context(), client, "g", Query{Scope: "billing", ID: "1", Topic: "nowhere"})
+	require.NoError(t, err, "a topic without dead letters")
+	all, err := DeadLetters(t.Context(), client, "nobody", q)
+	require.NoError(t, err)
+	require.Equal(t, all, none, "as without a topic")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	l, err = DeadLetters(ctx, client, "g", q)
