@@ -150,7 +150,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"what it looks at is internal/doctor's business",
 		},
 		"/internal/doctor": {
-			[]string{"/deadletter", "", "/consumer", "/dedup/pgstore", "/dedup/redisstore", "/internal/outboxview", "/internal/pgschema", "/internal/redact", "/internal/words", "/outbox/pgoutbox"},
+			[]string{"/deadletter", "", "/consumer", "/dedup/pgstore", "/dedup/redisstore", "/internal/groups", "/internal/outboxview", "/internal/pgschema", "/internal/redact", "/internal/words", "/outbox/pgoutbox"},
 			[]string{"github.com/IBM/sarama", "github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9"}, "it finds, a page and a command tell: neither flags nor a terminal",
 		},
 		"/dedup/storetest": {[]string{"/dedup"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},
