@@ -212,7 +212,8 @@ func TestEditKeepsTheTextOfAFailedEditor(t *testing.T) {
 		}
 		require.Len(t, files, 1, editor)
 		require.Contains(t, r.stderr, "the edited value of "+at+" is kept in "+files[0])
-		require.Equal(t, `{"event_id":"a","type":"paid","amount":7}`, read(t, files[0]))
+		edited := `{"event_id":"a","type":"paid","amount":7}`
+		require.Equal(t, edited, read(t, files[0]), "without the line feed of the editor")
 		require.NoError(t, os.RemoveAll(filepath.Dir(files[0])))
 	}
 	require.Empty(t, w.copies())
