@@ -259,9 +259,16 @@ func outboxMutants() []mutant {
 		},
 		{
 			name: "myoutbox-reads-at-the-sessions-level", file: "outbox/sqloutbox/mysql/session.go",
-			old: "Isolation: sql.LevelReadCommitted", with: "Isolation: sql.LevelDefault",
+			old: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", with: "SET @idem_level = 0",
 			promise: "No event of an open transaction is published (O-01).",
 			tests:   my("^TestReadsCommittedRows_O01$"),
+		},
+		{
+			name: "myoutbox-waits-for-commit", file: "outbox/sqloutbox/mysql/session.go",
+			old:     `conn.ExecContext(ctx, "COMMIT")`,
+			with:    `conn.ExecContext(context.WithoutCancel(ctx), "COMMIT")`,
+			promise: "A server that does not answer holds no relay.",
+			tests:   my("^TestContextBoundsTheEndOfATransaction$/^Settle$"),
 		},
 		{
 			name: "pgoutbox-epoch-stands", file: sql + "take.sql",

@@ -18,7 +18,7 @@ import (
 func (o *Outbox) Purge(
 	ctx context.Context, keep time.Duration, limit int,
 ) (deleted int64, err error) {
-	err = o.atomic(ctx, func(tx *sql.Tx) error {
+	err = o.atomic(ctx, func(tx querier) error {
 		old, err := list(ctx, tx, fmt.Sprintf("SELECT seq FROM idem_outbox "+
 			"FORCE INDEX (idem_outbox_sent) WHERE state = 1 AND ended_at < UTC_TIMESTAMP(6) - "+
 			"INTERVAL %d MICROSECOND ORDER BY ended_at LIMIT %d", keep.Microseconds(), limit))
@@ -48,7 +48,7 @@ func (o *Outbox) Purge(
 // Backlog implements [outbox.Store]. Only indexes are read, up to limit.
 func (o *Outbox) Backlog(ctx context.Context, limit int) (b outbox.Backlog, err error) {
 	var age sql.Null[int64]
-	err = o.reading(ctx, func(tx *sql.Tx) error {
+	err = o.reading(ctx, func(tx querier) error {
 		return one(ctx, tx, backlogText(limit), &b.Waiting, &b.Parked, &b.Blocked, &age)
 	})
 	if err != nil {

@@ -96,4 +96,8 @@
 // session, and wait for a lock for at most 3 s.
 // They set innodb_lock_wait_timeout of the session and put it back, because the pool is the
 // application's. A deadlock or a lock that is held is an error; the relay calls again.
+//
+// The context bounds each of these calls, also while the server does not answer. The rollback and
+// the end of the session get at most 5 s more each. An error does not tell whether a change was
+// made: the commit may have reached the server.
 package mysql

@@ -19,7 +19,7 @@ func (o *Outbox) Fetch(ctx context.Context, f outbox.Fetch) (found []outbox.Row,
 	if len(f.Shards) == 0 || f.Limit <= 0 {
 		return nil, nil
 	}
-	err = o.reading(ctx, func(tx *sql.Tx) error {
+	err = o.reading(ctx, func(tx querier) error {
 		return each(ctx, tx, fetchText(&f), func(rows *sql.Rows) error {
 			r, err := scanRow(rows)
 			found = append(found, r)

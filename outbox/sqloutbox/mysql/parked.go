@@ -19,7 +19,7 @@ func (o *Outbox) Parked(ctx context.Context, limit int) (found []outbox.Parked, 
 		"AND b.seq > o.seq AND b.topic = o.topic AND b.`key` = o.`key`)) " +
 		"FROM idem_outbox o FORCE INDEX (idem_outbox_state) WHERE o.state = 2 " +
 		"ORDER BY o.seq LIMIT " + strconv.Itoa(limit)
-	err = o.reading(ctx, func(tx *sql.Tx) error {
+	err = o.reading(ctx, func(tx querier) error {
 		return each(ctx, tx, text, func(rows *sql.Rows) (err error) {
 			var p outbox.Parked
 			var at int64
@@ -52,7 +52,7 @@ var errGone = errors.New("no such row")
 func (o *Outbox) endParking(
 	ctx context.Context, verb string, row outbox.RowID, end string,
 ) error {
-	err := o.atomic(ctx, func(tx *sql.Tx) error { return endParked(ctx, tx, row, end) })
+	err := o.atomic(ctx, func(tx querier) error { return endParked(ctx, tx, row, end) })
 	if errors.Is(err, errGone) {
 		return fmt.Errorf("%w: %d of event %q", outbox.ErrNotParked, row.Seq, row.EventID)
 	}
@@ -64,7 +64,7 @@ func (o *Outbox) endParking(
 // or block rows of the shard wait for the lock of the shard. So no row becomes blocked behind a row
 // that has just been released. A number that belongs to another event is left alone: a fail-over
 // may give out numbers twice.
-func endParked(ctx context.Context, tx *sql.Tx, row outbox.RowID, end string) error {
+func endParked(ctx context.Context, tx querier, row outbox.RowID, end string) error {
 	number := strconv.FormatInt(row.Seq, 10)
 	this := "FROM idem_outbox FORCE INDEX (PRIMARY) WHERE state = 2 AND seq = " + number
 	var shard int

@@ -17,7 +17,7 @@ const (
 	endTimeout = 5 * time.Second
 )
 
-// querier is a session or a transaction.
+// querier is a pool, a session, or a session in a transaction.
 type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -44,8 +44,8 @@ func (o *Outbox) bounded(ctx context.Context, fn func(*sql.Conn) error) (err err
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	const reset = "SET @@SESSION.innodb_lock_wait_timeout = @idem_lock_wait"
-	if _, lost := conn.ExecContext(end, reset); lost != nil { // the pool must not use it again
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	if _, lost := conn.ExecContext(end, reset); lost != nil {
+		discard(conn)
 	}
 	return err
 }
@@ -60,34 +60,56 @@ func ignoreClosed(err error) error {
 
 // atomic runs fn in a transaction. READ COMMITTED takes no locks on gaps, and each statement sees
 // all commits before it.
-func (o *Outbox) atomic(ctx context.Context, fn func(*sql.Tx) error) error {
+func (o *Outbox) atomic(ctx context.Context, fn func(querier) error) error {
 	return o.bounded(ctx, func(conn *sql.Conn) error { return inTx(ctx, conn, fn) })
 }
 
 // reading runs fn, which takes no locks, in a transaction. Alone, its statement would read at the
 // isolation level of the session: READ UNCOMMITTED shows rows that will be rolled back.
-func (o *Outbox) reading(ctx context.Context, fn func(*sql.Tx) error) error {
+func (o *Outbox) reading(ctx context.Context, fn func(querier) error) (err error) {
 	if err := o.usable(); err != nil {
 		return err
 	}
-	return inTx(ctx, o.db, fn)
-}
-
-// beginner is a pool or a session.
-type beginner interface {
-	BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
-}
-
-func inTx(ctx context.Context, in beginner, fn func(*sql.Tx) error) error {
-	tx, err := in.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	conn, err := o.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	if err := fn(tx); err != nil {
-		_ = tx.Rollback() // if it fails, the pool closes the connection, and the server rolls back
-		return err
+	defer func() { err = errors.Join(err, ignoreClosed(conn.Close())) }()
+	return inTx(ctx, conn, fn)
+}
+
+// inTx runs fn in a transaction of the session. The statements are sent as text, because the driver
+// does not end the COMMIT and ROLLBACK of a [sql.Tx] with the context.
+//
+// After an error of COMMIT, such as the end of ctx, the transaction has ended or will end. Whether
+// its changes remain is unknown.
+func inTx(ctx context.Context, conn *sql.Conn, fn func(querier) error) error {
+	for _, text := range []string{
+		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION",
+	} {
+		if _, err := conn.ExecContext(ctx, text); err != nil {
+			discard(conn) // the level would be that of another transaction
+			return err
+		}
 	}
-	return tx.Commit()
+	err := fn(conn)
+	if err == nil {
+		_, err = conn.ExecContext(ctx, "COMMIT")
+	}
+	if err == nil {
+		return nil
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if _, lost := conn.ExecContext(end, "ROLLBACK"); lost != nil {
+		discard(conn) // the server rolls back
+	}
+	return err
+}
+
+// discard closes the connection of a session. The pool does not use the session again.
+func discard(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
 // each calls scan for each row of a query.

@@ -23,7 +23,7 @@ const (
 func (o *Outbox) Settle(
 	ctx context.Context, relay string, held []outbox.Lease, s outbox.Settlement,
 ) (lost []int, err error) {
-	err = o.atomic(ctx, func(tx *sql.Tx) (err error) {
+	err = o.atomic(ctx, func(tx querier) (err error) {
 		lost, err = settle(ctx, tx, relay, held, &s)
 		return err
 	})
@@ -34,7 +34,7 @@ func (o *Outbox) Settle(
 }
 
 func settle(
-	ctx context.Context, tx *sql.Tx, relay string, held []outbox.Lease, s *outbox.Settlement,
+	ctx context.Context, tx querier, relay string, held []outbox.Lease, s *outbox.Settlement,
 ) ([]int, error) {
 	rest := ""
 	if len(s.Parked)+len(s.Blocked) > 0 {
@@ -145,7 +145,7 @@ func (l locked) with(rows []outbox.RowID, in ...int) (found []int64) {
 // lockRows locks those rows that lie in shards, in the order of their numbers. So two relays that
 // both seem to hold one shard cannot deadlock.
 func lockRows(
-	ctx context.Context, tx *sql.Tx, all []outbox.RowID, shards []int,
+	ctx context.Context, tx querier, all []outbox.RowID, shards []int,
 ) (locked, error) {
 	seqs := make([]int64, len(all))
 	for i, r := range all {
@@ -198,7 +198,7 @@ func storable(s string) string {
 
 // block blocks only rows that are still behind a parked row: a person may have released that row
 // meanwhile.
-func block(ctx context.Context, tx *sql.Tx, seqs []int64) error {
+func block(ctx context.Context, tx querier, seqs []int64) error {
 	behind, err := list(ctx, tx, "SELECT b.seq FROM idem_outbox b FORCE INDEX (PRIMARY) "+
 		"WHERE b.seq IN "+numbers(seqs)+" AND EXISTS (SELECT 1 FROM idem_outbox p "+
 		"FORCE INDEX (idem_outbox_state) WHERE p.state = 2 AND p.shard = b.shard "+

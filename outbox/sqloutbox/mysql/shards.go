@@ -42,7 +42,7 @@ func (o *Outbox) Hold(
 		if err != nil {
 			return err
 		}
-		return inTx(ctx, conn, func(tx *sql.Tx) (err error) {
+		return inTx(ctx, conn, func(tx querier) (err error) {
 			held, err = holdShards(ctx, tx, relay, d, among, share)
 			return err
 		})
@@ -78,7 +78,7 @@ func keepAlive(
 // holdShards reads without locks, decides, locks the rows by their number, and looks again. A scan
 // that locks would lock the rows of other relays for a moment, and they would leave them out.
 func holdShards(
-	ctx context.Context, tx *sql.Tx, relay string, d time.Duration, among peers, share bool,
+	ctx context.Context, tx querier, relay string, d time.Duration, among peers, share bool,
 ) ([]outbox.Lease, error) {
 	shards, err := readShards(ctx, tx, "ORDER BY shard")
 	if err != nil {
@@ -146,7 +146,7 @@ func holdShards(
 // lockShards locks at most limit rows by their number, as of now. Rows that others have locked are
 // left out.
 func lockShards(
-	ctx context.Context, tx *sql.Tx, shards []int, and string, limit int,
+	ctx context.Context, tx querier, shards []int, and string, limit int,
 ) ([]shardRow, error) {
 	if len(shards) == 0 || limit == 0 {
 		return nil, nil
@@ -173,7 +173,7 @@ func readShards(ctx context.Context, q querier, rest string) (all []shardRow, er
 // Leave implements [outbox.Store].
 func (o *Outbox) Leave(ctx context.Context, relay string) error {
 	return explain("leave shards", o.bounded(ctx, func(conn *sql.Conn) error {
-		err := inTx(ctx, conn, func(tx *sql.Tx) error {
+		err := inTx(ctx, conn, func(tx querier) error {
 			shards, err := readShards(ctx, tx, "ORDER BY shard")
 			if err != nil {
 				return err
