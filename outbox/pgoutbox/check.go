@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -113,10 +114,10 @@ func (o *Outbox) checkTables(ctx context.Context, q *statements) (warnings []str
 		case invalid != "":
 			return nil, unfit("indexes are not valid: %s: REINDEX them", invalid)
 		case !plain:
-			return nil, unfit("column seq of idem_outbox must be an ascending identity " +
-				"with CACHE 1: with a larger cache each session reserves numbers, and events " +
-				"of one topic and key are published out of order: " +
-				"ALTER TABLE idem_outbox ALTER seq SET CACHE 1, then restart all writers")
+			return nil, unfit("column seq of idem_outbox must be an ascending identity "+
+				"with CACHE 1: with a larger cache each session reserves numbers, and events "+
+				"of one topic and key are published out of order: "+
+				"ALTER TABLE %s ALTER seq SET CACHE 1, then restart all writers", q.table())
 		case lacks != "":
 			warnings = append(warnings,
 				fmt.Sprintf("this role cannot %s: it lacks %s", role.can, lacks))
@@ -143,11 +144,11 @@ func (o *Outbox) checkRows(ctx context.Context, q *statements) ([]string, error)
 		return nil, unfit("idem_outbox_shards has %d of %d rows: run pgoutbox.Migrate, "+
 			"otherwise some events are never published", shards, outbox.Shards)
 	case behind:
-		return nil, unfit("the sequence of idem_outbox is behind its rows, as after a " +
-			"replication or a copy without sequences: new events would be published before " +
-			"those that wait. Before any new event: " +
-			"SELECT setval(pg_get_serial_sequence('idem_outbox', 'seq'), " +
-			"(SELECT max(seq) FROM idem_outbox))")
+		return nil, unfit("the sequence of idem_outbox is behind its rows, as after a "+
+			"replication or a copy without sequences: new events would be published before "+
+			"those that wait. Before any new event: "+
+			"SELECT setval(pg_get_serial_sequence('%s', 'seq'), (SELECT max(seq) FROM %s))",
+			strings.ReplaceAll(q.table(), "'", "''"), q.table())
 	}
 	return nil, nil
 }

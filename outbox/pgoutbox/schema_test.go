@@ -85,6 +85,48 @@ func TestCheck(t *testing.T) {
 	require.Len(t, warnings, 1)
 }
 
+// The remedies of Check change the outbox that was checked, and no other one on the search path.
+func TestCheckNamesItsSchema(t *testing.T) {
+	first, pool := newBox(t)
+	var schema string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
+	second := pgoutbox.New(pool, pgoutbox.InSchema(schema+"_2"))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		admin, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
+		require.NoError(t, err)
+		_, err = admin.Exec(ctx, "DROP SCHEMA "+schema+"_2 CASCADE")
+		require.NoError(t, err)
+		require.NoError(t, admin.Close(ctx))
+	})
+	require.NoError(t, pgoutbox.Migrate(t.Context(), pool, pgoutbox.InSchema(schema+"_2")))
+	add(t, pool, first, entry("A", "1"))
+	last := func() (n int64) {
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT pg_sequence_last_value("+
+			"pg_get_serial_sequence('idem_outbox', 'seq')::regclass)").Scan(&n))
+		return n
+	}
+	before := last()
+	for broken, remedy := range map[string]string{
+		"INSERT INTO " + schema + "_2.idem_outbox (seq, shard, topic, event_id, event_type) " +
+			"OVERRIDING SYSTEM VALUE VALUES (9, 0, 'a', 'b', 'c')": "SELECT setval",
+		"ALTER TABLE " + schema + "_2.idem_outbox ALTER seq SET CACHE 20": "ALTER TABLE",
+	} {
+		_, err := pool.Exec(t.Context(), broken)
+		require.NoError(t, err)
+		_, err = second.Check(t.Context())
+		require.ErrorContains(t, err, remedy)
+		_, text, _ := strings.Cut(err.Error(), remedy)
+		text, _, _ = strings.Cut(remedy+text, ", then")
+		_, err = pool.Exec(t.Context(), text)
+		require.NoError(t, err)
+		_, err = second.Check(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, before, last())
+}
+
 // asRole returns an outbox as a role with just these rights sees it.
 func asRole(t *testing.T, grants ...string) (*pgoutbox.Outbox, func(entries ...outbox.Entry) error) {
 	address := testenv.Postgres(t)

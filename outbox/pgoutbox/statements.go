@@ -23,6 +23,9 @@ type statements struct {
 	checkServer, checkTables, checkRows               string
 }
 
+// table returns the quoted name of the table of events, with its schema.
+func (s *statements) table() string { return pgx.Identifier{s.schema, "idem_outbox"}.Sanitize() }
+
 func newStatements(schema string) *statements {
 	quoted := pgx.Identifier{schema}.Sanitize()
 	names := strings.NewReplacer(
