@@ -94,8 +94,11 @@
 //
 // The methods for relays and operators use READ COMMITTED, whatever the isolation level of the
 // session, and wait for a lock for at most 3 s.
-// They set innodb_lock_wait_timeout of the session and put it back, because the pool is the
-// application's. A deadlock or a lock that is held is an error; the relay calls again.
+// If a host vanishes inside Settle, Hold or another call that locks rows, the server ends the session
+// after 10 s of silence, which frees the rows. A larger idle_transaction_timeout of MariaDB goes
+// before. The methods set innodb_lock_wait_timeout, wait_timeout, net_read_timeout and
+// net_write_timeout of the session and put them back, because the pool is the application's. A
+// deadlock or a lock that is held is an error; the relay calls again.
 //
 // The context bounds each of these calls, also while the server does not answer. The rollback and
 // the end of the session get at most 5 s more each. An error does not tell whether a change was

@@ -191,8 +191,10 @@ func TestSessionKeepsItsSettings(t *testing.T) {
 	_, err := locker.ExecContext(t.Context(), "SELECT 1 FROM idem_outbox_shards FOR UPDATE")
 	require.NoError(t, err)
 	db.SetMaxOpenConns(2)
-	read := func() (n int) {
-		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT @@SESSION.innodb_lock_wait_timeout").Scan(&n))
+	read := func() (n [4]int) {
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT @@SESSION.innodb_lock_wait_timeout, "+
+			"@@SESSION.wait_timeout, @@SESSION.net_read_timeout, @@SESSION.net_write_timeout").
+			Scan(&n[0], &n[1], &n[2], &n[3]))
 		return n
 	}
 	before := read()

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -13,6 +14,10 @@ const (
 	// lockWait bounds the wait for a lock, in seconds. The server does not notice that a caller has
 	// left while its statement waits.
 	lockWait = 3
+	// silence bounds how long the server waits for the next statement, for the rest of a statement,
+	// and for the reading of a result, in seconds. Then the server closes the session, which frees
+	// its locks. The methods send each statement at once after the one before.
+	silence = 10
 	// endTimeout bounds the end of a session, which the context of the caller does not bound.
 	endTimeout = 5 * time.Second
 )
@@ -23,8 +28,30 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// bounded runs fn in a session with short waits for locks. Afterwards the session has its own
-// setting again, because the pool is the application's.
+// bounds are the variables of the session that bounded sets, with their values in seconds.
+var bounds = []struct {
+	name string
+	wait int
+}{
+	{"innodb_lock_wait_timeout", lockWait}, {"wait_timeout", silence},
+	{"net_read_timeout", silence}, {"net_write_timeout", silence},
+}
+
+// boundTexts returns the statement that keeps the values of bounds and sets them, and the statement
+// that puts the values back.
+func boundTexts() (set, reset string) {
+	var sets, resets []string
+	for _, b := range bounds {
+		sets = append(sets, fmt.Sprintf("@idem_%[1]s = @@SESSION.%[1]s, @@SESSION.%[1]s = %[2]d",
+			b.name, b.wait))
+		resets = append(resets, fmt.Sprintf("@@SESSION.%[1]s = @idem_%[1]s", b.name))
+	}
+	return "SET " + strings.Join(sets, ", "), "SET " + strings.Join(resets, ", ")
+}
+
+// bounded runs fn in a session with short waits for locks. If the host of the process vanishes, the
+// server ends the session after some seconds. Afterwards the session has its own settings again,
+// because the pool is the application's.
 func (o *Outbox) bounded(ctx context.Context, fn func(*sql.Conn) error) (err error) {
 	if err := o.usable(); err != nil {
 		return err
@@ -34,16 +61,14 @@ func (o *Outbox) bounded(ctx context.Context, fn func(*sql.Conn) error) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, ignoreClosed(conn.Close())) }()
-	_, err = conn.ExecContext(ctx, fmt.Sprintf(
-		"SET @idem_lock_wait = @@SESSION.innodb_lock_wait_timeout, "+
-			"@@SESSION.innodb_lock_wait_timeout = %d", lockWait))
-	if err != nil {
+	set, reset := boundTexts()
+	if _, err := conn.ExecContext(ctx, set); err != nil {
+		discard(conn) // it may have changed some of its settings
 		return err
 	}
 	err = fn(conn)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	const reset = "SET @@SESSION.innodb_lock_wait_timeout = @idem_lock_wait"
 	if _, lost := conn.ExecContext(end, reset); lost != nil {
 		discard(conn)
 	}

@@ -61,13 +61,14 @@ func (c *stalling) Write(p []byte) (int, error) {
 		!c.by.at.CompareAndSwap(at, nil) {
 		return c.Conn.Write(p)
 	}
-	defer close(c.by.over)
 	if !c.by.after {
 		c.by.links.Silence()
-		return c.Conn.Write(p)
+		close(c.by.over)
+		return c.Conn.Write(p) // until the connection is closed
 	}
 	n, err := c.Conn.Write(p)
 	c.by.links.Silence() // the driver reads the answer after this
+	close(c.by.over)
 	return n, err
 }
 
@@ -120,4 +121,66 @@ func TestContextBoundsTheEndOfATransaction(t *testing.T) {
 			<-s.over
 		})
 	}
+}
+
+// O-05: a relay whose host vanished inside a call keeps the locks of its rows for some seconds only.
+// The relay that takes its shards over then settles the same rows.
+func TestVanishedRelayLeavesNoLocks_O05(t *testing.T) {
+	hold := func(ctx context.Context, box *mysql.Outbox, _ []outbox.Lease, _ []outbox.RowID) error {
+		_, err := box.Hold(ctx, "gone", time.Second, true)
+		return err
+	}
+	settle := func(
+		ctx context.Context, box *mysql.Outbox, held []outbox.Lease, rows []outbox.RowID,
+	) error {
+		_, err := box.Settle(ctx, "gone", held, outbox.Settlement{Sent: rows})
+		return err
+	}
+	for name, c := range map[string]struct {
+		call func(context.Context, *mysql.Outbox, []outbox.Lease, []outbox.RowID) error
+		at   string
+	}{
+		"Settle": {settle, "DELETE o FROM"}, "Hold": {hold, "UPDATE idem_outbox_shards"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := newDB(t)
+			box, tx := mysql.New(db), begin(t, db)
+			require.NoError(t, box.Add(t.Context(), tx, entry("A", "1"), entry("", "2")))
+			require.NoError(t, tx.Commit())
+			s, pool := newStalling(t, db, false)
+			gone := mysql.New(pool)
+			held, err := gone.Hold(t.Context(), "gone", time.Second, true)
+			require.NoError(t, err)
+			rows := fetch(t, gone, held)
+			require.Len(t, rows, 2)
+
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			s.at.Store(&c.at)
+			go func() { ended <- c.call(ctx, gone, held, rows) }()
+			<-s.over
+			defer func() { cancel(); require.Error(t, <-ended) }()
+			require.Eventually(t, func() bool {
+				held, err = box.Hold(t.Context(), "next", time.Minute, true)
+				return err == nil && len(held) == outbox.Shards
+			}, 15*time.Second, 100*time.Millisecond, "a shard stays locked")
+			require.Equal(t, rows, fetch(t, box, held))
+			require.Eventually(t, func() bool {
+				lost, err := box.Settle(t.Context(), "next", held, outbox.Settlement{Sent: rows})
+				return err == nil && len(lost) == 0
+			}, 15*time.Second, 100*time.Millisecond, "a row stays locked")
+			require.Empty(t, fetch(t, box, held))
+		})
+	}
+}
+
+// fetch returns the waiting rows of shards.
+func fetch(t *testing.T, box *mysql.Outbox, held []outbox.Lease) (found []outbox.RowID) {
+	t.Helper()
+	rows, err := box.Fetch(t.Context(), outbox.Fetch{Shards: held, Limit: 100, Bytes: 1 << 20})
+	require.NoError(t, err)
+	for i := range rows {
+		found = append(found, rows[i].RowID())
+	}
+	return found
 }
