@@ -28,7 +28,7 @@ type CollectorConfig struct {
 // messages as the process has partitions. Close a Collector after the router, and before the
 // processor.
 type Collector struct {
-	p    *idem.Processor
+	s    *settler
 	cfg  CollectorConfig
 	o    options
 	in   chan *entry
@@ -39,6 +39,7 @@ type Collector struct {
 
 // entry is a message that waits in Handle for its batch.
 type entry struct {
+	ctx   context.Context //nolint:containedctx // of the message
 	msg   *idem.Message
 	known bool
 	done  chan error // has room for the one result
@@ -53,7 +54,7 @@ func NewCollector(p *idem.Processor, cfg CollectorConfig, opts ...Option) (*Coll
 	if cfg.Max < 0 || cfg.Wait < 0 {
 		return nil, fmt.Errorf("watermillidem: Max is %d and Wait is %s: neither may be negative", cfg.Max, cfg.Wait)
 	}
-	c := &Collector{p: p, cfg: cfg, o: build(opts), in: make(chan *entry)}
+	c := &Collector{s: newSettler(p), cfg: cfg, o: build(opts), in: make(chan *entry)}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	c.run.Go(c.loop)
 	return c, nil
@@ -64,8 +65,8 @@ func NewCollector(p *idem.Processor, cfg CollectorConfig, opts ...Option) (*Coll
 // goes on, and the message is a duplicate when it comes again.
 func (c *Collector) Handle(m *message.Message) error {
 	msg, known := c.o.convert(m)
-	e := &entry{msg: msg, known: known, done: make(chan error, 1)}
 	ctx := m.Context()
+	e := &entry{ctx: ctx, msg: msg, known: known, done: make(chan error, 1)}
 	select {
 	case c.in <- e:
 	case <-ctx.Done():
@@ -182,7 +183,7 @@ func (c *Collector) wait(e *entry, after time.Duration) error {
 		if pause(c.ctx, after) != nil {
 			return idem.ErrStopping
 		}
-		err := settle(c.ctx, c.p, e.msg, e.known)
+		err := c.s.settle(c.ctx, e.ctx, e.msg, e.known)
 		var wait *idem.WaitError
 		if !errors.As(err, &wait) {
 			return err
@@ -198,9 +199,16 @@ func (c *Collector) call(batch []*entry) (settled int, err error) {
 	for i, e := range batch {
 		msgs[i], known = e.msg, known && e.known
 	}
-	if known {
-		return c.p.HandleBatch(c.ctx, msgs)
+	if !known {
+		err = c.s.p.Settle(c.ctx, msgs, func(n int) { settled = n })
+		return settled, err
 	}
-	err = c.p.Settle(c.ctx, msgs, func(n int) { settled = n })
+	for _, m := range msgs {
+		c.s.begin(m)
+	}
+	settled, err = c.s.p.HandleBatch(c.ctx, msgs)
+	for i, e := range batch {
+		c.s.end(e.ctx, e.msg, i < settled)
+	}
 	return settled, err
 }

@@ -15,28 +15,21 @@ import (
 // message is settled, and otherwise with an error, such as [idem.ErrStopping] when the context of
 // the message ends. Safe for concurrent use. Close p after the router.
 func Handler(p *idem.Processor, opts ...Option) message.NoPublishHandlerFunc {
-	o := build(opts)
+	o, s := build(opts), newSettler(p)
 	return func(m *message.Message) error {
 		msg, known := o.convert(m)
+		ctx := m.Context()
 		for {
-			err := settle(m.Context(), p, msg, known)
+			err := s.settle(ctx, ctx, msg, known)
 			var wait *idem.WaitError
 			if !errors.As(err, &wait) {
 				return err
 			}
-			if err := pause(m.Context(), wait.After); err != nil {
+			if err := pause(ctx, wait.After); err != nil {
 				return err
 			}
 		}
 	}
-}
-
-// settle handles a message once. Without a position there is no progress to record.
-func settle(ctx context.Context, p *idem.Processor, m *idem.Message, known bool) error {
-	if known {
-		return p.Handle(ctx, m)
-	}
-	return p.Settle(ctx, []*idem.Message{m}, func(int) {})
 }
 
 // minPause keeps an answer without a time from making a busy loop.

@@ -40,6 +40,10 @@ type options struct {
 // keeps all rows of the scope, and the other stores forget by the time of their server. A message
 // that comes again after its dead letter is then a copy of a dead event, and becomes a dead letter
 // too. Dead letters have partition 0 and offset 0.
+//
+// The subscriber must deliver the messages of a partition one at a time, and end the context of a
+// message that it gives up. If an unsettled message has ended so, the next other message of the
+// partition is reported to [idem.Processor.Assigned], and the progress goes on there.
 func WithPosition(f func(context.Context) (Position, bool)) Option {
 	return func(o *options) { o.position = f }
 }

@@ -26,7 +26,7 @@ type owner struct {
 // mutants returns all rows.
 func mutants() []mutant {
 	return slices.Concat(
-		engineMutants(), laneMutants(), runnerMutants(), beginMutants(), guardMutants(), decisionMutants(),
+		engineMutants(), laneMutants(), runnerMutants(), watermillMutants(), beginMutants(), guardMutants(), decisionMutants(),
 		postgresMutants(), redisMutants(), sqlMutants(), sqlPostgresMutants(), mariaMutants(),
 		dynamoMutants(), memoryMutants(),
 		httpMutants(), outboxMutants(), identityMutants(), authMutants(),

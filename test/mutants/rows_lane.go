@@ -392,3 +392,22 @@ func beginMutants() []mutant {
 		},
 	}
 }
+
+// watermillMutants are faults of watermillidem.
+func watermillMutants() []mutant {
+	tests := func(run string) owner { return ownedBy("adapter/watermillidem", run) }
+	return []mutant{
+		{
+			name: "watermill-open-message-forgotten", file: "adapter/watermillidem/settler.go",
+			old: "u.ctx != nil && u.ctx.Err() != nil && u.offset", with: "u.ctx != nil && u.offset",
+			promise: "An unsettled message that may come again holds the progress back (rule 8).",
+			tests:   tests("^TestProgress_Unsettled_Rule8$"),
+		},
+		{
+			name: "watermill-gone-message-remembered", file: "adapter/watermillidem/settler.go",
+			old: "assigned := !known || last.gone(m.Offset)", with: "assigned := !known || !known && last.gone(m.Offset)",
+			promise: "An unsettled message that is gone does not stop the progress (rule 8).",
+			tests:   tests("^TestProgress_Unsettled_Rule8$"),
+		},
+	}
+}
