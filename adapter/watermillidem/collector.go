@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,8 +62,9 @@ func NewCollector(p *idem.Processor, cfg CollectorConfig, opts ...Option) (*Coll
 }
 
 // Handle is a function for Router.AddConsumerHandler: it waits until the message is settled in a
-// batch. The errors are those of [Handler]. If the context of the message ends first, the batch
-// goes on, and the message is a duplicate when it comes again.
+// batch. The errors are those of [Handler]. If the context of the message ends first, a batch under
+// way goes on, and the message may be a duplicate when it comes again. A message that waits for its
+// batch, for another worker or for a store is then given up.
 func (c *Collector) Handle(m *message.Message) error {
 	msg, known := c.o.convert(m)
 	ctx := m.Context()
@@ -144,7 +146,10 @@ func (c *Collector) next(end <-chan time.Time) *entry {
 // settle answers every entry of a batch. An entry that waits, or has an error, leaves the batch, so
 // that it does not hold up the others.
 func (c *Collector) settle(batch []*entry) {
-	for len(batch) > 0 {
+	for {
+		if batch = dropEnded(batch); len(batch) == 0 {
+			return
+		}
 		n, err := c.call(batch)
 		for _, e := range batch[:n] {
 			e.done <- nil
@@ -176,14 +181,29 @@ func (c *Collector) settle(batch []*entry) {
 	}
 }
 
-// wait settles one entry that waits for another worker or for a store. Each such entry is a message
-// that its subscriber waits for, so there are at most as many as partitions.
-func (c *Collector) wait(e *entry, after time.Duration) error {
-	for {
-		if pause(c.ctx, after) != nil {
-			return idem.ErrStopping
+// dropEnded answers the entries whose context has ended, and returns the others.
+func dropEnded(batch []*entry) []*entry {
+	return slices.DeleteFunc(batch, func(e *entry) bool {
+		if e.ctx.Err() == nil {
+			return false
 		}
-		err := c.s.settle(c.ctx, e.ctx, e.msg, e.known)
+		e.done <- errors.Join(idem.ErrStopping, context.Cause(e.ctx))
+		return true
+	})
+}
+
+// wait settles one entry that waits for another worker or for a store. Each such entry is a message
+// that its subscriber waits for, so there are at most as many as partitions. The wait ends with the
+// context of the message, and with Close.
+func (c *Collector) wait(e *entry, after time.Duration) error {
+	ctx, stop := context.WithCancelCause(e.ctx)
+	defer stop(nil)
+	defer context.AfterFunc(c.ctx, func() { stop(idem.ErrStopping) })()
+	for {
+		if err := pause(ctx, after); err != nil {
+			return err
+		}
+		err := c.s.settle(ctx, e.ctx, e.msg, e.known)
 		var wait *idem.WaitError
 		if !errors.As(err, &wait) {
 			return err

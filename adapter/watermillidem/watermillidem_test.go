@@ -298,6 +298,71 @@ func TestCollector_WaitsAlone_Rule9(t *testing.T) {
 	})
 }
 
+// A message that waits for another worker is given up at the end of its context: another process may
+// have its partition (K-11).
+func TestCollector_WaitEndsWithTheMessage_K11(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Volatile())
+		fail := make(chan struct{})
+		other := processor(t, store, func(r *idem.Router) {
+			idem.On(r, "paid", func(context.Context, idem.Event[payment]) error {
+				<-fail
+				return idem.Permanent(errors.New("refused")) // without a producer: the event is free again
+			})
+		})
+		held := make(chan error, 1)
+		go func() { held <- watermillidem.Handler(other)(msg(1)) }()
+		synctest.Wait()
+		var runs counter
+		p := processor(t, store, func(r *idem.Router) {
+			idem.On(r, "paid", func(_ context.Context, e idem.Event[payment]) error {
+				runs.add(e.ID)
+				return nil
+			})
+		})
+		collector, err := watermillidem.NewCollector(p, watermillidem.CollectorConfig{})
+		require.NoError(t, err)
+		waits := msg(1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		waits.SetContext(ctx)
+		require.ErrorIs(t, collector.Handle(waits), idem.ErrStopping)
+		synctest.Wait()
+		close(fail)
+		require.ErrorIs(t, <-held, idem.ErrNoProducer)
+		time.Sleep(time.Minute)
+		_, total := runs.all()
+		require.NoError(t, collector.Close())
+		require.NoError(t, p.Close())
+		require.NoError(t, other.Close())
+		require.Zero(t, total, "the handler ran for a message that was given up")
+	})
+}
+
+// A message whose context ends before its batch begins is not handled (K-11).
+func TestCollector_EndedBeforeTheBatch_K11(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs counter
+		p := processor(t, memstore.New(memstore.Volatile()), func(r *idem.Router) {
+			idem.On(r, "paid", func(_ context.Context, e idem.Event[payment]) error {
+				runs.add(e.ID)
+				return nil
+			})
+		})
+		collector, err := watermillidem.NewCollector(p, watermillidem.CollectorConfig{Wait: time.Minute})
+		require.NoError(t, err)
+		lost := msg(1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		lost.SetContext(ctx)
+		require.ErrorIs(t, collector.Handle(lost), idem.ErrStopping)
+		require.NoError(t, collector.Handle(msg(2)), "the same batch goes on")
+		require.NoError(t, collector.Close())
+		require.NoError(t, p.Close())
+		require.Equal(t, map[string]int{"uuid-2": 1}, runs.n)
+	})
+}
+
 // A message that comes alone is handled at once, unless Wait says otherwise. Messages that come
 // within Wait share a call.
 func TestCollector_Wait(t *testing.T) {

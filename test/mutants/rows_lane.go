@@ -409,5 +409,11 @@ func watermillMutants() []mutant {
 			promise: "An unsettled message that is gone does not stop the progress (rule 8).",
 			tests:   tests("^TestProgress_Unsettled_Rule8$"),
 		},
+		{
+			name: "watermill-wait-outlives-its-message", file: "adapter/watermillidem/collector.go",
+			old: "context.WithCancelCause(e.ctx)", with: "context.WithCancelCause(context.WithoutCancel(e.ctx))",
+			promise: "A message that its subscriber has given up runs no handler later (K-11).",
+			tests:   tests("^TestCollector_WaitEndsWithTheMessage_K11$"),
+		},
 	}
 }
