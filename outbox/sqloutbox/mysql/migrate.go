@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	_ "embed"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/idem-go/idem/outbox"
@@ -26,8 +28,8 @@ const migrateWait = "60"
 
 var errMigrateBusy = errors.New("another instance has been creating the tables for a minute")
 
-// Migrate creates the tables that are missing in the database of db. The user needs the right to
-// create tables. Errors are the database's.
+// Migrate creates the tables that are missing in the database of db, and their fixed rows. The user
+// needs the right to create tables. Errors are the database's.
 //
 // Migrate may be run at every start and by several instances at once. Instances wait for each
 // other, for at most a minute. If the tables are up to date, Migrate locks no table.
@@ -59,8 +61,37 @@ func Migrate(ctx context.Context, db *sql.DB) error {
 				return err
 			}
 		}
-		return nil
+		if err := fill(ctx, conn, "idem_outbox_locks", "slot", slots); err != nil {
+			return err
+		}
+		return fill(ctx, conn, "idem_outbox_shards", "shard", outbox.Shards)
 	}))
+}
+
+// fill inserts the fixed rows that a table has lost. It locks none of the others, which writers
+// and relays may have locked.
+func fill(ctx context.Context, q querier, table, column string, rows int) error {
+	numbers, err := list(ctx, q, "SELECT "+column+" FROM "+table)
+	if err != nil {
+		return err
+	}
+	present := make([]bool, rows)
+	for _, n := range numbers {
+		if n >= 0 && n < int64(rows) {
+			present[n] = true
+		}
+	}
+	var values strings.Builder
+	for n, ok := range present {
+		if !ok {
+			fmt.Fprintf(&values, ",(%d)", n)
+		}
+	}
+	if values.Len() == 0 {
+		return nil
+	}
+	_, err = exec(ctx, q, "INSERT INTO "+table+" ("+column+") VALUES "+values.String()[1:])
+	return err
 }
 
 // upToDate reports whether all tables and rows exist in this version. After an error Migrate runs,
@@ -71,6 +102,8 @@ func upToDate(ctx context.Context, q querier) bool {
 	return err == nil && version >= schemaVersion && locks == slots && shards == outbox.Shards
 }
 
-// rowsText reads the version and the numbers of fixed rows.
-const rowsText = "SELECT (SELECT coalesce(max(version), 0) FROM idem_outbox_schema), " +
-	"(SELECT count(*) FROM idem_outbox_locks), (SELECT count(*) FROM idem_outbox_shards)"
+// rowsText reads the version and the numbers of fixed rows. Rows with other numbers do no harm.
+var rowsText = "SELECT (SELECT coalesce(max(version), 0) FROM idem_outbox_schema), " +
+	"(SELECT count(*) FROM idem_outbox_locks WHERE slot >= 0 AND slot < " + strconv.Itoa(slots) + "), " +
+	"(SELECT count(*) FROM idem_outbox_shards WHERE shard >= 0 AND shard < " +
+	strconv.Itoa(outbox.Shards) + ")"
