@@ -94,7 +94,7 @@ type Config struct {
 	// SecondSecret is accepted beside Secret: a request is equal if the stored fingerprint is that
 	// under either one. New fingerprints are made with Secret. Add a new secret as SecondSecret in
 	// all instances, swap the two, then drop the old one after Retention. At least 16 bytes; it
-	// costs a second hash of each body. Nil, the default: no observer.
+	// costs a second hash of each body. Nil, the default: no second secret.
 	SecondSecret []byte
 	// AnyPayload turns the comparison of payloads off: a key replays the answer to any payload.
 	// Default: false.
