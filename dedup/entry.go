@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -23,8 +22,16 @@ type Entry struct {
 	held      *HeldClaims
 	retention time.Duration
 
-	mu    sync.Mutex
+	// turn has room for one writer of the end. It is a channel, because a writer pauses between its
+	// tries for up to finishTime, and fake time does not pass while another one waits for a mutex.
+	turn  chan struct{}
 	ended bool
+}
+
+// lock waits for the writer of the end, and returns the function that lets the next one on.
+func (e *Entry) lock() (unlock func()) {
+	e.turn <- struct{}{}
+	return func() { <-e.turn }
 }
 
 // Context returns the context for the work. The context is that of Enter. It is cancelled also at
@@ -74,8 +81,7 @@ func (e *Entry) Complete(ctx context.Context, r Result) error {
 // entry with Complete or Release. Nothing is written if r cannot be sealed. Retries and other
 // errors are those of Complete.
 func (e *Entry) TryComplete(ctx context.Context, r Result) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	defer e.lock()()
 	if e.ended {
 		return e.endedAlready()
 	}
@@ -113,8 +119,7 @@ func (e *Entry) Release(ctx context.Context, o Outcome) error {
 // abandon ends the entry without a write: the lease ends the claim, as a run with an unknown
 // outcome.
 func (e *Entry) abandon() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	defer e.lock()()
 	if e.ended {
 		return
 	}
@@ -135,8 +140,7 @@ func (e *Entry) endedAlready() error { return fmt.Errorf("key %q: %w", e.claim.K
 
 // end writes the end of the entry and passes a on to followers if it was written.
 func (e *Entry) end(ctx context.Context, a Answer, write func(context.Context) error) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	defer e.lock()()
 	if e.ended {
 		return e.endedAlready()
 	}

@@ -95,3 +95,21 @@ func TestEntry_TryCompleteSeals_G13(t *testing.T) {
 		require.ErrorIs(d, err, dedup.ErrSealed)
 	})
 }
+
+// The hung handler's key is taken away at the time at which the handler ends. One of the two writes
+// the end, while the store is down for a moment, and the other one waits for it.
+func TestEntry_EndsTogether(t *testing.T) {
+	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
+		e := d.enter()
+		d.s.onComplete, d.s.onRelease = dropped, dropped
+		all := together(2, func(i int) (paid, bool, error) {
+			if i == 0 {
+				return paid{}, false, e.Release(d.Context(), dedup.Unknown)
+			}
+			time.Sleep(time.Second)
+			return paid{}, false, e.Complete(d.Context(), dedup.Result{})
+		})
+		require.ErrorIs(d, all[0].err, dedup.ErrUnknownOutcome)
+		require.ErrorContains(d, all[1].err, "ended already")
+	})
+}

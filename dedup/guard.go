@@ -164,6 +164,7 @@ func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err 
 		return nil, a, err
 	}
 	e := &Entry{
+		turn:  make(chan struct{}, 1),
 		store: g.store, renewer: g.renewer, inflight: g.inflight, f: f, keyring: g.cfg.Keyring,
 		claim: req.Held(token, a), retention: req.Retention,
 	}
