@@ -25,6 +25,8 @@ func NotApplied(err error) error { return mark.New(mark.NotApplied, 0, err) }
 //     the longest delay again, and no attempt is counted.
 //   - Without delayed retries, or if no later delay is left, the event becomes a dead letter of
 //     [ClassRetryAfter].
+//
+// Beside [Unavailable], d counts only when the outage counts as an ordinary failure.
 func RetryAfter(d time.Duration, err error) error { return mark.New(mark.RetryAfter, d, err) }
 
 // Unavailable marks err as an outage of a dependency that every event needs. The event waits in its

@@ -39,8 +39,9 @@ type DeadLetter struct {
 const maxDeadLettersShown = 1000
 
 // DeadLetters searches the dead-letter topics of a group: that of the query's topic, or all with
-// default names, from begin to end. A topic without a dead-letter topic has none. The error matches dedup.ErrKey like that of
-// [Find]. After an error, the dead letters found so far are returned with the error.
+// default names, from begin to end. A topic without a dead-letter topic has none. The error matches
+// dedup.ErrKey like that of [Find]. After an error, the dead letters found so far are returned with
+// the error.
 func DeadLetters(
 	ctx context.Context, client sarama.Client, group string, q Query,
 ) (*DeadLettersAt, error) {
