@@ -256,6 +256,17 @@ func TestCollector_Idempotent(t *testing.T) {
 	})
 }
 
+// counting is a processor with a handler that counts its runs.
+func counting(t *testing.T, store dedup.Store, runs *counter) *idem.Processor {
+	t.Helper()
+	return processor(t, store, func(r *idem.Router) {
+		idem.On(r, "paid", func(_ context.Context, e idem.Event[payment]) error {
+			runs.add(e.ID)
+			return nil
+		})
+	})
+}
+
 // A message that another worker holds does not hold up those that come after it (rule 9).
 func TestCollector_WaitsAlone_Rule9(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -271,12 +282,7 @@ func TestCollector_WaitsAlone_Rule9(t *testing.T) {
 		go func() { held <- watermillidem.Handler(other)(msg(1)) }()
 		synctest.Wait()
 		var runs counter
-		p := processor(t, store, func(r *idem.Router) {
-			idem.On(r, "paid", func(_ context.Context, e idem.Event[payment]) error {
-				runs.add(e.ID)
-				return nil
-			})
-		})
+		p := counting(t, store, &runs)
 		collector, err := watermillidem.NewCollector(p, watermillidem.CollectorConfig{})
 		require.NoError(t, err)
 		go func() { held <- collector.Handle(msg(1)) }()
@@ -314,12 +320,7 @@ func TestCollector_WaitEndsWithTheMessage_K11(t *testing.T) {
 		go func() { held <- watermillidem.Handler(other)(msg(1)) }()
 		synctest.Wait()
 		var runs counter
-		p := processor(t, store, func(r *idem.Router) {
-			idem.On(r, "paid", func(_ context.Context, e idem.Event[payment]) error {
-				runs.add(e.ID)
-				return nil
-			})
-		})
+		p := counting(t, store, &runs)
 		collector, err := watermillidem.NewCollector(p, watermillidem.CollectorConfig{})
 		require.NoError(t, err)
 		waits := msg(1)
@@ -343,12 +344,7 @@ func TestCollector_WaitEndsWithTheMessage_K11(t *testing.T) {
 func TestCollector_EndedBeforeTheBatch_K11(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs counter
-		p := processor(t, memstore.New(memstore.Volatile()), func(r *idem.Router) {
-			idem.On(r, "paid", func(_ context.Context, e idem.Event[payment]) error {
-				runs.add(e.ID)
-				return nil
-			})
-		})
+		p := counting(t, memstore.New(memstore.Volatile()), &runs)
 		collector, err := watermillidem.NewCollector(p, watermillidem.CollectorConfig{Wait: time.Minute})
 		require.NoError(t, err)
 		lost := msg(1)
