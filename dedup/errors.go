@@ -162,3 +162,21 @@ func (e *TxEndedError) Error() string {
 
 // Is matches [ErrTxEnded].
 func (e *TxEndedError) Is(target error) bool { return target == ErrTxEnded }
+
+// GroupError is returned by the function of [TxStore.ClaimTx] for several requests when one of its
+// calls failed. The error has the text and the chain of Err. If ClaimTx finds that the transaction
+// had been ended by SQL, ClaimTx takes back the claims of Unrun, as for [TxEndedError], and its
+// error matches [ErrTxEnded] too. Otherwise the transaction is rolled back, and Unrun has no effect.
+type GroupError struct {
+	// Unrun are indices into the requests of the call, ascending: events that did not run, or
+	// failed.
+	Unrun []int
+	// Err is the error of the call. It is not nil.
+	Err error
+}
+
+// Error returns the text of Err.
+func (e *GroupError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *GroupError) Unwrap() error { return e.Err }

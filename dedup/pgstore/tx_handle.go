@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/idem-go/idem/dedup"
 )
@@ -28,6 +29,11 @@ func (r *txRun) finishRun(done []dedup.Completion, err error) error {
 	if err != nil {
 		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
 			return r.takeBack(ended, err)
+		}
+		if failed, ok := errors.AsType[*dedup.GroupError](err); ok &&
+			errors.Is(r.lent.state(), dedup.ErrTxEnded) {
+			ended := &dedup.TxEndedError{Unrun: failed.Unrun}
+			return r.takeBack(ended, fmt.Errorf("pgstore: %w: %w", ended, err))
 		}
 		return r.handlerFailed(err)
 	}

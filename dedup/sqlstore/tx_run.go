@@ -243,6 +243,10 @@ func (r *txRun) handlerFailed(ctx context.Context, err error) error {
 	if !r.spoil {
 		r.spoil = r.rollback() != nil
 	}
+	if failed, ok := errors.AsType[*dedup.GroupError](err); ok &&
+		r.s.d.Classify(broken) == Ended {
+		return fmt.Errorf("%s: %w: %w", r.s.d.Name, &dedup.TxEndedError{Unrun: failed.Unrun}, err)
+	}
 	canceled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	switch {
 	case r.group() && (class == Again || class == Locked):

@@ -16,6 +16,8 @@ func txGroupTests[Tx any]() []txTest[Tx] {
 			run: txGroupCommit[Tx]},
 		{name: "tx: a group ended by ROLLBACK gives back everything (rule 12)", needs: sql,
 			run: txGroupRollback[Tx]},
+		{name: "tx: a group ended by COMMIT and then failed returns the claims of the others (rule 12)",
+			needs: sql, run: txGroupFails[Tx]},
 	}
 }
 
@@ -91,4 +93,30 @@ func txGroupRollback[Tx any](k *txKit[Tx]) {
 		k.count(0, r.Key.ID)
 		k.unmarked(r)
 	}
+}
+
+// txGroupFails ends the transaction in the first of three events. The second one fails. An error of
+// a group whose transaction goes on is not changed.
+func txGroupFails[Tx any](k *txKit[Tx]) {
+	reqs := []dedup.Request{request("ends"), request("fails"), request("waits")}
+	failed := errors.New("the second event failed")
+	for _, sql := range []string{"SELECT 1", "COMMIT"} {
+		_, err := k.call(reqs, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+			require.NoError(k, k.h.Exec(k.ctx, tx, reqs[0].Key.ID))
+			require.NoError(k, k.h.Raw(k.ctx, tx, sql))
+			return nil, &dedup.GroupError{Unrun: []int{1, 2}, Err: failed}
+		})
+		require.ErrorIs(k, err, failed, sql)
+		require.NotErrorIs(k, err, dedup.ErrUnavailable, "it is the handler's fault")
+		if sql == "COMMIT" {
+			require.ErrorIs(k, err, dedup.ErrTxEnded)
+			continue
+		}
+		require.NotErrorIs(k, err, dedup.ErrTxEnded)
+		k.count(0, reqs[0].Key.ID)
+	}
+	k.meets(dedup.Done, reqs[0])
+	k.count(1, reqs[0].Key.ID)
+	k.unmarked(reqs[1])
+	k.unmarked(reqs[2])
 }

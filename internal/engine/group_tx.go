@@ -240,15 +240,18 @@ func (tg *txGroup) run(
 		// The handler may have ended the transaction before it hung. Then claims must be taken
 		// back.
 		return errors.Join(
-			idemtype.ErrAbandoned, tg.outcome.err, &dedup.TxEndedError{Unrun: tg.unrun()},
+			idemtype.ErrAbandoned, tg.outcome.err, &dedup.TxEndedError{Unrun: tg.unrun(tx)},
 		)
 	}
 	tg.noteRuns(ctx)
 	tg.notifyHandled(ctx)
-	if errors.Is(tg.err, dedup.ErrTxEnded) && !tg.group.single {
-		return &dedup.TxEndedError{Unrun: tg.unrun()}
+	switch {
+	case tg.err == nil || tg.group.single:
+		return tg.err
+	case errors.Is(tg.err, dedup.ErrTxEnded):
+		return &dedup.TxEndedError{Unrun: tg.unrun(tx)}
 	}
-	return tg.err
+	return &dedup.GroupError{Unrun: tg.unrun(tx), Err: tg.err}
 }
 
 // keepAnswers copies the answers to the tasks, because the store takes them back with a transaction
@@ -413,10 +416,16 @@ func (tg *txGroup) notifyHandled(ctx context.Context) {
 	}
 }
 
-// unrun returns the requests of the calls behind the one that failed.
-func (tg *txGroup) unrun() (indices []int) {
+// unrun returns the requests whose claims must not stay if the transaction was ended by SQL. These
+// are the calls behind the one that failed: that call ended the transaction. If tx does not tell
+// its state, an earlier call may have ended it. Then the call that failed has no transaction either.
+func (tg *txGroup) unrun(tx any) (indices []int) {
+	from := tg.failed
+	if _, checked := tx.(dedup.TxChecker); checked || from == 0 {
+		from++
+	}
 	left := make(map[*task]bool)
-	for _, c := range tg.calls[tg.failed+1:] {
+	for _, c := range tg.calls[from:] {
 		for _, t := range c.tasks {
 			left[t] = true
 		}
@@ -550,7 +559,7 @@ func (tg *txGroup) blame() {
 func (tg *txGroup) endedByHandler(err error) {
 	tg.isolate(tg.group.tasks)
 	firsts := tg.firsts()
-	if tg.failed >= 0 {
+	if errors.Is(tg.err, dedup.ErrTxEnded) { // known only with a TxChecker
 		firsts = tg.calls[tg.failed].tasks[:1]
 	}
 	for _, t := range firsts {

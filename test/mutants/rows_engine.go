@@ -240,6 +240,12 @@ func engineMutants() []mutant {
 			tests:   ownedBy("lane", "^TestPartition_WaitOfTheHandlersOwn$"),
 		},
 		{
+			name: "tx-failed-group-names-no-unrun", file: engine + "group_tx.go",
+			old: "checked || from == 0 {", with: "checked || from >= 0 {",
+			promise: "After a COMMIT as SQL that the store finds late, the failed event runs again (rule 12).",
+			tests:   ownedBy(".", "^TestBatchTx_EndedUnseenAndThenFailed_Rule12$"),
+		},
+		{
 			name: "tx-contended-is-failure", file: engine + "group_tx.go",
 			old: "case tg.failed < 0: // refused by COMMIT", with: "case tg.failed < -1: // refused by COMMIT",
 			promise: "A refused COMMIT blames no event: each runs by itself (rule 12).",

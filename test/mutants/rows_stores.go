@@ -224,6 +224,12 @@ func postgresMutants() []mutant {
 			tests:   pg("^TestSwallowedErrorIsAFailure_P12$|^TestCheckTx_Rule12$"),
 		},
 		{
+			name: "pg-failed-group-keeps-claims", file: "dedup/pgstore/tx_handle.go",
+			old: "errors.Is(r.lent.state(), dedup.ErrTxEnded) {", with: "errors.Is(r.lent.state(), dedup.ErrTxAborted) {",
+			promise: "A COMMIT as SQL and a later failure keep no claim of an event that did not run (rule 12).",
+			tests:   pg("^TestTxConformance$/./and_then_failed"),
+		},
+		{
 			name: "pg-handler-commits", file: "dedup/pgstore/handlertx.go",
 			old: "func (t *handlerTx) Commit(context.Context) error   { return ErrTxOwned }", with: "func (t *handlerTx) Commit(ctx context.Context) error { return t.Tx.Commit(ctx) }",
 			promise: "A handler cannot end its transaction (P-13).",
@@ -377,6 +383,12 @@ func sqlMutants() []mutant {
 			old: "rec.State == decision.Done && rec.Fence == old.Fence &&\n\t\t\t\trec.Changed.Equal(old.Changed) {", with: "rec.State == decision.Done && old != nil {",
 			promise: "Only claims of the ended transaction are taken back (rule 12).",
 			tests:   lite("^TestTakingBackLeavesOthersAlone_Rule12$"),
+		},
+		{
+			name: "sql-failed-group-keeps-claims", file: dir + "tx_run.go",
+			old: "r.s.d.Classify(broken) == Ended {\n\t\treturn fmt", with: "r.s.d.Classify(broken) == Down {\n\t\treturn fmt",
+			promise: "A COMMIT as SQL and a later failure keep no claim of an event that did not run (rule 12).",
+			tests:   lite("^TestTxConformance$/and_then_failed"),
 		},
 		{
 			name: "sql-horizon-by-the-fastest-partition", file: dir + "horizon.go",
