@@ -107,6 +107,9 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 	}
 	err = d.deleteTo(to)
 	audit["outcome"] = deadletters.OutcomeOf(ctx, err)
+	if errors.Is(err, errMayBeDeleted) {
+		audit["unknown"] = true
+	}
 	d.app.audit("dlq purge", audit)
 	return err
 }
@@ -154,14 +157,24 @@ func (d *deadLetters) deleteTo(to map[int32]int64) error {
 	if err != nil {
 		return err
 	}
-	err = admin.DeleteRecords(d.Topic, to)
-	if errors.Is(err, sarama.ErrPolicyViolation) {
-		return fmt.Errorf(
-			"delete records of %s: cleanup.policy must include delete: %w", d.Topic, err,
-		)
+	return purgeError(d.Topic, admin.DeleteRecords(d.Topic, to))
+}
+
+// errMayBeDeleted means that no broker has told about a partition whether its records were deleted.
+var errMayBeDeleted = errors.New(
+	"some records may have been deleted: repeat the command to see the others",
+)
+
+// purgeError explains an error of DeleteRecords. A broker refuses all partitions of a topic for its
+// policy or the rights of the caller. After any other error, some partitions may be done.
+func purgeError(topic string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sarama.ErrPolicyViolation):
+		return fmt.Errorf("delete records of %s: cleanup.policy must include delete: %w", topic, err)
+	case errors.Is(err, sarama.ErrTopicAuthorizationFailed):
+		return fmt.Errorf("delete records of %s: %w", topic, err)
 	}
-	if err != nil {
-		return fmt.Errorf("delete records of %s: %w", d.Topic, err)
-	}
-	return nil
+	return fmt.Errorf("delete records of %s: %w (%w)", topic, err, errMayBeDeleted)
 }

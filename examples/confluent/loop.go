@@ -156,6 +156,10 @@ func (l *loop) offerHeld() {
 func (l *loop) rebalance(_ *kafka.Consumer, e kafka.Event) error {
 	switch e := e.(type) {
 	case kafka.AssignedPartitions:
+		// librdkafka keeps the pause of a partition that this member had before.
+		if err := l.client.Resume(e.Partitions); err != nil {
+			l.failed = fmt.Errorf("resume: %w", err)
+		}
 		for _, p := range e.Partitions {
 			l.processor.Assigned(*p.Topic, p.Partition)
 			l.assigned[place{*p.Topic, p.Partition}] = &assignment{

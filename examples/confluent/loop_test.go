@@ -83,7 +83,9 @@ func (f *fake) Pause(p []kafka.TopicPartition) error {
 func (f *fake) Resume(p []kafka.TopicPartition) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.paused[p[0].Partition] = false
+	for _, at := range p {
+		f.paused[at.Partition] = false
+	}
 	return nil
 }
 
@@ -191,6 +193,34 @@ func TestLoop_CommitsSettledRecords(t *testing.T) {
 		require.Equal(t, 1, n, id)
 	}
 	require.False(t, f.paused[0] || f.paused[1])
+}
+
+// A partition is revoked while it is paused, and comes back later. librdkafka does not end a pause at
+// a rebalance, so the partition would stand still.
+func TestLoop_PausedPartitionComesBack(t *testing.T) {
+	f := newFake()
+	free := make(chan struct{})
+	end := consume(t, f, memstore.New(memstore.Volatile()), lane.Config{Lanes: 1, Queue: 8},
+		func(context.Context, string) error {
+			<-free
+			return nil
+		})
+	f.assign(0)
+	for i := range int64(20) {
+		f.record(0, i, fmt.Sprint(i))
+	}
+	<-f.full
+	f.mu.Lock()
+	require.True(t, f.paused[0])
+	f.mu.Unlock()
+	f.revoke(0)
+	close(free)
+	f.assign(0)
+	f.handled()
+	f.mu.Lock()
+	require.False(t, f.paused[0])
+	f.mu.Unlock()
+	require.NoError(t, end())
 }
 
 // Rule 19 of any loop: no offset is committed while its record may still be in work.
