@@ -204,7 +204,7 @@ func RateLimit(n int, per time.Duration) Option {
 // gets Unavailable counts as a failure after Outage, as without a breaker.
 //
 // Each handler has a breaker of its own, also if the option is given to a router or a group.
-// CircuitBreaker(0, 0) is the default, no breaker: each waiting lane then tries every two seconds.
+// CircuitBreaker(0, 0) is the default, no breaker: each waiting lane then tries about once a second.
 // A change is in the log, in [Status].OpenBreakers and an [observe.BreakerEvent].
 func CircuitBreaker(failures int, wait time.Duration) Option {
 	return func(s *options) { s.BreakAfter, s.BreakFor = failures, wait }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -34,8 +33,7 @@ func (a *app) confirm(format string, args ...any) error {
 	fmt.Fprintf(a.stderr, "%s\nGo on? [y/N] ", plainLines(a.redact(fmt.Sprintf(format, args...))))
 	lines := make(chan string, 1)
 	go func() { // ends with the answer or the process: a read of a terminal cannot be ended
-		line, _ := bufio.NewReader(io.LimitReader(a.stdin, maxAnswer)).ReadString('\n')
-		lines <- line
+		lines <- readAnswer(a.stdin)
 	}()
 	var line string
 	select {
@@ -51,6 +49,19 @@ func (a *app) confirm(format string, args ...any) error {
 		return nil
 	}
 	return &exitError{exitFound, errRefused}
+}
+
+// readAnswer reads to the end of a line, byte by byte: a second question has its own answer.
+func readAnswer(r io.Reader) string {
+	var line []byte
+	for one := make([]byte, 1); len(line) < maxAnswer; {
+		n, err := r.Read(one)
+		line = append(line, one[:n]...)
+		if err != nil || n > 0 && one[0] == '\n' {
+			break
+		}
+	}
+	return string(line)
 }
 
 // confirmed is confirm for a verb that writes its own audit line: here, a refusal.

@@ -32,8 +32,8 @@ func newMigrateCmd(a *app) *cobra.Command {
 		&cobra.Command{
 			Use:   "up",
 			Short: "Make the tables, or bring them up to date",
-			Long: "Makes the tables or brings them up to date, in one transaction. The command\n" +
-				"can be repeated and keeps existing rows.",
+			Long: "Makes the tables or brings them up to date, in Postgres in one transaction. The\n" +
+				"command can be repeated and keeps existing rows.",
 			Example: "  idem migrate up --store postgres://idem@db/shop\n" +
 				"  idem migrate up --outbox --store postgres://idem@db/shop --schema events",
 			Args: none,

@@ -13,7 +13,7 @@
 //	})
 //
 // The tables, their versions and the rights are those of pgoutbox: create them with
-// pgoutbox.Migrate, the text of pgoutbox.Schema, or `idem migrate --outbox`. The relay, and the
+// pgoutbox.Migrate, the text of pgoutbox.Schema, or `idem migrate up --outbox`. The relay, and the
 // methods for operators, are those of pgoutbox too, and `idem relay`. They need a pool of pgx of
 // their own.
 //

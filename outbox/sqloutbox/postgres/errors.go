@@ -66,7 +66,7 @@ func addError(ctx context.Context, err error) error {
 	switch cause {
 	case missing:
 		err = &dedup.SetupError{Problem: "the tables of the outbox are missing",
-			Fix: "run `idem migrate --outbox`, or pgoutbox.Migrate", Err: err}
+			Fix: "run `idem migrate up --outbox`, or pgoutbox.Migrate", Err: err}
 	case noRight:
 		err = &dedup.SetupError{Problem: "the role lacks rights on the tables of the outbox",
 			Fix: "run as their owner: GRANT INSERT ON idem_outbox", Err: err}
