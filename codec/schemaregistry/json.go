@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -26,7 +28,7 @@ func (noLoader) Load(string) (any, error) {
 const root = "idem:///schema.json"
 
 func parseJSON(source sr.Schema, refs []reference) (format, error) {
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(source.Schema))
+	doc, err := readJSON(strings.NewReader(source.Schema))
 	if err != nil {
 		return nil, fmt.Errorf("parse: %w", err)
 	}
@@ -51,7 +53,7 @@ func parseJSON(source sr.Schema, refs []reference) (format, error) {
 func addReferences(c *jsonschema.Compiler, source sr.Schema, doc any, refs []reference) error {
 	docs := make(map[string]any)
 	for _, ref := range refs {
-		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(ref.source.Schema))
+		doc, err := readJSON(strings.NewReader(ref.source.Schema))
 		if err != nil {
 			return fmt.Errorf("reference %s: %w", ref.name, err)
 		}
@@ -110,6 +112,61 @@ func resolve(base, name string) string {
 	return u.String()
 }
 
+// readJSON returns the parsed text. The error is errNumber if a number is too large to be checked.
+func readJSON(text io.Reader) (any, error) {
+	v, err := jsonschema.UnmarshalJSON(text)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller adds the text's name
+	}
+	if !checkable(v) {
+		return nil, errNumber
+	}
+	return v, nil
+}
+
+// The largest numbers that are checked. A check writes a number with all digits that its exponent
+// stands for, and cannot be cancelled. The library ends in a panic beyond an exponent of a million.
+const (
+	maxNumber   = 400 // characters
+	maxExponent = 1000
+)
+
+var errNumber = fmt.Errorf("a number has more than %d characters, or an exponent beyond %d",
+	maxNumber, maxExponent)
+
+// checkable reports whether all numbers in a value of readJSON can be checked in a short time.
+func checkable(v any) bool {
+	switch v := v.(type) {
+	case json.Number:
+		return checkableNumber(string(v))
+	case []any:
+		for _, element := range v {
+			if !checkable(element) {
+				return false
+			}
+		}
+	case map[string]any:
+		for _, member := range v {
+			if !checkable(member) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func checkableNumber(text string) bool {
+	if len(text) > maxNumber {
+		return false
+	}
+	at := strings.IndexAny(text, "eE")
+	if at < 0 {
+		return true
+	}
+	exponent, err := strconv.Atoi(text[at+1:])
+	return err == nil && -maxExponent <= exponent && exponent <= maxExponent
+}
+
 func (f *jsonFormat) decode(payload []byte, _ []int, into any) error {
 	if err := f.validate(payload); err != nil {
 		return err
@@ -130,8 +187,11 @@ func (f *jsonFormat) encode(v any) (payload []byte, message []int, err error) {
 // validate checks a value against the schema. The text of the error names places in the schema and
 // does not quote the value.
 func (f *jsonFormat) validate(payload []byte) error {
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(payload))
-	if err != nil {
+	v, err := readJSON(bytes.NewReader(payload))
+	switch {
+	case errors.Is(err, errNumber):
+		return fmt.Errorf("the value cannot be checked against the JSON Schema: %w", err)
+	case err != nil:
 		return errors.New("the value is not valid JSON")
 	}
 	err = f.schema.Validate(v)

@@ -60,5 +60,12 @@ func codecMutants() []mutant {
 			promise: "A skipped block ends where its elements end.",
 			tests:   registry("^TestCheckAvro$"),
 		},
+		{
+			name: "registry-json-exponent-unchecked", file: dir + "json.go",
+			old:     "return err == nil && -maxExponent <= exponent && exponent <= maxExponent",
+			with:    "return err == nil && exponent <= maxExponent",
+			promise: "A large exponent in a JSON value is an error, and stops no lane.",
+			tests:   registry("^TestCheckableNumber$"),
+		},
 	}
 }
