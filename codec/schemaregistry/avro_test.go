@@ -83,3 +83,28 @@ func TestAvro_Recursive(t *testing.T) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// AvroReaders are for reading alone: a schema that cannot be resolved to them is still written.
+func TestAvro_EncoderWithoutReaders(t *testing.T) {
+	type event struct {
+		Amount int64 `avro:"amount"`
+	}
+	const (
+		amount = `{"name":"amount","type":"long"}`
+		begin  = `{"type":"record","name":"Event","fields":[`
+	)
+	server := fake(t)
+	server.SeedSchema("s", 1, 7, sr.Schema{Schema: begin + amount + `]}`})
+	registry := open(t, server.URL(), func(cfg *schemaregistry.Config) {
+		cfg.AvroReaders = []string{begin + amount + `,{"name":"note","type":"string"}]}`}
+	})
+	e, err := registry.Encoder(schemaregistry.EncoderConfig{Subject: "s"})
+	require.NoError(t, err)
+	for range 2 {
+		value, err := e.Encode(t.Context(), event{7})
+		require.NoError(t, err)
+		require.Equal(t, []byte{0, 0, 0, 0, 7, 14}, value)
+		err = registry.Decode(t.Context(), record("e1", "paid", 1, value), new(event))
+		require.ErrorContains(t, err, "resolve to the schema of Config.AvroReaders")
+	}
+}

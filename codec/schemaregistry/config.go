@@ -44,7 +44,8 @@ type Config struct {
 	// name of one of them, the value is resolved to that one. The Avro specification has the rules:
 	// by field names and aliases, with defaults and promotions. A value that cannot be resolved is
 	// undecodable. Other values are decoded by the schema of their writer alone. Each is parsed by
-	// itself. Two recursive schemas are resolved only if they are the same.
+	// itself. Two recursive schemas are resolved only if they are the same. An [Encoder] does not
+	// use AvroReaders.
 	AvroReaders []string
 }
 

@@ -134,7 +134,7 @@ func (e *Encoder) fetch(ctx context.Context) (*schema, error) {
 	if err != nil {
 		return nil, e.failed(err)
 	}
-	return e.registry.parse(found.ID, found.Schema, refs), nil
+	return parse(found.ID, found.Schema, refs, nil), nil
 }
 
 func (e *Encoder) find(ctx context.Context) (found sr.SubjectSchema, err error) {

@@ -123,7 +123,7 @@ func (r *Registry) fetch(ctx context.Context, id int) (*schema, error) {
 	var s *schema
 	switch {
 	case err == nil:
-		s = r.parse(id, source, refs)
+		s = parse(id, source, refs, r.readers)
 	case errors.Is(err, errReferences):
 		s = &schema{id: id, kind: source.Type, err: unusable(id, source.Type, err)}
 	case isAbsent(err):

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hamba/avro/v2"
 	"github.com/twmb/franz-go/pkg/sr"
 )
 
@@ -25,12 +26,13 @@ type schema struct {
 	err    error
 }
 
-// parse parses a schema. The result is kept, so an error is kept too.
-func (r *Registry) parse(id int, source sr.Schema, refs []reference) *schema {
+// parse parses a schema. Avro values are read as the readers say, and written as source says: an
+// encoder has no readers. The result is kept, so an error is kept too.
+func parse(id int, source sr.Schema, refs []reference, readers map[string]avro.Schema) *schema {
 	s := &schema{id: id, kind: source.Type}
 	switch source.Type {
 	case sr.TypeAvro:
-		s.format, s.err = parseAvro(source.Schema, refs, r.readers)
+		s.format, s.err = parseAvro(source.Schema, refs, readers)
 	case sr.TypeProtobuf:
 		s.format, s.err = parseProtobuf(source.Schema)
 	case sr.TypeJSON:
