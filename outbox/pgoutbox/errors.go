@@ -1,6 +1,7 @@
 package pgoutbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -105,17 +106,18 @@ func (t target) grants(verb, role string) string {
 	if verb == "migrate" {
 		return "migrate as the owner of the tables"
 	}
-	on, to := "", " TO "+pgx.Identifier{role}.Sanitize()
-	if t.found != "" {
-		on = pgx.Identifier{t.found}.Sanitize() + "."
+	usage, on, to := "", "", " TO "+pgx.Identifier{role}.Sanitize()
+	if schema := cmp.Or(t.found, t.option); schema != "" {
+		name := pgx.Identifier{schema}.Sanitize()
+		usage, on = "GRANT USAGE ON SCHEMA "+name+to+"; ", name+"."
 	}
 	grant := func(rights, table string) string {
 		return "GRANT " + rights + " ON " + on + table + to
 	}
 	if verb == "add" {
-		return "run as their owner: " + grant("INSERT", "idem_outbox")
+		return "run as their owner: " + usage + grant("INSERT", "idem_outbox")
 	}
-	return "run as their owner: " + grant("SELECT, UPDATE, DELETE", "idem_outbox") +
+	return "run as their owner: " + usage + grant("SELECT, UPDATE, DELETE", "idem_outbox") +
 		"; " + grant("SELECT, UPDATE", "idem_outbox_shards") +
 		"; " + grant("SELECT, INSERT, UPDATE, DELETE", "idem_outbox_relays") +
 		"; " + grant("SELECT", "idem_outbox_schema")

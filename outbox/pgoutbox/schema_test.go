@@ -127,17 +127,24 @@ func TestCheckNamesItsSchema(t *testing.T) {
 	require.Equal(t, before, last())
 }
 
-// asRole returns an outbox as a role with just these rights sees it.
-func asRole(t *testing.T, grants ...string) (*pgoutbox.Outbox, func(entries ...outbox.Entry) error) {
+// asRole returns an outbox as a role with just these rights sees it, a function that adds as the
+// role, and a function that runs a statement as the owner. In statements, {} is the role and [] the
+// schema.
+func asRole(t *testing.T, grants ...string) (
+	*pgoutbox.Outbox, func(entries ...outbox.Entry) error, func(text string),
+) {
 	address := testenv.Postgres(t)
 	owner := newPool(t, address)
 	require.NoError(t, pgoutbox.Migrate(t.Context(), owner))
 	role, password := "test_"+strings.ToLower(rand.Text()), rand.Text()
 	var schema string
 	require.NoError(t, owner.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
-	for _, q := range append([]string{"CREATE ROLE " + role + " LOGIN PASSWORD '" + password + "'", "GRANT USAGE ON SCHEMA " + schema + " TO {}"}, grants...) {
-		_, err := owner.Exec(t.Context(), strings.ReplaceAll(q, "{}", role))
+	run := func(text string) {
+		_, err := owner.Exec(t.Context(), strings.NewReplacer("{}", role, "[]", schema).Replace(text))
 		require.NoError(t, err)
+	}
+	for _, q := range append([]string{"CREATE ROLE {} LOGIN PASSWORD '" + password + "'", "GRANT USAGE ON SCHEMA [] TO {}"}, grants...) {
+		run(q)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -155,13 +162,13 @@ func asRole(t *testing.T, grants ...string) (*pgoutbox.Outbox, func(entries ...o
 	box := pgoutbox.New(pool)
 	return box, func(entries ...outbox.Entry) error {
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return box.Add(t.Context(), tx, entries...) })
-	}
+	}, run
 }
 
 // The rights in the package's documentation are enough, and calls beyond these rights are refused.
 func TestRights(t *testing.T) {
 	t.Run("writer", func(t *testing.T) {
-		box, add := asRole(t, "GRANT INSERT ON idem_outbox TO {}")
+		box, add, _ := asRole(t, "GRANT INSERT ON idem_outbox TO {}")
 		require.NoError(t, add(entry("A", "1"), entry("", "2")))
 		warnings, err := box.Check(t.Context())
 		require.NoError(t, err)
@@ -171,7 +178,7 @@ func TestRights(t *testing.T) {
 		require.ErrorContains(t, err, "42501")
 	})
 	t.Run("relay", func(t *testing.T) {
-		box, add := asRole(t, "GRANT SELECT, UPDATE, DELETE ON idem_outbox TO {}", "GRANT SELECT, UPDATE ON idem_outbox_shards TO {}",
+		box, add, _ := asRole(t, "GRANT SELECT, UPDATE, DELETE ON idem_outbox TO {}", "GRANT SELECT, UPDATE ON idem_outbox_shards TO {}",
 			"GRANT SELECT, INSERT, UPDATE, DELETE ON idem_outbox_relays TO {}", "GRANT SELECT ON idem_outbox_schema TO {}")
 		held := hold(t, box, "r")
 		require.Empty(t, fetch(t, box))
@@ -191,7 +198,7 @@ func TestRights(t *testing.T) {
 		require.ErrorContains(t, err, "GRANT INSERT ON ")
 	})
 	t.Run("operator", func(t *testing.T) {
-		box, _ := asRole(t, "GRANT SELECT, UPDATE, DELETE ON idem_outbox TO {}", "GRANT SELECT, UPDATE ON idem_outbox_shards TO {}")
+		box, _, _ := asRole(t, "GRANT SELECT, UPDATE, DELETE ON idem_outbox TO {}", "GRANT SELECT, UPDATE ON idem_outbox_shards TO {}")
 		parked, err := box.Parked(t.Context(), 10)
 		require.NoError(t, err)
 		require.Empty(t, parked)
@@ -200,4 +207,27 @@ func TestRights(t *testing.T) {
 		_, err = box.Backlog(t.Context(), 10)
 		require.NoError(t, err)
 	})
+}
+
+// The remedy for missing rights has every statement that is needed, those for the schema too.
+func TestRights_Remedy(t *testing.T) {
+	const revoke = "REVOKE ALL ON SCHEMA [] FROM {}; REVOKE ALL ON ALL TABLES IN SCHEMA [] FROM {}"
+	remedy := func(err error) string {
+		var setup *dedup.SetupError
+		require.ErrorAs(t, err, &setup)
+		text, found := strings.CutPrefix(setup.Fix, "run as their owner: ")
+		require.True(t, found, setup.Fix)
+		return text
+	}
+	box, add, run := asRole(t, "GRANT INSERT ON idem_outbox TO {}")
+	require.NoError(t, add(entry("A", "1")))
+	run(revoke)
+	run(remedy(add(entry("A", "2"))))
+	require.NoError(t, add(entry("A", "2")))
+
+	run(revoke)
+	_, err := box.Hold(t.Context(), "r", time.Second, true)
+	run(remedy(err))
+	_, err = box.Hold(t.Context(), "r", time.Second, true)
+	require.NoError(t, err)
 }

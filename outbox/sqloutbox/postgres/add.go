@@ -49,10 +49,10 @@ func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, entries ...outbox.Entry) e
 		if err := make(outboxrow.Identities, len(ready)).Add(ready); err != nil {
 			return err
 		}
-		return addError(ctx, o.rows.Write(ctx, ready,
-			func(ctx context.Context, entries []outbox.Entry) error {
-				return o.insert(ctx, tx, entries)
-			}))
+		err := o.rows.Write(ctx, ready, func(ctx context.Context, entries []outbox.Entry) error {
+			return o.insert(ctx, tx, entries)
+		})
+		return addError(ctx, o.known(), err)
 	})
 }
 
@@ -85,11 +85,8 @@ func (o *Outbox) insert(ctx context.Context, tx *sql.Tx, entries []outbox.Entry)
 
 // schemaOf returns the schema that has the tables. The schema is looked up once.
 func (o *Outbox) schemaOf(ctx context.Context, tx *sql.Tx) (string, error) {
-	if o.schema != "" {
-		return o.schema, nil
-	}
-	if s := o.found.Load(); s != nil {
-		return *s, nil
+	if known := o.known(); known != "" {
+		return known, nil
 	}
 	var schema string
 	err := tx.QueryRowContext(ctx, pgschema.FindSQL("idem_outbox")).Scan(&schema)
@@ -101,6 +98,14 @@ func (o *Outbox) schemaOf(ctx context.Context, tx *sql.Tx) (string, error) {
 	}
 	o.found.Store(&schema)
 	return schema, nil
+}
+
+// known returns the schema of the option, or the one that was looked up. Empty: not looked up.
+func (o *Outbox) known() string {
+	if s := o.found.Load(); s != nil {
+		return *s
+	}
+	return o.schema
 }
 
 // lock takes the locks in their order. The scan of a function keeps the order of its rows. Drivers

@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -243,4 +245,42 @@ func TestErrors(t *testing.T) {
 	defer cancel()
 	err = w.sql.Add(bounded, gone, e)
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
+}
+
+// The remedy for missing rights has every statement that is needed, those for the schema too.
+func TestAdd_RightsRemedy(t *testing.T) {
+	w := newWriters(t, "pgx")
+	role := "test_" + strings.ToLower(rand.Text())
+	run := func(text string) {
+		_, err := w.pool.Exec(t.Context(), text)
+		require.NoError(t, err)
+	}
+	var schema string
+	require.NoError(t, w.pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
+	run("CREATE ROLE " + role)
+	t.Cleanup(func() {
+		_, err := w.pool.Exec(context.WithoutCancel(t.Context()), "DROP OWNED BY "+role+"; DROP ROLE "+role)
+		require.NoError(t, err)
+	})
+	found := postgres.New()
+	add := func(box *postgres.Outbox, role string) error {
+		tx, err := w.dbs[0].BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback()) }()
+		_, err = tx.ExecContext(t.Context(), "SET LOCAL ROLE "+role)
+		require.NoError(t, err)
+		return box.Add(t.Context(), tx, outbox.Entry{Topic: "orders", Key: "k", Type: "t", ID: "1"})
+	}
+	require.NoError(t, add(found, "NONE"), "the schema is looked up")
+	for name, box := range map[string]*postgres.Outbox{"found": found, "named": postgres.New(postgres.InSchema(schema))} {
+		err := add(box, role)
+		require.ErrorIs(t, err, dedup.ErrUnavailable, name)
+		var setup *dedup.SetupError
+		require.ErrorAs(t, err, &setup, name)
+		_, grants, ok := strings.Cut(setup.Fix, ": ")
+		require.True(t, ok, setup.Fix)
+		run(strings.ReplaceAll(grants, "<role>", role))
+		require.NoError(t, add(box, role), name)
+		run("DROP OWNED BY " + role)
+	}
 }

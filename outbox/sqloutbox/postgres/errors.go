@@ -51,8 +51,9 @@ func sqlState(err error) string {
 }
 
 // addError returns the error of adding. The error matches [dedup.ErrUnavailable] if the event that
-// a handler processes is not to blame: the entries were checked before.
-func addError(ctx context.Context, err error) error {
+// a handler processes is not to blame: the entries were checked before. schema is empty if it is not
+// known.
+func addError(ctx context.Context, schema string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -69,7 +70,7 @@ func addError(ctx context.Context, err error) error {
 			Fix: "run `idem migrate up --outbox`, or pgoutbox.Migrate", Err: err}
 	case noRight:
 		err = &dedup.SetupError{Problem: "the role lacks rights on the tables of the outbox",
-			Fix: "run as their owner: GRANT INSERT ON idem_outbox", Err: err}
+			Fix: grants(schema), Err: err}
 	case noLocks:
 		err = fmt.Errorf("%w: the server has no room for more locks: raise "+
 			"max_locks_per_transaction, or add events of fewer topics and keys at once: %w",
@@ -79,4 +80,14 @@ func addError(ctx context.Context, err error) error {
 	case other:
 	}
 	return fmt.Errorf("postgres: outbox: add: %w", err)
+}
+
+// grants returns the statements that give a role the rights to add.
+func grants(schema string) string {
+	usage, on := "", ""
+	if schema != "" {
+		usage, on = `GRANT USAGE ON SCHEMA "`+schema+`" TO <role>; `, `"`+schema+`".`
+	}
+	return "run as their owner, with the name of the role: " + usage +
+		"GRANT INSERT ON " + on + "idem_outbox TO <role>"
 }
