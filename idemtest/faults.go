@@ -29,7 +29,8 @@ type Faults struct {
 	mu     sync.Mutex
 	points []point // of the numbered processes
 	trace  []told
-	keys   map[string]bool   // of calls that had their effect
+	keys   map[string]string // of calls that had their effect, with the names of the calls
+	shared *sharedKey        // the first one, or nil
 	calls  map[effect][]call // that had their effect
 	lease  time.Duration     // the longest one that a process asked for
 	ended  bool
@@ -49,10 +50,18 @@ const before = ", before"
 // call is a call that had its effect.
 type call struct{ key string }
 
+// sharedKey has the names of two calls with one idempotency key. The second call had no effect.
+type sharedKey struct{ first, second string }
+
+func (s sharedKey) String() string {
+	return fmt.Sprintf("the key of %q is used for %q too: give each call a purpose, such as "+
+		"e.IdempotencyKey(%q)", s.first, s.second, s.second)
+}
+
 func newFaults(plan schedule) *Faults {
 	return &Faults{
 		plan: plan, began: time.Now(), over: make(chan struct{}),
-		keys: make(map[string]bool), calls: make(map[effect][]call),
+		keys: make(map[string]string), calls: make(map[effect][]call),
 	}
 }
 
@@ -68,14 +77,16 @@ func (f *Faults) Call(ctx context.Context, what string, change func()) error {
 }
 
 // CallWithKey is Call for a provider that knows idempotency keys: a second call with the same key
-// succeeds without a second effect. change must not make another call of the Faults.
+// succeeds without a second effect. All calls of a world are calls of one provider. So the test
+// fails if the run without faults has one key in calls of two names, as what names them. Make the
+// keys with a purpose, see [idem.Event.IdempotencyKey]. A fake of a second provider can put its name
+// in front of the key. change must not make another call of the Faults.
 func (f *Faults) CallWithKey(ctx context.Context, what, key string, change func()) error {
 	p := f.process(ctx)
 	if p == nil { // setup builds the world
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if known := key != "" && f.keys[key]; !known {
-			f.keys[key] = key != ""
+		if !f.knows(what, key) {
 			change()
 		}
 		return nil
@@ -96,8 +107,7 @@ func (f *Faults) apply(ctx context.Context, p *process, what, key string, change
 	if f.ended || p.isDead() {
 		return errDead
 	}
-	if known := key != "" && f.keys[key]; !known {
-		f.keys[key] = key != ""
+	if !f.knows(what, key) {
 		event, _ := dedup.ParentFrom(ctx)
 		at := effect{event, what}
 		f.calls[at] = append(f.calls[at], call{key})
@@ -106,6 +116,21 @@ func (f *Faults) apply(ctx context.Context, p *process, what, key string, change
 		f.tell(p.name + " calls: " + what + ": the provider knows the key")
 	}
 	return nil
+}
+
+// knows reports whether the provider knows the key of a call. Afterwards it does. f.mu is locked.
+func (f *Faults) knows(what, key string) bool {
+	if key == "" {
+		return false
+	}
+	first, known := f.keys[key]
+	switch {
+	case !known:
+		f.keys[key] = what
+	case first != what && f.shared == nil:
+		f.shared = &sharedKey{first, what}
+	}
+	return known
 }
 
 type processKey struct{}
@@ -202,10 +227,11 @@ func (f *Faults) stop() {
 	f.ended = true
 }
 
-// result sets the points and the story of the run, the calls that had their effect, and the lease.
+// result sets the points and the story of the run, the calls that had their effect, the key of two
+// calls, and the lease.
 func (f *Faults) result(out *outcomeOf) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out.points, out.trace = slices.Clone(f.points), slices.Clone(f.trace)
-	out.calls, out.lease = maps.Clone(f.calls), f.lease
+	out.calls, out.shared, out.lease = maps.Clone(f.calls), f.shared, f.lease
 }

@@ -60,6 +60,7 @@ type outcomeOf struct {
 	parts   int
 	trace   []told
 	calls   map[effect][]call // that had their effect
+	shared  *sharedKey        // nil: no key was used for two calls
 	lease   time.Duration     // the longest one
 	dead    []deadLetter
 	answers []any // of calls

@@ -117,6 +117,9 @@ func (s *search) look(t *testing.T, run func(schedule) outcomeOf) (text string, 
 func cleanRun(t *testing.T, run func(schedule) outcomeOf) outcomeOf {
 	t.Helper()
 	clean := run(nil)
+	if clean.shared != nil {
+		t.Fatalf("idemtest: %s\n%s", clean.shared, story(clean.trace))
+	}
 	if clean.err != nil {
 		t.Fatalf("idemtest: the run without faults failed: %v\n%s", clean.err, story(clean.trace))
 	}

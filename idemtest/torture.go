@@ -16,7 +16,8 @@ import (
 // state returns the state of the world. Two runs are equal if reflect.DeepEqual says so, and if the
 // same events became dead letters. The run without faults happens twice, and the test fails if the
 // two states differ. So the state must not depend on the time, on random values or on the order of
-// events of different keys.
+// events of different keys. The run without faults also fails the test if two calls of different
+// names have one idempotency key, see [Faults.CallWithKey].
 //
 // A run delivers the records, and each of them once more at the end. A fault happens before or
 // after a call of the store or a call to the outside. These are the faults:

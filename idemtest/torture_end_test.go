@@ -149,6 +149,65 @@ func TestTorture_OnlyCannotHappen(t *testing.T) {
 	})
 }
 
+// A provider takes the second call of a handler for a copy of the first one if both have one key.
+func TestTorture_OneKeyForTwoCalls(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		setup    func(testing.TB, *Faults) *shop
+		handlers func(*idem.Router, *shop)
+	}{
+		{"in a handler", newShop, func(r *idem.Router, s *shop) {
+			idem.On(r, "paid", func(ctx context.Context, e idem.Event[payment]) error {
+				if err := s.charge(ctx, e.IdempotencyKey()); err != nil {
+					return err
+				}
+				return s.ship(ctx, e.ID, e.IdempotencyKey())
+			})
+		}},
+		{"of two events", newShop, func(r *idem.Router, s *shop) {
+			idem.On(r, "paid", func(ctx context.Context, e idem.Event[payment]) error {
+				if e.ID == "p-1" {
+					return s.charge(ctx, "january")
+				}
+				return s.ship(ctx, e.ID, "january")
+			})
+		}},
+		{"in the setup", func(t testing.TB, f *Faults) *shop {
+			s := newShop(t, f)
+			require.NoError(t, s.charge(t.Context(), "january"))
+			return s
+		}, func(r *idem.Router, s *shop) {
+			idem.On(r, "paid", func(ctx context.Context, e idem.Event[payment]) error {
+				return s.ship(ctx, e.ID, "january")
+			})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			said := failing(t, func() { Search(t, c.setup, c.handlers, (*shop).state, oneKey) })
+			require.Contains(t, said, `idemtest: the key of "charge" is used for "ship" too: give each call a `+
+				`purpose, such as e.IdempotencyKey("ship")`)
+			require.Contains(t, said, "worker 1 calls: ship: the provider knows the key\n")
+		})
+	}
+	t.Run("a purpose for each", func(t *testing.T) {
+		_, broken := tortured(t, func(ctx context.Context, s *shop, e idem.Event[payment]) error {
+			if err := s.charge(ctx, e.IdempotencyKey("charge")); err != nil {
+				return err
+			}
+			return s.ship(ctx, e.ID, e.IdempotencyKey("ship"))
+		})
+		require.False(t, broken)
+	})
+}
+
+func (s *shop) charge(ctx context.Context, key string) error {
+	return s.CallWithKey(ctx, "charge", key, func() { s.balance++ })
+}
+
+func (s *shop) ship(ctx context.Context, to, key string) error {
+	return s.CallWithKey(ctx, "ship", key, func() { s.mails = append(s.mails, "parcel to "+to) })
+}
+
 // A state that differs between two runs without faults fails the test before any fault.
 func TestTorture_OtherStateWithoutFaults(t *testing.T) {
 	t.Run("state", func(t *testing.T) {
