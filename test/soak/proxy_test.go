@@ -1,10 +1,12 @@
 package soak
 
 import (
-	"bytes"
 	"io"
+	"regexp"
 	"sync/atomic"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/internal/netproxy"
 )
@@ -62,6 +64,28 @@ func (w *wire) up(server io.Writer, client io.Reader) {
 	}
 }
 
-func (w *wire) counts(request []byte) bool {
-	return !w.commits || bytes.Contains(bytes.ToLower(request), []byte("commit"))
+func (w *wire) counts(request []byte) bool { return !w.commits || isCommit(request) }
+
+// commitWord finds COMMIT as a word: it is also a part of names, and of isolation levels.
+var commitWord = regexp.MustCompile(`(?i)(^|[^a-z_])commit([^a-z_]|$)`)
+
+// isCommit reports whether a request has the statement COMMIT.
+func isCommit(request []byte) bool { return commitWord.Match(request) }
+
+// Requests of Postgres and of MariaDB.
+func TestIsCommit(t *testing.T) {
+	for request, want := range map[string]bool{
+		"Q\x00\x00\x00\x0bcommit\x00":                                                true,
+		"Q\x00\x00\x00\x30select 1 / (true)::int; commit\x00":                        true,
+		"C\x00\x00\x00\x06S\x00P\x00\x00\x00\x0e\x00commit\x00\x00\x00":              true,
+		"\x07\x00\x00\x00\x03COMMIT":                                                 true,
+		"\x30\x00\x00\x00\x03SET TRANSACTION ISOLATION LEVEL READ COMMITTED":         false,
+		"Q\x00\x00\x00\x28begin isolation level read committed\x00":                  false,
+		"Q\x00\x00\x00\x30select set_config('synchronous_commit', 'on', true)\x00":   false,
+		"Q\x00\x00\x00\x22SET LOCAL synchronous_commit = on\x00":                     false,
+		"\x30\x00\x00\x00\x03SELECT @@GLOBAL.innodb_flush_log_at_trx_commit, @@port": false,
+		"Q\x00\x00\x00\x0drollback\x00":                                              false,
+	} {
+		require.Equal(t, want, isCommit([]byte(request)), "%q", request)
+	}
 }
