@@ -30,9 +30,9 @@ const (
 	cut  disturbance = true
 )
 
-// run returns how many of the kills hit a worker while work was left. It ends early if the load
-// does.
-func (d *disturber) run() (hits int) {
+// run returns how many workers were killed, and how many of them while work was left. It ends early
+// if the load does.
+func (d *disturber) run() (killed, hits int) {
 	d.t.Helper()
 	all := slices.Concat(slices.Repeat([]disturbance{kill}, d.kills), slices.Repeat([]disturbance{cut}, d.cuts))
 	d.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -42,11 +42,12 @@ func (d *disturber) run() (hits int) {
 		d.load.release(d.portion)
 		name := d.victim()
 		if name == "" {
-			return hits
+			return killed, hits
 		}
 		d.pause(30 * time.Millisecond)
 		if what == kill {
 			d.crew.now[name].kill()
+			killed++
 			if lag, err := d.lag(); err == nil && lag > 0 {
 				hits++
 			}
@@ -59,7 +60,7 @@ func (d *disturber) run() (hits int) {
 		d.until(func() bool { return w.lost.Load() > before })
 		w.lose(nothing)
 	}
-	return hits
+	return killed, hits
 }
 
 // until waits until ok, and releases more load whenever all is handled. It returns false if no load

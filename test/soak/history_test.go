@@ -26,14 +26,17 @@ const historyFile = "history-"
 // histories are the entries of all worker processes of a line.
 type histories struct {
 	byEvent [][]history.Entry
-	settled []int64 // by event: when a worker first knew that it is settled, in Unix nanoseconds
+	keys    [][]uint64 // by event: the hashes of the idempotency keys of its effects
+	settled []int64    // by event: when a worker first knew that it is settled, in Unix nanoseconds
 	entries int
 }
 
 // read reads the files of the workers. A kill may have cut the last entry of a file.
 func read(t *testing.T, dir string, events int) *histories {
 	t.Helper()
-	h := &histories{byEvent: make([][]history.Entry, events), settled: make([]int64, events)}
+	h := &histories{
+		byEvent: make([][]history.Entry, events), keys: make([][]uint64, events), settled: make([]int64, events),
+	}
 	for n := range h.settled {
 		h.settled[n] = math.MaxInt64
 	}
@@ -59,6 +62,9 @@ func (h *histories) add(t *testing.T, worker string, from io.Reader) {
 		h.byEvent[e.Event] = append(h.byEvent[e.Event], history.Entry{
 			From: time.Unix(0, e.From), To: time.Unix(0, e.To), Worker: worker, Deed: e.Deed, Fence: e.Fence,
 		})
+		if e.Deed == history.Effect {
+			h.keys[e.Event] = append(h.keys[e.Event], e.Key)
+		}
 		if e.Deed == history.Completed || e.Deed == history.Found {
 			h.settled[e.Event] = min(h.settled[e.Event], e.To)
 		}
@@ -84,10 +90,15 @@ func (h *histories) effects() (all, different int) {
 // most bounds the rules that a test prints.
 const most = 20
 
-// broken returns the rules of claims that are broken.
+// broken returns the rules of claims that are broken. Each effect of an event has the same
+// idempotency key.
 func (h *histories) broken(late bool) (rules []string) {
 	for n, entries := range h.byEvent {
-		for _, rule := range history.Broken(entries, late) {
+		broken := history.Broken(entries, late)
+		if keys := len(slices.Compact(slices.Sorted(slices.Values(h.keys[n])))); keys > 1 {
+			broken = append(broken, fmt.Sprintf("its effects have %d different idempotency keys", keys))
+		}
+		for _, rule := range broken {
 			if len(rules) < most {
 				rules = append(rules, fmt.Sprintf("event %d: %s", n, rule))
 			}
@@ -185,7 +196,7 @@ func TestUnfinished(t *testing.T) {
 // An entry that a kill has cut short is left out.
 func TestHistories(t *testing.T) {
 	var b bytes.Buffer
-	for _, e := range []entry{{1, 2, 0, history.Claimed, 1}, {3, 3, 0, history.Effect, 1}, {4, 5, 0, history.Completed, 1}} {
+	for _, e := range []entry{{1, 2, 0, history.Claimed, 1, 0}, {3, 3, 0, history.Effect, 1, 7}, {4, 5, 0, history.Completed, 1, 0}} {
 		require.NoError(t, binary.Write(&b, binary.LittleEndian, e))
 	}
 	dir := t.TempDir()
@@ -205,4 +216,25 @@ func TestHistories(t *testing.T) {
 
 	h = put(b.Bytes()[binary.Size(entry{}):]) // the effect without its claim
 	require.Contains(t, strings.Join(h.broken(false), "; "), "no claim was granted")
+}
+
+// Each effect of an event has the same idempotency key.
+func TestHistories_Keys(t *testing.T) {
+	for name, c := range map[string]struct {
+		second uint64
+		rules  []string
+	}{
+		"the key again": {7, nil},
+		"another key":   {8, []string{"event 1: its effects have 2 different idempotency keys"}},
+	} {
+		var b bytes.Buffer
+		require.NoError(t, binary.Write(&b, binary.LittleEndian, []entry{
+			{1, 2, 1, history.Claimed, 1, 0}, {3, 3, 1, history.Effect, 1, 7},
+			{4, 5, 1, history.Claimed, 2, 0}, {6, 6, 1, history.Effect, 2, c.second},
+			{1, 2, 0, history.Claimed, 1, 0}, {3, 3, 0, history.Effect, 1, 5},
+		}))
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, historyFile+"1"), b.Bytes(), 0o600))
+		require.Equal(t, c.rules, read(t, dir, 2).broken(false), name)
+	}
 }

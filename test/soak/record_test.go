@@ -28,6 +28,7 @@ type entry struct {
 	Event    uint32
 	Deed     history.Deed
 	Fence    uint64
+	Key      uint64 // the hash of the idempotency key of an effect
 }
 
 // recorder appends to the file of one worker process. A write survives the death of the process,
@@ -62,9 +63,9 @@ func (r recorder) claim(reqs []dedup.Request, answers []dedup.Answer, claim func
 	for i, a := range answers {
 		switch {
 		case a.Verdict.Held():
-			all = append(all, entry{from, to, number(reqs[i].Key), history.Claimed, a.Fence})
+			all = append(all, entry{from, to, number(reqs[i].Key), history.Claimed, a.Fence, 0})
 		case a.Verdict == dedup.Done:
-			all = append(all, entry{from, to, number(reqs[i].Key), history.Found, 0})
+			all = append(all, entry{from, to, number(reqs[i].Key), history.Found, 0, 0})
 		}
 	}
 	return r.write(all)
@@ -81,7 +82,7 @@ func (r recorder) complete(done []dedup.Completion, complete func() error) error
 	all := make([]entry, 0, len(done))
 	for i, d := range done {
 		if lost == nil || !slices.Contains(lost.Claims, i) {
-			all = append(all, entry{from, to, number(d.Key), history.Completed, d.Fence})
+			all = append(all, entry{from, to, number(d.Key), history.Completed, d.Fence, 0})
 		}
 	}
 	return errors.Join(failed, r.write(all))
@@ -97,7 +98,7 @@ func (r recorder) look(reqs []dedup.Request, answers []dedup.Answer, look func()
 	var all []entry
 	for i, a := range answers {
 		if a.Verdict == dedup.Done {
-			all = append(all, entry{from, to, number(reqs[i].Key), history.Found, 0})
+			all = append(all, entry{from, to, number(reqs[i].Key), history.Found, 0, 0})
 		}
 	}
 	return r.write(all)
@@ -113,7 +114,7 @@ func recordTx[Tx any](ctx context.Context, r recorder, s dedup.TxStore[Tx], limi
 		to := time.Now().UnixNano()
 		for i, a := range answers {
 			if a.Verdict == dedup.Done {
-				all = append(all, entry{from, to, number(reqs[i].Key), history.Found, 0})
+				all = append(all, entry{from, to, number(reqs[i].Key), history.Found, 0, 0})
 			}
 		}
 	}
@@ -132,7 +133,7 @@ func recordTx[Tx any](ctx context.Context, r recorder, s dedup.TxStore[Tx], limi
 		to := time.Now().UnixNano()
 		for i, a := range answers {
 			if a.Verdict == dedup.Fresh { // a handler of the soak gives no event up
-				all = append(all, entry{from, to, number(reqs[i].Key), history.Completed, a.Fence})
+				all = append(all, entry{from, to, number(reqs[i].Key), history.Completed, a.Fence, 0})
 			}
 		}
 	}

@@ -18,8 +18,8 @@ import (
 )
 
 // TestSoak disturbs workers that handle millions of events. No event is lost. The effects of
-// transactions happen once (rules 10, 11), and each repeat of another effect belongs to a
-// disturbance.
+// transactions happen once (rules 10, 11). A disturbance repeats a bounded number of other effects,
+// each with its idempotency key.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: not with -short")
@@ -97,7 +97,7 @@ func (l line) run(t *testing.T) {
 
 	d := disturber{line: l, t: t, rng: rng, crew: c, load: load, group: g}
 	commits := g.watch()
-	hits := d.run()
+	killed, hits := d.run()
 	for !load.spent() {
 		load.release(50_000)
 	}
@@ -122,7 +122,7 @@ func (l line) run(t *testing.T) {
 	assert.GreaterOrEqual(t, hits, l.kills*3/4, "kills while work was left")
 	assert.GreaterOrEqual(t, lost, l.cuts*3/4, "requests and answers that were lost")
 	t.Logf("soak: %s seed=%d size=%d kills=%d cuts=%d rebalances=0 outcome=none lost, %d repeats; %d copies; %d kills while work was left; %d entries and %d commits checked; %s",
-		strings.ReplaceAll(t.Name(), "_", " "), seed, l.events, l.kills, lost, repeats, load.sent-l.events, hits, h.entries, len(commits.all), time.Since(began).Round(time.Second))
+		strings.ReplaceAll(t.Name(), "_", " "), seed, l.events, killed, lost, repeats, load.sent-l.events, hits, h.entries, len(commits.all), time.Since(began).Round(time.Second))
 }
 
 func newSeed(t testing.TB) uint64 {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -87,9 +89,16 @@ func (w *worker) effect(events ...idem.Event[event]) error {
 	now := time.Now().UnixNano()
 	all := make([]entry, len(events))
 	for i, e := range events {
-		all[i] = entry{now, now, e.Data.N, history.Effect, e.Fence()}
+		all[i] = entry{now, now, e.Data.N, history.Effect, e.Fence(), hash(e.IdempotencyKey())}
 	}
 	return w.write(all)
+}
+
+// hash is equal in all processes.
+func hash(key string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, key) // never fails
+	return h.Sum64()
 }
 
 // report sends the test the number of events in runs so far, until the returned function is called.
