@@ -123,6 +123,8 @@ func recordCode(r Record) string {
 	case nil:
 	case []byte:
 		add("Value: []byte(%q)", v)
+	case json.RawMessage: // may be no JSON, and keeps its spaces
+		add("Value: []byte(%q)", v)
 	default:
 		if text, err := json.Marshal(v); err == nil {
 			add("Value: []byte(%q)", text)

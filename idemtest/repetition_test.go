@@ -1,6 +1,7 @@
 package idemtest
 
 import (
+	"encoding/json"
 	"go/parser"
 	"go/token"
 	"testing"
@@ -41,7 +42,7 @@ func TestRepetition_Code(t *testing.T) {
 		Records(Record{
 			ID: "p-1", Type: "paid", Key: "a\"b", Value: payment{1}, Topic: "payments",
 			Headers: []idem.Header{{Key: "h", Value: []byte("\x00")}}, Time: time.Unix(0, 5),
-		}, Record{ID: "p-2", Value: []byte("\xff{")}, Record{ID: "p-3"}),
+		}, Record{ID: "p-2", Value: []byte("\xff{")}, Record{ID: "p-3"}, Record{ID: "p-4", Value: json.RawMessage("{ no JSON")}, Record{ID: "p-5", Value: json.RawMessage("{ }")}),
 		AcceptRepeats("send mail"), AcceptUnknown(), AcceptDeadLetters(),
 		Guard(dedup.GuardConfig{Lease: time.Minute, Rerun: true, Keyring: &dedup.Keyring{}}),
 		TxStore(func(*shop) dedup.TxStore[int] { return nil }),
@@ -59,6 +60,7 @@ func TestRepetition_Code(t *testing.T) {
 			`Value: []byte("{\"amount\":1}"), Headers: []idem.Header{{Key: "h", Value: []byte("\x00")}}, Time: time.Unix(0, 5)},`,
 		`idemtest.Record{ID: "p-2", Value: []byte("\xff{")},`,
 		`idemtest.Record{ID: "p-3"},`,
+		`idemtest.Record{ID: "p-4", Value: []byte("{ no JSON")},`, `idemtest.Record{ID: "p-5", Value: []byte("{ }")},`,
 		`idemtest.AcceptRepeats("send mail"),`, "idemtest.AcceptUnknown(),", "idemtest.AcceptDeadLetters(),",
 		"idemtest.Guard(dedup.GuardConfig{Lease: 60000000000, Rerun: true}),",
 		"idemtest.TxStore(txStore),", `idemtest.Only("4:die 7:fail"),`,
