@@ -12,16 +12,22 @@ import (
 
 // deadLetter is an event that became a dead letter. An event may do so several times.
 type deadLetter struct {
-	typ, id string
-	class   idem.Class
+	key   dedup.Key // without an identity: the parts that are known
+	class idem.Class
 }
 
-func (d deadLetter) String() string { return fmt.Sprintf("%s (%s)", d.id, d.class) }
+func (d deadLetter) String() string {
+	text := d.key.ID
+	if d.key.Tenant != "" {
+		text += fmt.Sprintf(" of tenant %q", d.key.Tenant)
+	}
+	return fmt.Sprintf("%s (%s)", text, d.class)
+}
 
 // lacks reports whether an event of list is not among others.
 func lacks(others, list []deadLetter) bool {
 	return slices.ContainsFunc(list, func(d deadLetter) bool {
-		return !slices.ContainsFunc(others, func(o deadLetter) bool { return o.typ == d.typ && o.id == d.id })
+		return !slices.ContainsFunc(others, func(o deadLetter) bool { return o.key == d.key })
 	})
 }
 

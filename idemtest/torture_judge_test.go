@@ -163,6 +163,7 @@ func TestSearch_Breaks(t *testing.T) {
 	clean := outcomeOf{state: 1, answers: []any{7}, calls: map[effect][]call{
 		at: make([]call, 1), look: make([]call, 2), batch: make([]call, 2),
 	}}
+	buried := []deadLetter{{at.event, "failed"}}
 	repeats, unknown := AcceptRepeats("send"), AcceptUnknown()
 	for name, c := range map[string]struct {
 		out    outcomeOf
@@ -185,11 +186,50 @@ func TestSearch_Breaks(t *testing.T) {
 		"a batch loses effects":    {outcomeOf{calls: map[effect][]call{at: {{}}, look: {{}}, batch: make([]call, 2)}}, []TortureOption{repeats}, true},
 		"only after a fault":       {outcomeOf{calls: map[effect][]call{at: {{}}, {at.event, "look"}: {{"k"}}}}, []TortureOption{AcceptRepeats("look")}, false},
 		"a key that differs":       {outcomeOf{calls: map[effect][]call{at: {{"a"}, {"b"}}}}, []TortureOption{repeats}, true},
-		"a dead letter":            {outcomeOf{state: 1, dead: []deadLetter{{"paid", "1", "failed"}}}, []TortureOption{repeats, unknown}, true},
-		"a dead letter, accepted":  {outcomeOf{state: 2, dead: []deadLetter{{"paid", "1", "failed"}}}, []TortureOption{AcceptDeadLetters()}, false},
-		"a dead letter, two calls": {outcomeOf{dead: []deadLetter{{"paid", "1", "failed"}}, calls: calls(2)}, []TortureOption{AcceptDeadLetters()}, true},
+		"a dead letter":            {outcomeOf{state: 1, dead: buried}, []TortureOption{repeats, unknown}, true},
+		"a dead letter, accepted":  {outcomeOf{state: 2, dead: buried}, []TortureOption{AcceptDeadLetters()}, false},
+		"a dead letter, two calls": {outcomeOf{dead: buried, calls: calls(2)}, []TortureOption{AcceptDeadLetters()}, true},
 	} {
 		s := newSearch("Torture", c.opts)
 		require.Equal(t, c.broken, s.breaks(clean, c.out), name)
+	}
+}
+
+// Events of two tenants are two events, also with one type and one ID.
+func TestLacks(t *testing.T) {
+	of := func(tenant, typ, id string) deadLetter {
+		return deadLetter{dedup.Key{Tenant: tenant, Scope: "shop", Type: typ, ID: id}, idem.ClassPermanent}
+	}
+	others := []deadLetter{of("a", "paid", "1"), of("", "paid", "2")}
+	for name, c := range map[string]struct {
+		one   deadLetter
+		lacks bool
+	}{
+		"among them":     {of("a", "paid", "1"), false},
+		"another class":  {deadLetter{of("a", "paid", "1").key, idem.ClassUncertain}, false},
+		"another ID":     {of("a", "paid", "2"), true},
+		"another type":   {of("a", "sent", "1"), true},
+		"another tenant": {of("b", "paid", "1"), true},
+		"without tenant": {of("", "paid", "1"), true},
+		"with a tenant":  {of("a", "paid", "2"), true},
+	} {
+		require.Equal(t, c.lacks, lacks(others, []deadLetter{c.one}), name)
+	}
+}
+
+// A dead letter has the tenant of its event.
+func TestRecordsJob_DeadLetterOfATenant(t *testing.T) {
+	record := func(tenant, key string) Record {
+		return Record{
+			ID: "p-1", Type: "paid", Key: key, Value: payment{1},
+			Headers: []idem.Header{{Key: "tenant", Value: []byte(tenant)}},
+		}
+	}
+	out := runs(t, func(r *idem.Router, _ *shop) {
+		idem.On(r.With(idem.Tenant(idem.FromHeader("tenant"))), "paid",
+			func(context.Context, idem.Event[payment]) error { return idem.Permanent(errors.New("no such order")) })
+	}, Records(record("a", "ann"), record("b", "bob")))("")
+	for _, text := range []string{`p-1 of tenant "a" (permanent)`, `p-1 of tenant "b" (permanent)`, "p-2 (no-event-id)"} {
+		require.Contains(t, events(out.dead), text)
 	}
 }

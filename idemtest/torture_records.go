@@ -70,7 +70,9 @@ func (j *recordsJob) repeat(r round) {
 func (j *recordsJob) end(out *outcomeOf) {
 	for _, m := range j.kafka.all(func(topic string) bool { return topic == deadLetters }) {
 		if e, err := deadletter.Parse(m); err == nil && e.Class != idem.ClassAlreadyDead {
-			out.dead = append(out.dead, deadLetter{e.Type, e.ID, e.Class})
+			key := e.Key
+			key.Type, key.ID = e.Type, e.ID // without an identity: the parts that are known
+			out.dead = append(out.dead, deadLetter{key, e.Class})
 		}
 	}
 }
