@@ -21,6 +21,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/sqlstore/postgres"
 )
@@ -42,6 +43,7 @@ func run(ctx context.Context) (err error) {
 	brokers, topic, group := flag.String("brokers", "", ""), flag.String("topic", "", ""), flag.String("group", "", "")
 	url, instance, lanes := flag.String("postgres", "", ""), flag.String("instance-id", "", ""), flag.Int("lanes", 16, "")
 	dsn, sqlStore := flag.String("mariadb", "", "instead of -postgres"), flag.Bool("sqlstore", false, "in -postgres")
+	forgets := flag.Bool("forgets", false, "a fault for controls: claims are in the memory of the process")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -54,7 +56,7 @@ func run(ctx context.Context) (err error) {
 	case *sqlStore:
 		at, err = openSQL(onPostgres, *url+"&"+postgres.Parameters, worker)
 	default:
-		at, err = openPostgres(ctx, *url, worker)
+		at, err = openPostgres(ctx, *url, worker, *forgets)
 	}
 	if err != nil {
 		return err
@@ -87,7 +89,7 @@ type place struct {
 }
 
 // openPostgres has a store of package pgstore.
-func openPostgres(ctx context.Context, url, worker string) (place, error) {
+func openPostgres(ctx context.Context, url, worker string, forgets bool) (place, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return place{}, err
@@ -98,7 +100,7 @@ func openPostgres(ctx context.Context, url, worker string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	return place{pgstore.New(pool), router(pool, worker), pool.Close}, nil
+	return place{pgstore.New(pool), router(pool, worker, forgets), pool.Close}, nil
 }
 
 const insert = `INSERT INTO effects (key, seq, worker, kind) VALUES ($1, $2, $3, $4)`
@@ -146,9 +148,14 @@ func newRouter() *idem.Router {
 }
 
 // router has the four kinds of handlers, and one that hangs until it is stopped. A transaction's
-// holder that is stopped is rid of its locks after the time-out.
-func router(pool *pgxpool.Pool, worker string) *idem.Router {
+// holder that is stopped is rid of its locks after the time-out. With forgets, no other process knows
+// the claims of this one.
+func router(pool *pgxpool.Pool, worker string, forgets bool) *idem.Router {
 	r := newRouter()
+	claimed := r
+	if forgets {
+		claimed = r.With(idem.Store(memstore.New(memstore.Volatile())))
+	}
 	idem.OnTx(r, "tx", func(ctx context.Context, tx pgx.Tx, e idem.Event[event]) error {
 		_, err := tx.Exec(ctx, insert, e.Data.Key, e.Data.Seq, worker, "tx")
 		return err
@@ -159,11 +166,11 @@ func router(pool *pgxpool.Pool, worker string) *idem.Router {
 			SELECT k, s, $3, 'batchtx' FROM unnest($1::int[], $2::int[]) WITH ORDINALITY AS u(k, s, n) ORDER BY n`, keys, seqs, worker)
 		return err
 	}, idem.SameKey())
-	idem.On(r, "on", func(ctx context.Context, e idem.Event[event]) error {
+	idem.On(claimed, "on", func(ctx context.Context, e idem.Event[event]) error {
 		_, err := pool.Exec(ctx, insert, e.Data.Key, e.Data.Seq, worker, "on")
 		return err
 	})
-	idem.OnBatch(r, "batch", func(ctx context.Context, events []idem.Event[event]) error {
+	idem.OnBatch(claimed, "batch", func(ctx context.Context, events []idem.Event[event]) error {
 		keys, seqs := columns(events)
 		_, err := pool.Exec(ctx, `INSERT INTO effects (key, seq, worker, kind)
 			SELECT k, s, $3, 'batch' FROM unnest($1::int[], $2::int[]) WITH ORDINALITY AS u(k, s, n) ORDER BY n`, keys, seqs, worker)
