@@ -78,8 +78,8 @@ func (e *Entry) Complete(ctx context.Context, r Result) error {
 // TryComplete is Complete for work that goes on, such as an answer that is sent while its handler
 // runs. Without an error the entry has ended, and Context with it. After an error the entry goes
 // on. The claim is renewed, the loss of the claim cancels Context, and the caller must end the
-// entry with Complete or Release. Nothing is written if r cannot be sealed. Retries and other
-// errors are those of Complete.
+// entry with Complete or Release. A write that arrived without an answer is no loss. Nothing is
+// written if r cannot be sealed. Retries and other errors are those of Complete.
 func (e *Entry) TryComplete(ctx context.Context, r Result) error {
 	defer e.lock()()
 	if e.ended {

@@ -2,6 +2,8 @@ package dedup_test
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +39,70 @@ func TestEntry_TryCompleteIsNotTaken_H18(t *testing.T) {
 		_, a, err = d.there.Enter(d.Context(), dedup.Call{Key: thisKey})
 		require.NoError(d, err)
 		require.Equal(d, want, a.Result)
+	})
+}
+
+// completing lets all later calls of Complete go this way; nil: to the store.
+func (d *desk) completing() (set func(way func(context.Context, func() error) error)) {
+	var now atomic.Pointer[func(context.Context, func() error) error]
+	d.s.onComplete = func(ctx context.Context, call func() error) error {
+		return through(ctx, *now.Load(), call)
+	}
+	return func(way func(context.Context, func() error) error) { now.Store(&way) }
+}
+
+// H-18: the store has taken an early result, and its answers are lost. A renewal finds the key done.
+// That is no loss, and a repeated completion decides.
+func TestEntry_AnswerOfTryCompleteIsLost_H18(t *testing.T) {
+	for name, way := range map[string]func(context.Context, func() error) error{
+		"refused": answerLost,
+		"hangs":   func(ctx context.Context, call func() error) error { _ = call(); return hang(ctx) },
+	} {
+		for _, lasts := range []time.Duration{0, time.Minute} {
+			t.Run(fmt.Sprintf("%s, lasts %v", name, lasts), func(t *testing.T) {
+				atDesk(t, dedup.GuardConfig{Lease: 6 * time.Second}, func(d *desk) {
+					want := dedup.Result{Schema: 9, Data: []byte("kept")}
+					e, complete := d.enter(), d.completing()
+					complete(way)
+					require.ErrorIs(d, e.TryComplete(d.Context(), want), dedup.ErrUnknownOutcome)
+					require.NoError(d, e.Context().Err())
+					time.Sleep(lasts)
+					require.NoError(d, e.Context().Err())
+					complete(nil)
+					time.Sleep(10 * time.Second)
+					before := d.s.completes.Load()
+					time.Sleep(time.Minute)
+					require.Equal(d, before, d.s.completes.Load(), "a decision is final")
+					require.NoError(d, e.Context().Err())
+					require.NoError(d, e.Complete(d.Context(), want))
+					_, a, err := d.there.Enter(d.Context(), dedup.Call{Key: thisKey})
+					require.NoError(d, err)
+					require.Equal(d, want, a.Result)
+				})
+			})
+		}
+	}
+}
+
+// an early result does not arrive, and the store gives the key to another process. The
+// repeated completion finds that, and the context of the entry ends.
+func TestEntry_TryCompleteIsNotTakenAndTheKeyIsLost_R06(t *testing.T) {
+	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
+		e, complete := d.enter(), d.completing()
+		complete(dropped)
+		require.ErrorIs(d, e.TryComplete(d.Context(), dedup.Result{}), dedup.ErrUnknownOutcome)
+		require.NoError(d, d.mem.Release(d.Context(), []dedup.Release{
+			{Claim: e.Claim(), Outcome: dedup.Failed, Retention: time.Hour},
+		}))
+		heir, _, err := d.there.Enter(d.Context(), dedup.Call{Key: thisKey})
+		require.NoError(d, err)
+		time.Sleep(lease)
+		require.NoError(d, e.Context().Err(), "a renewal alone decides nothing")
+		complete(nil)
+		time.Sleep(lease / 6)
+		require.ErrorIs(d, context.Cause(e.Context()), dedup.ErrClaimLost)
+		require.ErrorIs(d, e.Complete(d.Context(), dedup.Result{}), dedup.ErrClaimLost)
+		require.NoError(d, heir.Complete(d.Context(), dedup.Result{}))
 	})
 }
 

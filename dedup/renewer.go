@@ -25,6 +25,10 @@ var ErrLeaseRenewerClosed = errors.New("lease renewer closed")
 // the request was sent. The later of the monotonic and the wall clock counts: a machine that was
 // suspended must not trust leases that ended meanwhile.
 //
+// To a renewal, a completed claim looks lost. If a completion of the claim has no answer, the
+// completion decides: the renewer repeats it every twelfth of the lease. Until the store has
+// answered, the claim is not lost, also after the end of the lease.
+//
 // A [*PartError] is a failure of the claims that it names, any other error one of all claims of the
 // call. Those claims are renewed in up to eight calls at the same time. So also without a PartError,
 // one claim that cannot be renewed is soon alone in its call, and the others keep their leases.
@@ -59,11 +63,19 @@ type keptID struct {
 type kept struct {
 	claim      Claim
 	cancel     context.CancelCauseFunc
-	since      time.Time // just before the last successful request: the lease counts from here
-	retryAt    time.Time // not to be renewed before this, after an error
-	suspect    bool      // the last renewal of this claim failed
-	completing int       // completions of this claim that are queued or under way
+	since      time.Time   // just before the last successful request: the lease counts from here
+	retryAt    time.Time   // not to be renewed before this, after an error
+	suspect    bool        // the last renewal of this claim failed
+	completing int         // completions of this claim that are queued or under way
+	unanswered *Completion // the last one that may have arrived without an answer; nil: none
+	denied     bool        // the store answered the last renewal: not held
 	lost       bool
+}
+
+// doubted reports whether the store no longer holds a claim, and a completion may be the reason. No
+// lease runs then. LeaseRenewer.mu is held.
+func (e *kept) doubted() bool {
+	return e.denied && (e.completing > 0 || e.unanswered != nil)
 }
 
 // lose cancels the context of a claim that is lost. LeaseRenewer.mu is held.
@@ -276,7 +288,7 @@ func (k *LeaseRenewer) renewals() {
 		select {
 		case r := <-ended:
 			underway--
-			k.note(r)
+			k.note(ctx, r)
 		case <-timer.C:
 		case <-k.wake:
 		case <-k.quit:
@@ -309,13 +321,15 @@ func (k *LeaseRenewer) look(idle *time.Time, underway bool) (
 	}
 	ready := false
 	for id, e := range k.kept {
-		d := k.deadline(e)
-		if passed(d, now) {
-			delete(k.kept, id)
-			e.lose()
-			continue
+		if !e.doubted() {
+			d := k.deadline(e)
+			if passed(d, now) {
+				delete(k.kept, id)
+				e.lose()
+				continue
+			}
+			next = earlier(next, d)
 		}
-		next = earlier(next, d)
 		if due := k.due(e); !due.After(now) {
 			ready = true
 		} else {

@@ -94,10 +94,33 @@ func within(n int, indices []int) bool {
 	return !slices.ContainsFunc(indices, func(i int) bool { return i < 0 || i >= n })
 }
 
+// reaction is the step that follows the renewal of one claim.
+type reaction uint8
+
+const (
+	reactRenewed  reaction = iota // the lease begins anew
+	reactRetry                    // renew again, soon
+	reactComplete                 // complete again, and renew again soon
+	reactLose
+)
+
+// react decides the step after a renewal of e with this result. A claim may look lost because its
+// completion arrived. Then the answer to the completion decides.
+func (e *kept) react(r result) reaction {
+	switch {
+	case r == resultRenewed:
+		return reactRenewed
+	case r == resultFailed, e.completing > 0:
+		return reactRetry
+	case e.unanswered != nil:
+		return reactComplete
+	}
+	return reactLose
+}
+
 // note applies the result of a call of Renew. A claim that was stopped, completed or lost meanwhile
-// is no longer in kept and is skipped. A claim that is being completed may look lost because the
-// completion arrived first: the completion decides, and the next renewal asks again.
-func (k *LeaseRenewer) note(r renewal) {
+// is no longer in kept and is skipped. ctx ends with the renewer.
+func (k *LeaseRenewer) note(ctx context.Context, r renewal) {
 	all := results(len(r.batch), r.err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -107,16 +130,31 @@ func (k *LeaseRenewer) note(r renewal) {
 		if k.kept[id] != e {
 			continue
 		}
-		failed, lost := all[i] == resultFailed, all[i] == resultLost
+		failed := all[i] == resultFailed
 		e.suspect = failed
-		switch {
-		case failed, lost && e.completing > 0:
+		if !failed {
+			e.denied = all[i] == resultLost
+		}
+		switch e.react(all[i]) {
+		case reactRenewed:
+			e.since, e.retryAt = r.sent, time.Time{}
+		case reactRetry:
 			e.retryAt = retryAt
-		case lost:
+		case reactComplete:
+			e.retryAt = retryAt
+			done := *e.unanswered
+			k.group.Go(func() { k.completeAgain(ctx, done) })
+		case reactLose:
 			delete(k.kept, id)
 			e.lose()
-		default:
-			e.since, e.retryAt = r.sent, time.Time{}
 		}
 	}
+}
+
+// completeAgain repeats a completion whose answer was lost. settle notes the new answer; without
+// one, a later renewal repeats the completion again.
+func (k *LeaseRenewer) completeAgain(ctx context.Context, done Completion) {
+	ctx, cancel := context.WithTimeout(ctx, k.lease)
+	defer cancel()
+	_ = k.Complete(ctx, done)
 }

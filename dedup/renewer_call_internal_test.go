@@ -78,6 +78,38 @@ func TestResultsOfARenewal(t *testing.T) {
 	require.Empty(t, results(0, nil))
 }
 
+// H-18: after a completion without an answer, a renewal alone does not find a loss.
+func TestReactionToARenewal_H18(t *testing.T) {
+	type state struct {
+		result     result
+		completing int
+		unanswered bool
+	}
+	for s, want := range map[state]reaction{
+		{resultRenewed, 0, false}: reactRenewed,
+		{resultRenewed, 1, false}: reactRenewed,
+		{resultRenewed, 0, true}:  reactRenewed,
+		{resultRenewed, 1, true}:  reactRenewed,
+		{resultFailed, 0, false}:  reactRetry,
+		{resultFailed, 1, false}:  reactRetry,
+		{resultFailed, 0, true}:   reactRetry,
+		{resultFailed, 1, true}:   reactRetry,
+		{resultLost, 0, false}:    reactLose,
+		{resultLost, 1, false}:    reactRetry,
+		{resultLost, 0, true}:     reactComplete,
+		{resultLost, 2, true}:     reactRetry,
+	} {
+		e := &kept{completing: s.completing}
+		if s.unanswered {
+			e.unanswered = &Completion{}
+		}
+		require.Equal(t, want, e.react(s.result), "%+v", s)
+		require.False(t, e.doubted(), "%+v", s)
+		e.denied = true
+		require.Equal(t, s.completing > 0 || s.unanswered, e.doubted(), "%+v", s)
+	}
+}
+
 func TestPartError(t *testing.T) {
 	err := &PartError{Failed: []int{1, 4}, Lost: []int{2}, Err: ErrUnavailable}
 	require.ErrorIs(t, err, ErrUnavailable)

@@ -46,9 +46,11 @@ func (j *joined) size() int { return len(j.done.Result.Data) + len(j.done.Dead) 
 // again alone, once.
 //
 // An error that matches [ErrClaimLost] means that this claim was not held any longer. With any
-// other error the outcome is unknown, and the claim is still kept: repeat the call. If ctx ends
-// first, that error is returned at once, and the completion may still arrive. A shared call does
-// not end with the context of one caller: the time limit is a lease.
+// other error the outcome is unknown, and the claim is still kept: repeat the call. The renewer
+// repeats the completion too, if the store no longer holds a claim that is still kept.
+//
+// If ctx ends first, that error is returned at once, and the completion may still arrive. A shared
+// call does not end with the context of one caller: the time limit is a lease.
 func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
 	// Checked here, so that an invalid completion does not fail the calls of others.
 	err := errors.Join(ctx.Err(), done.Key.Validate(), positive(done.Retention))
@@ -79,7 +81,7 @@ func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
 	}
 	k.joiner.mu.Unlock()
 	if i >= 0 {
-		k.settle(done, ctx.Err())
+		k.unsent(done)
 	}
 	return fmt.Errorf("complete %q: outcome unknown: %w", done.Key, ctx.Err())
 }
@@ -100,7 +102,7 @@ func (k *LeaseRenewer) enqueue(j *joined) bool {
 	return true
 }
 
-// begins notes that a completion is queued or under way, under k.mu, until settle.
+// begins notes that a completion is queued or under way, under k.mu, until settle or unsent.
 func (k *LeaseRenewer) begins(j *joined) {
 	if e := k.kept[keptID{j.done.Key, j.done.Token}]; e != nil {
 		e.completing++
@@ -197,24 +199,43 @@ func (k *LeaseRenewer) send(batch []*joined) {
 	}
 }
 
-// settle notes how a completion ended. After success the claim is no longer kept. Otherwise a
-// renewal that is under way would find the record done, and report the claim as lost.
+// settle notes how a sent completion ended. After success the claim is no longer kept.
+// Otherwise a renewal that is under way would find the record done, and report the claim as lost.
 func (k *LeaseRenewer) settle(done Completion, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	id := keptID{done.Key, done.Token}
-	e := k.kept[id]
+	e := k.ends(done)
 	if e == nil {
 		return
 	}
-	e.completing = max(0, e.completing-1)
+	id := keptID{done.Key, done.Token}
 	switch {
 	case err == nil:
 		delete(k.kept, id)
 	case errors.Is(err, ErrClaimLost):
 		delete(k.kept, id)
-		e.cancel(ErrClaimLost)
+		e.lose()
+	default:
+		last := done // done itself stays off the heap
+		e.unanswered = &last
 	}
+}
+
+// unsent notes that a completion was removed from the queue.
+func (k *LeaseRenewer) unsent(done Completion) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ends(done)
+}
+
+// ends returns the claim of a completion that is no longer queued or under way, or nil if the claim
+// is not kept. LeaseRenewer.mu is held.
+func (k *LeaseRenewer) ends(done Completion) *kept {
+	e := k.kept[keptID{done.Key, done.Token}]
+	if e != nil {
+		e.completing = max(0, e.completing-1)
+	}
+	return e
 }
 
 func positive(retention time.Duration) error {

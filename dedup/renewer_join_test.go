@@ -176,6 +176,50 @@ func TestLeaseRenewerKeepsOnAfterAFailedCompletion(t *testing.T) {
 	})
 }
 
+// H-18: the answers to a completion are lost for longer than a lease, and renewals find the record
+// done. The renewer repeats the completion until the store answers, and renews nothing after that.
+func TestLeaseRenewerCompletesAgainWithoutAnAnswer_H18(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("claim lost %v", lost), func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				since := time.Now()
+				c, _, stop := r.claim("e")
+				stop()
+				all := r.k.KeepAll(r.Context(), []dedup.Claim{c}, since)
+				defer all.StopAll()
+				p := r.s.Store
+				r.s.completing(func(ctx context.Context, done []dedup.Completion) error {
+					if !lost {
+						require.NoError(r, p.Complete(ctx, done))
+					}
+					return dedup.ErrUnavailable
+				})
+				require.ErrorIs(r, r.k.Complete(r.Context(), completion(c)), dedup.ErrUnavailable)
+				if lost {
+					require.NoError(r, r.s.Release(r.Context(), []dedup.Release{{Claim: c, Retention: time.Hour}}))
+				}
+				time.Sleep(2 * lease)
+				require.NoError(r, all.Context().Err())
+				require.False(r, all.Alive(), "no further work may begin")
+				require.False(r, all.Lost(0))
+				require.LessOrEqual(r, r.s.completes.Load(), int64(1+2*12), "one for each twelfth of a lease")
+				r.s.completing(nil)
+				time.Sleep(lease / 6)
+				if lost {
+					isLost(r, all.Context())
+				} else {
+					require.NoError(r, all.Context().Err())
+				}
+				require.Equal(r, lost, all.Lost(0))
+				renews, completes := r.s.renews.Load(), r.s.completes.Load()
+				time.Sleep(2 * lease)
+				require.Equal(r, renews, r.s.renews.Load())
+				require.Equal(r, completes, r.s.completes.Load())
+			})
+		})
+	}
+}
+
 // A renewal and a completion cross: the renewal finds the record done. That is no loss.
 func TestLeaseRenewerCompletionAndRenewalCross(t *testing.T) {
 	for _, renewalLast := range []bool{true, false} {

@@ -81,6 +81,37 @@ func TestEarlyAnswerThatIsNotStored_H18(t *testing.T) {
 	}
 }
 
+// H-04, H-18: the store takes the record of an answer that is sent early, and its answers are lost
+// for longer than a lease. The handler is not cancelled, and its key is done.
+func TestEarlyAnswerThatIsStoredWithoutAnAnswer_H18(t *testing.T) {
+	for name, early := range sentEarly() {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *service, f *faulty) {
+				s.work = func(w http.ResponseWriter, r *http.Request) {
+					lose(&f.answered, lostFor(12*time.Second, "complete"))
+					sendEarly(t, w, http.StatusOK) // takes the ten seconds of attempts
+					assert.NoError(t, r.Context().Err())
+					time.Sleep(5 * time.Second) // leases
+					assert.NoError(t, r.Context().Err())
+				}
+				here := s.claimed(f, early)
+				there := s.claimed(f.Store, early, func(c *httpidem.Config) { c.Rerun = true })
+				ended := make(chan *httptest.ResponseRecorder, 1)
+				go func() { ended <- send(here, "a") }()
+				time.Sleep(13 * time.Second)
+				require.Equal(t, "request_in_flight", code(send(here, "a")))
+				require.Equal(t, "not_replayable", code(send(there, "a")))
+				rec := <-ended
+				require.Equal(t, http.StatusOK, rec.Code)
+				require.Contains(t, rec.Body.String(), "a in run 1")
+				require.Equal(t, httpidem.Executed, s.last())
+				require.Equal(t, "not_replayable", code(send(here, "a")))
+				require.Equal(t, 1, s.ran("a"))
+			})
+		})
+	}
+}
+
 // H-18: the store stays down. The loss of the claim cancels the handler.
 func TestEarlyAnswerAndALostClaim_H18(t *testing.T) {
 	for name, early := range sentEarly() {

@@ -171,10 +171,28 @@ func guardMutants() []mutant {
 		},
 		{
 			name: "renewer-lost-claim-lives", file: "dedup/renewer.go",
-			old:     "\t\tif passed(d, now) {\n\t\t\tdelete(k.kept, id)\n\t\t\te.lose()\n\t\t\tcontinue",
-			with:    "\t\tif passed(d, now) {\n\t\t\tdelete(k.kept, id)\n\t\t\tcontinue",
+			old:     "\t\t\tif passed(d, now) {\n\t\t\t\tdelete(k.kept, id)\n\t\t\t\te.lose()\n",
+			with:    "\t\t\tif passed(d, now) {\n\t\t\t\tdelete(k.kept, id)\n",
 			promise: "The loss of a claim cancels the handler.",
 			tests:   dedup("^TestLeaseRenewerLosesAtTheDeadlineAndNotLater$"),
+		},
+		{
+			name: "unanswered-completion-is-a-loss", file: "dedup/renewer_call.go",
+			old: "case e.unanswered != nil:", with: "case false:",
+			promise: "A record that was stored without an answer does not cancel its handler (H-18).",
+			tests:   dedup("^TestEntry_AnswerOfTryCompleteIsLost_H18$"),
+		},
+		{
+			name: "unanswered-completion-ends-with-the-lease", file: "dedup/renewer.go",
+			old: "if !e.doubted() {", with: "if true {",
+			promise: "A claim that is perhaps completed has no lease that ends (H-18).",
+			tests:   dedup("^TestEntry_AnswerOfTryCompleteIsLost_H18$"),
+		},
+		{
+			name: "unanswered-completion-is-not-repeated", file: "dedup/renewer_call.go",
+			old: "\t_ = k.Complete(ctx, done)\n", with: "\t_, _ = ctx, done\n",
+			promise: "A repeated completion finds that the claim was lost (R-06).",
+			tests:   dedup("^TestEntry_TryCompleteIsNotTakenAndTheKeyIsLost_R06$"),
 		},
 		{
 			name: "renewer-keeps-a-claim-that-is-over", file: "dedup/renewer.go",
