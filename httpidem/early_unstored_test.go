@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -110,6 +111,34 @@ func TestEarlyAnswerThatIsStoredWithoutAnAnswer_H18(t *testing.T) {
 			})
 		})
 	}
+}
+
+// H-18: the store takes no record, and a handler sends its answer at the end of its time. The request
+// takes the longest time that the check of http.Server.WriteTimeout counts with, and no longer.
+func TestEarlyAnswerTakesTheLongest_H18(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *service, f *faulty) {
+		lose(&f.asked, func(verb string) bool { return verb == "complete" })
+		s.work = func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(httpidem.DefaultTimeout - time.Millisecond)
+			sendEarly(t, w, http.StatusOK)
+			assert.Error(t, r.Context().Err())
+		}
+		var log journal
+		server := &http.Server{WriteTimeout: time.Second, ReadHeaderTimeout: time.Second}
+		r := post(context.WithValue(t.Context(), http.ServerContextKey, server), "/orders", "a")
+		began := time.Now()
+		s.claimed(f, log.to, sentEarly()["flush"], func(c *httpidem.Config) {
+			c.Lease = dedup.DefaultLease
+		}).ServeHTTP(httptest.NewRecorder(), r)
+		took := time.Since(began)
+		require.Equal(t, httpidem.Unstored, s.last())
+		require.Greater(t, took, httpidem.DefaultTimeout+19*time.Second)
+		lines := log.take()
+		_, text, _ := strings.Cut(lines[0], "longest_request=")
+		longest, err := time.ParseDuration(strings.TrimSpace(text))
+		require.NoError(t, err)
+		require.LessOrEqual(t, took, longest)
+	})
 }
 
 // H-18: the store stays down. The loss of the claim cancels the handler.

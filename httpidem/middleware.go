@@ -263,7 +263,7 @@ func (m *Middleware) checkServer(r *http.Request) {
 		return
 	}
 	srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
-	longest := m.cfg.StoreTimeout + m.cfg.Wait + m.cfg.Timeout + recordTime
+	longest := m.cfg.longest()
 	if !ok || srv.WriteTimeout <= 0 || srv.WriteTimeout >= longest ||
 		!m.warned.CompareAndSwap(false, true) {
 		return
@@ -273,6 +273,17 @@ func (m *Middleware) checkServer(r *http.Request) {
 			"its handler then runs, and its client sees a broken connection; "+
 			"raise it, or lower Timeout of httpidem.Config", "write_timeout", srv.WriteTimeout,
 		"longest_request", longest)
+}
+
+// longest returns the time that a keyed request may take if its handler ends in time. With
+// StreamOnFlush the record of an answer may be tried twice. So may that of an answer above
+// MaxBuffer, which is too rare to count.
+func (c *Config) longest() time.Duration {
+	longest := c.StoreTimeout + c.Wait + c.Timeout + recordTime
+	if c.StreamOnFlush {
+		longest += recordTime
+	}
+	return longest
 }
 
 // recordTime is the time in which a [dedup.Entry] tries to record its end.

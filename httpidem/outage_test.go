@@ -185,17 +185,24 @@ func TestObserve_Waited(t *testing.T) {
 // A server that closes connections before the longest keyed request may end is reported once.
 func TestWriteTimeoutIsChecked(t *testing.T) {
 	for name, c := range map[string]struct {
-		write time.Duration
-		lines int
+		write   time.Duration
+		streams bool
+		longest string // empty: not reported
 	}{
-		"none": {0, 0}, "15 s": {15 * time.Second, 1}, "just too short": {26*time.Second +
-			499*time.Millisecond, 1}, "long enough": {26*time.Second + 500*time.Millisecond, 0},
+		"none": {0, true, ""}, "15 s": {15 * time.Second, false, "26.5s"},
+		"just too short":                       {26*time.Second + 499*time.Millisecond, false, "26.5s"},
+		"long enough":                          {26*time.Second + 500*time.Millisecond, false, ""},
+		"just too short for a streamed answer": {36*time.Second + 499*time.Millisecond, true, "36.5s"},
+		"long enough for a streamed answer":    {36*time.Second + 500*time.Millisecond, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t)
 			var log journal
 			h := s.claimed(memstore.New(), log.to,
-				func(c *httpidem.Config) { c.Timeout, c.Wait = 10*time.Second, 5*time.Second })
+				func(cfg *httpidem.Config) {
+					cfg.Timeout, cfg.Wait = 10*time.Second, 5*time.Second
+					cfg.StreamOnFlush = c.streams
+				})
 			server := httptest.NewUnstartedServer(h)
 			server.Config.WriteTimeout = c.write
 			server.Start()
@@ -207,11 +214,13 @@ func TestWriteTimeoutIsChecked(t *testing.T) {
 				require.Equal(t, http.StatusCreated, resp.StatusCode)
 			}
 			lines := log.take()
-			require.Len(t, lines, c.lines)
-			if c.lines > 0 {
-				require.Contains(t, lines[0], "WriteTimeout")
-				require.Contains(t, lines[0], "longest_request=26.5s")
+			if c.longest == "" {
+				require.Empty(t, lines)
+				return
 			}
+			require.Len(t, lines, 1)
+			require.Contains(t, lines[0], "WriteTimeout")
+			require.Contains(t, lines[0], "longest_request="+c.longest)
 		})
 	}
 }
