@@ -96,6 +96,16 @@ func endOf(ctx context.Context, err error) callEnd {
 	return callUnknown
 }
 
+// tooLong makes the error of a call match errNoAnswer if the call ended with its time limit bounded,
+// and not with ctx, which is the caller's. The call may have waited in a queue, unsent.
+func tooLong(ctx, bounded context.Context, err error) error {
+	if ctx.Err() != nil || bounded.Err() == nil || !errors.Is(err, bounded.Err()) ||
+		errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errNoAnswer, err)
+}
+
 // callResult is the result of a call.
 type callResult struct {
 	err      error

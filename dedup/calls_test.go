@@ -136,6 +136,72 @@ func TestDo_StoreThatNeverAnswers(t *testing.T) {
 	}
 }
 
+// claims that wait in the queue of a shared call until their time is over have not reached the
+// store. The store is the cause, and all callers learn that.
+func TestGuard_ClaimsWaitForASharedCallInVain_R19(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sharer{probe: &probe{Store: memstore.New()}}
+		g := dedup.NewGuard(s, dedup.GuardConfig{StoreTimeout: 50 * time.Millisecond})
+		defer g.Close()
+		s.claiming(func(context.Context, []dedup.Request) error {
+			time.Sleep(80 * time.Millisecond) // no slow call, which gets help
+			return dedup.ErrUnavailable
+		})
+		for i, o := range together(50, func(i int) (paid, bool, error) {
+			time.Sleep(time.Duration(i) * time.Microsecond)
+			_, a, err := g.Enter(t.Context(), dedup.Call{Key: numbered(i), Wait: -1})
+			require.Zero(t, a.Verdict)
+			return paid{}, false, err
+		}) {
+			require.ErrorIs(t, o.err, dedup.ErrUnavailable, i)
+		}
+		require.EqualValues(t, 1, s.calls.Load())
+	})
+}
+
+// a call of the store ends with the bare error of its context, when its time is over. The
+// store is the cause, unless the caller's own time is over. A closed guard calls the store in the
+// goroutine of the caller, so the error arrives for certain.
+func TestGuard_StoreTakesTooLong_R19(t *testing.T) {
+	bare := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
+		d.s.onClaim = func(ctx context.Context, _ func() error) error { return bare(ctx) }
+		d.here.Close()
+		_, _, err := d.here.Enter(d.Context(), dedup.Call{Key: thisKey})
+		require.ErrorIs(d, err, dedup.ErrUnavailable)
+		require.ErrorIs(d, d.here.Ask(d.Context(), bare), dedup.ErrUnavailable)
+		own, cancel := context.WithTimeout(d.Context(), time.Second)
+		defer cancel()
+		_, _, err = d.here.Enter(own, dedup.Call{Key: thisKey})
+		require.ErrorIs(d, err, context.DeadlineExceeded)
+		require.NotErrorIs(d, err, dedup.ErrUnavailable)
+		err = d.here.Ask(own, bare)
+		require.ErrorIs(d, err, context.DeadlineExceeded)
+		require.NotErrorIs(d, err, dedup.ErrUnavailable)
+	})
+}
+
+// Rule 32: a claim is granted, and its call ends with the bare error of its context. The claim is
+// given back.
+func TestGuard_ClaimOfACallThatTookTooLongIsGivenBack_Rule32(t *testing.T) {
+	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
+		d.s.onClaim = func(ctx context.Context, call func() error) error {
+			require.NoError(d, call())
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		for range 20 { // the call ends together with the wait for it
+			_, _, err := d.here.Enter(d.Context(), dedup.Call{Key: thisKey, Wait: -1})
+			require.ErrorIs(d, err, dedup.ErrUnavailable)
+			time.Sleep(time.Second)
+			e, a, err := d.there.Enter(d.Context(), dedup.Call{Key: thisKey, Wait: -1})
+			require.NoError(d, err)
+			require.Equal(d, dedup.Fresh, a.Verdict)
+			require.NoError(d, e.Release(d.Context(), dedup.Unstarted))
+		}
+	})
+}
+
 // away lets claims be granted unheard, and no release arrive, until it is back.
 func (d *desk) away() (back func()) {
 	var here atomic.Bool

@@ -234,11 +234,13 @@ func (g *Guard) claim(ctx context.Context, t Token, req Request) (
 		a = answers[0]
 		return nil
 	})
+	left := errors.Is(err, errNoAnswer)
+	err = tooLong(ctx, bounded, err)
 	ended = endOf(ctx, err)
 	switch {
 	case err == nil:
 		return a, since, nil
-	case !errors.Is(err, errNoAnswer): // else the claim is released when the call returns
+	case !left: // else the claim is released when the call returns
 		rest, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
 		defer cancel()
 		g.calls.giveBack(rest, ghost)
@@ -254,7 +256,7 @@ var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease",
 
 // Ask runs fn, a call of the store that only reads, such as one of a [Looker]. The time-out and the
 // circuit breaker of [GuardConfig].StoreTimeout apply. The error matches [ErrUnavailable] if fn was
-// given up, or not called because the breaker is open. A function that was given up may still run:
+// given up, took too long, or was not called because the breaker is open. A function that was given up may still run:
 // do not read results of fn.
 func (g *Guard) Ask(ctx context.Context, fn func(context.Context) error) error {
 	end, err := g.calls.begin()
@@ -265,7 +267,7 @@ func (g *Guard) Ask(ctx context.Context, fn func(context.Context) error) error {
 	defer func() { end(ended) }()
 	bounded, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
 	defer cancel()
-	err = g.calls.invoke(bounded, fn, func() {})
+	err = tooLong(ctx, bounded, g.calls.invoke(bounded, fn, func() {}))
 	if ended = endOf(ctx, err); ended == callFailed && g.calls.tx.Load() {
 		ended = callUnknown // it may have waited for a connection that a transaction holds
 	}

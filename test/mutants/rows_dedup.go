@@ -255,6 +255,18 @@ func guardMutants() []mutant {
 			tests:   dedup("^TestLeaseRenewerClaimUnsentIsNoSuccess$"),
 		},
 		{
+			name: "claim-too-long-is-the-callers-fault", file: "dedup/guard.go",
+			old: "\terr = tooLong(ctx, bounded, err)\n", with: "",
+			promise: "A claim that the store does not answer in time finds the store unavailable (R-19).",
+			tests:   dedup("^TestGuard_StoreTakesTooLong_R19$"),
+		},
+		{
+			name: "claim-too-long-is-kept", file: "dedup/guard.go",
+			old: "case !left:", with: "case !left && !errors.Is(err, errNoAnswer):",
+			promise: "A claim whose call ended with the time limit is given back (rule 32).",
+			tests:   dedup("^TestGuard_ClaimOfACallThatTookTooLongIsGivenBack_Rule32$"),
+		},
+		{
 			name: "no-verdict-is-in-flight", file: "dedup/guard.go",
 			old: "case answers[0].Verdict == 0:", with: "case false:",
 			promise: "A store without an answer is not another caller at work.",
