@@ -77,10 +77,11 @@ func (s *Store) now(ctx context.Context) (int64, error) {
 // presence shows whether other keys may have expired. An emptied store gets the remembered birth
 // back, since the store has then forgotten events from after it.
 func (s *Store) birth(ctx context.Context, scope string) (int64, error) {
-	born, recent := s.births.of(scope)
-	if recent {
-		return born, nil
+	known, ask := s.births.of(scope)
+	if !ask {
+		return known, nil
 	}
+	born := known
 	if born == 0 {
 		now, err := s.now(ctx)
 		if err != nil {
@@ -88,7 +89,7 @@ func (s *Store) birth(ctx context.Context, scope string) (int64, error) {
 		}
 		born = now
 	}
-	there, err := s.heard(scope, s.client.Do(ctx, "set", s.about("born", scope), born, "nx", "get"))
+	there, err := s.askBirth(ctx, scope, known, "set", s.about("born", scope), born, "nx", "get")
 	if err != nil {
 		return 0, err
 	}
@@ -101,25 +102,55 @@ func (s *Store) birth(ctx context.Context, scope string) (int64, error) {
 
 // knownBirth is birth without a write. The store has forgotten no event of an unknown scope.
 func (s *Store) knownBirth(ctx context.Context, scope string) (int64, error) {
-	born, recent := s.births.of(scope)
-	if recent {
-		return born, nil
+	known, ask := s.births.of(scope)
+	if !ask {
+		return known, nil
 	}
-	there, err := s.heard(scope, s.client.Do(ctx, "get", s.about("born", scope)))
+	there, err := s.askBirth(ctx, scope, known, "get", s.about("born", scope))
 	switch {
 	case err != nil:
 		return 0, err
 	case there != 0:
 		s.births.remember(scope, there)
 		return there, nil
-	case born != 0: // an emptied store
-		return born, nil
+	case known != 0: // an emptied store: the next claim gives the birth back
+		s.births.askAgain(scope)
+		return known, nil
 	}
 	return math.MaxInt64, nil
 }
 
-// heard returns the birth in a reply, or zero if the reply has no birth.
-func (s *Store) heard(scope string, reply *redis.Cmd) (born int64, err error) {
+// askBirth returns the birth in the reply to a command, or zero if the reply has no birth. A known
+// birth stands in for a reply with an error: births never change while the store is not emptied.
+func (s *Store) askBirth(ctx context.Context, scope string, known int64, command ...any,
+) (int64, error) {
+	if known == 0 {
+		return s.heard(ctx, scope, command)
+	}
+	bounded, cancel := context.WithTimeout(ctx, birthWait(ctx))
+	defer cancel()
+	if there, err := s.heard(bounded, scope, command); err == nil {
+		return there, nil
+	}
+	return known, nil
+}
+
+// birthWait bounds the wait for a birth that the process remembers. At least half of the caller's
+// time is left for the keys, which may be on other servers.
+func birthWait(ctx context.Context) time.Duration {
+	const most = 500 * time.Millisecond
+	if end, ok := ctx.Deadline(); ok {
+		return min(most, time.Until(end)/2)
+	}
+	return most
+}
+
+// heard sends a command for a birth. The result is zero if the reply has no birth.
+func (s *Store) heard(ctx context.Context, scope string, command []any) (born int64, err error) {
+	reply := s.client.Do(ctx, command...)
+	if unanswered(reply) {
+		reload(ctx, s.client)
+	}
 	text, err := reply.Text()
 	if errors.Is(err, redis.Nil) {
 		return 0, nil

@@ -1,13 +1,17 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -162,6 +166,110 @@ func TestBirthAfterTheStoreWasEmptied_Rule8(t *testing.T) {
 	b.births.age(clockAge / 2)
 	b.bornAt(time.Now().Add(-10 * retention))
 	b.meets(dedup.Fresh, ofAge("more backlog", 2*retention))
+}
+
+// the server with the birth of a scope is down. Claims and looks at keys of other servers go on with
+// the remembered birth. One caller a minute asks for the birth, and does not wait long.
+func TestKnownBirthNeedsNoServer_R14(t *testing.T) {
+	for name, answer := range map[string]string{
+		"refused": "-CLUSTERDOWN Hash slot not served\r\n", "no use": bulk("yesterday"), "lost": "", "silent": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int64
+			end := make(chan struct{})
+			b := bench{TB: t, Store: acquainted(prompt(t, newFake(t, func(cmd []string) string {
+				if cmd[1] != "idem:born:notifier" {
+					return "$-1\r\n"
+				}
+				asked.Add(1)
+				if name == "silent" {
+					<-end
+				}
+				return answer
+			})))}
+			t.Cleanup(func() { close(end) })
+			claims := func(id string, wantAsked int64) {
+				t.Helper()
+				ctx, cancel := context.WithTimeout(t.Context(), dedup.DefaultStoreTimeout)
+				defer cancel()
+				var a [1]dedup.Answer
+				require.NoError(t, b.Claim(ctx, dedup.NewToken(), long, []dedup.Request{request(id)}, a[:]))
+				require.Equal(t, dedup.Fresh, a[0].Verdict)
+				require.Equal(t, wantAsked, asked.Load())
+			}
+			b.births.age(clockAge)
+			claims("first", 1)
+			claims("in the same minute", 1)
+			b.births.age(clockAge)
+			born, err := b.knownBirth(t.Context(), request("").Key.Scope)
+			require.NoError(t, err)
+			require.Equal(t, b.clock.server, born)
+			claims("after a look", 2)
+		})
+	}
+}
+
+// one caller a minute asks for a known birth, and each caller for an unknown one.
+func TestOneCallerAsksForAKnownBirth_R14(t *testing.T) {
+	var b births
+	asks := func(scope string, want int64, wantAsk bool) {
+		t.Helper()
+		born, ask := b.of(scope)
+		require.Equal(t, want, born)
+		require.Equal(t, wantAsk, ask)
+	}
+	asks("a", 0, true)
+	asks("a", 0, true)
+	b.remember("a", 7)
+	asks("a", 7, false)
+	b.age(clockAge)
+	asks("a", 7, true)
+	asks("a", 7, false)
+	b.askAgain("a")
+	asks("a", 7, true)
+	asks("a", 7, false)
+	b.askAgain("b")
+	asks("b", 0, true)
+}
+
+func TestBirthWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		require.Equal(t, 500*time.Millisecond, birthWait(t.Context()))
+		for limit, want := range map[time.Duration]time.Duration{
+			time.Minute: 500 * time.Millisecond, time.Second: 500 * time.Millisecond, 300 * time.Millisecond: 150 * time.Millisecond,
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			require.Equal(t, want, birthWait(ctx))
+			cancel()
+		}
+	})
+}
+
+// the client of a cluster looks for the new master of an unknown birth.
+func TestUnknownBirthOnADeadServer_R14(t *testing.T) {
+	c := &reloads{UniversalClient: newFake(t, func([]string) string { return "" })}
+	s := acquainted(c)
+	s.births.known = nil
+	err := s.Claim(t.Context(), dedup.NewToken(), long, []dedup.Request{request("x")}, make([]dedup.Answer, 1))
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
+	require.EqualValues(t, 1, c.n.Load())
+}
+
+// reloads is a client of a cluster that counts its reloads.
+type reloads struct {
+	redis.UniversalClient
+	n atomic.Int64
+}
+
+func (r *reloads) ReloadState(context.Context) { r.n.Add(1) }
+
+// prompt is a client of the same server whose calls end with their context.
+func prompt(t *testing.T, client *redis.Client) *redis.Client {
+	opts := *client.Options()
+	opts.ContextTimeoutEnabled, opts.MaxRetries = true, -1
+	c := redis.NewClient(&opts)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // age lets the births be asked for that much earlier.

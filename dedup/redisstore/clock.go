@@ -63,13 +63,29 @@ type birth struct {
 // maxBirths bounds the memory of a program with very many scopes. A full map is emptied.
 const maxBirths = 1000
 
-// of returns the remembered birth of scope, and whether the server need not be asked again. Zero
-// stands for an unknown birth.
-func (b *births) of(scope string) (born int64, recent bool) {
+// of returns the remembered birth of scope, and whether the caller must ask the server. Zero stands
+// for an unknown birth, which each caller asks for. For a known birth, one caller a minute asks: the
+// others go on while a server does not answer.
+func (b *births) of(scope string) (born int64, ask bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known, ok := b.known[scope]
-	return known.born, ok && time.Since(known.asked) < clockAge
+	if ok && time.Since(known.asked) < clockAge {
+		return known.born, false
+	}
+	if ok {
+		b.known[scope] = birth{born: known.born, asked: time.Now()}
+	}
+	return known.born, true
+}
+
+// askAgain lets the next caller ask for the birth of scope.
+func (b *births) askAgain(scope string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known, ok := b.known[scope]; ok {
+		b.known[scope] = birth{born: known.born}
+	}
 }
 
 func (b *births) remember(scope string, born int64) {

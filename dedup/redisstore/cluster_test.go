@@ -241,6 +241,36 @@ func TestDeadNodeFailsTheWholeCall(t *testing.T) {
 	require.ErrorIs(t, s.Ping(t.Context()), dedup.ErrUnavailable)
 }
 
+// a dead server has the birth of the scope. The keys of the other servers are claimed as before.
+func TestServerOfTheBirthDies_R14(t *testing.T) {
+	p := newPrivateCluster(t)
+	slot := func(key string) int {
+		n, err := p.client.ClusterKeySlot(t.Context(), key).Result()
+		require.NoError(t, err)
+		return int(n)
+	}
+	b := bench{TB: t, Store: New(p.client)}
+	b.meets(dedup.Fresh, request("before"))
+	dead := p.owner(slot(b.about("born", request("").Key.Scope)))
+	var elsewhere []dedup.Request
+	for _, r := range batchOf("after", 60) {
+		if p.owner(slot(b.key(r.Key))) != dead {
+			elsewhere = append(elsewhere, r)
+		}
+	}
+	for _, node := range p.nodes {
+		require.NoError(t, node.ConfigSet(t.Context(), "cluster-require-full-coverage", "no").Err())
+	}
+	_ = p.nodes[dead].ShutdownNoSave(t.Context()).Err() // its answer is that it is gone
+
+	b.births.age(clockAge)
+	answers := make([]dedup.Answer, len(elsewhere))
+	require.NoError(t, b.Claim(t.Context(), dedup.NewToken(), long, elsewhere, answers))
+	for i := range answers {
+		require.Equal(t, dedup.Fresh, answers[i].Verdict, "%q", elsewhere[i].Key)
+	}
+}
+
 // nodePipelines counts the pipelines to each server.
 type nodePipelines struct {
 	mu    sync.Mutex

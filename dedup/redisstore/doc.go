@@ -97,6 +97,10 @@
 // event younger than the horizon is Fresh again. An emptied Redis is a new store with new births if
 // no process has given them back. For a new store, stop the consumers before you empty Redis.
 //
+// If the server with a remembered birth does not answer, the remembered birth counts for another
+// minute. The claim that asked has waited for half a second at most, and at most for half of the
+// time that its context had left. A client without ContextTimeoutEnabled may wait longer.
+//
 // A step of the server's clock forward shortens leases and retention. A step back lengthens them,
 // but never makes a lease longer than a new one. Without persistence a restart forgets all events.
 // With persistence the TTL goes on while the server is down: leases end, and claims become
@@ -134,6 +138,9 @@
 //     lease. The client follows MOVED and ASK, so slots may be moved while claims run. Do not move
 //     a slot back to the former server within seconds. A client that follows an ASK late would
 //     find half of the slot there.
+//   - Cluster: a claim or a look needs the birth of its scope. A process that has not read the birth
+//     yet fails all claims of the scope while the server with idem:born:<scope> is down. Other
+//     processes go on with the keys on the other servers.
 //   - [Store.Check] refuses a ring of the client (redis.Ring), which moves the keys of a failed
 //     server to other servers.
 //

@@ -312,7 +312,7 @@ func redisMutants() []mutant {
 		},
 		{
 			name: "redis-birth-is-asked-for-once", file: dir + "clock.go",
-			old: "return known.born, ok && time.Since(known.asked) < clockAge", with: "return known.born, ok",
+			old: "if ok && time.Since(known.asked) < clockAge {", with: "if ok {",
 			promise: "A running process gives an emptied store its births back (rule 8).",
 			tests:   redis("^TestBirthAfterTheStoreWasEmptied_Rule8$"),
 		},
@@ -320,6 +320,31 @@ func redisMutants() []mutant {
 			name: "redis-emptied-store-is-born-anew", file: dir + "age.go",
 			old: "if born == 0 {\n\t\tnow, err", with: "if true {\n\t\tnow, err",
 			promise: "Events from before the emptying of a store stay TooOld (rule 8).",
+			tests:   redis("^TestBirthAfterTheStoreWasEmptied_Rule8$"),
+		},
+		{
+			name: "redis-known-birth-needs-its-server", file: dir + "age.go",
+			old:     "if there, err := s.heard(bounded, scope, command); err == nil {\n\t\treturn there, nil\n\t}\n\treturn known, nil",
+			with:    "return s.heard(bounded, scope, command)",
+			promise: "A dead server with a known birth fails no claim of keys on other servers (R-14).",
+			tests:   ownedBy("dedup/redisstore", "^TestKnownBirthNeedsNoServer_R14$"),
+		},
+		{
+			name: "redis-known-birth-waits-for-its-server", file: dir + "age.go",
+			old: "context.WithTimeout(ctx, birthWait(ctx))", with: "context.WithTimeout(ctx, 2*time.Minute)",
+			promise: "A silent server with a known birth leaves time for the keys (R-14).",
+			tests:   ownedBy("dedup/redisstore", "^TestKnownBirthNeedsNoServer_R14$"),
+		},
+		{
+			name: "redis-known-birth-is-asked-for-by-all", file: dir + "clock.go",
+			old: "birth{born: known.born, asked: time.Now()}", with: "known",
+			promise: "One caller a minute waits for a known birth (R-14).",
+			tests:   ownedBy("dedup/redisstore", "^TestOneCallerAsksForAKnownBirth_R14$"),
+		},
+		{
+			name: "redis-look-uses-up-the-question", file: dir + "age.go",
+			old: "\t\ts.births.askAgain(scope)\n", with: "",
+			promise: "The next claim after a look gives an emptied store its births back (rule 8).",
 			tests:   redis("^TestBirthAfterTheStoreWasEmptied_Rule8$"),
 		},
 		{
