@@ -56,16 +56,19 @@ func horizon(now time.Time, retention time.Duration) time.Time {
 // may have expired. An emptied table gets the remembered birth back, since the store has then
 // forgotten events from after it.
 func (s *Store) birth(ctx context.Context, scope string, now time.Time) (time.Time, error) {
-	born, recent := s.births.of(scope, now)
-	if recent {
-		return born, nil
+	known, ask := s.births.of(scope, now)
+	if !ask {
+		return known, nil
 	}
+	born := known
 	if born.IsZero() {
 		born = now
 	}
-	born, err := s.bear(ctx, bornKey(scope), born)
+	born, err := s.askBirth(ctx, scope, known, func(ctx context.Context) (time.Time, error) {
+		return s.bear(ctx, bornKey(scope), born)
+	})
 	if err != nil {
-		return time.Time{}, fmt.Errorf("birth of scope %q: %w", scope, err)
+		return time.Time{}, err
 	}
 	s.births.remember(scope, born, now)
 	return born, nil
@@ -74,25 +77,58 @@ func (s *Store) birth(ctx context.Context, scope string, now time.Time) (time.Ti
 // knownBirth is birth without a write. The store has forgotten no event of an unknown scope: its
 // birth is now.
 func (s *Store) knownBirth(ctx context.Context, scope string, now time.Time) (time.Time, error) {
-	born, recent := s.births.of(scope, now)
-	if recent {
-		return born, nil
+	known, ask := s.births.of(scope, now)
+	if !ask {
+		return known, nil
 	}
-	it, err := s.get(ctx, bornKey(scope))
+	born, err := s.askBirth(ctx, scope, known, func(ctx context.Context) (time.Time, error) {
+		it, err := s.get(ctx, bornKey(scope))
+		if err != nil || len(it) == 0 {
+			return time.Time{}, err
+		}
+		return bornOf(it)
+	})
 	switch {
 	case err != nil:
-	case len(it) > 0:
-		born, err = bornOf(it)
-	case born.IsZero():
-		return now, nil
-	default: // an emptied table
+		return time.Time{}, err
+	case !born.IsZero():
+		s.births.remember(scope, born, now)
+		return born, nil
+	case !known.IsZero(): // an emptied table: the next claim gives the birth back
+		s.births.askAgain(scope)
+		return known, nil
+	}
+	return now, nil
+}
+
+// askBirth returns the birth that ask returns. A known birth stands in for an error: births never
+// change while the table is not emptied.
+func (s *Store) askBirth(ctx context.Context, scope string, known time.Time,
+	ask func(context.Context) (time.Time, error),
+) (time.Time, error) {
+	if known.IsZero() {
+		born, err := ask(ctx)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("birth of scope %q: %w", scope, err)
+		}
 		return born, nil
 	}
-	if err != nil {
-		return time.Time{}, fmt.Errorf("birth of scope %q: %w", scope, err)
+	bounded, cancel := context.WithTimeout(ctx, birthWait(ctx))
+	defer cancel()
+	if born, err := ask(bounded); err == nil {
+		return born, nil
 	}
-	s.births.remember(scope, born, now)
-	return born, nil
+	return known, nil
+}
+
+// birthWait bounds the wait for a birth that the process remembers. At least half of the caller's
+// time is left for the keys, which may be in other partitions.
+func birthWait(ctx context.Context) time.Duration {
+	const most = 500 * time.Millisecond
+	if end, ok := ctx.Deadline(); ok {
+		return min(most, time.Until(end)/2)
+	}
+	return most
 }
 
 func bornKey(scope string) string { return dedup.Join("born", scope) }

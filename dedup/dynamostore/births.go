@@ -21,13 +21,29 @@ const (
 	birthAge = 10 * time.Minute
 )
 
-// of returns the remembered birth of scope, and whether the table need not be asked again at now.
-// The zero time stands for an unknown birth.
-func (b *births) of(scope string, now time.Time) (born time.Time, recent bool) {
+// of returns the remembered birth of scope, and whether the caller must ask the table at now. The
+// zero time stands for an unknown birth, which each caller asks for. For a known birth, one caller in
+// ten minutes asks: the others go on while the table does not answer.
+func (b *births) of(scope string, now time.Time) (born time.Time, ask bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known, ok := b.known[scope]
-	return known.born, ok && now.Sub(known.asked) < birthAge
+	if ok && now.Sub(known.asked) < birthAge {
+		return known.born, false
+	}
+	if ok {
+		b.known[scope] = birth{born: known.born, asked: now}
+	}
+	return known.born, true
+}
+
+// askAgain lets the next caller ask for the birth of scope.
+func (b *births) askAgain(scope string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known, ok := b.known[scope]; ok {
+		b.known[scope] = birth{born: known.born}
+	}
 }
 
 // remember keeps a birth that the table has answered at now.

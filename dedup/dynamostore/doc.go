@@ -99,6 +99,10 @@
 // births if no process has given them back. For a new store, stop the consumers before you empty
 // the table.
 //
+// If the table does not answer about a remembered birth, the remembered birth counts for ten more
+// minutes. The claim that asked has waited for half a second at most, and at most for half of the
+// time that its context had left.
+//
 // # Limits
 //
 // An item has at most 400 KB. A result may have 384 KiB ([Store.MaxResult]). A completion with a
@@ -123,7 +127,8 @@
 //   - DAX answers from a cache, is not consistent and cannot be used.
 //   - A restored table is as old as the backup: events completed since are handled again.
 //   - A hot key, or a partition above 1,000 writes a second, is throttled: calls with that key,
-//     or a neighbouring one, fail.
+//     or a neighbouring one, fail. A process that has not read the birth of a scope yet also fails
+//     all claims of the scope while the item of the birth is throttled.
 //
 // The consumer needs dynamodb:GetItem, PutItem and UpdateItem on the table, and DescribeTable and
 // DescribeTimeToLive for [Store.Check]. [Store.Forget] also needs DeleteItem: do not grant that to

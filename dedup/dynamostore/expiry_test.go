@@ -1,10 +1,12 @@
 package dynamostore_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -255,6 +257,55 @@ func TestBirthAfterTheTableWasEmptied_Rule8(t *testing.T) {
 	after, _ = raw(t, client, table, born)
 	require.Equal(t, before, after)
 	meets(dynamostore.New(client, table, dynamostore.Clock(now.read)), dedup.TooOld, old)
+}
+
+// Rule 8: the partition with the birth of a scope is throttled or silent. Claims and looks go on with the
+// remembered birth. One caller in ten minutes asks for the birth, and does not wait long.
+func TestKnownBirthNeedsNoTable_Rule8(t *testing.T) {
+	_, table := newTable(t)
+	for name, answer := range map[string]func(*http.Request) *http.Response{
+		"throttled": func(*http.Request) *http.Response {
+			return reply(400, `{"__type":"com.amazon.coral.availability#ThrottlingException","message":"test"}`)
+		},
+		"silent": func(r *http.Request) *http.Response { <-r.Context().Done(); return reply(500, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var down atomic.Bool
+			var asked atomic.Int64
+			wrap := func(next http.RoundTripper) http.RoundTripper {
+				return &wire{next: next, request: func(r *http.Request, body string) *http.Response {
+					if !down.Load() || !strings.Contains(body, `"born:orders"`) {
+						return nil
+					}
+					asked.Add(1)
+					return answer(r)
+				}}
+			}
+			now := newClock()
+			once := func(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
+			s := dynamostore.New(connect(t, endpoint(t), wrap, once), table, dynamostore.Clock(now.read))
+			claims := func(id string, wantAsked int64) {
+				t.Helper()
+				ctx, cancel := context.WithTimeout(t.Context(), dedup.DefaultStoreTimeout)
+				defer cancel()
+				a := make([]dedup.Answer, 1)
+				reqs := []dedup.Request{request(name + " " + id)}
+				require.NoError(t, s.Claim(ctx, dedup.NewToken(), time.Minute, reqs, a))
+				require.Equal(t, dedup.Fresh, a[0].Verdict)
+				require.Equal(t, wantAsked, asked.Load())
+			}
+			claims("before", 0)
+			down.Store(true)
+			now.pass(dynamostore.BirthAge)
+			claims("first", 1)
+			claims("soon", 1)
+			now.pass(dynamostore.BirthAge)
+			old := request(name + " old")
+			old.Origin.Time = now.read().Add(-time.Hour)
+			require.NoError(t, s.Look(t.Context(), []dedup.Request{old}, make([]dedup.Answer, 1)))
+			claims("after a look", 2)
+		})
+	}
 }
 
 // H-22: an item has 400 KB. The longest result fits beside the longest values of all other

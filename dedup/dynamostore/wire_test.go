@@ -23,7 +23,9 @@ import (
 type wire struct {
 	next   http.RoundTripper
 	before func(verb, body string) *http.Response // nil: the server answers
-	after  func(verb, body string) error
+	// request is before with the request
+	request func(r *http.Request, body string) *http.Response
+	after   func(verb, body string) error
 }
 
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -35,6 +37,12 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	_, verb, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	if w.before != nil {
 		if resp := w.before(verb, string(body)); resp != nil {
+			resp.Request = r
+			return resp, nil
+		}
+	}
+	if w.request != nil {
+		if resp := w.request(r, string(body)); resp != nil {
 			resp.Request = r
 			return resp, nil
 		}

@@ -521,7 +521,7 @@ func dynamoMutants() []mutant {
 		},
 		{
 			name: "dynamo-birth-is-asked-for-once", file: dir + "births.go",
-			old: "return known.born, ok && now.Sub(known.asked) < birthAge", with: "return known.born, ok",
+			old: "if ok && now.Sub(known.asked) < birthAge {", with: "if ok {",
 			promise: "A running process gives an emptied table its births back (rule 8).",
 			tests:   dynamo("^TestBirthAfterTheTableWasEmptied_Rule8$"),
 		},
@@ -529,6 +529,25 @@ func dynamoMutants() []mutant {
 			name: "dynamo-emptied-table-is-born-anew", file: dir + "age.go",
 			old: "if born.IsZero() {\n\t\tborn = now", with: "if true {\n\t\tborn = now",
 			promise: "Events from before the emptying of a table stay TooOld (rule 8).",
+			tests:   dynamo("^TestBirthAfterTheTableWasEmptied_Rule8$"),
+		},
+		{
+			name: "dynamo-known-birth-needs-the-table", file: dir + "age.go",
+			old:     "if born, err := ask(bounded); err == nil {\n\t\treturn born, nil\n\t}\n\treturn known, nil",
+			with:    "return ask(bounded)",
+			promise: "A throttled partition with a known birth fails no claim of other keys.",
+			tests:   dynamo("^TestKnownBirthNeedsNoTable_Rule8$"),
+		},
+		{
+			name: "dynamo-known-birth-is-asked-for-by-all", file: dir + "births.go",
+			old: "birth{born: known.born, asked: now}", with: "known",
+			promise: "One caller in ten minutes waits for a known birth.",
+			tests:   ownedBy("dedup/dynamostore", "^TestOneCallerAsksForAKnownBirth_Rule8$"),
+		},
+		{
+			name: "dynamo-look-uses-up-the-question", file: dir + "age.go",
+			old: "\t\ts.births.askAgain(scope)\n", with: "",
+			promise: "The next claim after a look gives an emptied table its births back (rule 8).",
 			tests:   dynamo("^TestBirthAfterTheTableWasEmptied_Rule8$"),
 		},
 		{
