@@ -401,3 +401,48 @@ func TestLater_BudgetOfAForeignLoop(t *testing.T) {
 		require.Less(t, time.Since(began), time.Minute)
 	})
 }
+
+// Rule 42: a copy cannot be published while the brokers are away. A step that ran no handler is no
+// failed run, and a run with NotApplied leaves no doubt. So the promised run takes place.
+func TestLater_UnpublishedCopyCostsNoRun_Rule42(t *testing.T) {
+	away := func(*idem.Message) error { return errBoom }
+	atMostOnce := idem.WhenUncertain(idem.DeadLetterUncertain)
+	for name, c := range map[string]struct {
+		err   error
+		opts  []idem.Option
+		first bool // the brokers are away at the first run, not at its copy
+	}{
+		"of a wait":               {err: idem.RetryAfter(150*time.Second, errBoom)},
+		"of a wait, at most once": {err: idem.NotApplied(idem.RetryAfter(150*time.Second, errBoom)), opts: []idem.Option{atMostOnce}},
+		"of a run, at most once":  {err: idem.NotApplied(errBoom), opts: []idem.Option{atMostOnce}, first: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				runs, fail := 0, times(1, c.err)
+				b.on(func(context.Context, idem.Event[payload]) error { runs++; return fail() },
+					append(c.opts, once, idem.RetryTopics(5*time.Second, time.Minute))...)
+				b.cfg.BusyWait = time.Second
+				m := message("e1", 1)
+				b.start()
+				if !c.first {
+					require.NoError(t, b.p.Handle(t.Context(), m))
+					m = b.sent.deadLetters()[0]
+					time.Sleep(time.Minute)
+				}
+				b.sent.fail = away
+				require.ErrorIs(t, b.p.Handle(t.Context(), m), dedup.ErrUnavailable)
+				require.Equal(t, 1, runs)
+
+				b.sent.fail = nil
+				b.cfg.BusyWait = idem.Forever
+				require.NoError(t, b.p.Close())
+				b.start()
+				if c.first {
+					require.NoError(t, b.p.Handle(t.Context(), m))
+				}
+				require.NotContains(t, b.deliverCopies(), "orders.g.dlq", "%v", b.all())
+				require.Equal(t, 2, runs)
+			})
+		})
+	}
+}

@@ -54,7 +54,7 @@ func decide(o outcome, p *Policy, h *attempts, at moment) action {
 		if o.meaning == transient || o.unbegun && o.meaning != permanent {
 			return delayOrDeadLetter(o, p, at)
 		}
-		return deadLetterAction(p)
+		return deadLetterAction(&o, p)
 	}
 	a := decideAttempt(o, p, h, at)
 	failed := a.kind == actRetry || a.kind == actDelayedRetry || a.kind == actDeadLetter
@@ -69,13 +69,13 @@ func decide(o outcome, p *Policy, h *attempts, at moment) action {
 // decideAttempt decides about a run that began, or a reading that failed.
 func decideAttempt(o outcome, p *Policy, h *attempts, at moment) action {
 	if at.claimed && p.atMostOnce() && o.inDoubt() {
-		return deadLetterAction(p)
+		return deadLetterAction(&o, p)
 	}
 	switch o.meaning {
 	case succeeded:
 		return action{kind: actComplete}
 	case permanent:
-		return deadLetterAction(p)
+		return deadLetterAction(&o, p)
 	case unavailable:
 		if !h.blamed(o, p.Retry, at.now) {
 			return action{kind: actWait, release: dedup.Unstarted}
@@ -135,13 +135,15 @@ func (p *Policy) waitsInPlace(pause time.Duration, h *attempts, now time.Time) b
 // delayOrDeadLetter chooses the next delayed retry of an event without retries in place.
 func delayOrDeadLetter(o outcome, p *Policy, at moment) action {
 	if p.Mode == Blocking || at.retry >= maxReschedules {
-		return deadLetterAction(p)
+		return deadLetterAction(&o, p)
 	}
 	next, counted := nextDelay(o.after, p, at)
 	if next >= len(p.Delays) {
-		return deadLetterAction(p)
+		return deadLetterAction(&o, p)
 	}
-	a := action{kind: actDelayedRetry, delay: p.Delays[next], counted: counted, release: p.failed()}
+	a := action{
+		kind: actDelayedRetry, delay: p.Delays[next], counted: counted, release: p.unpublished(&o),
+	}
 	if o.after > 0 {
 		a.notBefore = at.now.Add(o.after)
 	}
@@ -173,7 +175,9 @@ func nextDelay(after time.Duration, p *Policy, at moment) (next int, counted boo
 	return len(p.Delays) - 1, false
 }
 
-func deadLetterAction(p *Policy) action { return action{kind: actDeadLetter, release: p.failed()} }
+func deadLetterAction(o *outcome, p *Policy) action {
+	return action{kind: actDeadLetter, release: p.unpublished(o)}
+}
 
 // note returns the history after an outcome. answers is true if the store answers a ping, and
 // matters only for an outage.

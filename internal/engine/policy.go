@@ -33,10 +33,13 @@ const (
 	KeyOrdered                  // those of the Kafka key wait in the store, the others go on
 )
 
-// failed returns the outcome for the release of a claim after a failed run. That outcome counts if
-// the next step cannot be published.
-func (p *Policy) failed() dedup.Outcome {
-	if p.atMostOnce() {
+// unpublished returns the outcome for the release of a claim if the next step cannot be published. A
+// refused event did not run. After a run with NotApplied, a handler at most once may run again.
+func (p *Policy) unpublished(o *outcome) dedup.Outcome {
+	switch {
+	case o.refused:
+		return dedup.Unstarted
+	case p.atMostOnce() && o.meaning != notApplied && !o.unapplied:
 		return dedup.Unknown
 	}
 	return dedup.Failed

@@ -86,6 +86,18 @@ func engineMutants() []mutant {
 			tests:   tables("^TestDecide_Table$"),
 		},
 		{
+			name: "refused-event-is-released-as-failed", file: engine + "policy.go",
+			old: "case o.refused:\n\t\treturn dedup.Unstarted", with: "case o.refused:\n\t\treturn dedup.Failed",
+			promise: "An event that was refused has no failed run, although its copy cannot be published.",
+			tests:   tables("^TestDecide_ReleaseTable$"),
+		},
+		{
+			name: "unapplied-run-is-released-as-unknown", file: engine + "policy.go",
+			old: "case p.atMostOnce() && o.meaning != notApplied && !o.unapplied:", with: "case p.atMostOnce():",
+			promise: "NotApplied: the event may be tried again, also under DeadLetterUncertain.",
+			tests:   tables("^TestDecide_ReleaseTable$"),
+		},
+		{
 			name: "stopped-run-counts-as-unstarted", file: engine + "decide.go",
 			old: "return action{kind: actGiveBack, release: dedup.Unknown}", with: "return action{kind: actGiveBack, release: dedup.Unstarted}",
 			promise: "A run that a stop cut short makes the next claim Uncertain.",
