@@ -232,6 +232,53 @@ func TestBreaker_DuplicateIsNoTrial(t *testing.T) {
 	})
 }
 
+// An event that another worker holds takes no turn either, although it waits for minutes.
+func TestBreaker_BusyEventIsNoTrial(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		claimAs(t, b, "busy", 10*time.Minute)
+		b.halfOpen(t, shapes["On"])
+		b.inLane(t, message("busy", 2))
+		time.Sleep(100 * time.Millisecond)
+		b.soon(t)
+		require.Empty(t, b.p.Status().OpenBreakers)
+	})
+}
+
+// A run with another result leaves the turn to the next event, although its dead letter cannot be
+// published.
+func TestBreaker_UnpublishedDeadLetterIsNoTrial(t *testing.T) {
+	inShapes(t, func(t *testing.T, b *bench, shape string) {
+		b.sent.fail = noBroker
+		b.halfOpen(t, shapes[shape], idem.Permanent(errBoom))
+		b.inLane(t, message("bad", 2))
+		time.Sleep(100 * time.Millisecond)
+		b.soon(t)
+		require.Empty(t, b.p.Status().OpenBreakers)
+	})
+}
+
+// halfOpen starts with a handler whose breaker waits for one run. The runs end with results, and
+// then with nil.
+func (b *bench) halfOpen(
+	t *testing.T, shape func(*bench, func(context.Context) error, ...idem.Option), results ...error,
+) {
+	t.Helper()
+	results = append([]error{idem.Unavailable(errBoom)}, results...)
+	runs := 0
+	shape(b, func(context.Context) error {
+		if runs++; runs <= len(results) {
+			return results[runs-1]
+		}
+		return nil
+	}, idem.CircuitBreaker(1, 10*time.Second))
+	p := b.start()
+	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	require.Error(t, p.Handle(ctx, message("e1", 1)), "the breaker opens, and the lane ends")
+	time.Sleep(10 * time.Second)
+	require.Equal(t, []string{"paid"}, p.Status().OpenBreakers)
+}
+
 // A group of waiting events does not run in a lane that comes to them while the breaker is open,
 // and one that runs stops before its next call.
 func TestBreaker_GroupsWaitToo(t *testing.T) {

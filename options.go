@@ -180,7 +180,9 @@ func TxPerEvent() Option { return func(s *options) { s.TxPerEvent = true } }
 func SameKey() Option { return func(s *options) { s.SameKey = true } }
 
 // Concurrency limits the runs of this handler at a time in this process, across all lanes and
-// partitions. Duplicates do not run and do not count. The default, zero, is no limit.
+// partitions. Duplicates do not run and do not count. A run ends with the handler, or with its
+// transaction, although the result may not be published or recorded yet. The default, zero, is no
+// limit.
 func Concurrency(n int) Option { return func(s *options) { s.Concurrency = n } }
 
 // RateLimit limits the runs of this handler in this process to n in each duration per, evenly

@@ -22,7 +22,7 @@ func (g *eventGroup) refuseBeforeTx() (done bool, err error) {
 		return false, nil
 	}
 	t.attempt = t.begunRuns(t.answer, o)
-	t.permit.End(false)
+	t.endTurn(false)
 	var s attemptResult
 	if o.meaning == permanent {
 		s, err = p.giveUpUnreadable(g.ctx, t, o)
@@ -48,6 +48,7 @@ func (tg *txGroup) countStart(ctx context.Context, free func()) (done bool, err 
 		return false, nil
 	}
 	free()
+	t.endTurn(false)
 	s, err := p.finishRefused(
 		ctx, t,
 		outcome{meaning: unknown, class: idemtype.ClassCrashLoop, err: crashed, refused: true},
@@ -78,7 +79,7 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 	switch {
 	case tg.unread.refused:
 		g.access.up(ctx, tg.began)
-		t.permit.End(false)
+		t.endTurn(false)
 		if t.destination == destReread {
 			return nil
 		}

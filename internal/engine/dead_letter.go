@@ -113,7 +113,6 @@ func (p *Processor) deadLetterOnly(
 func (p *Processor) deadLetterConflict(
 	ctx context.Context, t *task, a dedup.Answer,
 ) (attemptResult, error) {
-	t.permit.End(false)
 	s, err := p.deadLetterOnly(ctx, t, idemtype.ClassConflict, conflictError(a))
 	if err == nil {
 		p.notifyConflict(ctx, t, a, true)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/throttle"
 	"github.com/idem-go/idem/observe"
 )
 
@@ -18,13 +19,14 @@ type eventGroup struct {
 	ctx      context.Context // context of the batch, or one that observers derived from it
 	failure  error           // reason why the group settled no event, for observers
 	access   *storeAccess
-	tx       TxStore // nil for claimed handlers
-	end      int     // index of the message behind the last one
-	tasks    []*task // the events to claim, in the order of delivery, each key once
-	isolated bool    // the first event shares the group with no other
-	single   bool    // only one event, which is retried until settled
-	maxTasks int     // the largest number of tasks
-	sorted   []*task // tasks in the order of event keys
+	tx       TxStore         // nil for claimed handlers
+	end      int             // index of the message behind the last one
+	tasks    []*task         // the events to claim, in the order of delivery, each key once
+	isolated bool            // the first event shares the group with no other
+	single   bool            // only one event, which is retried until settled
+	maxTasks int             // the largest number of tasks
+	sorted   []*task         // tasks in the order of event keys
+	permit   throttle.Permit // permit of the limits of a batch handler, for its one call
 }
 
 var keySeed = maphash.MakeSeed()
@@ -359,6 +361,12 @@ func (p *Processor) allowed(ctx context.Context, t *task, attempt func() error) 
 	}
 	defer func() { t.permit.End(true) }()
 	return attempt()
+}
+
+// endTurns gives the rights to a call back when its handlers have returned.
+func (g *eventGroup) endTurns() {
+	g.permit.End(true)
+	g.tasks[0].endTurn(true) // only the event of a group of one has such rights
 }
 
 // runOnce is one attempt of a group: claim, run, record.

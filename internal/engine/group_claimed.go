@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/throttle"
 )
 
 // This file runs groups of claimed handlers. One round trip claims all events of a group. The
@@ -16,11 +15,10 @@ import (
 // runClaimed claims the events of the group, settles the duplicates and runs the fresh events.
 func (g *eventGroup) runClaimed() error {
 	var fresh []*task
-	permit, err := g.acquirePermit()
-	if err != nil {
+	if err := g.acquirePermit(); err != nil {
 		return err
 	}
-	defer func() { permit.End(len(fresh) > 0) }()
+	defer func() { g.permit.End(len(fresh) > 0) }()
 	since, err := g.claim()
 	if err != nil {
 		g.tasks[0].permit.End(false)
@@ -38,11 +36,11 @@ func (g *eventGroup) runClaimed() error {
 
 // acquirePermit waits for the right to run a batch handler. The wait comes before the claim, so
 // that no claims are held meanwhile. A handler with limits shares its groups with no other handler.
-func (g *eventGroup) acquirePermit() (throttle.Permit, error) {
+func (g *eventGroup) acquirePermit() (err error) {
 	if first := g.tasks[0].route; first.Batch && !g.single {
-		return first.limits.Acquire(g.ctx, g.batch.budget)
+		g.permit, err = first.limits.Acquire(g.ctx, g.batch.budget)
 	}
-	return throttle.Permit{}, nil
+	return err
 }
 
 // claim asks the store for all events of the group and stores the answers in the tasks. since is
@@ -165,6 +163,7 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 				return nil
 			}
 			if o.refused {
+				c.tasks[0].endTurn(false)
 				return g.settleFailed(hard, c, outcomes{all: o}, c.tasks)
 			}
 		}
@@ -172,14 +171,12 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 			g.releaseCalls(calls[i:])
 			return stopCause(g.ctx)
 		}
-		own, ok := g.permitOf(c)
-		if !ok { // wait for a permit later, without claims
+		if !g.permitFor(c) { // wait for a permit later, without claims
 			g.releaseCalls(calls[i:])
 			c.tasks[0].isolated = true
 			return nil
 		}
 		completed, err := g.call(hard, c, behind)
-		own.End(true)
 		if err != nil || !completed {
 			return err
 		}
@@ -204,18 +201,19 @@ func (g *eventGroup) lapsed(c *handlerCall) error {
 	return nil
 }
 
-// permitOf returns a permit for a call of a handler of single events, and false if no permit is
-// free.
-func (g *eventGroup) permitOf(c *handlerCall) (throttle.Permit, bool) {
+// permitFor takes a permit for a call of a handler of single events. The result is false if no
+// permit is free.
+func (g *eventGroup) permitFor(c *handlerCall) (ok bool) {
 	switch {
 	case g.single:
-		return throttle.Permit{}, true // the group holds the permit
+		return true // the group holds the permit
 	case c.route.paused(): // another lane has opened the breaker meanwhile
-		return throttle.Permit{}, false
+		return false
 	case c.route.Batch:
-		return throttle.Permit{}, true // the group holds the permit
+		return true // the group holds the permit
 	}
-	return c.route.limits.Try()
+	c.permit, ok = c.route.limits.Try()
+	return ok
 }
 
 // startRenewal renews the leases of the call's claims. The loss of one claim cancels the whole
@@ -246,8 +244,11 @@ func (g *eventGroup) call(
 	hard context.Context, c *handlerCall, behind []handlerCall,
 ) (completed bool, err error) {
 	defer c.held.StopAll()
+	defer c.permit.End(true) // also if an observer panics
 	began := time.Now()
 	o := g.batch.p.callMany(c.held.Context(), c, nil)
+	c.permit.End(true)
+	g.endTurns()
 	if !c.route.Batch {
 		c.route.ahead.Note(time.Since(began))
 	}

@@ -45,12 +45,11 @@ func (g *eventGroup) runInTx() error {
 			return err
 		}
 	}
-	permit, err := g.acquirePermit()
-	if err != nil {
+	if err := g.acquirePermit(); err != nil {
 		return err
 	}
 	tg := &txGroup{group: g, failed: -1, lookOnly: !g.single && g.guarded()}
-	defer func() { permit.End(tg.ran) }()
+	defer func() { g.permit.End(tg.ran) }()
 	tg.reqs, tg.answers = g.requests()
 	hard, release := p.stopContext(ctx, false)
 	defer release()
@@ -70,6 +69,9 @@ func (g *eventGroup) runInTx() error {
 	tg.began = time.Now()
 	err = tg.claim(hard)
 	free() // the following steps need no connection
+	if len(tg.calls) > 0 {
+		g.endTurns()
+	}
 	looked := errors.Is(err, errLookOnly)
 	if looked {
 		err = nil

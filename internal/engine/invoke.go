@@ -9,6 +9,7 @@ import (
 	"github.com/idem-go/idem/idemtype"
 	"github.com/idem-go/idem/internal/decoded"
 	"github.com/idem-go/idem/internal/lazyctx"
+	"github.com/idem-go/idem/internal/throttle"
 	"github.com/idem-go/idem/observe"
 )
 
@@ -261,6 +262,8 @@ type handlerCall struct {
 	route *bound
 	tasks []*task
 	held  *dedup.HeldClaims // nil for a transactional handler
+	// permit of the handler's limits, for a call of single events in a group of several
+	permit throttle.Permit
 }
 
 // outcomes has the outcome of each event of one call of a handler.

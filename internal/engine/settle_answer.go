@@ -14,7 +14,7 @@ import (
 func (p *Processor) settleAnswer(
 	ctx context.Context, t *task, a dedup.Answer, dec decision,
 ) (attemptResult, error) {
-	t.permit.End(false)
+	t.endTurn(false)
 	if dec.queue { // an earlier owner of the partition may have deferred the event just now
 		if err := p.deferredPartitionOf(t).refresh(ctx, p.orderKeyOf(t)); err != nil {
 			return attemptResult{outage: err}, nil //nolint:nilerr // the caller waits for the store

@@ -219,6 +219,13 @@ func (t *task) waitOut(ctx context.Context, try int, reason error) error {
 	return err
 }
 
+// endTurn gives the rights to the next run back, after the run or without one. Another event may run
+// while this one is recorded, or waits.
+func (t *task) endTurn(ran bool) {
+	t.trial.End()
+	t.permit.End(ran)
+}
+
 func (t *task) stopRenewal() {
 	if t.held != nil {
 		t.held.Stop(t.heldAt)

@@ -126,12 +126,14 @@ func (p *Processor) runBare(ctx, hard context.Context, t *task) (attemptResult, 
 	var o outcome
 	if t.tx == nil {
 		o = p.timedRun(hard, t, nil)
+		t.endTurn(true)
 	} else {
 		var blocked bool
 		var err error
 		if o, blocked, err = p.bareTx(hard, t); err != nil {
 			return attemptResult{}, err
 		}
+		t.endTurn(true)
 		if blocked {
 			return attemptResult{}, p.waitBusy(ctx, t, dedup.Answer{Verdict: dedup.Busy})
 		}

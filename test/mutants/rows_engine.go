@@ -98,6 +98,24 @@ func engineMutants() []mutant {
 			tests:   tables("^TestDecide_ReleaseTable$"),
 		},
 		{
+			name: "busy-event-keeps-the-trial", file: engine + "settle_answer.go",
+			old: "t.endTurn(false)", with: "t.permit.End(false)",
+			promise: "An event that another worker holds does not stop the handler while its breaker is half-open.",
+			tests:   ownedBy(".", "^TestBreaker_BusyEventIsNoTrial$"),
+		},
+		{
+			name: "ended-run-keeps-its-place", file: engine + "group_claimed.go",
+			old: "\tg.endTurns()\n", with: "",
+			promise: "An event whose end cannot be published does not stop its handler.",
+			tests:   ownedBy(".", "^TestTurns_"),
+		},
+		{
+			name: "ended-transaction-keeps-its-place", file: engine + "group_tx.go",
+			old: "\t\tg.endTurns()\n", with: "",
+			promise: "An event whose end cannot be published does not stop its handler.",
+			tests:   ownedBy(".", "^TestTurns_"),
+		},
+		{
 			name: "stopped-run-counts-as-unstarted", file: engine + "decide.go",
 			old: "return action{kind: actGiveBack, release: dedup.Unknown}", with: "return action{kind: actGiveBack, release: dedup.Unstarted}",
 			promise: "A run that a stop cut short makes the next claim Uncertain.",
