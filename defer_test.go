@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -161,6 +162,62 @@ func TestDefer_DeferredByTheOwnerBefore(t *testing.T) {
 		require.Equal(t, []string{"done b1", "done b2"}, done(b))
 		require.NoError(t, before.Close())
 	})
+}
+
+// Rule 4: a call that fails for two events of a Kafka key defers the second one only when the first
+// is settled. The first would wait behind it in the store otherwise.
+func TestDefer_CallKeepsTheOrderOfItsKey_Rule4(t *testing.T) {
+	for name, c := range map[string]struct {
+		first     error // of the first event
+		more      int   // further failures of the first event
+		completed error // of the store, at the first completion
+	}{
+		"failure":        {first: errBoom},
+		"deferred later": {first: errBoom, more: 4},
+		"outage":         {first: idem.Unavailable(errBoom)},
+		"lost claim":     {completed: &dedup.LostError{Claims: []int{0}}},
+		"delayed itself": {first: idem.RetryAfter(time.Hour, errBoom)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				if c.completed != nil {
+					b.store.completeErr = times(1, c.completed)
+				}
+				began, second := time.Now(), time.Duration(0)
+				fail := times(1, idem.BatchError{0: c.first, 1: idem.RetryAfter(time.Minute, errBoom)})
+				failMore := times(c.more, errBoom)
+				b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
+					if events[0].ID == "a2" {
+						second = time.Since(began)
+					}
+					if events[0].ID == "a1" && len(events) == 1 {
+						return failMore()
+					}
+					return fail()
+				}, idem.SameKey(), idem.KeyOrdered(time.Second))
+				b.start()
+				defer b.runsDeferred()()
+				_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
+				require.NoError(t, err)
+				time.Sleep(2 * time.Hour)
+				synctest.Wait()
+				want := append([]string{"batch [a1 a2]"}, slices.Repeat([]string{"batch [a1]"}, 1+c.more)...)
+				require.Equal(t, append(want, "batch [a2]"), calls(b))
+				require.GreaterOrEqual(t, second, time.Minute)
+				require.Empty(t, b.sent.deadLetters())
+			})
+		})
+	}
+}
+
+// calls returns the calls of a batch handler.
+func calls(b *bench) (lines []string) {
+	for _, l := range b.all() {
+		if strings.HasPrefix(l, "batch ") {
+			lines = append(lines, l)
+		}
+	}
+	return lines
 }
 
 func TestDefer_WantsAStoreThatCan(t *testing.T) {

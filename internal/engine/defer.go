@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
@@ -116,7 +117,8 @@ func (p *Processor) joinAlike(
 		}
 		deferred, err := newDeferred(
 			t, p.orderKeyOf(t),
-			deadletter.Event{Key: t.request.Key, Position: t.request.Position}, 0,
+			deadletter.Event{Key: t.request.Key, Position: t.request.Position},
+			max(0, time.Until(t.askedFor)),
 		)
 		if err != nil {
 			return nil, err

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem/deadletter"
@@ -48,6 +50,18 @@ func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Eve
 	}
 	p.notifyRescheduled(ctx, t, outcome{err: errors.New(next.Error)}, "")
 	return nil
+}
+
+// wouldOvertake reports whether the event, if deferred now, would overtake an earlier event of its
+// Kafka key that the same call has not settled. That event would have to wait behind it. So this
+// event is claimed again after that one. If it asked for a pause, it is deferred then without a run.
+func (g *eventGroup) wouldOvertake(t *task) bool {
+	if t.route.Mode != KeyOrdered || t.message.Key == nil {
+		return false
+	}
+	return slices.ContainsFunc(g.tasks, func(e *task) bool {
+		return !e.settled && e.index < t.index && bytes.Equal(e.message.Key, t.message.Key)
+	})
 }
 
 // deferredAsNext makes sure that a deferred failing event waits for the next attempt. The store

@@ -305,8 +305,13 @@ func (g *eventGroup) settleFailed(
 		t.isolated = true
 		rec := underClaim{p: p, stopRenewal: t.stopRenewal, collect: &back}
 		published := t.action.kind == actDeadLetter || t.action.kind == actDelayedRetry
+		switch {
 		// The producer has failed already: do not try again for each event.
-		if published && len(errs) > 0 {
+		case published && len(errs) > 0:
+			rec.release(hard, t, t.action.release)
+			continue
+		case t.action.kind == actDelayedRetry && g.wouldOvertake(t):
+			t.askedFor = t.action.notBefore
 			rec.release(hard, t, t.action.release)
 			continue
 		}

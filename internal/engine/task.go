@@ -36,6 +36,7 @@ type task struct {
 	paused    time.Duration   // pauses of that breaker that downSince excludes, and earlier ones
 	retryPaid bool            // the group has paid the retry budget for the next run
 	dataUsed  bool            // an earlier run may have changed data
+	askedFor  time.Time       // the last run asked for no run before; the event is not deferred yet
 	action    action          // the last decision about a failure
 	settlement
 
@@ -140,10 +141,10 @@ func (t *task) awaited() bool {
 	return t.deferred != nil || c != nil && (c.Key.ID != "" || c.Position != dedup.Position{})
 }
 
-// earliest returns the time before which a copy must not run, beside the delay of the topic.
+// earliest returns the time before which the event must not run, beside the delay of a topic.
 func (t *task) earliest() time.Time {
-	if t.copied == nil {
-		return time.Time{}
+	if t.copied == nil || t.askedFor.After(t.copied.NotBefore) {
+		return t.askedFor
 	}
 	return t.copied.NotBefore
 }

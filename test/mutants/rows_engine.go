@@ -116,6 +116,24 @@ func engineMutants() []mutant {
 			tests:   ownedBy(".", "^TestTurns_"),
 		},
 		{
+			name: "failed-call-defers-out-of-order", file: engine + "group_claimed.go",
+			old: "actDelayedRetry && g.wouldOvertake(t)", with: "actDelayedRetry && t.index < 0",
+			promise: "With KeyOrdered an event is deferred behind the earlier events of its Kafka key (rule 4).",
+			tests:   ownedBy(".", "^TestDefer_CallKeepsTheOrderOfItsKey_Rule4$"),
+		},
+		{
+			name: "left-event-forgets-its-pause", file: engine + "group_claimed.go",
+			old: "t.askedFor = t.action.notBefore", with: "t.askedFor = time.Time{}",
+			promise: "RetryAfter(d) is no retry before d, also behind an event of the same Kafka key.",
+			tests:   ownedBy(".", "^TestDefer_CallKeepsTheOrderOfItsKey_Rule4$"),
+		},
+		{
+			name: "joining-event-forgets-its-pause", file: engine + "defer.go",
+			old: "max(0, time.Until(t.askedFor)),", with: "min(0, time.Until(t.askedFor)),",
+			promise: "RetryAfter(d) is no retry before d, also behind an event of the same Kafka key.",
+			tests:   ownedBy(".", "^TestDefer_CallKeepsTheOrderOfItsKey_Rule4$"),
+		},
+		{
 			name: "stopped-run-counts-as-unstarted", file: engine + "decide.go",
 			old: "return action{kind: actGiveBack, release: dedup.Unknown}", with: "return action{kind: actGiveBack, release: dedup.Unstarted}",
 			promise: "A run that a stop cut short makes the next claim Uncertain.",
