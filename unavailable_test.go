@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -402,5 +403,36 @@ func TestUnavailable_RetryAfterOfACallIsWaitedFor_Rule42(t *testing.T) {
 		require.Equal(t, 2, b.settleFor(t, time.Minute, series(2)))
 		require.Len(t, c.calls, 3, c.calls)
 		require.Equal(t, []string{"0s e000 e001", "4s e001"}, []string{c.calls[0], c.calls[2]})
+	})
+}
+
+// Rule 42: the pause of a whole call holds for its events without the store too. Another lane has
+// noticed the outage meanwhile.
+func TestUnavailable_PauseOfAWholeCallIsWaitedFor_Rule42(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c, later := newClock(), times(1, idem.RetryAfter(4*time.Second, errBoom))
+		spare := idem.WhenUnavailable(idem.UnavailablePolicy{After: time.Second, RunFor: time.Minute, MaxEvents: 1000})
+		b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
+			c.note(events...)
+			time.Sleep(3 * time.Second)
+			return later()
+		}, spare)
+		idem.On(b.router, "other", succeed, spare)
+		down := b.away(nil)
+		time.AfterFunc(500*time.Millisecond, func() { down.set(dedup.ErrUnavailable) })
+		b.start()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var lane sync.WaitGroup
+		lane.Go(func() {
+			for i := int64(0); ctx.Err() == nil; i++ {
+				_ = b.p.Handle(ctx, keyed("other", fmt.Sprint(i), "", i))
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+		require.Equal(t, 2, b.settleFor(t, time.Minute, series(2)))
+		stop()
+		lane.Wait()
+		require.Equal(t, []string{"0s e000 e001", "7s e000", "10s e001"}, c.calls)
 	})
 }

@@ -83,8 +83,13 @@ func (b *batch) settleNext() error {
 	if due := t.due(); due > 0 {
 		return b.budget.wait(b.ctx, due, idemtype.ErrNotDue)
 	}
-	if t.route.spare != nil && b.runsWithoutStore(t) {
-		return b.settleWithoutStore(t)
+	if t.route.spare != nil {
+		if err := awaitPauses(b.ctx, t); err != nil {
+			return err
+		}
+		if b.runsWithoutStore(t) {
+			return b.settleWithoutStore(t)
+		}
 	}
 	if err := b.settleGroup(); !errors.Is(err, errWithoutStore) {
 		return err
@@ -95,7 +100,7 @@ func (b *batch) settleNext() error {
 // settleGroup settles a group that begins with the next message.
 func (b *batch) settleGroup() error {
 	g := b.formGroup()
-	if err := g.rest(); err != nil {
+	if err := awaitPauses(g.ctx, g.tasks...); err != nil {
 		return err
 	}
 	g.payRetries()

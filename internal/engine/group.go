@@ -277,11 +277,11 @@ func (l taskList) Message(i int) *idemtype.Message { return l[i].message }
 
 func (l taskList) Key(i int) dedup.Key { return l[i].request.Key }
 
-// rest waits as long as a failed call or transaction with events of the group asked for. The events
-// of that call wait at the same time. No claim is held.
-func (g *eventGroup) rest() error {
+// awaitPauses waits as long as a failed call or transaction with these events asked for. The events of
+// that call wait at the same time. No claim is held.
+func awaitPauses(ctx context.Context, tasks ...*task) error {
 	var until time.Time
-	for _, t := range g.tasks {
+	for _, t := range tasks {
 		if t.restUntil.After(until) {
 			until = t.restUntil
 		}
@@ -289,7 +289,7 @@ func (g *eventGroup) rest() error {
 	if time.Until(until) <= 0 {
 		return nil
 	}
-	return sleepUntil(g.ctx, until)
+	return sleepUntil(ctx, until)
 }
 
 // restFor lets the event wait before the next run, if such a wait is possible in place. A run by

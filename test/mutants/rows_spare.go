@@ -13,6 +13,12 @@ func spareMutants() []mutant {
 			tests:   tests("^TestUnavailable_RetryIsClaimedAfterTheReturn_R19$"),
 		},
 		{
+			name: "spare-runs-before-the-pause-of-its-call", file: engine + "batch.go",
+			old: "if err := awaitPauses(b.ctx, t); err != nil {", with: "if err := awaitPauses(b.ctx); err != nil {",
+			promise: "RetryAfter(d) of a whole call is no retry before d, also without the store.",
+			tests:   tests("^TestUnavailable_PauseOfAWholeCallIsWaitedFor_Rule42$"),
+		},
+		{
 			name: "spare-runs-after-a-long-wait", file: engine + "spare.go",
 			old: "if !down || !t.route.spare.allows(ctx, p.reporter, t.route, since, true) {", with: "if down && since.IsZero() {",
 			promise: "An event that waited for its handler's limits runs under a claim if the store is back.",
