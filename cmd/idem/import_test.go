@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -10,8 +11,10 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/kafkalog"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -310,6 +313,64 @@ func TestImportTopicOfTransactions(t *testing.T) {
 	r.json(t, &c)
 	require.Equal(t, int64(2), c.Added)
 	require.Equal(t, 2, s.Len())
+}
+
+// Records behind the begin of an open transaction are not read. The import says so before and after,
+// and does not end well: their events would run again.
+func TestImportTopicOfAnOpenTransaction_K30(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	ctx := t.Context()
+	producer, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.TransactionalID("tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	defer producer.Close()
+	send := func(id string) {
+		value := fmt.Appendf(nil, `{"event_id": %q, "type": "order"}`, id)
+		require.NoError(t, producer.ProduceSync(ctx, &kgo.Record{Topic: "orders", Value: value}).FirstErr())
+	}
+	require.NoError(t, producer.BeginTransaction())
+	send("a") // 0, marker 1
+	require.NoError(t, producer.EndTransaction(ctx, kgo.TryCommit))
+	require.NoError(t, producer.BeginTransaction())
+	send("b") // 2
+	send("c") // 3
+	w.commit("orders", 4)
+	s, known := memory()
+	args := []string{"import", "-G", w.group, "--scope", "billing", "--store", inMemory, "--brokers", w.brokers[0], "--from-topic", "orders", "--to-committed"}
+
+	const open = "orders/0: a transaction is open from offset 2"
+	commandWith(t, known, "n\n", args...).failed(t, exitFound, open+": offsets 2 to 3 are imported only if it ends before", "not confirmed")
+	r := commandWith(t, known, "", append(args, "-y")...)
+	r.failed(t, exitFailure, open+"; the records from 2 to 3 were not imported", "wait for its end, or abort it, and repeat")
+	require.Contains(t, r.stderr, "orders/0 read up to offset 2\n")
+	require.Equal(t, "failed", r.audits(t)[0]["outcome"])
+	commandWith(t, known, "", append(args, "--dry-run")...).failed(t, exitFailure, open)
+
+	require.NoError(t, producer.EndTransaction(ctx, kgo.TryCommit)) // marker 4
+	r = commandWith(t, known, "", append(args, "-y", "-o", "json")...)
+	r.ok(t)
+	var c imported
+	r.json(t, &c)
+	require.Equal(t, int64(3), c.Read)
+	require.NotContains(t, r.stderr, "transaction")
+	for _, id := range []string{"a", "b", "c"} {
+		require.Equal(t, dedup.Done, toldNext(t, s, inScope("order", id)), id)
+	}
+}
+
+// Records that Kafka deletes during the import are named. The others are imported.
+func TestImportTopic_DeletedMeanwhile(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	write(t, w.brokers, "orders", 0, time.Now(), record(`{"event_id": "a", "type": "order"}`), record(`{"event_id": "b", "type": "order"}`))
+	admin, err := sarama.NewClusterAdminFromClient(w.client)
+	require.NoError(t, err)
+	require.NoError(t, admin.DeleteRecords("orders", map[int32]int64{0: 1}))
+	var said bytes.Buffer
+	im := &importer{a: &app{stderr: &said}, f: &importFlags{}, scope: "billing"}
+	im.seen = im.a.progress("records read", 2)
+	require.NoError(t, im.readTopic(t.Context(), w.client, []kafkalog.Span{{Topic: "orders", End: 2}}))
+	require.Equal(t, int64(1), im.counts.Read)
+	require.Contains(t, said.String(), "records of orders/0 were deleted: offsets 0 to 0: their events are not imported")
+	require.Contains(t, said.String(), "orders/0 read up to offset 2\n")
 }
 
 func TestImportTopic_Deleted(t *testing.T) {

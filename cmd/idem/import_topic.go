@@ -52,6 +52,11 @@ func (im *importer) openTopic(ctx context.Context) (func(context.Context) error,
 		spans[i].End = max(spans[i].Begin, spans[i].End)
 		offsets += spans[i].End - spans[i].Begin
 	}
+	open, err := openNotes(client, spans)
+	if err != nil {
+		return nil, err
+	}
+	notes = append(notes, open...)
 	im.total = offsets
 	im.counts.From = strings.Join(
 		append(
@@ -82,6 +87,34 @@ func deletedNotes(spans []kafkalog.Span) []string {
 		fmt.Sprintf("in %d partitions Kafka has deleted older records: their events are not "+
 			"imported", n),
 	}
+}
+
+// openNotes reports the open transactions before the ends of the spans.
+func openNotes(client sarama.Client, spans []kafkalog.Span) (notes []string, err error) {
+	open := 0
+	for _, s := range spans {
+		if s.Begin >= s.End {
+			continue
+		}
+		stable, err := kafkalog.Stable(client, s.Topic, s.Partition)
+		if err != nil {
+			return nil, err
+		}
+		if stable >= s.End {
+			continue
+		}
+		if open++; open <= examplesShow {
+			from := max(stable, s.Begin)
+			notes = append(notes, fmt.Sprintf(
+				"%s: offsets %d to %d are imported only if it ends before they are read",
+				openText(s, from), from, s.End-1,
+			))
+		}
+	}
+	if more := open - examplesShow; more > 0 {
+		notes = append(notes, fmt.Sprintf("%d partitions more with an open transaction", more))
+	}
+	return notes, nil
 }
 
 func (im *importer) cutBegin(client sarama.Client, spans []kafkalog.Span) error {
@@ -216,22 +249,54 @@ func (im *importer) cutCommitted(
 func (im *importer) readTopic(
 	ctx context.Context, client sarama.Client, spans []kafkalog.Span,
 ) error {
-	which := im.f.identity()
 	for _, s := range spans {
 		if s.Begin >= s.End {
 			continue
 		}
-		_, err := kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
-			im.count()
-			return true, im.addRecord(ctx, which, m)
-		})
+		next, err := im.readSpan(ctx, client, s)
+		if err == nil && next < s.End {
+			err = openTransaction(s, next)
+		}
+		im.seen.end()
+		fmt.Fprintf(im.a.stderr, "idem: %s/%d read up to offset %d\n", s.Topic, s.Partition, next)
 		if err != nil {
 			return err
 		}
-		im.seen.end()
-		fmt.Fprintf(im.a.stderr, "idem: %s/%d read up to offset %d\n", s.Topic, s.Partition, s.End)
 	}
 	return nil
+}
+
+// openTransaction is the error of a span that was read up to next only.
+func openTransaction(s kafkalog.Span, next int64) error {
+	return fmt.Errorf(
+		"%s; the records from %d to %d were not imported: wait for its end, or abort it, and repeat",
+		openText(s, next), next, s.End-1,
+	)
+}
+
+func openText(s kafkalog.Span, from int64) string {
+	return fmt.Sprintf("%s/%d: a transaction is open from offset %d", s.Topic, s.Partition, from)
+}
+
+// readSpan imports the records of a span, and returns the next offset to read. Without an error it
+// is the end of the span, or the first offset of an open transaction.
+func (im *importer) readSpan(
+	ctx context.Context, client sarama.Client, s kafkalog.Span,
+) (next int64, err error) {
+	which := im.f.identity()
+	for {
+		next, err = kafkalog.ReadFrom(ctx, client, s, func(m *idem.Message) error {
+			im.count()
+			return im.addRecord(ctx, which, m)
+		})
+		var deleted *kafkalog.DeletedError
+		if !errors.As(err, &deleted) {
+			return next, err
+		}
+		im.seen.end()
+		fmt.Fprintf(im.a.stderr, "idem: %v: their events are not imported\n", deleted)
+		s.Begin = deleted.To
+	}
 }
 
 func (im *importer) addRecord(ctx context.Context, which identity, m *idem.Message) error {

@@ -36,6 +36,12 @@ func commandMutants() []mutant {
 			tests:   cmd("^TestImportTopicMadeAnew_K28$"),
 		},
 		{
+			name: "import-ends-well-at-an-open-transaction", file: folder + "import_topic.go",
+			old: "if err == nil && next < s.End {", with: "if err == nil && next < s.Begin {",
+			promise: "An import that stops at an open transaction says so, and fails.",
+			tests:   cmd("^TestImportTopicOfAnOpenTransaction_K30$"),
+		},
+		{
 			name: "release-trusts-its-first-look", file: "internal/events/deferred.go",
 			old:     "p, err := findDeferred(ctx, e.Store, e.Key, e.topic)",
 			with:    "p, err := e.Deferred, error(nil)",
