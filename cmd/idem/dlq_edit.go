@@ -197,11 +197,11 @@ func (d *deadLetters) replayEdited(ctx context.Context, lines []deadletters.Expo
 
 // auditEdit writes the audit line of an edited value.
 func (d *deadLetters) auditEdit(l deadletters.Done, seen *progress) {
+	d.leftAlone = d.leftAlone || l.Err != nil || !l.Replayed
 	if l.Edit == nil {
 		return
 	}
 	seen.end()
-	d.leftAlone = d.leftAlone || l.Err != nil || !l.Replayed
 	fields := map[string]any{
 		"topic": d.Topic, "group": d.Group, "record": l.Record,
 		"scope": l.Scope, "tenant": l.Tenant, "type": l.Type, "event_id": l.ID,

@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/deadletter"
@@ -182,6 +184,57 @@ func TestEditKeepsTheText(t *testing.T) {
 	done := w.dlq("", "edit", at, "-y") // left alone: the event was handled
 	done.ok(t)
 	kept(done)
+}
+
+// A dead letter may vanish while a person edits it. The text is kept, and the audit log has the edit.
+func TestEditKeepsTheTextOfAVanishedDeadLetter(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	w.fail(w.event("a", ""))
+	var lines []deadletters.Exported
+	_, err := w.open().List(t.Context(), deadletters.Filter{}, func(l *deadletters.Found) (bool, error) {
+		lines = append(lines, l.Export())
+		return true, nil
+	})
+	require.NoError(t, err)
+	lines[0].Value.Text = `{"event_id":"a","type":"paid","amount":7}`
+	at, err := lines[0].Place()
+	require.NoError(t, err)
+	admin, err := sarama.NewClusterAdminFromClient(w.client)
+	require.NoError(t, err)
+	require.NoError(t, admin.DeleteRecords("orders.g.dlq", map[int32]int64{at.Partition: at.Offset + 1}))
+	s := w.open()
+	require.NoError(t, s.replay(t.Context(), w.producer, deadletters.Filter{At: placesOf(lines)}, replayFlags{lines: lines}))
+	require.True(t, s.leftAlone)
+	line := auditLines(t, s.err.String())[0]
+	require.Equal(t, "dlq edit", line["audit"])
+	require.Equal(t, "refused", line["outcome"])
+	require.Equal(t, string(deadletters.SeenGone), line["verdict"])
+	require.Equal(t, lines[0].Record, line["record"])
+	require.Equal(t, lines[0].SHA256, line["sha256_before"])
+	require.Equal(t, deadletter.ValueHash([]byte(lines[0].Value.Text)), line["sha256_after"])
+}
+
+// Only a replay of the edited value makes the text of the person superfluous.
+func TestEditLeftAlone(t *testing.T) {
+	edit := &deadletters.Edit{Before: "1", After: "2"}
+	for name, c := range map[string]struct {
+		done deadletters.Done
+		want bool
+	}{
+		"replayed":              {deadletters.Done{Edit: edit, Replayed: true}, false},
+		"refused":               {deadletters.Done{Edit: edit}, true},
+		"failed":                {deadletters.Done{Edit: edit, Replayed: true, Err: errBroken}, true},
+		"refused, no hashes":    {deadletters.Done{}, true},
+		"failed, no hashes":     {deadletters.Done{Err: errBroken}, true},
+		"the dead letter as is": {deadletters.Done{Replayed: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &app{stderr: io.Discard}
+			d := &deadLetters{Queue: &deadletters.Queue{}, app: a}
+			d.auditEdit(c.done, a.progress("dead letters", 1))
+			require.Equal(t, c.want, d.leftAlone)
+		})
+	}
 }
 
 // An editor may save a text and then end with an error, as one that is killed. The text is kept and

@@ -104,7 +104,7 @@ type deadLetters struct {
 	*deadletters.Queue
 	app       *app
 	decisions deadletters.Decisions
-	leftAlone bool // an edited value was not replayed
+	leftAlone bool // a dead letter was not replayed
 }
 
 // decisionFlags adds the flags for the decisions of a person about dead letters that are otherwise

@@ -72,7 +72,7 @@ func (j *Judged) exported(x *Exported) *Edit {
 	if names := x.Differs(j.Found); len(names) > 0 {
 		j.Verdict, j.Action = SeenChanged, ActSkip
 		j.Note = "the line and the record in the topic differ in " + strings.Join(names, ", ")
-		return nil
+		return x.edit()
 	}
 	value, err := x.Value.Bytes()
 	if err != nil {
@@ -104,6 +104,16 @@ func (j *Judged) exported(x *Exported) *Edit {
 
 func (j *Judged) refuseEdit(err error) {
 	j.Verdict, j.Action, j.Note = SeenEdit, ActSkip, err.Error()
+}
+
+// edit returns the hashes of an edited value, by the line alone. It returns nil for the value of the
+// export, and for a value that cannot be read.
+func (x *Exported) edit() *Edit {
+	value, err := x.Value.Bytes()
+	if err != nil || !x.IsEdited() {
+		return nil
+	}
+	return &Edit{Before: x.SHA256, After: deadletter.ValueHash(value)}
 }
 
 // IsEdited reports whether the value of the line is another one than at the export.

@@ -3,6 +3,7 @@ package deadletters
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,8 +124,13 @@ func TestReplayExported_Tampered_G03(t *testing.T) {
 			w := newWorld(t)
 			w.fail(w.event("a", ""), w.event("b", ""))
 			lines := w.exportAll()
+			lines[0].Value.Text += " "
 			tamper(&lines[0])
-			result, _ := w.replayLines(lines...)
+			result, all := w.replayLines(lines...)
+			refused := slices.IndexFunc(all, func(d Done) bool { return d.Record == lines[0].Record })
+			require.Equal(t, &Edit{
+				Before: lines[0].SHA256, After: deadletter.ValueHash([]byte(lines[0].Value.Text)),
+			}, all[refused].Edit, "the attempt is audited")
 			require.Equal(t, map[Verdict]int{SeenChanged: 1, SeenDead: 1}, result.Verdicts)
 			require.Contains(t, result.Attention[0].Note, "differ in")
 			require.Len(t, w.copies(), 1)
@@ -136,9 +142,13 @@ func TestReplayExported_Tampered_G03(t *testing.T) {
 		w.fail(w.event("a", ""))
 		lines := w.exportAll()
 		lines[0].Record = "1/77"
-		result, _ := w.replayLines(lines...)
+		result, all := w.replayLines(lines...)
+		require.Nil(t, all[0].Edit)
 		require.Equal(t, map[Verdict]int{SeenGone: 1}, result.Verdicts)
 		require.Equal(t, "1/77", result.Attention[0].Record)
+		lines[0].Value.Text += " "
+		_, all = w.replayLines(lines...)
+		require.NotNil(t, all[0].Edit, "the attempt is audited")
 		require.Empty(t, w.copies())
 	})
 	t.Run("record of another group in the topic", func(t *testing.T) {

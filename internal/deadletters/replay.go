@@ -52,7 +52,8 @@ type Done struct {
 	Replayed bool
 	// Changed reports that the dead letter was left alone because of [Replay].Planned.
 	Changed bool
-	// Edit has the hashes of an edited value. Nil: the value is that of the dead letter.
+	// Edit has the hashes of an edited value, also of one that was refused. Nil: the value is that
+	// of the dead letter, or cannot be read.
 	Edit *Edit
 	// Err ended the replay at this dead letter. The copy may have been published nevertheless. The
 	// next replay finishes the rest.
@@ -283,8 +284,11 @@ func (r *replayer) reportGone() {
 			gone[at] = true
 		}
 	}
-	r.edit = nil
 	for _, at := range slices.SortedFunc(maps.Keys(gone), Place.compare) {
+		r.edit = nil
+		if x, ok := r.lines[at]; ok {
+			r.edit = x.edit()
+		}
 		found := &Found{Place: at, Topic: r.q.Topic, Record: &idem.Message{}, Err: ErrNoRecord}
 		r.skipped(&Judged{Found: found, Verdict: SeenGone, Note: "the topic has no such record"})
 	}

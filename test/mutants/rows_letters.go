@@ -42,6 +42,13 @@ func letterMutants() []mutant {
 			tests:   tests("^TestDiscard_OneOfEqualOnes$"),
 		},
 		{
+			name: "letters-edit-of-a-vanished-one-is-dropped", file: "cmd/idem/dlq_edit.go",
+			old:     "\td.leftAlone = d.leftAlone || l.Err != nil || !l.Replayed\n",
+			with:    "\td.leftAlone = d.leftAlone || l.Edit != nil && !l.Replayed\n",
+			promise: "The command keeps the text of a person until its replay.",
+			tests:   ownedBy("cmd/idem", "^TestEditLeftAlone$"),
+		},
+		{
 			name: "letters-large-copy-is-done", file: letters + "replay.go",
 			old: "errors.Join(r.missing, r.large)", with: "errors.Join(r.missing)",
 			promise: "A replay with a copy that is too large does not end as done.",
