@@ -13,6 +13,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
 )
 
 // Only values may change, and no event may become another one.
@@ -160,6 +161,44 @@ func TestReplayEdited_FailsAgain(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, 2, settled)
+}
+
+// A dead letter that fails is not reported with the edit of the one before it.
+func TestReplayEdited_TheNextOneFails(t *testing.T) {
+	w := newWorld(t)
+	w.fail(w.event("a", ""), w.event("b", ""))
+	lines := w.exportAll()
+	lines[0].Value.Text += " "
+	q := w.open()
+	store := &blindStore{Store: w.store.(*memstore.Store)}
+	q.Stores = []NamedStore{{Name: "test", Store: store}}
+	first, err := lines[0].Place()
+	require.NoError(t, err)
+	second, err := lines[1].Place()
+	require.NoError(t, err)
+	var all []Done
+	_, err = q.Replay(t.Context(), Replay{
+		Producer: w.producer, Filter: Filter{At: []Place{first, second}}, Exported: lines,
+		Each: func(d Done) { all, store.blind = append(all, d), true },
+	})
+	require.ErrorIs(t, err, errBroken)
+	require.Len(t, all, 2)
+	require.NotNil(t, all[0].Edit)
+	require.ErrorIs(t, all[1].Err, errBroken)
+	require.Nil(t, all[1].Edit)
+}
+
+// blindStore is a store without answers while blind is set.
+type blindStore struct {
+	*memstore.Store
+	blind bool
+}
+
+func (s *blindStore) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record, error) {
+	if s.blind {
+		return nil, errBroken
+	}
+	return s.Store.Inspect(ctx, keys...)
 }
 
 // Equal dead letters of one event can get different values by a file. None runs until the file has

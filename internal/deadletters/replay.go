@@ -187,6 +187,7 @@ func OutcomeOf(ctx context.Context, err error) string {
 
 // one replays a dead letter, if its event is open for that.
 func (r *replayer) one(ctx context.Context, l *Found) error {
+	r.edit = nil
 	for try := 1; ; try++ {
 		all, err := r.q.Judge(ctx, r.what.Survey, r.what.Decisions, l)
 		switch {
@@ -263,7 +264,6 @@ func (r *replayer) tooLarge(j *Judged, err error) {
 
 // applyLine applies the line of an exported file to the present dead letter.
 func (r *replayer) applyLine(j *Judged) error {
-	r.edit = nil
 	if r.lines == nil {
 		return nil
 	}

@@ -49,6 +49,12 @@ func letterMutants() []mutant {
 			tests:   ownedBy("cmd/idem", "^TestEditLeftAlone$"),
 		},
 		{
+			name: "letters-edit-of-the-one-before", file: letters + "replay.go",
+			old: "\tr.edit = nil\n\tfor try", with: "\tfor try",
+			promise: "The audit log has the edits of each dead letter, and no others.",
+			tests:   tests("^TestReplayEdited_TheNextOneFails$"),
+		},
+		{
 			name: "letters-large-copy-is-done", file: letters + "replay.go",
 			old: "errors.Join(r.missing, r.large)", with: "errors.Join(r.missing)",
 			promise: "A replay with a copy that is too large does not end as done.",
