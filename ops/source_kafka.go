@@ -285,7 +285,7 @@ func rowOf(r *deadletters.Row) deadLetterRow {
 	return deadLetterRow{
 		deadLetterPlace: deadLetterPlace{
 			r.Topic, at.Partition, at.Offset,
-		}, Failed: r.Failed, Class: idem.Class(short(string(r.Class))), Tenant: short(r.Tenant),
+		}, Failed: r.Failed.Time, Class: idem.Class(short(string(r.Class))), Tenant: short(r.Tenant),
 		Scope: short(
 			r.Scope,
 		), Type: short(r.Type), ID: short(r.ID), Origin: r.Origin, Attempts: r.Attempts, Generation: r.Generation,

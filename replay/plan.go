@@ -31,7 +31,8 @@ type PartitionPlan struct {
 	First int64 `json:"first"`
 	End   int64 `json:"end"`
 	// FirstTime and LastTime are the times of the first and the last record. Zero: the partition
-	// has no record of the window, or the search near the end found no record.
+	// has no record of the window, the search near the end found no record, or the time lies
+	// outside of the years 1 to 9999, which JSON does not have.
 	FirstTime time.Time `json:"first_time,omitzero"`
 	LastTime  time.Time `json:"last_time,omitzero"`
 	// Deleted is the number of offsets of a window of offsets that Kafka has deleted.

@@ -8,6 +8,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/jsontime"
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
@@ -84,20 +85,22 @@ func (r *Replay) planPartition(
 // readTimes reads the first record, and the last one near the end.
 func readTimes(ctx context.Context, client sarama.Client, p *PartitionPlan) error {
 	span := kafkalog.Span{Topic: p.Topic, Partition: p.Partition, Begin: p.First, End: p.End}
+	none := true
 	_, err := kafkalog.Read(ctx, client, span, func(m *idem.Message) (bool, error) {
-		p.FirstTime = m.Time.UTC()
+		p.FirstTime, none = jsontime.Known(m.Time), false
 		return false, nil
 	})
-	if err != nil || p.FirstTime.IsZero() {
+	if err != nil || none {
 		return err
 	}
+	none = true
 	for _, near := range []int64{16, 4096} { // markers and aborted records have offsets too
 		span.Begin = max(p.First, p.End-near)
 		_, err := kafkalog.Read(ctx, client, span, func(m *idem.Message) (bool, error) {
-			p.LastTime = m.Time.UTC()
+			p.LastTime, none = jsontime.Known(m.Time), false
 			return true, nil
 		})
-		if err != nil || !p.LastTime.IsZero() {
+		if err != nil || !none {
 			return err
 		}
 	}

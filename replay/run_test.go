@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/internal/testenv/rawkafka"
 )
 
 // A replay reads exactly the plan and ends behind markers of transactions, which no record follows
@@ -131,6 +133,21 @@ func TestPlan_Windows(t *testing.T) {
 	w.live.Topics = []string{"missing"}
 	_, err = w.replay(got.router(), Config{Window: all, Scope: OwnScope("x")}).Plan(t.Context())
 	require.ErrorIs(t, err, sarama.ErrUnknownTopicOrPartition)
+}
+
+// A plan can be kept as JSON, also with a record from beyond the year 9999: JSON has no such time.
+func TestPlan_TimeBeyondTheYear9999(t *testing.T) {
+	w := newWorld(t)
+	rawkafka.ProduceAt(t, w.live.Brokers, "orders", 1.7e15, "{}")
+	w.write(1, kgo.TryCommit) // 1, marker 2
+	var got runs
+	plan := w.plan(w.replay(got.router(), Config{Window: all, Scope: OwnScope("far")}))
+	require.Equal(t, PartitionPlan{Topic: "orders", End: 3, LastTime: began.UTC()}, plan.Partitions[0])
+	text, err := json.Marshal(plan)
+	require.NoError(t, err)
+	var kept Plan
+	require.NoError(t, json.Unmarshal(text, &kept))
+	require.Equal(t, plan.Partitions, kept.Partitions)
 }
 
 // An open transaction is not in the plan. A plan that was made by hand waits for it.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/groups"
+	"github.com/idem-go/idem/internal/jsontime"
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
@@ -97,10 +98,14 @@ func (a *app) lag(ctx context.Context, o lagFlags) error {
 			a.group,
 		)
 	}
-	if err := a.showLag(rows); err != nil {
-		return err
+	err = a.showLag(rows)
+	if judged := o.judge(rows); judged != nil {
+		if err != nil {
+			a.note("warning: the rows cannot be printed: %v", err)
+		}
+		return judged
 	}
-	return o.judge(rows)
+	return err
 }
 
 // lagOf is for one group.
@@ -138,17 +143,19 @@ func (a *app) lagOf(
 			a.note("warning: %s", row.beyondText())
 		}
 		if ages && p.Lag > 0 && !unreadable[p.Topic] {
-			row.Oldest, err = firstTime(
+			oldest, err := firstTime(
 				ctx, client,
 				kafkalog.Span{Topic: p.Topic, Partition: p.Partition, Begin: p.Next, End: p.End},
 			)
-			if errors.Is(
-				err, sarama.ErrTopicAuthorizationFailed,
-			) { // all but the age is known (rule 46)
+			switch {
+			case errors.Is(err, sarama.ErrTopicAuthorizationFailed):
+				// all but the age is known (rule 46)
 				unreadable[p.Topic] = true
 				a.note("warning: ages are not known: %v (grant Read on topic %s)", err, p.Topic)
-			} else if err != nil {
+			case err != nil:
 				return nil, err
+			case oldest != nil:
+				row.Oldest = jsontime.Pointer(*oldest)
 			}
 		}
 		rows = append(rows, row)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/jsontime"
 )
 
 // reapFlags are those of idem reap.
@@ -98,7 +99,8 @@ func viewOfReap(l *openedStore, r pgstore.ReapResult) reapView {
 	for i := range r.Scopes {
 		s := &r.Scopes[i]
 		view := scopeView{
-			Scope: s.Scope, ConsumedUntil: moment(s.ConsumedUntil), Horizon: moment(s.Horizon),
+			Scope: s.Scope, ConsumedUntil: jsontime.Pointer(s.ConsumedUntil),
+			Horizon: jsontime.Pointer(s.Horizon),
 		}
 		if s.Topic != "" {
 			view.HeldUpBy = fmt.Sprintf("%s/%d", s.Topic, s.Partition)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/internal/testenv/rawkafka"
 )
 
 // Every verb that destroys puts on record that it was refused, too: in a line of its own, also
@@ -123,6 +125,37 @@ func TestLagBeyondTheEnd_K28(t *testing.T) {
 	require.Zero(t, code, said)
 	require.NotContains(t, said, "warning")
 }
+
+// A record with a time that JSON does not have has no age. The lag is known and judged all the same,
+// and it is judged too if the rows cannot be printed.
+func TestLagOfATimeBeyondTheYear9999(t *testing.T) {
+	w := newDeadLetterWorld(t)
+	for range 2 {
+		rawkafka.ProduceAt(t, w.brokers, "orders", 1.7e15, "{}")
+	}
+	w.commit("orders", 0)
+	code, out, said := w.command("lag", "-o", "json", "--max", "1")
+	require.Equal(t, exitFound, code, said)
+	require.Contains(t, said, "2 records behind")
+	rows := decodeJSON[[]lagRow](t, strings.NewReader(out))
+	require.EqualValues(t, 2, *rows[0].Lag)
+	require.Nil(t, rows[0].Oldest)
+	_, out, _ = w.command("lag")
+	require.Regexp(t, `orders +0 +source +0 +2 +2 +-\s`, out)
+
+	var e bytes.Buffer
+	code = runCommand(t.Context(), []string{"lag", "--brokers", w.brokers[0], "-G", w.group, "--max", "1"}, strings.NewReader(""), fullDisk{}, &e)
+	require.Equal(t, exitFound, code, e.String())
+	require.Contains(t, e.String(), "2 records behind")
+	require.Contains(t, e.String(), errBroken.Error())
+	code = runCommand(t.Context(), []string{"lag", "--brokers", w.brokers[0], "-G", w.group}, strings.NewReader(""), fullDisk{}, &e)
+	require.Equal(t, exitFailure, code)
+}
+
+// fullDisk takes no output.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errBroken }
 
 // A dead-letter topic that the user may not describe does not count as empty (rule 46).
 func TestLagOfHiddenDeadLetters(t *testing.T) {

@@ -122,14 +122,6 @@ func stampOf(t *time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
 // short formats a duration for people.
 func short(d time.Duration) string { return events.Short(d) }
 
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
-
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // timeForms are the forms of a time on the command line.

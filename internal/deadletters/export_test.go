@@ -2,6 +2,7 @@ package deadletters
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,10 +10,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/testenv/rawkafka"
 )
 
 // exportAll returns the lines of all dead letters, as they come out of a file.
@@ -44,6 +47,35 @@ func (w *world) replayLines(lines ...Exported) (Result, []Done) {
 	})
 	require.NoError(w.t, err)
 	return result, all
+}
+
+// A record with a time that JSON does not have is listed, exported and replayed as any other.
+func TestExported_TimeBeyondTheYear9999(t *testing.T) {
+	w := newWorld(t)
+	const far = 1_700_000_000_000_000
+	m := deadLetter("a", "failed", time.Now())
+	var headers []kmsg.Header
+	for _, h := range m.Headers {
+		headers = append(headers, kmsg.Header{Key: h.Key, Value: h.Value})
+	}
+	headers = append(headers, kmsg.Header{Key: deadletter.HeaderFirstFailure, Value: fmt.Append(nil, far)})
+	rawkafka.ProduceAt(t, w.brokers, m.Topic, far, string(m.Value), headers...)
+	page, err := w.open().Newest(t.Context(), Filter{}, 10)
+	require.NoError(t, err)
+	text, err := json.Marshal(page.Rows)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"last_failure":"0001-01-01T00:00:00Z"`)
+	require.Equal(t, time.UnixMilli(far).UTC(), page.Last().Failed, "the place in the list is exact")
+	lines := w.exportAll()
+	require.Len(t, lines, 1)
+	_, err = json.Marshal(lines[0])
+	require.NoError(t, err)
+	result, _ := w.replayLines(lines...)
+	require.Equal(t, map[Verdict]int{SeenNever: 1}, result.Verdicts)
+	l, err := w.open().Get(t.Context(), Place{Partition: page.Last().Place.Partition})
+	require.NoError(t, err)
+	_, err = json.Marshal(l.Detail(true))
+	require.NoError(t, err)
 }
 
 // A record of any bytes comes out of a file as it was, and a file is read only if it is one.

@@ -25,6 +25,7 @@ import (
 // world is a group with events that fail, with its topics and its store.
 type world struct {
 	t        *testing.T
+	brokers  []string
 	client   sarama.Client
 	producer *consumer.Producer
 	store    dedup.Store
@@ -46,7 +47,7 @@ func newWorld(t *testing.T) *world {
 	producer, err := consumer.NewProducer(client)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, producer.Close()) })
-	return &world{t: t, client: client, producer: producer, store: memstore.New(memstore.Volatile())}
+	return &world{t: t, brokers: cluster.ListenAddrs(), client: client, producer: producer, store: memstore.New(memstore.Volatile())}
 }
 
 // open is the queue as far as it reaches now.

@@ -27,7 +27,7 @@ func (p *Page) Last() *Cursor {
 	}
 	last := &p.Rows[len(p.Rows)-1]
 	at, _ := ParsePlace(last.Record) // written by this package
-	return &Cursor{last.Failed, at}
+	return &Cursor{last.Failed.Time, at}
 }
 
 // Cursor is a place in the list of [Queue.Newest]: that of one dead letter. No two dead letters have

@@ -4,32 +4,32 @@ import (
 	"cmp"
 	"encoding/base64"
 	"fmt"
-	"time"
 	"unicode/utf8"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/jsontime"
 )
 
 // Row is a dead letter in a list, without the value. Texts of producers and handlers are unchanged,
 // with control characters and markup (G-04). A dead letter without identity has no Scope; Type and
 // ID are the parts that were found.
 type Row struct {
-	Record     string     `json:"record"` // partition/offset
-	Topic      string     `json:"topic"`
-	Failed     time.Time  `json:"last_failure"`
-	Class      idem.Class `json:"class,omitempty"`
-	Tenant     string     `json:"tenant,omitempty"`
-	Scope      string     `json:"scope,omitempty"`
-	Type       string     `json:"type,omitempty"`
-	ID         string     `json:"event_id,omitempty"`
-	Origin     string     `json:"origin,omitempty"` // topic/partition/offset
-	Group      string     `json:"group,omitempty"`
-	Attempts   int        `json:"attempts"`
-	Generation uint32     `json:"generation"`
-	Replays    uint32     `json:"replays"`
-	Error      string     `json:"error,omitempty"`
-	Omitted    bool       `json:"value_omitted,omitempty"`
-	Problem    string     `json:"problem,omitempty"` // why it is no dead letter
+	Record     string        `json:"record"` // partition/offset
+	Topic      string        `json:"topic"`
+	Failed     jsontime.Time `json:"last_failure"`
+	Class      idem.Class    `json:"class,omitempty"`
+	Tenant     string        `json:"tenant,omitempty"`
+	Scope      string        `json:"scope,omitempty"`
+	Type       string        `json:"type,omitempty"`
+	ID         string        `json:"event_id,omitempty"`
+	Origin     string        `json:"origin,omitempty"` // topic/partition/offset
+	Group      string        `json:"group,omitempty"`
+	Attempts   int           `json:"attempts"`
+	Generation uint32        `json:"generation"`
+	Replays    uint32        `json:"replays"`
+	Error      string        `json:"error,omitempty"`
+	Omitted    bool          `json:"value_omitted,omitempty"`
+	Problem    string        `json:"problem,omitempty"` // why it is no dead letter
 
 	// Verdict, Action and Note are set in plans and results of replays only.
 	Verdict Verdict `json:"verdict,omitempty"`
@@ -39,7 +39,7 @@ type Row struct {
 
 // Row is the dead letter in a list.
 func (l *Found) Row() Row {
-	row := Row{Record: l.Place.String(), Topic: l.Topic, Failed: l.Failed().UTC()}
+	row := Row{Record: l.Place.String(), Topic: l.Topic, Failed: jsontime.Time{Time: l.Failed().UTC()}}
 	if l.DeadLetter == nil {
 		row.Problem = l.Err.Error()
 		return row
@@ -63,11 +63,11 @@ func (j *Judged) Row() Row {
 // Detail is all of a dead letter.
 type Detail struct {
 	Row
-	First   time.Time `json:"first_failure"`
-	Key     Bytes     `json:"kafka_key"`
-	Size    int       `json:"size"`
-	Headers []Header  `json:"headers"` // as they are in the topic
-	Payload *Bytes    `json:"payload,omitempty"`
+	First   jsontime.Time `json:"first_failure"`
+	Key     Bytes         `json:"kafka_key"`
+	Size    int           `json:"size"`
+	Headers []Header      `json:"headers"` // as they are in the topic
+	Payload *Bytes        `json:"payload,omitempty"`
 }
 
 // Detail returns all fields of the dead letter, with the value only if payload is true. A value may
@@ -75,7 +75,7 @@ type Detail struct {
 func (l *Found) Detail(payload bool) Detail {
 	detail := Detail{Row: l.Row(), Key: BytesOf(l.Record.Key), Size: len(l.Record.Value)}
 	if l.DeadLetter != nil {
-		detail.First = l.DeadLetter.FirstFailure
+		detail.First.Time = l.DeadLetter.FirstFailure
 	}
 	for _, h := range l.Record.Headers {
 		detail.Headers = append(detail.Headers, Header{h.Key, BytesOf(h.Value)})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/idem-go/idem/deadletter"
 	"github.com/idem-go/idem/internal/deadletters"
+	"github.com/idem-go/idem/internal/jsontime"
 )
 
 // LettersAt are the dead letters of an event, and where they were looked for.
@@ -89,7 +90,9 @@ func deadLetterOf(l *deadletters.Found) DeadLetter {
 	x, m := l.DeadLetter, l.DeadLetter.Message
 	return DeadLetter{
 		Topic: l.Topic, Partition: l.Partition, Offset: l.Offset, Class: string(x.Class), Error: x.Error, Attempts: x.Attempts,
-		Generation: x.Position.Generation, First: moment(x.FirstFailure), Last: moment(x.LastFailure),
-		Origin: &Origin{m.Topic, m.Partition, m.Offset, moment(m.Time)}, Written: l.Record.Time,
+		Generation: x.Position.Generation,
+		First:      jsontime.Pointer(x.FirstFailure), Last: jsontime.Pointer(x.LastFailure),
+		Origin:  &Origin{m.Topic, m.Partition, m.Offset, jsontime.Pointer(m.Time)},
+		Written: l.Record.Time,
 	}
 }

@@ -182,6 +182,23 @@ func TestFindDeferred(t *testing.T) {
 	require.True(t, one(Query{ID: "second", Type: "order", Topic: "orders"}).Deferred.IsHead())
 }
 
+// A producer that counts in microseconds writes times beyond the year 9999, which JSON does not have.
+// The rest of the answer is readable.
+func TestTimesBeyondTheYear9999(t *testing.T) {
+	far := time.UnixMilli(1.7e15)
+	at := dedup.Origin{Topic: "orders", Offset: 7, Time: far}
+	e := &Event{Store: &deadletters.NamedStore{}, Key: key("order", "1"), Conflicts: []dedup.Origin{at}}
+	letter := &deadletters.Found{Record: &idem.Message{Time: far}, DeadLetter: &deadletter.Event{
+		Message: &idem.Message{Topic: "orders", Offset: 7, Time: far}, FirstFailure: far, LastFailure: far,
+	}}
+	text, err := json.Marshal([]any{
+		e.View(dedup.Record{Key: e.Key, State: dedup.Finished, First: at, Created: far, Changed: far, Expires: far}),
+		deadLetterOf(letter),
+	})
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"origin":{"topic":"orders","partition":0,"offset":7}`)
+}
+
 // The dead letters of an event are found in all dead-letter topics of the group, those that came
 // later too.
 func TestDeadLetters(t *testing.T) {

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/jsontime"
 )
 
-// View is a record for people and scripts. Times are those of the server. Texts of producers and
+// View is a record for people and scripts. Times are those of the server. A time that
+// JSON does not have is left out. Texts of producers and
 // handlers are unchanged (G-04).
 type View struct {
 	Store         string `json:"store"`
@@ -87,9 +89,8 @@ func (e *Event) View(r dedup.Record) View {
 		State: r.State.String(), Settled: r.Settled(), Discarded: r.Discarded(), Doubtful: r.Doubtful, Stuck: Stuck(r),
 		Reason: r.Reason, Failures: r.Failures, Takeovers: r.Takeovers, Fence: r.Fence,
 		Generation: r.Position.Generation, Retry: r.Position.Retry,
-		Origin: originOf(
-			r.First,
-		), Created: moment(r.Created), Changed: moment(r.Changed), Expires: moment(r.Expires),
+		Origin: originOf(r.First), Created: jsontime.Pointer(r.Created),
+		Changed: jsontime.Pointer(r.Changed), Expires: jsontime.Pointer(r.Expires),
 		Next: e.Next(r),
 	}
 	if r.State != 0 {
@@ -120,15 +121,7 @@ func originOf(o dedup.Origin) *Origin {
 	if o == (dedup.Origin{}) {
 		return nil
 	}
-	return &Origin{o.Topic, o.Partition, o.Offset, moment(o.Time)}
-}
-
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
+	return &Origin{o.Topic, o.Partition, o.Offset, jsontime.Pointer(o.Time)}
 }
 
 // ContentText describes how the contents of copies are compared with a record, and which copies
