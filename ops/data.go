@@ -275,19 +275,30 @@ type deferredQueue struct {
 func (q deferredQueue) KeyText() string { return queueName(q.Name) }
 
 type deferredState struct {
-	Queues []deferredQueue
-	More   bool // there are others
-	Cannot []string
+	Queues   []deferredQueue
+	Unlisted queueSums // queues that were looked at and are not listed
+	More     bool      // there are queues that were not looked at
+	Cannot   []string
 }
 
-func (p *deferredState) sums() (events, blocked int) {
-	for i := range p.Queues {
-		events += p.Queues[i].Length
-		if p.Queues[i].Blocked {
-			blocked++
-		}
+// queueSums counts queues.
+type queueSums struct{ Queues, Events, Blocked int }
+
+func (s *queueSums) count(q *deferredQueue) {
+	s.Queues++
+	s.Events += q.Length
+	if q.Blocked {
+		s.Blocked++
 	}
-	return events, blocked
+}
+
+// sums counts the queues that were looked at.
+func (p *deferredState) sums() queueSums {
+	all := p.Unlisted
+	for i := range p.Queues {
+		all.count(&p.Queues[i])
+	}
+	return all
 }
 
 type deferredLister interface {

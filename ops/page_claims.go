@@ -24,14 +24,13 @@ func (h *Handler) showClaims(v *visit) error {
 
 // deferredView has the deferred events of the stores.
 type deferredView struct {
-	State   part[deferredState]
-	Events  int
-	Blocked int
+	State part[deferredState]
+	Sums  queueSums
 }
 
 func (h *Handler) showDeferred(v *visit) error {
 	p := &deferredView{State: fromCell(v.context(), h.cells.deferred, howStore)}
-	p.Events, p.Blocked = p.State.Value.sums()
+	p.Sums = p.State.Value.sums()
 	return h.show(v, 200, "deferred", "Deferred events", liveEvery, p)
 }
 

@@ -220,9 +220,10 @@ func (s *startView) glanceClaims(p part[[]storeClaims]) {
 	if !p.OK() {
 		return
 	}
-	n, cannot := 0, 0
+	n, cannot, more := 0, 0, false
 	for _, l := range p.Value {
 		n += len(l.Records)
+		more = more || l.More
 		if l.Cannot {
 			cannot++
 		}
@@ -231,7 +232,7 @@ func (s *startView) glanceClaims(p part[[]storeClaims]) {
 		return
 	}
 	t := tile{
-		ID: "stuck", Name: "Stuck claims", Value: words.Number(int64(n)), Link: "claims", Level: "ok",
+		ID: "stuck", Name: "Stuck claims", Value: figure(int64(n), more), Link: "claims", Level: "ok",
 		Note: "none: every lease is alive",
 	}
 	if n > 0 {
@@ -239,7 +240,7 @@ func (s *startView) glanceClaims(p part[[]storeClaims]) {
 		s.Alerts = append(
 			s.Alerts,
 			alert{
-				"warn", words.Count(n, "claim") + " without a living holder",
+				"warn", title(int64(n), "claim", more) + " without a living holder",
 				"The next delivery of each event takes over the claim. Without a delivery, the event must be sent again.",
 				"claims", "See which",
 			},
@@ -253,17 +254,22 @@ func (s *startView) glanceDeferred(p part[deferredState]) {
 	if !p.OK() || len(p.Value.Queues) == 0 && len(p.Value.Cannot) > 0 {
 		return
 	}
-	events, blocked := p.Value.sums()
+	sums, more := p.Value.sums(), p.Value.More
+	queues := words.Count(sums.Queues, "queue")
 	t := tile{
-		ID: "deferred", Name: "Deferred events", Value: words.Number(int64(events)),
-		Note: "in " + words.Count(len(p.Value.Queues), "queue"), Link: "deferred",
+		ID: "deferred", Name: "Deferred events", Value: figure(int64(sums.Events), more),
+		Note: "in " + queues, Link: "deferred",
 	}
-	if blocked > 0 {
+	if more {
+		t.Note += " or more"
+		s.unknown("Deferred events", "blocked keys were looked for in "+queues+" only")
+	}
+	if sums.Blocked > 0 {
 		t.Level = "warn"
 		s.Alerts = append(
 			s.Alerts,
 			alert{
-				"warn", words.Count(blocked, "key") + " blocked",
+				"warn", title(int64(sums.Blocked), "key", more) + " blocked",
 				"The first event of each was given up, and those behind it wait for a person.",
 				"deferred", "See which",
 			},
@@ -279,7 +285,7 @@ func (s *startView) glanceOutbox(p part[outboxState]) {
 	}
 	o := &p.Value
 	t := tile{
-		ID: "outbox", Name: "Outbox", Value: words.Number(o.Waiting), Unit: "waiting", Link: "outbox",
+		ID: "outbox", Name: "Outbox", Value: outboxRows(o.Waiting), Unit: "waiting", Link: "outbox",
 		Level: "ok", Note: "nothing waits",
 	}
 	if o.Waiting > 0 {
@@ -291,10 +297,9 @@ func (s *startView) glanceOutbox(p part[outboxState]) {
 			s.Alerts,
 			alert{
 				"warn",
-				words.Count(int(o.Backlog.Parked), "outbox row") + " parked",
-				"They will never be published as they are; " + words.Number(
-					o.Blocked,
-				) + " wait behind them.",
+				title(o.Backlog.Parked, "outbox row", o.Backlog.Parked >= maxCounted) + " parked",
+				"They will never be published as they are; " + outboxRows(o.Blocked) +
+					" wait behind them.",
 				"outbox",
 				"See which",
 			},

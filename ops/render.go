@@ -66,7 +66,7 @@ func (h *Handler) frame(v *visit, name, title string, live time.Duration, conten
 
 var functions = template.FuncMap{
 	"ago": ago, "stamp": stamp, "clock": clock, "iso": machineTime, "span": span, "size": size,
-	"visible": visible, "capital": capital,
+	"visible": visible, "capital": capital, "rows": outboxRows,
 	"number": func(n any) (string, error) {
 		whole, err := wholeNumber(n)
 		return words.Number(whole), err

@@ -19,6 +19,25 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
+// figure is a count, which is a lower bound if it was cut.
+func figure(n int64, cut bool) string {
+	if cut {
+		return words.Number(n) + " or more"
+	}
+	return words.Number(n)
+}
+
+// title is a count with its noun, at the begin of a sentence.
+func title(n int64, noun string, cut bool) string {
+	if cut {
+		return "At least " + words.Count(n, noun)
+	}
+	return words.Count(n, noun)
+}
+
+// outboxRows is a count of rows of an outbox.
+func outboxRows(n int64) string { return figure(n, n >= maxCounted) }
+
 // rate is a number of things in a second.
 func rate(perSecond float64) string {
 	switch {

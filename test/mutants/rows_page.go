@@ -19,6 +19,24 @@ func pageMutants() []mutant {
 			tests:   page("^TestStart_NotKnown$"),
 		},
 		{
+			name: "page-blocked-key-behind-many-is-hidden", file: "ops/source_deferred.go",
+			old: "n >= maxQueues && !q.Blocked", with: "n >= maxQueues",
+			promise: "A blocked key is listed, also behind many queues that are not blocked.",
+			tests:   page("^TestDeferred_ManyQueues$"),
+		},
+		{
+			name: "page-queues-of-the-first-page-only", file: "ops/source_deferred.go",
+			old: "\t\t\tif len(queues) == page {\n", with: "\t\t\tif len(queues) < 0 {\n",
+			promise: "A blocked key behind a full page of queues is found.",
+			tests:   page("^TestDeferred_ManyQueues$"),
+		},
+		{
+			name: "page-cut-partitions-are-empty", file: "ops/source_deferred.go",
+			old: "state.More = state.More || cut", with: "_ = cut",
+			promise: "Partitions that were not looked at are not taken for empty.",
+			tests:   page("^TestAcrossScopes$"),
+		},
+		{
 			name: "page-unknown-lag-is-zero", file: "ops/data.go",
 			old: "\t\tif p.Problem != \"\" {\n", with: "\t\tif false {\n",
 			promise: "A lag that is not known is not shown as zero.",
