@@ -77,6 +77,12 @@ type deadLetterRow struct {
 	Verdict, Action, Note string // in a plan
 }
 
+// mayBeOf reports whether a dead letter with the ID of key is one of its event. A dead letter
+// without identity has no scope, and may be one of each scope.
+func (r *deadLetterRow) mayBeOf(key dedup.Key) bool {
+	return r.Type == key.Type && r.Tenant == key.Tenant && (r.Scope == "" || r.Scope == key.Scope)
+}
+
 // EventLink leads to the look-up of a dead letter's event.
 func (r deadLetterRow) EventLink() string {
 	return eventLink(dedup.Key{Tenant: r.Tenant, Type: r.Type, ID: r.ID})

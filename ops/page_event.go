@@ -98,8 +98,7 @@ func (e *eventView) answer(now time.Time) {
 		a.Level, a.Verdict = verdictOf(now, r)
 		a.Steps = stepsOf(now, r)
 		for j := range e.DeadLetters.Value.DeadLetters {
-			if l := &e.DeadLetters.Value.DeadLetters[j]; l.Type == r.Key.Type &&
-				l.Tenant == r.Key.Tenant {
+			if l := &e.DeadLetters.Value.DeadLetters[j]; l.mayBeOf(r.Key) {
 				a.Steps = append(a.Steps, stepOfDeadLetter(l))
 			}
 		}
@@ -314,8 +313,7 @@ func (e *eventView) adviceFor(r *eventRecord) (all []advice) {
 	switch {
 	case r.State == dedup.GivenUp && !r.Discarded():
 		for i := range e.DeadLetters.Value.DeadLetters {
-			if l := &e.DeadLetters.Value.DeadLetters[i]; l.Type == r.Key.Type &&
-				l.Tenant == r.Key.Tenant {
+			if l := &e.DeadLetters.Value.DeadLetters[i]; l.mayBeOf(r.Key) {
 				all = append(
 					all,
 					advice{

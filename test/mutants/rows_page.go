@@ -37,6 +37,12 @@ func pageMutants() []mutant {
 			tests:   page("^TestAcrossScopes$"),
 		},
 		{
+			name: "page-dead-letter-of-another-scope", file: "ops/data.go",
+			old: "(r.Scope == \"\" || r.Scope == key.Scope)", with: "(r.Scope == \"\" || r.Scope != \"\")",
+			promise: "The page of an event leads to no dead letter of another scope.",
+			tests:   page("^TestEventPage_DeadLettersOfItsScope$"),
+		},
+		{
 			name: "page-unknown-lag-is-zero", file: "ops/data.go",
 			old: "\t\tif p.Problem != \"\" {\n", with: "\t\tif false {\n",
 			promise: "A lag that is not known is not shown as zero.",
