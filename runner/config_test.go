@@ -104,6 +104,10 @@ func TestErrors(t *testing.T) {
 	beyond := &GapError{Topic: "t", Committed: 100, Oldest: 0, Newest: 7}
 	require.ErrorContains(t, beyond, "beyond the end of the log")
 	require.Zero(t, beyond.Missing())
+	cut := &GapError{Topic: "t", Partition: 3, Committed: 100, Oldest: 80, Newest: 80, Cut: true}
+	require.EqualError(t, cut, "t/3: the log was cut at offset 80, below the next record 100, and other "+
+		"records may have taken the offsets: was an unclean leader elected?")
+	require.Zero(t, cut.Missing())
 	require.ErrorContains(t, &TopicError{Topics: []string{"a", "b"}}, "a, b")
 	require.ErrorContains(t, &TopicError{Topics: []string{"a"}, DeadLetters: true}, "CreateDeadLetterTopics")
 }

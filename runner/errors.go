@@ -72,15 +72,19 @@ func (e *TopicError) Error() string {
 	return text
 }
 
-// GapError means that the committed offset of a partition is no longer in the log. Either Kafka
-// deleted records before they were consumed, or the topic was deleted and created again. See
-// [GapPolicy].
+// GapError means that records before the next one of a partition are gone. Either Kafka deleted
+// records before they were consumed, or the topic was deleted and created again, or the log was
+// cut. See [GapPolicy].
 type GapError struct {
 	Topic     string
 	Partition int32
 	Committed int64 // the next record to consume
 	Oldest    int64 // the first record in the log
 	Newest    int64 // the next record to be written
+	// Cut means that the log was cut below Committed, mostly by the election of a leader that
+	// lacked the last records. Other records may have taken their offsets since. Oldest and Newest
+	// are the place of the cut. Only the runner on franz-go finds cuts.
+	Cut bool
 }
 
 // Missing returns how many offsets were deleted before they were consumed. Missing is zero if the
@@ -89,6 +93,11 @@ func (e *GapError) Missing() int64 { return max(e.Oldest-e.Committed, 0) }
 
 // Error names the gap.
 func (e *GapError) Error() string {
+	if e.Cut {
+		return fmt.Sprintf("%s/%d: the log was cut at offset %d, below the next record %d, and other "+
+			"records may have taken the offsets: was an unclean leader elected?",
+			e.Topic, e.Partition, e.Newest, e.Committed)
+	}
 	if e.Committed > e.Newest {
 		return fmt.Sprintf("%s/%d: committed offset %d is beyond the end of the log (%d to %d): "+
 			"was the topic created anew?",

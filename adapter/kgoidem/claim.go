@@ -14,6 +14,7 @@ import (
 // takes them.
 type claim struct {
 	*runner.Position
+	epochs  *epochs
 	cl      *kgo.Client
 	records chan *kgo.Record
 	ctx     context.Context // ends when the partition is given back or lost
@@ -32,7 +33,7 @@ var errRevoked = errors.New("the partition is given back")
 
 func newClaim(ctx context.Context, cl *kgo.Client, p partition, at runner.Place) *claim {
 	c := &claim{
-		Position: runner.NewPosition(p, at), cl: cl,
+		Position: runner.NewPosition(p, at), epochs: new(epochs), cl: cl,
 		records: make(chan *kgo.Record, buffered), done: make(chan struct{}),
 	}
 	c.ctx, c.end = context.WithCancelCause(ctx)
@@ -76,7 +77,11 @@ func (c *claim) add(records []*kgo.Record) {
 		if marker {
 			visible = 0
 		}
-		if !c.Advance(next, visible) || marker {
+		if !c.Advance(next, visible) {
+			continue
+		}
+		c.epochs.note(r.Offset, r.LeaderEpoch)
+		if marker {
 			continue
 		}
 		select {

@@ -41,6 +41,8 @@ type member struct {
 	ctx   context.Context         // ends when the member leaves, with the reason as cause
 	leave context.CancelCauseFunc // the first cause counts
 
+	stamps map[string]bool // of the offsets that were fetched last
+
 	running sync.WaitGroup // the claims
 	passing sync.Mutex     // held while a session begins or ends
 
@@ -61,6 +63,7 @@ func (m *member) join(topics []string) error {
 	connected, cut := context.WithCancel(context.Background())
 	m.cut = cut
 	opts := slices.Concat(m.r.cfg.consuming(topics), m.r.cfg.client.Options, []kgo.Opt{
+		kgo.OnOffsetsFetched(m.stamped),
 		kgo.AdjustFetchOffsetsFn(m.begin),
 		kgo.OnPartitionsAssigned(m.joined),
 		kgo.OnPartitionsRevoked(m.revoked),
@@ -173,7 +176,7 @@ func (m *member) fetchError(p partition, err error) {
 func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 	gap := &runner.GapError{
 		Topic: loss.Topic, Partition: loss.Partition,
-		Committed: loss.ConsumedTo, Oldest: loss.ResetTo, Newest: loss.ResetTo,
+		Committed: loss.ConsumedTo, Oldest: loss.ResetTo, Newest: loss.ResetTo, Cut: true,
 	}
 	m.r.reportGap(gap)
 	if m.r.cfg.OnGap == runner.FailOnGap {
@@ -184,9 +187,14 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 	m.mu.Lock()
 	s := m.session
 	m.mu.Unlock()
+	p := partition{Topic: loss.Topic, Partition: loss.Partition}
 	retry := runner.IsRetry(loss.Topic, m.r.cfg.Group) // no copy is skipped
-	if s != nil && (m.r.cfg.OnGap == runner.EarliestOnGap || retry) {
-		s.cut(partition{Topic: loss.Topic, Partition: loss.Partition}, loss.ResetTo)
+	switch {
+	case s == nil:
+	case m.r.cfg.OnGap == runner.EarliestOnGap || retry:
+		s.cut(p, loss.ResetTo)
+	default:
+		s.passOver(p)
 	}
 	m.leave(&runner.ComeBack{Why: gap})
 }
@@ -272,11 +280,7 @@ func (m *member) begin(
 	m.r.life.Retry.Serving()
 	m.start(places)
 	for p, at := range places {
-		o := fetched[p.Topic][p.Partition]
-		if o.EpochOffset().Offset != at.Offset {
-			o = kgo.NewOffset().At(at.Offset).WithEpoch(-1)
-		}
-		fetched[p.Topic][p.Partition] = o
+		fetched[p.Topic][p.Partition] = m.place(p, fetched[p.Topic][p.Partition], at.Offset)
 	}
 	return fetched, nil
 }
@@ -341,7 +345,7 @@ func (m *member) start(places map[partition]runner.Place) {
 	for p, at := range places {
 		c := newClaim(s.ctx, m.cl, p, at)
 		c.Resume() // an earlier claim may have paused it
-		s.begins(p, at)
+		s.begins(p, at, c.epochs)
 		m.consume(s, c, len(places))
 	}
 }

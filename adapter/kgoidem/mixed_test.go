@@ -8,6 +8,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
@@ -109,4 +110,39 @@ func roll(t *testing.T, brokers []string, topic string, cfg Config) {
 	require.Empty(t, again.seen())
 	sum, _ := committed(t, brokers, cfg.Group, topic)
 	require.EqualValues(t, sent, sum)
+}
+
+// TestMixed_OldEpoch_K32: sarama commits its offsets with the epoch that this runner has committed
+// before. The log has a newer epoch since, which is no cut of the log.
+func TestMixed_OldEpoch_K32(t *testing.T) {
+	cluster, cfg := onCluster(t, 1)
+	seen := new(gaps)
+	cfg.Store, cfg.Observers = forever(), []observe.Observer{seen}
+	var got tally
+	produceEvents(t, cfg.Brokers, "orders", 0, 10)
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
+	require.NoError(t, m.end())
+
+	require.NoError(t, cluster.MoveTopicPartition("orders", 0, cluster.LeaderFor("orders", 0)))
+	produceEvents(t, cfg.Brokers, "orders", 10, 20)
+	o := startOld(t, cfg, routed(got.handle))
+	admin := kadm.NewClient(clientOf(t, cfg.Brokers))
+	var crashed kadm.Offsets
+	require.Eventually(t, func() bool {
+		offsets, err := admin.FetchOffsets(t.Context(), cfg.Group)
+		require.NoError(t, err)
+		crashed = offsets.Offsets()
+		return crashed["orders"][0].At == 20
+	}, soon, poll)
+	require.Zero(t, crashed["orders"][0].LeaderEpoch, "the epoch of offset 10")
+	require.NoError(t, o.end()) // the commit of a stop has no epoch; that of a crash would stay
+	require.NoError(t, admin.CommitAllOffsets(t.Context(), cfg.Group, crashed))
+
+	produceEvents(t, cfg.Brokers, "orders", 20, 30)
+	m = start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 30 || m.waits() }, soon, poll)
+	require.NoError(t, m.end())
+	require.Empty(t, seen.seen())
+	require.Equal(t, 30, got.total())
 }

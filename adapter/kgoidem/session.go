@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -27,17 +28,18 @@ type session struct {
 
 	turn *runner.CommitTurn
 
-	mu    sync.Mutex
-	marks map[partition]int64 // not committed yet
-	known map[partition]int64 // all partitions, with the last mark or where they begin
-	cuts  map[partition]int64 // where a log was cut: no offset behind is committed
+	mu     sync.Mutex
+	marks  map[partition]int64 // not committed yet
+	known  map[partition]int64 // all partitions, with the last mark or where they begin
+	epochs map[partition]*epochs
+	cuts   map[partition]int64 // where a log was cut: no offset behind is committed, and no epoch
 }
 
 func newSession(m *member) *session {
 	s := &session{
 		m: m, turn: runner.NewCommitTurn(),
 		marks: make(map[partition]int64), known: make(map[partition]int64),
-		cuts: make(map[partition]int64),
+		cuts: make(map[partition]int64), epochs: make(map[partition]*epochs),
 	}
 	s.ctx, s.end = context.WithCancelCause(m.ctx)
 	return s
@@ -63,9 +65,10 @@ func (s *session) Mark(p partition, next int64) {
 }
 
 // begins notes where a partition begins. A place that a policy has chosen is committed.
-func (s *session) begins(p partition, at runner.Place) {
+func (s *session) begins(p partition, at runner.Place, read *epochs) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.epochs[p] = read
 	if s.known[p] = at.Offset; at.Chosen {
 		s.marks[p] = at.Offset
 	}
@@ -82,12 +85,24 @@ func (s *session) cut(p partition, at int64) {
 	}
 }
 
+// passOver makes the partition go on at the first event that is not settled, although the log was
+// cut below. That offset is committed without an epoch, so the cut is not found again.
+func (s *session) passOver(p partition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cuts[p] = math.MaxInt64
+	if known, ok := s.known[p]; ok {
+		s.marks[p] = known
+	}
+}
+
 // forget drops a partition that is given back.
 func (s *session) forget(p partition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.marks, p)
 	delete(s.known, p)
+	delete(s.epochs, p)
 }
 
 // Commit implements [runner.Session]. It tries again while the group changes its generation;
@@ -181,11 +196,12 @@ func (s *session) request(offsets map[partition]int64) (*kmsg.OffsetCommitReques
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for at, next := range offsets {
-		if cut, ok := s.cuts[at]; ok {
-			next = min(next, cut)
-		}
+		next, epoch := s.commits(at, next)
 		p := kmsg.NewOffsetCommitRequestTopicPartition()
-		p.Partition, p.Offset, p.LeaderEpoch = at.Partition, next, -1
+		p.Partition, p.Offset, p.LeaderEpoch = at.Partition, next, epoch
+		if epoch != noEpoch {
+			p.Metadata = kmsg.StringPtr(stamp(at, next, epoch))
+		}
 		topics[at.Topic] = append(topics[at.Topic], p)
 	}
 	for topic, partitions := range topics {
@@ -194,6 +210,17 @@ func (s *session) request(offsets map[partition]int64) (*kmsg.OffsetCommitReques
 		req.Topics = append(req.Topics, t)
 	}
 	return req, nil
+}
+
+// commits returns the offset to commit for a mark, with its epoch. The caller holds s.mu.
+func (s *session) commits(p partition, next int64) (at int64, epoch int32) {
+	if cut, ok := s.cuts[p]; ok {
+		return min(next, cut), noEpoch
+	}
+	if read := s.epochs[p]; read != nil {
+		return next, read.below(next)
+	}
+	return next, noEpoch
 }
 
 var _ runner.DirectCommitter = (*session)(nil)

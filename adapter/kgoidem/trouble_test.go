@@ -335,7 +335,7 @@ func TestMarksOfACutLog_K32(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSession(&member{ctx: t.Context()})
-			s.begins(p, c.begins)
+			s.begins(p, c.begins, new(epochs))
 			if c.before > 0 {
 				s.Mark(p, c.before)
 			}

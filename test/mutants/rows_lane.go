@@ -226,9 +226,33 @@ func runnerMutants() []mutant {
 		},
 		{
 			name: "kgoidem-cut-log-replaces-marks", file: "adapter/kgoidem/session.go",
-			old: "\t\t\tnext = min(next, cut)\n\t\t}\n\t\tp :=", with: "\t\t\tnext = cut\n\t\t}\n\t\tp :=",
+			old: "return min(next, cut), noEpoch", with: "return cut, noEpoch",
 			promise: "A commit after a cut of the log stays below the first unfinished event (K-32).",
 			tests:   ownedBy("adapter/kgoidem", "^TestDataLossBehindTheWatermark_K32$"),
+		},
+		{
+			name: "kgoidem-commits-no-epoch", file: "adapter/kgoidem/session.go",
+			old: "return next, read.below(next)", with: "return next, noEpoch",
+			promise: "A later start finds that the log was cut below the committed offset (K-32).",
+			tests:   ownedBy("adapter/kgoidem", "^TestCutOfAnotherPartition_K32$"),
+		},
+		{
+			name: "kgoidem-epoch-of-an-older-record", file: "adapter/kgoidem/epochs.go",
+			old: "r.first < next && next <= r.last+1", with: "r.first < next",
+			promise: "An offset is committed with the epoch of the record just before it (K-32).",
+			tests:   ownedBy("adapter/kgoidem", "^TestCommittedEpoch_K32$"),
+		},
+		{
+			name: "kgoidem-trusts-foreign-epochs", file: "adapter/kgoidem/epochs.go",
+			old: "if !m.stamps[stamp(p, at, committed.Epoch)] {", with: "if false {",
+			promise: "A commit of another client does not look like a cut of the log (K-32).",
+			tests:   ownedBy("adapter/kgoidem", "^TestMixed_OldEpoch_K32$"),
+		},
+		{
+			name: "kgoidem-finds-a-cut-for-ever", file: "adapter/kgoidem/member.go",
+			old: "s.passOver(p)", with: "_ = p",
+			promise: "With LatestOnGap the runner goes on after a cut of the log (K-32).",
+			tests:   ownedBy("adapter/kgoidem", "^TestCutWhileAway_K32$/^cooperative,latest$"),
 		},
 		{
 			name: "kgoidem-older-commit-follows", file: "adapter/kgoidem/session.go",
