@@ -272,6 +272,24 @@ func TestDoctor_NextGeneration(t *testing.T) {
 	require.Contains(t, examined(t, args...).worst("kafka.group.subscription").Detail, "no member consumes payments")
 }
 
+// Kafka 4 tells nothing of a group of KIP-848 if the user may not describe one of its topics. The
+// remedy grants that right (rule 46).
+func TestDoctor_NextGeneration_Rights(t *testing.T) {
+	cluster, base := fakeKafka(t, 1, kfake.SeedTopics(1, "orders", "orders.g.dlq"))
+	cluster.ControlKey(int16(kmsg.ConsumerGroupDescribe), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		resp := req.ResponseKind().(*kmsg.ConsumerGroupDescribeResponse)
+		resp.Groups = []kmsg.ConsumerGroupDescribeResponseGroup{
+			{Group: "g", ErrorCode: kerr.TopicAuthorizationFailed.Code},
+		}
+		return resp, nil, true
+	})
+	f := examined(t, base...).worst("kafka.group.state")
+	require.Equal(t, doctor.Unknown, f.Verdict)
+	require.Contains(t, f.Detail, "grant Describe on all topics that the group reads")
+	require.Contains(t, f.Remedy, "--operation Describe --topic <topic>")
+}
+
 // A check that Kafka refuses is a warning with the ACL to grant (rule 46).
 func TestDoctor_KafkaRights(t *testing.T) {
 	cluster, base := fakeKafka(t, 1, kfake.SeedTopics(1, "orders", "orders.g.dlq"))

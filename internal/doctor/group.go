@@ -31,7 +31,11 @@ func (k *kafkaDoctor) checkGroup(r *Findings) {
 	if len(g.Members) == 0 { // the classic request knows no group of the other protocol
 		next, ok, err := groups.NextGeneration(k.client, k.in.Group)
 		if err != nil {
-			k.blind(r, "kafka.group.state", on, err, "Describe", "--group "+k.in.Group)
+			resource := "--group " + k.in.Group
+			if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+				resource = "--topic <topic>" // Kafka does not name it
+			}
+			k.blind(r, "kafka.group.state", on, err, "Describe", resource)
 			return
 		}
 		if ok {

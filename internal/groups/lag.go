@@ -182,7 +182,8 @@ func (r *Reader) refresh() {
 // stale reports whether another request at once may help. It does not help against a missing right
 // or leader.
 func (s *State) stale() bool {
-	if s.MembersErr != nil && !errors.Is(s.MembersErr, sarama.ErrGroupAuthorizationFailed) {
+	if s.MembersErr != nil && !errors.Is(s.MembersErr, sarama.ErrGroupAuthorizationFailed) &&
+		!errors.Is(s.MembersErr, sarama.ErrTopicAuthorizationFailed) {
 		return true
 	}
 	return slices.ContainsFunc(s.Partitions, func(p Partition) bool {

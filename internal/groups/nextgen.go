@@ -2,13 +2,16 @@ package groups
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/IBM/sarama"
 )
 
 // NextGeneration describes a group of the protocol of KIP-848. The request of the classic protocol
 // shows such a group as dead and without members. ok is false if the group is classic or does not
-// exist, or if the brokers do not serve the protocol.
+// exist, or if the brokers do not serve the protocol. The error matches
+// [sarama.ErrTopicAuthorizationFailed] if the user may not describe one of the topics of the group:
+// Kafka 4 then tells nothing of the group.
 func NextGeneration(
 	client sarama.Client, group string,
 ) (d sarama.ConsumerGroupDescription, ok bool, err error) {
@@ -19,6 +22,9 @@ func NextGeneration(
 	switch {
 	case errors.Is(err, sarama.ErrGroupIDNotFound), errors.Is(err, sarama.ErrUnsupportedVersion):
 		return d, false, nil
+	case errors.Is(err, sarama.ErrTopicAuthorizationFailed):
+		return d, false, fmt.Errorf(
+			"group %s: %w (grant Describe on all topics that the group reads)", group, err)
 	case err != nil:
 		return d, false, Error(group, err)
 	}

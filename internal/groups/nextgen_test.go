@@ -2,6 +2,7 @@ package groups
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,6 +81,10 @@ func TestMembersOfTheNextGeneration_Answers(t *testing.T) {
 			code: kerr.GroupAuthorizationFailed.Code, err: sarama.ErrGroupAuthorizationFailed,
 			says: "grant Describe",
 		},
+		"no right on a topic": {
+			code: kerr.TopicAuthorizationFailed.Code, err: sarama.ErrTopicAuthorizationFailed,
+			says: "grant Describe on all topics that the group reads",
+		},
 		"moved": {code: kerr.NotCoordinator.Code, err: sarama.ErrNotCoordinatorForConsumer, says: "group g"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,6 +104,27 @@ func TestMembersOfTheNextGeneration_Answers(t *testing.T) {
 			require.Equal(t, test.want, members)
 		})
 	}
+}
+
+// TestLag_TopicOfTheNextGeneration: the user may not describe a topic of the group. Kafka 4 tells no
+// members then, and another request would not help.
+func TestLag_TopicOfTheNextGeneration(t *testing.T) {
+	p := newPlace(t, 1, "orders")
+	p.commit("g", "orders", map[int32]int64{0: 0})
+	var asked atomic.Int64
+	p.cluster.ControlKey(int16(kmsg.ConsumerGroupDescribe), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		p.cluster.KeepControl()
+		asked.Add(1)
+		resp := req.ResponseKind().(*kmsg.ConsumerGroupDescribeResponse)
+		resp.Groups = []kmsg.ConsumerGroupDescribeResponseGroup{
+			{Group: "g", ErrorCode: kerr.TopicAuthorizationFailed.Code},
+		}
+		return resp, nil, true
+	})
+	s := lagOf(t, p.reader(), Query{Group: "g"})
+	require.ErrorIs(t, s.MembersErr, sarama.ErrTopicAuthorizationFailed)
+	require.EqualValues(t, 1, asked.Load())
+	require.NotEmpty(t, s.Partitions)
 }
 
 // A real Kafka names the members of the next generation, and their partitions.
