@@ -1,13 +1,16 @@
 package consumer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -101,7 +104,7 @@ func TestKfake_PartitionWithoutLeader_K18(t *testing.T) {
 				Cooperative: c.cooperative,
 				Sarama: func(sc *sarama.Config) {
 					quick(sc)
-					sc.Metadata.RefreshFrequency, sc.Metadata.Retry.Max = time.Second, 1
+					sc.Metadata.Retry.Max = 1 // and a refresh by itself once a minute
 				},
 			}
 			committedAt := func(first, second int64) func() bool {
@@ -162,6 +165,69 @@ type someLed struct {
 func (c someLed) Partitions(string) ([]int32, error) { return []int32{0, 1, 2, 3}, nil }
 
 func (c someLed) PartitionNotReadable(_ string, id int32) bool { return slices.Contains(c.waiting, id) }
+
+// refreshed is a client that counts the refreshes of metadata, and the claims of a session.
+type refreshed struct {
+	sarama.Client
+	mu      sync.Mutex
+	claimed map[string][]int32
+	waiting []int32
+	topics  []string
+}
+
+func (c *refreshed) PartitionNotReadable(_ string, id int32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.waiting, id)
+}
+
+func (c *refreshed) RefreshMetadata(topics ...string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.topics = append(c.topics, topics...)
+	return sarama.ErrLeaderNotAvailable
+}
+
+func (c *refreshed) claims() map[string][]int32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.claimed
+}
+
+// TestFindLeaders_K18: a session asks for the leaders that are missing, also for those of partitions
+// that a rebalance has added, and for no others.
+func TestFindLeaders_K18(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var c refreshed
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			findLeaders(ctx, &c, c.claims)
+		}()
+		// asked returns the topics of the next look.
+		asked := func(claimed map[string][]int32, waiting ...int32) []string {
+			c.mu.Lock()
+			c.claimed, c.waiting, c.topics = claimed, waiting, nil
+			c.mu.Unlock()
+			time.Sleep(leaderPause)
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.topics
+		}
+		synctest.Wait()
+		before := map[string][]int32{"orders": {0, 1}, "stock": {2}}
+		after := map[string][]int32{"orders": {0}, "stock": {1}}
+		require.Empty(t, asked(before), "all leaders are known")
+		require.Equal(t, []string{"orders"}, asked(before, 0, 1))
+		require.Equal(t, []string{"orders"}, asked(before, 0, 1), "again")
+		require.Equal(t, []string{"orders", "stock"}, asked(after, 0, 1), "after a rebalance")
+		require.Empty(t, asked(after), "the leaders are back")
+		cancel()
+		<-done
+	})
+}
 
 // TestLedOffsets_K29: a partition that a session prepares is asked for, also if it loses its leader
 // meanwhile. With Newest it would otherwise begin behind copies.

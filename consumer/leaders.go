@@ -3,7 +3,9 @@ package consumer
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -74,4 +76,23 @@ func (o ledOffsets) Partitions(
 		}
 	}
 	return led, nil
+}
+
+// leaderPause is the time between two looks for missing leaders. sarama begins a partition up to 5 s
+// after the leader is known.
+const leaderPause = 2 * time.Second
+
+// findLeaders asks for the missing leaders of the partitions of a session, until ctx ends. While a
+// partition waits, sarama looks only at the metadata it has, and refreshes that once a minute (K-18).
+func findLeaders(ctx context.Context, client sarama.Client, claims func() map[string][]int32) {
+	for runner.Pause(ctx, leaderPause) == nil {
+		_, waiting := withLeader(client, claims())
+		of := make(map[string]bool)
+		for _, p := range waiting {
+			of[p.Topic] = true
+		}
+		if topics := slices.Sorted(maps.Keys(of)); len(topics) > 0 {
+			_ = client.RefreshMetadata(topics...) // after an error the next look asks again
+		}
+	}
 }

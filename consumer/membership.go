@@ -81,7 +81,8 @@ func (m *membership) once(ctx context.Context, first bool) error {
 		return logOffsets{client}.Committed(ctx, m.cfg.Group, partitions)
 	}
 	check := runner.NewOffsetCheck(m.cfg.neutral(), logOffsets{client}, h.g.Processor().Stores())
-	h.prepare, h.added = m.preparing(client, check), m.checking(check)
+	var owned sync.WaitGroup // waited for below, after the group exists
+	h.prepare, h.added = m.preparing(client, check, &owned), m.checking(check)
 	h.direct = newDirectCommits(m.cfg.Group, client)
 	ends := newEnds(client, m.cfg)
 	defer ends.close()
@@ -90,7 +91,6 @@ func (m *membership) once(ctx context.Context, first bool) error {
 	if err != nil {
 		return err
 	}
-	var owned sync.WaitGroup
 	defer owned.Wait()
 	owned.Go(func() { m.drainErrors(group) })
 	joining() // from here on the watchdog cuts
@@ -114,11 +114,12 @@ func (m *membership) once(ctx context.Context, first bool) error {
 
 // preparing returns the work at the start of each session, before the first assignments. The result
 // has the claims that are prepared: those with a leader. sarama begins the others when they have
-// one.
+// one. Until the end of the session a goroutine in owned looks for missing leaders.
 func (m *membership) preparing(
-	client sarama.Client, check *runner.OffsetCheck,
+	client sarama.Client, check *runner.OffsetCheck, owned *sync.WaitGroup,
 ) func(sarama.ConsumerGroupSession) (map[string][]int32, error) {
 	return func(sess sarama.ConsumerGroupSession) (map[string][]int32, error) {
+		owned.Go(func() { findLeaders(sess.Context(), client, sess.Claims) })
 		claims, waiting := withLeader(client, sess.Claims())
 		moves, err := check.Check(sess.Context(), claims)
 		if err != nil {
