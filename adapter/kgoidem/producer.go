@@ -112,8 +112,9 @@ func NewProducer(client *kgo.Client) (*Producer, error) {
 //   - [idem.ErrRefused]: a message will never be accepted as it is.
 //   - [idem.ErrNoTopic]: the topic of a message cannot be used.
 //
-// After any other error a message may or may not be in the log, so sending again may double it.
-// Produce returns when ctx ends at the latest; franz-go may continue to try.
+// After any other error a message may or may not be in the log, so sending again may double it. The
+// classes have one exception, see [Producer.ProduceEach]. Produce returns when ctx ends at the
+// latest; franz-go may continue to try.
 func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 	return errors.Join(p.ProduceEach(ctx, msgs)...)
 }
@@ -137,10 +138,12 @@ func (p *Producer) CheckTopics(ctx context.Context, topics []string) error {
 // may then be in the log before or without that one.
 //
 // The classes of errors are those of [Producer.Produce]. An error with a class is about this
-// message, which is not in the log. Any other error is about the brokers: the message may be in the
-// log, so sending again may double it. franz-go does not tell whether it has sent a refused batch
-// before. If the size limit of a topic is lowered between two attempts, and the answer to the first
-// one is lost, a message may be doubled.
+// message, which is not in the log, with one exception. Any other error is about the brokers: the
+// message may be in the log, so sending again may double it.
+//
+// The exception: franz-go does not tell whether it has sent a refused batch before. The answer to
+// the first attempt may be lost, and the next attempt be refused, since a limit or a right has
+// changed or the timestamp has become too old. The message may then be in the log despite the class.
 //
 // ProduceEach returns when every result is known or ctx ends, and after at most 30 s. At most 32
 // MiB of messages are in flight; further messages wait in the call.
