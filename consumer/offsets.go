@@ -190,7 +190,7 @@ func beginRetries(
 		commit.GroupInstanceId = &id
 	}
 	for p, oldest := range begin {
-		commit.AddBlock(p.Topic, p.Partition, oldest, 0, "")
+		commit.AddBlockWithLeaderEpoch(p.Topic, p.Partition, oldest, noEpoch, 0, "")
 		// an assigned partition was read as uncommitted already
 		sess.MarkOffset(p.Topic, p.Partition, oldest, "")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idem-go/idem/deadletter"
@@ -208,6 +210,40 @@ func TestKfake_NewestLosesNoRecord_K29(t *testing.T) {
 		require.Eventually(t, func() bool { return got.events() == 1 }, soon, poll)
 		require.NoError(t, m.end())
 		require.Equal(t, 1, got.total())
+	}
+}
+
+// TestKfake_CommitsNoEpoch_K32: the commit where retry topics begin names no epoch of a leader. Other
+// clients would take epoch 0 for a sign that the log was cut.
+func TestKfake_CommitsNoEpoch_K32(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders", "orders.g.retry", "orders.g.dlq"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	var mu sync.Mutex
+	epochs := make(map[string][]int32)
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		for _, topic := range req.(*kmsg.OffsetCommitRequest).Topics {
+			for _, p := range topic.Partitions {
+				epochs[topic.Topic] = append(epochs[topic.Topic], p.LeaderEpoch)
+			}
+		}
+		return nil, nil, false
+	})
+	cfg := Config{Brokers: cluster.ListenAddrs(), Group: "g", Topics: []string{"orders"}, Start: Newest}
+	m := start(t, cfg, routed(nothing))
+	require.Eventually(t, func() bool { return m.Ready() == nil && claimsOf(m) == 1 }, soon, poll)
+	require.NoError(t, m.end())
+	mu.Lock()
+	defer mu.Unlock()
+	require.Contains(t, epochs, "orders.g.retry")
+	for topic, of := range epochs {
+		for _, epoch := range of {
+			require.EqualValues(t, noEpoch, epoch, topic)
+		}
 	}
 }
 
