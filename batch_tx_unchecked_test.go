@@ -3,6 +3,8 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -71,6 +73,56 @@ func TestBatchTx_EndedUnseenAndThenFailed_Rule12(t *testing.T) {
 				_, err = p.HandleBatch(t.Context(), series(7)[5:])
 				require.NoError(t, err)
 				require.Equal(t, []int{1, 1}, s.sizes, "the handler shares no transaction again")
+			})
+		})
+	}
+}
+
+// Rule 12: only handlers that ran can have ended the transaction. The others go on to share one.
+func TestBatchTx_EndedUnseenByOneOfThree_Rule12(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails string
+		off   []string
+	}{
+		"the first one ends it, the second one fails": {"second", []string{"first", "second"}},
+		"the first one ends it and fails":             {"first", []string{"first"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
+				b.cfg.Store = plainStore{s}
+				fail := times(1, errBoom)
+				types := []string{"first", "second", "third"}
+				for _, typ := range types {
+					idem.OnTx(b.router, typ, func(_ context.Context, tx plainTx, _ idem.Event[payload]) error {
+						if typ == "first" && len(tx.tx.reqs) > 1 {
+							tx.tx.commit()
+						}
+						if typ == c.fails {
+							return fail()
+						}
+						return nil
+					})
+				}
+				p := b.start()
+				of := func(first int, types ...string) (messages []*idem.Message) {
+					for i, typ := range types {
+						n := first + i
+						messages = append(messages, keyed(typ, fmt.Sprintf("e%03d", n), fmt.Sprintf("k%d", n), int64(n)))
+					}
+					return messages
+				}
+				_, err := p.HandleBatch(t.Context(), of(0, types...))
+				require.NoError(t, err)
+				for i, typ := range types {
+					s.sizes = nil
+					_, err = p.HandleBatch(t.Context(), of(3+2*i, typ, typ))
+					require.NoError(t, err)
+					want := []int{2}
+					if slices.Contains(c.off, typ) {
+						want = []int{1, 1}
+					}
+					require.Equal(t, want, s.sizes, typ)
+				}
 			})
 		})
 	}

@@ -210,6 +210,40 @@ func TestDefer_CallKeepsTheOrderOfItsKey_Rule4(t *testing.T) {
 	}
 }
 
+// Rules 4 and 42: two events of a queue share a call, and the second one asks for a pause. The event
+// waits at its place in the queue, also while the first one is deferred again.
+func TestDefer_CallOfAQueueKeepsThePause_Rule42(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		began, second := time.Now(), time.Duration(0)
+		failFirst, failMore := times(5, errBoom), times(4, errBoom)
+		failBoth := times(1, idem.BatchError{0: errBoom, 1: idem.RetryAfter(time.Hour, errBoom)})
+		b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
+			switch {
+			case events[0].ID == "a0":
+				return failFirst()
+			case len(events) == 2:
+				return failBoth()
+			case events[0].ID == "a1":
+				return failMore()
+			}
+			second = time.Since(began)
+			return nil
+		}, idem.SameKey(), idem.KeyOrdered(time.Second))
+		b.start()
+		defer b.runsDeferred()()
+		require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a0", 1)))
+		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 2), inQueue("a", "a2", 3)})
+		require.NoError(t, err)
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		want := append(slices.Repeat([]string{"batch [a0]"}, 6), "batch [a1 a2]")
+		want = append(want, slices.Repeat([]string{"batch [a1]"}, 5)...)
+		require.Equal(t, append(want, "batch [a2]"), calls(b))
+		require.GreaterOrEqual(t, second, time.Hour)
+		require.Empty(t, b.sent.deadLetters())
+	})
+}
+
 // calls returns the calls of a batch handler.
 func calls(b *bench) (lines []string) {
 	for _, l := range b.all() {

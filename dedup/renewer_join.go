@@ -215,9 +215,11 @@ func (k *LeaseRenewer) settle(done Completion, err error) {
 	case errors.Is(err, ErrClaimLost):
 		delete(k.kept, id)
 		e.lose()
-	default:
+	case errors.Is(err, ErrUnavailable), errors.Is(err, context.Canceled),
+		errors.Is(err, context.DeadlineExceeded):
 		last := done // done itself stays off the heap
 		e.unanswered = &last
+	default: // the store refused the completion: it has had no effect
 	}
 }
 

@@ -2,6 +2,7 @@ package dedup_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -218,6 +219,26 @@ func TestLeaseRenewerCompletesAgainWithoutAnAnswer_H18(t *testing.T) {
 			})
 		})
 	}
+}
+
+// the store refuses a completion for its content. That is an answer, so the next renewal finds
+// the loss of the claim.
+func TestLeaseRenewerRefusedCompletionHidesNoLoss_R06(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		since := time.Now()
+		c, _, stop := r.claim("e")
+		stop()
+		all := r.k.KeepAll(r.Context(), []dedup.Claim{c}, since)
+		defer all.StopAll()
+		tooLarge := errors.New("the result is too large")
+		r.s.completing(func(context.Context, []dedup.Completion) error { return tooLarge })
+		require.ErrorIs(r, r.k.Complete(r.Context(), completion(c)), tooLarge)
+		time.Sleep(2 * lease)
+		require.NoError(r, all.Context().Err(), "the claim is renewed")
+		require.NoError(r, r.s.Release(r.Context(), []dedup.Release{{Claim: c, Retention: time.Hour}}))
+		time.Sleep(lease)
+		isLost(r, all.Context())
+	})
 }
 
 // A renewal and a completion cross: the renewal finds the record done. That is no loss.

@@ -55,8 +55,9 @@ func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Eve
 // wouldOvertake reports whether the event, if deferred now, would overtake an earlier event of its
 // Kafka key that the same call has not settled. That event would have to wait behind it. So this
 // event is claimed again after that one. If it asked for a pause, it is deferred then without a run.
+// An event from a queue keeps its place there.
 func (g *eventGroup) wouldOvertake(t *task) bool {
-	if t.route.Mode != KeyOrdered || t.message.Key == nil {
+	if t.deferred != nil || t.route.Mode != KeyOrdered || t.message.Key == nil {
 		return false
 	}
 	return slices.ContainsFunc(g.tasks, func(e *task) bool {

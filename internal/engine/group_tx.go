@@ -561,8 +561,15 @@ func (tg *txGroup) blame() {
 func (tg *txGroup) endedByHandler(err error) {
 	tg.isolate(tg.group.tasks)
 	firsts := tg.firsts()
-	if errors.Is(tg.err, dedup.ErrTxEnded) { // known only with a TxChecker
-		firsts = tg.calls[tg.failed].tasks[:1]
+	if tg.failed >= 0 { // the calls behind did not run
+		began := tg.calls[:tg.failed+1]
+		if errors.Is(tg.err, dedup.ErrTxEnded) { // known only with a TxChecker
+			began = began[tg.failed:]
+		}
+		firsts = nil
+		for _, c := range began {
+			firsts = append(firsts, c.tasks[0])
+		}
 	}
 	for _, t := range firsts {
 		rt := t.route

@@ -189,6 +189,12 @@ func guardMutants() []mutant {
 			tests:   dedup("^TestEntry_AnswerOfTryCompleteIsLost_H18$"),
 		},
 		{
+			name: "refused-completion-is-in-doubt", file: "dedup/renewer_join.go",
+			old: "\tdefault: // the store refused the completion: it has had no effect\n", with: "\tdefault:\n\t\tlast := done\n\t\te.unanswered = &last\n",
+			promise: "A completion that the store refuses hides no loss of the claim (R-06).",
+			tests:   dedup("^TestLeaseRenewerRefusedCompletionHidesNoLoss_R06$"),
+		},
+		{
 			name: "unanswered-completion-is-not-repeated", file: "dedup/renewer_call.go",
 			old: "\t_ = k.Complete(ctx, done)\n", with: "\t_, _ = ctx, done\n",
 			promise: "A repeated completion finds that the claim was lost (R-06).",

@@ -294,6 +294,18 @@ func engineMutants() []mutant {
 			tests:   ownedBy(".", "^TestBatchTx_EndedUnseenAndThenFailed_Rule12$"),
 		},
 		{
+			name: "queued-event-forgets-its-pause", file: engine + "defer_failing.go",
+			old: "if t.deferred != nil || t.route.Mode", with: "if t.route.Mode",
+			promise: "An event of a queue waits for its RetryAfter, also behind one of its call (rule 42).",
+			tests:   ownedBy(".", "^TestDefer_CallOfAQueueKeepsThePause_Rule42$"),
+		},
+		{
+			name: "tx-unrun-handlers-share-no-more", file: engine + "group_tx.go",
+			old: "began := tg.calls[:tg.failed+1]", with: "began := tg.calls",
+			promise: "A handler that did not run is not blamed for a COMMIT as SQL (rule 12).",
+			tests:   ownedBy(".", "^TestBatchTx_EndedUnseenByOneOfThree_Rule12$"),
+		},
+		{
 			name: "tx-contended-is-failure", file: engine + "group_tx.go",
 			old: "case tg.failed < 0: // refused by COMMIT", with: "case tg.failed < -1: // refused by COMMIT",
 			promise: "A refused COMMIT blames no event: each runs by itself (rule 12).",
