@@ -33,7 +33,8 @@ const (
 const (
 	// FailOnGap ends Run with a [*GapError], for a person to look.
 	FailOnGap = runner.FailOnGap
-	// EarliestOnGap continues with the first record in the log, or where the log was cut.
+	// EarliestOnGap continues with the first record in the log, or where the log was cut, if the log
+	// has grown beyond the committed offset since.
 	EarliestOnGap = runner.EarliestOnGap
 	// LatestOnGap continues with the next record to be written.
 	LatestOnGap = runner.LatestOnGap

@@ -106,7 +106,7 @@ func TestErrors(t *testing.T) {
 	require.Zero(t, beyond.Missing())
 	cut := &GapError{Topic: "t", Partition: 3, Committed: 100, Oldest: 80, Newest: 80, Cut: true}
 	require.EqualError(t, cut, "t/3: the log was cut at offset 80, below the next record 100, and other "+
-		"records may have taken the offsets: was an unclean leader elected?")
+		"records may have taken the offsets: was an unclean leader elected? Rewind the group to offset 80 or below, or choose OnGap")
 	require.Zero(t, cut.Missing())
 	require.ErrorContains(t, &TopicError{Topics: []string{"a", "b"}}, "a, b")
 	require.ErrorContains(t, &TopicError{Topics: []string{"a"}, DeadLetters: true}, "CreateDeadLetterTopics")

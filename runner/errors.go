@@ -95,8 +95,9 @@ func (e *GapError) Missing() int64 { return max(e.Oldest-e.Committed, 0) }
 func (e *GapError) Error() string {
 	if e.Cut {
 		return fmt.Sprintf("%s/%d: the log was cut at offset %d, below the next record %d, and other "+
-			"records may have taken the offsets: was an unclean leader elected?",
-			e.Topic, e.Partition, e.Newest, e.Committed)
+			"records may have taken the offsets: was an unclean leader elected? Rewind the group to "+
+			"offset %d or below, or choose OnGap",
+			e.Topic, e.Partition, e.Newest, e.Committed, e.Newest)
 	}
 	if e.Committed > e.Newest {
 		return fmt.Sprintf("%s/%d: committed offset %d is beyond the end of the log (%d to %d): "+

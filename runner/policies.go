@@ -22,7 +22,8 @@ type GapPolicy uint8
 const (
 	// FailOnGap ends Run with a [*GapError], for a person to look.
 	FailOnGap GapPolicy = iota
-	// EarliestOnGap continues with the first record in the log, or where the log was cut.
+	// EarliestOnGap continues with the first record in the log, or where the log was cut, if the log
+	// has grown beyond the committed offset since.
 	EarliestOnGap
 	// LatestOnGap continues with the next record to be written. After a cut of a log that has grown
 	// since, it continues with the next record to consume.
