@@ -57,7 +57,7 @@ func (l *loan) within(ctx context.Context) (context.Context, error) {
 	switch {
 	case l.killed.Load():
 		return nil, sql.ErrTxDone
-	case l.lost.Load():
+	case l.lost.Load() && !l.owned.Load():
 		return nil, fmt.Errorf("%s: %w", l.d.Name, dedup.ErrTxAborted)
 	}
 	both, cancel := context.WithCancel(ctx)

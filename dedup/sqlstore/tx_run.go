@@ -28,6 +28,7 @@ type txRun struct {
 	fn      func(*sql.Tx) ([]dedup.Completion, error)
 
 	l     *loan
+	db    *sql.DB // of the loan
 	tx    *sql.Tx
 	w     *work
 	check func(context.Context) error
@@ -98,7 +99,7 @@ var errWriter = errors.New("another transaction writes")
 
 func (r *txRun) lent(ctx context.Context, inner driver.Conn) (err error) {
 	r.l = newLoan(ctx, inner, r.s.d)
-	db := sql.OpenDB(r.l)
+	r.db = sql.OpenDB(r.l)
 	whole := false
 	defer func() {
 		if !whole { // a panic
@@ -110,9 +111,9 @@ func (r *txRun) lent(ctx context.Context, inner driver.Conn) (err error) {
 		if r.late == nil {
 			r.l.cancel()
 		}
-		_ = db.Close()
+		_ = r.db.Close()
 	}()
-	if err := r.begin(ctx, db); err != nil {
+	if err := r.begin(ctx); err != nil {
 		r.spoil = true // inside a transaction, maybe
 		whole = true
 		return r.claimFailed(ctx, err)
@@ -128,7 +129,7 @@ func (r *txRun) lent(ctx context.Context, inner driver.Conn) (err error) {
 }
 
 // begin begins the transaction and claims.
-func (r *txRun) begin(ctx context.Context, db *sql.DB) (err error) {
+func (r *txRun) begin(ctx context.Context) (err error) {
 	timer := time.AfterFunc(silence, r.l.kill)
 	defer timer.Stop()
 	ctx, cancel := context.WithTimeout(ctx, silence)
@@ -136,7 +137,7 @@ func (r *txRun) begin(ctx context.Context, db *sql.DB) (err error) {
 	d := r.s.d
 	// Not with the context of the loan: its end would roll back beside this goroutine. The Rollback
 	// of this goroutine must wait for running statements.
-	r.tx, err = db.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: d.Isolation})
+	r.tx, err = r.db.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: d.Isolation})
 	if err != nil {
 		return err
 	}
@@ -221,13 +222,13 @@ func (r *txRun) left(ctx context.Context) error {
 	if r.l.ended.Load() {
 		return fmt.Errorf("%s: %w", r.s.d.Name, ErrTxOwned)
 	}
-	err := r.check(ctx)
-	switch class := r.s.d.Classify(err); {
+	state, err := r.verify(ctx)
+	switch {
 	case err == nil:
 		return nil
-	case class == Ended:
+	case state == Ended:
 		return fmt.Errorf("%s: %w: %w", r.s.d.Name, dedup.ErrTxEnded, err)
-	case class == Aborted:
+	case state == Aborted:
 		return fmt.Errorf("%s: %w: %w", r.s.d.Name, dedup.ErrTxAborted, err)
 	}
 	return r.s.failed(context.WithoutCancel(ctx), "check", err)
@@ -238,13 +239,11 @@ func (r *txRun) handlerFailed(ctx context.Context, err error) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	class := r.s.d.Classify(err)
-	broken := r.check(end)
-	r.spoil = broken != nil && r.s.d.Classify(broken) != Aborted || r.l.ended.Load()
-	if !r.spoil {
+	state, broken := r.verify(end)
+	if broken == nil {
 		r.spoil = r.rollback() != nil
 	}
-	if failed, ok := errors.AsType[*dedup.GroupError](err); ok &&
-		r.s.d.Classify(broken) == Ended {
+	if failed, ok := errors.AsType[*dedup.GroupError](err); ok && state == Ended {
 		return fmt.Errorf("%s: %w: %w", r.s.d.Name, &dedup.TxEndedError{Unrun: failed.Unrun}, err)
 	}
 	canceled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
@@ -253,8 +252,7 @@ func (r *txRun) handlerFailed(ctx context.Context, err error) error {
 		return r.s.contended(err)
 	case class == Again && broken != nil:
 		r.again = len(r.reqs) > 0
-	case class == Down, broken != nil && r.s.d.Classify(broken) == Unknown && !canceled &&
-		!r.l.ended.Load():
+	case class == Down, broken != nil && state == Unknown && !canceled && !r.l.ended.Load():
 		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
 	}
 	return err
@@ -327,45 +325,4 @@ func (r *txRun) commit() error {
 	}
 	return fmt.Errorf("%s: commit: %w: %w: %w", name, dedup.ErrUnavailable,
 		dedup.ErrUnknownCommit, err)
-}
-
-// takeBack repairs the claims of events that have not run, after a handler has ended the
-// transaction by COMMIT. Their rows would count as handled (rule 12). Each of these rows waits for
-// a copy. A row that another worker has claimed or changed meanwhile stays as it is.
-func (r *txRun) takeBack(ctx context.Context, ended *dedup.TxEndedError, err error) error {
-	var keys []dedup.Key
-	mine := make(map[dedup.Key]*decision.Record)
-	for _, i := range ended.Unrun {
-		if i < 0 || i >= len(r.reqs) {
-			return fmt.Errorf("%s: event %d of %d did not run: %w", r.s.d.Name, i, len(r.reqs), err)
-		}
-		if rec := r.held[i]; rec != nil {
-			keys, mine[r.reqs[i].Key] = append(keys, r.reqs[i].Key), rec
-		}
-	}
-	if len(keys) == 0 {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	failed := r.s.ownTx(ctx, "take back claims", nil, func(ctx context.Context, w *work) error {
-		found, err := w.read(ctx, eventsTable, keys, w.d.Lock)
-		if err != nil {
-			return err
-		}
-		var changed []*decision.Record
-		for _, rec := range found {
-			if old := mine[rec.Key]; rec.State == decision.Done && rec.Fence == old.Fence &&
-				rec.Changed.Equal(old.Changed) {
-				rec.State, rec.Changed = decision.Open, w.now
-				changed = append(changed, rec)
-			}
-		}
-		return eventsTable.replace(ctx, w.q, w.d, changed)
-	})
-	if failed != nil {
-		return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed,
-			dedup.ErrUnavailable)
-	}
-	return err
 }

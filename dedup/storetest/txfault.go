@@ -17,6 +17,8 @@ func txFaultTests[Tx any]() []txTest[Tx] {
 		{name: "tx: the transaction cannot be ended by its methods (P-13)", needs: TxGoesOn,
 			run: txMethods[Tx]},
 		{name: "tx: COMMIT by SQL is found (P-13)", needs: sql, run: txCommitSQL[Tx]},
+		{name: "tx: COMMIT by SQL is found behind a statement that failed (P-13)", needs: sql,
+			run: txCommitHidden[Tx]},
 		{name: "tx: ROLLBACK by SQL is found (P-13)", needs: sql, run: txRollbackSQL[Tx]},
 		{name: "tx: COMMIT and a new BEGIN by SQL are found (P-13)", needs: sql,
 			run: txBeginSQL[Tx]},
@@ -106,6 +108,16 @@ func (k *txKit[Tx]) endsBySQL(statements ...string) {
 }
 
 func txCommitSQL[Tx any](k *txKit[Tx]) { k.endsBySQL("COMMIT") }
+
+// missing is a statement that fails in every database.
+const missing = "INSERT INTO idem_no_such_table VALUES (1)"
+
+// txCommitHidden ignores the failure of a statement after the COMMIT.
+func txCommitHidden[Tx any](k *txKit[Tx]) {
+	k.endsBySQL("COMMIT", missing)
+	k.meets(dedup.Done, request("e"))
+	k.count(1, "e")
+}
 
 func txRollbackSQL[Tx any](k *txKit[Tx]) {
 	k.endsBySQL("ROLLBACK")

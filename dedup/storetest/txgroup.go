@@ -18,6 +18,8 @@ func txGroupTests[Tx any]() []txTest[Tx] {
 			run: txGroupRollback[Tx]},
 		{name: "tx: a group ended by COMMIT and then failed returns the claims of the others (rule 12)",
 			needs: sql, run: txGroupFails[Tx]},
+		{name: "tx: a group ended by COMMIT before a statement failed returns the claims of the others (rule 12)",
+			needs: sql, run: txGroupFailsInSQL[Tx]},
 	}
 }
 
@@ -115,6 +117,27 @@ func txGroupFails[Tx any](k *txKit[Tx]) {
 		require.NotErrorIs(k, err, dedup.ErrTxEnded)
 		k.count(0, reqs[0].Key.ID)
 	}
+	k.meets(dedup.Done, reqs[0])
+	k.count(1, reqs[0].Key.ID)
+	k.unmarked(reqs[1])
+	k.unmarked(reqs[2])
+}
+
+// txGroupFailsInSQL ends the transaction in the first of three events. Then a statement of the
+// second one fails. That failure must not hide the COMMIT.
+func txGroupFailsInSQL[Tx any](k *txKit[Tx]) {
+	reqs := []dedup.Request{request("ends"), request("fails"), request("waits")}
+	var failed error
+	_, err := k.call(reqs, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+		require.NoError(k, k.h.Exec(k.ctx, tx, reqs[0].Key.ID))
+		require.NoError(k, k.h.Raw(k.ctx, tx, "COMMIT"))
+		failed = k.h.Raw(k.ctx, tx, missing)
+		return nil, &dedup.GroupError{Unrun: []int{1, 2}, Err: failed}
+	})
+	require.Error(k, failed)
+	require.ErrorIs(k, err, failed)
+	require.ErrorIs(k, err, dedup.ErrTxEnded)
+	require.NotErrorIs(k, err, dedup.ErrUnavailable, "it is the handler's fault")
 	k.meets(dedup.Done, reqs[0])
 	k.count(1, reqs[0].Key.ID)
 	k.unmarked(reqs[1])

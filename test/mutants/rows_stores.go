@@ -404,16 +404,34 @@ func sqlMutants() []mutant {
 			tests:   lite("^TestTxConformance$/did_not_claim"),
 		},
 		{
-			name: "sql-take-back-of-others", file: dir + "tx_run.go",
-			old: "rec.State == decision.Done && rec.Fence == old.Fence &&\n\t\t\t\trec.Changed.Equal(old.Changed) {", with: "rec.State == decision.Done && old != nil {",
+			name: "sql-take-back-of-others", file: dir + "tx_ended.go",
+			old: "row.State == decision.Done && row.Fence == rec.Fence && row.Changed.Equal(rec.Changed)", with: "row.State == decision.Done && rec != nil",
 			promise: "Only claims of the ended transaction are taken back (rule 12).",
 			tests:   lite("^TestTakingBackLeavesOthersAlone_Rule12$"),
 		},
 		{
 			name: "sql-failed-group-keeps-claims", file: dir + "tx_run.go",
-			old: "r.s.d.Classify(broken) == Ended {\n\t\treturn fmt", with: "r.s.d.Classify(broken) == Down {\n\t\treturn fmt",
+			old: "ok && state == Ended {", with: "ok && state == Down {",
 			promise: "A COMMIT as SQL and a later failure keep no claim of an event that did not run (rule 12).",
 			tests:   lite("^TestTxConformance$/and_then_failed"),
+		},
+		{
+			name: "sql-failure-hides-a-commit", file: dir + "tx_ended.go",
+			old: "\tcase there:\n", with: "\tcase there && false:\n",
+			promise: "A statement that fails does not hide a COMMIT as SQL before it (rule 12).",
+			tests:   lite("^TestTxConformance$/before_a_statement_failed"),
+		},
+		{
+			name: "sql-method-hides-a-commit", file: dir + "tx_ended.go",
+			old: "\tcase r.l.ended.Load():", with: "\tcase false:",
+			promise: "A call of Rollback does not hide a COMMIT as SQL before it (rule 12).",
+			tests:   lite("^TestHiddenCommit_Rule12$"),
+		},
+		{
+			name: "sql-own-rows-before-the-rollback", file: dir + "tx_ended.go",
+			old: "\t\t_, _ = r.db.ExecContext(ctx, \"ROLLBACK\") // SQLite refuses it after a COMMIT\n", with: "",
+			promise: "A group that was not committed is not treated as ended (rule 12).",
+			tests:   lite("^TestHiddenCommit_Rule12$"),
 		},
 		{
 			name: "sql-horizon-by-the-fastest-partition", file: dir + "horizon.go",

@@ -3,12 +3,14 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/sqlstore"
+	"github.com/idem-go/idem/dedup/sqlstore/internal/endtest"
 	"github.com/idem-go/idem/dedup/sqlstore/mysql"
 	"github.com/stretchr/testify/require"
 )
@@ -97,4 +99,37 @@ func TestCancelledCallRestoresTheSession(t *testing.T) {
 	err = s.Claim(ctx, dedup.NewToken(), time.Minute, oneRequest(), make([]dedup.Answer, 1))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, before, read())
+}
+
+// A deadlock behind the end of the transaction does not hide that end (rule 12).
+func TestDeadlockBehindACommit_Rule12(t *testing.T) {
+	for name, c := range map[string]struct {
+		statements []string
+		committed  bool
+	}{
+		"COMMIT":               {[]string{"COMMIT"}, true},
+		"an implicit commit":   {[]string{"CREATE TABLE made (n int)"}, true},
+		"a second transaction": {[]string{"COMMIT", "BEGIN"}, true},
+		"the deadlock alone":   {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, newTables(t))
+			err := endtest.Group(t, s, c.committed, func(tx *sql.Tx) error {
+				return endtest.All(t, tx, append(c.statements, failWith(1213))...)
+			})
+			require.Equal(t, !c.committed, errors.Is(err, dedup.ErrContended), err)
+			if c.statements == nil {
+				return
+			}
+			var late error
+			err = s.ClaimTx(t.Context(), time.Minute, oneRequest(), make([]dedup.Answer, 1),
+				func(tx *sql.Tx) ([]dedup.Completion, error) {
+					late = endtest.All(t, tx, "COMMIT", failWith(1213))
+					return nil, nil // the handler ignores it
+				})
+			require.Error(t, late)
+			require.ErrorIs(t, err, dedup.ErrTxEnded)
+			require.NotErrorIs(t, err, dedup.ErrTxAborted)
+		})
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/sqlstore"
 	"github.com/idem-go/idem/dedup/sqlstore/internal/cuttest"
+	"github.com/idem-go/idem/dedup/sqlstore/internal/endtest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -121,5 +122,33 @@ func TestStoppedStatement(t *testing.T) {
 			require.ErrorContains(t, err, "statement timeout")
 			require.NotErrorIs(t, err, dedup.ErrUnavailable)
 		})
+	}
+}
+
+// A failure in a transaction that the handler has begun, or a method, does not hide the COMMIT of
+// the first one (rule 12).
+func TestHiddenCommit_Rule12(t *testing.T) {
+	for name, driver := range drivers {
+		for end, c := range map[string]struct {
+			run       func(*testing.T, *sql.Tx) error
+			committed bool
+		}{
+			"a second transaction": {func(t *testing.T, tx *sql.Tx) error {
+				return endtest.All(t, tx, "COMMIT", "BEGIN", "SELECT 1/0")
+			}, true},
+			"the failure alone": {func(t *testing.T, tx *sql.Tx) error {
+				return endtest.All(t, tx, "SELECT 1/0")
+			}, false},
+			"a method": {func(t *testing.T, tx *sql.Tx) error {
+				require.NoError(t, endtest.All(t, tx, "COMMIT"))
+				return tx.Rollback()
+			}, true},
+			"the method alone": {func(_ *testing.T, tx *sql.Tx) error { return tx.Rollback() }, false},
+		} {
+			t.Run(name+"/"+end, func(t *testing.T) {
+				s := open(t, driver, newTables(t))
+				_ = endtest.Group(t, s, c.committed, func(tx *sql.Tx) error { return c.run(t, tx) })
+			})
+		}
 	}
 }

@@ -1,0 +1,110 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
+)
+
+// errCommitted means that the rows of a transaction are there after its rollback.
+var errCommitted = errors.New("the handler sent COMMIT as SQL")
+
+// verify checks the transaction after fn has returned. Without an error the transaction goes on.
+// Otherwise the state is Ended, Aborted, or another class of the error. After a COMMIT as SQL, a
+// statement that failed, or Commit and Rollback of fn, can hide the COMMIT from the check. Then
+// verify rolls back, and the rows of the transaction tell (rule 12).
+func (r *txRun) verify(ctx context.Context) (state Class, err error) {
+	err = r.check(ctx)
+	state = r.s.d.Classify(err)
+	switch {
+	case err == nil:
+		return state, nil
+	case r.l.ended.Load(): // neither Commit nor Rollback of fn has reached the database
+		r.l.owned.Store(true)
+		_, _ = r.db.ExecContext(ctx, "ROLLBACK") // SQLite refuses it after a COMMIT
+		r.spoil = true
+	case state == Aborted:
+		r.spoil = r.rollback() != nil
+	default:
+		r.spoil = true
+		return state, err
+	}
+	there, failed := r.committed(ctx)
+	switch {
+	case failed != nil:
+		return Unknown, fmt.Errorf("%w: %w", err, failed)
+	case there:
+		r.spoil = true
+		return Ended, errCommitted
+	}
+	return state, err
+}
+
+// committed reports whether a row of the transaction is there, after the rollback. The connection
+// has no transaction then, and the query waits for none.
+func (r *txRun) committed(ctx context.Context) (bool, error) {
+	var keys []dedup.Key
+	for i := range r.reqs {
+		if r.held[i] != nil {
+			keys = append(keys, r.reqs[i].Key)
+		}
+	}
+	found, err := eventsTable.read(ctx, r.db, r.s.d, keys, "")
+	if err != nil {
+		return false, err
+	}
+	for i, rec := range r.held {
+		if row, there := found[r.reqs[i].Key]; there && written(row, rec) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// written reports whether row is the one that a transaction has written as rec.
+func written(row, rec *decision.Record) bool {
+	return row.State == decision.Done && row.Fence == rec.Fence && row.Changed.Equal(rec.Changed)
+}
+
+// takeBack repairs the claims of events that have not run, after a handler has ended the
+// transaction by COMMIT. Their rows would count as handled (rule 12). Each of these rows waits for
+// a copy. A row that another worker has claimed or changed meanwhile stays as it is.
+func (r *txRun) takeBack(ctx context.Context, ended *dedup.TxEndedError, err error) error {
+	var keys []dedup.Key
+	mine := make(map[dedup.Key]*decision.Record)
+	for _, i := range ended.Unrun {
+		if i < 0 || i >= len(r.reqs) {
+			return fmt.Errorf("%s: event %d of %d did not run: %w", r.s.d.Name, i, len(r.reqs), err)
+		}
+		if rec := r.held[i]; rec != nil {
+			keys, mine[r.reqs[i].Key] = append(keys, r.reqs[i].Key), rec
+		}
+	}
+	if len(keys) == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	failed := r.s.ownTx(ctx, "take back claims", nil, func(ctx context.Context, w *work) error {
+		found, err := w.read(ctx, eventsTable, keys, w.d.Lock)
+		if err != nil {
+			return err
+		}
+		var changed []*decision.Record
+		for _, rec := range found {
+			if written(rec, mine[rec.Key]) {
+				rec.State, rec.Changed = decision.Open, w.now
+				changed = append(changed, rec)
+			}
+		}
+		return eventsTable.replace(ctx, w.q, w.d, changed)
+	})
+	if failed != nil {
+		return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed,
+			dedup.ErrUnavailable)
+	}
+	return err
+}
