@@ -234,7 +234,8 @@ func (r *txRun) left(ctx context.Context) error {
 	return r.s.failed(context.WithoutCancel(ctx), "check", err)
 }
 
-// handlerFailed explains an error of fn. The text and the chain of err stay unchanged.
+// handlerFailed explains an error of fn, which stays in the chain. After a COMMIT as SQL the
+// transaction is not repeated.
 func (r *txRun) handlerFailed(ctx context.Context, err error) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
@@ -243,16 +244,21 @@ func (r *txRun) handlerFailed(ctx context.Context, err error) error {
 	if broken == nil {
 		r.spoil = r.rollback() != nil
 	}
-	if failed, ok := errors.AsType[*dedup.GroupError](err); ok && state == Ended {
-		return fmt.Errorf("%s: %w: %w", r.s.d.Name, &dedup.TxEndedError{Unrun: failed.Unrun}, err)
+	if state == Ended {
+		ended := dedup.ErrTxEnded
+		if failed, ok := errors.AsType[*dedup.GroupError](err); ok {
+			ended = &dedup.TxEndedError{Unrun: failed.Unrun}
+		}
+		return fmt.Errorf("%s: %w: %w", r.s.d.Name, ended, err)
 	}
 	canceled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	unknown := broken != nil && state == Unknown && !r.l.ended.Load()
 	switch {
 	case r.group() && (class == Again || class == Locked):
 		return r.s.contended(err)
-	case class == Again && broken != nil:
+	case class == Again && broken != nil && !unknown:
 		r.again = len(r.reqs) > 0
-	case class == Down, broken != nil && state == Unknown && !canceled && !r.l.ended.Load():
+	case class == Down, unknown && !canceled:
 		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
 	}
 	return err

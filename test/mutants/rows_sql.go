@@ -222,6 +222,12 @@ func mariaMutants() []mutant {
 			tests:   maria("^TestDeadlockThatIsIgnoredLeavesNothing$"),
 		},
 		{
+			name: "maria-repeat-after-a-commit", file: "dedup/sqlstore/tx_run.go",
+			old: "\tif state == Ended {\n\t\tended", with: "\tif state == Ended && class != Again {\n\t\tended",
+			promise: "A deadlock after a COMMIT as SQL is not taken for a duplicate (P-13).",
+			tests:   maria("^TestFailureBehindACommit_P13$"),
+		},
+		{
 			name: "maria-deadlock-among-rows", file: "dedup/sqlstore/lend_rows.go",
 			old: "return r.note(r.Rows.Next(dest))", with: "return r.Rows.Next(dest)",
 			promise: "After a deadlock while rows are read, no statement commits alone.",

@@ -411,7 +411,7 @@ func sqlMutants() []mutant {
 		},
 		{
 			name: "sql-failed-group-keeps-claims", file: dir + "tx_run.go",
-			old: "ok && state == Ended {", with: "ok && state == Down {",
+			old: "errors.AsType[*dedup.GroupError](err); ok {", with: "errors.AsType[*dedup.GroupError](err); ok && false {",
 			promise: "A COMMIT as SQL and a later failure keep no claim of an event that did not run (rule 12).",
 			tests:   lite("^TestTxConformance$/and_then_failed"),
 		},

@@ -133,3 +133,17 @@ func TestDeadlockBehindACommit_Rule12(t *testing.T) {
 		})
 	}
 }
+
+// P-13: a handler that has sent COMMIT as SQL does not run again after a deadlock, and the error
+// tells of the COMMIT.
+func TestFailureBehindACommit_P13(t *testing.T) {
+	for name, failure := range map[string]string{
+		"deadlock": failWith(1213), "a table that is missing": "INSERT INTO nowhere VALUES (1)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			endtest.Single(t, open(t, newTables(t)), "COMMIT", failure)
+		})
+	}
+}
+
+func TestDeadlockIsRepeated(t *testing.T) { endtest.Repeats(t, open(t, newTables(t)), failWith(1213)) }

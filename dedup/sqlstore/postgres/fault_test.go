@@ -152,3 +152,30 @@ func TestHiddenCommit_Rule12(t *testing.T) {
 		}
 	}
 }
+
+// unserializable is a statement that fails as after a conflict with another transaction.
+const unserializable = "DO $$ BEGIN RAISE SQLSTATE '40001'; END $$"
+
+func TestSerializationFailureIsRepeated(t *testing.T) {
+	for name, driver := range drivers {
+		t.Run(name, func(t *testing.T) {
+			endtest.Repeats(t, open(t, driver, newTables(t)), unserializable)
+		})
+	}
+}
+
+// P-13: a handler that has sent COMMIT as SQL does not run again after a serialization failure, and
+// the error tells of the COMMIT.
+func TestFailureBehindACommit_P13(t *testing.T) {
+	for name, driver := range drivers {
+		for end, statements := range map[string][]string{
+			"COMMIT":               {"COMMIT", unserializable},
+			"a second transaction": {"COMMIT", "BEGIN", unserializable},
+			"another failure":      {"COMMIT", "SELECT 1/0"},
+		} {
+			t.Run(name+"/"+end, func(t *testing.T) {
+				endtest.Single(t, open(t, driver, newTables(t)), statements...)
+			})
+		}
+	}
+}

@@ -89,3 +89,8 @@ func rollsBackTx(statements ...string) func(*testing.T, *sql.Tx) error {
 		return err
 	}
 }
+
+// P-13: the error of a handler that has sent COMMIT as SQL tells of that.
+func TestFailureBehindACommit_P13(t *testing.T) {
+	endtest.Single(t, newTxStore(t), "COMMIT", "INSERT INTO nowhere VALUES (1)")
+}

@@ -58,3 +58,51 @@ func All(t *testing.T, tx *sql.Tx, statements ...string) error {
 	}
 	return nil
 }
+
+// Single runs statements as the handler of one event, which has an effect before. The handler
+// commits, and its last statement fails. The error of ClaimTx has that failure and tells of the
+// COMMIT, and the handler does not run again.
+func Single(t *testing.T, s dedup.TxStore[*sql.Tx], statements ...string) {
+	t.Helper()
+	reqs := []dedup.Request{{Key: dedup.Key{Scope: "single", Type: "t", ID: "a"}, Retention: time.Hour}}
+	answers := make([]dedup.Answer, 1)
+	var failed error
+	runs := 0
+	err := s.ClaimTx(t.Context(), time.Minute, reqs, answers, func(tx *sql.Tx) ([]dedup.Completion, error) {
+		runs++
+		failed = All(t, tx, statements...)
+		return nil, failed
+	})
+	require.Error(t, failed)
+	require.ErrorIs(t, err, failed)
+	require.ErrorIs(t, err, dedup.ErrTxEnded)
+	require.NotErrorIs(t, err, dedup.ErrUnavailable)
+	require.Equal(t, 1, runs)
+	require.NoError(t, s.ClaimTx(t.Context(), time.Minute, reqs, answers,
+		func(*sql.Tx) ([]dedup.Completion, error) { return nil, nil }))
+	require.Equal(t, dedup.Done.String(), answers[0].Verdict.String())
+}
+
+// Repeats runs a handler of one event, whose statement fails in the first run: the transaction is
+// lost, and the handler runs again. The handler may have called Rollback after the failure.
+func Repeats(t *testing.T, s dedup.TxStore[*sql.Tx], failure string) {
+	t.Helper()
+	for name, callsRollback := range map[string]bool{"returns": false, "rolls back": true} {
+		reqs := []dedup.Request{{Key: dedup.Key{Scope: name, Type: "t", ID: "a"}, Retention: time.Hour}}
+		answers := make([]dedup.Answer, 1)
+		runs := 0
+		require.NoError(t, s.ClaimTx(t.Context(), time.Minute, reqs, answers,
+			func(tx *sql.Tx) ([]dedup.Completion, error) {
+				if runs++; runs > 1 {
+					return nil, nil
+				}
+				err := All(t, tx, failure)
+				if callsRollback {
+					_ = tx.Rollback()
+				}
+				return nil, err
+			}), name)
+		require.Equal(t, 2, runs, name)
+		require.Equal(t, dedup.Fresh.String(), answers[0].Verdict.String(), name)
+	}
+}
