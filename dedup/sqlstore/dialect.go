@@ -92,9 +92,6 @@ type Dialect struct {
 	OneWriter bool
 }
 
-// watches reports whether an error can end a transaction.
-func (d *Dialect) watches() bool { return d.Ends != nil || d.Lives != nil }
-
 // ended reports whether a statement with this error has ended the transaction of conn.
 func (d *Dialect) ended(conn driver.Conn, err error) bool {
 	return d.Ends != nil && d.Ends(err) || d.Lives != nil && !d.Lives(conn)

@@ -32,6 +32,9 @@ type loan struct {
 	killed atomic.Bool
 	lost   atomic.Bool // an error, such as a deadlock, has ended the transaction
 	tx     driver.Tx
+
+	open    atomic.Int32 // results whose rows are not closed
+	overlap atomic.Bool  // a statement has run beside one of them
 }
 
 func newLoan(ctx context.Context, inner driver.Conn, d *Dialect) *loan {
@@ -59,6 +62,9 @@ func (l *loan) within(ctx context.Context) (context.Context, error) {
 		return nil, sql.ErrTxDone
 	case l.lost.Load() && !l.owned.Load():
 		return nil, fmt.Errorf("%s: %w", l.d.Name, dedup.ErrTxAborted)
+	}
+	if l.open.Load() > 0 {
+		l.overlap.Store(true)
 	}
 	both, cancel := context.WithCancel(ctx)
 	began := time.Now()

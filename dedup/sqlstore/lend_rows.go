@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"sync/atomic"
 )
 
 // rows returns the rows of a query of the loan.
@@ -12,17 +13,16 @@ func (l *loan) rows(rows driver.Rows, err error) (driver.Rows, error) {
 	if err != nil {
 		return nil, l.note(err)
 	}
-	if !l.d.watches() {
-		return rows, nil
-	}
-	return &lentRows{rows, l}, nil
+	l.open.Add(1)
+	return &lentRows{Rows: rows, l: l}, nil
 }
 
-// lentRows notes the errors that come while rows are read. Where the driver's rows lack an optional
+// lentRows notes the errors that come while rows are read, and the end of the rows. Where the driver's rows lack an optional
 // method, the result is that of [database/sql] for such rows.
 type lentRows struct {
 	driver.Rows
-	l *loan
+	l      *loan
+	closed atomic.Bool
 }
 
 var (
@@ -45,7 +45,12 @@ func (r *lentRows) note(err error) error {
 func (r *lentRows) Next(dest []driver.Value) error { return r.note(r.Rows.Next(dest)) }
 
 // Close reads the rows that are left.
-func (r *lentRows) Close() error { return r.note(r.Rows.Close()) }
+func (r *lentRows) Close() error {
+	if !r.closed.Swap(true) {
+		defer r.l.open.Add(-1)
+	}
+	return r.note(r.Rows.Close())
+}
 
 func (r *lentRows) HasNextResultSet() bool {
 	n, ok := r.Rows.(driver.RowsNextResultSet)

@@ -34,6 +34,14 @@ func (c rowsConn) QueryContext(context.Context, string, []driver.NamedValue) (dr
 	return c.rows, nil
 }
 
+func (c rowsConn) Close() error { return nil }
+
+// rowsPool is a pool without a loan.
+type rowsPool struct{ rowsConn }
+
+func (p rowsPool) Connect(context.Context) (driver.Conn, error) { return p.rowsConn, nil }
+func (p rowsPool) Driver() driver.Driver                        { return lentDriver{} }
+
 type rowsStmt struct {
 	driver.Stmt
 	rows driver.Rows
@@ -96,6 +104,35 @@ func TestRowsThatEndTheTransaction_Rule12(t *testing.T) {
 	}
 }
 
+// Only a statement beside open rows is noted. database/sql closes rows at their end.
+func TestRowsAreCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		use     func(*sql.Rows) error
+		overlap bool
+	}{
+		"left open":       {func(*sql.Rows) error { return nil }, true},
+		"closed":          {(*sql.Rows).Close, false},
+		"closed twice":    {func(r *sql.Rows) error { return errors.Join(r.Close(), r.Close()) }, false},
+		"read to the end": {func(r *sql.Rows) error { r.Next(); return r.Err() }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLoan(t.Context(), rowsConn{rows: plainRows{}}, &Dialect{})
+			db := sql.OpenDB(l)
+			defer db.Close()
+			tx, err := db.Begin()
+			require.NoError(t, err)
+			rows, err := tx.Query("SELECT") //nolint:rowserrcheck // the handler does not look
+			require.NoError(t, err)
+			require.NoError(t, c.use(rows))
+			_, err = tx.Exec("INSERT")
+			require.NoError(t, err)
+			require.Equal(t, c.overlap, l.overlap.Load())
+			require.NoError(t, rows.Close()) //nolint:sqlclosecheck // at the end of the test
+			require.Zero(t, l.open.Load())
+		})
+	}
+}
+
 // typedRows have all optional methods.
 type typedRows struct{ brokenRows }
 
@@ -116,8 +153,7 @@ func (plainRows) Close() error              { return nil }
 func TestLentRowsKeepTheirTypes(t *testing.T) {
 	for name, rows := range map[string]driver.Rows{"typed": typedRows{brokenRows{next: io.EOF}}, "plain": plainRows{}} {
 		t.Run(name, func(t *testing.T) {
-			read := func(d *Dialect) (*sql.ColumnType, bool) {
-				db := sql.OpenDB(newLoan(t.Context(), rowsConn{rows: rows}, d))
+			read := func(db *sql.DB) (*sql.ColumnType, bool) {
 				defer db.Close()
 				r, err := db.Query("SELECT")
 				require.NoError(t, err)
@@ -129,8 +165,9 @@ func TestLentRowsKeepTheirTypes(t *testing.T) {
 				require.NoError(t, r.Err())
 				return types[0], more
 			}
-			want, more := read(&Dialect{})
-			got, gotMore := read(&Dialect{Ends: func(error) bool { return false }})
+			conn := rowsConn{rows: rows}
+			want, more := read(sql.OpenDB(rowsPool{conn}))
+			got, gotMore := read(sql.OpenDB(newLoan(t.Context(), conn, &Dialect{})))
 			require.Equal(t, want, got)
 			require.Equal(t, more, gotMore)
 		})

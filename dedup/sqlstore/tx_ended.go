@@ -9,11 +9,16 @@ import (
 	"github.com/idem-go/idem/internal/decision"
 )
 
+// errRowsOpen means that a statement failed because the rows of another one were open.
+var errRowsOpen = errors.New(
+	"the handler left a result open: close its rows before the next statement, and at the end")
+
 // errCommitted means that the rows of a transaction are there after its rollback.
 var errCommitted = errors.New("the handler sent COMMIT as SQL")
 
 // verify checks the transaction after fn has returned. Without an error the transaction goes on.
-// Otherwise the state is Ended, Aborted, or another class of the error. After a COMMIT as SQL, a
+// Otherwise the state is Ended, Aborted, or another class of the error. It is Refused if open rows
+// are the cause. After a COMMIT as SQL, a
 // statement that failed, or Commit and Rollback of fn, can hide the COMMIT from the check. Then
 // verify rolls back, and the rows of the transaction tell (rule 12).
 func (r *txRun) verify(ctx context.Context) (state Class, err error) {
@@ -28,6 +33,9 @@ func (r *txRun) verify(ctx context.Context) (state Class, err error) {
 		r.spoil = true
 	case state == Aborted:
 		r.spoil = r.rollback() != nil
+	case state == Unknown && r.l.overlap.Load(): // the driver may have closed the connection
+		r.spoil = true
+		return Refused, errRowsOpen
 	default:
 		r.spoil = true
 		return state, err

@@ -230,6 +230,8 @@ func (r *txRun) left(ctx context.Context) error {
 		return fmt.Errorf("%s: %w: %w", r.s.d.Name, dedup.ErrTxEnded, err)
 	case state == Aborted:
 		return fmt.Errorf("%s: %w: %w", r.s.d.Name, dedup.ErrTxAborted, err)
+	case errors.Is(err, errRowsOpen):
+		return r.s.wrong("check", err)
 	}
 	return r.s.failed(context.WithoutCancel(ctx), "check", err)
 }
@@ -258,6 +260,8 @@ func (r *txRun) handlerFailed(ctx context.Context, err error) error {
 		return r.s.contended(err)
 	case class == Again && broken != nil && !unknown:
 		r.again = len(r.reqs) > 0
+	case errors.Is(broken, errRowsOpen):
+		return fmt.Errorf("%w (%s: %w)", err, r.s.d.Name, broken)
 	case class == Down, unknown && !canceled:
 		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
 	}

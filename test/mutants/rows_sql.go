@@ -228,6 +228,18 @@ func mariaMutants() []mutant {
 			tests:   maria("^TestFailureBehindACommit_P13$"),
 		},
 		{
+			name: "maria-open-rows-are-an-outage", file: "dedup/sqlstore/lend_rows.go",
+			old: "\tl.open.Add(1)\n", with: "",
+			promise: "A handler that leaves rows open does not stop the consumption.",
+			tests:   maria("^TestOpenRowsAreAnError$"),
+		},
+		{
+			name: "maria-closed-rows-count-as-open", file: "dedup/sqlstore/lend_rows.go",
+			old: "defer r.l.open.Add(-1)", with: "defer r.l.open.Add(0)",
+			promise: "A lost connection is an outage, not the handler's fault.",
+			tests:   ownedBy("dedup/sqlstore", "^TestRowsAreCounted$"),
+		},
+		{
 			name: "maria-deadlock-among-rows", file: "dedup/sqlstore/lend_rows.go",
 			old: "return r.note(r.Rows.Next(dest))", with: "return r.Rows.Next(dest)",
 			promise: "After a deadlock while rows are read, no statement commits alone.",

@@ -147,3 +147,7 @@ func TestFailureBehindACommit_P13(t *testing.T) {
 }
 
 func TestDeadlockIsRepeated(t *testing.T) { endtest.Repeats(t, open(t, newTables(t)), failWith(1213)) }
+
+func TestOpenRowsAreAnError(t *testing.T) {
+	endtest.OpenRows(t, open(t, newTables(t)), "SELECT column_name FROM information_schema.columns", false)
+}

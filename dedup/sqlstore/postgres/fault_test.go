@@ -179,3 +179,11 @@ func TestFailureBehindACommit_P13(t *testing.T) {
 		}
 	}
 }
+
+func TestOpenRowsAreAnError(t *testing.T) {
+	for name, driver := range drivers {
+		t.Run(name, func(t *testing.T) {
+			endtest.OpenRows(t, open(t, driver, newTables(t)), "SELECT generate_series(1, 100000)", false)
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/sqlstore/internal/endtest"
 	"github.com/idem-go/idem/dedup/storetest"
 	"github.com/stretchr/testify/require"
 )
@@ -50,4 +51,8 @@ func TestTxConformance(t *testing.T) {
 		Missing: []storetest.Ability{storetest.StartCount, storetest.TxCheck, storetest.Savepoints,
 			storetest.TxKeep, storetest.TxGoesOn, storetest.TxAborts, storetest.TxParallel},
 	})
+}
+
+func TestOpenRowsAreFine(t *testing.T) {
+	endtest.OpenRows(t, newTxStore(t), "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM r) SELECT n FROM r", true)
 }
