@@ -85,8 +85,9 @@ type Dialect struct {
 	CommitStays bool
 	// EndBySQL means that Commit and Rollback of the driver have no context, and a server that does
 	// not answer holds them for ever. The store then ends a transaction with the statements COMMIT
-	// and ROLLBACK. The driver must close the connection when the context of one of them ends. Not
-	// together with CommitStays.
+	// and ROLLBACK. The driver must close the connection when the context of one of them ends. The
+	// same is true of a query whose rows are read, and the Close of the driver's rows may have no
+	// context. Not together with CommitStays.
 	EndBySQL bool
 	// OneWriter means that a second transaction waits for the end of the first one.
 	OneWriter bool

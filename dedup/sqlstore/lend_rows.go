@@ -23,6 +23,7 @@ type lentRows struct {
 	driver.Rows
 	l      *loan
 	closed atomic.Bool
+	last   error // the end of the present result: io.EOF, or an error
 }
 
 var (
@@ -42,14 +43,45 @@ func (r *lentRows) note(err error) error {
 	return r.l.note(err)
 }
 
-func (r *lentRows) Next(dest []driver.Value) error { return r.note(r.Rows.Next(dest)) }
+func (r *lentRows) Next(dest []driver.Value) error {
+	r.last = r.note(r.Rows.Next(dest))
+	return r.last
+}
 
 // Close reads the rows that are left.
 func (r *lentRows) Close() error {
 	if !r.closed.Swap(true) {
 		defer r.l.open.Add(-1)
 	}
-	return r.note(r.Rows.Close())
+	failed := r.readRest()
+	if err := r.note(r.Rows.Close()); err != nil {
+		return err
+	}
+	return failed
+}
+
+// readRest reads the rows that are left, with [Dialect].EndBySQL. The context of the query still
+// bounds that, but does not bound the Close of the driver. The result is an error of the server that
+// no earlier call has returned.
+func (r *lentRows) readRest() error {
+	if !r.l.d.EndBySQL || r.last != nil && !errors.Is(r.last, io.EOF) {
+		return nil
+	}
+	for {
+		for dest := make([]driver.Value, len(r.Columns())); r.last == nil; {
+			_ = r.Next(dest) // see r.last
+		}
+		if !errors.Is(r.last, io.EOF) || !r.HasNextResultSet() {
+			break
+		}
+		if r.NextResultSet() != nil {
+			break
+		}
+	}
+	if r.l.d.Classify(r.last) == Unknown { // the end, or the connection is lost
+		return nil
+	}
+	return r.last
 }
 
 func (r *lentRows) HasNextResultSet() bool {
@@ -58,10 +90,12 @@ func (r *lentRows) HasNextResultSet() bool {
 }
 
 func (r *lentRows) NextResultSet() error {
-	if n, ok := r.Rows.(driver.RowsNextResultSet); ok {
-		return r.note(n.NextResultSet())
+	n, ok := r.Rows.(driver.RowsNextResultSet)
+	if !ok {
+		return io.EOF
 	}
-	return io.EOF
+	r.last = r.note(n.NextResultSet())
+	return r.last
 }
 
 func (r *lentRows) ColumnTypeScanType(i int) reflect.Type {

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,8 +21,12 @@ import (
 // statement closes the connection.
 type silentConn struct {
 	silent string
+	once   sync.Once
+	waits  atomic.Bool // a call waits for the server without a context
 	closed chan struct{}
 }
+
+func (c *silentConn) cut() { c.once.Do(func() { close(c.closed) }) }
 
 func (c *silentConn) Prepare(string) (driver.Stmt, error) { return nil, errors.ErrUnsupported }
 func (c *silentConn) Close() error                        { return nil }
@@ -37,7 +43,7 @@ func (c *silentConn) ExecContext(
 		return driver.RowsAffected(0), nil
 	}
 	<-ctx.Done()
-	close(c.closed)
+	c.cut()
 	return nil, ctx.Err()
 }
 

@@ -180,6 +180,12 @@ func mariaMutants() []mutant {
 			tests:   ownedBy("dedup/sqlstore", "^TestLentTransactionEndsWithoutAnAnswer_P16$"),
 		},
 		{
+			name: "maria-rows-wait-for-ever", file: "dedup/sqlstore/lend_rows.go",
+			old: "if !r.l.d.EndBySQL || ", with: "if r.l.d.EndBySQL || ",
+			promise: "The rest of a result is read within the context of its query (P-16).",
+			tests:   ownedBy("dedup/sqlstore", "^Test(Row|AbandonedRun)EndsWithoutAnAnswer_P16$"),
+		},
+		{
 			name: "maria-own-commit-waits-for-ever", file: "dedup/sqlstore/tx_conn.go",
 			old: "conn.ExecContext(ctx, \"COMMIT\")", with: "conn.ExecContext(context.WithoutCancel(ctx), \"COMMIT\")",
 			promise: "A COMMIT of the store's own ends with its call (P-16).",
@@ -241,7 +247,7 @@ func mariaMutants() []mutant {
 		},
 		{
 			name: "maria-deadlock-among-rows", file: "dedup/sqlstore/lend_rows.go",
-			old: "return r.note(r.Rows.Next(dest))", with: "return r.Rows.Next(dest)",
+			old: "r.note(r.Rows.Next(dest))", with: "r.Rows.Next(dest)",
 			promise: "After a deadlock while rows are read, no statement commits alone.",
 			tests:   ownedBy("dedup/sqlstore", "^TestRowsThatEndTheTransaction_Rule12$"),
 		},
