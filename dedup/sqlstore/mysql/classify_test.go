@@ -13,7 +13,7 @@ import (
 
 func TestClassify(t *testing.T) {
 	for class, numbers := range map[sqlstore.Class][]uint16{
-		sqlstore.Again:   {1213, 1020},
+		sqlstore.Again:   {1213, 1020, 3101},
 		sqlstore.Taken:   {1062},
 		sqlstore.Locked:  {1205, 3572},
 		sqlstore.Ended:   {1305},

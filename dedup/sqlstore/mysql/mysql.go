@@ -180,7 +180,8 @@ func classify(err error) sqlstore.Class {
 		return sqlstore.Unknown
 	}
 	switch e.Number {
-	case deadlock, recordChanged:
+	case deadlock, recordChanged,
+		3101: // Group Replication has found a conflict with another member at COMMIT
 		return sqlstore.Again
 	case 1062:
 		return sqlstore.Taken
