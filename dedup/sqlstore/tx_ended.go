@@ -40,7 +40,7 @@ func (r *txRun) verify(ctx context.Context) (state Class, err error) {
 		r.spoil = true
 		return state, err
 	}
-	there, failed := r.committed(ctx)
+	there, failed := r.committed(ctx, r.db)
 	switch {
 	case failed != nil:
 		return Unknown, fmt.Errorf("%w: %w", err, failed)
@@ -51,16 +51,39 @@ func (r *txRun) verify(ctx context.Context) (state Class, err error) {
 	return state, err
 }
 
-// committed reports whether a row of the transaction is there, after the rollback. The connection
-// has no transaction then, and the query waits for none.
-func (r *txRun) committed(ctx context.Context) (bool, error) {
+// lookBack looks for the rows of a group with another connection, after the connection of the
+// transaction is lost. Without an answer, err stays as it is.
+func (r *txRun) lookBack(ctx context.Context, err error) error {
+	if _, ok := errors.AsType[*dedup.GroupError](err); !ok {
+		return err // a single event is claimed again, and the answer tells
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if there, failed := r.committed(ctx, r.s.reader); failed != nil || !there {
+		return err
+	}
+	return r.ended(err)
+}
+
+// ended returns the error of fn after the end of the transaction by SQL.
+func (r *txRun) ended(err error) error {
+	ended := dedup.ErrTxEnded
+	if failed, ok := errors.AsType[*dedup.GroupError](err); ok {
+		ended = &dedup.TxEndedError{Unrun: failed.Unrun}
+	}
+	return fmt.Errorf("%s: %w: %w", r.s.d.Name, ended, err)
+}
+
+// committed reports whether a row of the transaction is there, after the rollback. The query waits
+// for no transaction.
+func (r *txRun) committed(ctx context.Context, q Querier) (bool, error) {
 	var keys []dedup.Key
 	for i := range r.reqs {
 		if r.held[i] != nil {
 			keys = append(keys, r.reqs[i].Key)
 		}
 	}
-	found, err := eventsTable.read(ctx, r.db, r.s.d, keys, "")
+	found, err := eventsTable.read(ctx, q, r.s.d, keys, "")
 	if err != nil {
 		return false, err
 	}

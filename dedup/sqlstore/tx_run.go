@@ -35,6 +35,7 @@ type txRun struct {
 	held  map[int]*decision.Record // the records that this transaction has written
 	again bool                     // a repeat may succeed
 	spoil bool                     // the connection must be closed
+	blind bool                     // the connection cannot tell whether a COMMIT as SQL came before
 	late  <-chan error             // not nil: the end of a COMMIT that goes on
 }
 
@@ -71,6 +72,9 @@ func (r *txRun) run(ctx context.Context) (err error) {
 	_ = conn.Close() // it is back already if it was spoilt
 	if raw != nil && !errors.Is(raw, driver.ErrBadConn) {
 		return r.s.failed(ctx, "claim", raw)
+	}
+	if r.blind {
+		err = r.lookBack(ctx, err)
 	}
 	if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
 		return r.takeBack(ctx, ended, err)
@@ -247,12 +251,9 @@ func (r *txRun) handlerFailed(ctx context.Context, err error) error {
 		r.spoil = r.rollback() != nil
 	}
 	if state == Ended {
-		ended := dedup.ErrTxEnded
-		if failed, ok := errors.AsType[*dedup.GroupError](err); ok {
-			ended = &dedup.TxEndedError{Unrun: failed.Unrun}
-		}
-		return fmt.Errorf("%s: %w: %w", r.s.d.Name, ended, err)
+		return r.ended(err)
 	}
+	r.blind = broken != nil && state != Aborted && !r.l.ended.Load()
 	canceled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	unknown := broken != nil && state == Unknown && !r.l.ended.Load()
 	switch {

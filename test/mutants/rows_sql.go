@@ -229,9 +229,15 @@ func mariaMutants() []mutant {
 		},
 		{
 			name: "maria-repeat-after-a-commit", file: "dedup/sqlstore/tx_run.go",
-			old: "\tif state == Ended {\n\t\tended", with: "\tif state == Ended && class != Again {\n\t\tended",
+			old: "if state == Ended {", with: "if state == Ended && class != Again {",
 			promise: "A deadlock after a COMMIT as SQL is not taken for a duplicate (P-13).",
 			tests:   maria("^TestFailureBehindACommit_P13$"),
+		},
+		{
+			name: "maria-lost-connection-hides-a-commit", file: "dedup/sqlstore/tx_run.go",
+			old: "\tif r.blind {", with: "\tif false {",
+			promise: "The end of a connection does not hide a COMMIT as SQL before it (rule 12).",
+			tests:   maria("^TestLostConnectionBehindACommit_Rule12$"),
 		},
 		{
 			name: "maria-open-rows-are-an-outage", file: "dedup/sqlstore/lend_rows.go",

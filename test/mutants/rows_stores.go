@@ -410,8 +410,8 @@ func sqlMutants() []mutant {
 			tests:   lite("^TestTakingBackLeavesOthersAlone_Rule12$"),
 		},
 		{
-			name: "sql-failed-group-keeps-claims", file: dir + "tx_run.go",
-			old: "errors.AsType[*dedup.GroupError](err); ok {", with: "errors.AsType[*dedup.GroupError](err); ok && false {",
+			name: "sql-failed-group-keeps-claims", file: dir + "tx_ended.go",
+			old: "ended = &dedup.TxEndedError{Unrun: failed.Unrun}", with: "_ = failed",
 			promise: "A COMMIT as SQL and a later failure keep no claim of an event that did not run (rule 12).",
 			tests:   lite("^TestTxConformance$/and_then_failed"),
 		},

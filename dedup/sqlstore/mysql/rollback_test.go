@@ -118,6 +118,7 @@ func TestDeadlockBehindACommit_Rule12(t *testing.T) {
 				return endtest.All(t, tx, append(c.statements, failWith(1213))...)
 			})
 			require.Equal(t, !c.committed, errors.Is(err, dedup.ErrContended), err)
+			require.NotErrorIs(t, err, dedup.ErrUnavailable)
 			if c.statements == nil {
 				return
 			}
@@ -130,6 +131,30 @@ func TestDeadlockBehindACommit_Rule12(t *testing.T) {
 			require.Error(t, late)
 			require.ErrorIs(t, err, dedup.ErrTxEnded)
 			require.NotErrorIs(t, err, dedup.ErrTxAborted)
+		})
+	}
+}
+
+// The end of the connection behind the end of the transaction does not hide that end (rule 12).
+func TestLostConnectionBehindACommit_Rule12(t *testing.T) {
+	const kill = "KILL CONNECTION_ID()"
+	for name, c := range map[string]struct {
+		run       func(*testing.T, *sql.Tx) error
+		committed bool
+	}{
+		"killed": {func(t *testing.T, tx *sql.Tx) error { return endtest.All(t, tx, "COMMIT", kill) }, true},
+		"cancelled": {func(t *testing.T, tx *sql.Tx) error { // the driver closes the connection
+			require.NoError(t, endtest.All(t, tx, "COMMIT"))
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := tx.ExecContext(ctx, "SELECT SLEEP(60)")
+			return err
+		}, true},
+		"without a COMMIT": {func(t *testing.T, tx *sql.Tx) error { return endtest.All(t, tx, kill) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_ = endtest.Group(t, open(t, newTables(t)), c.committed,
+				func(tx *sql.Tx) error { return c.run(t, tx) })
 		})
 	}
 }

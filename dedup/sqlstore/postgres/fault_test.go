@@ -139,6 +139,12 @@ func TestHiddenCommit_Rule12(t *testing.T) {
 			"the failure alone": {func(t *testing.T, tx *sql.Tx) error {
 				return endtest.All(t, tx, "SELECT 1/0")
 			}, false},
+			"the end of the session": {func(t *testing.T, tx *sql.Tx) error {
+				return endtest.All(t, tx, "COMMIT", "SELECT pg_terminate_backend(pg_backend_pid())")
+			}, true},
+			"the end of the session alone": {func(t *testing.T, tx *sql.Tx) error {
+				return endtest.All(t, tx, "SELECT pg_terminate_backend(pg_backend_pid())")
+			}, false},
 			"a method": {func(t *testing.T, tx *sql.Tx) error {
 				require.NoError(t, endtest.All(t, tx, "COMMIT"))
 				return tx.Rollback()
