@@ -14,11 +14,11 @@ func (l *loan) rows(rows driver.Rows, err error) (driver.Rows, error) {
 		return nil, l.note(err)
 	}
 	l.open.Add(1)
-	return &lentRows{Rows: rows, l: l}, nil
+	return lentTo(&lentRows{Rows: rows, l: l}), nil
 }
 
-// lentRows notes the errors that come while rows are read, and the end of the rows. Where the driver's rows lack an optional
-// method, the result is that of [database/sql] for such rows.
+// lentRows notes the errors that come while rows are read, and the end of the rows. Where the
+// driver's rows lack an optional method, the result is that of [database/sql] for such rows.
 type lentRows struct {
 	driver.Rows
 	l      *loan

@@ -18,9 +18,9 @@ var errCommitted = errors.New("the handler sent COMMIT as SQL")
 
 // verify checks the transaction after fn has returned. Without an error the transaction goes on.
 // Otherwise the state is Ended, Aborted, or another class of the error. It is Refused if open rows
-// are the cause. After a COMMIT as SQL, a
-// statement that failed, or Commit and Rollback of fn, can hide the COMMIT from the check. Then
-// verify rolls back, and the rows of the transaction tell (rule 12).
+// are the cause. After a COMMIT as SQL, a statement that failed, or Commit and Rollback of fn, can
+// hide the COMMIT from the check. Then verify rolls back, and the rows of the transaction tell (rule
+// 12).
 func (r *txRun) verify(ctx context.Context) (state Class, err error) {
 	err = r.check(ctx)
 	state = r.s.d.Classify(err)
