@@ -43,10 +43,16 @@ const maxDeferred = 256
 
 // loadDeferred reads the queues of a partition, once.
 func (p *Processor) loadDeferred(ctx context.Context, part *deferredPartition, t *task) error {
-	if part.isLoaded() {
-		return nil
+	for !part.isLoaded() {
+		if ctx.Err() != nil {
+			return stopCause(ctx)
+		}
+		err := t.access.repeat(ctx, t.budget, "look for deferred events", part.loadPage)
+		if err != nil {
+			return err
+		}
 	}
-	return t.access.repeat(ctx, t.budget, "look for deferred events", part.load)
+	return nil
 }
 
 // deferBehind defers events behind those of their Kafka keys that wait already.
@@ -87,8 +93,7 @@ func (p *Processor) joinQueues(ctx context.Context, part *deferredPartition, tas
 func (p *Processor) joinAlike(
 	ctx context.Context, part *deferredPartition, tasks []*task,
 ) (others []*task, err error) {
-	part.tableMu.Lock()
-	defer part.tableMu.Unlock()
+	defer part.holdTable()()
 	waiting := make([]*task, 0, len(tasks))
 	for _, t := range tasks {
 		if part.has(p.orderKeyOf(t)) {

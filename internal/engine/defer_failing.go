@@ -28,8 +28,7 @@ func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Eve
 		return p.postpone(ctx, t, e)
 	}
 	part := p.deferredPartitionOf(t)
-	part.tableMu.Lock()
-	defer part.tableMu.Unlock()
+	defer part.holdTable()()
 	for try := 1; ; try++ {
 		if err := p.deferAll(ctx, t.budget, t.access, part, []dedup.Deferred{e}); err != nil {
 			return err

@@ -29,13 +29,20 @@ type deferredPartition struct {
 	deferrer dedup.Deferrer
 
 	// held during a change of the table, so that no event joins a queue that ends
-	tableMu sync.Mutex
+	table chan struct{}
 
 	mu     sync.Mutex
 	loaded bool
+	load   *queueLoad // not nil: some pages of the queues are read
 	// by Kafka key; may have a queue that is not in the table, never the reverse
 	queues map[string]struct{}
 	wake   chan struct{}
+}
+
+// queueLoad has the queues of the pages that are read.
+type queueLoad struct {
+	queues map[string]struct{}
+	after  string // the last name; changed while the table is held
 }
 
 // begin forgets the queues of a partition, because another worker may have changed them.
@@ -45,7 +52,7 @@ func (d *deferredPartitions) begin(topic string, partition int32) {
 	for id, part := range d.byID {
 		if id.Topic == topic && id.Partition == partition {
 			part.mu.Lock()
-			part.loaded = false
+			part.loaded, part.load = false, nil
 			part.mu.Unlock()
 		}
 	}
@@ -58,7 +65,7 @@ func (d *deferredPartitions) of(at deferredKey) *deferredPartition {
 	if part == nil {
 		part = &deferredPartition{
 			all: d, id: at.DeferredPartition, deferrer: at.access.store.(dedup.Deferrer),
-			wake: make(chan struct{}, 1),
+			table: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		}
 		if d.byID == nil {
 			d.byID = make(map[deferredKey]*deferredPartition)
@@ -68,33 +75,52 @@ func (d *deferredPartitions) of(at deferredKey) *deferredPartition {
 	return part
 }
 
-// load reads the queues of the partition, once.
-func (d *deferredPartition) load(ctx context.Context) error {
-	d.tableMu.Lock()
-	defer d.tableMu.Unlock()
-	if d.isLoaded() {
+// holdTable waits for the table, and returns the function that lets the next one on.
+func (d *deferredPartition) holdTable() (free func()) {
+	d.table <- struct{}{}
+	return func() { <-d.table }
+}
+
+// queuePage is the number of queues that one call of the store reads.
+const queuePage = 1000
+
+// loadPage reads the next page of the partition's queues. After the last page the queues are
+// loaded. A partition may have more queues than can be read in the time of one call, so a failed
+// call loses its own page only.
+func (d *deferredPartition) loadPage(ctx context.Context) error {
+	defer d.holdTable()()
+	load := d.loading()
+	if load == nil {
 		return nil
 	}
-	const page = 1000
-	queues := make(map[string]struct{})
-	for after := ""; ; {
-		found, err := d.deferrer.Queues(ctx, d.id, after, page)
-		if err != nil {
-			return err
-		}
-		for _, q := range found {
-			queues[q.Name] = struct{}{}
-			after = q.Name
-		}
-		if len(found) < page {
-			break
-		}
+	found, err := d.deferrer.Queues(ctx, d.id, load.after, queuePage)
+	if err != nil {
+		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.queues, d.loaded = queues, true
-	d.all.version.Add(1)
+	if d.load != load {
+		return nil // the partition was assigned anew
+	}
+	for _, q := range found {
+		load.queues[q.Name] = struct{}{}
+		load.after = q.Name
+	}
+	if len(found) < queuePage {
+		d.queues, d.loaded, d.load = load.queues, true, nil
+		d.all.version.Add(1)
+	}
 	return nil
+}
+
+// loading returns the load under way, or nil if the queues are loaded.
+func (d *deferredPartition) loading() *queueLoad {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.loaded && d.load == nil {
+		d.load = &queueLoad{queues: make(map[string]struct{})}
+	}
+	return d.load
 }
 
 func (d *deferredPartition) isLoaded() bool {
@@ -134,16 +160,21 @@ func (d *deferredPartition) set(queue string, waits bool) {
 			d.queues = make(map[string]struct{})
 		}
 		d.queues[queue] = struct{}{}
+		if d.load != nil { // the page of the queue may have been read before
+			d.load.queues[queue] = struct{}{}
+		}
 		d.all.version.Add(1)
-	} else {
-		delete(d.queues, queue)
+		return
+	}
+	delete(d.queues, queue)
+	if d.load != nil {
+		delete(d.load.queues, queue)
 	}
 }
 
 // refresh looks for a queue that another owner of the partition may have begun.
 func (d *deferredPartition) refresh(ctx context.Context, queue string) error {
-	d.tableMu.Lock()
-	defer d.tableMu.Unlock()
+	defer d.holdTable()()
 	err := within(ctx, txSlack, func(ctx context.Context) error {
 		first, err := d.deferrer.First(ctx, d.id, queue, 1)
 		if len(first) > 0 {

@@ -380,8 +380,7 @@ func (r *deferredRunner) remove(ctx context.Context, events []dedup.Deferred) er
 	if len(events) == 0 {
 		return nil
 	}
-	r.part.tableMu.Lock()
-	defer r.part.tableMu.Unlock()
+	defer r.part.holdTable()()
 	queue := events[0].Queue
 	return r.access.repeat(
 		ctx,

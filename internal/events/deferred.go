@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/deadletters"
@@ -63,7 +64,7 @@ func findDeferred(
 	if len(first) > 0 {
 		p.Head = first[0]
 	}
-	if p.Behind, err = p.length(ctx); err != nil {
+	if p.Behind, err = p.boundedLength(ctx); err != nil {
 		return nil, fmt.Errorf("%s: length of the queue: %w", l.Name, err)
 	}
 	p.Behind = max(p.Behind-1, -1)
@@ -72,8 +73,21 @@ func findDeferred(
 
 const (
 	queuesAtOnce = 1000
-	queuePages   = 100 // then the length is not known
+	queuePages   = 100             // then the length is not known
+	lengthWait   = 3 * time.Second // the same
 )
+
+// boundedLength returns -1 if the store cannot count the events of the queue in a short time. A long
+// queue must not keep a person from its head.
+func (p *Deferred) boundedLength(ctx context.Context) (int, error) {
+	short, cancel := context.WithTimeout(ctx, lengthWait)
+	defer cancel()
+	n, err := p.length(short)
+	if err != nil && ctx.Err() == nil {
+		return -1, nil
+	}
+	return n, err
+}
 
 // length looks for the queue of the event, from the last name that is surely before it.
 func (p *Deferred) length(ctx context.Context) (int, error) {

@@ -306,6 +306,18 @@ func engineMutants() []mutant {
 			tests:   ownedBy(".", "^TestBatchTx_EndedUnseenByOneOfThree_Rule12$"),
 		},
 		{
+			name: "queues-are-read-from-the-first", file: engine + "deferred_partition.go",
+			old: "found, err := d.deferrer.Queues(ctx, d.id, load.after, queuePage)\n\tif err != nil {\n", with: "found, err := d.deferrer.Queues(ctx, d.id, load.after, queuePage)\n\tif err != nil {\n\t\tload.after = \"\"\n",
+			promise: "A failed call loses one page of a partition's queues, not all (rule 4).",
+			tests:   ownedBy(".", "^TestDefer_ManyQueuesAreRead_Rule4$"),
+		},
+		{
+			name: "queue-that-begins-meanwhile-is-forgotten", file: engine + "deferred_partition.go",
+			old: "\t\t\td.load.queues[queue] = struct{}{}\n", with: "",
+			promise: "A queue that begins while others are read is known (rule 4).",
+			tests:   ownedBy(".", "^TestDefer_QueueBeginsWhileOthersAreRead_Rule4$"),
+		},
+		{
 			name: "tx-contended-is-failure", file: engine + "group_tx.go",
 			old: "case tg.failed < 0: // refused by COMMIT", with: "case tg.failed < -1: // refused by COMMIT",
 			promise: "A refused COMMIT blames no event: each runs by itself (rule 12).",
