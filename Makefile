@@ -62,7 +62,7 @@ demo-ops: ## The ops page on a demonstration that feeds itself until Ctrl-C; it 
 demo-chain: ## Run three examples as one chain on real services, kill each process once, and measure what came of it
 	@$(SERVICES) run go -C examples run ./chain
 
-test: ## All tests of every module, with -race, against real services (started and stopped if they are not up)
+test: ## All tests of every module, with -race, against real services (those that are not up are started and stopped)
 	@IDEM_REQUIRE_SERVICES=1 IDEM_SERVICES_DIR="$${IDEM_SERVICES_DIR:-$$($(SERVICES) memory)}" \
 		$(SERVICES) run $(MAKE) --no-print-directory test-modules
 

@@ -6,7 +6,7 @@
 #   services.sh down               stop what this clone started and remove its data (fetched jars are kept)
 #   services.sh status             one line a service; exit code 0 if all are up
 #   services.sh env                the addresses as "export NAME=value" lines, for eval
-#   services.sh run COMMAND...     up, COMMAND with the addresses exported, then down if `run` had to start them
+#   services.sh run COMMAND...     up, COMMAND with the addresses exported, then down of the services that `run` started
 #   services.sh stop SERVICE       crash a service: SIGKILL (Postgres: immediate shutdown); its data stays
 #   services.sh start SERVICE      start it again on the same data, wait until it is healthy
 #   services.sh restart SERVICE    stop, then start
@@ -17,8 +17,9 @@
 #   services.sh kafka TOOL ARG...  Kafka's own tools: topics, acls, consumer-groups, console-producer, console-consumer
 #   services.sh postgres TOOL ARG  Postgres's own tools, connected: pg_dump, psql
 #
-# With a Docker engine all of it is docker-compose.yml. Without one, Postgres, MariaDB and Redis are the system's packages
-# (installed with apt-get when this runs as root); Kafka and DynamoDB Local are started from their Maven artifacts.
+# With a Docker engine all of it is docker-compose.yml, and `run` leaves all of it up if this clone had any of it up. Without
+# one, Postgres, MariaDB and Redis are the system's packages (installed with apt-get when this runs as root); Kafka and
+# DynamoDB Local are started from their Maven artifacts.
 #
 # Everything listens on 127.0.0.1 and on ports of its own; but for DynamoDB Local without Docker, which has no setting for the
 # address and listens on all of them. Settings, all optional:
@@ -1042,11 +1043,40 @@ cmd_env() {
 	done
 }
 
+# started: what this clone has started and not removed, one name a line. With a Docker engine that is one thing: compose.
+started() {
+	local service
+	for service in "${SERVICES[@]}"; do
+		[[ ! -e $STATE/$service/.idem-services ]] || echo "$service"
+	done
+	[[ ! -e $STATE/compose ]] || echo compose
+}
+
+# run_down BEFORE: down of what `run` started. BEFORE is the output of `started` before that: these services stay, with
+# their data.
+run_down() {
+	local engine service mine=()
+	lock
+	engine=$(engine) # looks at all of them
+	if [[ $engine == docker ]]; then
+		grep -qx compose <<<"$1" || docker_down
+		return
+	fi
+	for service in "${SERVICES[@]}"; do
+		grep -qx "$service" <<<"$1" || mine+=("$service")
+	done
+	((${#mine[@]} > 0)) || return 0
+	SERVICES=("${mine[@]}")
+	native_down
+}
+
 cmd_run() {
 	(($# > 0)) || usage
 	if ! "$HERE/services.sh" status >/dev/null 2>&1; then
-		# Also when `up` fails half-way, and when COMMAND does or is interrupted.
-		trap '"$HERE/services.sh" down' EXIT
+		BEFORE=$(started) # not local: the trap reads it
+		# Also when `up` fails half-way, and when COMMAND does or is interrupted. In a program of its own: in a trap, a
+		# plain `return` has the status of what came before the trap.
+		trap '"$HERE/services.sh" run_down "$BEFORE"' EXIT
 		trap 'exit 130' INT TERM
 		"$HERE/services.sh" up
 	fi
@@ -1075,6 +1105,8 @@ shift
 case $command in
 env) cmd_env | sed "s/^/export /" ;;
 run) cmd_run "$@" ;;
+started) started ;; # these two are for `run` and .ci/run
+run_down) run_down "$1" ;;
 compose) kafka_override ;;
 memory) cmd_memory ;;
 status) "$(engine)_status" ;;
