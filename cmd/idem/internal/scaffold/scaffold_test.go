@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -69,6 +70,29 @@ func TestWrite_Release(t *testing.T) {
 		require.NotContains(t, string(text), "{{", name)
 		require.NotContains(t, string(text), "<no value>", name)
 	}
+}
+
+// make down removes the topic. A store that keeps the positions in it would refuse the next start,
+// so the store goes too: the file of SQLite, or the volume of Postgres.
+func TestMakefile_DownRemovesTheStore(t *testing.T) {
+	for store, want := range map[string]string{
+		SQLite:   "\tdocker compose down --volumes\n\trm -f payments.db payments.db-wal payments.db-shm\n\n",
+		Postgres: "\tdocker compose down --volumes\n\n",
+	} {
+		content, err := render(service(store))
+		require.NoError(t, err)
+		_, down, found := strings.Cut(string(content["Makefile"]), "\ndown: ")
+		require.True(t, found, store)
+		_, commands, _ := strings.Cut(down, "\n")
+		require.Equal(t, want+"test:", commands[:len(want)+len("test:")], store)
+	}
+}
+
+// A store refuses a group that it does not know, on topics that it knows.
+func TestReadme_AnotherGroup(t *testing.T) {
+	content, err := render(service(SQLite))
+	require.NoError(t, err)
+	require.Contains(t, string(content["README.md"]), "Another name on the same store is refused: `idem scope create`")
 }
 
 func TestNameOf(t *testing.T) {
