@@ -75,10 +75,16 @@ func (s Service) Check() error {
 	if err != nil {
 		return fmt.Errorf("%s is no clone of Idem: %w", s.Replace, err)
 	}
-	if !bytes.HasPrefix(mod, []byte("module "+library+"\n")) {
+	if !isLibrary(mod) {
 		return fmt.Errorf("%s is no clone of Idem: its go.mod is that of another module", s.Replace)
 	}
 	return nil
+}
+
+// isLibrary reports whether a go.mod is that of Idem. Git on Windows ends lines with \r\n.
+func isLibrary(mod []byte) bool {
+	first, _, _ := bytes.Cut(mod, []byte("\n"))
+	return string(bytes.TrimSpace(first)) == "module "+library
 }
 
 // values are the values that templates use.

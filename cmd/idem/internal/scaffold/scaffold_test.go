@@ -103,6 +103,20 @@ func TestNameOf(t *testing.T) {
 	}
 }
 
+// The first line may end as on Windows.
+func TestIsLibrary(t *testing.T) {
+	for mod, want := range map[string]bool{
+		"module " + library + "\n\ngo 1.26\n":                            true,
+		"module " + library + "\r\n\r\ngo 1.26\r\n":                      true,
+		"module " + library:                                              true,
+		"module " + library + "/cmd/idem\r\n":                            false,
+		"module example.com/a\n\nrequire (\n" + library + " v0.1.0\n)\n": false,
+		"": false,
+	} {
+		require.Equal(t, want, isLibrary([]byte(mod)), "%q", mod)
+	}
+}
+
 // A clone may be in a folder with spaces in its name.
 func TestReplaceWithSpaces(t *testing.T) {
 	clone := filepath.Join(t.TempDir(), "a clone")
