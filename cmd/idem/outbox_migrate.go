@@ -95,8 +95,12 @@ func (b *openedOutbox) status(ctx context.Context) tablesView {
 	case problem != "":
 		v.State, v.Problem = "unfit", problem
 	default:
-		if v.Warnings, err = b.box.Check(ctx); err != nil {
+		v.Warnings, err = b.box.Check(ctx)
+		switch {
+		case outboxview.Unfit(err):
 			v.State, v.Problem = "unfit", err.Error()
+		case err != nil:
+			v.State, v.Problem = "unavailable", err.Error()
 		}
 	}
 	return v

@@ -171,6 +171,24 @@ func TestMigrateOutbox(t *testing.T) {
 	require.Contains(t, all[0].Problem, "idem_outbox_relays")
 }
 
+// A database that does not answer the check in time is away, and the outbox is not unfit.
+func TestMigrateOutboxStatus_Unavailable(t *testing.T) {
+	o := newTestOutbox(t)
+	tx, err := o.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "LOCK TABLE idem_outbox_shards IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	r := command(t, "migrate", "status", "--outbox", "--store", o.url+"&lock_timeout=100", "-o", "json")
+	r.failed(t, exitFailure, "not to be used now")
+	var all []tablesView
+	r.json(t, &all)
+	require.Equal(t, "unavailable", all[0].State)
+	require.NotZero(t, all[0].Version)
+	require.NoError(t, tx.Rollback(t.Context()))
+	command(t, "migrate", "status", "--outbox", "--store", o.url).ok(t)
+}
+
 // Status shows the backlog and the relays.
 func TestOutboxStatus(t *testing.T) {
 	o := newTestOutbox(t)
@@ -371,6 +389,16 @@ func TestDoctor_Outbox_O10_O15(t *testing.T) {
 	p.exec(p.url, "UPDATE idem_outbox SET added_at = added_at - interval '2 min'")
 	fine["outbox.oldest"] = doctor.Warn
 	require.Equal(t, fine, verdicts())
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "LOCK TABLE idem_outbox_shards IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	usual := p.url
+	p.url = p.with("lock_timeout", "100")
+	require.Equal(t, map[string]doctor.Verdict{"outbox.tables": doctor.Unknown}, verdicts(), "no answer is no fault")
+	require.NoError(t, tx.Rollback(t.Context()))
+	p.url = usual
 	p.exec(p.url, "DROP TABLE idem_outbox_shards")
 	require.Equal(t, map[string]doctor.Verdict{"outbox.tables": doctor.Bad}, verdicts())
 }

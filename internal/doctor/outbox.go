@@ -43,7 +43,7 @@ func (d *examination) checkOutbox(
 		// which postgres.commit checks.
 		_, err := box.Check(ctx)
 		switch {
-		case pgschema.Code(err) == pgschema.NoRight:
+		case pgschema.Code(err) == pgschema.NoRight, err != nil && !outboxview.Unfit(err):
 			unknown("outbox.tables", err)
 			return
 		case err != nil:

@@ -4,12 +4,14 @@ package outboxview
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/pgschema"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
@@ -49,6 +51,13 @@ func (l *Layout) Problem() string {
 		return fmt.Sprintf("%s not there: idem migrate up --outbox", strings.Join(l.Missing, ", "))
 	}
 	return ""
+}
+
+// Unfit reports whether an error of [pgoutbox.Outbox.Check] means that the outbox must not be used.
+// Otherwise the database did not answer, and the check has no result.
+func Unfit(err error) bool {
+	var setup *dedup.SetupError
+	return errors.As(err, &setup) || err != nil && !errors.Is(err, dedup.ErrUnavailable)
 }
 
 // Find looks for the tables in schema. With an empty schema Find uses the search path. Missing

@@ -1,6 +1,8 @@
 package outboxview
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
@@ -46,6 +49,22 @@ func TestFind(t *testing.T) {
 	require.Equal(t, "idem_outbox_relays not there: idem migrate up --outbox", l.Problem())
 	_, err = Ask(t.Context(), pool, "")
 	require.ErrorContains(t, err, "shards of the relays")
+}
+
+// Missing tables are a fault although the store cannot be used now.
+func TestUnfit(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"no error":  {nil, false},
+		"a fault":   {errors.New("indexes are not valid"), true},
+		"no tables": {fmt.Errorf("check: %w", &dedup.SetupError{Problem: "no tables"}), true},
+		"an outage": {fmt.Errorf("check: %w", dedup.ErrUnavailable), false},
+		"cancelled": {fmt.Errorf("check: %w: %w", dedup.ErrUnavailable, context.Canceled), false},
+	} {
+		require.Equal(t, c.want, Unfit(c.err), name)
+	}
 }
 
 // The backlog and the shards are read through the search path and by schema.

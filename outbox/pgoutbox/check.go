@@ -46,7 +46,9 @@ func newDBRole(can string, pairs ...string) dbRole {
 
 // Check reports whether the outbox can be used, and only reads.
 //
-// The error names a problem that has to be solved before use, or a failure of the database:
+// If the database fails or does not answer, the error matches [dedup.ErrUnavailable]. Missing
+// tables, missing rights and a refused log-in are a [*dedup.SetupError], which matches too and
+// names the fix. Any other error names a problem that has to be solved before use:
 //
 //   - Tables or indexes are missing, invalid or of an older version, or shards are missing.
 //   - The identity column has a CACHE other than 1, which breaks the order of commits.
@@ -59,8 +61,11 @@ func newDBRole(can string, pairs ...string) dbRole {
 // although a crash undoes the transaction.
 func (o *Outbox) Check(ctx context.Context) (warnings []string, err error) {
 	q, err := o.pooled(ctx)
-	if err != nil {
+	if o.wrong != nil || o.pool == nil {
 		return nil, o.failed("check", err)
+	}
+	if err != nil {
+		return nil, o.checkFailed(err)
 	}
 	type check func(context.Context, *statements) ([]string, error)
 	for _, check := range []check{o.checkServer, o.checkTables, o.checkRows} {
@@ -70,10 +75,19 @@ func (o *Outbox) Check(ctx context.Context) (warnings []string, err error) {
 			return warnings, err
 		}
 		if err != nil {
-			return warnings, o.failed("check", err)
+			return warnings, o.checkFailed(err)
 		}
 	}
 	return warnings, nil
+}
+
+// checkFailed returns the error of a database that did not answer a question of Check.
+func (o *Outbox) checkFailed(err error) error {
+	err = o.failed("check", err)
+	if errors.Is(err, dedup.ErrUnavailable) { // something is not set up
+		return err
+	}
+	return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
 }
 
 func (o *Outbox) checkServer(ctx context.Context, q *statements) (warnings []string, err error) {

@@ -3,6 +3,7 @@ package pgoutbox_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -76,6 +77,8 @@ func TestCheck(t *testing.T) {
 			require.NoError(t, err)
 			_, err = box.Check(t.Context())
 			require.ErrorContains(t, err, finds)
+			var setup *dedup.SetupError
+			require.True(t, errors.As(err, &setup) || !errors.Is(err, dedup.ErrUnavailable), "an outage: %v", err)
 		})
 	}
 	pool := newPool(t, testenv.Postgres(t), param("synchronous_commit", "off"))
@@ -83,6 +86,38 @@ func TestCheck(t *testing.T) {
 	warnings, err := pgoutbox.New(pool).Check(t.Context())
 	require.NoError(t, err)
 	require.Len(t, warnings, 1)
+}
+
+// A database that does not answer is no fault of the outbox, and the error tells them apart.
+func TestCheck_Unavailable(t *testing.T) {
+	box, pool := newBox(t)
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "LOCK TABLE idem_outbox_shards IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	waits := newPool(t, pool.Config().ConnString(), param("lock_timeout", "100"))
+	_, err = pgoutbox.New(waits).Check(t.Context())
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
+	var setup *dedup.SetupError
+	require.NotErrorAs(t, err, &setup)
+	require.NoError(t, tx.Rollback(t.Context()))
+	_, err = box.Check(t.Context())
+	require.NoError(t, err)
+
+	away := newPool(t, "postgres://idem:idem@"+testenv.FreeAddr(t)+"/idem")
+	_, err = pgoutbox.New(away).Check(t.Context())
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = pgoutbox.New(away).Check(ended)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = pgoutbox.New(away, pgoutbox.InSchema("A")).Check(t.Context())
+	require.ErrorContains(t, err, "InSchema")
+	require.NotErrorIs(t, err, dedup.ErrUnavailable, "a mistake in the program")
+	_, err = pgoutbox.New(nil).Check(t.Context())
+	require.ErrorContains(t, err, "no pool")
+	require.NotErrorIs(t, err, dedup.ErrUnavailable, "a mistake in the program")
 }
 
 // The remedies of Check change the outbox that was checked, and no other one on the search path.
