@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -18,15 +20,20 @@ const (
 	callWait = 30 * time.Second
 	// produceWait bounds one request.
 	produceWait = 10 * time.Second
-	// noLimit leaves the size of a record to the broker.
-	noLimit = 1 << 30
+	// maxSize bounds a record, which the broker bounds too. A request has 32 bits for its length.
+	maxSize = 1 << 30
 )
+
+// balancer is that of the Java client.
+var balancer kafka.Murmur2Balancer
 
 // Producer publishes the dead letters and copies of a runner. kafka-go has no idempotent producer,
 // so Producer never sends a record again by itself. Safe for concurrent use.
 type Producer struct {
-	writer   *kafka.Writer
-	commands runner.Commands
+	client    *kafka.Client
+	transport *kafka.Transport
+	commands  runner.Commands
+	slots     *slots
 }
 
 var _ idem.Producer = (*Producer)(nil)
@@ -45,14 +52,13 @@ func NewProducer(cfg Config) (*Producer, error) {
 	return newProducer(s.addr(), s.transport(), s.commands()), nil
 }
 
+// newProducer uses no kafka.Writer. A Writer keeps each record until it has been sent, also after
+// the call.
 func newProducer(addr net.Addr, transport *kafka.Transport, commands runner.Commands) *Producer {
-	return &Producer{commands: commands, writer: &kafka.Writer{
-		Addr: addr, Transport: transport, RequiredAcks: kafka.RequireAll,
-		Balancer:    kafka.Murmur2Balancer{}, // that of the Java client
-		MaxAttempts: 1, WriteTimeout: produceWait, ReadTimeout: produceWait,
-		// A broker refuses a whole batch for one record.
-		BatchSize: 1, BatchBytes: noLimit,
-	}}
+	return &Producer{
+		client:    &kafka.Client{Addr: addr, Transport: transport, Timeout: produceWait},
+		transport: transport, commands: commands, slots: newSlots(),
+	}
 }
 
 // Produce returns nil when all in-sync replicas have acknowledged all messages.
@@ -63,7 +69,8 @@ func newProducer(addr net.Addr, transport *kafka.Transport, commands runner.Comm
 //   - [idem.ErrNoTopic]: the topic of a message cannot be used.
 //
 // After any other error a message may or may not be in the log, so sending again may double it.
-// Produce returns when ctx ends at the latest; kafka-go may continue to try.
+// Produce returns when ctx ends at the latest. A request in flight goes on for up to 10 s, and may
+// still write its message. Meanwhile no other request goes to the same partition.
 func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 	err := errors.Join(p.ProduceEach(ctx, msgs)...)
 	if err != nil {
@@ -79,40 +86,97 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 // The classes of errors are those of [Producer.Produce]. ProduceEach returns when every result is
 // known or ctx ends, and after at most 30 s.
 func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
+	leave, err := p.slots.enter()
+	if err != nil {
+		return slices.Repeat([]error{err}, len(msgs))
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, callWait)
 	defer cancel()
 	errs := make([]error, len(msgs))
-	byTopic := make(map[string][]int) // a missing topic fails a whole call of kafka-go
+	byTopic := make(map[string][]int)
 	for i, m := range msgs {
 		byTopic[m.Topic] = append(byTopic[m.Topic], i)
 	}
-	for _, indexes := range byTopic {
-		p.produce(ctx, msgs, indexes, errs)
+	for topic, indexes := range byTopic {
+		p.produce(ctx, topic, msgs, indexes, errs)
 	}
 	return errs
 }
 
-// produce sends the messages of one topic.
-func (p *Producer) produce(ctx context.Context, msgs []*idem.Message, indexes []int, errs []error) {
-	records := make([]kafka.Message, len(indexes))
-	for n, i := range indexes {
-		records[n] = recordOf(msgs[i])
-	}
-	err := p.writer.WriteMessages(ctx, records...)
-	var each kafka.WriteErrors
-	isEach := errors.As(err, &each) && len(each) == len(indexes)
-	for n, i := range indexes {
-		if isEach {
-			err = each[n]
+// produce sends the messages of one topic, those of a partition one after the other.
+func (p *Producer) produce(
+	ctx context.Context, topic string, msgs []*idem.Message, indexes []int, errs []error,
+) {
+	ids, err := p.partitions(ctx, topic)
+	if err != nil {
+		for _, i := range indexes {
+			errs[i] = explain(err)
 		}
-		errs[i] = explain(err)
+		return
 	}
+	byID := make(map[int][]int)
+	for _, i := range indexes {
+		id := balancer.Balance(kafka.Message{Key: msgs[i].Key}, ids...)
+		byID[id] = append(byID[id], i)
+	}
+	var sending sync.WaitGroup
+	for id, indexes := range byID {
+		sending.Go(func() {
+			for _, i := range indexes {
+				errs[i] = explain(p.send(ctx, topic, id, msgs[i]))
+			}
+		})
+	}
+	sending.Wait()
+}
+
+// partitions returns the partitions of a topic.
+func (p *Producer) partitions(ctx context.Context, topic string) ([]int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.slots.closing, cancel)()
+	answer, err := p.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.Topics) != 1 {
+		return nil, runner.ErrNoAnswer
+	}
+	t := answer.Topics[0]
+	if t.Error == nil && len(t.Partitions) == 0 {
+		return nil, runner.ErrNoAnswer
+	}
+	ids := make([]int, len(t.Partitions))
+	for i, found := range t.Partitions {
+		ids[i] = found.ID
+	}
+	return ids, t.Error
+}
+
+// send makes one request with one message. A broker refuses a whole batch for one record.
+func (p *Producer) send(ctx context.Context, topic string, id int, m *idem.Message) error {
+	if len(m.Key)+len(m.Value) > maxSize {
+		return kafka.MessageSizeTooLarge
+	}
+	req := &kafka.ProduceRequest{
+		Topic: topic, Partition: id, RequiredAcks: kafka.RequireAll,
+		Records: kafka.NewRecordReader(recordOf(m)),
+	}
+	to := partition{Topic: topic, Partition: int32(id)} //nolint:gosec // from an int32
+	return p.slots.send(ctx, to, func() error {
+		answer, err := p.client.Produce(context.WithoutCancel(ctx), req)
+		if err != nil {
+			return err
+		}
+		return answer.Error
+	})
 }
 
 // recordOf turns a message into a record. A message without a time gets the present time when it is
 // sent.
-func recordOf(m *idem.Message) kafka.Message {
-	r := kafka.Message{Topic: m.Topic, Key: m.Key, Value: m.Value, Time: m.Time}
+func recordOf(m *idem.Message) kafka.Record {
+	r := kafka.Record{Key: kafka.NewBytes(m.Key), Value: kafka.NewBytes(m.Value), Time: m.Time}
 	for _, h := range m.Headers {
 		r.Headers = append(r.Headers, kafka.Header{Key: h.Key, Value: h.Value})
 	}
@@ -121,11 +185,10 @@ func recordOf(m *idem.Message) kafka.Message {
 
 // explain adds the class to an error about a message.
 func explain(err error) error {
-	var large kafka.MessageTooLargeError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &large), isAny(err, kafka.MessageSizeTooLarge, kafka.RecordListTooLarge):
+	case isAny(err, kafka.MessageSizeTooLarge, kafka.RecordListTooLarge):
 		return fmt.Errorf("%w: %w", idem.ErrTooLarge, err)
 	case isAny(err, kafka.InvalidTimestamp, kafka.InvalidRecord, kafka.PolicyViolation):
 		return fmt.Errorf("%w: %w", idem.ErrRefused, err)
@@ -135,13 +198,11 @@ func explain(err error) error {
 	return err
 }
 
-// Close waits for records in flight, and closes the connections.
+// Close waits for the requests in flight, at most one for each partition, and closes the
+// connections. That takes at most about 10 s. Messages that wait for an earlier request fail.
+// The error is always nil.
 func (p *Producer) Close() error {
-	if err := p.writer.Close(); err != nil {
-		return fmt.Errorf("close producer: %w", err)
-	}
-	if t, ok := p.writer.Transport.(*kafka.Transport); ok {
-		t.CloseIdleConnections()
-	}
+	p.slots.close()
+	p.transport.CloseIdleConnections()
 	return nil
 }

@@ -182,6 +182,18 @@ func runnerMutants() []mutant {
 			tests:   ownedBy("adapter/kafkagoidem", "^TestRead_LogAppendTime_Rule8$"),
 		},
 		{
+			name: "kafkagoidem-slot-is-free-at-once", file: "adapter/kafkagoidem/slots.go",
+			old: "\t\tdefer func() { <-slot }()\n", with: "\t\t<-slot\n",
+			promise: "Attempts that ran out of time do not add copies of a dead letter.",
+			tests:   ownedBy("adapter/kafkagoidem", "^TestSlots_OneRequestAtATime$"),
+		},
+		{
+			name: "kafkagoidem-sends-for-a-call-that-is-over", file: "adapter/kafkagoidem/slots.go",
+			old: "\tif err := s.unsent(ctx, p); err != nil {", with: "\tif err := s.unsent(ctx, p); err != nil && slot == nil {",
+			promise: "A record is not sent for a call that has ended, whose caller sends it again.",
+			tests:   ownedBy("adapter/kafkagoidem", "^TestSlots_NoTime$"),
+		},
+		{
 			name: "kgoidem-leaderless-ends-the-session", file: "adapter/kgoidem/member.go",
 			old: "\t\t<-ctx.Done()\n\t\treturn nil, ctx.Err()\n", with: "\t\treturn nil, err\n",
 			promise: "Handlers have their grace while a new partition waits for its leader (K-18).",
