@@ -15,7 +15,10 @@ import (
 	"github.com/twmb/franz-go/pkg/sr"
 )
 
-type jsonFormat struct{ schema *jsonschema.Schema }
+type jsonFormat struct {
+	title    string
+	checkers *jsonCheckers
+}
 
 // noLoader refuses to load schemas from files and other addresses.
 type noLoader struct{}
@@ -28,6 +31,19 @@ func (noLoader) Load(string) (any, error) {
 const root = "idem:///schema.json"
 
 func parseJSON(source sr.Schema, refs []reference) (format, error) {
+	s, err := compileJSON(source, refs, func(*jsonschema.Compiler) {})
+	if err != nil {
+		return nil, err
+	}
+	return &jsonFormat{s.Title, newJSONCheckers(func() (*jsonChecker, error) {
+		return newJSONChecker(source, refs)
+	})}, nil
+}
+
+// compileJSON compiles a schema. prepare changes the compiler before.
+func compileJSON(
+	source sr.Schema, refs []reference, prepare func(*jsonschema.Compiler),
+) (*jsonschema.Schema, error) {
 	doc, err := readJSON(strings.NewReader(source.Schema))
 	if err != nil {
 		return nil, fmt.Errorf("parse: %w", err)
@@ -35,6 +51,7 @@ func parseJSON(source sr.Schema, refs []reference) (format, error) {
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
 	c.DefaultDraft(jsonschema.Draft7) // as Confluent's serializers
+	prepare(c)
 	if err := c.AddResource(root, doc); err != nil {
 		return nil, fmt.Errorf("parse: %w", err)
 	}
@@ -45,7 +62,7 @@ func parseJSON(source sr.Schema, refs []reference) (format, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse: %w", err)
 	}
-	return &jsonFormat{s}, nil
+	return s, nil
 }
 
 // addReferences adds each reference wherever one of its holders looks for it: at the name of the
@@ -167,6 +184,13 @@ func checkableNumber(text string) bool {
 	return err == nil && -maxExponent <= exponent && exponent <= maxExponent
 }
 
+// numberDigits returns about how many digits a checkable number stands for.
+func numberDigits(text string) int {
+	_, exponent, _ := strings.Cut(strings.ToLower(text), "e")
+	n, _ := strconv.Atoi(exponent)
+	return len(text) + max(n, -n)
+}
+
 func (f *jsonFormat) decode(payload []byte, _ []int, into any) error {
 	if err := f.validate(payload); err != nil {
 		return err
@@ -194,11 +218,13 @@ func (f *jsonFormat) validate(payload []byte) error {
 	case err != nil:
 		return errors.New("the value is not valid JSON")
 	}
-	err = f.schema.Validate(v)
+	err = f.checkers.check(v, len(payload))
 	var invalid *jsonschema.ValidationError
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, errSteps):
+		return fmt.Errorf("the value cannot be checked against the JSON Schema: %w", err)
 	case errors.As(err, &invalid):
 		return errors.New("the value does not fit the JSON Schema: " + strings.Join(faults(invalid, nil), ", "))
 	}
@@ -224,4 +250,4 @@ func faults(e *jsonschema.ValidationError, found []string) []string {
 	return found
 }
 
-func (f *jsonFormat) name([]int) string { return f.schema.Title }
+func (f *jsonFormat) name([]int) string { return f.title }

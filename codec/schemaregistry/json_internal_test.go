@@ -1,9 +1,17 @@
 package schemaregistry
 
 import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/sr"
 )
@@ -30,4 +38,126 @@ func TestCheckableNumber(t *testing.T) {
 	} {
 		require.Equal(t, want, checkableNumber(text), text)
 	}
+}
+
+// operations is a schema of nested operations. The library checks each operation against both of its
+// branches, and so twice as often as the operation around it.
+const operations = `{"oneOf":[
+	{"type":"object","properties":{"op":{"const":"and"},"args":{"items":{"$ref":"#"}}}},
+	{"type":"object","properties":{"op":{"const":"or"},"args":{"items":{"$ref":"#"}}}},
+	{"type":"integer"}]}`
+
+func nested(depth int, leaf string) string {
+	return strings.Repeat(`{"op":"or","args":[`, depth) + leaf + strings.Repeat(`]}`, depth)
+}
+
+func lists(depth int, leaf string) string {
+	return strings.Repeat(`[`, depth) + leaf + strings.Repeat(`]`, depth)
+}
+
+// doubled is a schema that checks a text 2^16 times. start is its first reference.
+func doubled(start string) string {
+	const levels = 16
+	text := `{"$schema":"https://json-schema.org/draft/2020-12/schema",` + start + `,"A0":{"type":"string"}`
+	for i := range levels {
+		text += fmt.Sprintf(`,"A%d":{"allOf":[{"$ref":"#/$defs/A%d"},{"$ref":"#/$defs/A%[2]d"}]}`, i+1, i)
+	}
+	return text + `}}`
+}
+
+// A check that would keep the lane or take the memory ends early, and the value is undecodable.
+func TestJSONFormat_TooManySteps(t *testing.T) {
+	const (
+		list    = `{"type":"array","items":{"$ref":"#"}}`
+		negated = `{"not":{"oneOf":[{"items":{"$ref":"#/not"}},{"items":{"$ref":"#/not"}}]}}`
+		plain   = `"$ref":"#/$defs/A16","$defs":{"other":true`
+		dynamic = `"$ref":"tree","$defs":{"tree":{"$id":"tree","$dynamicRef":"#node","$defs":{"leaf":{"$dynamicAnchor":"node"}}},
+			"found":{"$dynamicAnchor":"node","$ref":"#/$defs/A16"}`
+	)
+	long := `"` + strings.Repeat("x", 10_000) + `"`
+	for name, c := range map[string]struct {
+		schema, value, text string
+	}{
+		"nested":                    {operations, nested(12, `1`), ""},
+		"nested too deep":           {operations, nested(40, `1`), "too many steps"},
+		"nested too deep, invalid":  {operations, nested(40, `"x"`), "too many steps"},
+		"nested too deep, in a not": {negated, lists(40, ``), "too many steps"},
+		"a reference twice":         {doubled(plain), long, "too many steps"},
+		"a dynamic reference twice": {doubled(dynamic), long, "too many steps"},
+		"short":                     {doubled(plain), `"x"`, ""},
+		"deep":                      {list, lists(500, ``), ""},
+		"deep, with long places":    {list, lists(9_000, `1`), "too many steps"},
+		"long":                      {list, "[" + strings.Repeat("[],", 20_000) + "[]]", ""},
+		"long, invalid":             {list, "[" + strings.Repeat("1,", 20_000) + "1]", "does not fit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := parseJSON(sr.Schema{Schema: c.schema, Type: sr.TypeJSON}, nil)
+			require.NoError(t, err)
+			if err = f.(*jsonFormat).validate([]byte(c.value)); c.text == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.text)
+			}
+		})
+	}
+}
+
+// A visit costs as much as the library does in it, apart from the visits inside.
+func TestVisitSteps(t *testing.T) {
+	object := func(n int) map[string]any {
+		members := map[string]any{}
+		for i := range n {
+			members[strconv.Itoa(i)] = []any{true, nil}
+		}
+		return members
+	}
+	patterns := map[jsonschema.Regexp]*jsonschema.Schema{regexp.MustCompile("a"): nil, regexp.MustCompile("b"): nil}
+	for name, c := range map[string]struct {
+		schema jsonschema.Schema
+		v      any
+		want   int64
+	}{
+		"null":              {jsonschema.Schema{}, nil, 1},
+		"number":            {jsonschema.Schema{}, json.Number("7"), 1},
+		"text":              {jsonschema.Schema{}, "abc", 1},
+		"long text":         {jsonschema.Schema{}, strings.Repeat("x", 160), 11},
+		"array":             {jsonschema.Schema{}, []any{object(5), nil}, 3},
+		"unique":            {jsonschema.Schema{UniqueItems: true}, []any{object(5), nil}, 1 + 2*(1+16+1)},
+		"unique, many":      {jsonschema.Schema{UniqueItems: true}, make([]any, 100), 1 + 20*101},
+		"object":            {jsonschema.Schema{}, object(5), 6},
+		"object, patterned": {jsonschema.Schema{PatternProperties: patterns}, object(5), 16},
+	} {
+		require.Equal(t, c.want, visitSteps(&c.schema, c.v), name)
+	}
+}
+
+// Steps are dearer in a value with long places or numbers.
+func TestStepWeight(t *testing.T) {
+	for text, want := range map[string]int64{
+		`1`: 1, `{"a":[{"b":"c"}]}`: 1, lists(9, ``): 2, lists(80, `1`): 11, `[[1],{"a":` + lists(15, ``) + `}]`: 3,
+		`1e1000`: 16, `[1E-1000]`: 16, `{"a":` + strings.Repeat("9", 128) + `}`: 3,
+	} {
+		v, err := readJSON(strings.NewReader(text))
+		require.NoError(t, err)
+		require.Equal(t, want, stepWeight(v), text)
+	}
+}
+
+// Lanes check values at once, and each has its own steps.
+func TestJSONFormat_AtOnce(t *testing.T) {
+	f, err := parseJSON(sr.Schema{Schema: operations, Type: sr.TypeJSON}, nil)
+	require.NoError(t, err)
+	var lanes sync.WaitGroup
+	for lane := range 4 * runtime.GOMAXPROCS(0) {
+		lanes.Go(func() {
+			if lane%4 == 0 {
+				assert.ErrorIs(t, f.(*jsonFormat).validate([]byte(nested(40, `1`))), errSteps)
+				return
+			}
+			for range 5 {
+				assert.NoError(t, f.(*jsonFormat).validate([]byte(nested(8, `1`))))
+			}
+		})
+	}
+	lanes.Wait()
 }

@@ -67,5 +67,23 @@ func codecMutants() []mutant {
 			promise: "A large exponent in a JSON value is an error, and stops no lane.",
 			tests:   registry("^TestCheckableNumber$"),
 		},
+		{
+			name: "registry-json-visits-uncounted", file: dir + "jsonsteps.go",
+			old: "c.left -= c.weight * visitSteps(s, v)", with: "c.left -= 0 * visitSteps(s, v)",
+			promise: "A JSON value whose check would never end is an error, and stops no lane.",
+			tests:   registry("^TestJSONFormat_TooManySteps$/^a_reference_twice$"),
+		},
+		{
+			name: "registry-json-later-drafts-uncounted", file: dir + "jsonsteps.go",
+			old: "\t\tall.AssertVocabs()\n", with: "",
+			promise: "Checks against a JSON Schema of a later draft are counted too.",
+			tests:   registry("^TestJSONFormat_TooManySteps$/^a_dynamic_reference_twice$"),
+		},
+		{
+			name: "registry-json-places-for-nothing", file: dir + "jsonsteps.go",
+			old: "return 1 + int64(depth)/8 +", with: "return 1 + int64(depth)/8_000_000 +",
+			promise: "A JSON value with many levels does not fill the memory with places of errors.",
+			tests:   registry("^TestStepWeight$"),
+		},
 	}
 }

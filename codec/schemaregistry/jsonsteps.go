@@ -1,0 +1,173 @@
+package schemaregistry
+
+import (
+	"encoding/json"
+	"errors"
+	"runtime"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/twmb/franz-go/pkg/sr"
+)
+
+// A check of the JSON Schema library visits one part of a value for each way through the schema. The
+// ways double with each level if two branches of a oneOf refer to the schema itself, so that a short
+// value keeps a lane busy for ever. The library cannot be cancelled, and collects an error for each
+// visit. So each visit is counted, and a panic ends the check after too many.
+
+// The steps that one check may take: so many, and more for each byte of the value.
+const (
+	minSteps     = 1_000_000
+	stepsPerByte = 10
+)
+
+var errSteps = errors.New("the check takes too many steps")
+
+// jsonChecker checks one value at a time.
+type jsonChecker struct {
+	schema *jsonschema.Schema
+	left   int64 // steps
+	weight int64 // of one step
+}
+
+func newJSONChecker(source sr.Schema, refs []reference) (*jsonChecker, error) {
+	c := &jsonChecker{}
+	var err error
+	c.schema, err = compileJSON(source, refs, func(all *jsonschema.Compiler) {
+		all.RegisterVocabulary(&jsonschema.Vocabulary{
+			URL: "idem:///steps",
+			Compile: func(at *jsonschema.CompilerContext, _ map[string]any) (jsonschema.SchemaExt, error) {
+				c.count(at.Enqueue(nil)) // an empty path leads to the schema that is being compiled
+				return nil, nil          //nolint:nilnil // there are no keywords
+			},
+		})
+		all.AssertVocabs()
+	})
+	return c, err
+}
+
+// count lets a visit of s take steps. A visit begins with the format, before it goes any deeper.
+func (c *jsonChecker) count(s *jsonschema.Schema) {
+	format := s.Format
+	if format == nil {
+		format = &jsonschema.Format{Validate: func(any) error { return nil }}
+	}
+	s.Format = &jsonschema.Format{Name: format.Name, Validate: func(v any) error {
+		if c.left -= c.weight * visitSteps(s, v); c.left < 0 {
+			panic(errSteps)
+		}
+		return format.Validate(v)
+	}}
+}
+
+// check checks a value of so many bytes. The error is errSteps if the check has not ended.
+func (c *jsonChecker) check(v any, size int) (err error) {
+	c.left, c.weight = minSteps+stepsPerByte*int64(size), stepWeight(v)
+	defer func() {
+		if c.left < 0 {
+			_ = recover() // the panic of count
+			err = errSteps
+		}
+	}()
+	return c.schema.Validate(v) //nolint:wrapcheck // the caller needs the library's error
+}
+
+// visitSteps returns the steps of one visit, without those of the schemas inside.
+func visitSteps(s *jsonschema.Schema, v any) int64 {
+	switch v := v.(type) {
+	case string:
+		return 1 + int64(len(v))/16
+	case []any:
+		if s.UniqueItems { // up to 20 elements are compared with each other, more are hashed
+			return 1 + int64(min(len(v), 20))*valueSize(v)
+		}
+		return 1 + int64(len(v))
+	case map[string]any:
+		return 1 + int64(len(v))*int64(1+len(s.PatternProperties))
+	}
+	return 1
+}
+
+// valueSize returns the number of values in v, with v.
+func valueSize(v any) int64 {
+	n := int64(1)
+	switch v := v.(type) {
+	case []any:
+		for _, element := range v {
+			n += valueSize(element)
+		}
+	case map[string]any:
+		for _, member := range v {
+			n += valueSize(member)
+		}
+	}
+	return n
+}
+
+// stepWeight returns the weight of each step of a check of v. An error has a copy of its place in
+// the value, and a number is written with all its digits.
+func stepWeight(v any) int64 {
+	depth, digits := valueDepth(v)
+	return 1 + int64(depth)/8 + int64(digits)/64
+}
+
+// valueDepth returns the levels of a value, and the digits of its longest number.
+func valueDepth(v any) (depth, digits int) {
+	inside := func(v any) {
+		levels, most := valueDepth(v)
+		depth, digits = max(depth, 1+levels), max(digits, most)
+	}
+	switch v := v.(type) {
+	case json.Number:
+		return 0, numberDigits(string(v))
+	case []any:
+		for _, element := range v {
+			inside(element)
+		}
+	case map[string]any:
+		for _, member := range v {
+			inside(member)
+		}
+	}
+	return depth, digits
+}
+
+// jsonCheckers are the checkers of one schema. There are as many as checks have run at once, and no
+// more than processors.
+type jsonCheckers struct {
+	create func() (*jsonChecker, error)
+	free   chan *jsonChecker
+	room   chan struct{} // for further checkers
+}
+
+func newJSONCheckers(create func() (*jsonChecker, error)) *jsonCheckers {
+	most := runtime.GOMAXPROCS(0)
+	return &jsonCheckers{create, make(chan *jsonChecker, most), make(chan struct{}, most)}
+}
+
+// check checks a value of so many bytes with a free checker.
+func (all *jsonCheckers) check(v any, size int) error {
+	c, err := all.take()
+	if err != nil {
+		return err
+	}
+	defer func() { all.free <- c }()
+	return c.check(v, size)
+}
+
+func (all *jsonCheckers) take() (*jsonChecker, error) {
+	select {
+	case c := <-all.free:
+		return c, nil
+	default:
+	}
+	select {
+	case c := <-all.free:
+		return c, nil
+	case all.room <- struct{}{}:
+		c, err := all.create()
+		if err != nil {
+			<-all.room
+		}
+		return c, err
+	}
+}
