@@ -39,13 +39,17 @@ func parseAvro(text string, refs []reference, readers map[string]avro.Schema) (f
 			return nil, fmt.Errorf("resolve to the schema of Config.AvroReaders: %w", err)
 		}
 	}
+	if avroTypes(f.decoder, maxAvroTypes) > maxAvroTypes {
+		return nil, errAvroTypes
+	}
 	f.atOnce = loopsAtOnce(f.decoder)
 	return f, nil
 }
 
 var errRecursive = errors.New("a recursive schema cannot be resolved to another one")
 
-// resolveAvro resolves a writer's schema to a reader's, unless that would take the whole stack.
+// resolveAvro resolves a writer's schema to a reader's, unless that would take the whole stack or the
+// memory.
 func resolveAvro(reader, writer avro.Schema) (avro.Schema, error) {
 	switch {
 	case !loops(writer): // resolving ends where the writer's schema ends
@@ -53,6 +57,9 @@ func resolveAvro(reader, writer avro.Schema) (avro.Schema, error) {
 		return reader, nil
 	case loops(reader), loopsAtOnce(writer): // the second: the reader lacks a field that loops
 		return nil, errRecursive
+	}
+	if resolvedTypes(reader, writer, maxAvroResolved) > maxAvroResolved {
+		return nil, errAvroResolved
 	}
 	return avro.NewSchemaCompatibility().Resolve(reader, writer) //nolint:wrapcheck // the caller adds the config's field
 }

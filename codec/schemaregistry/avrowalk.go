@@ -16,7 +16,7 @@ var (
 	errAvroLength = errors.New("a length, a count or a block's size is invalid")
 	errAvroNumber = errors.New("an integer is too long")
 	errAvroBranch = errors.New("a union has no such branch")
-	errAvroEmpty  = errors.New("too many elements without bytes")
+	errAvroEmpty  = errors.New("too many values without bytes")
 	errAvroDepth  = errors.New("the value is nested too deep")
 )
 
@@ -33,13 +33,27 @@ func checkAvro(writer avro.Schema, payload []byte) error {
 // avroWalk goes through a payload.
 type avroWalk struct {
 	rest  []byte
-	empty int // how many more elements may have no bytes
+	empty int // how many more values may have no bytes
 }
 
+// value goes through a value, and counts it if it has no bytes: there may be any number of those.
 func (w *avroWalk) value(s avro.Schema, depth int) error {
 	if depth > maxAvroDepth {
 		return errAvroDepth
 	}
+	before := len(w.rest)
+	if err := w.inside(referred(s), depth); err != nil {
+		return err
+	}
+	if before == len(w.rest) {
+		if w.empty--; w.empty < 0 {
+			return errAvroEmpty
+		}
+	}
+	return nil
+}
+
+func (w *avroWalk) inside(s avro.Schema, depth int) error {
 	switch s := s.(type) {
 	case *avro.PrimitiveSchema:
 		return w.primitive(s.Type())
@@ -48,8 +62,6 @@ func (w *avroWalk) value(s avro.Schema, depth int) error {
 		return err
 	case *avro.FixedSchema:
 		return w.skip(int64(s.Size()))
-	case *avro.RefSchema:
-		return w.value(s.Schema(), depth)
 	case *avro.ArraySchema:
 		return w.blocks(s.Items(), false, depth+1)
 	case *avro.MapSchema:
@@ -127,7 +139,6 @@ func (w *avroWalk) blocks(element avro.Schema, keys bool, depth int) error {
 
 func (w *avroWalk) elements(count int64, element avro.Schema, keys bool, depth int) error {
 	for range count {
-		before := len(w.rest)
 		if keys {
 			if err := w.bytes(); err != nil {
 				return err
@@ -135,11 +146,6 @@ func (w *avroWalk) elements(count int64, element avro.Schema, keys bool, depth i
 		}
 		if err := w.value(element, depth); err != nil {
 			return err
-		}
-		if before == len(w.rest) {
-			if w.empty--; w.empty < 0 {
-				return errAvroEmpty
-			}
 		}
 	}
 	return nil

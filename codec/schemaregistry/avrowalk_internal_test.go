@@ -64,6 +64,7 @@ func TestCheckAvro(t *testing.T) {
 		"nulls":                  {array(`"null"`), "\x06\x00", nil},
 		"nulls, too many":        {array(`"null"`), "\xfe" + strings.Repeat("\xff", 8) + "\x01\x00", errAvroEmpty},
 		"nulls, by many arrays":  {array(array(`"null"`)), "\x04\x80\x80\x80\x0c\x00\x80\x80\x80\x0c\x00\x00", errAvroEmpty},
+		"nulls, by many records": {doubledRecord(40, `"null"`), "", errAvroEmpty},
 		"map":                    {`{"type":"map","values":"null"}`, "\x02\x02k\x00", nil},
 		"map, highest count":     {`{"type":"map","values":"null"}`, "\xfe" + strings.Repeat("\xff", 8) + "\x01", errAvroCut},
 		"record in itself":       {`{"type":"record","name":"S","fields":[{"name":"s","type":"S"}]}`, "", errAvroDepth},
@@ -73,6 +74,33 @@ func TestCheckAvro(t *testing.T) {
 		s, err := avro.ParseWithCache(c.schema, "", &avro.SchemaCache{})
 		require.NoError(t, err)
 		require.ErrorIs(t, checkAvro(s, []byte(c.payload)), c.want, name)
+	}
+}
+
+// Each value without bytes counts, wherever it is.
+func TestCheckAvro_Empty(t *testing.T) {
+	for name, c := range map[string]struct {
+		schema, payload string
+		empty           int
+	}{
+		"nulls and records":      {doubledRecord(3, `"null"`), "", 8 + 15},
+		"records in records":     {doubledRecord(3, `{"type":"record","name":"E","fields":[]}`), "", 8 + 15},
+		"nulls and a number":     {`{"type":"record","name":"R","fields":[{"name":"n","type":"null"},{"name":"i","type":"int"}]}`, "\x02", 1},
+		"nulls in an array":      {`{"type":"array","items":"null"}`, "\x06\x00", 3},
+		"nulls in a map":         {`{"type":"map","values":"null"}`, "\x04\x02k\x02l\x00", 2},
+		"nulls in a union":       {`["null","int"]`, "\x00", 1},
+		"nothing fixed":          {`{"type":"array","items":{"type":"fixed","name":"F","size":0}}`, "\x06\x00", 3},
+		"an empty array":         {`{"type":"array","items":"null"}`, "\x00", 0},
+		"an array with an array": {`{"type":"array","items":{"type":"array","items":"null"}}`, "\x02\x04\x00\x00", 2},
+	} {
+		s := parsed(t, c.schema)
+		w := avroWalk{rest: []byte(c.payload), empty: c.empty}
+		require.NoError(t, w.value(s, 0), name)
+		require.Zero(t, w.empty, name)
+		if c.empty > 0 {
+			w = avroWalk{rest: []byte(c.payload), empty: c.empty - 1}
+			require.ErrorIs(t, w.value(s, 0), errAvroEmpty, name)
+		}
 	}
 }
 

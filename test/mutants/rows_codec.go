@@ -61,6 +61,24 @@ func codecMutants() []mutant {
 			tests:   registry("^TestCheckAvro$"),
 		},
 		{
+			name: "registry-avro-types-uncounted", file: dir + "avro.go",
+			old: "if avroTypes(f.decoder, maxAvroTypes) > maxAvroTypes {", with: "if f == nil {",
+			promise: "An Avro schema with many references does not take all memory.",
+			tests:   registry("^TestParseAvro_TooManyTypes$"),
+		},
+		{
+			name: "registry-avro-union-uncounted", file: dir + "avrosize.go",
+			old: "\t\tc.later = append(c.later, s.Types()...)\n", with: "",
+			promise: "An Avro schema with many references inside a union does not take all memory.",
+			tests:   registry("^TestAvroTypes$"),
+		},
+		{
+			name: "registry-avro-empty-values-unchecked", file: dir + "avrowalk.go",
+			old: "if before == len(w.rest) {", with: "if before == len(w.rest) && depth == 0 {",
+			promise: "An Avro value with endless nulls is an error, and stops no lane.",
+			tests:   registry("^TestCheckAvro_Empty$"),
+		},
+		{
 			name: "registry-json-exponent-unchecked", file: dir + "json.go",
 			old:     "return err == nil && -maxExponent <= exponent && exponent <= maxExponent",
 			with:    "return err == nil && exponent <= maxExponent",
