@@ -15,7 +15,7 @@ import (
 // Config is the configuration of a [Registry].
 type Config struct {
 	// URLs are the addresses of the registry. Required. Later ones are tried if the earlier ones
-	// cannot be reached.
+	// cannot be reached, or redirect: redirects are not followed.
 	URLs []string
 	// TLS is the configuration of connections to https addresses. The default is Go's.
 	TLS *tls.Config
@@ -109,7 +109,9 @@ func (c Config) client() (*sr.Client, error) {
 	}
 	opts := []sr.ClientOpt{
 		sr.URLs(c.URLs...), sr.UserAgent("idem"),
-		sr.HTTPClient(&http.Client{Timeout: c.Timeout, Transport: limited{base}}),
+		sr.HTTPClient(&http.Client{
+			Timeout: c.Timeout, Transport: limited{base}, CheckRedirect: refuseRedirect,
+		}),
 	}
 	if c.Username != "" || c.Password != "" {
 		opts = append(opts, sr.BasicAuth(c.Username, c.Password))

@@ -9,6 +9,11 @@ import (
 // maxAnswer limits the bytes of one answer of the registry.
 const maxAnswer = 16 << 20
 
+// refuseRedirect keeps the credentials at the addresses of [Config].URLs.
+func refuseRedirect(req *http.Request, _ []*http.Request) error {
+	return fmt.Errorf("the answer is %s, and redirects are not followed", req.Response.Status)
+}
+
 // limited is a transport that ends answers with an error after maxAnswer.
 type limited struct{ base http.RoundTripper }
 
