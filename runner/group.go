@@ -94,7 +94,7 @@ type Group struct {
 	cfg      Config
 	proc     *idem.Processor
 	log      *slog.Logger
-	obs      observers
+	obs      ownObservers
 	health   commitHealth
 	busy     *busyNotes
 	classify Classify

@@ -88,7 +88,7 @@ func TestGroup_ReportRebalance_G04(t *testing.T) {
 	cfg := good()
 	cfg.ErrorText = func(error) string { return "hidden" }
 	seen := new(rebalances)
-	g := &Group{cfg: cfg, log: slog.New(slog.NewTextHandler(&lines, nil)), obs: observers{Rebalance: []observe.RebalanceObserver{seen}}}
+	g := &Group{cfg: cfg, log: slog.New(slog.NewTextHandler(&lines, nil)), obs: ownObservers{Rebalance: []observe.RebalanceObserver{seen}}}
 	g.reportRebalance(newFakeSession(t.Context()), observe.Lost, map[string][]int32{"t": {0}}, errLost)
 	require.Contains(t, lines.String(), "cause=hidden")
 	require.ErrorIs(t, (*seen)[0].Cause, errLost)

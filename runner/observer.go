@@ -1,9 +1,12 @@
 package runner
 
-import "github.com/idem-go/idem/observe"
+import (
+	"github.com/idem-go/idem/internal/observers"
+	"github.com/idem-go/idem/observe"
+)
 
-// observers are the observers of partitions and topics, by interface.
-type observers struct {
+// ownObservers are the observers of partitions and topics, by interface.
+type ownObservers struct {
 	Rebalance []observe.RebalanceObserver
 	Commit    []observe.CommitObserver
 	Gap       []observe.GapObserver
@@ -15,42 +18,24 @@ type observers struct {
 
 // sortObservers returns the observers of the consumer, and those of the processor. The processor
 // also gets observers that implement no interface at all, and refuses such observers.
-func sortObservers(list []observe.Observer) (own observers, others []observe.Observer) {
+func sortObservers(list []observe.Observer) (own ownObservers, others []observe.Observer) {
 	for _, o := range list {
 		before := own.count()
-		own.Rebalance = pick(own.Rebalance, o)
-		own.Commit = pick(own.Commit, o)
-		own.Gap = pick(own.Gap, o)
-		own.Stall = pick(own.Stall, o)
-		own.Progress = pick(own.Progress, o)
-		own.Topic = pick(own.Topic, o)
-		own.Silence = pick(own.Silence, o)
-		if own.count() == before || observesProcessor(o) {
+		own.Rebalance = observers.Pick(own.Rebalance, o)
+		own.Commit = observers.Pick(own.Commit, o)
+		own.Gap = observers.Pick(own.Gap, o)
+		own.Stall = observers.Pick(own.Stall, o)
+		own.Progress = observers.Pick(own.Progress, o)
+		own.Topic = observers.Pick(own.Topic, o)
+		own.Silence = observers.Pick(own.Silence, o)
+		if own.count() == before || new(observers.Processor).Add(o) {
 			others = append(others, o)
 		}
 	}
 	return own, others
 }
 
-func pick[O any](list []O, o observe.Observer) []O {
-	if hook, ok := o.(O); ok {
-		return append(list, hook)
-	}
-	return list
-}
-
-func (s *observers) count() int {
+func (s *ownObservers) count() int {
 	return len(s.Rebalance) + len(s.Commit) + len(s.Gap) + len(s.Stall) + len(s.Progress) +
 		len(s.Topic) + len(s.Silence)
-}
-
-func observesProcessor(o observe.Observer) bool {
-	switch o.(type) {
-	case observe.HandledObserver, observe.DuplicateObserver, observe.DeadLetterObserver, observe.RetryObserver,
-		observe.SkippedObserver, observe.ClaimObserver, observe.StoreObserver, observe.StallObserver,
-		observe.ClaimGroupObserver,
-		observe.CallObserver, observe.StoreCallObserver, observe.SettledObserver, observe.LostObserver:
-		return true
-	}
-	return false
 }

@@ -95,7 +95,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/internal/decoded":    {[]string{"/idemtype", "/internal/mark"}, nil, "decoders of users are called without handlers and stores"},
 		"/internal/identity":   {[]string{"/dedup", "/idemtype"}, nil, "identities are found without handlers and stores"},
 		"/internal/engine": {
-			[]string{"/dedup", "/deadletter", "/idemtype", "/observe", "/internal/decoded", "/internal/identity", "/internal/lazyctx", "/internal/mark", "/internal/safetext", "/internal/throttle"},
+			[]string{"/dedup", "/deadletter", "/idemtype", "/observe", "/internal/decoded", "/internal/identity", "/internal/lazyctx", "/internal/mark", "/internal/observers", "/internal/safetext", "/internal/throttle"},
 			nil, "the engine must not know how handlers are registered",
 		},
 		"": {
@@ -103,7 +103,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			nil, "handlers must be usable under any Kafka client and any store",
 		},
 		"/lane":      {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},
-		"/runner":    {[]string{"/deadletter", "/observe", "", "/dedup", "/internal/setupwait", "/lane"}, nil, "runners on every client share it"},
+		"/runner":    {[]string{"/deadletter", "/observe", "", "/dedup", "/internal/observers", "/internal/setupwait", "/lane"}, nil, "runners on every client share it"},
 		"/kafkaauth": {nil, nil, "every Kafka client needs credentials, whichever it is"},
 		"/consumer": {
 			[]string{"/runner", "/deadletter", "/observe", "", "/dedup", "/lane", "/kafkaauth", "/internal/bootstrap", "/internal/conns", "/consumer/internal/publish", "/consumer/internal/topicadmin"},
@@ -127,6 +127,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/outbox/outboxtest":            {[]string{"", "/dedup", "/outbox"}, []string{"github.com/stretchr/testify"}, "it must serve outboxes outside this module"},
 		"/internal/outboxrow":           {[]string{"", "/dedup", "/outbox"}, []string{"go.opentelemetry.io/otel/propagation"}, "outboxes on every database share it, so it must bring no client along"},
 		"/internal/safetext":            {nil, nil, "every package that writes texts of errors somewhere needs it, so it must bring nothing along"},
+		"/internal/observers":           {[]string{"/observe"}, nil, "the engine and runners share it, and neither imports the other"},
 		"/internal/throttle":            {nil, nil, "bounds are values of their own, which know nothing of events"},
 		"/otelidem":                     {[]string{"/observe", "", "/dedup", "/outbox", "/httpidem"}, []string{"go.opentelemetry.io/otel"}, "it must serve every client and every store"},
 		"/internal/pgschema":            {nil, []string{"github.com/jackc/pgx/v5"}, "helpers of the packages for Postgres, which must not need each other"},

@@ -203,14 +203,14 @@ func (b *batch) settleUnhandled(t *task) (err error) {
 // batch. rest is true at the end of a batch. The report then includes settled deliveries behind an
 // unsettled one. Such deliveries come again and count again, as duplicates.
 func (b *batch) notifySettled(rest bool) {
-	if len(b.p.obs.settled) == 0 {
+	if len(b.p.obs.Settled) == 0 {
 		return
 	}
 	var e observe.SettledEvent
 	total := 0
 	flush := func() {
 		if total > 0 {
-			for _, o := range b.p.obs.settled {
+			for _, o := range b.p.obs.Settled {
 				o.ObserveSettled(b.ctx, e)
 			}
 		}

@@ -113,7 +113,7 @@ func (r *reporter) notifyBreaker(
 }
 
 func (r *reporter) tellBreaker(ctx context.Context, e observe.BreakerEvent) {
-	for _, o := range r.obs.breaker {
+	for _, o := range r.obs.Breaker {
 		o.ObserveBreaker(ctx, e)
 	}
 }

@@ -49,7 +49,7 @@ func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, f
 		p.errorText(f.err),
 	)
 	p.log.ErrorContext(ctx, "event dead-lettered", attrs...)
-	for _, o := range p.obs.deadLetter {
+	for _, o := range p.obs.DeadLetter {
 		o.ObserveDeadLetter(ctx, observe.DeadLetterEvent{
 			Group: p.cfg.Group, Message: m, Key: f.Key, Topic: l.Topic, Class: f.Class,
 			Err: f.err, Omitted: omitted,

@@ -221,7 +221,7 @@ func (g *eventGroup) calls(fresh []*task) []handlerCall {
 // observed does the work of an attempt and reports its begin and its end to observers.
 func (g *eventGroup) observed(work func() error) (err error) {
 	p := g.batch.p
-	if len(p.obs.claimGroup) == 0 {
+	if len(p.obs.ClaimGroup) == 0 {
 		return work()
 	}
 	event := &observe.ClaimGroup{
@@ -255,15 +255,15 @@ func firstOf(errs ...error) error {
 func (p *Processor) beginClaimGroup(
 	ctx *context.Context, group *observe.ClaimGroup,
 ) (end func(err error)) {
-	contexts := make([]context.Context, len(p.obs.claimGroup))
-	for i, o := range p.obs.claimGroup {
+	contexts := make([]context.Context, len(p.obs.ClaimGroup))
+	for i, o := range p.obs.ClaimGroup {
 		*ctx = o.BeginClaimGroup(*ctx, group) //nolint:fatcontext // one for each observer
 		contexts[i] = *ctx
 	}
 	return func(err error) {
 		group.Err = err
-		for i := len(p.obs.claimGroup) - 1; i >= 0; i-- {
-			p.obs.claimGroup[i].EndClaimGroup(contexts[i], group)
+		for i := len(p.obs.ClaimGroup) - 1; i >= 0; i-- {
+			p.obs.ClaimGroup[i].EndClaimGroup(contexts[i], group)
 		}
 	}
 }

@@ -401,7 +401,7 @@ func (tg *txGroup) noteRuns(ctx context.Context) {
 // notifyHandled reports the events of all calls to observers.
 func (tg *txGroup) notifyHandled(ctx context.Context) {
 	p := tg.group.batch.p
-	if len(p.obs.handled) == 0 {
+	if len(p.obs.Handled) == 0 {
 		return
 	}
 	for i, c := range tg.calls {

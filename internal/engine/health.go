@@ -94,7 +94,7 @@ func (h *health) close() {
 
 func (h *health) notify(ctx context.Context, e observe.StoreEvent) {
 	e.Group, e.Name = h.report.group, h.name
-	for _, o := range h.report.obs.store {
+	for _, o := range h.report.obs.Store {
 		o.ObserveStore(ctx, e)
 	}
 }

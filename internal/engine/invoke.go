@@ -343,15 +343,15 @@ type observedCall struct {
 
 func (r *reporter) observeCall(ctx context.Context, b *bound, in []Input) observedCall {
 	w := observedCall{ctx: ctx, r: r}
-	if len(r.obs.call) == 0 || len(in) == 0 {
+	if len(r.obs.Call) == 0 || len(in) == 0 {
 		return w
 	}
 	w.call = &observe.Call{
 		Events: inputs(in), Group: r.group, Type: b.Type, Batch: b.Batch,
 		Transactional: b.tx != nil, Began: time.Now(),
 	}
-	w.contexts = make([]context.Context, len(r.obs.call))
-	for i, o := range r.obs.call {
+	w.contexts = make([]context.Context, len(r.obs.Call))
+	for i, o := range r.obs.Call {
 		begin := func() { w.ctx = o.BeginCall(w.ctx, w.call) } //nolint:fatcontext // as below
 		r.protect("BeginCall", begin)
 		w.contexts[i] = w.ctx //nolint:fatcontext // one for each observer
@@ -368,7 +368,7 @@ func (w *observedCall) end(err error) {
 	w.call = nil
 	c.Took, c.Err = time.Since(c.Began), err
 	for i := len(w.contexts) - 1; i >= 0; i-- {
-		w.r.protect("EndCall", func() { w.r.obs.call[i].EndCall(w.contexts[i], c) })
+		w.r.protect("EndCall", func() { w.r.obs.Call[i].EndCall(w.contexts[i], c) })
 	}
 }
 

@@ -20,7 +20,7 @@ func taskAttrs(t *task) []any {
 }
 
 func (r *reporter) notifyHandled(ctx context.Context, t *task, took time.Duration, err error) {
-	for _, h := range r.obs.handled {
+	for _, h := range r.obs.Handled {
 		h.ObserveHandled(ctx, observe.HandledEvent{
 			Group: r.group, Message: t.message, Key: t.request.Key, Attempt: t.attempt,
 			Took: took, Err: err,
@@ -31,14 +31,14 @@ func (r *reporter) notifyHandled(ctx context.Context, t *task, took time.Duratio
 func (r *reporter) observeClaim(
 	ctx context.Context, t *task, v dedup.Verdict, since time.Time, err error,
 ) {
-	if len(r.obs.claim) == 0 {
+	if len(r.obs.Claim) == 0 {
 		return
 	}
 	e := observe.ClaimEvent{
 		Group: r.group, Message: t.message, Key: t.request.Key, Verdict: v, Took: time.Since(since),
 		Err: err,
 	}
-	for _, o := range r.obs.claim {
+	for _, o := range r.obs.Claim {
 		o.ObserveClaim(ctx, e)
 	}
 }
@@ -47,7 +47,7 @@ func (r *reporter) observeClaim(
 func (r *reporter) claimObserver(
 	ctx context.Context, tasks []*task, answers []dedup.Answer,
 ) func(since time.Time, err error) {
-	if len(r.obs.claim) == 0 {
+	if len(r.obs.Claim) == 0 {
 		return nil
 	}
 	return func(since time.Time, err error) {
@@ -66,7 +66,7 @@ func (r *reporter) notifyDuplicate(ctx context.Context, t *task, a dedup.Answer)
 		r.log.DebugContext(ctx, "duplicate skipped",
 			append(messageAttrs(t.message, t.request.Key), "verdict", a.Verdict.String())...)
 	}
-	if len(r.obs.duplicate) == 0 {
+	if len(r.obs.Duplicate) == 0 {
 		return
 	}
 	e := observe.DuplicateEvent{
@@ -76,7 +76,7 @@ func (r *reporter) notifyDuplicate(ctx context.Context, t *task, a dedup.Answer)
 	if !a.First.Time.IsZero() && !t.message.Time.IsZero() {
 		e.Age = t.message.Time.Sub(a.First.Time)
 	}
-	for _, o := range r.obs.duplicate {
+	for _, o := range r.obs.Duplicate {
 		o.ObserveDuplicate(ctx, e)
 	}
 }
@@ -87,7 +87,7 @@ func (r *reporter) notifyDeferred(ctx context.Context, t *task) {
 		r.log.DebugContext(ctx, "event waits behind another one of its key",
 			messageAttrs(t.message, t.request.Key)...)
 	}
-	for _, h := range r.obs.retry {
+	for _, h := range r.obs.Retry {
 		h.ObserveRetry(ctx, observe.RetryEvent{
 			Group: r.group, Message: t.message, Key: t.request.Key, Deferred: true,
 		})
@@ -98,7 +98,7 @@ func (r *reporter) notifyDeferred(ctx context.Context, t *task) {
 func (r *reporter) notifyRescheduled(ctx context.Context, t *task, o outcome, topic string) {
 	r.log.WarnContext(ctx, o.failed()+", later attempts go on elsewhere",
 		append(taskAttrs(t), "in", t.action.delay, "to", topic, "error", r.errorText(o.err))...)
-	for _, h := range r.obs.retry {
+	for _, h := range r.obs.Retry {
 		h.ObserveRetry(ctx, observe.RetryEvent{
 			Group: r.group, Message: t.message, Key: t.request.Key, Attempt: t.attempt,
 			Delay: t.action.delay, Topic: topic, Later: true, Err: o.err,
@@ -113,7 +113,7 @@ func (r *reporter) notifyRetry(ctx context.Context, t *task, o outcome) {
 		append(
 			taskAttrs(t), "in", t.action.delay.Round(time.Millisecond), "error", r.errorText(o.err),
 		)...)
-	for _, h := range r.obs.retry {
+	for _, h := range r.obs.Retry {
 		h.ObserveRetry(ctx, observe.RetryEvent{
 			Group: r.group, Message: t.message, Key: t.request.Key, Attempt: t.attempt,
 			Delay: t.action.delay, Err: o.err,
@@ -126,7 +126,7 @@ func (r *reporter) notifyStall(ctx context.Context, t *task) {
 	over := t.route.Timeout + r.lease
 	r.log.ErrorContext(ctx, "handler ignores its cancelled context",
 		append(taskAttrs(t), "for", over)...)
-	for _, o := range r.obs.stall {
+	for _, o := range r.obs.Stall {
 		o.ObserveStall(
 			ctx,
 			observe.StallEvent{Group: r.group, Message: t.message, Key: t.request.Key, For: over},
@@ -144,7 +144,7 @@ func (r *reporter) notifySkipped(
 				append(messageAttrs(m, dedup.Key{}), "type", safetext.Cut(typ, dedup.MaxPart))...)
 		}
 	}
-	for _, o := range r.obs.skipped {
+	for _, o := range r.obs.Skipped {
 		o.ObserveSkipped(
 			ctx, observe.SkippedEvent{Group: r.group, Message: m, Type: typ, Tombstone: tombstone},
 		)
@@ -161,7 +161,7 @@ func (r *reporter) notifyLapsed(ctx context.Context, t *task) {
 func (r *reporter) notifyLost(ctx context.Context, t *task) {
 	r.log.WarnContext(ctx, "claim was lost before the end of its event was recorded",
 		taskAttrs(t)...)
-	for _, o := range r.obs.lost {
+	for _, o := range r.obs.Lost {
 		o.ObserveLost(
 			ctx, observe.LostEvent{Group: r.group, Message: t.message, Key: t.request.Key},
 		)
@@ -178,7 +178,7 @@ func (r *reporter) notifyKnown(ctx context.Context, t *task, a dedup.Answer) {
 
 // notifyConflict reports a settled copy with another content, which was skipped or dead-lettered.
 func (r *reporter) notifyConflict(ctx context.Context, t *task, a dedup.Answer, deadLetter bool) {
-	for _, o := range r.obs.conflict {
+	for _, o := range r.obs.Conflict {
 		o.ObserveConflict(ctx, observe.ConflictEvent{
 			Group: r.group, Message: t.message, Key: t.request.Key, First: a.First,
 			Known: a.Known, DeadLetter: deadLetter, Shadow: r.shadow,

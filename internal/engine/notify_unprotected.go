@@ -16,7 +16,7 @@ func (r *reporter) notifyUnprotected(
 	if why == observe.NoEventID {
 		r.notifyNoID(ctx, t)
 	}
-	for _, o := range r.obs.unprotect {
+	for _, o := range r.obs.Unprotected {
 		o.ObserveUnprotected(ctx, observe.UnprotectedEvent{
 			Group: r.group, Message: t.message, Key: t.request.Key, Reason: why,
 		})

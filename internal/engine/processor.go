@@ -22,7 +22,7 @@ func New(handlers *Table, cfg Config) (*Processor, error) {
 	}
 	problems := cfg.validate()
 	for _, o := range cfg.Observers {
-		if !p.obs.add(o) {
+		if !p.obs.Add(o) {
 			problems = append(
 				problems, fmt.Errorf("observer %T implements no observer interface", o),
 			)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/idemtype"
+	"github.com/idem-go/idem/internal/observers"
 	"github.com/idem-go/idem/internal/safetext"
-	"github.com/idem-go/idem/observe"
 )
 
 // reporter writes the log and calls the observers.
@@ -18,7 +18,7 @@ type reporter struct {
 	shadow    bool
 	lease     time.Duration
 	log       *slog.Logger
-	obs       observers
+	obs       observers.Processor
 	text      func(error) string
 	unhandled unhandled
 }
@@ -54,62 +54,6 @@ func messageAttrs(m *idemtype.Message, k dedup.Key) []any {
 		attrs = append(attrs, "key", k.String())
 	}
 	return attrs
-}
-
-// observers has the observers of a processor, by interface.
-type observers struct {
-	handled    []observe.HandledObserver
-	duplicate  []observe.DuplicateObserver
-	deadLetter []observe.DeadLetterObserver
-	retry      []observe.RetryObserver
-	skipped    []observe.SkippedObserver
-	claim      []observe.ClaimObserver
-	store      []observe.StoreObserver
-	stall      []observe.StallObserver
-	claimGroup []observe.ClaimGroupObserver
-	call       []observe.CallObserver
-	storeCall  []observe.StoreCallObserver
-	settled    []observe.SettledObserver
-	lost       []observe.LostObserver
-	conflict   []observe.ConflictObserver
-	unprotect  []observe.UnprotectedObserver
-	breaker    []observe.BreakerObserver
-}
-
-func pick[O any](list []O, o observe.Observer) []O {
-	if hook, ok := o.(O); ok {
-		return append(list, hook)
-	}
-	return list
-}
-
-// add adds o under each interface that o implements, and reports whether there is one.
-func (s *observers) add(o observe.Observer) bool {
-	before := s.count()
-	s.handled = pick(s.handled, o)
-	s.duplicate = pick(s.duplicate, o)
-	s.deadLetter = pick(s.deadLetter, o)
-	s.retry = pick(s.retry, o)
-	s.skipped = pick(s.skipped, o)
-	s.claim = pick(s.claim, o)
-	s.store = pick(s.store, o)
-	s.stall = pick(s.stall, o)
-	s.claimGroup = pick(s.claimGroup, o)
-	s.call = pick(s.call, o)
-	s.storeCall = pick(s.storeCall, o)
-	s.settled = pick(s.settled, o)
-	s.lost = pick(s.lost, o)
-	s.conflict = pick(s.conflict, o)
-	s.unprotect = pick(s.unprotect, o)
-	s.breaker = pick(s.breaker, o)
-	return s.count() > before
-}
-
-func (s *observers) count() int {
-	return len(s.handled) + len(s.duplicate) + len(s.deadLetter) + len(s.retry) + len(s.skipped) +
-		len(s.claim) + len(s.store) + len(s.stall) + len(s.claimGroup) + len(s.call) +
-		len(s.storeCall) + len(s.settled) + len(s.lost) + len(s.conflict) + len(s.unprotect) +
-		len(s.breaker)
 }
 
 // unhandled counts the recent events without a handler, and has the types that were logged.

@@ -57,7 +57,7 @@ func (p *Processor) waitBusy(ctx context.Context, t *task, a dedup.Answer) error
 		t.busyNotified = true
 		p.log.WarnContext(ctx, "event is held elsewhere for long",
 			append(taskAttrs(t), "for", since.Round(time.Millisecond))...)
-		for _, o := range p.obs.stall {
+		for _, o := range p.obs.Stall {
 			o.ObserveStall(ctx, observe.StallEvent{
 				Group: p.cfg.Group, Message: t.message, Key: t.request.Key, For: since, Busy: true,
 			})

@@ -62,7 +62,7 @@ func (s *storeAccess) called(
 	ctx context.Context, verb observe.StoreVerb, keys int, answers []dedup.Answer,
 	began time.Time, err error,
 ) {
-	if len(s.report.obs.storeCall) == 0 {
+	if len(s.report.obs.StoreCall) == 0 {
 		return
 	}
 	e := observe.StoreCallEvent{
@@ -74,7 +74,7 @@ func (s *storeAccess) called(
 	if err == nil {
 		e.Count(answers)
 	}
-	for _, o := range s.report.obs.storeCall {
+	for _, o := range s.report.obs.StoreCall {
 		o.ObserveStoreCall(ctx, e)
 	}
 }

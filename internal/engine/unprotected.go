@@ -50,7 +50,7 @@ func (t *task) readWithoutID(ctx context.Context) {
 func (b *batch) skipNoID(t *task) {
 	t.kind = observe.SettledSkipped
 	b.p.notifyNoID(b.ctx, t)
-	for _, o := range b.p.obs.skipped {
+	for _, o := range b.p.obs.Skipped {
 		o.ObserveSkipped(b.ctx, observe.SkippedEvent{
 			Group: b.p.group, Message: t.message, Type: t.route.Type, NoID: true,
 		})
