@@ -82,16 +82,19 @@ type GapEvent struct {
 // log ends before the committed offset, because the cause is then unknown.
 func (e GapEvent) Missing() int64 { return max(e.Oldest-e.Committed, 0) }
 
-// TopicObserver gets consumed topics that were deleted, and topics that exist again.
+// TopicObserver gets consumed topics that were deleted or must not be read, and topics that can be
+// read again. When a consumer ends, each topic that is still missing is reported once more, without
+// Missing.
 type TopicObserver interface {
 	ObserveTopic(context.Context, TopicEvent)
 }
 
-// TopicEvent is a topic that was deleted or exists again. The other topics are consumed meanwhile.
+// TopicEvent is a topic that was deleted or must not be read, or the end of that. The other topics
+// are consumed meanwhile.
 type TopicEvent struct {
 	Group   string
 	Topic   string
-	Missing bool // false: the topic exists again
+	Missing bool // false: the topic can be read again, or the consumer has ended
 }
 
 // SilenceObserver gets partitions without records although the log has some. The consumer then

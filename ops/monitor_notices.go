@@ -148,7 +148,8 @@ func (m *Monitor) ObserveTopic(_ context.Context, e observe.TopicEvent) {
 	m.notices.add(
 		notice{
 			kind: "topic", subject: e.Topic, Level: "ok",
-			Title: "Topic " + clip(e.Topic, 249) + " is there again",
+			Title: "Topic " + clip(e.Topic, 249) + " is no longer missing",
+			Text:  "it can be read again, or its consumer has ended",
 		},
 	)
 }

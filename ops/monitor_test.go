@@ -176,6 +176,18 @@ func TestMonitor_Partitions(t *testing.T) {
 	})
 }
 
+// The end of a consumer ends the notice of a missing topic too, so the page does not say that the
+// topic exists.
+func TestMonitor_MissingTopic(t *testing.T) {
+	m, ctx := NewMonitor(), t.Context()
+	latest := func() notice { return m.notices.list(1)[0] }
+	m.ObserveTopic(ctx, observe.TopicEvent{Topic: "payments", Missing: true})
+	require.Equal(t, "Topic payments is missing", latest().Title)
+	m.ObserveTopic(ctx, observe.TopicEvent{Topic: "payments"})
+	require.Equal(t, "Topic payments is no longer missing", latest().Title)
+	require.Equal(t, "it can be read again, or its consumer has ended", latest().Text)
+}
+
 // The memory of a monitor is bounded for all events (G-15).
 func TestMonitor_Bounds(t *testing.T) {
 	m, ctx := NewMonitor(), t.Context()

@@ -76,6 +76,7 @@ func (l *Life) Run(
 	ended := l.watchStores(run)
 	err := serve(run)
 	ended()
+	l.Watching(nil).end()
 	if run.Err() != nil && errors.Is(err, idem.ErrStopping) {
 		err = nil
 	}

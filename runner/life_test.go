@@ -15,6 +15,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/observe"
 )
 
 // cluster is a [Cluster] of fakes.
@@ -63,8 +64,9 @@ func (c *fakeClient) Member(ctx context.Context, _ []string) error {
 	return context.Cause(ctx)
 }
 
-func newLife(t *testing.T, c *fakeClient) *Life {
+func newLife(t *testing.T, c *fakeClient, observers ...observe.Observer) *Life {
 	cfg := good()
+	cfg.Observers = observers
 	cfg.Store = memstore.New(memstore.Volatile())
 	g := newGroup(t, cfg, func(context.Context, *idem.Message) error { return nil })
 	c.cluster = cluster{newFakeAdmin("t"), &fakeLog{}}
@@ -234,4 +236,27 @@ func TestLife_DeletedTopic_K27(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLife_MissingTopicsEnd_K27: a runner that ends takes its missing topics back. Otherwise their
+// number would last as long as the process.
+func TestLife_MissingTopicsEnd_K27(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := new(topicsSeen)
+		client := new(fakeClient)
+		l := newLife(t, client, seen)
+		admin := client.cluster.fakeAdmin
+		admin.put("t.g.retry", OpDescribe|OpRead)
+		done := make(chan error)
+		go func() { done <- client.run(t, l, time.Hour) }()
+		time.Sleep(lookEvery / 3)
+		admin.mu.Lock()
+		delete(admin.topics, "t")
+		admin.mu.Unlock()
+		require.NoError(t, <-done)
+		require.Equal(t, topicsSeen{
+			{Group: "g", Topic: "t", Missing: true}, {Group: "g", Topic: "t"},
+		}, *seen)
+		require.Equal(t, []string{"t"}, l.Topics.Missing(), "the probe still names it")
+	})
 }

@@ -97,6 +97,14 @@ func (w *TopicWatch) observe(topic string, missing bool) {
 	}
 }
 
+// end reports to the observers that no topic is missing for this runner, which has ended. Otherwise
+// their number of missing topics would never fall again.
+func (w *TopicWatch) end() {
+	for _, topic := range w.list.Missing() {
+		w.observe(topic, false)
+	}
+}
+
 // Subscription returns the topics to consume. The brokers are asked again only after an error
 // (troubled) and while a topic is missing. Otherwise the group would wait for the answer at each
 // rebalance.
