@@ -134,13 +134,14 @@ func (m *Monitor) ObserveGap(_ context.Context, e observe.GapEvent) {
 	})
 }
 
-// ObserveTopic remembers topics that were deleted.
+// ObserveTopic remembers topics that were deleted or must not be read.
 func (m *Monitor) ObserveTopic(_ context.Context, e observe.TopicEvent) {
 	if e.Missing {
 		m.notices.add(
 			notice{
 				kind: "topic", subject: e.Topic, Level: "bad",
 				Title: "Topic " + clip(e.Topic, 249) + " is missing",
+				Text:  "it must not be read, or was deleted",
 			},
 		)
 		return

@@ -183,6 +183,7 @@ func TestMonitor_MissingTopic(t *testing.T) {
 	latest := func() notice { return m.notices.list(1)[0] }
 	m.ObserveTopic(ctx, observe.TopicEvent{Topic: "payments", Missing: true})
 	require.Equal(t, "Topic payments is missing", latest().Title)
+	require.Equal(t, "it must not be read, or was deleted", latest().Text)
 	m.ObserveTopic(ctx, observe.TopicEvent{Topic: "payments"})
 	require.Equal(t, "Topic payments is no longer missing", latest().Title)
 	require.Equal(t, "it can be read again, or its consumer has ended", latest().Text)

@@ -284,7 +284,7 @@ var (
 	}
 	mTopicsMissing = Metric{
 		Name: "idem.topics.missing", Kind: UpDownCounter, Unit: "{topic}",
-		Description: "Topics of a subscription that were deleted.",
+		Description: "Topics of a subscription that must not be read, or were deleted.",
 		Attributes:  []string{attrSystem, attrGroup, attrTopic},
 	}
 	mSilences = Metric{

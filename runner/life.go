@@ -105,7 +105,7 @@ func (l *Life) watchStores(ctx context.Context) (end func()) {
 }
 
 // Ready returns nil if the runner is in the group and works, see [Group.Ready].
-func (l *Life) Ready() error { return l.Group.Ready(l.Topics.Missing()...) }
+func (l *Life) Ready() error { return l.Group.ready(l.Topics.notReady()) }
 
 // Live returns nil as long as waiting may help, see [Group.Live].
 func (l *Life) Live() error { return l.Group.Live(l.ended.Load()) }

@@ -238,6 +238,36 @@ func TestLife_DeletedTopic_K27(t *testing.T) {
 	}
 }
 
+// TestLife_DeniedTopic_K27: the probe tells a topic that must not be read from a deleted one.
+func TestLife_DeniedTopic_K27(t *testing.T) {
+	for name, info := range map[string]TopicInfo{
+		"no right at all": {Denied: true}, "only described": {Exists: true, Operations: OpDescribe},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := new(fakeClient)
+				l := newLife(t, client)
+				admin := client.cluster.fakeAdmin
+				admin.put("t.g.retry", OpDescribe|OpRead)
+				done := make(chan error)
+				go func() { done <- client.run(t, l, time.Hour) }()
+				time.Sleep(lookEvery / 3)
+				admin.mu.Lock()
+				admin.topics["t"] = info
+				admin.mu.Unlock()
+				l.Topics.Suspect() // a broker refuses to serve records
+				time.Sleep(suspectPause)
+				require.Equal(t, []string{"t"}, l.Topics.Missing())
+				require.ErrorContains(t, l.Ready(), "topic t must not be read: grant Read")
+				require.NotContains(t, l.Ready().Error(), "topic t does not exist")
+				admin.put("t", OpDescribe|OpRead)
+				require.NoError(t, <-done)
+				require.Empty(t, l.Topics.Missing())
+			})
+		})
+	}
+}
+
 // TestLife_MissingTopicsEnd_K27: a runner that ends takes its missing topics back. Otherwise their
 // number would last as long as the process.
 func TestLife_MissingTopicsEnd_K27(t *testing.T) {

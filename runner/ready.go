@@ -11,14 +11,25 @@ import (
 
 // Ready returns nil if the group has a session and works. Otherwise Ready returns a
 // [*NotReadyError] with all reasons. missing are topics that were deleted.
-func (g *Group) Ready(missing ...string) error {
-	var reasons []string
+func (g *Group) Ready(missing ...string) error { return g.ready(topicReasons(missing, nil)) }
+
+// topicReasons says for each topic of gone that it was deleted, or that it is denied.
+func topicReasons(gone, denied []string) (reasons []string) {
+	for _, topic := range gone {
+		if slices.Contains(denied, topic) {
+			reasons = append(reasons, "topic "+topic+" must not be read: grant Read")
+		} else {
+			reasons = append(reasons, "topic "+topic+" does not exist any longer")
+		}
+	}
+	return reasons
+}
+
+// ready returns nil or a [*NotReadyError] with these reasons and all others.
+func (g *Group) ready(reasons []string) error {
 	add := func(format string, args ...any) {
 		reasons = append(reasons,
 			fmt.Sprintf(format, args...))
-	}
-	for _, topic := range missing {
-		add("topic %s does not exist any longer", topic)
 	}
 	if err := g.Err(); err != nil {
 		add("stopped: %s", g.cfg.Text(err))

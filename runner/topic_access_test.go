@@ -2,6 +2,8 @@ package runner
 
 import (
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,4 +46,21 @@ func TestCheckWritable(t *testing.T) {
 	err = commands.CheckWritable([]TopicInfo{{Name: "b"}, {Name: "z", Err: broken}})
 	require.ErrorIs(t, err, broken)
 	require.NotErrorIs(t, err, idem.ErrNoTopic)
+}
+
+// TestTopicWatch_GrantedAgain_K27: the log does not say that a topic existed again after its right
+// was given back.
+func TestTopicWatch_GrantedAgain_K27(t *testing.T) {
+	cfg, logged, admin := good(), new(strings.Builder), newFakeAdmin("t", "t.g.retry")
+	cfg.Logger = slog.New(slog.NewTextHandler(logged, nil))
+	list := NewTopicList(GroupTopics{Group: "g"}, "t")
+	watch := NewTopicWatch(cfg, admin, Commands{Group: "g"}, list)
+	for _, operations := range []Operations{OpDescribe, OpDescribe | OpRead} {
+		admin.put("t", operations)
+		renew, err := watch.Look(t.Context())
+		require.NoError(t, err)
+		require.True(t, renew)
+	}
+	require.Contains(t, logged.String(), "topic must not be read any longer")
+	require.Contains(t, logged.String(), "topic can be read again")
 }

@@ -126,6 +126,13 @@ func (t *TopicList) Missing() []string {
 	return t.gone
 }
 
+// notReady returns why a runner is not ready: each needed topic that cannot be read.
+func (t *TopicList) notReady() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return topicReasons(t.gone, t.denied)
+}
+
 // complete reports whether the subscription has all topics, so that no look is needed for now.
 func (t *TopicList) complete() bool {
 	t.mu.Lock()

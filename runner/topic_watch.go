@@ -68,7 +68,7 @@ func (w *TopicWatch) report(change topicChanges, found access) {
 		w.observe(topic, true)
 	}
 	for _, topic := range change.back {
-		w.log.Info("topic exists again", "topic", topic)
+		w.log.Info("topic can be read again", "topic", topic)
 		w.observe(topic, false)
 	}
 	if len(change.opened) > 0 {
@@ -124,7 +124,7 @@ func (w *TopicWatch) Subscription(ctx context.Context, troubled bool) ([]string,
 }
 
 // ErrTopicBack ends a session because the subscription changes.
-var ErrTopicBack = errors.New("a topic exists again")
+var ErrTopicBack = errors.New("the topics that can be read have changed")
 
 // suspectPause is the shortest time between two looks, also after a broker's refusal.
 const suspectPause = 5 * time.Second

@@ -160,7 +160,7 @@ var plays = []aplay{
 	`, 4 * time.Hour, nowOver},
 
 	{"IdemTopicMissing", "deleted", `idem_topics_missing{TOPIC} _x5 1x30`, 20 * time.Minute,
-		"Topic payments is gone: orders consumes its other topics meanwhile."},
+		"Topic payments must not be read, or was deleted: orders consumes its other topics meanwhile. Check the ACL for Read first."},
 	{"IdemTopicMissing", "it is back", `idem_topics_missing{TOPIC} _x5 1 1 0x30`, 20 * time.Minute, never},
 
 	{"IdemDeadLetters", "the first there ever was", `
