@@ -42,7 +42,8 @@ var (
 //
 //	client := &http.Client{Transport: &httpidem.Transport{}}
 //
-// The key is that of [WithKey], or the header if already set, or a new UUID (v4). For a call
+// The key is that of [WithKey], or else that of the request's header, or else a new UUID (v4). A
+// header with another key than that of [WithKey] is replaced, in the copy that is sent. For a call
 // that must survive a restart of the client, store a key with the order that the call belongs
 // to. With that key, a new process gets the answer.
 //
@@ -73,7 +74,7 @@ type Transport struct {
 	ReplayedHeader string
 	// Quoted sends the key as a quoted string, as the Internet-Draft requires. By default, false,
 	// the key is sent bare, as most servers expect; a [Middleware] accepts both unless it is
-	// [Strict]. A header of the request is sent unchanged.
+	// [Strict]. A header of the request is sent unchanged, unless [WithKey] replaces it.
 	Quoted bool
 	// Methods are the methods that get a key. Defaults to POST and PATCH.
 	Methods []string
@@ -177,6 +178,9 @@ type clientKey struct{}
 // WithKey sets the key of the requests that are sent with ctx: one key for one operation. Two
 // different requests need two contexts, or the second one is answered 422. An empty key counts
 // as a missing key.
+//
+// The key replaces one in the header of a request, such as that of a client in front of a reverse
+// proxy.
 //
 //	ctx = httpidem.WithKey(ctx, order.PaymentKey)                // stored with the order
 //	ctx = httpidem.WithKey(ctx, e.IdempotencyKey())              // in a handler of an event
@@ -282,23 +286,20 @@ func (t *Transport) unkeyed(r *http.Request) *http.Request {
 // keyed returns a copy of a request, with its key in the header and in the context.
 func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 	name := t.name()
-	lines, key := r.Header[name], cmp.Or(KeyOf(r), redirectedKey(r))
+	key, lines := chosen(KeyOf(r), r.Header[name])
+	if len(lines) == 0 && key == "" {
+		key = redirectedKey(r)
+	}
 	if host, ok := elsewhere(r); ok {
 		if len(lines) > 0 {
 			key = lines[0]
 		}
 		lines, key = nil, foreignKey(key, host)
 	}
-	switch {
-	case len(lines) > 0: // any value: the server judges it
-		key = lines[0]
-		if read, err := parseKey(lines, Lenient, false); err == nil {
-			key = read
+	if len(lines) == 0 {
+		if key == "" {
+			key = newUUID()
 		}
-	case key == "":
-		key = newUUID()
-		fallthrough
-	default:
 		line, err := t.line(key)
 		if err != nil {
 			return nil, err
@@ -313,6 +314,23 @@ func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 	}
 	out.Header[name] = lines
 	return out, nil
+}
+
+// chosen returns the key of a request: own, the key of its context, or else that of its header. Lines
+// are the header if the request keeps it, valid or not. A header that already has the key of the
+// context is kept, such as one that a transport in front has written.
+func chosen(own string, header []string) (key string, lines []string) {
+	if len(header) == 0 {
+		return own, nil
+	}
+	key = header[0]
+	if read, err := parseKey(header, Lenient, false); err == nil {
+		key = read
+	}
+	if own == "" || own == key && len(header) == 1 {
+		return key, header
+	}
+	return own, nil
 }
 
 // line returns the header value of a key. A key that the server would read differently is refused.

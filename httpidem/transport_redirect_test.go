@@ -50,14 +50,17 @@ func TestTransportRedirectToAnotherHost(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   int
 		header bool // the caller has set the header
+		both   bool // the caller has set a key in the context, and a header to replace
 	}{
-		"307, of the context":   {http.StatusTemporaryRedirect, false},
-		"308, of the header":    {http.StatusPermanentRedirect, true},
-		"303, of the header":    {http.StatusSeeOther, true},
-		"302, of the context":   {http.StatusFound, false},
-		"307, of the header":    {http.StatusTemporaryRedirect, true},
-		"302, of the header":    {http.StatusFound, true},
-		"308, of the transport": {http.StatusPermanentRedirect, false},
+		"307, of the context":   {code: http.StatusTemporaryRedirect},
+		"308, of the header":    {code: http.StatusPermanentRedirect, header: true},
+		"303, of the header":    {code: http.StatusSeeOther, header: true},
+		"302, of the context":   {code: http.StatusFound},
+		"307, of the header":    {code: http.StatusTemporaryRedirect, header: true},
+		"302, of the header":    {code: http.StatusFound, header: true},
+		"308, of both":          {code: http.StatusPermanentRedirect, both: true},
+		"307, of both":          {code: http.StatusTemporaryRedirect, both: true},
+		"308, of the transport": {code: http.StatusPermanentRedirect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here, there := newHop(t, c.code), newHop(t, c.code)
@@ -75,6 +78,9 @@ func TestTransportRedirectToAnotherHost(t *testing.T) {
 					switch {
 					case c.header:
 						r.Header.Set("Idempotency-Key", "order-1")
+					case c.both:
+						r.Header.Set("Idempotency-Key", "theirs")
+						r = r.WithContext(httpidem.WithKey(r.Context(), "order-1"))
 					case name != "308, of the transport":
 						r = r.WithContext(httpidem.WithKey(r.Context(), "order-1"))
 					}
@@ -87,7 +93,7 @@ func TestTransportRedirectToAnotherHost(t *testing.T) {
 			other := there.seen("/b")
 			require.Len(t, other, 2)
 			for _, key := range other {
-				require.NotContains(t, append(here.seen("/a"), "order-1"), key)
+				require.NotContains(t, append(here.seen("/a"), "order-1", "theirs"), key)
 				require.Equal(t, keeps, key != "", "a request that is no POST any longer has none")
 			}
 			if name == "308, of the transport" { // two requests of the caller: two keys

@@ -29,6 +29,12 @@ func httpMutants() []mutant {
 			tests:   http("^TestFingerprint_"),
 		},
 		{
+			name: "http-transport-header-wins", file: "httpidem/transport.go",
+			old: "if own == \"\" || own == key && len(header) == 1 {", with: "if own == \"\" || key != \"\" {",
+			promise: "WithKey replaces a key in the header that a gateway passes on.",
+			tests:   http("^TestTransportHeader$|^TestTransportInGateway$"),
+		},
+		{
 			name: "http-uncertain-runs", file: "httpidem/claimed.go",
 			old: "case a.Verdict == dedup.Uncertain && !m.cfg.Rerun:", with: "case a.Verdict == dedup.Uncertain && m.cfg.Rerun:",
 			promise: "A request that was cut short is not run again, unless Rerun is set.",
