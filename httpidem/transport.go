@@ -60,8 +60,11 @@ var (
 // answer begins. These repeats have the same key and bytes, do not count as attempts, and are
 // answered like any other.
 //
-// A Transport is safe for concurrent use and starts no goroutines. Do not change the fields after
-// the first use.
+// A body without GetBody is read before the first attempt, until the context ends. Then the error is
+// a [*SendError] with zero attempts. If Close of the body does not end its Read within a second, the
+// Read outlives RoundTrip in a goroutine of its own. No other goroutine outlives RoundTrip.
+//
+// A Transport is safe for concurrent use. Do not change the fields after the first use.
 type Transport struct {
 	// Base sends the requests. Defaults to [http.DefaultTransport]. To limit one attempt, configure
 	// Base, for example with [http.Transport].ResponseHeaderTimeout. By default only the context
@@ -100,8 +103,8 @@ type Transport struct {
 	Retry func(*http.Response) bool
 
 	// Observe is called for each keyed request after the last attempt, on its goroutine. The
-	// function must be fast. Requests that were never sent ([ErrKey], [ErrBody]) are not
-	// reported. Default: no call.
+	// function must be fast. Requests with [ErrKey] or [ErrBody] are not reported, nor are those
+	// whose body, without GetBody, could not be read. Default: no call.
 	Observe func(context.Context, Sending)
 }
 
@@ -148,7 +151,8 @@ type SendError struct {
 	Key string
 	// Attempts is the number of attempts. Zero: the request was not sent, and has had no effect.
 	Attempts int
-	// Err is the error of the last attempt, or of the context if it ended during a pause.
+	// Err is the error of the last attempt, or of the context if it ended during a pause or before
+	// the body was read.
 	Err error
 }
 

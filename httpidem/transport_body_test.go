@@ -2,13 +2,18 @@ package httpidem
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -149,6 +154,81 @@ func TestTransportEndlessBody(t *testing.T) {
 	require.Equal(t, 1001, body.read)
 	require.True(t, body.closed)
 	require.Empty(t, server.seen)
+}
+
+// stuckBody is a body whose Read waits for the end. Close is the end, unless deaf is set.
+type stuckBody struct {
+	end    chan struct{}
+	deaf   bool
+	closes atomic.Int32
+	once   sync.Once
+}
+
+func (b *stuckBody) Read([]byte) (int, error) {
+	<-b.end
+	return 0, io.ErrClosedPipe
+}
+
+func (b *stuckBody) Close() error {
+	if b.closes.Add(1); !b.deaf {
+		b.release()
+	}
+	return nil
+}
+
+func (b *stuckBody) release() { b.once.Do(func() { close(b.end) }) }
+
+// The end of the context ends the wait for a body that does not come. The request was not sent.
+func TestTransportBodyThatDoesNotCome(t *testing.T) {
+	for name, c := range map[string]struct {
+		deaf  bool
+		after time.Duration // the time to the context's end
+		took  time.Duration
+	}{
+		"Close ends the Read":         {after: time.Second, took: time.Second},
+		"Close does not end the Read": {deaf: true, after: time.Second, took: 2 * time.Second},
+		"the context has ended":       {deaf: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				late := errors.New("too late")
+				ctx, cancel := context.WithTimeoutCause(WithKey(t.Context(), "k"), c.after, late)
+				defer cancel()
+				body, server := &stuckBody{end: make(chan struct{}), deaf: c.deaf}, answers(200)
+				defer body.release()
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/", body)
+				require.NoError(t, err)
+				began := time.Now()
+				_, err = (&Transport{Base: server}).RoundTrip(r)
+				require.Equal(t, &SendError{Key: "k", Err: late}, err)
+				require.Equal(t, c.took, time.Since(began))
+				require.Empty(t, server.seen)
+				require.EqualValues(t, 1, body.closes.Load())
+				body.release()
+				synctest.Wait()
+				require.EqualValues(t, 1, body.closes.Load(), "closed once")
+			})
+		})
+	}
+}
+
+// A pipe without a writer ends with the time-out of the client.
+func TestTransportPipeWithoutWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := answers(200)
+		client := &http.Client{Transport: &Transport{Base: server}, Timeout: time.Second}
+		body, writer := io.Pipe()
+		began := time.Now()
+		_, err := client.Post("http://api.test/", "text/plain", body)
+		failed, ok := errors.AsType[*url.Error](err)
+		require.True(t, ok)
+		require.True(t, failed.Timeout())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+		require.Empty(t, server.seen)
+		_, err = writer.Write([]byte("x"))
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+	})
 }
 
 type brokenReader struct{}

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -30,10 +31,11 @@ func (t *Transport) again(r, out *http.Request) (getBody, error) {
 		closeBody(r)
 		return r.GetBody, nil
 	}
-	defer closeBody(r)
 	limit := orDefault(t.MaxBody, DefaultMaxBody)
-	kept, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	kept, ended, err := readInTime(r.Context(), r.Body, limit+1)
 	switch {
+	case ended:
+		return nil, &SendError{Key: KeyOf(out), Err: err}
 	case err != nil:
 		return nil, err
 	case int64(len(kept)) > limit:
@@ -47,6 +49,45 @@ func (t *Transport) again(r, out *http.Request) (getBody, error) {
 		return nil, nil
 	}
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }, nil
+}
+
+// closeWait limits the wait for a Read that Close should have ended.
+const closeWait = time.Second
+
+// readInTime reads up to limit bytes of a body, and closes the body once. If ended is true, the
+// context ended first, and err is the cause. Close ends the Read of a pipe, a file or a connection.
+// A Read that Close does not end keeps its goroutine, as in net/http.
+func readInTime(
+	ctx context.Context, body io.ReadCloser, limit int64,
+) (kept []byte, ended bool, err error) {
+	closing := sync.OnceFunc(func() { _ = body.Close() })
+	if ctx.Err() != nil {
+		closing()
+		return nil, true, context.Cause(ctx)
+	}
+	type result struct {
+		kept []byte
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() {
+		kept, err := io.ReadAll(io.LimitReader(body, limit))
+		closing()
+		read <- result{kept, err}
+	}()
+	select {
+	case r := <-read:
+		return r.kept, false, r.err
+	case <-ctx.Done():
+	}
+	go closing() // Close may wait for the Read
+	wait := time.NewTimer(closeWait)
+	defer wait.Stop()
+	select {
+	case <-read:
+	case <-wait.C:
+	}
+	return nil, true, context.Cause(ctx)
 }
 
 func closeBody(r *http.Request) {

@@ -35,6 +35,12 @@ func httpMutants() []mutant {
 			tests:   http("^TestTransportHeader$|^TestTransportInGateway$"),
 		},
 		{
+			name: "http-transport-body-waits-for-ever", file: "httpidem/transport_send.go",
+			old: "\tcase <-ctx.Done():\n\t}\n\tgo closing()", with: "\t}\n\tgo closing()",
+			promise: "The end of the context ends the wait for a body that does not come.",
+			tests:   http("^TestTransportBodyThatDoesNotCome$|^TestTransportPipeWithoutWriter$"),
+		},
+		{
 			name: "http-uncertain-runs", file: "httpidem/claimed.go",
 			old: "case a.Verdict == dedup.Uncertain && !m.cfg.Rerun:", with: "case a.Verdict == dedup.Uncertain && m.cfg.Rerun:",
 			promise: "A request that was cut short is not run again, unless Rerun is set.",
