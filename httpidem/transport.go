@@ -50,7 +50,8 @@ var (
 // The transport repeats requests without an answer, and those for which [Transport].Retry
 // returns true. A replay ([IsReplay]) is never followed by a repeat, since the answer would be
 // the same. RoundTrip returns the last answer unchanged; without an answer the error is a
-// [*SendError]. Requests of other methods are sent unchanged.
+// [*SendError]. Any other answer is read to its end during the pause, for at most a second, so that
+// its connection can be used again. Requests of other methods are sent unchanged.
 //
 // A redirect that keeps the method keeps the key on the same host. Another host gets a key derived
 // from the first, the same each time, so that no host learns a key of another one. Other redirects

@@ -105,9 +105,9 @@ type sending struct {
 	again    getBody
 	until    time.Time
 	attempts int
-	sent     bool          // the last attempt was given to base
-	answered bool          // the last attempt got an answer
-	wait     time.Duration // before the next attempt
+	sent     bool      // the last attempt was given to base
+	answered bool      // the last attempt got an answer
+	next     time.Time // of the next attempt
 }
 
 func (s *sending) client() *retryablehttp.Client {
@@ -122,7 +122,7 @@ func (s *sending) client() *retryablehttp.Client {
 		RetryMax:   orDefault(s.t.Attempts, DefaultAttempts) - 1,
 		CheckRetry: s.check,
 		Backoff: func(time.Duration, time.Duration, int, *http.Response) time.Duration {
-			return s.wait
+			return time.Until(s.next)
 		},
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
@@ -155,11 +155,38 @@ func (a attempt) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // check reports whether there is another attempt. The error is always nil, since an error would
-// hide the last answer.
+// hide the last answer. The body of an answer that a repeat replaces gets a limit of time.
 func (s *sending) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
-	more := ctx.Err() == nil && s.repeats(resp, err) && s.inTime(ctx, resp)
+	more := ctx.Err() == nil && s.repeats(resp, err) && s.inTime(ctx, resp) &&
+		s.attempts < orDefault(s.t.Attempts, DefaultAttempts)
+	if more && s.answered {
+		resp.Body = closeAfter(resp.Body, min(time.Until(s.next), drainTime))
+	}
 	s.sent, s.answered = false, false
 	return more, nil
+}
+
+// drainTime limits the time in which an unread answer is read to its end, so that its connection
+// can be used again. The pause before the repeat is another limit.
+const drainTime = time.Second
+
+// limited is the body of an answer that is closed once, at the latest when its time is over.
+type limited struct {
+	io.ReadCloser
+	timer   *time.Timer
+	closing func() error
+}
+
+// closeAfter returns a body that is closed after d, which ends a Read that waits.
+func closeAfter(body io.ReadCloser, d time.Duration) io.ReadCloser {
+	closing := sync.OnceValue(body.Close)
+	return &limited{body, time.AfterFunc(d, func() { _ = closing() }), closing}
+}
+
+// Close closes the body and ends its time.
+func (l *limited) Close() error {
+	l.timer.Stop()
+	return l.closing()
 }
 
 // repeats reports whether an attempt is worth another one. An attempt that was not sent, since its
@@ -175,19 +202,19 @@ func (s *sending) repeats(resp *http.Response, err error) bool {
 	}
 }
 
-// inTime sets the pause before the next attempt, and reports whether the pause fits.
+// inTime sets the time of the next attempt, and reports whether the pause until then fits.
 func (s *sending) inTime(ctx context.Context, resp *http.Response) bool {
-	s.wait = s.backoff()
+	now, wait := time.Now(), s.backoff()
 	if s.answered {
-		if after, ok := retryAfter(resp.Header, time.Now()); ok {
-			s.wait = after + rand.N(orDefault(s.t.Backoff, DefaultBackoff)) // spread the clients
+		if after, ok := retryAfter(resp.Header, now); ok {
+			wait = after + rand.N(orDefault(s.t.Backoff, DefaultBackoff)) // spread the clients
 		}
 	}
-	next := time.Now().Add(s.wait)
-	if deadline, ok := ctx.Deadline(); ok && next.After(deadline) {
+	s.next = now.Add(wait)
+	if deadline, ok := ctx.Deadline(); ok && s.next.After(deadline) {
 		return false
 	}
-	return !next.After(s.until)
+	return !s.next.After(s.until)
 }
 
 // isReplay reports whether resp is a stored answer, by the header of this transport.

@@ -41,6 +41,18 @@ func httpMutants() []mutant {
 			tests:   http("^TestTransportBodyThatDoesNotCome$|^TestTransportPipeWithoutWriter$"),
 		},
 		{
+			name: "http-transport-drain-waits-for-ever", file: "httpidem/transport_send.go",
+			old: "\tif more && s.answered {", with: "\tif false {",
+			promise: "An answer that does not come to its end holds up no repeat.",
+			tests:   http("^TestTransportAnswerThatDoesNotCome$"),
+		},
+		{
+			name: "http-transport-drains-the-last-answer", file: "httpidem/transport_send.go",
+			old: "s.inTime(ctx, resp) &&\n\t\ts.attempts < orDefault(s.t.Attempts, DefaultAttempts)", with: "s.inTime(ctx, resp)",
+			promise: "The caller gets the last answer with its body open.",
+			tests:   http("^TestTransportLastAnswerIsNotDrained$"),
+		},
+		{
 			name: "http-uncertain-runs", file: "httpidem/claimed.go",
 			old: "case a.Verdict == dedup.Uncertain && !m.cfg.Rerun:", with: "case a.Verdict == dedup.Uncertain && m.cfg.Rerun:",
 			promise: "A request that was cut short is not run again, unless Rerun is set.",
