@@ -142,7 +142,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/internal/jsontime":            {nil, nil, "times know nothing of the views that show them"},
 		"/internal/words":               {nil, nil, "numbers know nothing of the page and the command that show them"},
 		"/internal/groups":              {[]string{"/deadletter", ""}, []string{"github.com/IBM/sarama"}, "a page and a command ask how far a group is: neither flags nor a terminal, no store"},
-		"/internal/outboxview":          {[]string{"/internal/pgschema", "/outbox/pgoutbox"}, []string{"github.com/jackc/pgx/v5"}, "a page and a command ask what waits: neither flags nor a terminal, no broker"},
+		"/internal/outboxview":          {[]string{"/dedup", "/internal/pgschema", "/outbox/pgoutbox"}, []string{"github.com/jackc/pgx/v5"}, "a page and a command ask what waits: neither flags nor a terminal, no broker"},
 		"/ops": {
 			[]string{"/observe", "/deadletter", "", "/consumer", "/dedup", "/internal/events", "/internal/groups", "/internal/kafkalog", "/internal/deadletters", "/internal/bootstrap", "/internal/opsstyle", "/internal/words", "/outbox", "/outbox/pgoutbox"},
 			[]string{"github.com/IBM/sarama"}, "the page must not bring the clients of all stores along",
