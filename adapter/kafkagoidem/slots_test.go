@@ -39,9 +39,15 @@ func TestSlots_NoTime(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := newSlots()
+	var requests atomic.Int32
 	for range 100 { // a select takes any ready case
-		require.ErrorIs(t, s.send(ctx, partition{}, func() error { return nil }), context.Canceled)
+		require.ErrorIs(t, s.send(ctx, partition{}, func() error {
+			requests.Add(1)
+			return nil
+		}), context.Canceled)
 	}
+	s.close()
+	require.Zero(t, requests.Load())
 }
 
 // TestSlots_Close_K38: close waits for the requests in flight. Calls that wait for a slot end at
