@@ -256,8 +256,8 @@ var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease",
 
 // Ask runs fn, a call of the store that only reads, such as one of a [Looker]. The time-out and the
 // circuit breaker of [GuardConfig].StoreTimeout apply. The error matches [ErrUnavailable] if fn was
-// given up, took too long, or was not called because the breaker is open. A function that was given up may still run:
-// do not read results of fn.
+// given up, took too long, or was not called because the breaker is open. A function that was given
+// up may still run: do not read results of fn.
 func (g *Guard) Ask(ctx context.Context, fn func(context.Context) error) error {
 	end, err := g.calls.begin()
 	if err != nil {
