@@ -182,24 +182,28 @@ func TestGuard_StoreTakesTooLong_R19(t *testing.T) {
 }
 
 // Rule 32: a claim is granted, and its call ends with the bare error of its context. The claim is
-// given back.
+// given back, whether the call ends together with the wait for it, or shortly before.
 func TestGuard_ClaimOfACallThatTookTooLongIsGivenBack_Rule32(t *testing.T) {
-	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
-		d.s.onClaim = func(ctx context.Context, call func() error) error {
-			require.NoError(d, call())
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		for range 20 { // the call ends together with the wait for it
-			_, _, err := d.here.Enter(d.Context(), dedup.Call{Key: thisKey, Wait: -1})
-			require.ErrorIs(d, err, dedup.ErrUnavailable)
-			time.Sleep(time.Second)
-			e, a, err := d.there.Enter(d.Context(), dedup.Call{Key: thisKey, Wait: -1})
-			require.NoError(d, err)
-			require.Equal(d, dedup.Fresh, a.Verdict)
-			require.NoError(d, e.Release(d.Context(), dedup.Unstarted))
-		}
-	})
+	together := func(ctx context.Context) { <-ctx.Done() }
+	before := func(context.Context) { time.Sleep(dedup.DefaultStoreTimeout - time.Millisecond) }
+	for _, wait := range []func(context.Context){together, before} {
+		atDesk(t, dedup.GuardConfig{}, func(d *desk) {
+			d.s.onClaim = func(ctx context.Context, call func() error) error {
+				require.NoError(d, call())
+				wait(ctx)
+				return context.DeadlineExceeded
+			}
+			for range 20 {
+				_, _, err := d.here.Enter(d.Context(), dedup.Call{Key: thisKey, Wait: -1})
+				require.ErrorIs(d, err, dedup.ErrUnavailable)
+				time.Sleep(time.Second)
+				e, a, err := d.there.Enter(d.Context(), dedup.Call{Key: thisKey, Wait: -1})
+				require.NoError(d, err)
+				require.Equal(d, dedup.Fresh, a.Verdict)
+				require.NoError(d, e.Release(d.Context(), dedup.Unstarted))
+			}
+		})
+	}
 }
 
 // away lets claims be granted unheard, and no release arrive, until it is back.
