@@ -27,30 +27,43 @@ type Site struct {
 // over. The store must read the record under a lock: then it sees the other claim, and the event is
 // Busy (P-01).
 func Claim(t *testing.T, site Site) {
-	req := []dedup.Request{{Key: dedup.Key{Scope: "s", Type: "t", ID: "e"}, Retention: time.Hour}}
-	claim := func(lease time.Duration) dedup.Verdict {
-		answers := make([]dedup.Answer, 1)
-		require.NoError(t, site.Store.Claim(t.Context(), dedup.NewToken(), lease, req, answers))
-		return answers[0].Verdict
+	require.Equal(t, dedup.Fresh, site.claim(t, "e", time.Microsecond))
+	require.Equal(t, dedup.Busy, site.claimMeanwhile(t, "e",
+		"UPDATE idempotency_keys SET fence = fence + 1, lease_until = "+site.Later))
+}
+
+// NewClaim claims a new event while another transaction adds the record of it. The store does not
+// see the record yet, and must not write over it: the event is Busy (P-01).
+func NewClaim(t *testing.T, site Site) {
+	require.Equal(t, dedup.Fresh, site.claim(t, "e", time.Hour))
+	require.Equal(t, dedup.Busy, site.claimMeanwhile(t, "new",
+		"UPDATE idempotency_keys SET event_id = 'new'"))
+}
+
+func (site Site) claim(t *testing.T, id string, lease time.Duration) dedup.Verdict {
+	req := []dedup.Request{{Key: dedup.Key{Scope: "s", Type: "t", ID: id}, Retention: time.Hour}}
+	answers := make([]dedup.Answer, 1)
+	err := site.Store.Claim(context.WithoutCancel(t.Context()), dedup.NewToken(), lease, req, answers)
+	if err != nil {
+		t.Error(err)
 	}
-	require.Equal(t, dedup.Fresh, claim(time.Microsecond))
+	return answers[0].Verdict
+}
+
+// claimMeanwhile claims an event while another transaction with that statement is open, and commits
+// the transaction when the claim waits for it.
+func (site Site) claimMeanwhile(t *testing.T, id, statement string) dedup.Verdict {
 	other, err := site.DB.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	defer func() { _ = other.Rollback() }() // no effect after the commit
-	_, err = other.ExecContext(t.Context(), "UPDATE idempotency_keys SET fence = fence + 1, lease_until = "+site.Later)
+	_, err = other.ExecContext(t.Context(), statement)
 	require.NoError(t, err)
-	late := make(chan dedup.Answer, 1)
-	go func() {
-		answers := make([]dedup.Answer, 1)
-		if err := site.Store.Claim(context.WithoutCancel(t.Context()), dedup.NewToken(), time.Minute, req, answers); err != nil {
-			t.Error(err)
-		}
-		late <- answers[0]
-	}()
+	late := make(chan dedup.Verdict, 1)
+	go func() { late <- site.claim(t, id, time.Minute) }()
 	require.Eventually(t, func() bool {
 		var n int
 		return site.DB.QueryRowContext(t.Context(), site.Waiting).Scan(&n) == nil && n > 0
 	}, 10*time.Second, 150*time.Millisecond, "the store does not wait for the lock")
 	require.NoError(t, other.Commit())
-	require.Equal(t, dedup.Busy, (<-late).Verdict)
+	return <-late
 }
