@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -229,6 +230,79 @@ func TestTransportPipeWithoutWriter(t *testing.T) {
 		_, err = writer.Write([]byte("x"))
 		require.ErrorIs(t, err, io.ErrClosedPipe)
 	})
+}
+
+// funcBody is a body whose Read and Close are functions of the test.
+type funcBody struct{ read, closing func() }
+
+func (b funcBody) Read([]byte) (int, error) { b.read(); return 0, io.EOF }
+func (b funcBody) Close() error             { b.closing(); return nil }
+
+// A panic of the body reaches the caller of RoundTrip, which may recover it. A body that ends its
+// goroutine is an error. Both are closed, and their requests are not sent.
+func TestTransportBodyThatPanics(t *testing.T) {
+	none, breaks := func() {}, func() { panic("broken") }
+	for name, c := range map[string]struct {
+		body   funcBody
+		panics bool
+	}{
+		"Read panics":              {body: funcBody{breaks, none}, panics: true},
+		"Close panics":             {body: funcBody{none, breaks}, panics: true},
+		"both panic":               {body: funcBody{breaks, breaks}, panics: true},
+		"Read ends the goroutine":  {body: funcBody{runtime.Goexit, none}},
+		"Close ends the goroutine": {body: funcBody{none, runtime.Goexit}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				server, closes := answers(200), 0
+				body := funcBody{c.body.read, func() { closes++; c.body.closing() }}
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/", body)
+				require.NoError(t, err)
+				began := time.Now()
+				send := func() { _, err = (&Transport{Base: server}).RoundTrip(r) }
+				if c.panics {
+					require.PanicsWithValue(t, "broken", send)
+				} else {
+					send()
+					require.ErrorIs(t, err, errBodyEnded)
+				}
+				require.Zero(t, time.Since(began))
+				require.Equal(t, 1, closes)
+				require.Empty(t, server.seen)
+			})
+		})
+	}
+}
+
+// After the end of the context a panic of the body has no caller, and is dropped.
+func TestTransportBodyThatPanicsLate(t *testing.T) {
+	for name, c := range map[string]struct{ read, closing func() }{
+		"Read panics":              {read: func() { panic("broken") }, closing: func() {}},
+		"Close panics":             {read: func() {}, closing: func() { panic("broken") }},
+		"Read ends the goroutine":  {read: runtime.Goexit, closing: func() {}},
+		"Close ends the goroutine": {read: func() {}, closing: runtime.Goexit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				late := errors.New("too late")
+				ctx, cancel := context.WithTimeoutCause(WithKey(t.Context(), "k"), time.Second, late)
+				defer cancel()
+				server, closed := answers(200), make(chan struct{})
+				body := funcBody{
+					read:    func() { <-closed; c.read() },
+					closing: func() { close(closed); c.closing() },
+				}
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/", body)
+				require.NoError(t, err)
+				_, err = (&Transport{Base: server}).RoundTrip(r)
+				require.Equal(t, &SendError{Key: "k", Err: late}, err)
+				require.Empty(t, server.seen)
+				synctest.Wait()
+			})
+		})
+	}
 }
 
 type brokenReader struct{}

@@ -54,33 +54,51 @@ func (t *Transport) again(r, out *http.Request) (getBody, error) {
 // closeWait limits the wait for a Read that Close should have ended.
 const closeWait = time.Second
 
+// errBodyEnded means that Read or Close of a body called runtime.Goexit.
+var errBodyEnded = errors.New("httpidem: body ended its goroutine")
+
+// bodyResult is the result of reading a body.
+type bodyResult struct {
+	kept     []byte
+	err      error
+	panicked any
+}
+
 // readInTime reads up to limit bytes of a body, and closes the body once. If ended is true, the
 // context ended first, and err is the cause. Close ends the Read of a pipe, a file or a connection.
-// A Read that Close does not end keeps its goroutine, as in net/http.
+// A Read that Close does not end keeps its goroutine, as in net/http. A panic of the body continues
+// in the caller, unless the context ended first.
 func readInTime(
 	ctx context.Context, body io.ReadCloser, limit int64,
 ) (kept []byte, ended bool, err error) {
-	closing := sync.OnceFunc(func() { _ = body.Close() })
+	var once sync.Once // sync.OnceFunc would turn a Goexit of Close into a panic
+	closing := func() { once.Do(func() { _ = body.Close() }) }
 	if ctx.Err() != nil {
 		closing()
 		return nil, true, context.Cause(ctx)
 	}
-	type result struct {
-		kept []byte
-		err  error
-	}
-	read := make(chan result, 1)
+	read := make(chan bodyResult, 1)
 	go func() {
-		kept, err := io.ReadAll(io.LimitReader(body, limit))
-		closing()
-		read <- result{kept, err}
+		r := bodyResult{err: errBodyEnded}
+		defer func() {
+			r.panicked = recover()
+			read <- r
+		}()
+		kept, err := readAndClose(body, limit, closing)
+		r.kept, r.err = kept, err
 	}()
 	select {
 	case r := <-read:
+		if r.panicked != nil {
+			panic(r.panicked)
+		}
 		return r.kept, false, r.err
 	case <-ctx.Done():
 	}
-	go closing() // Close may wait for the Read
+	go func() { // Close may wait for the Read
+		defer func() { _ = recover() }()
+		closing()
+	}()
 	wait := time.NewTimer(closeWait)
 	defer wait.Stop()
 	select {
@@ -88,6 +106,12 @@ func readInTime(
 	case <-wait.C:
 	}
 	return nil, true, context.Cause(ctx)
+}
+
+// readAndClose reads up to limit bytes, and calls closing even if Read panics.
+func readAndClose(body io.Reader, limit int64, closing func()) ([]byte, error) {
+	defer closing()
+	return io.ReadAll(io.LimitReader(body, limit))
 }
 
 func closeBody(r *http.Request) {

@@ -36,9 +36,21 @@ func httpMutants() []mutant {
 		},
 		{
 			name: "http-transport-body-waits-for-ever", file: "httpidem/transport_send.go",
-			old: "\tcase <-ctx.Done():\n\t}\n\tgo closing()", with: "\t}\n\tgo closing()",
+			old: "\tcase <-ctx.Done():\n\t}\n\tgo func() {", with: "\t}\n\tgo func() {",
 			promise: "The end of the context ends the wait for a body that does not come.",
 			tests:   http("^TestTransportBodyThatDoesNotCome$|^TestTransportPipeWithoutWriter$"),
+		},
+		{
+			name: "http-transport-body-panic-ends-the-process", file: "httpidem/transport_send.go",
+			old: "\t\t\tr.panicked = recover()\n", with: "",
+			promise: "A panic of a request's body reaches the caller of RoundTrip.",
+			tests:   http("^TestTransportBodyThatPanics$"),
+		},
+		{
+			name: "http-transport-late-panic-ends-the-process", file: "httpidem/transport_send.go",
+			old: "\t\tdefer func() { _ = recover() }()\n", with: "",
+			promise: "A panic of a body's Close after the end of the context is dropped.",
+			tests:   http("^TestTransportBodyThatPanicsLate$"),
 		},
 		{
 			name: "http-transport-drain-waits-for-ever", file: "httpidem/transport_send.go",
