@@ -181,6 +181,19 @@ func (e *SendError) Timeout() bool {
 
 type clientKey struct{}
 
+// contextKey is the key that a context has, the value of clientKey.
+type contextKey struct {
+	key string
+	// fromHeader is true if a transport has read the key from a header that it kept. Then the
+	// header counts, not the key. WithKey resets it.
+	fromHeader bool
+}
+
+func contextKeyOf(ctx context.Context) contextKey {
+	key, _ := ctx.Value(clientKey{}).(contextKey)
+	return key
+}
+
 // WithKey sets the key of the requests that are sent with ctx: one key for one operation. Two
 // different requests need two contexts, or the second one is answered 422. An empty key counts
 // as a missing key.
@@ -192,7 +205,7 @@ type clientKey struct{}
 //	ctx = httpidem.WithKey(ctx, e.IdempotencyKey())              // in a handler of an event
 //	ctx = httpidem.WithKey(ctx, httpidem.ForwardKey(ctx, "pay")) // in a handler of a keyed request
 func WithKey(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, clientKey{}, key)
+	return context.WithValue(ctx, clientKey{}, contextKey{key: key})
 }
 
 // KeyOf returns the key that a [Transport] sent a request with, such as KeyOf(response.Request), or
@@ -201,8 +214,7 @@ func KeyOf(r *http.Request) string {
 	if r == nil {
 		return ""
 	}
-	key, _ := r.Context().Value(clientKey{}).(string)
-	return key
+	return contextKeyOf(r.Context()).key
 }
 
 // IsReplay reports whether a response is the stored answer to an earlier request, by
@@ -292,27 +304,27 @@ func (t *Transport) unkeyed(r *http.Request) *http.Request {
 // keyed returns a copy of a request, with its key in the header and in the context.
 func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 	name := t.name()
-	key, lines := chosen(KeyOf(r), r.Header[name])
-	if len(lines) == 0 && key == "" {
-		key = redirectedKey(r)
+	own, lines := chosen(contextKeyOf(r.Context()), r.Header[name])
+	if len(lines) == 0 && own.key == "" {
+		own.key = redirectedKey(r)
 	}
 	if host, ok := elsewhere(r); ok {
 		if len(lines) > 0 {
-			key = lines[0]
+			own.key = lines[0]
 		}
-		lines, key = nil, foreignKey(key, host)
+		lines, own = nil, contextKey{key: foreignKey(own.key, host)}
 	}
 	if len(lines) == 0 {
-		if key == "" {
-			key = newUUID()
+		if own.key == "" {
+			own.key = newUUID()
 		}
-		line, err := t.line(key)
+		line, err := t.line(own.key)
 		if err != nil {
 			return nil, err
 		}
 		lines = []string{line}
 	}
-	out := r.Clone(WithKey(r.Context(), key))
+	out := r.Clone(context.WithValue(r.Context(), clientKey{}, own))
 	out.Trailer = r.Trailer // filled in while the body is read
 	out.RequestURI = ""     // set by a server, as in a reverse proxy; http.Client refuses it
 	if out.Header == nil {
@@ -324,19 +336,24 @@ func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 
 // chosen returns the key of a request: own, the key of its context, or else that of its header. Lines
 // are the header if the request keeps it, valid or not. A header that already has the key of the
-// context is kept, such as one that a transport in front has written.
-func chosen(own string, header []string) (key string, lines []string) {
+// context is kept, such as one that a transport in front has written. So is any header that a
+// transport in front has kept.
+func chosen(own contextKey, header []string) (_ contextKey, lines []string) {
 	if len(header) == 0 {
 		return own, nil
 	}
-	key = header[0]
+	key := header[0]
 	if read, err := parseKey(header, Lenient, false); err == nil {
 		key = read
 	}
-	if own == "" || own == key && len(header) == 1 {
-		return key, header
+	switch {
+	case own.key == "" || own.fromHeader:
+		return contextKey{key: key, fromHeader: true}, header
+	case own.key == key && len(header) == 1:
+		return own, header
+	default:
+		return own, nil
 	}
-	return own, nil
 }
 
 // line returns the header value of a key. A key that the server would read differently is refused.

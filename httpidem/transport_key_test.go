@@ -116,30 +116,68 @@ func TestTransportHeaderLines(t *testing.T) {
 	}
 }
 
-// A transport behind another one sends the header that the outer transport has set.
+// A transport behind another one sends the header that the outer transport has set, or has kept.
 func TestTransportBehindAnother(t *testing.T) {
-	for name, c := range map[string]struct{ header, want string }{
-		"quoted":         {want: `"k"`},
-		"no key at all":  {header: "schlüssel", want: "schlüssel"},
-		"another header": {header: "null", want: "null"},
+	for name, c := range map[string]struct {
+		own    string // before the outer transport
+		header []string
+		middle func(r *http.Request) *http.Request // between the transports; nil: unchanged
+		want   []string
+	}{
+		"quoted":         {own: "k", want: []string{`"k"`}},
+		"no key at all":  {header: []string{"schlüssel"}, want: []string{"schlüssel"}},
+		"another header": {header: []string{"null"}, want: []string{"null"}},
+		"two lines":      {header: []string{"a", "b"}, want: []string{"a", "b"}},
+		"two lines and WithKey": {
+			own: "a", header: []string{"a", "b"}, want: []string{`"a"`},
+		},
+		"two lines and WithKey between": {
+			header: []string{"a", "b"}, middle: withKey("a"), want: []string{"a"},
+		},
+		"two lines and an empty WithKey between": {
+			header: []string{"a", "b"}, middle: withKey(""), want: []string{"a", "b"},
+		},
+		"two lines between": {
+			header: []string{"a"}, middle: withHeader("b", "c"), want: []string{"b", "c"},
+		},
+		"WithKey, and two lines between": {
+			own: "a", header: []string{"a"}, middle: withHeader("b", "c"), want: []string{"a"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := answers(200)
-			ctx := t.Context()
-			if c.header == "" {
-				ctx = WithKey(ctx, "k")
-			}
-			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/",
-				http.NoBody)
+			r, err := http.NewRequestWithContext(WithKey(t.Context(), c.own), http.MethodPost,
+				"http://api.test/", http.NoBody)
 			require.NoError(t, err)
-			if c.header != "" {
-				r.Header.Set(DefaultHeader, c.header)
+			if c.header != nil {
+				r.Header[DefaultHeader] = c.header
 			}
-			outer := &Transport{Quoted: true, Base: &Transport{Base: server}}
+			inner := &Transport{Base: &Transport{Base: server}}
+			between := func(_ int, r *http.Request) (*http.Response, error) {
+				if c.middle != nil {
+					r = c.middle(r)
+				}
+				return inner.RoundTrip(r)
+			}
+			outer := &Transport{Quoted: true, Base: &fakeServer{script: between}}
 			resp, err := outer.RoundTrip(r)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
-			require.Equal(t, []string{c.want}, server.seen[0].key)
+			require.Equal(t, c.want, server.seen[0].key)
 		})
+	}
+}
+
+func withKey(key string) func(*http.Request) *http.Request {
+	return func(r *http.Request) *http.Request {
+		return r.WithContext(WithKey(r.Context(), key))
+	}
+}
+
+func withHeader(lines ...string) func(*http.Request) *http.Request {
+	return func(r *http.Request) *http.Request {
+		r = r.Clone(r.Context())
+		r.Header[DefaultHeader] = lines
+		return r
 	}
 }

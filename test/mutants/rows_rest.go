@@ -30,9 +30,15 @@ func httpMutants() []mutant {
 		},
 		{
 			name: "http-transport-header-wins", file: "httpidem/transport.go",
-			old: "if own == \"\" || own == key && len(header) == 1 {", with: "if own == \"\" || key != \"\" {",
+			old: "case own.key == key && len(header) == 1:", with: "case key != \"\":",
 			promise: "WithKey replaces a key in the header that a gateway passes on.",
 			tests:   http("^TestTransportHeader$|^TestTransportInGateway$"),
+		},
+		{
+			name: "http-transport-two-keys-become-one", file: "httpidem/transport.go",
+			old: "own.key == \"\" || own.fromHeader:", with: "own.key == \"\":",
+			promise: "A transport behind another one leaves a header with two keys to the server.",
+			tests:   http("^TestTransportBehindAnother$"),
 		},
 		{
 			name: "http-transport-body-waits-for-ever", file: "httpidem/transport_send.go",
