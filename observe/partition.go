@@ -62,24 +62,27 @@ type CommitEvent struct {
 	Err error
 }
 
-// GapObserver gets committed offsets that are no longer in the log.
+// GapObserver gets committed offsets that are no longer in the log, and cuts of a log.
 type GapObserver interface {
 	ObserveGap(context.Context, GapEvent)
 }
 
-// GapEvent is a partition with a committed offset that is no longer in the log.
+// GapEvent is a partition whose committed offset is no longer in the log, or whose log was cut.
 type GapEvent struct {
 	Group     string
 	Topic     string
 	Partition int32
-	Committed int64  // the committed offset: the next record to consume
-	Oldest    int64  // the first record in the log
-	Newest    int64  // the offset of the next record to be written
-	Policy    string // reaction to the gap: "fail", "earliest" or "latest"
+	Committed int64 // the next record to consume
+	Oldest    int64 // the first record in the log, or the place of the cut
+	Newest    int64 // the offset of the next record to be written, or the place of the cut
+	// Cut means that the log was cut below Committed. Other records may have taken the offsets
+	// since. The range of the log is not known then. Only the runner on franz-go finds cuts.
+	Cut    bool
+	Policy string // reaction to the gap: "fail", "earliest" or "latest"
 }
 
-// Missing returns the number of offsets that were deleted before they were consumed. Zero if the
-// log ends before the committed offset, because the cause is then unknown.
+// Missing returns the number of offsets that were deleted before they were consumed. Zero after a
+// cut, and if the log ends before the committed offset, because the cause is then unknown.
 func (e GapEvent) Missing() int64 { return max(e.Oldest-e.Committed, 0) }
 
 // TopicObserver gets consumed topics that were deleted or must not be read, and topics that can be

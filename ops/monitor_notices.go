@@ -122,16 +122,24 @@ func (m *Monitor) ObserveCommit(_ context.Context, e observe.CommitEvent) {
 	}
 }
 
-// ObserveGap remembers records that are gone.
+// ObserveGap remembers records that are gone, and cuts of a log.
 func (m *Monitor) ObserveGap(_ context.Context, e observe.GapEvent) {
-	m.notices.add(notice{
-		kind: "gap", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "bad",
-		Title: "Records are gone that were not consumed",
+	where := fmt.Sprintf("%s/%d", e.Topic, e.Partition)
+	one := notice{
+		kind: "gap", subject: where, Level: "bad", Title: "Records are gone that were not consumed",
 		Text: fmt.Sprintf(
-			"%s/%d: to go on with %d, and the log has %d to %d; policy: %s", e.Topic, e.Partition,
-			e.Committed, e.Oldest, e.Newest, e.Policy,
+			"%s: to go on with %d, and the log has %d to %d; policy: %s", where, e.Committed,
+			e.Oldest, e.Newest, e.Policy,
 		),
-	})
+	}
+	if e.Cut {
+		one.Title = "A log was cut"
+		one.Text = fmt.Sprintf(
+			"%s: cut at %d, below the next record %d, and other records may have taken the offsets; "+
+				"policy: %s", where, e.Newest, e.Committed, e.Policy,
+		)
+	}
+	m.notices.add(one)
 }
 
 // ObserveTopic remembers topics that were deleted or must not be read.

@@ -279,7 +279,7 @@ var (
 	}
 	mGaps = Metric{
 		Name: "idem.offset.gaps", Kind: Counter, Unit: "{gap}",
-		Description: "Partitions whose committed offset was no longer in the log.",
+		Description: "Partitions whose committed offset was no longer in the log, or whose log was cut.",
 		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrGapPolicy},
 	}
 	mTopicsMissing = Metric{

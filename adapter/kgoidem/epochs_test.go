@@ -75,7 +75,11 @@ func TestCutWhileAway_K32(t *testing.T) {
 				require.Eventually(t, func() bool { return got.events() == 20 }, soon, poll)
 				require.NoError(t, m.end())
 				require.Len(t, known.seen(), again, "records that have taken the offsets of others are read")
-				require.Len(t, seen.seen(), 1)
+				require.Equal(t, []observe.GapEvent{{
+					Group: cfg.Group, Topic: "orders", Committed: 10, Oldest: 3, Newest: 3, Cut: true,
+					Policy: policy.String(),
+				}}, seen.seen())
+				require.Contains(t, m.String(), "next=10 cut_at=3 policy="+policy.String())
 				require.Equal(t, 20, got.total())
 			})
 		}

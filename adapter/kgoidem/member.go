@@ -178,7 +178,7 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 		Topic: loss.Topic, Partition: loss.Partition,
 		Committed: loss.ConsumedTo, Oldest: loss.ResetTo, Newest: loss.ResetTo, Cut: true,
 	}
-	m.r.reportGap(gap)
+	m.r.reportCut(gap)
 	if m.r.cfg.OnGap == runner.FailOnGap {
 		m.r.group.Fail(gap)
 		m.leave(gap)
@@ -199,15 +199,15 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 	m.leave(&runner.ComeBack{Why: gap})
 }
 
-// reportGap reports a gap that franz-go found.
-func (r *Runner) reportGap(gap *runner.GapError) {
+// reportCut reports a cut that franz-go found.
+func (r *Runner) reportCut(gap *runner.GapError) {
 	r.log.Error("the log was cut below the next record",
 		"topic", gap.Topic, "partition", gap.Partition, "next", gap.Committed,
-		"newest", gap.Newest, "policy", r.cfg.OnGap.String())
+		"cut_at", gap.Newest, "policy", r.cfg.OnGap.String())
 	for _, o := range r.gaps {
 		o.ObserveGap(context.Background(), observe.GapEvent{
 			Group: r.cfg.Group, Topic: gap.Topic, Partition: gap.Partition,
-			Committed: gap.Committed, Oldest: gap.Oldest, Newest: gap.Newest,
+			Committed: gap.Committed, Oldest: gap.Oldest, Newest: gap.Newest, Cut: gap.Cut,
 			Policy: r.cfg.OnGap.String(),
 		})
 	}

@@ -161,7 +161,7 @@ var rows = []row{
 			quantiles(operation, inGroup+`,messaging_operation_name="commit"`, "messaging_consumer_group_name", "0.95")...),
 		graph("Commit failures", "By error.type. What is not committed comes again, and is found in the store.", perSecond,
 			target{pace(operation+"_count", inGroup+`,messaging_operation_name="commit",error_type!=""`, "messaging_consumer_group_name, error_type"), "{{messaging_consumer_group_name}} {{error_type}}"}),
-		graph("Gaps, silences, missing topics", "Gap: committed offsets that are no longer in the log. Silence: records are there and do not arrive.", number,
+		graph("Gaps, silences, missing topics", "Gap: committed offsets that are no longer in the log, or a log that was cut. Silence: records are there and do not arrive.", number,
 			target{pace("idem_offset_gaps_total", inTopic, "messaging_destination_name, idem_gap_policy") + " * 3600", "gaps an hour {{messaging_destination_name}} {{idem_gap_policy}}"},
 			target{pace("idem_partition_silences_total", inTopic, "messaging_destination_name") + " * 3600", "silences an hour {{messaging_destination_name}}"},
 			target{"max by (messaging_destination_name) (idem_topics_missing{" + inTopic + "})", "missing {{messaging_destination_name}}"}).limits(0, 1),

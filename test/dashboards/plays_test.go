@@ -151,10 +151,10 @@ var plays = []aplay{
 
 	{"IdemOffsetsGap", "the first there ever was", `
 		idem_offset_gaps_total{TOPIC,idem_gap_policy="fail"} _x5 1x60
-	`, 30 * time.Minute, "Records of payments are gone that orders has not seen: The committed offset of a partition is no longer in the log."},
+	`, 30 * time.Minute, "Records of payments are gone that orders has not seen: The committed offset of a partition is no longer in the log, or the log was cut below it."},
 	{"IdemOffsetsGap", "another one", `
 		idem_offset_gaps_total{TOPIC,idem_gap_policy="earliest"} 1x100 2x60
-	`, 130 * time.Minute, "Records of payments are gone that orders has not seen: The committed offset of a partition is no longer in the log."},
+	`, 130 * time.Minute, "Records of payments are gone that orders has not seen: The committed offset of a partition is no longer in the log, or the log was cut below it."},
 	{"IdemOffsetsGap", "hours ago", `
 		idem_offset_gaps_total{TOPIC,idem_gap_policy="fail"} _x5 1x300
 	`, 4 * time.Hour, nowOver},
