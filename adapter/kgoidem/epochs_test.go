@@ -3,6 +3,7 @@ package kgoidem
 import (
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -159,4 +160,42 @@ func TestCommittedEpoch_K32(t *testing.T) {
 			require.Equal(t, c.next, next)
 		})
 	}
+}
+
+// TestCutDuringACommit_K32: a cut is passed over while a commit with an epoch is in flight. The next
+// commit takes the epoch back, so no later membership finds the cut again.
+func TestCutDuringACommit_K32(t *testing.T) {
+	cluster, cfg := onCluster(t, 1)
+	cfg.CommitInterval = time.Hour
+	produceEvents(t, cfg.Brokers, "orders", 0, 10)
+	var got tally
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 10 && m.claims() == 1 }, soon, poll)
+	s, p := m.current.Load().session, partition{Topic: "orders"}
+	type commit struct {
+		at    int64
+		epoch int32
+		stamp *string
+	}
+	commits := make(chan commit, 10)
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		asked, _ := req.(*kmsg.OffsetCommitRequest)
+		sent := asked.Topics[0].Partitions[0]
+		commits <- commit{sent.Offset, sent.LeaderEpoch, sent.Metadata}
+		if sent.LeaderEpoch != noEpoch {
+			s.passOver(p)
+		}
+		return nil, nil, false
+	})
+	s.Mark(p, 10)
+	for range 3 {
+		require.NoError(t, s.commit(t.Context()))
+	}
+	require.Len(t, commits, 2, "a mark is committed until the broker has it without an epoch")
+	first := <-commits
+	require.NotNil(t, first.stamp)
+	require.EqualValues(t, 10, first.at)
+	require.Equal(t, commit{at: 10, epoch: noEpoch}, <-commits)
+	require.NoError(t, m.end())
 }

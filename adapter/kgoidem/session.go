@@ -114,10 +114,11 @@ func (s *session) Commit() {
 	}))
 }
 
-// commit commits the marks, and removes those that are committed.
+// commit commits the marks, and removes those that are committed. A mark of a log that was cut
+// meanwhile stays, since the epoch that was committed with it has to go.
 func (s *session) commit(ctx context.Context) error {
 	s.mu.Lock()
-	marks := maps.Clone(s.marks)
+	marks, cuts := maps.Clone(s.marks), maps.Clone(s.cuts)
 	s.mu.Unlock()
 	if len(marks) == 0 {
 		return nil
@@ -132,7 +133,7 @@ func (s *session) commit(ctx context.Context) error {
 		switch {
 		case refused[p] != nil:
 			err = refused[p]
-		case s.marks[p] == next:
+		case s.marks[p] == next && s.cuts[p] == cuts[p]:
 			delete(s.marks, p)
 		}
 	}
