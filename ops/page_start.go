@@ -251,7 +251,7 @@ func (s *startView) glanceClaims(p part[[]storeClaims]) {
 
 func (s *startView) glanceDeferred(p part[deferredState]) {
 	s.unknown("Deferred events", p.Problem)
-	if !p.OK() || len(p.Value.Queues) == 0 && len(p.Value.Cannot) > 0 {
+	if !p.OK() || len(p.Value.Queues) == 0 && len(p.Value.Cannot) > 0 && !p.Value.More {
 		return
 	}
 	sums, more := p.Value.sums(), p.Value.More

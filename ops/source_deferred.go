@@ -32,7 +32,7 @@ func (s *deferredSource) list(ctx context.Context) (state deferredState, err err
 	}
 	parts, cut := acrossScopes(s.cfg.Scopes, of)
 	state, err = lookAtQueues(ctx, s.stores, parts)
-	state.More = state.More || cut
+	state.More = state.More || cut && len(state.Cannot) < len(s.stores)
 	return state, err
 }
 

@@ -116,6 +116,11 @@ func TestAcrossScopes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, more, state.More)
 	}
+
+	src.stores = []deadletters.NamedStore{{Name: "log", Store: struct{ dedup.Store }{}}}
+	state, err := src.list(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, deferredState{Cannot: []string{"log"}}, state, "without a store that defers, none is left out")
 }
 
 // A figure that was cut is a lower bound, and the start page names what was not looked at.
@@ -170,7 +175,7 @@ func TestPages_CutFigures(t *testing.T) {
 	body := s.get("deferred").body
 	for _, want := range []string{
 		"At least 8 events in 5 queues", "3 or more blocked", "Not shown: 4 queues, of which 2 blocked.",
-		"There are more queues, which were not looked at for blocked keys.",
+		"Other partitions or queues were not looked at: they may have blocked keys.",
 	} {
 		require.Contains(t, body, want)
 	}
@@ -178,4 +183,27 @@ func TestPages_CutFigures(t *testing.T) {
 	body = s.get("").body
 	require.Contains(t, body, "At least 3 keys blocked")
 	require.Contains(t, body, "blocked keys were looked for in 5 queues only")
+}
+
+// Partitions that were not looked at are not empty, also if no queue was found in the others.
+func TestPages_CutWithoutQueues(t *testing.T) {
+	for name, state := range map[string]deferredState{
+		"all stores defer":   {More: true},
+		"one does not defer": {More: true, Cannot: []string{"redis"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, quietConfig(), sources{deferred: &fakeSource[deferredState]{value: state}})
+			body := s.get("deferred").body
+			require.NotContains(t, body, "No deferred events")
+			require.Contains(t, body, "Other partitions or queues were not looked at")
+			v := &startView{}
+			v.glanceDeferred(part[deferredState]{Value: state})
+			require.Equal(t, []string{"Deferred events: blocked keys were looked for in 0 queues only"}, v.Unknown)
+			require.Equal(t, "0 or more", v.Glance[0].Value)
+		})
+	}
+	s := serve(t, quietConfig(), sources{deferred: &fakeSource[deferredState]{}})
+	body := s.get("deferred").body
+	require.Contains(t, body, "No deferred events")
+	require.NotContains(t, body, "not looked at")
 }
