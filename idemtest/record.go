@@ -64,20 +64,26 @@ func (r Record) message(now time.Time) (*idem.Message, error) {
 		}
 	}
 	m.Headers = append(m.Headers, r.Headers...)
+	value, err := r.encoded()
+	if err != nil {
+		return nil, fmt.Errorf("value of record %q: %w", r.ID, err)
+	}
+	m.Value = value
+	return m, nil
+}
+
+// encoded returns the value of the Kafka record. It is nil for a tombstone.
+func (r Record) encoded() ([]byte, error) {
 	switch v := r.Value.(type) {
 	case nil:
+		return nil, nil
 	case []byte:
-		m.Value = v
-	case json.RawMessage:
-		m.Value = v
+		return v, nil
+	case json.RawMessage: // may be no JSON, and keeps its spaces
+		return v, nil
 	default:
-		value, err := json.Marshal(v)
-		if err != nil {
-			return nil, fmt.Errorf("value of record %q: %w", r.ID, err)
-		}
-		m.Value = value
+		return json.Marshal(v)
 	}
-	return m, nil
 }
 
 // copyOf returns a copy of m for another offset. The copy shares no memory that a consumer writes.

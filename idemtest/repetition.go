@@ -1,7 +1,6 @@
 package idemtest
 
 import (
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -119,16 +118,8 @@ func recordCode(r Record) string {
 			add("%s: %q", f.name, f.value)
 		}
 	}
-	switch v := r.Value.(type) {
-	case nil:
-	case []byte:
-		add("Value: []byte(%q)", v)
-	case json.RawMessage: // may be no JSON, and keeps its spaces
-		add("Value: []byte(%q)", v)
-	default:
-		if text, err := json.Marshal(v); err == nil {
-			add("Value: []byte(%q)", text)
-		}
+	if value, err := r.encoded(); err == nil && value != nil { // without a value: a tombstone
+		add("Value: []byte(%q)", value)
 	}
 	if len(r.Headers) > 0 {
 		list := make([]string, len(r.Headers))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"go/parser"
 	"go/token"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,5 +67,27 @@ func TestRepetition_Code(t *testing.T) {
 		"idemtest.TxStore(txStore),", `idemtest.Only("4:die 7:fail"),`,
 	} {
 		require.Contains(t, code, part)
+	}
+}
+
+// A nil value is a tombstone, and an empty one is not. The code keeps them apart.
+func TestRecordCode_Values(t *testing.T) {
+	for name, c := range map[string]struct {
+		value any
+		code  string
+	}{
+		"none":              {nil, `idemtest.Record{ID: "p"}`},
+		"nil bytes":         {[]byte(nil), `idemtest.Record{ID: "p"}`},
+		"nil raw message":   {json.RawMessage(nil), `idemtest.Record{ID: "p"}`},
+		"no bytes":          {[]byte{}, `idemtest.Record{ID: "p", Value: []byte("")}`},
+		"empty raw message": {json.RawMessage{}, `idemtest.Record{ID: "p", Value: []byte("")}`},
+		"nil pointer":       {(*payment)(nil), `idemtest.Record{ID: "p", Value: []byte("null")}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.code, recordCode(Record{ID: "p", Value: c.value}))
+			m, err := Record{ID: "p", Value: c.value}.message(time.Time{})
+			require.NoError(t, err)
+			require.Equal(t, !strings.Contains(c.code, "Value:"), m.Value == nil)
+		})
 	}
 }
