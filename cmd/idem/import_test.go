@@ -316,43 +316,52 @@ func TestImportTopicOfTransactions(t *testing.T) {
 }
 
 // Records behind the begin of an open transaction are not read. The import says so before and after,
-// and does not end well: their events would run again.
+// and does not end well: their events would run again. It imports all others.
 func TestImportTopicOfAnOpenTransaction_K30(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	ctx := t.Context()
 	producer, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.TransactionalID("tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
 	defer producer.Close()
-	send := func(id string) {
+	send := func(partition int32, id string) {
 		value := fmt.Appendf(nil, `{"event_id": %q, "type": "order"}`, id)
-		require.NoError(t, producer.ProduceSync(ctx, &kgo.Record{Topic: "orders", Value: value}).FirstErr())
+		require.NoError(t, producer.ProduceSync(ctx, &kgo.Record{Topic: "orders", Partition: partition, Value: value}).FirstErr())
 	}
 	require.NoError(t, producer.BeginTransaction())
-	send("a") // 0, marker 1
+	send(0, "a") // 0, marker 1
+	send(1, "d") // 0, marker 1
 	require.NoError(t, producer.EndTransaction(ctx, kgo.TryCommit))
 	require.NoError(t, producer.BeginTransaction())
-	send("b") // 2
-	send("c") // 3
-	w.commit("orders", 4)
+	send(0, "b") // 2
+	send(0, "c") // 3
+	send(1, "e") // 2
+	w.commitOffsets("orders", 4, 3)
 	s, known := memory()
 	args := []string{"import", "-G", w.group, "--scope", "billing", "--store", inMemory, "--brokers", w.brokers[0], "--from-topic", "orders", "--to-committed"}
 
-	const open = "orders/0: a transaction is open from offset 2"
+	const open, open1 = "orders/0: a transaction is open from offset 2", "orders/1: a transaction is open from offset 2"
 	commandWith(t, known, "n\n", args...).failed(t, exitFound, open+": offsets 2 to 3 are imported only if it ends before", "not confirmed")
+	commandWith(t, known, "", append(args, "--dry-run")...).failed(t, exitFailure, open, open1)
+	require.Zero(t, s.Len(), "a dry run wrote")
 	r := commandWith(t, known, "", append(args, "-y")...)
-	r.failed(t, exitFailure, open+"; the records from 2 to 3 were not imported", "wait for its end, or abort it, and repeat")
+	r.failed(t, exitFailure, open+"; the records from 2 to 3 were not imported", "wait for its end, or abort it, and repeat",
+		open1+"; the records from 2 to 2 were not imported", "after 2 were read and 2 added")
 	require.Contains(t, r.stderr, "orders/0 read up to offset 2\n")
+	require.Contains(t, r.stderr, "orders/1 read up to offset 2\n")
 	require.Equal(t, "failed", r.audits(t)[0]["outcome"])
-	commandWith(t, known, "", append(args, "--dry-run")...).failed(t, exitFailure, open)
+	require.Equal(t, 2, s.Len())
+	for _, id := range []string{"a", "d"} {
+		require.Equal(t, dedup.Done, toldNext(t, s, inScope("order", id)), id)
+	}
 
-	require.NoError(t, producer.EndTransaction(ctx, kgo.TryCommit)) // marker 4
+	require.NoError(t, producer.EndTransaction(ctx, kgo.TryCommit)) // markers 4 and 3
 	r = commandWith(t, known, "", append(args, "-y", "-o", "json")...)
 	r.ok(t)
 	var c imported
 	r.json(t, &c)
-	require.Equal(t, int64(3), c.Read)
+	require.Equal(t, int64(5), c.Read)
 	require.NotContains(t, r.stderr, "transaction")
-	for _, id := range []string{"a", "b", "c"} {
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
 		require.Equal(t, dedup.Done, toldNext(t, s, inScope("order", id)), id)
 	}
 }
@@ -365,10 +374,11 @@ func TestImportTopic_DeletedMeanwhile(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, admin.DeleteRecords("orders", map[int32]int64{0: 1}))
 	var said bytes.Buffer
-	im := &importer{a: &app{stderr: &said}, f: &importFlags{}, scope: "billing"}
+	_, known := memory()
+	im := &importer{a: &app{stderr: &said}, f: &importFlags{retention: time.Hour}, scope: "billing", store: known[inMemory]}
 	im.seen = im.a.progress("records read", 2)
 	require.NoError(t, im.readTopic(t.Context(), w.client, []kafkalog.Span{{Topic: "orders", End: 2}}))
-	require.Equal(t, int64(1), im.counts.Read)
+	require.Equal(t, [2]int64{1, 1}, [2]int64{im.counts.Read, im.counts.Added})
 	require.Contains(t, said.String(), "records of orders/0 were deleted: offsets 0 to 0: their events are not imported")
 	require.Contains(t, said.String(), "orders/0 read up to offset 2\n")
 }

@@ -246,24 +246,27 @@ func (im *importer) cutCommitted(
 	return notes, nil
 }
 
+// readTopic imports the spans. An open transaction ends its own span only: the error names it after
+// everything else was imported. Any other error ends the import at once.
 func (im *importer) readTopic(
 	ctx context.Context, client sarama.Client, spans []kafkalog.Span,
 ) error {
+	var open error
 	for _, s := range spans {
 		if s.Begin >= s.End {
 			continue
 		}
 		next, err := im.readSpan(ctx, client, s)
-		if err == nil && next < s.End {
-			err = openTransaction(s, next)
-		}
 		im.seen.end()
 		fmt.Fprintf(im.a.stderr, "idem: %s/%d read up to offset %d\n", s.Topic, s.Partition, next)
 		if err != nil {
-			return err
+			return errors.Join(open, err)
+		}
+		if next < s.End {
+			open = errors.Join(open, openTransaction(s, next))
 		}
 	}
-	return nil
+	return errors.Join(open, im.flush(ctx))
 }
 
 // openTransaction is the error of a span that was read up to next only.

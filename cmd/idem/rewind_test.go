@@ -53,11 +53,24 @@ func (w *deadLetterWorld) partition(topic string) kafkalog.Span {
 
 func (w *deadLetterWorld) commit(topic string, offset int64) {
 	w.t.Helper()
+	w.alter(topic, map[int32]sarama.OffsetAndMetadata{w.partition(topic).Partition: {Offset: offset, LeaderEpoch: -1}})
+}
+
+// commitOffsets commits offsets of partition 0 and the next ones.
+func (w *deadLetterWorld) commitOffsets(topic string, offsets ...int64) {
+	w.t.Helper()
+	all := map[int32]sarama.OffsetAndMetadata{}
+	for partition, offset := range offsets {
+		all[int32(partition)] = sarama.OffsetAndMetadata{Offset: offset, LeaderEpoch: -1}
+	}
+	w.alter(topic, all)
+}
+
+func (w *deadLetterWorld) alter(topic string, offsets map[int32]sarama.OffsetAndMetadata) {
+	w.t.Helper()
 	admin, err := sarama.NewClusterAdminFromClient(w.client)
 	require.NoError(w.t, err)
-	_, err = admin.AlterConsumerGroupOffsets(w.group, map[string]map[int32]sarama.OffsetAndMetadata{
-		topic: {w.partition(topic).Partition: {Offset: offset, LeaderEpoch: -1}},
-	}, nil)
+	_, err = admin.AlterConsumerGroupOffsets(w.group, map[string]map[int32]sarama.OffsetAndMetadata{topic: offsets}, nil)
 	require.NoError(w.t, err)
 }
 

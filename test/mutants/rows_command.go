@@ -37,8 +37,15 @@ func commandMutants() []mutant {
 		},
 		{
 			name: "import-ends-well-at-an-open-transaction", file: folder + "import_topic.go",
-			old: "if err == nil && next < s.End {", with: "if err == nil && next < s.Begin {",
+			old: "\t\tif next < s.End {", with: "\t\tif next < s.Begin {",
 			promise: "An import that stops at an open transaction says so, and fails.",
+			tests:   cmd("^TestImportTopicOfAnOpenTransaction_K30$"),
+		},
+		{
+			name: "import-drops-the-batch-before-an-open-transaction",
+			file: folder + "import_topic.go",
+			old:  "return errors.Join(open, im.flush(ctx))", with: "return open",
+			promise: "An open transaction keeps no other record from the import.",
 			tests:   cmd("^TestImportTopicOfAnOpenTransaction_K30$"),
 		},
 		{
