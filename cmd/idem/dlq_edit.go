@@ -157,6 +157,7 @@ func (d *deadLetters) edit(
 			return nil, err
 		}
 		if err := deadletters.CheckEdit(l.DeadLetter, after); err != nil {
+			d.auditRefused(l, deadletters.Edit{Before: x.SHA256, After: deadletter.ValueHash(after)}, err)
 			return nil, found("%s: %w", at, err)
 		}
 		x.Value = deadletters.BytesOf(after)
@@ -193,6 +194,13 @@ func (d *deadLetters) replayEdited(ctx context.Context, lines []deadletters.Expo
 	defer producer.Close()
 	f := deadletters.Filter{At: placesOf(lines)}
 	return d.replay(ctx, producer, f, replayFlags{lines: lines})
+}
+
+// auditRefused writes the audit line of a value that may not replace the one of the dead letter.
+func (d *deadLetters) auditRefused(l *deadletters.Found, e deadletters.Edit, why error) {
+	row := l.Row()
+	row.Verdict, row.Note = deadletters.SeenEdit, d.app.redact(why.Error())
+	d.auditEdit(deadletters.Done{Row: row, Edit: &e}, &progress{})
 }
 
 // auditEdit writes the audit line of an edited value.
