@@ -28,9 +28,9 @@ type Config struct {
 	// lease if that is shorter.
 	StoreTimeout time.Duration
 	// BusyWait limits how long one call of HandleBatch waits, in all, for an event that is claimed
-	// elsewhere, or for a store or a producer that is down. Then HandleBatch returns a
-	// [WaitError]. Keep BusyWait below the poll interval of the client. The default is 1 s;
-	// [Forever] waits until the context ends.
+	// elsewhere, for its turn to read the deferred events of a partition, or for a store or a
+	// producer that is down. Then HandleBatch returns a [WaitError]. Keep BusyWait below the poll
+	// interval of the client. The default is 1 s; [Forever] waits until the context ends.
 	//
 	// A completed effect is recorded for longer, up to a lease, because a lost record would repeat
 	// the effect.

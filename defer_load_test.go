@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/observe"
 )
 
 // manyQueues is a store whose partitions have many queues of blocked keys. A page takes some time.
@@ -131,5 +134,103 @@ func TestDefer_QueueBeginsWhileOthersAreRead_Rule4(t *testing.T) {
 		require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a2", 3)))
 		require.Equal(t, map[string]int{"a1": 1, "e1": 1}, runs)
 		require.Equal(t, 40, store.pages)
+	})
+}
+
+// handleAtOnce handles an event of another Kafka key in each of n lanes, and returns the errors.
+func (b *bench) handleAtOnce(ctx context.Context, n int) []error {
+	errs := make([]error, n)
+	var lanes sync.WaitGroup
+	for i := range n {
+		lanes.Go(func() {
+			key := fmt.Sprint("other", i)
+			errs[i] = b.p.Handle(ctx, inQueue(key, key, int64(i)))
+		})
+	}
+	lanes.Wait()
+	return errs
+}
+
+// Rule 4: the lanes of a partition take turns to read its queues, for longer than one call of the
+// store may take. The wait for a turn is no outage of a store that answers each call in time.
+func TestDefer_LanesTakeTurnsToReadQueues_Rule4(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		const pages = 20
+		store := &manyQueues{spy: b.store, takes: 1100 * time.Millisecond}
+		for i := range 1000*pages - 1 {
+			store.names = append(store.names, fmt.Sprintf("q%06d", i))
+		}
+		o := &outages{}
+		b.cfg.Store, b.cfg.Observers = store, []observe.Observer{o}
+		b.on(succeed, idem.KeyOrdered(time.Second))
+		b.start()
+		began := time.Now()
+		for _, err := range b.handleAtOnce(t.Context(), 16) {
+			require.NoError(t, err)
+		}
+		require.Less(t, time.Since(began), 25*time.Second)
+		require.Equal(t, pages, store.pages)
+		require.Empty(t, o.events)
+	})
+}
+
+// A stop ends the wait for a turn. Only the lane whose call is under way waits for the store.
+func TestDefer_StopWhileLanesWaitForATurn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		store := &manyQueues{spy: b.store, takes: time.Hour}
+		b.cfg.Store = store
+		b.on(succeed, idem.KeyOrdered(time.Second))
+		b.start()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		for _, err := range b.handleAtOnce(ctx, 16) {
+			require.ErrorIs(t, err, idem.ErrStopping)
+		}
+		require.LessOrEqual(t, time.Since(began), 11*time.Second)
+	})
+}
+
+// A call of a foreign loop waits for its turn within BusyWait.
+func TestDefer_WaitForATurnIsBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		store := &manyQueues{spy: b.store, takes: 5 * time.Second}
+		b.cfg.Store, b.cfg.BusyWait = store, time.Second
+		b.on(succeed, idem.KeyOrdered(time.Second))
+		b.start()
+		first := make(chan error, 1)
+		go func() { first <- b.p.Handle(t.Context(), inQueue("a", "a1", 1)) }()
+		synctest.Wait()
+		began := time.Now()
+		var wait *idem.WaitError
+		require.ErrorAs(t, b.p.Handle(t.Context(), inQueue("b", "b1", 2)), &wait)
+		require.ErrorIs(t, wait, idem.ErrBusy)
+		require.Equal(t, time.Second, time.Since(began))
+		require.NoError(t, <-first)
+		require.NoError(t, b.p.Handle(t.Context(), inQueue("b", "b1", 2)))
+		require.Equal(t, 1, store.pages)
+	})
+}
+
+// The call of a lane begins with its turn. So the first call that succeeds ends an outage, also if
+// the outage began during the wait for that turn.
+func TestDefer_OutageEndsWithTheNextTurn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		store := &manyQueues{spy: b.store, takes: time.Second}
+		store.fails = func(page int) error { return map[int]error{1: errBoom}[page] }
+		for i := range 1999 {
+			store.names = append(store.names, fmt.Sprintf("q%06d", i))
+		}
+		o := &outages{}
+		b.cfg.Store, b.cfg.Observers = store, []observe.Observer{o}
+		b.on(succeed, idem.KeyOrdered(time.Second))
+		b.start()
+		for _, err := range b.handleAtOnce(t.Context(), 2) {
+			require.NoError(t, err)
+		}
+		require.Equal(t, 3, store.pages)
+		require.Len(t, o.events, 2)
+		require.True(t, o.events[0].Down)
+		require.Equal(t, time.Second, o.events[1].For, "the end of the second page")
 	})
 }

@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,9 +88,14 @@ func TestRetriesAreSpreadOut(t *testing.T) {
 }
 
 // outages keeps the events of a StoreObserver.
-type outages struct{ events []observe.StoreEvent }
+type outages struct {
+	mu     sync.Mutex
+	events []observe.StoreEvent
+}
 
 func (o *outages) ObserveStore(_ context.Context, e observe.StoreEvent) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.events = append(o.events, e)
 }
 

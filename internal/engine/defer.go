@@ -41,15 +41,26 @@ func (p *Processor) mustWait(t *task) bool {
 // maxDeferred limits the events that are deferred in one call of the store.
 const maxDeferred = 256
 
-// loadDeferred reads the queues of a partition, once.
+// loadDeferred reads the queues of a partition, once. The lanes of the partition take turns.
 func (p *Processor) loadDeferred(ctx context.Context, part *deferredPartition, t *task) error {
-	for !part.isLoaded() {
+	for try := 1; !part.isLoaded(); {
 		if ctx.Err() != nil {
 			return stopCause(ctx)
 		}
-		err := t.access.repeat(ctx, t.budget, "look for deferred events", part.loadPage)
-		if err != nil {
+		began, err := part.loadPage(ctx, t.budget)
+		switch {
+		case err == nil && began.IsZero(): // another lane has read the last page
+		case err == nil:
+			t.access.up(ctx, began)
+			try = 1
+		case began.IsZero():
 			return err
+		default:
+			stop := t.access.pause(ctx, t.budget, "look for deferred events", try, began, err)
+			if stop != nil {
+				return stop
+			}
+			try++
 		}
 	}
 	return nil

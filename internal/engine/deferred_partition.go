@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/idemtype"
 )
 
 // deferredPartitions has the queues of deferred events, by partition.
@@ -81,18 +83,48 @@ func (d *deferredPartition) holdTable() (free func()) {
 	return func() { <-d.table }
 }
 
+// errTableHeld is the reason for the wait of a lane while other lanes have the table.
+var errTableHeld = fmt.Errorf(
+	"%w: other lanes read or change the deferred events of the partition", idemtype.ErrBusy,
+)
+
+// holdTableWithin is holdTable with an end: that of ctx or of the budget.
+func (d *deferredPartition) holdTableWithin(
+	ctx context.Context, budget *waitBudget,
+) (free func(), err error) {
+	if err := budget.acquireSlot(ctx, d.table, errTableHeld); err != nil {
+		return nil, err
+	}
+	return func() { <-d.table }, nil
+}
+
 // queuePage is the number of queues that one call of the store reads.
 const queuePage = 1000
 
-// loadPage reads the next page of the partition's queues. After the last page the queues are
-// loaded. A partition may have more queues than can be read in the time of one call, so a failed
-// call loses its own page only.
-func (d *deferredPartition) loadPage(ctx context.Context) error {
-	defer d.holdTable()()
+// loadPage waits for the table, and reads the next page of the partition's queues. After the last
+// page the queues are loaded. A partition may have more queues than can be read in the time of one
+// call, so a failed call loses its own page only. All lanes may wait here, so the time of the call
+// begins after the wait. began is that moment. It is zero if the store was not asked.
+func (d *deferredPartition) loadPage(
+	ctx context.Context, budget *waitBudget,
+) (began time.Time, err error) {
+	free, err := d.holdTableWithin(ctx, budget)
+	if err != nil {
+		return began, err
+	}
+	defer free()
 	load := d.loading()
 	if load == nil {
-		return nil
+		return began, nil
 	}
+	began = time.Now()
+	return began, within(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) error {
+		return d.readPage(ctx, load)
+	})
+}
+
+// readPage asks for the next page of a load. The caller holds the table.
+func (d *deferredPartition) readPage(ctx context.Context, load *queueLoad) error {
 	found, err := d.deferrer.Queues(ctx, d.id, load.after, queuePage)
 	if err != nil {
 		return err

@@ -312,6 +312,19 @@ func engineMutants() []mutant {
 			tests:   ownedBy(".", "^TestDefer_ManyQueuesAreRead_Rule4$"),
 		},
 		{
+			name: "turn-takes-time-from-its-call", file: engine + "deferred_partition.go",
+			old:     "\tfree, err := d.holdTableWithin(ctx, budget)\n\tif err != nil {\n\t\treturn began, err\n\t}\n\tdefer free()\n\tload := d.loading()\n\tif load == nil {\n\t\treturn began, nil\n\t}\n\tbegan = time.Now()\n\treturn began, within(context.WithoutCancel(ctx), txSlack",
+			with:    "\tasked := time.Now()\n\tfree, err := d.holdTableWithin(ctx, budget)\n\tif err != nil {\n\t\treturn began, err\n\t}\n\tdefer free()\n\tload := d.loading()\n\tif load == nil {\n\t\treturn began, nil\n\t}\n\tbegan = time.Now()\n\treturn began, within(context.WithoutCancel(ctx), txSlack-time.Since(asked)",
+			promise: "The wait of a lane for its turn is no outage of the store (rule 4).",
+			tests:   ownedBy(".", "^TestDefer_LanesTakeTurnsToReadQueues_Rule4$"),
+		},
+		{
+			name: "turn-is-awaited-after-a-stop", file: engine + "deferred_partition.go",
+			old: "free, err := d.holdTableWithin(ctx, budget)", with: "free, err := d.holdTableWithin(context.WithoutCancel(ctx), budget)",
+			promise: "A stop ends the wait of a lane for its turn.",
+			tests:   ownedBy(".", "^TestDefer_StopWhileLanesWaitForATurn$"),
+		},
+		{
 			name: "queue-that-begins-meanwhile-is-forgotten", file: engine + "deferred_partition.go",
 			old: "\t\t\td.load.queues[queue] = struct{}{}\n", with: "",
 			promise: "A queue that begins while others are read is known (rule 4).",
