@@ -415,6 +415,9 @@ func TestLater_UnpublishedCopyCostsNoRun_Rule42(t *testing.T) {
 		"of a wait":               {err: idem.RetryAfter(150*time.Second, errBoom)},
 		"of a wait, at most once": {err: idem.NotApplied(idem.RetryAfter(150*time.Second, errBoom)), opts: []idem.Option{atMostOnce}},
 		"of a run, at most once":  {err: idem.NotApplied(errBoom), opts: []idem.Option{atMostOnce}, first: true},
+		"of a permanent failure, at most once": {
+			err: idem.Permanent(idem.NotApplied(errBoom)), opts: []idem.Option{atMostOnce}, first: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {

@@ -36,7 +36,7 @@ type outcome struct {
 	unbegun   bool           // a reading failed: the handler was not called and had no effect
 	marked    bool           // the handler marked the error as [Unavailable]; the store answers
 	refused   bool           // the run was refused, and the tries in place are over
-	unapplied bool           // an unavailable error that is marked as [NotApplied] too
+	unapplied bool           // an unavailable or permanent error that is marked as [NotApplied] too
 }
 
 // failed describes the failure for log lines.
@@ -62,6 +62,7 @@ func classify(cause, err error) outcome {
 	switch {
 	case mark.Has(err, mark.Permanent):
 		o.meaning, o.class = permanent, idemtype.ClassPermanent
+		o.unapplied = mark.Has(err, mark.NotApplied)
 	case mark.Has(err, mark.NotApplied) && mark.Has(err, mark.Unavailable):
 		o.meaning, o.marked, o.unapplied = unavailable, true, true
 	case mark.Has(err, mark.NotApplied):

@@ -62,7 +62,11 @@ var classifyTable = decisionTable[runEnd, wantOutcome]{
 	},
 	{
 		"permanent", func(r *runEnd) bool { return r.permanent },
-		func(r *runEnd) wantOutcome { return r.says(permanent, idemtype.ClassPermanent) },
+		func(r *runEnd) wantOutcome {
+			w := r.says(permanent, idemtype.ClassPermanent)
+			w.unapplied = r.notApplied
+			return w
+		},
 		line("classify", "returns `idem.Permanent(err)`", "permanent failure", "`permanent`"),
 	},
 	{

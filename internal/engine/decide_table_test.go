@@ -285,7 +285,11 @@ func ends() (all []outcome) {
 	for m := succeeded; m <= claimLost; m++ {
 		all = append(all, outcome{meaning: m})
 	}
-	all = append(all, outcome{meaning: unavailable, marked: true}, outcome{meaning: unavailable, marked: true, unapplied: true})
+	all = append(all,
+		outcome{meaning: unavailable, marked: true},
+		outcome{meaning: unavailable, marked: true, unapplied: true},
+		outcome{meaning: permanent, unapplied: true},
+	)
 	for _, m := range []meaning{transient, notApplied, permanent, unavailable} { // of readings
 		o := outcome{meaning: m, unbegun: true, marked: m == unavailable}
 		all = append(all, o)

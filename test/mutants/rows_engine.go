@@ -189,8 +189,7 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "classify-permanent-loses", file: engine + "classify.go",
-			old:     "case mark.Has(err, mark.Permanent):\n\t\to.meaning, o.class = permanent, idemtype.ClassPermanent\n\tcase",
-			with:    "case cause == nil && mark.Has(err, mark.Permanent):\n\t\to.meaning, o.class = permanent, idemtype.ClassPermanent\n\tcase",
+			old: "case mark.Has(err, mark.Permanent):", with: "case cause == nil && mark.Has(err, mark.Permanent):",
 			promise: "The mark of the handler decides before the cause of its context.",
 			tests:   tables("^TestClassify_Table$"),
 		},
