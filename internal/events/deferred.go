@@ -77,10 +77,20 @@ const (
 	lengthWait   = 3 * time.Second // the same
 )
 
+// lengthLimit is the time for the length of one queue. The caller's deadline may hold for several
+// events, so each length takes a third of the time that is left.
+func lengthLimit(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return lengthWait
+	}
+	return min(lengthWait, time.Until(deadline)/3)
+}
+
 // boundedLength returns -1 if the store cannot count the events of the queue in a short time. A long
 // queue must not keep a person from its head.
 func (p *Deferred) boundedLength(ctx context.Context) (int, error) {
-	short, cancel := context.WithTimeout(ctx, lengthWait)
+	short, cancel := context.WithTimeout(ctx, lengthLimit(ctx))
 	defer cancel()
 	n, err := p.length(short)
 	if err != nil && ctx.Err() == nil {

@@ -54,6 +54,15 @@ func TestLengthThatIsNotKnown_Rule4(t *testing.T) {
 				require.Equal(t, head.Key, found.Head.Key)
 				require.LessOrEqual(t, time.Since(began), lengthWait)
 
+				// A caller with little time gets the state of all its events.
+				little, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				for range 3 {
+					found, err = findDeferred(little, store, head.Key, "orders")
+					require.NoError(t, err)
+					require.Equal(t, -1, found.Behind)
+				}
+
 				ended, cancel := context.WithCancel(t.Context())
 				cancel()
 				_, err = findDeferred(ended, store, head.Key, "orders")
