@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,7 @@ type txStore struct {
 	effects int
 
 	busy      func() bool
+	committed bool         // fn sends COMMIT as SQL: its effects stay, also if it fails
 	beforeErr func() error // before fn
 	commitErr func() error // instead of the commit
 	lateBusy  func() bool  // before it: another transaction has a lock that it needs
@@ -60,6 +62,12 @@ func (s *txStore) ClaimTx(_ context.Context, _ time.Duration, reqs []dedup.Reque
 	done, err := fn(fakeTx{&effects})
 	if err == nil {
 		err = call(s.commitErr)
+	}
+	if err != nil && s.committed {
+		s.state[key] = dedup.Answer{Verdict: dedup.Done, First: reqs[0].Origin}
+		s.effects += effects
+		s.add("tx: ended by fn")
+		return fmt.Errorf("%w: %w", dedup.ErrTxEnded, err)
 	}
 	if err != nil {
 		s.add("tx: rolled back")
@@ -300,6 +308,25 @@ func TestTx_EndedTransactionIsSaidOnce_P13(t *testing.T) {
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1, strings.Count(b.log.String(), "level=ERROR"))
 		require.Contains(t, b.log.String(), "handler ended its transaction")
+	})
+}
+
+// P-13: a handler sends COMMIT as SQL, and then its event fails for good. Neither the log nor the
+// dead letter says that all of it was rolled back.
+func TestTx_EndedTransactionIsSaidInADeadLetter_P13(t *testing.T) {
+	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
+		s.committed = true
+		b.onTx(failingTx(1, idem.Permanent(errBoom)))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, []string{
+			"run 1", "tx: ended by fn", "dead letter: permanent", "tx: done",
+		}, b.all())
+		require.Equal(t, 1, s.effects)
+		require.Equal(t, 1, strings.Count(b.log.String(), "handler ended its transaction"))
+		text := headerOf(b.sent.deadLetters()[0], deadletter.HeaderError)
+		require.Contains(t, text, dedup.ErrTxEnded.Error())
+		require.Contains(t, text, errBoom.Error())
 	})
 }
 

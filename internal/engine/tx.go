@@ -37,7 +37,8 @@ func inTxTime(
 }
 
 // txOutcome returns the outcome of a failed transaction. The store decides whether the database is
-// the cause. After a commit with an unknown outcome the event is claimed again (P-11).
+// the cause. After a commit with an unknown outcome the event is claimed again (P-11). A permanent
+// failure keeps the handler's own error, unless the handler has ended the transaction (P-13).
 func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 	switch {
 	// No stop: the handler ignored the time-out, and the connection was cut.
@@ -46,6 +47,9 @@ func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 	case o.meaning == abandoned:
 		return o
 	case ran && o.meaning == permanent:
+		if errors.Is(err, dedup.ErrTxEnded) {
+			o.err = err
+		}
 		return o
 	case hard.Err() != nil:
 		return outcome{meaning: stopped, err: err}

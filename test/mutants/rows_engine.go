@@ -413,5 +413,11 @@ func engineMutants() []mutant {
 			promise: "A handler that ends its transaction and fails has its claims taken back (P-13).",
 			tests:   root("^TestBatchTx"),
 		},
+		{
+			name: "tx-ended-by-permanent-failure", file: engine + "tx.go",
+			old: "\t\t\to.err = err\n\t\t}\n\t\treturn o\n", with: "\t\t}\n\t\treturn o\n",
+			promise: "A dead letter does not hide that a COMMIT as SQL has kept effects (P-13).",
+			tests:   root("^TestTx_EndedTransactionIsSaidInADeadLetter_P13$"),
+		},
 	}
 }
