@@ -17,10 +17,11 @@ var errRowsOpen = errors.New(
 var errCommitted = errors.New("the handler sent COMMIT as SQL")
 
 // verify checks the transaction after fn has returned. Without an error the transaction goes on.
-// Otherwise the state is Ended, Aborted, or another class of the error. It is Refused if open rows
-// are the cause. After a COMMIT as SQL, a statement that failed, or Commit and Rollback of fn, can
-// hide the COMMIT from the check. Then verify rolls back, and the rows of the transaction tell (rule
-// 12).
+// Otherwise the state is Ended, Aborted for a transaction that is rolled back, or another class of
+// the error. It is Refused if open rows are the cause. After a COMMIT as SQL, a statement that
+// failed, or Commit and Rollback of fn, can hide the COMMIT from the check. Then verify rolls back,
+// and the rows of the transaction tell (rule 12). The state is Unknown if this connection cannot
+// tell.
 func (r *txRun) verify(ctx context.Context) (state Class, err error) {
 	err = r.check(ctx)
 	state = r.s.d.Classify(err)
@@ -29,8 +30,11 @@ func (r *txRun) verify(ctx context.Context) (state Class, err error) {
 		return state, nil
 	case r.l.ended.Load(): // neither Commit nor Rollback of fn has reached the database
 		r.l.owned.Store(true)
-		_, _ = r.db.ExecContext(ctx, "ROLLBACK") // SQLite refuses it after a COMMIT
 		r.spoil = true
+		_, lost := r.db.ExecContext(ctx, "ROLLBACK")
+		if lost != nil && r.s.d.Classify(lost) != Refused { // SQLite refuses it after a COMMIT
+			return Unknown, fmt.Errorf("%w: %w", err, lost)
+		}
 	case state == Aborted:
 		r.spoil = r.rollback() != nil
 	case state == Unknown && r.l.overlap.Load(): // the driver may have closed the connection
@@ -48,7 +52,7 @@ func (r *txRun) verify(ctx context.Context) (state Class, err error) {
 		r.spoil = true
 		return Ended, errCommitted
 	}
-	return state, err
+	return Aborted, err
 }
 
 // lookBack looks for the rows of a group with another connection, after the connection of the

@@ -253,9 +253,9 @@ func (r *txRun) handlerFailed(ctx context.Context, err error) error {
 	if state == Ended {
 		return r.ended(err)
 	}
-	r.blind = broken != nil && state != Aborted && !r.l.ended.Load()
+	r.blind = broken != nil && state != Aborted
 	canceled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-	unknown := broken != nil && state == Unknown && !r.l.ended.Load()
+	unknown := broken != nil && state == Unknown
 	switch {
 	case r.group() && (class == Again || class == Locked):
 		return r.s.contended(err)

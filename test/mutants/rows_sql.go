@@ -240,6 +240,30 @@ func mariaMutants() []mutant {
 			tests:   maria("^TestLostConnectionBehindACommit_Rule12$"),
 		},
 		{
+			name: "maria-method-hides-a-lost-connection", file: "dedup/sqlstore/tx_run.go",
+			old: "r.blind = broken != nil && state != Aborted", with: "r.blind = broken != nil && state != Aborted && !r.l.ended.Load()",
+			promise: "After a lost connection and a call of Rollback, another connection looks for a COMMIT (rule 12).",
+			tests:   ownedBy("dedup/sqlstore", "^TestLostConnectionOfAHandler_Rule12$"),
+		},
+		{
+			name: "maria-method-hides-an-outage", file: "dedup/sqlstore/tx_run.go",
+			old: "unknown := broken != nil && state == Unknown", with: "unknown := broken != nil && state == Unknown && !r.l.ended.Load()",
+			promise: "A lost connection is an outage, also after a call of Rollback.",
+			tests:   ownedBy("dedup/sqlstore", "^TestLostConnectionOfAHandler_Rule12$"),
+		},
+		{
+			name: "maria-lost-rollback-is-one", file: "dedup/sqlstore/tx_ended.go",
+			old: "lost != nil && r.s.d.Classify(lost) != Refused", with: "false && lost != nil",
+			promise: "A transaction without an answer to ROLLBACK has an unknown end.",
+			tests:   ownedBy("dedup/sqlstore", "^TestLostConnectionOfAHandler_Rule12$"),
+		},
+		{
+			name: "maria-known-rollback-is-an-outage", file: "dedup/sqlstore/tx_ended.go",
+			old: "return Aborted, err", with: "return state, err",
+			promise: "A call of Rollback by a handler is no outage of the store.",
+			tests:   ownedBy("dedup/sqlstore", "^TestLostConnectionOfAHandler_Rule12$"),
+		},
+		{
 			name: "maria-open-rows-are-an-outage", file: "dedup/sqlstore/lend_rows.go",
 			old: "\tl.open.Add(1)\n", with: "",
 			promise: "A handler that leaves rows open does not stop the consumption.",

@@ -135,7 +135,8 @@ func TestDeadlockBehindACommit_Rule12(t *testing.T) {
 	}
 }
 
-// The end of the connection behind the end of the transaction does not hide that end (rule 12).
+// The end of the connection behind the end of the transaction does not hide that end, also if the
+// handler then calls Rollback (rule 12).
 func TestLostConnectionBehindACommit_Rule12(t *testing.T) {
 	const kill = "KILL CONNECTION_ID()"
 	for name, c := range map[string]struct {
@@ -152,10 +153,17 @@ func TestLostConnectionBehindACommit_Rule12(t *testing.T) {
 		}, true},
 		"without a COMMIT": {func(t *testing.T, tx *sql.Tx) error { return endtest.All(t, tx, kill) }, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			_ = endtest.Group(t, open(t, newTables(t)), c.committed,
-				func(tx *sql.Tx) error { return c.run(t, tx) })
-		})
+		for end, rollback := range map[string]bool{"returns": false, "rolls back": true} {
+			t.Run(name+"/"+end, func(t *testing.T) {
+				_ = endtest.Group(t, open(t, newTables(t)), c.committed, func(tx *sql.Tx) error {
+					err := c.run(t, tx)
+					if rollback {
+						_ = tx.Rollback()
+					}
+					return err
+				})
+			})
+		}
 	}
 }
 

@@ -145,6 +145,16 @@ func TestHiddenCommit_Rule12(t *testing.T) {
 			"the end of the session alone": {func(t *testing.T, tx *sql.Tx) error {
 				return endtest.All(t, tx, "SELECT pg_terminate_backend(pg_backend_pid())")
 			}, false},
+			"the end of the session, and a method": {func(t *testing.T, tx *sql.Tx) error {
+				err := endtest.All(t, tx, "COMMIT", "SELECT pg_terminate_backend(pg_backend_pid())")
+				_ = tx.Rollback()
+				return err
+			}, true},
+			"the end of the session alone, and a method": {func(t *testing.T, tx *sql.Tx) error {
+				err := endtest.All(t, tx, "SELECT pg_terminate_backend(pg_backend_pid())")
+				_ = tx.Rollback()
+				return err
+			}, false},
 			"a method": {func(t *testing.T, tx *sql.Tx) error {
 				require.NoError(t, endtest.All(t, tx, "COMMIT"))
 				return tx.Rollback()
