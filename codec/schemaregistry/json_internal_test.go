@@ -51,6 +51,22 @@ func nested(depth int, leaf string) string {
 	return strings.Repeat(`{"op":"or","args":[`, depth) + leaf + strings.Repeat(`]}`, depth)
 }
 
+// union is a schema of arrays. Each element has one of twenty types.
+func union() string {
+	types, branches := make([]string, 20), make([]string, 20)
+	for i := range types {
+		types[i] = fmt.Sprintf(`"T%d":{"type":"object","required":["id"],"properties":{"kind":{"const":"t%[1]d"},
+			"id":{"type":"integer"},"name":{"type":"string"},"on":{"type":"boolean"}}}`, i)
+		branches[i] = fmt.Sprintf(`{"$ref":"#/definitions/T%d"}`, i)
+	}
+	return `{"type":"array","items":{"oneOf":[` + strings.Join(branches, ",") + `]},"definitions":{` +
+		strings.Join(types, ",") + `}}`
+}
+
+func array(length int, element string) string {
+	return "[" + strings.Repeat(element+",", length-1) + element + "]"
+}
+
 func lists(depth int, leaf string) string {
 	return strings.Repeat(`[`, depth) + leaf + strings.Repeat(`]`, depth)
 }
@@ -74,6 +90,7 @@ func TestJSONFormat_TooManySteps(t *testing.T) {
 		dynamic = `"$ref":"tree","$defs":{"tree":{"$id":"tree","$dynamicRef":"#node","$defs":{"leaf":{"$dynamicAnchor":"node"}}},
 			"found":{"$dynamicAnchor":"node","$ref":"#/$defs/A16"}`
 	)
+	typed := `{"items":{"oneOf":` + array(20, `{"type":"object"}`) + `}}`
 	long := `"` + strings.Repeat("x", 10_000) + `"`
 	for name, c := range map[string]struct {
 		schema, value, text string
@@ -87,8 +104,11 @@ func TestJSONFormat_TooManySteps(t *testing.T) {
 		"short":                     {doubled(plain), `"x"`, ""},
 		"deep":                      {list, lists(500, ``), ""},
 		"deep, with long places":    {list, lists(9_000, `1`), "too many steps"},
-		"long":                      {list, "[" + strings.Repeat("[],", 20_000) + "[]]", ""},
-		"long, invalid":             {list, "[" + strings.Repeat("1,", 20_000) + "1]", "does not fit"},
+		"long":                      {list, array(20_001, `[]`), ""},
+		"long, invalid":             {list, array(20_001, `1`), "does not fit"},
+		"long union":                {union(), array(6_000, `{"kind":"t19","id":1234567,"name":"abcd","on":true}`), ""},
+		"long union, invalid":       {typed, array(100_000, `1`), "too many steps"},
+		"union, invalid":            {typed, array(5_000, `1`), "does not fit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := parseJSON(sr.Schema{Schema: c.schema, Type: sr.TypeJSON}, nil)
@@ -102,7 +122,7 @@ func TestJSONFormat_TooManySteps(t *testing.T) {
 	}
 }
 
-// A visit costs as much as the library does in it, apart from the visits inside.
+// A visit costs as much as the library does in it, and a step for each visit that it begins.
 func TestVisitSteps(t *testing.T) {
 	object := func(n int) map[string]any {
 		members := map[string]any{}
@@ -111,21 +131,49 @@ func TestVisitSteps(t *testing.T) {
 		}
 		return members
 	}
+	inner := &jsonschema.Schema{}
 	patterns := map[jsonschema.Regexp]*jsonschema.Schema{regexp.MustCompile("a"): nil, regexp.MustCompile("b"): nil}
+	union, two := make([]*jsonschema.Schema, 20), map[string]*jsonschema.Schema{"0": inner, "1": inner}
 	for name, c := range map[string]struct {
 		schema jsonschema.Schema
 		v      any
 		want   int64
 	}{
-		"null":              {jsonschema.Schema{}, nil, 1},
-		"number":            {jsonschema.Schema{}, json.Number("7"), 1},
-		"text":              {jsonschema.Schema{}, "abc", 1},
-		"long text":         {jsonschema.Schema{}, strings.Repeat("x", 160), 11},
-		"array":             {jsonschema.Schema{}, []any{object(5), nil}, 3},
-		"unique":            {jsonschema.Schema{UniqueItems: true}, []any{object(5), nil}, 1 + 2*(1+16+1)},
-		"unique, many":      {jsonschema.Schema{UniqueItems: true}, make([]any, 100), 1 + 20*101},
-		"object":            {jsonschema.Schema{}, object(5), 6},
-		"object, patterned": {jsonschema.Schema{PatternProperties: patterns}, object(5), 16},
+		"null":                  {jsonschema.Schema{}, nil, 0},
+		"number":                {jsonschema.Schema{}, json.Number("7"), 0},
+		"text":                  {jsonschema.Schema{}, "abc", 0},
+		"long text":             {jsonschema.Schema{}, strings.Repeat("x", 160), 10},
+		"array":                 {jsonschema.Schema{}, []any{object(5), nil}, 0},
+		"long array":            {jsonschema.Schema{}, make([]any, 100), 12},
+		"unique":                {jsonschema.Schema{UniqueItems: true}, []any{object(5), nil}, 2 * (1 + 16 + 1)},
+		"unique, many":          {jsonschema.Schema{UniqueItems: true}, make([]any, 100), 12 + 20*101},
+		"elements":              {jsonschema.Schema{Items: inner}, make([]any, 100), 112},
+		"elements, 2020":        {jsonschema.Schema{Items2020: inner}, make([]any, 100), 112},
+		"first elements":        {jsonschema.Schema{PrefixItems: union}, make([]any, 100), 112},
+		"elements after others": {jsonschema.Schema{AdditionalItems: inner}, make([]any, 100), 112},
+		"contains":              {jsonschema.Schema{Items: inner, Contains: inner}, make([]any, 100), 212},
+		"other elements":        {jsonschema.Schema{UnevaluatedItems: inner}, make([]any, 100), 112},
+		"object":                {jsonschema.Schema{}, object(5), 0},
+		"large object":          {jsonschema.Schema{}, object(50), 6},
+		"object, required":      {jsonschema.Schema{Required: make([]string, 30)}, object(5), 3},
+		"members":               {jsonschema.Schema{Properties: two}, object(50), 56},
+		"additional members":    {jsonschema.Schema{AdditionalProperties: inner}, object(50), 56},
+		"object, patterned":     {jsonschema.Schema{Properties: two, PatternProperties: patterns}, object(5), 15},
+		"names":                 {jsonschema.Schema{PropertyNames: inner}, object(5), 5},
+		"other members":         {jsonschema.Schema{UnevaluatedProperties: inner}, object(5), 5},
+
+		"one of":              {jsonschema.Schema{OneOf: union}, json.Number("7"), 20},
+		"any of, text":        {jsonschema.Schema{AnyOf: union}, strings.Repeat("x", 160), 30},
+		"all of, members":     {jsonschema.Schema{AllOf: union, Properties: two}, object(5), 25},
+		"one and all of":      {jsonschema.Schema{OneOf: union, AllOf: union[:3]}, nil, 23},
+		"dependencies":        {jsonschema.Schema{Dependencies: map[string]any{"0": inner}}, object(5), 1},
+		"dependent schemas":   {jsonschema.Schema{DependentSchemas: two}, object(5), 2},
+		"reference":           {jsonschema.Schema{Ref: inner}, nil, 1},
+		"recursive reference": {jsonschema.Schema{RecursiveRef: inner}, nil, 1},
+		"dynamic reference":   {jsonschema.Schema{DynamicRef: &jsonschema.DynamicRef{Ref: inner}}, nil, 1},
+		"not":                 {jsonschema.Schema{Not: inner}, nil, 1},
+		"if":                  {jsonschema.Schema{If: inner, Then: inner, Else: inner}, nil, 3},
+		"content":             {jsonschema.Schema{ContentSchema: inner}, "{}", 1},
 	} {
 		require.Equal(t, c.want, visitSteps(&c.schema, c.v), name)
 	}

@@ -14,10 +14,11 @@ import (
 // value keeps a lane busy for ever. The library cannot be cancelled, and collects an error for each
 // visit. So each visit is counted, and a panic ends the check after too many.
 
-// The steps that one check may take: so many, and more for each byte of the value.
+// The steps that one check may take: so many, and more for each byte of the value. The errors of a
+// step take about 200 bytes, and at most about 300, until the check ends.
 const (
-	minSteps     = 1_000_000
-	stepsPerByte = 10
+	minSteps     = 500_000
+	stepsPerByte = 3
 )
 
 var errSteps = errors.New("the check takes too many steps")
@@ -45,7 +46,8 @@ func newJSONChecker(source sr.Schema, refs []reference) (*jsonChecker, error) {
 	return c, err
 }
 
-// count lets a visit of s take steps. A visit begins with the format, before it goes any deeper.
+// count lets a visit of s take steps. The format comes before the visits inside. It comes after the
+// type, const and enum, so that a visit which fails at one of them is counted by the visit around it.
 func (c *jsonChecker) count(s *jsonschema.Schema) {
 	format := s.Format
 	if format == nil {
@@ -71,20 +73,60 @@ func (c *jsonChecker) check(v any, size int) (err error) {
 	return c.schema.Validate(v) //nolint:wrapcheck // the caller needs the library's error
 }
 
-// visitSteps returns the steps of one visit, without those of the schemas inside.
+// visitSteps returns the steps of one visit: one for each visit that it begins, and those of its own
+// work. The visit itself is a step of the visit around it.
 func visitSteps(s *jsonschema.Schema, v any) int64 {
+	n := sameVisits(s)
 	switch v := v.(type) {
 	case string:
-		return 1 + int64(len(v))/16
+		n += int64(len(v)) / 16
 	case []any:
+		n += int64(len(v))/8 + int64(len(v))*elementVisits(s)
 		if s.UniqueItems { // up to 20 elements are compared with each other, more are hashed
-			return 1 + int64(min(len(v), 20))*valueSize(v)
+			n += int64(min(len(v), 20)) * valueSize(v)
 		}
-		return 1 + int64(len(v))
 	case map[string]any:
-		return 1 + int64(len(v))*int64(1+len(s.PatternProperties))
+		n += int64(len(v))/8 + int64(len(v))*memberVisits(s)
+		n += int64(len(s.Required)) / 8 // the error names those that are missing
 	}
-	return 1
+	return n
+}
+
+// sameVisits returns the visits of the same value that a visit may begin.
+func sameVisits(s *jsonschema.Schema) int64 {
+	n := len(s.AllOf) + len(s.AnyOf) + len(s.OneOf) + len(s.Dependencies) + len(s.DependentSchemas)
+	if s.DynamicRef != nil {
+		n++
+	}
+	return int64(n) + present(s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else, s.ContentSchema)
+}
+
+// elementVisits returns the visits of each element that a visit of an array may begin.
+func elementVisits(s *jsonschema.Schema) int64 {
+	n := present(s.Contains, s.UnevaluatedItems)
+	if s.Items != nil || s.AdditionalItems != nil || s.Items2020 != nil || len(s.PrefixItems) > 0 {
+		n++
+	}
+	return n
+}
+
+// memberVisits returns the visits of each member that a visit of an object may begin.
+func memberVisits(s *jsonschema.Schema) int64 {
+	n := present(s.PropertyNames, s.UnevaluatedProperties) + int64(len(s.PatternProperties))
+	if s.AdditionalProperties != nil || len(s.Properties) > 0 {
+		n++
+	}
+	return n
+}
+
+// present returns the number of schemas that are not nil.
+func present(schemas ...*jsonschema.Schema) (n int64) {
+	for _, s := range schemas {
+		if s != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // valueSize returns the number of values in v, with v.

@@ -92,6 +92,12 @@ func codecMutants() []mutant {
 			tests:   registry("^TestJSONFormat_TooManySteps$/^a_reference_twice$"),
 		},
 		{
+			name: "registry-json-branches-for-nothing", file: dir + "jsonsteps.go",
+			old: "len(s.AllOf) + len(s.AnyOf) + len(s.OneOf) +", with: "len(s.AllOf) + len(s.AnyOf) +",
+			promise: "A JSON value that fits no branch of a oneOf does not fill the memory with errors.",
+			tests:   registry("^TestJSONFormat_TooManySteps$/^long_union,_invalid$"),
+		},
+		{
 			name: "registry-json-later-drafts-uncounted", file: dir + "jsonsteps.go",
 			old: "\t\tall.AssertVocabs()\n", with: "",
 			promise: "Checks against a JSON Schema of a later draft are counted too.",
