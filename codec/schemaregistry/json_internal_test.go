@@ -91,6 +91,8 @@ func TestJSONFormat_TooManySteps(t *testing.T) {
 			"found":{"$dynamicAnchor":"node","$ref":"#/$defs/A16"}`
 	)
 	typed := `{"items":{"oneOf":` + array(20, `{"type":"object"}`) + `}}`
+	patterned := strings.Replace(doubled(plain), `"type":"string"`, `"patternProperties":{"y$":{}}`, 1)
+	named := `{"` + strings.Repeat("x", 250) + `":1}`
 	long := `"` + strings.Repeat("x", 10_000) + `"`
 	for name, c := range map[string]struct {
 		schema, value, text string
@@ -100,8 +102,10 @@ func TestJSONFormat_TooManySteps(t *testing.T) {
 		"nested too deep, invalid":  {operations, nested(40, `"x"`), "too many steps"},
 		"nested too deep, in a not": {negated, lists(40, ``), "too many steps"},
 		"a reference twice":         {doubled(plain), long, "too many steps"},
+		"a long name twice":         {patterned, named, "too many steps"},
 		"a dynamic reference twice": {doubled(dynamic), long, "too many steps"},
 		"short":                     {doubled(plain), `"x"`, ""},
+		"a short name":              {patterned, `{"x":1}`, ""},
 		"deep":                      {list, lists(500, ``), ""},
 		"deep, with long places":    {list, lists(9_000, `1`), "too many steps"},
 		"long":                      {list, array(20_001, `[]`), ""},
@@ -159,8 +163,12 @@ func TestVisitSteps(t *testing.T) {
 		"members":               {jsonschema.Schema{Properties: two}, object(50), 56},
 		"additional members":    {jsonschema.Schema{AdditionalProperties: inner}, object(50), 56},
 		"object, patterned":     {jsonschema.Schema{Properties: two, PatternProperties: patterns}, object(5), 15},
-		"names":                 {jsonschema.Schema{PropertyNames: inner}, object(5), 5},
-		"other members":         {jsonschema.Schema{UnevaluatedProperties: inner}, object(5), 5},
+		"long name":             {jsonschema.Schema{}, map[string]any{strings.Repeat("a", 1600): nil}, 6},
+		"long name, patterned": {
+			jsonschema.Schema{PatternProperties: patterns}, map[string]any{strings.Repeat("a", 1600): nil}, 6 + 101*2,
+		},
+		"names":         {jsonschema.Schema{PropertyNames: inner}, object(5), 5},
+		"other members": {jsonschema.Schema{UnevaluatedProperties: inner}, object(5), 5},
 
 		"one of":              {jsonschema.Schema{OneOf: union}, json.Number("7"), 20},
 		"any of, text":        {jsonschema.Schema{AnyOf: union}, strings.Repeat("x", 160), 30},

@@ -86,8 +86,11 @@ func visitSteps(s *jsonschema.Schema, v any) int64 {
 			n += int64(min(len(v), 20)) * valueSize(v)
 		}
 	case map[string]any:
-		n += int64(len(v))/8 + int64(len(v))*memberVisits(s)
-		n += int64(len(s.Required)) / 8 // the error names those that are missing
+		n += int64(len(v))/8 + int64(len(s.Required))/8 // the error names those that are missing
+		each := memberVisits(s)
+		for name := range v { // a name is hashed, and compared with the patterns
+			n += each*(1+int64(len(name))/16) + int64(len(name))/256
+		}
 	}
 	return n
 }

@@ -98,6 +98,12 @@ func codecMutants() []mutant {
 			tests:   registry("^TestJSONFormat_TooManySteps$/^long_union,_invalid$"),
 		},
 		{
+			name: "registry-json-names-for-nothing", file: dir + "jsonsteps.go",
+			old: "n += each*(1+int64(len(name))/16) +", with: "n += each +",
+			promise: "A JSON value with a long name, which patterns look through again and again, stops no lane.",
+			tests:   registry("^TestJSONFormat_TooManySteps$/^a_long_name_twice$"),
+		},
+		{
 			name: "registry-json-later-drafts-uncounted", file: dir + "jsonsteps.go",
 			old: "\t\tall.AssertVocabs()\n", with: "",
 			promise: "Checks against a JSON Schema of a later draft are counted too.",
