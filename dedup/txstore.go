@@ -76,8 +76,8 @@ type StartCounter interface {
 type TxChecker interface {
 	// CheckTx returns nil while the transaction can be used, without a round trip. The error
 	// matches [ErrTxAborted] if a statement has failed and the server will refuse all others.
-	// The error matches [ErrTxEnded] if the transaction was ended by SQL, and [ErrUnavailable]
-	// if the connection is lost.
+	// The error matches [ErrTxEnded] if the transaction was ended by SQL, also before the loss
+	// of the connection. Otherwise the error of a lost connection matches [ErrUnavailable].
 	CheckTx() error
 }
 

@@ -125,8 +125,10 @@
 // round trip, even if another transaction was begun. For that the session has another
 // application_name inside the transaction, and the server reports each change of the name. If
 // the handler has committed the claims of events that had not run, the store makes these rows
-// wait for another copy. If the process crashes between that COMMIT and the repair, those events
-// are lost. Only a handler that does not end the transaction prevents that.
+// wait for another copy. If a call of the group fails, the store rolls back and asks the server in
+// the same round trip whether the transaction had been committed. After a lost connection another
+// one asks. If the process crashes between that COMMIT and the repair, those events are lost. Only
+// a handler that does not end the transaction prevents that.
 //
 // A request is repeated during the run: a claim with NoWait takes an advisory lock of the
 // transaction. The lock is on a number made of schema and key. If another transaction has the lock,

@@ -64,18 +64,25 @@ func (t *handlerTx) CheckTx() error {
 
 func (t *handlerTx) state() error {
 	c := t.Conn()
-	if c.IsClosed() {
+	outside := t.marked && c.PgConn().ParameterStatus(nameParameter) == t.outside
+	return txState(c.PgConn().TxStatus(), outside, c.IsClosed())
+}
+
+// txState returns the state of a lent transaction. The status is the last one that the server has
+// sent, also on a lost connection. So the loss does not hide an end before it. outside: the session
+// has its name outside the transaction. In a transaction that failed, the name tells nothing,
+// because the server resets the name at the failure.
+func txState(status byte, outside, lost bool) error {
+	switch {
+	case status == 'I':
+		return fmt.Errorf("pgstore: %w", dedup.ErrTxEnded)
+	case status == 'T' && outside:
+		return fmt.Errorf("pgstore: %w, and began another", dedup.ErrTxEnded)
+	case lost:
 		return fmt.Errorf("pgstore: connection lost while the handler ran: %w",
 			dedup.ErrUnavailable)
-	}
-	switch c.PgConn().TxStatus() {
-	case 'T':
-		if t.marked && c.PgConn().ParameterStatus(nameParameter) == t.outside {
-			return fmt.Errorf("pgstore: %w, and began another", dedup.ErrTxEnded)
-		}
+	case status == 'T':
 		return nil
-	case 'I':
-		return fmt.Errorf("pgstore: %w", dedup.ErrTxEnded)
 	default: // the server would answer COMMIT with ROLLBACK (P-12)
 		return fmt.Errorf("pgstore: %w", dedup.ErrTxAborted)
 	}

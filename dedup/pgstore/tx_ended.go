@@ -9,6 +9,71 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// undone ends a transaction after an error of fn. If a handler of a group has ended the transaction
+// by SQL, the error matches [dedup.ErrTxEnded], and the claims of events that have not run are taken
+// back. Otherwise the error is explained.
+func (r *txRun) undone(err, explained error) error {
+	group, ok := errors.AsType[*dedup.GroupError](err)
+	if !ok {
+		return explained
+	}
+	found, failed := r.endedBySQL()
+	switch {
+	case failed != nil:
+		return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w (%w)", explained, failed,
+			dedup.ErrUnavailable)
+	case !found:
+		return explained
+	}
+	ended := &dedup.TxEndedError{Unrun: group.Unrun}
+	return r.takeBack(ended, fmt.Errorf("pgstore: %w: %w", ended, err))
+}
+
+// endedBySQL reports whether the handler has ended the transaction by SQL. A failure in a second
+// transaction, or a lost connection, can hide a COMMIT. So endedBySQL rolls back, and the server
+// tells in the same round trip what became of the transaction. After the loss of the connection,
+// another one asks for a group. A single event is claimed again, and the answer tells.
+func (r *txRun) endedBySQL() (bool, error) {
+	if errors.Is(r.lent.state(), dedup.ErrTxEnded) {
+		return true, nil
+	}
+	if r.xid == "" {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
+	defer cancel()
+	status := "select pg_xact_status('" + r.xid + "')"
+	if c := r.conn.Conn(); !c.IsClosed() {
+		if found, err := committedBefore(ctx, c, "rollback; "+status); err == nil {
+			return found, nil
+		}
+		_ = c.Close(ctx) // closed in any case, and the server rolls back
+	}
+	if !r.group() {
+		return false, nil
+	}
+	r.end() // its connection may be the only one
+	r.conn = session{}
+	conn, err := r.db.acquire(ctx)
+	if err != nil {
+		return false, r.db.failed(ctx, "look for a COMMIT", err)
+	}
+	defer conn.Release()
+	found, err := committedBefore(ctx, conn.Conn(), status)
+	return found, r.db.failed(ctx, "look for a COMMIT", err)
+}
+
+// committedBefore executes text, whose last statement returns the status of a transaction. Without
+// arguments, all statements travel in one message.
+func committedBefore(ctx context.Context, c *pgx.Conn, text string) (bool, error) {
+	results, err := c.PgConn().Exec(ctx, text).ReadAll()
+	if err != nil {
+		return false, err
+	}
+	rows := results[len(results)-1].Rows
+	return len(rows) == 1 && string(rows[0][0]) == "committed", nil
+}
+
 // takeBack repairs the claims of events that have not run, after a handler has ended the
 // transaction by COMMIT. Their rows would count as handled (rule 12). takeBack makes each of
 // these rows wait for a copy. No right to delete is needed, and a row that existed before keeps

@@ -197,6 +197,12 @@ func TestCheckTx_Rule12(t *testing.T) {
 		return nil, tx.(dedup.TxChecker).CheckTx()
 	})
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
+
+	_, err = claimOne(t.Context(), s, request("g"), func(tx pgx.Tx) ([]dedup.Completion, error) {
+		_ = handlerErr(t, tx, "COMMIT", leaves)
+		return nil, tx.(dedup.TxChecker).CheckTx()
+	})
+	require.ErrorIs(t, err, dedup.ErrTxEnded)
 	healthy(t, pool)
 }
 

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/idem-go/idem/dedup"
 )
@@ -26,16 +25,11 @@ func (r *txRun) handle(name string) error {
 
 // finishRun ends the transaction after fn has returned.
 func (r *txRun) finishRun(done []dedup.Completion, err error) error {
+	if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+		return r.takeBack(ended, err)
+	}
 	if err != nil {
-		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
-			return r.takeBack(ended, err)
-		}
-		if failed, ok := errors.AsType[*dedup.GroupError](err); ok &&
-			errors.Is(r.lent.state(), dedup.ErrTxEnded) {
-			ended := &dedup.TxEndedError{Unrun: failed.Unrun}
-			return r.takeBack(ended, fmt.Errorf("pgstore: %w: %w", ended, err))
-		}
-		return r.handlerFailed(err)
+		return r.undone(err, r.handlerFailed(err))
 	}
 	if err := r.handlerLeft(); err != nil {
 		return err

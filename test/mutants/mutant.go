@@ -27,7 +27,7 @@ type owner struct {
 func mutants() []mutant {
 	return slices.Concat(
 		engineMutants(), laneMutants(), runnerMutants(), watermillMutants(), beginMutants(), guardMutants(), decisionMutants(),
-		postgresMutants(), redisMutants(), sqlMutants(), sqlPostgresMutants(), mariaMutants(),
+		postgresMutants(), postgresTxMutants(), redisMutants(), sqlMutants(), sqlPostgresMutants(), mariaMutants(),
 		dynamoMutants(), memoryMutants(),
 		httpMutants(), outboxMutants(), identityMutants(), authMutants(),
 		keyringMutants(), secondSecretMutants(),

@@ -13,7 +13,7 @@ func postgresMutants() []mutant {
 	return []mutant{
 		{
 			name: "pg-take-back-of-others", file: sql + "take_back.sql",
-			old: "WHERE k.xmin = $1::text::xid AND", with: "WHERE $1::text <> '' AND",
+			old: "WHERE k.xmin = $1::text::xid8::xid AND", with: "WHERE $1::text <> '' AND",
 			promise: "Only claims of the ended transaction are taken back (rule 12).",
 			tests:   pg("^TestTakingBackLeavesOthersAlone_Rule12$"),
 		},
@@ -210,30 +210,6 @@ func postgresMutants() []mutant {
 			old: "ORDER BY scope, consumed_until NULLS FIRST, topic, partition", with: "ORDER BY scope, consumed_until DESC NULLS LAST, topic, partition",
 			promise: "The partition furthest behind decides what is forgotten (rule 8).",
 			tests:   pg("^TestReaper_Lag_Rule8$"),
-		},
-		{
-			name: "pg-commit-error-is-success", file: "dedup/pgstore/tx_commit.go",
-			old: "\treturn commitError(err)\n", with: "\treturn nil\n",
-			promise: "A commit that failed is no success (P-11).",
-			tests:   pg("^TestConnectionLostAtCommit_P11$|^TestDeferredConstraintFailsAtCommit$"),
-		},
-		{
-			name: "pg-aborted-transaction-is-committed", file: "dedup/pgstore/handlertx.go",
-			old: "\tdefault: // the server would answer COMMIT with ROLLBACK (P-12)\n\t\treturn fmt.Errorf(\"pgstore: %w\", dedup.ErrTxAborted)", with: "\tdefault:\n\t\treturn nil",
-			promise: "A swallowed error of a statement is a failure of the event (P-12).",
-			tests:   pg("^TestSwallowedErrorIsAFailure_P12$|^TestCheckTx_Rule12$"),
-		},
-		{
-			name: "pg-failed-group-keeps-claims", file: "dedup/pgstore/tx_handle.go",
-			old: "errors.Is(r.lent.state(), dedup.ErrTxEnded) {", with: "errors.Is(r.lent.state(), dedup.ErrTxAborted) {",
-			promise: "A COMMIT as SQL and a later failure keep no claim of an event that did not run (rule 12).",
-			tests:   pg("^TestTxConformance$/./and_then_failed"),
-		},
-		{
-			name: "pg-handler-commits", file: "dedup/pgstore/handlertx.go",
-			old: "func (t *handlerTx) Commit(context.Context) error   { return ErrTxOwned }", with: "func (t *handlerTx) Commit(ctx context.Context) error { return t.Tx.Commit(ctx) }",
-			promise: "A handler cannot end its transaction (P-13).",
-			tests:   pg("^TestHandlerCannotEndTheTransaction_P13$"),
 		},
 		{
 			name: "pg-commit-is-not-durable", file: sql + "begin_tx.sql",

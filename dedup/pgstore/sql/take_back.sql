@@ -5,7 +5,7 @@ WITH held AS MATERIALIZED (
     FROM unnest({arrays@2}) AS r({key})
     JOIN {schema}.{events} k
       ON ({k.key}) = ({r.key})
-    WHERE k.xmin = $1::text::xid AND {k.status} = 'done'
+    WHERE k.xmin = $1::text::xid8::xid AND {k.status} = 'done'
     ORDER BY {k.key}
     FOR UPDATE OF k
 )

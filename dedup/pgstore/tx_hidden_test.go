@@ -1,0 +1,148 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	leaves         = "SELECT pg_terminate_backend(pg_backend_pid())"
+	unserializable = "DO $$ BEGIN RAISE SQLSTATE '40001'; END $$"
+	noTable        = "INSERT INTO nowhere VALUES (1)"
+)
+
+// execAll executes statements that succeed.
+func execAll(t testing.TB, tx pgx.Tx, statements ...string) error {
+	t.Helper()
+	for _, sql := range statements {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handlerErr executes statements of a handler. Only the last one fails, and its error is the result.
+func handlerErr(t testing.TB, tx pgx.Tx, statements ...string) error {
+	t.Helper()
+	last := len(statements) - 1
+	require.NoError(t, execAll(t, tx, statements[:last]...))
+	_, err := tx.Exec(t.Context(), statements[last])
+	require.Error(t, err)
+	return err
+}
+
+// failedGroup runs three events, of which the first one has an effect and fails as fail does. The
+// result is the error of ClaimTx, which has that failure.
+func failedGroup(t *testing.T, s *pgstore.Store, fail func(pgx.Tx) error) error {
+	t.Helper()
+	var failed error
+	err := s.ClaimTx(t.Context(), time.Minute, batch(3, 0), make([]dedup.Answer, 3),
+		func(tx pgx.Tx) ([]dedup.Completion, error) {
+			require.NoError(t, addEffect(t.Context(), tx, "0"))
+			failed = fail(tx)
+			return nil, &dedup.GroupError{Unrun: []int{1, 2}, Err: failed}
+		})
+	require.ErrorIs(t, err, failed)
+	return err
+}
+
+// Rule 12: what comes after a COMMIT as SQL does not hide it: a lost connection, or a failure in
+// another transaction. The events that did not run are not lost.
+func TestHiddenCommit_Rule12(t *testing.T) {
+	t.Parallel()
+	cut := func(t *testing.T, tx pgx.Tx) error {
+		require.NoError(t, execAll(t, tx, "COMMIT"))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
+		require.Error(t, err)
+		require.True(t, tx.Conn().IsClosed())
+		return err
+	}
+	fails := func(statements ...string) func(*testing.T, pgx.Tx) error {
+		return func(t *testing.T, tx pgx.Tx) error { return handlerErr(t, tx, statements...) }
+	}
+	named := func(then error, statements ...string) func(*testing.T, pgx.Tx) error {
+		return func(t *testing.T, tx pgx.Tx) error {
+			require.NoError(t, execAll(t, tx, statements...))
+			return then
+		}
+	}
+	for name, c := range map[string]struct {
+		run       func(*testing.T, pgx.Tx) error
+		committed bool
+	}{
+		"COMMIT, a statement that is cut":   {cut, true},
+		"COMMIT, the end of the session":    {fails("COMMIT", leaves), true},
+		"COMMIT and the end in one message": {fails("COMMIT; " + leaves), true},
+		"COMMIT, BEGIN, a failure":          {fails("COMMIT", "BEGIN", noTable), true},
+		"COMMIT, BEGIN, a failure, as one":  {fails("COMMIT; BEGIN; " + noTable), true},
+		"COMMIT, BEGIN, a conflict":         {fails("COMMIT", "BEGIN", unserializable), true},
+		"COMMIT, BEGIN, the end":            {fails("COMMIT", "BEGIN", leaves), true},
+		"COMMIT, BEGIN, an error of Go":     {named(errHandler, "COMMIT", "BEGIN"), true},
+		"a failure alone":                   {fails(noTable), false},
+		"the end of the session alone":      {fails(leaves), false},
+		"an error of Go alone":              {named(errHandler), false},
+		"ROLLBACK, BEGIN, a failure":        {fails("ROLLBACK", "BEGIN", noTable), false},
+		"a savepoint, a failure, an undo":   {named(errHandler, "SAVEPOINT s", "ROLLBACK TO s"), false},
+	} {
+		// A pooler may hide the name of the session. Here the group's name is the session's own.
+		for _, session := range []string{"named", strings.Repeat("n", 50) + " [group]"} {
+			t.Run(name+"/"+session[:5], func(t *testing.T) {
+				t.Parallel()
+				s, pool := newStore(t, maxConns(1), param("application_name", session))
+				err := failedGroup(t, s, func(tx pgx.Tx) error { return c.run(t, tx) })
+				_, ended := errors.AsType[*dedup.TxEndedError](err)
+				require.Equal(t, c.committed, ended, err)
+				if c.committed {
+					require.NotErrorIs(t, err, dedup.ErrUnavailable)
+					require.NotErrorIs(t, err, dedup.ErrContended)
+				}
+				for i, r := range batch(3, 0) {
+					want := dedup.Fresh
+					if c.committed && i == 0 {
+						want = dedup.Done
+					}
+					v, err := claimOne(t.Context(), s, r, plain)
+					require.NoError(t, err)
+					require.Equal(t, want, v, "event %d", i)
+				}
+				healthy(t, pool)
+			})
+		}
+	}
+}
+
+// Rule 12: if the server cannot be asked, the error says so, and matches that of an outage.
+func TestHiddenCommitWithoutAnAnswer_Rule12(t *testing.T) {
+	t.Parallel()
+	var down atomic.Bool
+	s, _ := newStore(t, func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if down.Load() {
+				return nil, net.ErrClosed
+			}
+			return dial(ctx, network, addr)
+		}
+	}, maxConns(1))
+	err := failedGroup(t, s, func(tx pgx.Tx) error {
+		down.Store(true)
+		return handlerErr(t, tx, leaves)
+	})
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.ErrorContains(t, err, "not ruled out")
+}

@@ -1,0 +1,50 @@
+package main
+
+// postgresTxMutants are faults of pgstore around the handler's transaction.
+func postgresTxMutants() []mutant {
+	pg := func(run string) owner { return served("dedup/pgstore", run, "postgres") }
+	return []mutant{
+		{
+			name: "pg-commit-error-is-success", file: "dedup/pgstore/tx_commit.go",
+			old: "\treturn commitError(err)\n", with: "\treturn nil\n",
+			promise: "A commit that failed is no success (P-11).",
+			tests:   pg("^TestConnectionLostAtCommit_P11$|^TestDeferredConstraintFailsAtCommit$"),
+		},
+		{
+			name: "pg-aborted-transaction-is-committed", file: "dedup/pgstore/handlertx.go",
+			old: "\tdefault: // the server would answer COMMIT with ROLLBACK (P-12)\n\t\treturn fmt.Errorf(\"pgstore: %w\", dedup.ErrTxAborted)", with: "\tdefault:\n\t\treturn nil",
+			promise: "A swallowed error of a statement is a failure of the event (P-12).",
+			tests:   pg("^TestSwallowedErrorIsAFailure_P12$|^TestCheckTx_Rule12$"),
+		},
+		{
+			name: "pg-failed-group-keeps-claims", file: "dedup/pgstore/tx_ended.go",
+			old: "return r.takeBack(ended, fmt.Errorf(\"pgstore: %w: %w\", ended, err))", with: "return fmt.Errorf(\"pgstore: %w: %w\", ended, err)",
+			promise: "A COMMIT as SQL and a later failure keep no claim of an event that did not run (rule 12).",
+			tests:   pg("^TestTxConformance$/./and_then_failed"),
+		},
+		{
+			name: "pg-lost-connection-hides-a-commit", file: "dedup/pgstore/handlertx.go",
+			old: "\tcase status == 'I':", with: "\tcase status == 'I' && !lost:",
+			promise: "The loss of the connection does not hide a COMMIT as SQL before it (rule 12).",
+			tests:   pg("^TestHiddenCommit_Rule12$|^TestTxState_Rule12$|^TestCheckTx_Rule12$"),
+		},
+		{
+			name: "pg-failure-hides-a-commit", file: "dedup/pgstore/tx_ended.go",
+			old: "string(rows[0][0]) == \"committed\"", with: "string(rows[0][0]) == \"\"",
+			promise: "A failure in a second transaction does not hide the COMMIT of the first one (rule 12).",
+			tests:   pg("^TestHiddenCommit_Rule12$"),
+		},
+		{
+			name: "pg-no-look-after-a-loss", file: "dedup/pgstore/tx_ended.go",
+			old: "\tif !r.group() {\n\t\treturn false, nil", with: "\tif len(r.reqs) > 0 {\n\t\treturn false, nil",
+			promise: "After a lost connection, another one looks for a COMMIT in its last message (rule 12).",
+			tests:   pg("^TestHiddenCommit_Rule12$/one_message"),
+		},
+		{
+			name: "pg-handler-commits", file: "dedup/pgstore/handlertx.go",
+			old: "func (t *handlerTx) Commit(context.Context) error   { return ErrTxOwned }", with: "func (t *handlerTx) Commit(ctx context.Context) error { return t.Tx.Commit(ctx) }",
+			promise: "A handler cannot end its transaction (P-13).",
+			tests:   pg("^TestHandlerCannotEndTheTransaction_P13$"),
+		},
+	}
+}
