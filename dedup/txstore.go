@@ -31,7 +31,7 @@ type TxStore[Tx any] interface {
 	// still uses tx, and ClaimTx closes the connection at once.
 	//
 	// fn may panic. fn must not commit or roll back tx: tx refuses to, and if fn uses SQL for that,
-	// the error matches [ErrTxEnded]. For several events in one transaction see [TxChecker],
+	// the error matches [ErrTxEnded], and an error of fn too. For several events in one transaction see [TxChecker],
 	// [TxEndedError] and [GroupError].
 	ClaimTx(ctx context.Context, limit time.Duration, reqs []Request, answers []Answer,
 		fn func(tx Tx) ([]Completion, error)) error

@@ -115,15 +115,17 @@ func (r *txRun) handlerFailed(err error) error {
 
 // handlerLeft checks the transaction after fn returned without an error, without a round trip.
 func (r *txRun) handlerLeft() error {
-	c := r.conn.Conn()
+	c, state := r.conn.Conn(), r.lent.state()
 	switch {
+	case errors.Is(state, dedup.ErrTxEnded): // also with a lost connection or open rows
+		return state
 	case c.IsClosed() && r.ctx.Err() != nil:
 		return fmt.Errorf("pgstore: connection closed while the handler ran: %w", r.ctx.Err())
 	case c.PgConn().IsBusy():
 		return errors.New("pgstore: the handler left a result open: close its rows before " +
 			"returning")
 	}
-	return r.lent.state()
+	return state
 }
 
 // end returns the connection to the pool. An unfinished transaction is rolled back.

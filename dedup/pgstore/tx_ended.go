@@ -9,14 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// undone ends a transaction after an error of fn. If a handler of a group has ended the transaction
-// by SQL, the error matches [dedup.ErrTxEnded], and the claims of events that have not run are taken
-// back. Otherwise the error is explained.
+// undone ends a transaction that is not committed because of err. If the handler has ended the
+// transaction by SQL, the error matches [dedup.ErrTxEnded], the claims of events that have not run
+// are taken back, and the transaction is not repeated. Otherwise the error is explained.
 func (r *txRun) undone(err, explained error) error {
-	group, ok := errors.AsType[*dedup.GroupError](err)
-	if !ok {
-		return explained
-	}
 	found, failed := r.endedBySQL()
 	switch {
 	case failed != nil:
@@ -25,8 +21,15 @@ func (r *txRun) undone(err, explained error) error {
 	case !found:
 		return explained
 	}
-	ended := &dedup.TxEndedError{Unrun: group.Unrun}
-	return r.takeBack(ended, fmt.Errorf("pgstore: %w: %w", ended, err))
+	r.again = false // the handler would not run again, because its event counts as handled
+	if group, ok := errors.AsType[*dedup.GroupError](err); ok {
+		ended := &dedup.TxEndedError{Unrun: group.Unrun}
+		return r.takeBack(ended, fmt.Errorf("pgstore: %w: %w", ended, err))
+	}
+	if errors.Is(err, dedup.ErrTxEnded) {
+		return err
+	}
+	return fmt.Errorf("pgstore: %w: %w", dedup.ErrTxEnded, err)
 }
 
 // endedBySQL reports whether the handler has ended the transaction by SQL. A failure in a second

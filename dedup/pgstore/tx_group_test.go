@@ -203,6 +203,7 @@ func TestCheckTx_Rule12(t *testing.T) {
 		return nil, tx.(dedup.TxChecker).CheckTx()
 	})
 	require.ErrorIs(t, err, dedup.ErrTxEnded)
+	require.NotErrorIs(t, err, dedup.ErrUnavailable)
 	healthy(t, pool)
 }
 

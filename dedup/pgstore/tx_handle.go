@@ -32,7 +32,7 @@ func (r *txRun) finishRun(done []dedup.Completion, err error) error {
 		return r.undone(err, r.handlerFailed(err))
 	}
 	if err := r.handlerLeft(); err != nil {
-		return err
+		return r.undone(err, err)
 	}
 	if err := r.flush(); err != nil {
 		if errors.Is(err, errBusy) {

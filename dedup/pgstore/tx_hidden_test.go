@@ -146,3 +146,52 @@ func TestHiddenCommitWithoutAnAnswer_Rule12(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.ErrorContains(t, err, "not ruled out")
 }
+
+// P-13: a single event sends COMMIT as SQL and then fails. The error has that failure and tells of
+// the COMMIT, the handler does not run again, and the work that it kept is not lost in silence.
+func TestFailureBehindACommit_P13(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		statements      []string
+		swallows, lives bool
+	}{
+		"COMMIT, a failure":                   {statements: []string{"COMMIT", noTable}},
+		"COMMIT, a conflict":                  {statements: []string{"COMMIT", unserializable}},
+		"COMMIT, the end of the session":      {statements: []string{"COMMIT", leaves}},
+		"COMMIT, BEGIN, a failure":            {statements: []string{"COMMIT", "BEGIN", noTable}},
+		"COMMIT, BEGIN, a conflict":           {statements: []string{"COMMIT", "BEGIN", unserializable}},
+		"COMMIT, BEGIN, an error of Go":       {statements: []string{"COMMIT", "BEGIN"}, lives: true},
+		"COMMIT, BEGIN, an error not told":    {statements: []string{"COMMIT", "BEGIN", noTable}, swallows: true},
+		"COMMIT, an error not told":           {statements: []string{"COMMIT", noTable}, swallows: true},
+		"COMMIT, a lost session, and no word": {statements: []string{"COMMIT", leaves}, swallows: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pool := newStore(t, maxConns(1))
+			failed, ran := errHandler, 0
+			_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
+				ran++
+				_, err := keeps(t.Context(), runs("SELECT 1"))(tx)
+				require.NoError(t, err)
+				if c.lives {
+					require.NoError(t, execAll(t, tx, c.statements...))
+				} else if failed = handlerErr(t, tx, c.statements...); c.swallows {
+					return nil, nil
+				}
+				return nil, failed
+			})
+			require.ErrorIs(t, err, dedup.ErrTxEnded)
+			require.ErrorContains(t, err, "work kept for the commit is not written")
+			require.NotErrorIs(t, err, dedup.ErrUnavailable)
+			if !c.swallows {
+				require.ErrorIs(t, err, failed)
+			}
+			require.Equal(t, 1, ran)
+			v, err := claimOne(t.Context(), s, request("e"), never(t))
+			require.NoError(t, err)
+			require.Equal(t, dedup.Done, v)
+			require.Equal(t, 1, countEffects(t, pool, "effect"))
+			healthy(t, pool)
+		})
+	}
+}

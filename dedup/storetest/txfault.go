@@ -19,6 +19,8 @@ func txFaultTests[Tx any]() []txTest[Tx] {
 		{name: "tx: COMMIT by SQL is found (P-13)", needs: sql, run: txCommitSQL[Tx]},
 		{name: "tx: COMMIT by SQL is found behind a statement that failed (P-13)", needs: sql,
 			run: txCommitHidden[Tx]},
+		{name: "tx: COMMIT by SQL is told with the error of fn (P-13)", needs: sql,
+			run: txCommitFails[Tx]},
 		{name: "tx: ROLLBACK by SQL is found (P-13)", needs: sql, run: txRollbackSQL[Tx]},
 		{name: "tx: COMMIT and a new BEGIN by SQL are found (P-13)", needs: sql,
 			run: txBeginSQL[Tx]},
@@ -115,6 +117,25 @@ const missing = "INSERT INTO idem_no_such_table VALUES (1)"
 // txCommitHidden ignores the failure of a statement after the COMMIT.
 func txCommitHidden[Tx any](k *txKit[Tx]) {
 	k.endsBySQL("COMMIT", missing)
+	k.meets(dedup.Done, request("e"))
+	k.count(1, "e")
+}
+
+// txCommitFails returns the failure of a statement after the COMMIT. Then the next claim finds the
+// event done, and only the error tells that an effect may be missing.
+func txCommitFails[Tx any](k *txKit[Tx]) {
+	var failed error
+	_, err := k.call([]dedup.Request{request("e")}, func(tx Tx,
+		_ []dedup.Answer) ([]dedup.Completion, error) {
+		require.NoError(k, k.h.Exec(k.ctx, tx, "e"))
+		require.NoError(k, k.h.Raw(k.ctx, tx, "COMMIT"))
+		failed = k.h.Raw(k.ctx, tx, missing)
+		return nil, failed
+	})
+	require.Error(k, failed)
+	require.ErrorIs(k, err, failed)
+	require.ErrorIs(k, err, dedup.ErrTxEnded)
+	require.NotErrorIs(k, err, dedup.ErrUnavailable, "it is the handler's fault")
 	k.meets(dedup.Done, request("e"))
 	k.count(1, "e")
 }

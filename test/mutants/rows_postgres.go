@@ -41,6 +41,18 @@ func postgresTxMutants() []mutant {
 			tests:   pg("^TestHiddenCommit_Rule12$/one_message"),
 		},
 		{
+			name: "pg-failed-event-hides-a-commit", file: "dedup/pgstore/tx_ended.go",
+			old: "\tif errors.Is(err, dedup.ErrTxEnded) {\n", with: "\tif err != nil {\n",
+			promise: "The error of an event that committed by SQL tells of the COMMIT (P-13).",
+			tests:   pg("^TestFailureBehindACommit_P13$"),
+		},
+		{
+			name: "pg-repeat-after-a-commit", file: "dedup/pgstore/tx_ended.go",
+			old: "\tr.again = false //", with: "\t//",
+			promise: "A conflict after a COMMIT as SQL is not taken for a duplicate (P-13).",
+			tests:   pg("^TestFailureBehindACommit_P13$/conflict"),
+		},
+		{
 			name: "pg-handler-commits", file: "dedup/pgstore/handlertx.go",
 			old: "func (t *handlerTx) Commit(context.Context) error   { return ErrTxOwned }", with: "func (t *handlerTx) Commit(ctx context.Context) error { return t.Tx.Commit(ctx) }",
 			promise: "A handler cannot end its transaction (P-13).",
