@@ -283,7 +283,7 @@ func (q deferredQueue) KeyText() string { return queueName(q.Name) }
 type deferredState struct {
 	Queues   []deferredQueue
 	Unlisted queueSums // queues that were looked at and are not listed
-	More     bool      // there are partitions or queues that were not looked at
+	More     bool      // partitions or queues were not looked at, or not all partitions are known
 	Cannot   []string
 }
 

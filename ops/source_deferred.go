@@ -26,13 +26,13 @@ const (
 )
 
 func (s *deferredSource) list(ctx context.Context) (state deferredState, err error) {
-	of, err := s.partitions(ctx)
+	of, whole, err := s.partitions(ctx)
 	if err != nil {
 		return state, err
 	}
 	parts, cut := acrossScopes(s.cfg.Scopes, of)
 	state, err = lookAtQueues(ctx, s.stores, parts)
-	state.More = state.More || cut && len(state.Cannot) < len(s.stores)
+	state.More = state.More || (cut || !whole) && len(state.Cannot) < len(s.stores)
 	return state, err
 }
 
@@ -113,18 +113,20 @@ func (p *deferredState) add(ctx context.Context, l *deferredLot, queues []dedup.
 }
 
 // partitions returns the partitions of the sources: those of the brokers, or else those of this
-// process.
-func (s *deferredSource) partitions(ctx context.Context) (of []partitionID, err error) {
+// process. whole reports that there are no others, which only the brokers know.
+func (s *deferredSource) partitions(
+	ctx context.Context,
+) (of []partitionID, whole bool, err error) {
 	switch {
 	case s.kafka != nil:
 		client, _, err := s.kafka.get(ctx)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		for _, topic := range s.cfg.Consumer.Topics {
 			partitions, err := client.Partitions(topic)
 			if err != nil {
-				return nil, fmt.Errorf("partitions of %s: %w", topic, err)
+				return nil, false, fmt.Errorf("partitions of %s: %w", topic, err)
 			}
 			for _, id := range partitions {
 				of = append(of, partitionID{"", topic, id})
@@ -136,7 +138,7 @@ func (s *deferredSource) partitions(ctx context.Context) (of []partitionID, err 
 			of = append(of, here[i].partitionID)
 		}
 	}
-	return of, nil
+	return of, s.kafka != nil, nil
 }
 
 // acrossScopes returns the partitions for each scope. cut reports that some are left out.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/dedup"
@@ -103,24 +104,66 @@ func TestAcrossScopes(t *testing.T) {
 	require.False(t, cut)
 	require.Len(t, all, 2*maxDeferredPartitions)
 	require.Equal(t, dedup.DeferredPartition{Scope: "b", Topic: "orders", Partition: maxDeferredPartitions}, all[len(all)-1])
+}
 
-	m, store := NewMonitor(), memstore.New(memstore.Volatile())
-	src := &deferredSource{
-		stores: []deadletters.NamedStore{{Name: "memory", Store: store}}, cfg: Config{Monitor: m, Scopes: []string{"a"}},
+// topicClient is a client for topics with a number of partitions.
+type topicClient struct {
+	sarama.Client
+	partitions int32
+}
+
+func (c topicClient) Partitions(string) (all []int32, err error) {
+	for id := range c.partitions {
+		all = append(all, id)
 	}
-	for i, more := range []bool{false, true} {
-		for id := range int32(maxDeferredPartitions + i) {
+	return all, nil
+}
+
+// Only the brokers know all partitions. Without Kafka, those of other processes are not taken for
+// empty.
+func TestDeferred_UnknownPartitions(t *testing.T) {
+	knows := func(n int32) *Monitor {
+		m := NewMonitor()
+		for id := range n {
 			m.ObserveProgress(t.Context(), observe.ProgressEvent{Topic: "orders", Partition: id, Next: 1, HighWater: 2})
 		}
-		state, err := src.list(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, more, state.More)
+		return m
 	}
-
-	src.stores = []deadletters.NamedStore{{Name: "log", Store: struct{ dedup.Store }{}}}
-	state, err := src.list(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, deferredState{Cannot: []string{"log"}}, state, "without a store that defers, none is left out")
+	brokers := func(n int32) *kafkaSource { return newKafkaSource(Config{Client: topicClient{partitions: n}}) }
+	for name, c := range map[string]struct {
+		kafka   *kafkaSource
+		monitor *Monitor
+		cannot  bool // the store does not defer
+		queues  int  // of orders/0 and orders/7 that are listed
+		more    bool
+	}{
+		"Kafka":                               {kafka: brokers(8), queues: 2},
+		"Kafka and a monitor":                 {kafka: brokers(8), monitor: knows(1), queues: 2},
+		"as many partitions as are looked at": {kafka: brokers(maxDeferredPartitions), queues: 2},
+		"one more":                            {kafka: brokers(maxDeferredPartitions + 1), queues: 2, more: true},
+		"a monitor only":                      {monitor: knows(1), queues: 1, more: true},
+		"neither":                             {more: true},
+		"no store defers":                     {cannot: true},
+		"no store defers, too many":           {kafka: brokers(maxDeferredPartitions + 1), cannot: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := memstore.New(memstore.Volatile())
+			for _, id := range []int32{0, 7} {
+				deferKeys(t, store, dedup.DeferredPartition{Scope: "a", Topic: "orders", Partition: id}, 1, 1)
+			}
+			cfg := Config{Monitor: c.monitor, Scopes: []string{"a"}}
+			cfg.Consumer.Topics = []string{"orders"}
+			src := &deferredSource{stores: []deadletters.NamedStore{{Name: "memory", Store: store}}, cfg: cfg, kafka: c.kafka}
+			if c.cannot {
+				src.stores = []deadletters.NamedStore{{Name: "log", Store: struct{ dedup.Store }{}}}
+			}
+			state, err := src.list(t.Context())
+			require.NoError(t, err)
+			require.Len(t, state.Queues, c.queues)
+			require.Equal(t, c.more, state.More)
+			require.Equal(t, c.cannot, len(state.Cannot) == 1)
+		})
+	}
 }
 
 // A figure that was cut is a lower bound, and the start page names what was not looked at.

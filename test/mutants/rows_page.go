@@ -32,9 +32,15 @@ func pageMutants() []mutant {
 		},
 		{
 			name: "page-cut-partitions-are-empty", file: "ops/source_deferred.go",
-			old: "state.More = state.More || cut", with: "_ = cut",
+			old: "state.More || (cut || !whole)", with: "state.More || (!whole && !cut)",
 			promise: "Partitions that were not looked at are not taken for empty.",
-			tests:   page("^TestAcrossScopes$"),
+			tests:   page("^TestDeferred_UnknownPartitions$"),
+		},
+		{
+			name: "page-partitions-of-others-are-empty", file: "ops/source_deferred.go",
+			old: "state.More || (cut || !whole)", with: "state.More || (whole && cut)",
+			promise: "Without Kafka, partitions of other processes are not taken for empty.",
+			tests:   page("^TestDeferred_UnknownPartitions$"),
 		},
 		{
 			name: "page-dead-letter-of-another-scope", file: "ops/data.go",
