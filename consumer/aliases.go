@@ -36,7 +36,8 @@ const (
 	// EarliestOnGap continues with the first record in the log, or where the log was cut, if the log
 	// has grown beyond the committed offset since.
 	EarliestOnGap = runner.EarliestOnGap
-	// LatestOnGap continues with the next record to be written.
+	// LatestOnGap continues with the next record to be written. A retry topic continues as with
+	// EarliestOnGap, so no copy of an event is skipped.
 	LatestOnGap = runner.LatestOnGap
 )
 

@@ -195,6 +195,17 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// GapPolicyOf returns the policy that is applied to a gap in a topic: OnGap, but [EarliestOnGap]
+// instead of [LatestOnGap] in the group's retry topics. A gap there means that some copies are lost,
+// deleted before the due time or with the topic. All other copies must run, and the store knows
+// which have run.
+func (c Config) GapPolicyOf(topic string) GapPolicy {
+	if c.OnGap == LatestOnGap && IsRetry(topic, c.Group) {
+		return EarliestOnGap
+	}
+	return c.OnGap
+}
+
 // EndWait bounds how long an assigned partition takes to end: handlers are left behind after the
 // grace, and completions are still recorded. EndWait needs the defaults of [Config.WithDefaults].
 func (c Config) EndWait() time.Duration {

@@ -56,7 +56,7 @@ func (g *OffsetCheck) Check(ctx context.Context, claims map[string][]int32) ([]M
 	}
 	var errs []error
 	for _, gap := range gaps {
-		policy := gapPolicy(g.cfg.OnGap, IsRetry(gap.Topic, g.cfg.Group))
+		policy := g.cfg.GapPolicyOf(gap.Topic)
 		g.report(gap, policy)
 		if to, ok := beyondGap(gap, policy); ok {
 			at := TopicPartition{gap.Topic, gap.Partition}
@@ -117,16 +117,6 @@ func (g *OffsetCheck) report(gap *GapError, policy GapPolicy) {
 			Policy: policy.String(),
 		})
 	}
-}
-
-// gapPolicy returns the configured policy, but skips no copy in a retry topic. A gap there means
-// that some copies are lost, deleted before the due time or with the topic. All other copies must
-// run, and the store knows which have run.
-func gapPolicy(configured GapPolicy, retry bool) GapPolicy {
-	if configured == LatestOnGap && retry {
-		return EarliestOnGap
-	}
-	return configured
 }
 
 // beyondGap returns where to continue, and false if a person must decide.

@@ -104,6 +104,27 @@ func TestGapOf_K17_K28(t *testing.T) {
 	}
 }
 
+// TestGapPolicyOf_K17: no policy skips a copy in a retry topic of the group.
+func TestGapPolicyOf_K17(t *testing.T) {
+	for name, c := range map[string]struct {
+		configured GapPolicy
+		topic      string
+		applied    GapPolicy
+	}{
+		"fail":                        {FailOnGap, "orders", FailOnGap},
+		"fail, retry topic":           {FailOnGap, "orders.g.retry", FailOnGap},
+		"earliest":                    {EarliestOnGap, "orders", EarliestOnGap},
+		"earliest, retry topic":       {EarliestOnGap, "orders.g.retry", EarliestOnGap},
+		"latest":                      {LatestOnGap, "orders", LatestOnGap},
+		"latest, retry topic":         {LatestOnGap, "orders.g.retry", EarliestOnGap},
+		"latest, topic of a delay":    {LatestOnGap, "orders.g.retry.1m", EarliestOnGap},
+		"latest, of another group":    {LatestOnGap, "orders.h.retry", LatestOnGap},
+		"latest, no topic of a delay": {LatestOnGap, "orders.g.retry.soon", LatestOnGap},
+	} {
+		require.Equal(t, c.applied, Config{Group: "g", OnGap: c.configured}.GapPolicyOf(c.topic), name)
+	}
+}
+
 // TestOffsetCheck_K17_K19 is the table of all policies. Partition orders/0 has a gap, orders/1 no
 // committed offset but progress on record, and orders/2 is in order. A retry topic has a gap too.
 func TestOffsetCheck_K17_K19(t *testing.T) {

@@ -26,7 +26,8 @@ const (
 	// has grown beyond the committed offset since.
 	EarliestOnGap
 	// LatestOnGap continues with the next record to be written. After a cut of a log that has grown
-	// since, it continues with the next record to consume.
+	// since, it continues with the next record to consume. A retry topic continues as with
+	// EarliestOnGap, so no copy of an event is skipped.
 	LatestOnGap
 )
 

@@ -1,6 +1,10 @@
 package kgoidem
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,6 +121,47 @@ func TestCutOfAnotherPartition_K32(t *testing.T) {
 	require.Len(t, known.seen(), 14)
 	sum, _ := committed(t, cfg.Brokers, cfg.Group, "orders")
 	require.EqualValues(t, 40, sum)
+}
+
+// TestCutOfRetryTopic_K32: the report of a cut has the policy that is applied. No policy skips a copy
+// in a retry topic.
+func TestCutOfRetryTopic_K32(t *testing.T) {
+	const retry = "orders.g.retry"
+	for name, c := range map[string]struct {
+		configured runner.GapPolicy
+		topic      string
+		policy     string
+		goesOn     int64 // the bound of the next offset, 0: Run ends
+	}{
+		"fail":                  {runner.FailOnGap, "orders", "fail", 0},
+		"fail, retry topic":     {runner.FailOnGap, retry, "fail", 0},
+		"earliest":              {runner.EarliestOnGap, "orders", "earliest", 3},
+		"earliest, retry topic": {runner.EarliestOnGap, retry, "earliest", 3},
+		"latest":                {runner.LatestOnGap, "orders", "latest", math.MaxInt64},
+		"latest, retry topic":   {runner.LatestOnGap, retry, "earliest", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log logs
+			seen := new(gaps)
+			cfg := configFor([]string{"127.0.0.1:1"}, "orders")
+			cfg.Group, cfg.Store, cfg.OnGap, cfg.Observers = "g", forever(), c.configured, []observe.Observer{seen}
+			cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			r, err := New(cfg, routed(new(tally).handle))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, r.group.Close()) })
+			m := newMember(t.Context(), r)
+			m.session = newSession(m)
+			m.dataLoss(&kgo.ErrDataLoss{Topic: c.topic, Partition: 1, ConsumedTo: 10, ResetTo: 3})
+			require.Equal(t, c.goesOn, m.session.cuts[partition{Topic: c.topic, Partition: 1}])
+			require.Equal(t, []observe.GapEvent{{
+				Group: "g", Topic: c.topic, Partition: 1, Committed: 10, Oldest: 3, Newest: 3, Cut: true,
+				Policy: c.policy,
+			}}, seen.seen())
+			require.Contains(t, log.String(), "next=10 cut_at=3 policy="+c.policy)
+			var again *runner.ComeBack
+			require.Equal(t, c.goesOn > 0, errors.As(context.Cause(m.ctx), &again))
+		})
+	}
 }
 
 // TestCommittedEpoch_K32: a commit has the epoch of the last record below the offset, and the stamp

@@ -178,8 +178,9 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 		Topic: loss.Topic, Partition: loss.Partition,
 		Committed: loss.ConsumedTo, Oldest: loss.ResetTo, Newest: loss.ResetTo, Cut: true,
 	}
-	m.r.reportCut(gap)
-	if m.r.cfg.OnGap == runner.FailOnGap {
+	policy := m.r.cfg.GapPolicyOf(gap.Topic)
+	m.r.reportCut(gap, policy)
+	if policy == runner.FailOnGap {
 		m.r.group.Fail(gap)
 		m.leave(gap)
 		return
@@ -188,10 +189,9 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 	s := m.session
 	m.mu.Unlock()
 	p := partition{Topic: loss.Topic, Partition: loss.Partition}
-	retry := runner.IsRetry(loss.Topic, m.r.cfg.Group) // no copy is skipped
 	switch {
 	case s == nil:
-	case m.r.cfg.OnGap == runner.EarliestOnGap || retry:
+	case policy == runner.EarliestOnGap:
 		s.cut(p, loss.ResetTo)
 	default:
 		s.passOver(p)
@@ -199,16 +199,16 @@ func (m *member) dataLoss(loss *kgo.ErrDataLoss) {
 	m.leave(&runner.ComeBack{Why: gap})
 }
 
-// reportCut reports a cut that franz-go found.
-func (r *Runner) reportCut(gap *runner.GapError) {
+// reportCut reports a cut that franz-go found, and the policy that is applied.
+func (r *Runner) reportCut(gap *runner.GapError, policy runner.GapPolicy) {
 	r.log.Error("the log was cut below the next record",
 		"topic", gap.Topic, "partition", gap.Partition, "next", gap.Committed,
-		"cut_at", gap.Newest, "policy", r.cfg.OnGap.String())
+		"cut_at", gap.Newest, "policy", policy.String())
 	for _, o := range r.gaps {
 		o.ObserveGap(context.Background(), observe.GapEvent{
 			Group: r.cfg.Group, Topic: gap.Topic, Partition: gap.Partition,
 			Committed: gap.Committed, Oldest: gap.Oldest, Newest: gap.Newest, Cut: gap.Cut,
-			Policy: r.cfg.OnGap.String(),
+			Policy: policy.String(),
 		})
 	}
 }

@@ -283,6 +283,20 @@ func beginMutants() []mutant {
 	consumer := func(run string) owner { return ownedBy("consumer", run) }
 	return []mutant{
 		{
+			name: "runner-gap-skips-copies", file: "runner/config.go",
+			old:     "if c.OnGap == LatestOnGap && IsRetry(topic, c.Group) {",
+			with:    "if false {",
+			promise: "No policy for gaps skips a copy in a retry topic (K-17).",
+			tests:   runner("^TestGapPolicyOf_K17$|^TestOffsetCheck_K17_K19$"),
+		},
+		{
+			name: "kgoidem-cut-policy-as-configured", file: "adapter/kgoidem/member.go",
+			old:     "policy := m.r.cfg.GapPolicyOf(gap.Topic)",
+			with:    "policy := m.r.cfg.OnGap",
+			promise: "A cut of a retry topic skips no copy (K-32).",
+			tests:   ownedBy("adapter/kgoidem", "^TestCutOfRetryTopic_K32$"),
+		},
+		{
 			name: "runner-newest-begins-uncommitted", file: "runner/offset_check.go",
 			old: "if g.cfg.Start != Newest {", with: "if g.cfg.Start == Newest {",
 			promise: "A group that begins at the newest record skips no later one (K-29).",
