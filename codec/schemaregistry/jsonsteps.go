@@ -37,8 +37,13 @@ func newJSONChecker(source sr.Schema, refs []reference) (*jsonChecker, error) {
 		all.RegisterVocabulary(&jsonschema.Vocabulary{
 			URL: "idem:///steps",
 			Compile: func(at *jsonschema.CompilerContext, _ map[string]any) (jsonschema.SchemaExt, error) {
-				c.count(at.Enqueue(nil)) // an empty path leads to the schema that is being compiled
-				return nil, nil          //nolint:nilnil // there are no keywords
+				s := at.Enqueue(nil) // an empty path leads to the schema that is being compiled
+				c.count(s)
+				if !s.UniqueItems {
+					return nil, nil //nolint:nilnil // there are no keywords
+				}
+				s.UniqueItems = false // the library does not look for equal elements too
+				return uniqueItems{c.take}, nil
 			},
 		})
 		all.AssertVocabs()
@@ -54,11 +59,16 @@ func (c *jsonChecker) count(s *jsonschema.Schema) {
 		format = &jsonschema.Format{Validate: func(any) error { return nil }}
 	}
 	s.Format = &jsonschema.Format{Name: format.Name, Validate: func(v any) error {
-		if c.left -= c.weight * visitSteps(s, v); c.left < 0 {
-			panic(errSteps)
-		}
+		c.take(c.weight * visitSteps(s, v))
 		return format.Validate(v)
 	}}
+}
+
+// take takes steps, and panics if too few are left.
+func (c *jsonChecker) take(steps int64) {
+	if c.left -= steps; c.left < 0 {
+		panic(errSteps)
+	}
 }
 
 // check checks a value of so many bytes. The error is errSteps if the check has not ended.
@@ -66,7 +76,7 @@ func (c *jsonChecker) check(v any, size int) (err error) {
 	c.left, c.weight = minSteps+stepsPerByte*int64(size), stepWeight(v)
 	defer func() {
 		if c.left < 0 {
-			_ = recover() // the panic of count
+			_ = recover() // the panic of take
 			err = errSteps
 		}
 	}()
@@ -82,9 +92,6 @@ func visitSteps(s *jsonschema.Schema, v any) int64 {
 		n += int64(len(v)) / 16
 	case []any:
 		n += int64(len(v))/8 + int64(len(v))*elementVisits(s)
-		if s.UniqueItems { // up to 20 elements are compared with each other, more are hashed
-			n += int64(min(len(v), 20)) * valueSize(v)
-		}
 	case map[string]any:
 		n += int64(len(v))/8 + int64(len(s.Required))/8 // the error names those that are missing
 		each := memberVisits(s)
@@ -127,22 +134,6 @@ func present(schemas ...*jsonschema.Schema) (n int64) {
 	for _, s := range schemas {
 		if s != nil {
 			n++
-		}
-	}
-	return n
-}
-
-// valueSize returns the number of values in v, with v.
-func valueSize(v any) int64 {
-	n := int64(1)
-	switch v := v.(type) {
-	case []any:
-		for _, element := range v {
-			n += valueSize(element)
-		}
-	case map[string]any:
-		for _, member := range v {
-			n += valueSize(member)
 		}
 	}
 	return n

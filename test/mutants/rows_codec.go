@@ -87,7 +87,7 @@ func codecMutants() []mutant {
 		},
 		{
 			name: "registry-json-visits-uncounted", file: dir + "jsonsteps.go",
-			old: "c.left -= c.weight * visitSteps(s, v)", with: "c.left -= 0 * visitSteps(s, v)",
+			old: "c.take(c.weight * visitSteps(s, v))", with: "c.take(0 * visitSteps(s, v))",
 			promise: "A JSON value whose check would never end is an error, and stops no lane.",
 			tests:   registry("^TestJSONFormat_TooManySteps$/^a_reference_twice$"),
 		},
@@ -102,6 +102,18 @@ func codecMutants() []mutant {
 			old: "n += each*(1+int64(len(name))/16) +", with: "n += each +",
 			promise: "A JSON value with a long name, which patterns look through again and again, stops no lane.",
 			tests:   registry("^TestJSONFormat_TooManySteps$/^a_long_name_twice$"),
+		},
+		{
+			name: "registry-json-sets-for-nothing", file: dir + "jsonset.go",
+			old: "take(1 + int64(len(text))/8)", with: "take(1)",
+			promise: "A JSON value with a long set, which is looked through again and again, stops no lane.",
+			tests:   registry("^TestJSONFormat_TooManySteps$/^a_set_of_long_texts_twice$"),
+		},
+		{
+			name: "registry-json-sets-without-signs", file: dir + "jsonset.go",
+			old: "short = \"-\" + short", with: "_ = short",
+			promise: "A JSON value whose elements differ in a sign fits uniqueItems.",
+			tests:   registry("^TestEqualElements$"),
 		},
 		{
 			name: "registry-json-later-drafts-uncounted", file: dir + "jsonsteps.go",
