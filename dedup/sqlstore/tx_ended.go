@@ -32,7 +32,11 @@ func (r *txRun) verify(ctx context.Context) (state Class, err error) {
 		r.l.owned.Store(true)
 		r.spoil = true
 		_, lost := r.db.ExecContext(ctx, "ROLLBACK")
-		if lost != nil && r.s.d.Classify(lost) != Refused { // SQLite refuses it after a COMMIT
+		switch class := r.s.d.Classify(lost); {
+		case lost == nil, class == Refused: // SQLite refuses it after a COMMIT
+		case class == Unknown && r.l.overlap.Load(): // the handler has broken it
+			return Refused, errRowsOpen
+		default:
 			return Unknown, fmt.Errorf("%w: %w", err, lost)
 		}
 	case state == Aborted:

@@ -51,20 +51,26 @@ func (noRows) Close() error              { return nil }
 func (noRows) Next([]driver.Value) error { return io.EOF }
 
 // Rule 12: after a lost connection the rows of a group are looked for with another one, and the
-// handler is not the cause. A call of Rollback by the handler changes neither.
+// handler is the cause only if it used the connection beside open rows. A call of Rollback by the
+// handler changes neither.
 func TestLostConnectionOfAHandler_Rule12(t *testing.T) {
 	boom := errors.New("boom")
-	for name, c := range map[string]struct {
-		lost, method       bool // the handler has lost the connection, and has called Rollback
+	type row struct {
+		lost, method, rows bool // the handler has lost the connection, called Rollback, had open rows
 		err                error
 		blind, unavailable bool
-	}{
-		"lost":                    {true, false, boom, true, true},
-		"lost, and a method":      {true, true, boom, true, true},
-		"cancelled":               {true, false, context.DeadlineExceeded, true, false},
-		"cancelled, and a method": {true, true, context.DeadlineExceeded, true, false},
-		"a method":                {false, true, boom, false, false},
-		"a failure":               {false, false, boom, false, false},
+	}
+	for name, c := range map[string]row{
+		"lost":                       {true, false, false, boom, true, true},
+		"lost, and a method":         {true, true, false, boom, true, true},
+		"cancelled":                  {true, false, false, context.DeadlineExceeded, true, false},
+		"cancelled, and a method":    {true, true, false, context.DeadlineExceeded, true, false},
+		"a method":                   {false, true, false, boom, false, false},
+		"a failure":                  {false, false, false, boom, false, false},
+		"lost by rows":               {true, false, true, boom, true, false},
+		"lost by rows, and a method": {true, true, true, boom, true, false},
+		"rows":                       {false, false, true, boom, false, false},
+		"rows, and a method":         {false, true, true, boom, false, false},
 	} {
 		for kind, n := range map[string]int{"a group": 3, "without a claim": 0} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
@@ -89,6 +95,7 @@ func TestLostConnectionOfAHandler_Rule12(t *testing.T) {
 					return err
 				}
 				conn.lost = c.lost
+				l.overlap.Store(c.rows)
 				if c.method {
 					require.ErrorIs(t, tx.Rollback(), dedup.ErrTxEnded)
 				}
@@ -96,6 +103,7 @@ func TestLostConnectionOfAHandler_Rule12(t *testing.T) {
 				require.ErrorIs(t, err, c.err)
 				require.Equal(t, c.blind, r.blind)
 				require.Equal(t, c.unavailable, errors.Is(err, dedup.ErrUnavailable))
+				require.Equal(t, c.lost && c.rows, errors.Is(err, errRowsOpen))
 				require.NotErrorIs(t, err, dedup.ErrTxEnded)
 			})
 		}

@@ -253,8 +253,14 @@ func mariaMutants() []mutant {
 		},
 		{
 			name: "maria-lost-rollback-is-one", file: "dedup/sqlstore/tx_ended.go",
-			old: "lost != nil && r.s.d.Classify(lost) != Refused", with: "false && lost != nil",
+			old: "case lost == nil, class == Refused:", with: "case true:",
 			promise: "A transaction without an answer to ROLLBACK has an unknown end.",
+			tests:   ownedBy("dedup/sqlstore", "^TestLostConnectionOfAHandler_Rule12$"),
+		},
+		{
+			name: "maria-method-hides-open-rows", file: "dedup/sqlstore/tx_ended.go",
+			old: "case class == Unknown && r.l.overlap.Load():", with: "case false:",
+			promise: "A handler that breaks the connection by open rows, and calls Rollback, is no outage.",
 			tests:   ownedBy("dedup/sqlstore", "^TestLostConnectionOfAHandler_Rule12$"),
 		},
 		{
