@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/decision"
@@ -15,6 +16,9 @@ var errRowsOpen = errors.New(
 
 // errCommitted means that the rows of a transaction are there after its rollback.
 var errCommitted = errors.New("the handler sent COMMIT as SQL")
+
+// errNoTrace means that a transaction has ended and its rows are not there.
+var errNoTrace = errors.New("the transaction is rolled back")
 
 // verify checks the transaction after fn has returned. Without an error the transaction goes on.
 // Otherwise the state is Ended, Aborted for a transaction that is rolled back, or another class of
@@ -59,18 +63,49 @@ func (r *txRun) verify(ctx context.Context) (state Class, err error) {
 	return Aborted, err
 }
 
+// lookBackTime bounds the wait for the end of a transaction whose connection is lost. The engine
+// takes the store for unavailable if a call goes on for 10 s after the handler.
+const lookBackTime = 5 * time.Second
+
 // lookBack looks for the rows of a group with another connection, after the connection of the
-// transaction is lost. Without an answer, err stays as it is.
+// transaction is lost. The server may still execute a COMMIT, so lookBack waits for the end of the
+// transaction, at most lookBackTime. Without an answer, err stays as it is.
 func (r *txRun) lookBack(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*dedup.GroupError](err); !ok {
 		return err // a single event is claimed again, and the answer tells
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBackTime)
 	defer cancel()
-	if there, failed := r.committed(ctx, r.s.reader); failed != nil || !there {
+	if !r.settled(ctx) {
 		return err
 	}
 	return r.ended(err)
+}
+
+// settled reports whether a row of the transaction is there, after the end of the transaction. A
+// row that the transaction has changed is locked until then, and so is the key of a new row. So
+// settled locks the rows, inserts those that are not there, and rolls back.
+func (r *txRun) settled(ctx context.Context) (there bool) {
+	_ = r.s.ownTx(ctx, "look for a COMMIT", nil, func(ctx context.Context, w *work) error {
+		found, err := w.read(ctx, eventsTable, r.heldKeys(), w.d.Lock)
+		if err != nil {
+			return err
+		}
+		if there = r.traced(found); there {
+			return nil
+		}
+		var absent []*decision.Record
+		for i := range r.reqs { // in the order of the keys
+			if rec := r.held[i]; rec != nil && found[rec.Key] == nil {
+				absent = append(absent, rec)
+			}
+		}
+		if err := eventsTable.add(ctx, w.q, w.d, absent); err != nil {
+			return err // errAgain if the transaction has committed meanwhile
+		}
+		return errNoTrace
+	})
+	return there
 }
 
 // ended returns the error of fn after the end of the transaction by SQL.
@@ -85,22 +120,27 @@ func (r *txRun) ended(err error) error {
 // committed reports whether a row of the transaction is there, after the rollback. The query waits
 // for no transaction.
 func (r *txRun) committed(ctx context.Context, q Querier) (bool, error) {
-	var keys []dedup.Key
+	found, err := eventsTable.read(ctx, q, r.s.d, r.heldKeys(), "")
+	return r.traced(found), err
+}
+
+func (r *txRun) heldKeys() (keys []dedup.Key) {
 	for i := range r.reqs {
 		if r.held[i] != nil {
 			keys = append(keys, r.reqs[i].Key)
 		}
 	}
-	found, err := eventsTable.read(ctx, q, r.s.d, keys, "")
-	if err != nil {
-		return false, err
-	}
+	return keys
+}
+
+// traced reports whether a row that the transaction has written is among those found.
+func (r *txRun) traced(found map[dedup.Key]*decision.Record) bool {
 	for i, rec := range r.held {
 		if row, there := found[r.reqs[i].Key]; there && written(row, rec) {
-			return true, nil
+			return true
 		}
 	}
-	return false, nil
+	return false
 }
 
 // written reports whether row is the one that a transaction has written as rec.

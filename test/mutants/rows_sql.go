@@ -9,6 +9,12 @@ func sqlPostgresMutants() []mutant {
 	pg := func(run string) owner { return served("dedup/sqlstore/postgres", run, "postgres") }
 	return []mutant{
 		{
+			name: "sql-slow-commit-is-a-rollback", file: "dedup/sqlstore/tx_ended.go",
+			old: "eventsTable.add(ctx, w.q, w.d, absent)", with: "eventsTable.add(ctx, w.q, w.d, absent[:0])",
+			promise: "A COMMIT as SQL that goes on behind a lost connection is found (rule 12).",
+			tests:   pg("^TestSlowCommitAsSQL_Rule12$"),
+		},
+		{
 			name: "sqlpg-rows-are-not-locked", file: file,
 			old: "Lock:      \" FOR UPDATE\",", with: "Lock:      \"\",",
 			promise: "A claim reads its rows under a lock (P-01).",

@@ -184,3 +184,10 @@ func TestDeadlockIsRepeated(t *testing.T) { endtest.Repeats(t, open(t, newTables
 func TestOpenRowsAreAnError(t *testing.T) {
 	endtest.OpenRows(t, open(t, newTables(t)), "SELECT column_name FROM information_schema.columns", false)
 }
+
+// The loss of the connection during a COMMIT as SQL does not hide it: the COMMIT goes on (rule 12).
+func TestSlowCommitAsSQL_Rule12(t *testing.T) {
+	s := open(t, newTables(t))
+	endtest.SlowCommit(t, s, siteOf(s).db, "BEGIN NOT ATOMIC DO SLEEP(1); COMMIT; END", "SELECT CONNECTION_ID()",
+		"SELECT count(*) FROM information_schema.processlist WHERE id = ? AND state = 'User sleep'")
+}
