@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -27,9 +28,12 @@ const (
 	// afterCommit: the server has committed and is ready for more, and no answer reaches the
 	// client.
 	afterCommit
+	// lateCommit: the client loses the connection, and the server gets COMMIT only after it has told
+	// another client that a transaction is in progress.
+	lateCommit
 )
 
-func (c cut) String() string { return [...]string{"none", "before", "after"}[c] }
+func (c cut) String() string { return [...]string{"none", "before", "after", "late"}[c] }
 
 // cutter is a way to Postgres on which a connection breaks exactly before or exactly after COMMIT. It reads the messages of
 // the protocol, without TLS.
@@ -38,12 +42,18 @@ type cutter struct {
 	only          string       // if not empty: only statements with this in their text count as COMMIT; set it first
 	armed         atomic.Int32 // a cut for the next COMMIT, once
 	before, after atomic.Int32 // cuts that happened
+	late          atomic.Bool  // a COMMIT is held back, or was
+	told          chan struct{}
+	tell          func() // closes told
+	over          <-chan struct{}
 }
 
 func newCutter(t testing.TB, target string) *cutter {
-	c := &cutter{}
+	c := &cutter{told: make(chan struct{}), over: t.Context().Done()}
+	c.tell = sync.OnceFunc(func() { close(c.told) })
 	c.Proxy = netproxy.Start(t, target, func() netproxy.Link {
-		l := &pgLink{c: c, commits: make(map[string]bool), portals: make(map[string]bool)}
+		l := &pgLink{c: c, commits: make(map[string]bool), portals: make(map[string]bool),
+			ended: make(chan struct{})}
 		return netproxy.Link{Up: l.up, Down: l.down}
 	})
 	return c
@@ -76,6 +86,7 @@ type pgLink struct {
 	commits map[string]bool // prepared statements, by whether they commit
 	portals map[string]bool // bound portals, by whether they commit
 	deaf    atomic.Bool     // the client is to get no answer to the COMMIT that is under way
+	ended   chan struct{}   // closed when the server has no more to say
 }
 
 // up carries the messages of the client, one by one. All but the first have a type.
@@ -86,6 +97,9 @@ func (l *pgLink) up(server io.Writer, client io.Reader) {
 		if err != nil {
 			return
 		}
+		if first && l.c.late.Load() && isCancel(m) {
+			return // a lost client cancels nothing
+		}
 		if !first && l.commitsBy(m) {
 			switch cut(l.c.armed.Swap(int32(noCut))) {
 			case beforeCommit:
@@ -94,6 +108,9 @@ func (l *pgLink) up(server io.Writer, client io.Reader) {
 				return
 			case afterCommit:
 				l.deaf.Store(true)
+			case lateCommit:
+				l.commitLate(out, client, m)
+				return
 			case noCut:
 			}
 		}
@@ -104,6 +121,30 @@ func (l *pgLink) up(server io.Writer, client io.Reader) {
 			return
 		}
 	}
+}
+
+// commitLate ends the connection of the client, and carries m to the server later.
+func (l *pgLink) commitLate(out *bufio.Writer, client io.Reader, m []byte) {
+	l.deaf.Store(true)
+	l.c.late.Store(true)
+	_ = client.(io.Closer).Close()
+	wait(l.c.told, l.c.over)
+	_, _ = out.Write(m)
+	_ = out.Flush()
+	wait(l.ended, l.c.over)
+}
+
+// wait waits for an event, or for the end of the test.
+func wait(event, over <-chan struct{}) {
+	select {
+	case <-event:
+	case <-over:
+	}
+}
+
+// isCancel reports whether the first message of a connection is a cancel request.
+func isCancel(m []byte) bool {
+	return len(m) == 16 && binary.BigEndian.Uint32(m[4:]) == 80877102
 }
 
 // commitsBy reports whether the server commits when it gets m: a simple query, or the execution of
@@ -137,6 +178,7 @@ func text(body []byte, n int) string {
 // through from its answer on. The connection ends once the server is ready for more: it has
 // committed. If the server refuses, the connection is not cut.
 func (l *pgLink) down(client io.Writer, server io.Reader) {
+	defer close(l.ended)
 	in, out := bufio.NewReader(server), bufio.NewWriter(client)
 	committed := false
 	for {
@@ -157,6 +199,9 @@ func (l *pgLink) down(client io.Writer, server io.Reader) {
 		}
 		if committed {
 			continue
+		}
+		if l.c.late.Load() && m[0] == 'D' && bytes.Contains(m, []byte("in progress")) {
+			l.c.tell()
 		}
 		if _, err := out.Write(m); err != nil {
 			return

@@ -4,10 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
 )
+
+// askTime bounds the question to the connection of the transaction. Time for another one remains.
+const askTime = 3 * time.Second
+
+// errUndecided means that the server does not know yet what becomes of a transaction.
+var errUndecided = errors.New("the transaction has not ended")
 
 // undone ends a transaction that is not committed because of err. If the handler has ended the
 // transaction by SQL, the error matches [dedup.ErrTxEnded], the claims of events that have not run
@@ -36,6 +43,7 @@ func (r *txRun) undone(err, explained error) error {
 // transaction, or a lost connection, can hide a COMMIT. So endedBySQL rolls back, and the server
 // tells in the same round trip what became of the transaction. After the loss of the connection,
 // another one asks for a group. A single event is claimed again, and the answer tells.
+// If the server does not know by the end of endTimeout, endedBySQL returns an error.
 func (r *txRun) endedBySQL() (bool, error) {
 	if errors.Is(r.lent.state(), dedup.ErrTxEnded) {
 		return true, nil
@@ -47,23 +55,36 @@ func (r *txRun) endedBySQL() (bool, error) {
 	defer cancel()
 	status := "select pg_xact_status('" + r.xid + "')"
 	if c := r.conn.Conn(); !c.IsClosed() {
-		if found, err := committedBefore(ctx, c, "rollback; "+status); err == nil {
+		first, cancel := context.WithTimeout(ctx, min(askTime, r.db.silence))
+		defer cancel()
+		if found, err := committedBefore(first, c, "rollback; "+status); err == nil {
 			return found, nil
 		}
-		_ = c.Close(ctx) // closed in any case, and the server rolls back
+		_ = c.Close(first) // closed in any case, and the server rolls back
 	}
 	if !r.group() {
 		return false, nil
 	}
 	r.end() // its connection may be the only one
 	r.conn = session{}
-	conn, err := r.db.acquire(ctx)
+	found, err := r.db.committedAtLast(ctx, status)
+	return found, r.db.failed(ctx, "look for a COMMIT", err)
+}
+
+// committedAtLast asks with another connection until the transaction has ended, or until ctx ends.
+// A COMMIT may still be on its way to the server, or wait there for a disk or a standby.
+func (d *database) committedAtLast(ctx context.Context, status string) (bool, error) {
+	conn, err := d.acquire(ctx)
 	if err != nil {
-		return false, r.db.failed(ctx, "look for a COMMIT", err)
+		return false, err
 	}
 	defer conn.Release()
-	found, err := committedBefore(ctx, conn.Conn(), status)
-	return found, r.db.failed(ctx, "look for a COMMIT", err)
+	for try := 1; ; try++ {
+		found, err := committedBefore(ctx, conn.Conn(), status)
+		if !errors.Is(err, errUndecided) || pause(ctx, try) != nil {
+			return found, err
+		}
+	}
 }
 
 // committedBefore executes text, whose last statement returns the status of a transaction. Without
@@ -73,8 +94,22 @@ func committedBefore(ctx context.Context, c *pgx.Conn, text string) (bool, error
 	if err != nil {
 		return false, err
 	}
-	rows := results[len(results)-1].Rows
-	return len(rows) == 1 && string(rows[0][0]) == "committed", nil
+	status := ""
+	if rows := results[len(results)-1].Rows; len(rows) == 1 {
+		status = string(rows[0][0])
+	}
+	return isCommitted(status)
+}
+
+// isCommitted reads the status of a transaction. Only two of its values are an answer.
+func isCommitted(status string) (bool, error) {
+	switch status {
+	case "committed":
+		return true, nil
+	case "aborted":
+		return false, nil
+	}
+	return false, fmt.Errorf("%w: status %q", errUndecided, status)
 }
 
 // takeBack repairs the claims of events that have not run, after a handler has ended the

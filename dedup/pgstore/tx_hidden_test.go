@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,6 +22,9 @@ const (
 	unserializable = "DO $$ BEGIN RAISE SQLSTATE '40001'; END $$"
 	noTable        = "INSERT INTO nowhere VALUES (1)"
 )
+
+// unnamed is a name of a session that hides the name of a group's transaction, as a pooler may.
+var unnamed = strings.Repeat("n", 50) + " [group]"
 
 // execAll executes statements that succeed.
 func execAll(t testing.TB, tx pgx.Tx, statements ...string) error {
@@ -98,8 +102,7 @@ func TestHiddenCommit_Rule12(t *testing.T) {
 		"ROLLBACK, BEGIN, a failure":        {fails("ROLLBACK", "BEGIN", noTable), false},
 		"a savepoint, a failure, an undo":   {named(errHandler, "SAVEPOINT s", "ROLLBACK TO s"), false},
 	} {
-		// A pooler may hide the name of the session. Here the group's name is the session's own.
-		for _, session := range []string{"named", strings.Repeat("n", 50) + " [group]"} {
+		for _, session := range []string{"named", unnamed} {
 			t.Run(name+"/"+session[:5], func(t *testing.T) {
 				t.Parallel()
 				s, pool := newStore(t, maxConns(1), param("application_name", session))
@@ -123,6 +126,67 @@ func TestHiddenCommit_Rule12(t *testing.T) {
 			})
 		}
 	}
+}
+
+// stillOnce requires that the first of three events counts as handled, and that the others can run.
+func stillOnce(t *testing.T, s *pgstore.Store) {
+	t.Helper()
+	for i, want := range []dedup.Verdict{dedup.Done, dedup.Fresh, dedup.Fresh} {
+		v, err := claimOne(t.Context(), s, batch(3, 0)[i], plain)
+		require.NoError(t, err)
+		require.Equal(t, want, v, "event %d", i)
+	}
+}
+
+// Rule 12: a COMMIT as SQL reaches the server after the loss of its connection, and after the first
+// question about it. The store asks again, and the events that did not run are not lost.
+func TestLateCommit_Rule12(t *testing.T) {
+	t.Parallel()
+	url := newTables(t)
+	proxy, through := throughCutter(t, newPool(t, url))
+	proxy.only = "COMMIT"
+	s := pgstore.New(newPool(t, url, through, maxConns(1)))
+	err := failedGroup(t, s, func(tx pgx.Tx) error {
+		proxy.arm(lateCommit)
+		return handlerErr(t, tx, "COMMIT")
+	})
+	ended, ok := errors.AsType[*dedup.TxEndedError](err)
+	require.True(t, ok, err)
+	require.Equal(t, []int{1, 2}, ended.Unrun)
+	require.NotErrorIs(t, err, dedup.ErrUnavailable)
+	stillOnce(t, s)
+	require.EqualValues(t, 1, proxy.after.Load())
+}
+
+// Rule 12: the connection of the transaction is open, and its server does not answer. Time remains
+// to ask with another one.
+func TestHiddenCommitBehindASilentConnection_Rule12(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var holes []hole // one for each connection
+	s, _ := newStore(t, func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			mu.Lock()
+			defer mu.Unlock()
+			holes = append(holes, hole{conn, new(atomic.Bool)})
+			return holes[len(holes)-1], err
+		}
+	}, maxConns(2), param("application_name", unnamed))
+	err := failedGroup(t, s, func(tx pgx.Tx) error {
+		require.NoError(t, execAll(t, tx, "COMMIT", "BEGIN"))
+		mu.Lock()
+		defer mu.Unlock()
+		for _, h := range holes {
+			h.open.Store(true)
+			t.Cleanup(func() { _ = h.Close() }) // the pool would wait for its end
+		}
+		return errHandler
+	})
+	require.ErrorIs(t, err, dedup.ErrTxEnded)
+	require.NotErrorIs(t, err, dedup.ErrUnavailable)
+	stillOnce(t, s)
 }
 
 // Rule 12: if the server cannot be asked, the error says so, and matches that of an outage.

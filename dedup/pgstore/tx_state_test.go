@@ -35,3 +35,20 @@ func TestTxState_Rule12(t *testing.T) {
 		require.ErrorIs(t, err, c.want, "%c %v", c.status, c)
 	}
 }
+
+// Rule 12: a transaction that is still in progress is not taken for one that is rolled back.
+func TestIsCommitted_Rule12(t *testing.T) {
+	for status, want := range map[string]struct {
+		committed bool
+		err       error
+	}{
+		"committed":   {true, nil},
+		"aborted":     {false, nil},
+		"in progress": {false, errUndecided},
+		"":            {false, errUndecided}, // NULL, or no row
+	} {
+		committed, err := isCommitted(status)
+		require.Equal(t, want.committed, committed, status)
+		require.ErrorIs(t, err, want.err, status)
+	}
+}

@@ -30,9 +30,27 @@ func postgresTxMutants() []mutant {
 		},
 		{
 			name: "pg-failure-hides-a-commit", file: "dedup/pgstore/tx_ended.go",
-			old: "string(rows[0][0]) == \"committed\"", with: "string(rows[0][0]) == \"\"",
+			old: "\t\treturn true, nil\n\tcase \"aborted\":\n", with: "\t\treturn false, nil\n\tcase \"aborted\":\n",
 			promise: "A failure in a second transaction does not hide the COMMIT of the first one (rule 12).",
 			tests:   pg("^TestHiddenCommit_Rule12$"),
+		},
+		{
+			name: "pg-late-commit-is-a-rollback", file: "dedup/pgstore/tx_ended.go",
+			old: "\tcase \"aborted\":\n", with: "\tcase \"aborted\", \"in progress\":\n",
+			promise: "A COMMIT that arrives after the loss of its connection keeps no claim of an event that did not run (rule 12).",
+			tests:   pg("^TestLateCommit_Rule12$|^TestIsCommitted_Rule12$"),
+		},
+		{
+			name: "pg-one-question-to-a-late-commit", file: "dedup/pgstore/tx_ended.go",
+			old: "!errors.Is(err, errUndecided) || pause(ctx, try) != nil", with: "try > 0",
+			promise: "The store asks again while a COMMIT is on its way (rule 12).",
+			tests:   pg("^TestLateCommit_Rule12$"),
+		},
+		{
+			name: "pg-silent-connection-takes-all-time", file: "dedup/pgstore/tx_ended.go",
+			old: "context.WithTimeout(ctx, min(askTime, r.db.silence))", with: "context.WithTimeout(ctx, endTimeout)",
+			promise: "A silent connection leaves time to ask about a COMMIT with another one (rule 12).",
+			tests:   pg("^TestHiddenCommitBehindASilentConnection_Rule12$"),
 		},
 		{
 			name: "pg-no-look-after-a-loss", file: "dedup/pgstore/tx_ended.go",
