@@ -36,11 +36,11 @@ func (r *txRun) flush() error {
 	defer tx.close()
 	for _, k := range r.lent.works {
 		if err := flushOne(ctx, k.work, tx); err != nil {
-			return r.flushFailed(ctx, fmt.Errorf("pgstore: before commit: %w", err))
+			return r.flushUndone(ctx, fmt.Errorf("pgstore: before commit: %w", err))
 		}
 	}
 	if err := r.handlerLeft(); err != nil {
-		return r.flushFailed(ctx, fmt.Errorf("pgstore: before commit: %w", err))
+		return r.flushUndone(ctx, fmt.Errorf("pgstore: before commit: %w", err))
 	}
 	return nil
 }
@@ -59,6 +59,13 @@ func flushOne(ctx context.Context, w dedup.TxWork, tx pgx.Tx) (err error) {
 // errBusy means that the transaction of one request has met a lock that does not come free. The
 // request is answered Busy.
 var errBusy = errors.New("pgstore: lock not available before commit")
+
+// flushUndone ends a transaction whose work before the commit has failed. A handler may have
+// committed by SQL and begun another transaction. Then the work failed in that one, and neither a
+// repeat nor Busy would tell of the effects.
+func (r *txRun) flushUndone(ctx context.Context, err error) error {
+	return r.undone(err, r.flushFailed(ctx, err))
+}
 
 // flushFailed explains an error of the work before the commit. No handler has failed. A wait for
 // another transaction shows as such. Other errors are handled as in [txRun.handlerFailed].

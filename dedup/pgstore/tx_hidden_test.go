@@ -259,3 +259,33 @@ func TestFailureBehindACommit_P13(t *testing.T) {
 		})
 	}
 }
+
+// P-13: a single event sends COMMIT and BEGIN as SQL, and the work that it kept meets an error in the
+// second transaction. The error tells of the COMMIT, also if a lock is the cause.
+func TestKeptWorkFailsBehindACommit_P13(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"40P01", "40001", "55P03", "23505", "57014"} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			s, pool := newStore(t, maxConns(1))
+			ran := 0
+			v, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
+				ran++
+				_, err := keeps(t.Context(), raises(code))(tx)
+				require.NoError(t, err)
+				return nil, execAll(t, tx, "COMMIT", "BEGIN")
+			})
+			require.ErrorIs(t, err, dedup.ErrTxEnded)
+			require.ErrorContains(t, err, "work kept for the commit is not written")
+			require.ErrorContains(t, err, code)
+			require.NotErrorIs(t, err, dedup.ErrUnavailable)
+			require.Zero(t, v)
+			require.Equal(t, 1, ran)
+			v, err = claimOne(t.Context(), s, request("e"), never(t))
+			require.NoError(t, err)
+			require.Equal(t, dedup.Done, v)
+			require.Equal(t, 1, countEffects(t, pool, "effect"))
+			healthy(t, pool)
+		})
+	}
+}

@@ -71,6 +71,12 @@ func postgresTxMutants() []mutant {
 			tests:   pg("^TestFailureBehindACommit_P13$/conflict"),
 		},
 		{
+			name: "pg-kept-work-hides-a-commit", file: "dedup/pgstore/flush.go",
+			old: "\treturn r.undone(err, r.flushFailed(ctx, err))\n", with: "\treturn r.flushFailed(ctx, err)\n",
+			promise: "Kept work that fails behind a COMMIT as SQL is not lost without an error (P-13).",
+			tests:   pg("^TestKeptWorkFailsBehindACommit_P13$"),
+		},
+		{
 			name: "pg-handler-commits", file: "dedup/pgstore/handlertx.go",
 			old: "func (t *handlerTx) Commit(context.Context) error   { return ErrTxOwned }", with: "func (t *handlerTx) Commit(ctx context.Context) error { return t.Tx.Commit(ctx) }",
 			promise: "A handler cannot end its transaction (P-13).",
