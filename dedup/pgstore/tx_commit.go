@@ -34,7 +34,7 @@ func (r *txRun) commit(done []dedup.Completion) error {
 	}
 	err := r.finish(ctx, ends, keys, &dead, buried)
 	if err != nil {
-		return r.db.failed(ctx, "complete", err)
+		return r.undone(err, r.db.failed(ctx, "complete", err))
 	}
 	err = withoutCancel(r.conn.Conn(), func() error { return r.tx.Commit(ctx) })
 	if err == nil {

@@ -289,3 +289,20 @@ func TestKeptWorkFailsBehindACommit_P13(t *testing.T) {
 		})
 	}
 }
+
+// P-13: the same for a completion that is written in the second transaction and meets a lock.
+func TestCompletionFailsBehindACommit_P13(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t, param("lock_timeout", "50"))
+	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
+		require.NoError(t, addEffect(t.Context(), tx, "effect"))
+		require.NoError(t, execAll(t, tx, "COMMIT", "BEGIN"))
+		other, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = other.Rollback(context.WithoutCancel(t.Context())) })
+		require.NoError(t, execAll(t, other, "LOCK TABLE processed_events IN SHARE MODE"))
+		return []dedup.Completion{{Claim: dedup.Claim{Key: request("e").Key}, Retention: time.Hour, Retry: 1}}, nil
+	})
+	require.ErrorIs(t, err, dedup.ErrTxEnded)
+	require.NotErrorIs(t, err, dedup.ErrUnavailable)
+}

@@ -77,6 +77,12 @@ func postgresTxMutants() []mutant {
 			tests:   pg("^TestKeptWorkFailsBehindACommit_P13$"),
 		},
 		{
+			name: "pg-completion-hides-a-commit", file: "dedup/pgstore/tx_commit.go",
+			old: "return r.undone(err, r.db.failed(ctx, \"complete\", err))", with: "return r.db.failed(ctx, \"complete\", err)",
+			promise: "A completion that fails behind a COMMIT as SQL tells of the COMMIT (P-13).",
+			tests:   pg("^TestCompletionFailsBehindACommit_P13$"),
+		},
+		{
 			name: "pg-handler-commits", file: "dedup/pgstore/handlertx.go",
 			old: "func (t *handlerTx) Commit(context.Context) error   { return ErrTxOwned }", with: "func (t *handlerTx) Commit(ctx context.Context) error { return t.Tx.Commit(ctx) }",
 			promise: "A handler cannot end its transaction (P-13).",
