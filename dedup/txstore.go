@@ -31,8 +31,10 @@ type TxStore[Tx any] interface {
 	// still uses tx, and ClaimTx closes the connection at once.
 	//
 	// fn may panic. fn must not commit or roll back tx: tx refuses to, and if fn uses SQL for that,
-	// the error matches [ErrTxEnded], and an error of fn too. For several events in one transaction see [TxChecker],
-	// [TxEndedError] and [GroupError].
+	// the error matches [ErrTxEnded], also if fn returns an error, which then stays in the chain.
+	// The exception is a single request whose connection is lost after a COMMIT by SQL. The error
+	// may not tell of the COMMIT, and the next claim is answered Done. For several events in one
+	// transaction see [TxChecker], [TxEndedError] and [GroupError].
 	ClaimTx(ctx context.Context, limit time.Duration, reqs []Request, answers []Answer,
 		fn func(tx Tx) ([]Completion, error)) error
 }
@@ -41,6 +43,8 @@ type TxStore[Tx any] interface {
 // ability.
 type TxRunner[Tx any] interface {
 	// RunTx begins a transaction, runs fn once, and commits, with the errors and limits of ClaimTx.
+	// There is no record to look for. If fn sends COMMIT and BEGIN by SQL and then fails, the error
+	// may not match [ErrTxEnded].
 	RunTx(ctx context.Context, limit time.Duration, fn func(tx Tx) error) error
 }
 

@@ -11,8 +11,9 @@ import (
 
 // RunTx implements [dedup.TxRunner]. fn gets a transaction like that of [Store.ClaimTx], READ
 // COMMITTED and with the same guards, but without a claim. After a serialization failure or a
-// deadlock, RunTx returns the error of fn and does not run fn again. Begin and commit cost one
-// round trip each.
+// deadlock, RunTx returns the error of fn and does not run fn again. If fn sends COMMIT and BEGIN
+// as SQL and then fails, the error does not tell of the COMMIT. Begin and commit cost one round trip
+// each.
 func (s *Store) RunTx(ctx context.Context, limit time.Duration,
 	fn func(tx pgx.Tx) error) (err error) {
 	q, err := s.db.statements(ctx)
