@@ -31,9 +31,11 @@ const (
 	// lateCommit: the client loses the connection, and the server gets COMMIT only after it has told
 	// another client that a transaction is in progress.
 	lateCommit
+	// heldCommit: the same, but the client keeps the connection.
+	heldCommit
 )
 
-func (c cut) String() string { return [...]string{"none", "before", "after", "late"}[c] }
+func (c cut) String() string { return [...]string{"none", "before", "after", "late", "held"}[c] }
 
 // cutter is a way to Postgres on which a connection breaks exactly before or exactly after COMMIT. It reads the messages of
 // the protocol, without TLS.
@@ -109,7 +111,10 @@ func (l *pgLink) up(server io.Writer, client io.Reader) {
 			case afterCommit:
 				l.deaf.Store(true)
 			case lateCommit:
-				l.commitLate(out, client, m)
+				l.commitLate(out, m, client.(io.Closer))
+				return
+			case heldCommit:
+				l.commitLate(out, m, io.NopCloser(nil))
 				return
 			case noCut:
 			}
@@ -123,11 +128,11 @@ func (l *pgLink) up(server io.Writer, client io.Reader) {
 	}
 }
 
-// commitLate ends the connection of the client, and carries m to the server later.
-func (l *pgLink) commitLate(out *bufio.Writer, client io.Reader, m []byte) {
+// commitLate closes client, and carries m to the server later. No answer reaches the client.
+func (l *pgLink) commitLate(out *bufio.Writer, m []byte, client io.Closer) {
 	l.deaf.Store(true)
 	l.c.late.Store(true)
-	_ = client.(io.Closer).Close()
+	_ = client.Close()
 	wait(l.c.told, l.c.over)
 	_, _ = out.Write(m)
 	_ = out.Flush()

@@ -23,8 +23,7 @@ func (r *txRun) undone(err, explained error) error {
 	found, failed := r.endedBySQL()
 	switch {
 	case failed != nil:
-		return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w (%w)", explained, failed,
-			dedup.ErrUnavailable)
+		return notRuledOut(explained, failed)
 	case !found:
 		return explained
 	}
@@ -37,6 +36,12 @@ func (r *txRun) undone(err, explained error) error {
 		return err
 	}
 	return fmt.Errorf("pgstore: %w: %w", dedup.ErrTxEnded, err)
+}
+
+// notRuledOut adds to err that the store could not find out about a COMMIT.
+func notRuledOut(err, failed error) error {
+	return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w (%w)", err, failed,
+		dedup.ErrUnavailable)
 }
 
 // endedBySQL reports whether the handler has ended the transaction by SQL. A failure in a second
@@ -53,7 +58,7 @@ func (r *txRun) endedBySQL() (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
 	defer cancel()
-	status := "select pg_xact_status('" + r.xid + "')"
+	status := r.status()
 	if c := r.conn.Conn(); !c.IsClosed() {
 		first, cancel := context.WithTimeout(ctx, min(askTime, r.db.silence))
 		defer cancel()
@@ -67,22 +72,25 @@ func (r *txRun) endedBySQL() (bool, error) {
 	}
 	r.end() // its connection may be the only one
 	r.conn = session{}
-	found, err := r.db.committedAtLast(ctx, status)
-	return found, r.db.failed(ctx, "look for a COMMIT", err)
+	return r.db.committedAtLast(ctx, status)
 }
+
+// status is a query for the status of the transaction.
+func (r *txRun) status() string { return "select pg_xact_status('" + r.xid + "')" }
 
 // committedAtLast asks with another connection until the transaction has ended, or until ctx ends.
 // A COMMIT may still be on its way to the server, or wait there for a disk or a standby.
 func (d *database) committedAtLast(ctx context.Context, status string) (bool, error) {
+	const verb = "look for a COMMIT"
 	conn, err := d.acquire(ctx)
 	if err != nil {
-		return false, err
+		return false, d.failed(ctx, verb, err)
 	}
 	defer conn.Release()
 	for try := 1; ; try++ {
 		found, err := committedBefore(ctx, conn.Conn(), status)
 		if !errors.Is(err, errUndecided) || pause(ctx, try) != nil {
-			return found, err
+			return found, d.failed(ctx, verb, err)
 		}
 	}
 }
@@ -110,6 +118,23 @@ func isCommitted(status string) (bool, error) {
 		return false, nil
 	}
 	return false, fmt.Errorf("%w: status %q", errUndecided, status)
+}
+
+// takeBackLate is takeBack for a handler that is abandoned. Its COMMIT may still be on its way, and
+// then the rows cannot be seen yet.
+func (r *txRun) takeBackLate(ended *dedup.TxEndedError, err error) error {
+	if r.xid == "" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
+	defer cancel()
+	switch found, failed := r.db.committedAtLast(ctx, r.status()); {
+	case failed != nil:
+		return notRuledOut(err, failed)
+	case !found:
+		return err
+	}
+	return r.takeBack(ended, err)
 }
 
 // takeBack repairs the claims of events that have not run, after a handler has ended the

@@ -16,7 +16,7 @@ func (r *txRun) handle(name string) error {
 	if errors.Is(err, dedup.ErrAbandoned) {
 		r.abandon()
 		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
-			return r.takeBack(ended, err)
+			return r.takeBackLate(ended, err)
 		}
 		return err
 	}

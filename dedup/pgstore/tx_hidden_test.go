@@ -158,6 +158,32 @@ func TestLateCommit_Rule12(t *testing.T) {
 	require.EqualValues(t, 1, proxy.after.Load())
 }
 
+// Rule 12: the same for a handler that is abandoned while its COMMIT is under way.
+func TestAbandonedCommit_Rule12(t *testing.T) {
+	t.Parallel()
+	url := newTables(t)
+	proxy, through := throughCutter(t, newPool(t, url))
+	proxy.only = "COMMIT"
+	s := pgstore.New(newPool(t, url, through, maxConns(1)))
+	returned := make(chan error, 1)
+	err := s.ClaimTx(t.Context(), time.Minute, batch(3, 0), make([]dedup.Answer, 3),
+		func(tx pgx.Tx) ([]dedup.Completion, error) {
+			proxy.arm(heldCommit)
+			go func() {
+				_, err := tx.Exec(context.Background(), "COMMIT")
+				returned <- err
+			}()
+			require.Eventually(t, proxy.late.Load, 5*time.Second, time.Millisecond)
+			return nil, errors.Join(dedup.ErrAbandoned, errHandler, &dedup.TxEndedError{Unrun: []int{1, 2}})
+		})
+	require.ErrorIs(t, err, errHandler)
+	require.ErrorIs(t, err, dedup.ErrAbandoned)
+	require.NotErrorIs(t, err, dedup.ErrUnavailable)
+	require.Error(t, <-returned)
+	proxy.tell() // no effect if the store has asked
+	stillOnce(t, s)
+}
+
 // Rule 12: the connection of the transaction is open, and its server does not answer. Time remains
 // to ask with another one.
 func TestHiddenCommitBehindASilentConnection_Rule12(t *testing.T) {

@@ -47,6 +47,12 @@ func postgresTxMutants() []mutant {
 			tests:   pg("^TestLateCommit_Rule12$"),
 		},
 		{
+			name: "pg-abandoned-commit-is-a-rollback", file: "dedup/pgstore/tx_handle.go",
+			old: "return r.takeBackLate(ended, err)", with: "return r.takeBack(ended, err)",
+			promise: "A COMMIT under way at the end of an abandoned handler keeps no claim of an event that did not run (rule 12).",
+			tests:   pg("^TestAbandonedCommit_Rule12$"),
+		},
+		{
 			name: "pg-silent-connection-takes-all-time", file: "dedup/pgstore/tx_ended.go",
 			old: "context.WithTimeout(ctx, min(askTime, r.db.silence))", with: "context.WithTimeout(ctx, endTimeout)",
 			promise: "A silent connection leaves time to ask about a COMMIT with another one (rule 12).",
