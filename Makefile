@@ -180,17 +180,18 @@ drill: ## Fail servers over while workers handle events, and print what was lost
 race: ## Unit tests of every module with the race detector, no services needed
 	@$(call each-module,go test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)
 
-# One linter checks all modules, in a workspace, so that it checks their common dependencies once. The workspace has the
-# versions of the root module. With others, and without -race, most packages would compile a second time for `make test`.
+# One linter checks all modules, in a workspace, so that it checks their common dependencies once. What the root module
+# compiles has the versions of the root module. With others, and without -race, most packages would compile a second time
+# for `make test`. The first run needs the network, for the go.mod files of dependencies.
 LINT_WORK := $(CURDIR)/.bin/lint/go.work
 LINT := GOWORK='$(LINT_WORK)' GOFLAGS='$(RACE)' .bin/golangci-lint run
 
 lint: .bin/golangci-lint ## gofmt, golangci-lint (go vet is one of its linters), and shellcheck where it is installed
 	@unformatted=$$(find . -name '*.go' -not -path './.*/*' -exec gofmt -l {} +); \
 	if [[ -n $$unformatted ]]; then printf 'not gofmted (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
-	@mkdir -p $(dir $(LINT_WORK)); rm -f '$(LINT_WORK)'; GOWORK='$(LINT_WORK)' go work init $(MODULES)
-	@GOWORK=off go list -m -f '{{if not .Main}}-replace={{.Path}}={{.Path}}@{{.Version}}{{end}}' all | \
-		GOWORK='$(LINT_WORK)' xargs go work edit
+	@mkdir -p .bin/lint; rm -f .bin/lint/go.work; GOWORK='$(LINT_WORK)' go work init $(MODULES)
+	@GOWORK=off go list -deps -test -f '{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}}{{end}}{{end}}' ./... | \
+		awk -F@ 'NF && !seen[$$1]++ { print "-replace=" $$1 "=" $$0 }' | GOWORK='$(LINT_WORK)' xargs go work edit
 	@TIMEFORMAT='== golangci-lint: %0R s, of them %0U + %0S s on a CPU'; time $(LINT) $(MODULES:%=%/...)
 	@for module in $(LIBRARIES); do go -C "$$module" mod tidy -diff || { echo "$$module/go.mod is not tidy (make tidy)"; exit 1; }; done
 	@if command -v shellcheck >/dev/null; then shellcheck $(SERVICES) .ci/run; else echo 'shellcheck is not installed: the scripts were not checked'; fi
