@@ -63,30 +63,63 @@ func (r *txRun) verify(ctx context.Context) (state Class, err error) {
 	return Aborted, err
 }
 
-// lookBackTime bounds the wait for the end of a transaction whose connection is lost. The engine
-// takes the store for unavailable if a call goes on for 10 s after the handler.
-const lookBackTime = 5 * time.Second
+const (
+	// lookBackTime bounds the wait for the end of a transaction whose connection is lost. The engine
+	// takes the store for unavailable if a call goes on for 10 s after the handler.
+	lookBackTime = 5 * time.Second
+	// lookTime bounds one look at the rows without a lock.
+	lookTime = time.Second
+)
 
 // lookBack looks for the rows of a group with another connection, after the connection of the
-// transaction is lost. The server may still execute a COMMIT, so lookBack waits for the end of the
-// transaction, at most lookBackTime. Without an answer, err stays as it is.
+// transaction is lost. Without an answer, err stays as it is.
 func (r *txRun) lookBack(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*dedup.GroupError](err); !ok {
 		return err // a single event is claimed again, and the answer tells
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBackTime)
-	defer cancel()
-	if !r.settled(ctx) {
+	if there, failed := r.committedAtLast(ctx); failed != nil || !there {
 		return err
 	}
 	return r.ended(err)
 }
 
+// committedAtLast reports whether a row of the transaction is there, after the connection of the
+// transaction is lost. The server may still execute a COMMIT.
+func (r *txRun) committedAtLast(ctx context.Context) (bool, error) {
+	return lookAndSettle(context.WithoutCancel(ctx), func(ctx context.Context) (bool, error) {
+		return r.committed(ctx, r.s.reader)
+	}, r.settled)
+}
+
+// lookAndSettle finds out whether a transaction was committed. The function look reads the rows
+// without a lock. The function settle waits for the end of the transaction, at most lookBackTime.
+// A worker with a copy may lock the rows for longer, so a row that look finds is the answer. A
+// COMMIT may come between look and such a lock, so look comes again if settle fails.
+func lookAndSettle(ctx context.Context, look, settle func(context.Context) (bool, error)) (
+	bool, error) {
+	sees := func() bool {
+		ctx, cancel := context.WithTimeout(ctx, lookTime)
+		defer cancel()
+		there, err := look(ctx)
+		return err == nil && there
+	}
+	if sees() {
+		return true, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, lookBackTime)
+	defer cancel()
+	there, err := settle(bounded)
+	if err != nil && sees() {
+		return true, nil
+	}
+	return there, err
+}
+
 // settled reports whether a row of the transaction is there, after the end of the transaction. A
 // row that the transaction has changed is locked until then, and so is the key of a new row. So
 // settled locks the rows, inserts those that are not there, and rolls back.
-func (r *txRun) settled(ctx context.Context) (there bool) {
-	_ = r.s.ownTx(ctx, "look for a COMMIT", nil, func(ctx context.Context, w *work) error {
+func (r *txRun) settled(ctx context.Context) (there bool, err error) {
+	err = r.s.ownTx(ctx, "look for a COMMIT", nil, func(ctx context.Context, w *work) error {
 		found, err := w.read(ctx, eventsTable, r.heldKeys(), w.d.Lock)
 		if err != nil {
 			return err
@@ -105,7 +138,10 @@ func (r *txRun) settled(ctx context.Context) (there bool) {
 		}
 		return errNoTrace
 	})
-	return there
+	if there || errors.Is(err, errNoTrace) {
+		return there, nil
+	}
+	return false, err
 }
 
 // ended returns the error of fn after the end of the transaction by SQL.

@@ -15,6 +15,18 @@ func sqlPostgresMutants() []mutant {
 			tests:   pg("^TestSlowCommitAsSQL_Rule12$"),
 		},
 		{
+			name: "sql-locked-row-hides-a-commit", file: "dedup/sqlstore/tx_ended.go",
+			old: "\treturn err == nil && there\n", with: "\treturn err == nil && there && false\n",
+			promise: "A lock of another worker does not hide a COMMIT as SQL (rule 12).",
+			tests:   pg("^TestCommitBehindALockedRow_Rule12$"),
+		},
+		{
+			name: "sql-one-look-for-a-commit", file: "dedup/sqlstore/tx_ended.go",
+			old: "if err != nil && sees() {", with: "if false {",
+			promise: "A COMMIT as SQL that a lock has hidden is looked for again (rule 12).",
+			tests:   ownedBy("dedup/sqlstore", "^TestLookForACommit_Rule12$"),
+		},
+		{
 			name: "sqlpg-rows-are-not-locked", file: file,
 			old: "Lock:      \" FOR UPDATE\",", with: "Lock:      \"\",",
 			promise: "A claim reads its rows under a lock (P-01).",

@@ -191,3 +191,9 @@ func TestSlowCommitAsSQL_Rule12(t *testing.T) {
 	endtest.SlowCommit(t, s, siteOf(s).db, "BEGIN NOT ATOMIC DO SLEEP(1); COMMIT; END", "SELECT CONNECTION_ID()",
 		"SELECT count(*) FROM information_schema.processlist WHERE id = ? AND state = 'User sleep'")
 }
+
+// A lock of another worker on a row of the group does not hide a COMMIT as SQL (rule 12).
+func TestCommitBehindALockedRow_Rule12(t *testing.T) {
+	s := open(t, newTables(t))
+	endtest.HeldRow(t, s, siteOf(s).db, "KILL CONNECTION_ID()")
+}

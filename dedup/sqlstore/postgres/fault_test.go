@@ -228,3 +228,13 @@ func TestSlowCommitAsSQL_Rule12(t *testing.T) {
 		})
 	}
 }
+
+// A lock of another worker on a row of the group does not hide a COMMIT as SQL (rule 12).
+func TestCommitBehindALockedRow_Rule12(t *testing.T) {
+	for name, driver := range drivers {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, driver, newTables(t))
+			endtest.HeldRow(t, s, siteOf(s).db, "SELECT pg_terminate_backend(pg_backend_pid())")
+		})
+	}
+}

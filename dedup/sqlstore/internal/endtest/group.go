@@ -17,21 +17,43 @@ import (
 // Otherwise the transaction is rolled back. The result is the error of ClaimTx.
 func Group(t *testing.T, s dedup.TxStore[*sql.Tx], committed bool, fn func(*sql.Tx) error) error {
 	t.Helper()
-	var reqs []dedup.Request
+	err := claimGroup(t, s, committed, func(tx *sql.Tx) error {
+		failed := fn(tx)
+		require.Error(t, failed)
+		return &dedup.GroupError{Unrun: []int{1, 2}, Err: failed}
+	})
+	requireAnswers(t, s, committed)
+	return err
+}
+
+func groupRequests() (reqs []dedup.Request) {
 	for _, id := range []string{"a", "b", "c"} {
 		key := dedup.Key{Scope: "group", Type: "t", ID: id}
 		reqs = append(reqs, dedup.Request{Key: key, Retention: time.Hour})
 	}
+	return reqs
+}
+
+// claimGroup is the first part of Group: fn has the error of the whole group.
+func claimGroup(t *testing.T, s dedup.TxStore[*sql.Tx], committed bool, fn func(*sql.Tx) error) error {
+	t.Helper()
 	var failed error
-	err := s.ClaimTx(t.Context(), time.Minute, reqs, make([]dedup.Answer, 3),
+	err := s.ClaimTx(t.Context(), time.Minute, groupRequests(), make([]dedup.Answer, 3),
 		func(tx *sql.Tx) ([]dedup.Completion, error) {
 			failed = fn(tx)
-			return nil, &dedup.GroupError{Unrun: []int{1, 2}, Err: failed}
+			return nil, failed
 		})
 	require.Error(t, failed)
 	require.ErrorIs(t, err, failed)
 	_, ended := errors.AsType[*dedup.TxEndedError](err)
 	require.Equal(t, committed, ended, err)
+	return err
+}
+
+// requireAnswers claims the events of a group one by one.
+func requireAnswers(t *testing.T, s dedup.TxStore[*sql.Tx], committed bool) {
+	t.Helper()
+	reqs := groupRequests()
 	for i := range reqs {
 		answers := make([]dedup.Answer, 1)
 		require.NoError(t, s.ClaimTx(t.Context(), time.Minute, reqs[i:i+1], answers,
@@ -42,7 +64,6 @@ func Group(t *testing.T, s dedup.TxStore[*sql.Tx], committed bool, fn func(*sql.
 		}
 		require.Equal(t, want.String(), answers[0].Verdict.String(), reqs[i].Key)
 	}
-	return err
 }
 
 // All executes statements. The last one fails, and its error is the result.

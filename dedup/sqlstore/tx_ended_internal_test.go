@@ -1,0 +1,70 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Rule 12: a COMMIT as SQL is found behind a lost connection, also if another worker locks the rows
+// for longer than the store waits, or a look fails.
+func TestLookForACommit_Rule12(t *testing.T) {
+	fault := errors.New("on purpose")
+	type answer struct {
+		there bool
+		err   error // context.DeadlineExceeded: no answer until the context ends
+	}
+	silent := answer{err: context.DeadlineExceeded}
+	none, row, failed := answer{}, answer{there: true}, answer{err: fault}
+	for name, c := range map[string]struct {
+		calls []answer // of look, settle and look
+		there bool
+		err   error
+		took  time.Duration
+	}{
+		"a row":                              {[]answer{row}, true, nil, 0},
+		"a row after the end":                {[]answer{none, row}, true, nil, 0},
+		"no row":                             {[]answer{none, none}, false, nil, 0},
+		"a look that fails, and a row":       {[]answer{failed, row}, true, nil, 0},
+		"a look that fails, and no row":      {[]answer{failed, none}, false, nil, 0},
+		"a look without an answer":           {[]answer{silent, none}, false, nil, lookTime},
+		"a locked row that is visible later": {[]answer{none, silent, row}, true, nil, lookBackTime},
+		"a locked row of another worker": {
+			[]answer{none, silent, none}, false, context.DeadlineExceeded, lookBackTime,
+		},
+		"a wait that fails":     {[]answer{none, failed, none}, false, fault, 0},
+		"a server that is down": {[]answer{failed, failed, failed}, false, fault, 0},
+		"a server that is silent": {
+			[]answer{silent, silent, silent}, false, context.DeadlineExceeded,
+			lookTime + lookBackTime + lookTime,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				made := 0
+				call := func(settles bool) func(context.Context) (bool, error) {
+					return func(ctx context.Context) (bool, error) {
+						require.Less(t, made, len(c.calls), "one call more")
+						require.Equal(t, settles, made == 1)
+						a := c.calls[made]
+						made++
+						if a.err == context.DeadlineExceeded { //nolint:errorlint // the mark itself
+							<-ctx.Done()
+						}
+						return a.there, a.err
+					}
+				}
+				began := time.Now()
+				there, err := lookAndSettle(t.Context(), call(false), call(true))
+				require.Equal(t, c.there, there)
+				require.ErrorIs(t, err, c.err)
+				require.Equal(t, c.took, time.Since(began))
+				require.Equal(t, len(c.calls), made)
+			})
+		})
+	}
+}
