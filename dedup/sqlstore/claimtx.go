@@ -24,6 +24,11 @@ var (
 // A statement that was prepared on another [sql.DB] cannot be used in the lent transaction: prepare
 // it there. If fn panics or ends its goroutine, ClaimTx closes the connection, and the panic goes
 // on. A Busy answer has no Wait, because the store does not know when the other transaction ends.
+//
+// If a group loses its connection, or its handler is abandoned, ClaimTx looks for a COMMIT as SQL
+// with another connection. ClaimTx waits for the end of the transaction, for 5 s at most. If that
+// fails for an abandoned handler, the error matches [dedup.ErrUnavailable], and says that events
+// that never ran may count as handled.
 func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer, fn func(tx *sql.Tx) ([]dedup.Completion, error)) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {

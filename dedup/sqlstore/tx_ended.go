@@ -184,6 +184,24 @@ func written(row, rec *decision.Record) bool {
 	return row.State == decision.Done && row.Fence == rec.Fence && row.Changed.Equal(rec.Changed)
 }
 
+// takeBackLate is takeBack for a handler that is abandoned. Its COMMIT may still be on its way, and
+// then the rows cannot be seen yet.
+func (r *txRun) takeBackLate(ctx context.Context, ended *dedup.TxEndedError, err error) error {
+	switch there, failed := r.committedAtLast(ctx); {
+	case failed != nil:
+		return notTakenBack(err, failed)
+	case !there:
+		return err
+	}
+	return r.takeBack(ctx, ended, err)
+}
+
+// notTakenBack adds to err that the claims of events that did not run may have stayed.
+func notTakenBack(err, failed error) error {
+	return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed,
+		dedup.ErrUnavailable)
+}
+
 // takeBack repairs the claims of events that have not run, after a handler has ended the
 // transaction by COMMIT. Their rows would count as handled (rule 12). Each of these rows waits for
 // a copy. A row that another worker has claimed or changed meanwhile stays as it is.
@@ -218,8 +236,7 @@ func (r *txRun) takeBack(ctx context.Context, ended *dedup.TxEndedError, err err
 		return eventsTable.replace(ctx, w.q, w.d, changed)
 	})
 	if failed != nil {
-		return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed,
-			dedup.ErrUnavailable)
+		return notTakenBack(err, failed)
 	}
 	return err
 }

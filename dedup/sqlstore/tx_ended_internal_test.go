@@ -2,12 +2,16 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 )
 
 // Rule 12: a COMMIT as SQL is found behind a lost connection, also if another worker locks the rows
@@ -67,4 +71,25 @@ func TestLookForACommit_Rule12(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Rule 12: if the database cannot tell how the transaction of an abandoned handler ended, the error
+// says so.
+func TestAbandonedWithoutAnAnswer_Rule12(t *testing.T) {
+	d := silentDialect()
+	d.Param = func(int) string { return "?" }
+	d.Micros = func(column string) string { return column }
+	db := sql.OpenDB(newLoan(t.Context(), &mortalConn{lost: true}, d))
+	defer db.Close()
+	r := &txRun{
+		s: New(db, nil, d), reqs: make([]dedup.Request, 2),
+		held: map[int]*decision.Record{0: {}, 1: {}},
+	}
+	ended := &dedup.TxEndedError{Unrun: []int{1}}
+	err := r.takeBackLate(t.Context(), ended, errors.Join(dedup.ErrAbandoned, ended))
+	require.ErrorIs(t, err, dedup.ErrAbandoned)
+	require.ErrorIs(t, err, ended)
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
+	require.ErrorContains(t, err, "events that never ran may count as handled")
+	require.ErrorContains(t, err, "look for a COMMIT")
 }

@@ -76,7 +76,11 @@ func (r *txRun) run(ctx context.Context) (err error) {
 	if r.blind {
 		err = r.lookBack(ctx, err)
 	}
-	if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+	ended, ok := errors.AsType[*dedup.TxEndedError](err)
+	switch {
+	case ok && errors.Is(err, dedup.ErrAbandoned):
+		return r.takeBackLate(ctx, ended, err)
+	case ok:
 		return r.takeBack(ctx, ended, err)
 	}
 	return err

@@ -27,6 +27,18 @@ func sqlPostgresMutants() []mutant {
 			tests:   ownedBy("dedup/sqlstore", "^TestLookForACommit_Rule12$"),
 		},
 		{
+			name: "sql-abandoned-commit-is-a-rollback", file: "dedup/sqlstore/tx_run.go",
+			old: "case ok && errors.Is(err, dedup.ErrAbandoned):", with: "case false:",
+			promise: "A COMMIT as SQL of an abandoned handler is found when it ends (rule 12).",
+			tests:   pg("^TestSlowCommitAsSQL_Rule12$/^pgx$/abandoned"),
+		},
+		{
+			name: "sql-abandoned-commit-is-not-in-doubt", file: "dedup/sqlstore/tx_ended.go",
+			old: "\t\treturn notTakenBack(err, failed)\n\tcase !there:", with: "\t\treturn err\n\tcase !there:",
+			promise: "The error tells that an abandoned handler's COMMIT is not ruled out (rule 12).",
+			tests:   ownedBy("dedup/sqlstore", "^TestAbandonedWithoutAnAnswer_Rule12$"),
+		},
+		{
 			name: "sqlpg-rows-are-not-locked", file: file,
 			old: "Lock:      \" FOR UPDATE\",", with: "Lock:      \"\",",
 			promise: "A claim reads its rows under a lock (P-01).",

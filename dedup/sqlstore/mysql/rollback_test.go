@@ -185,11 +185,21 @@ func TestOpenRowsAreAnError(t *testing.T) {
 	endtest.OpenRows(t, open(t, newTables(t)), "SELECT column_name FROM information_schema.columns", false)
 }
 
-// The loss of the connection during a COMMIT as SQL does not hide it: the COMMIT goes on (rule 12).
+// The loss of the connection during a COMMIT as SQL does not hide it: the COMMIT goes on. The same is
+// true of a handler that is abandoned (rule 12).
 func TestSlowCommitAsSQL_Rule12(t *testing.T) {
-	s := open(t, newTables(t))
-	endtest.SlowCommit(t, s, siteOf(s).db, "BEGIN NOT ATOMIC DO SLEEP(1); COMMIT; END", "SELECT CONNECTION_ID()",
-		"SELECT count(*) FROM information_schema.processlist WHERE id = ? AND state = 'User sleep'")
+	slow := endtest.Slow{
+		Commit: "BEGIN NOT ATOMIC DO SLEEP(1); COMMIT; END", Self: "SELECT CONNECTION_ID()",
+		Asleep: "SELECT count(*) FROM information_schema.processlist WHERE id = ? AND state = 'User sleep'",
+	}
+	for end, run := range map[string]func(*testing.T, dedup.TxStore[*sql.Tx], *sql.DB){
+		"lost": slow.Lost, "abandoned": slow.Abandoned,
+	} {
+		t.Run(end, func(t *testing.T) {
+			s := open(t, newTables(t))
+			run(t, s, siteOf(s).db)
+		})
+	}
 }
 
 // A lock of another worker on a row of the group does not hide a COMMIT as SQL (rule 12).

@@ -204,28 +204,36 @@ func TestOpenRowsAreAnError(t *testing.T) {
 	}
 }
 
-// The loss of the connection during a COMMIT as SQL does not hide it: the COMMIT goes on (rule 12).
+// The loss of the connection during a COMMIT as SQL does not hide it: the COMMIT goes on. The same is
+// true of a handler that is abandoned (rule 12).
 func TestSlowCommitAsSQL_Rule12(t *testing.T) {
+	slow := endtest.Slow{
+		Commit: "COMMIT", Self: "SELECT pg_backend_pid()",
+		Asleep: "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'",
+	}
 	for name, driver := range drivers {
-		t.Run(name, func(t *testing.T) {
-			s := open(t, driver, newTables(t))
-			db := siteOf(s).db
-			_, err := db.ExecContext(t.Context(), `
-				CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-					FOR i IN 1..2 LOOP -- the driver's request to cancel ends the first turn
-						BEGIN
-							PERFORM pg_sleep(1);
-						EXCEPTION WHEN query_canceled THEN
-						END;
-					END LOOP;
-					RETURN NULL;
-				END $$;
-				CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED
-					FOR EACH ROW EXECUTE FUNCTION slow()`)
-			require.NoError(t, err)
-			endtest.SlowCommit(t, s, db, "COMMIT", "SELECT pg_backend_pid()",
-				"SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'")
-		})
+		for end, run := range map[string]func(*testing.T, dedup.TxStore[*sql.Tx], *sql.DB){
+			"lost": slow.Lost, "abandoned": slow.Abandoned,
+		} {
+			t.Run(name+"/"+end, func(t *testing.T) {
+				s := open(t, driver, newTables(t))
+				db := siteOf(s).db
+				_, err := db.ExecContext(t.Context(), `
+					CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+						FOR i IN 1..2 LOOP -- the driver's request to cancel ends the first turn
+							BEGIN
+								PERFORM pg_sleep(1);
+							EXCEPTION WHEN query_canceled THEN
+							END;
+						END LOOP;
+						RETURN NULL;
+					END $$;
+					CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED
+						FOR EACH ROW EXECUTE FUNCTION slow()`)
+				require.NoError(t, err)
+				run(t, s, db)
+			})
+		}
 	}
 }
 

@@ -12,28 +12,56 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// SlowCommit loses the connection of a handler while the server executes the statement commit, which
-// sleeps before it commits. The query self returns the number of a session, and the query asleep
-// counts the sleeping sessions with a number.
-func SlowCommit(t *testing.T, s dedup.TxStore[*sql.Tx], db *sql.DB, commit, self, asleep string) {
+// Slow is a COMMIT as SQL that takes a second.
+type Slow struct {
+	// Commit is a statement that sleeps before it commits, after an INSERT into effects.
+	Commit string
+	// Self is a query for the number of a session.
+	Self string
+	// Asleep is a query that counts the sleeping sessions with a number.
+	Asleep string
+}
+
+// begin sends the COMMIT, and returns while the server executes it. The result gets its error.
+func (c *Slow) begin(ctx context.Context, t *testing.T, db *sql.DB, tx *sql.Tx) <-chan error {
+	t.Helper()
+	var session int
+	require.NoError(t, tx.QueryRowContext(t.Context(), c.Self).Scan(&session))
+	require.NoError(t, All(t, tx, "INSERT INTO effects VALUES ('slow')"))
+	failed := make(chan error, 1)
+	go func() {
+		_, err := tx.ExecContext(ctx, c.Commit)
+		failed <- err
+	}()
+	require.Eventually(t, func() bool {
+		var n int
+		err := db.QueryRowContext(t.Context(), c.Asleep, session).Scan(&n)
+		return err == nil && n == 1
+	}, 30*time.Second, 5*time.Millisecond, "no COMMIT begins")
+	return failed
+}
+
+// Lost loses the connection of a handler during its COMMIT.
+func (c *Slow) Lost(t *testing.T, s dedup.TxStore[*sql.Tx], db *sql.DB) {
 	t.Helper()
 	_ = Group(t, s, true, func(tx *sql.Tx) error {
-		var session int
-		require.NoError(t, tx.QueryRowContext(t.Context(), self).Scan(&session))
-		require.NoError(t, All(t, tx, "INSERT INTO effects VALUES ('slow')"))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		failed := make(chan error, 1)
-		go func() {
-			_, err := tx.ExecContext(ctx, commit)
-			failed <- err
-		}()
-		require.Eventually(t, func() bool {
-			var n int
-			err := db.QueryRowContext(t.Context(), asleep, session).Scan(&n)
-			return err == nil && n == 1
-		}, 30*time.Second, 5*time.Millisecond, "no COMMIT begins")
+		failed := c.begin(ctx, t, db, tx)
 		cancel()
 		return errors.Join(<-failed, ctx.Err()) // lib/pq keeps the connection
 	})
+}
+
+// Abandoned abandons a handler during its COMMIT, as the engine does.
+func (c *Slow) Abandoned(t *testing.T, s dedup.TxStore[*sql.Tx], db *sql.DB) {
+	t.Helper()
+	var ended <-chan error
+	err := claimGroup(t, s, true, func(tx *sql.Tx) error {
+		ended = c.begin(context.Background(), t, db, tx)
+		return errors.Join(dedup.ErrAbandoned, &dedup.TxEndedError{Unrun: []int{1, 2}})
+	})
+	require.NotErrorIs(t, err, dedup.ErrUnavailable)
+	require.NotErrorIs(t, <-ended, sql.ErrTxDone, "the COMMIT has begun") // lib/pq has an answer
+	requireAnswers(t, s, true)
 }
