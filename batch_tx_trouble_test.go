@@ -2,10 +2,13 @@ package idem_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -54,6 +57,42 @@ func TestBatchTx_CommitThenHang_Rule12(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NoError(t, err)
 		s.allOnce(t, 6)
+	})
+}
+
+// undecided is a store that does not learn what becomes of the transaction of an abandoned handler.
+type undecided struct{ *groupStore }
+
+func (u undecided) ClaimTx(ctx context.Context, l time.Duration, r []dedup.Request, a []dedup.Answer, fn func(*groupTx) ([]dedup.Completion, error)) error {
+	err := u.groupStore.ClaimTx(ctx, l, r, a, fn)
+	if errors.Is(err, dedup.ErrAbandoned) {
+		return fmt.Errorf("%w; a COMMIT is not ruled out", err)
+	}
+	return err
+}
+
+// Rule 12: the log has the store's error about a handler that hangs, although the store is not
+// unavailable.
+func TestBatchTx_UndecidedUnderAHangingHandler_Rule12(t *testing.T) {
+	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
+		w := &watcher{}
+		b.cfg.Store, b.cfg.Observers = undecided{s}, []observe.Observer{w}
+		hang := make(chan struct{})
+		b.onGroup(func(_ context.Context, tx *groupTx, e idem.Event[payload]) error {
+			if e.ID == "e001" && len(tx.reqs) > 1 {
+				<-hang
+			}
+			return nil
+		})
+		_, err := b.start().HandleBatch(t.Context(), series(3))
+		close(hang)
+		synctest.Wait()
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(b.log.String(), "a COMMIT is not ruled out"))
+		require.Contains(t, b.log.String(), "handler hangs: its transaction is given up")
+		require.Contains(t, b.log.String(), "key=:g:paid:e001")
+		require.Empty(t, w.store)
+		s.allOnce(t, 3)
 	})
 }
 

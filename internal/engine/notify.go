@@ -134,6 +134,13 @@ func (r *reporter) notifyStall(ctx context.Context, t *task) {
 	}
 }
 
+// notifyGivenUp reports a transaction of several events whose handler still runs. err may tell that
+// events which never ran may count as handled.
+func (r *reporter) notifyGivenUp(ctx context.Context, t *task, err error) {
+	r.log.WarnContext(ctx, "handler hangs: its transaction is given up",
+		append(taskAttrs(t), "error", r.errorText(err))...)
+}
+
 func (r *reporter) notifySkipped(
 	ctx context.Context, m *idemtype.Message, typ string, tombstone bool,
 ) {

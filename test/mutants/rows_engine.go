@@ -336,6 +336,12 @@ func engineMutants() []mutant {
 			tests:   root("^TestBatchTx|^TestBatch"),
 		},
 		{
+			name: "tx-given-up-is-not-logged", file: engine + "group_tx.go",
+			old: "b.p.notifyGivenUp(tg.group.ctx, tg.currentTask(), err)", with: "_ = err",
+			promise: "The log tells if a COMMIT under a handler that hangs is not ruled out (rule 12).",
+			tests:   root("^TestBatchTx_UndecidedUnderAHangingHandler_Rule12$"),
+		},
+		{
 			name: "tx-unknown-commit-isolates", file: engine + "group_tx.go",
 			old: "tg.failed < 0 && errors.Is(err, dedup.ErrUnavailable):", with: "false:",
 			promise: "After a commit with an unknown outcome the group asks the store again (P-11).",
