@@ -25,9 +25,11 @@ import (
 // the lock: one that waits for others, or one of [Store.Once]. ClaimTx waits 20 ms for such a
 // transaction. Two keys with the same 64-bit number cause a needless Busy.
 //
-// If a group fails and its connection is lost, or its handler is abandoned, ClaimTx asks with another
-// connection how the transaction has ended, for 10 s at most. Without an answer the error matches [dedup.ErrUnavailable] and says
-// that a COMMIT as SQL is not ruled out.
+// If a group fails and its connection is lost, or its handler is abandoned, ClaimTx asks with
+// another connection how the transaction has ended, for 10 s at most. Without an answer the error
+// says that a COMMIT as SQL is not ruled out, and matches [dedup.ErrUnavailable]. The exception is
+// an abandoned handler with a statement that the server still executes: the server has answered, and
+// the error does not match ErrUnavailable.
 //
 // A limit of zero or less leaves idle_in_transaction_session_timeout as the session has it. A Busy
 // answer has no Wait, because the store does not know when the other transaction ends.

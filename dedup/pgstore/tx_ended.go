@@ -13,8 +13,12 @@ import (
 // askTime bounds the question to the connection of the transaction. Time for another one remains.
 const askTime = 3 * time.Second
 
+// lastAsk is the time that remains for the answer to the last question about a transaction.
+const lastAsk = time.Second
+
 // errUndecided means that the server does not know yet what becomes of a transaction.
-var errUndecided = errors.New("the transaction has not ended")
+var errUndecided = errors.New("the transaction has not ended, and the server may still execute a " +
+	"statement of it")
 
 // undone ends a transaction that is not committed because of err. If the handler has ended the
 // transaction by SQL, the error matches [dedup.ErrTxEnded], the claims of events that have not run
@@ -23,7 +27,7 @@ func (r *txRun) undone(err, explained error) error {
 	found, failed := r.endedBySQL()
 	switch {
 	case failed != nil:
-		return notRuledOut(explained, failed)
+		return outOfReach(explained, failed)
 	case !found:
 		return explained
 	}
@@ -40,8 +44,12 @@ func (r *txRun) undone(err, explained error) error {
 
 // notRuledOut adds to err that the store could not find out about a COMMIT.
 func notRuledOut(err, failed error) error {
-	return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w (%w)", err, failed,
-		dedup.ErrUnavailable)
+	return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w", err, failed)
+}
+
+// outOfReach is notRuledOut after a loss of the connection, or for a server that cannot be asked.
+func outOfReach(err, failed error) error {
+	return fmt.Errorf("%w (%w)", notRuledOut(err, failed), dedup.ErrUnavailable)
 }
 
 // endedBySQL reports whether the handler has ended the transaction by SQL. A failure in a second
@@ -78,10 +86,13 @@ func (r *txRun) endedBySQL() (bool, error) {
 // status is a query for the status of the transaction.
 func (r *txRun) status() string { return "select pg_xact_status('" + r.xid + "')" }
 
-// committedAtLast asks with another connection until the transaction has ended, or until ctx ends.
-// A COMMIT may still be on its way to the server, or wait there for a disk or a standby.
+// committedAtLast asks with another connection until the transaction has ended, or until shortly
+// before endTimeout. A COMMIT may still be on its way to the server, or wait there for a disk or a
+// standby. The error matches errUndecided if the server has answered to the end.
 func (d *database) committedAtLast(ctx context.Context, status string) (bool, error) {
 	const verb = "look for a COMMIT"
+	wait, cancel := context.WithTimeout(ctx, endTimeout-lastAsk)
+	defer cancel()
 	conn, err := d.acquire(ctx)
 	if err != nil {
 		return false, d.failed(ctx, verb, err)
@@ -89,8 +100,11 @@ func (d *database) committedAtLast(ctx context.Context, status string) (bool, er
 	defer conn.Release()
 	for try := 1; ; try++ {
 		found, err := committedBefore(ctx, conn.Conn(), status)
-		if !errors.Is(err, errUndecided) || pause(ctx, try) != nil {
+		switch {
+		case !errors.Is(err, errUndecided):
 			return found, d.failed(ctx, verb, err)
+		case pause(wait, try) != nil:
+			return false, fmt.Errorf("pgstore: %s: %w", verb, err)
 		}
 	}
 }
@@ -121,7 +135,8 @@ func isCommitted(status string) (bool, error) {
 }
 
 // takeBackLate is takeBack for a handler that is abandoned. Its COMMIT may still be on its way, and
-// then the rows cannot be seen yet.
+// then the rows cannot be seen yet. A server that still executes a statement of the handler has
+// answered, and does not count as unavailable.
 func (r *txRun) takeBackLate(ended *dedup.TxEndedError, err error) error {
 	if r.xid == "" {
 		return err
@@ -129,8 +144,10 @@ func (r *txRun) takeBackLate(ended *dedup.TxEndedError, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
 	defer cancel()
 	switch found, failed := r.db.committedAtLast(ctx, r.status()); {
-	case failed != nil:
+	case errors.Is(failed, errUndecided):
 		return notRuledOut(err, failed)
+	case failed != nil:
+		return outOfReach(err, failed)
 	case !found:
 		return err
 	}

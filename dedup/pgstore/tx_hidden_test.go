@@ -184,6 +184,43 @@ func TestAbandonedCommit_Rule12(t *testing.T) {
 	stillOnce(t, s)
 }
 
+// Rules 12 and 20: the server still executes a statement of a handler that is abandoned, because a
+// cancel request is lost. The server has answered, so the store does not count as unavailable. No
+// event is lost.
+func TestAbandonedStatement_Rule12(t *testing.T) {
+	t.Parallel()
+	url := newTables(t)
+	pool := newPool(t, url)
+	proxy, through := throughCutter(t, pool)
+	proxy.late.Store(true) // no cancel request gets through
+	s := pgstore.New(newPool(t, url, through, param("client_connection_check_interval", "0")))
+	var pid uint32
+	err := s.ClaimTx(t.Context(), time.Minute, batch(3, 0), make([]dedup.Answer, 3),
+		func(tx pgx.Tx) ([]dedup.Completion, error) {
+			pid = tx.Conn().PgConn().PID()
+			go func() { _, _ = tx.Exec(context.Background(), "SELECT pg_sleep(120)") }()
+			require.Eventually(t, func() bool {
+				var sleeps bool
+				err := pool.QueryRow(t.Context(),
+					"SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = $1", pid).Scan(&sleeps)
+				return err == nil && sleeps
+			}, 10*time.Second, 5*time.Millisecond)
+			return nil, errors.Join(dedup.ErrAbandoned, errHandler, &dedup.TxEndedError{Unrun: []int{1, 2}})
+		})
+	_, ended := pool.Exec(t.Context(), "SELECT pg_terminate_backend($1, 10000)", pid)
+	require.NoError(t, ended)
+	require.ErrorIs(t, err, errHandler)
+	require.ErrorIs(t, err, dedup.ErrAbandoned)
+	require.ErrorContains(t, err, "not ruled out")
+	require.ErrorContains(t, err, "may still execute a statement of it")
+	require.NotErrorIs(t, err, dedup.ErrUnavailable)
+	for i, r := range batch(3, 0) {
+		v, err := claimOne(t.Context(), s, r, plain)
+		require.NoError(t, err)
+		require.Equal(t, dedup.Fresh, v, "event %d", i)
+	}
+}
+
 // Rule 12: the connection of the transaction is open, and its server does not answer. Time remains
 // to ask with another one.
 func TestHiddenCommitBehindASilentConnection_Rule12(t *testing.T) {

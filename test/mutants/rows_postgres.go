@@ -42,7 +42,7 @@ func postgresTxMutants() []mutant {
 		},
 		{
 			name: "pg-one-question-to-a-late-commit", file: "dedup/pgstore/tx_ended.go",
-			old: "!errors.Is(err, errUndecided) || pause(ctx, try) != nil", with: "try > 0",
+			old: "case pause(wait, try) != nil:", with: "case wait != nil && try > 0:",
 			promise: "The store asks again while a COMMIT is on its way (rule 12).",
 			tests:   pg("^TestLateCommit_Rule12$"),
 		},
@@ -51,6 +51,12 @@ func postgresTxMutants() []mutant {
 			old: "return r.takeBackLate(ended, err)", with: "return r.takeBack(ended, err)",
 			promise: "A COMMIT under way at the end of an abandoned handler keeps no claim of an event that did not run (rule 12).",
 			tests:   pg("^TestAbandonedCommit_Rule12$"),
+		},
+		{
+			name: "pg-statement-under-way-is-an-outage", file: "dedup/pgstore/tx_ended.go",
+			old: "\tcase errors.Is(failed, errUndecided):\n", with: "\tcase failed == nil && err == nil:\n",
+			promise: "A server that still executes a statement of an abandoned handler is available (rule 20).",
+			tests:   pg("^TestAbandonedStatement_Rule12$"),
 		},
 		{
 			name: "pg-silent-connection-takes-all-time", file: "dedup/pgstore/tx_ended.go",
