@@ -96,6 +96,31 @@ func TestBatchTx_UndecidedUnderAHangingHandler_Rule12(t *testing.T) {
 	})
 }
 
+// unrun is a store whose first group is abandoned before a handler of it begins.
+type unrun struct {
+	*groupStore
+	first sync.Once
+}
+
+func (u *unrun) ClaimTx(ctx context.Context, l time.Duration, r []dedup.Request, a []dedup.Answer, fn func(*groupTx) ([]dedup.Completion, error)) error {
+	u.first.Do(func() {
+		fn = func(*groupTx) ([]dedup.Completion, error) { return nil, dedup.ErrAbandoned }
+	})
+	return u.groupStore.ClaimTx(ctx, l, r, a, fn)
+}
+
+// K-23: a group that ends before any of its handlers begins names no handler, and its events run.
+func TestBatchTx_AbandonedBeforeTheFirstHandler_K23(t *testing.T) {
+	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
+		b.cfg.Store = &unrun{groupStore: s}
+		b.onGroup(func(context.Context, *groupTx, idem.Event[payload]) error { return nil })
+		_, err := b.start().HandleBatch(t.Context(), series(3))
+		require.NoError(t, err)
+		require.NotContains(t, b.log.String(), "handler hangs")
+		s.allOnce(t, 3)
+	})
+}
+
 type listed struct {
 	EventID string `json:"event_id"`
 	Cents   []int  `json:"cents"`

@@ -91,28 +91,38 @@ func (r *txRun) committedAtLast(ctx context.Context) (bool, error) {
 	}, r.settled)
 }
 
+// errUndecided means that the database has answered, and that the transaction may still go on.
+var errUndecided = errors.New("another transaction holds the rows, or the server still executes a " +
+	"statement of the handler")
+
 // lookAndSettle finds out whether a transaction was committed. The function look reads the rows
 // without a lock. The function settle waits for the end of the transaction, at most lookBackTime.
 // A worker with a copy may lock the rows for longer, so a row that look finds is the answer. A
-// COMMIT may come between look and such a lock, so look comes again if settle fails.
+// COMMIT may come between look and such a lock, so look comes again if settle fails. If look sees
+// no row then, the error is errUndecided.
 func lookAndSettle(ctx context.Context, look, settle func(context.Context) (bool, error)) (
 	bool, error) {
-	sees := func() bool {
+	sees := func() (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, lookTime)
 		defer cancel()
-		there, err := look(ctx)
-		return err == nil && there
+		return look(ctx)
 	}
-	if sees() {
+	if there, err := sees(); err == nil && there {
 		return true, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, lookBackTime)
 	defer cancel()
 	there, err := settle(bounded)
-	if err != nil && sees() {
+	if err == nil {
+		return there, nil
+	}
+	switch there, failed := sees(); {
+	case failed != nil:
+		return false, err
+	case there:
 		return true, nil
 	}
-	return there, err
+	return false, errUndecided
 }
 
 // settled reports whether a row of the transaction is there, after the end of the transaction. A
@@ -189,11 +199,20 @@ func written(row, rec *decision.Record) bool {
 func (r *txRun) takeBackLate(ctx context.Context, ended *dedup.TxEndedError, err error) error {
 	switch there, failed := r.committedAtLast(ctx); {
 	case failed != nil:
-		return notTakenBack(err, failed)
+		return inDoubt(err, failed)
 	case !there:
 		return err
 	}
 	return r.takeBack(ctx, ended, err)
+}
+
+// inDoubt adds to err that the store could not find out about a COMMIT. A database that has answered
+// does not count as unavailable.
+func inDoubt(err, failed error) error {
+	if errors.Is(failed, errUndecided) {
+		return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w", err, failed)
+	}
+	return notTakenBack(err, failed)
 }
 
 // notTakenBack adds to err that the claims of events that did not run may have stayed.

@@ -38,9 +38,9 @@ func TestLookForACommit_Rule12(t *testing.T) {
 		"a look without an answer":           {[]answer{silent, none}, false, nil, lookTime},
 		"a locked row that is visible later": {[]answer{none, silent, row}, true, nil, lookBackTime},
 		"a locked row of another worker": {
-			[]answer{none, silent, none}, false, context.DeadlineExceeded, lookBackTime,
+			[]answer{none, silent, none}, false, errUndecided, lookBackTime,
 		},
-		"a wait that fails":     {[]answer{none, failed, none}, false, fault, 0},
+		"a wait that fails":     {[]answer{none, failed, none}, false, errUndecided, 0},
 		"a server that is down": {[]answer{failed, failed, failed}, false, fault, 0},
 		"a server that is silent": {
 			[]answer{silent, silent, silent}, false, context.DeadlineExceeded,
@@ -92,4 +92,10 @@ func TestAbandonedWithoutAnAnswer_Rule12(t *testing.T) {
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
 	require.ErrorContains(t, err, "events that never ran may count as handled")
 	require.ErrorContains(t, err, "look for a COMMIT")
+
+	err = inDoubt(errors.Join(dedup.ErrAbandoned, ended), errUndecided)
+	require.ErrorIs(t, err, dedup.ErrAbandoned)
+	require.ErrorIs(t, err, ended)
+	require.NotErrorIs(t, err, dedup.ErrUnavailable, "the database has answered")
+	require.ErrorContains(t, err, "a COMMIT as SQL before is not ruled out: another transaction")
 }

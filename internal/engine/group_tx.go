@@ -483,8 +483,8 @@ func (tg *txGroup) firsts() (firsts []*task) {
 // attempt counts. An event that may be the cause runs by itself, and that run counts.
 func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) error {
 	b := tg.group.batch
-	if errors.Is(err, idemtype.ErrAbandoned) {
-		b.p.notifyGivenUp(tg.group.ctx, tg.currentTask(), err)
+	if tg.failed >= 0 && errors.Is(err, idemtype.ErrAbandoned) {
+		b.p.notifyGivenUp(tg.group.ctx, tg.calls[tg.failed].tasks[0], err)
 	}
 	switch {
 	case hard.Err() != nil:

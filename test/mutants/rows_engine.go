@@ -337,7 +337,7 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "tx-given-up-is-not-logged", file: engine + "group_tx.go",
-			old: "b.p.notifyGivenUp(tg.group.ctx, tg.currentTask(), err)", with: "_ = err",
+			old: "b.p.notifyGivenUp(tg.group.ctx, tg.calls[tg.failed].tasks[0], err)", with: "_ = err",
 			promise: "The log tells if a COMMIT under a handler that hangs is not ruled out (rule 12).",
 			tests:   root("^TestBatchTx_UndecidedUnderAHangingHandler_Rule12$"),
 		},

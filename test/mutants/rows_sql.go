@@ -16,13 +16,13 @@ func sqlPostgresMutants() []mutant {
 		},
 		{
 			name: "sql-locked-row-hides-a-commit", file: "dedup/sqlstore/tx_ended.go",
-			old: "\treturn err == nil && there\n", with: "\treturn err == nil && there && false\n",
+			old: "\t\treturn look(ctx)\n", with: "\t\t_, err := look(ctx)\n\t\treturn false, err\n",
 			promise: "A lock of another worker does not hide a COMMIT as SQL (rule 12).",
 			tests:   pg("^TestCommitBehindALockedRow_Rule12$"),
 		},
 		{
 			name: "sql-one-look-for-a-commit", file: "dedup/sqlstore/tx_ended.go",
-			old: "if err != nil && sees() {", with: "if false {",
+			old: "\tcase there:\n\t\treturn true, nil\n", with: "\tcase there && false:\n\t\treturn true, nil\n",
 			promise: "A COMMIT as SQL that a lock has hidden is looked for again (rule 12).",
 			tests:   ownedBy("dedup/sqlstore", "^TestLookForACommit_Rule12$"),
 		},
@@ -34,7 +34,7 @@ func sqlPostgresMutants() []mutant {
 		},
 		{
 			name: "sql-abandoned-commit-is-not-in-doubt", file: "dedup/sqlstore/tx_ended.go",
-			old: "\t\treturn notTakenBack(err, failed)\n\tcase !there:", with: "\t\treturn err\n\tcase !there:",
+			old: "\t\treturn inDoubt(err, failed)\n", with: "\t\treturn err\n",
 			promise: "The error tells that an abandoned handler's COMMIT is not ruled out (rule 12).",
 			tests:   ownedBy("dedup/sqlstore", "^TestAbandonedWithoutAnAnswer_Rule12$"),
 		},

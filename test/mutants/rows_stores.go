@@ -393,7 +393,7 @@ func sqlMutants() []mutant {
 		},
 		{
 			name: "sql-failure-hides-a-commit", file: dir + "tx_ended.go",
-			old: "\tcase there:\n", with: "\tcase there && false:\n",
+			old: "\tcase there:\n\t\tr.spoil", with: "\tcase there && false:\n\t\tr.spoil",
 			promise: "A statement that fails does not hide a COMMIT as SQL before it (rule 12).",
 			tests:   lite("^TestTxConformance$/before_a_statement_failed"),
 		},
