@@ -140,10 +140,12 @@ func TestLimits_FirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// A turn that is free belongs to the first lane, although a later one asks before it.
+// A turn that is free belongs to the first lane, although a later one, or Try, asks before it.
 func TestLimits_FreeTurnIsTheFirstLanes(t *testing.T) {
 	q := turns{every: tenth}
 	first, second := q.join(), q.join()
+	_, ok := q.try()
+	require.False(t, ok)
 	_, wait, ok := q.ask(second)
 	require.False(t, ok)
 	require.Equal(t, tenth, wait)

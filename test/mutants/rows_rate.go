@@ -33,7 +33,7 @@ func rateMutants() []mutant {
 			name: "rate-try-overtakes", file: file,
 			old: "len(t.queue) > 0 || now.Before(t.free)", with: "now.Before(t.free)",
 			promise: "Turns follow the order of the calls.",
-			tests:   tests("^TestLimits_FirstComeFirstServed$"),
+			tests:   tests("^TestLimits_(FirstComeFirstServed|FreeTurnIsTheFirstLanes)$"),
 		},
 		{
 			name: "rate-lane-overtakes", file: file,
