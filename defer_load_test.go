@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,4 +234,96 @@ func TestDefer_OutageEndsWithTheNextTurn(t *testing.T) {
 		require.True(t, o.events[0].Down)
 		require.Equal(t, time.Second, o.events[1].For, "the end of the second page")
 	})
+}
+
+// endless is a store that does not answer some calls before the end of their contexts.
+type endless struct {
+	*spy
+	defers, removes atomic.Bool
+}
+
+func (s *endless) Defer(ctx context.Context, p dedup.DeferredPartition, es []dedup.Deferred) error {
+	if s.defers.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.spy.Defer(ctx, p, es)
+}
+
+func (s *endless) Remove(
+	ctx context.Context, p dedup.DeferredPartition, queue string, es ...dedup.Deferred,
+) (bool, error) {
+	if s.removes.Load() {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	return s.spy.Remove(ctx, p, queue, es...)
+}
+
+// A stop ends the wait of lanes whose events join a queue. Only the lane whose call is under way
+// waits for the store.
+func TestDefer_StopWhileLanesJoinAQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		store := &endless{spy: b.store}
+		b.cfg.Store = store
+		b.on(func(context.Context, idem.Event[payload]) error { return errBoom }, idem.KeyOrdered(time.Hour))
+		b.start()
+		require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a0", 0)))
+		store.defers.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		errs := make([]error, 16)
+		var lanes sync.WaitGroup
+		for i := range errs {
+			lanes.Go(func() {
+				errs[i] = b.p.Handle(ctx, inQueue("a", fmt.Sprint("b", i), int64(i+1)))
+			})
+		}
+		lanes.Wait()
+		for _, err := range errs {
+			require.ErrorIs(t, err, idem.ErrStopping)
+		}
+		require.LessOrEqual(t, time.Since(began), 12*time.Second)
+	})
+}
+
+// A call of a foreign loop waits within BusyWait for the runner of the partition, whose store does
+// not answer. That holds for an event of a queued key and for one that fails.
+func TestDefer_WaitForTheRunnerIsBounded(t *testing.T) {
+	for name, key := range map[string]string{"an event of a queued key": "a", "an event that fails": "b"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				store := &endless{spy: b.store}
+				b.cfg.Store, b.cfg.BusyWait = store, time.Second
+				var fails atomic.Bool
+				fails.Store(true)
+				b.on(func(context.Context, idem.Event[payload]) error {
+					if fails.Load() {
+						return errBoom
+					}
+					return nil
+				}, idem.KeyOrdered(time.Second))
+				b.start()
+				require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a0", 0)))
+				store.removes.Store(true)
+				fails.Store(false)
+				stop := b.runsDeferred()
+				require.NoError(t, b.p.Handle(t.Context(), inQueue("c", "c0", 9)), "reads the queues")
+				time.Sleep(time.Minute)
+				fails.Store(true)
+				began := time.Now()
+				var wait *idem.WaitError
+				require.ErrorAs(t, b.p.Handle(t.Context(), inQueue(key, "x", 1)), &wait)
+				require.ErrorIs(t, wait, idem.ErrBusy)
+				// The attempt of an event that fails may come after a pause in place.
+				require.GreaterOrEqual(t, time.Since(began), time.Second)
+				require.LessOrEqual(t, time.Since(began), 3*time.Second)
+				store.removes.Store(false)
+				time.Sleep(time.Minute)
+				require.NoError(t, b.p.Handle(t.Context(), inQueue(key, "x", 1)))
+				stop()
+			})
+		})
+	}
 }

@@ -104,7 +104,14 @@ func (p *Processor) joinQueues(ctx context.Context, part *deferredPartition, tas
 func (p *Processor) joinAlike(
 	ctx context.Context, part *deferredPartition, tasks []*task,
 ) (others []*task, err error) {
-	defer part.holdTable()()
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	free, err := part.holdTableWithin(ctx, tasks[0].budget)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
 	waiting := make([]*task, 0, len(tasks))
 	for _, t := range tasks {
 		if part.has(p.orderKeyOf(t)) {

@@ -28,7 +28,11 @@ func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Eve
 		return p.postpone(ctx, t, e)
 	}
 	part := p.deferredPartitionOf(t)
-	defer part.holdTable()()
+	free, err := part.holdTableWithin(ctx, t.budget)
+	if err != nil {
+		return err
+	}
+	defer free()
 	for try := 1; ; try++ {
 		if err := p.deferAll(ctx, t.budget, t.access, part, []dedup.Deferred{e}); err != nil {
 			return err

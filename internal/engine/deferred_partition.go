@@ -77,7 +77,8 @@ func (d *deferredPartitions) of(at deferredKey) *deferredPartition {
 	return part
 }
 
-// holdTable waits for the table, and returns the function that lets the next one on.
+// holdTable waits for the table, and returns the function that lets the next one on. It is for the
+// runner of the partition, which must remove the events that it has settled.
 func (d *deferredPartition) holdTable() (free func()) {
 	d.table <- struct{}{}
 	return func() { <-d.table }
@@ -204,10 +205,17 @@ func (d *deferredPartition) set(queue string, waits bool) {
 	}
 }
 
-// refresh looks for a queue that another owner of the partition may have begun.
-func (d *deferredPartition) refresh(ctx context.Context, queue string) error {
-	defer d.holdTable()()
-	err := within(ctx, txSlack, func(ctx context.Context) error {
+// refresh looks for a queue that another owner of the partition may have begun. outage means that
+// the store did not answer, and stop that the wait for the table has ended.
+func (d *deferredPartition) refresh(
+	ctx context.Context, budget *waitBudget, queue string,
+) (outage, stop error) {
+	free, err := d.holdTableWithin(ctx, budget)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	err = within(ctx, txSlack, func(ctx context.Context) error {
 		first, err := d.deferrer.First(ctx, d.id, queue, 1)
 		if len(first) > 0 {
 			d.set(queue, true)
@@ -215,7 +223,7 @@ func (d *deferredPartition) refresh(ctx context.Context, queue string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%w: look for deferred events: %w", dedup.ErrUnavailable, err)
+		return fmt.Errorf("%w: look for deferred events: %w", dedup.ErrUnavailable, err), nil
 	}
-	return nil
+	return nil, nil
 }

@@ -16,8 +16,9 @@ func (p *Processor) settleAnswer(
 ) (attemptResult, error) {
 	t.endTurn(false)
 	if dec.queue { // an earlier owner of the partition may have deferred the event just now
-		if err := p.deferredPartitionOf(t).refresh(ctx, p.orderKeyOf(t)); err != nil {
-			return attemptResult{outage: err}, nil //nolint:nilerr // the caller waits for the store
+		outage, stop := p.deferredPartitionOf(t).refresh(ctx, t.budget, p.orderKeyOf(t))
+		if outage != nil || stop != nil {
+			return attemptResult{outage: outage}, stop
 		}
 	}
 	if dec.ending != endNone {
