@@ -23,6 +23,7 @@ type groupTx struct {
 	reqs    []dedup.Request
 	effects []string
 	state   error // result of CheckTx
+	ended   atomic.Bool
 }
 
 func (tx *groupTx) CheckTx() error { return tx.state }
@@ -30,6 +31,7 @@ func (tx *groupTx) CheckTx() error { return tx.state }
 // commit acts like COMMIT as SQL: the effects so far and all claims are durable.
 func (tx *groupTx) commit() {
 	tx.state = dedup.ErrTxEnded
+	tx.ended.Store(true) // its handler may be abandoned
 	tx.of.keep(tx, nil)
 }
 
@@ -108,6 +110,9 @@ func (s *groupStore) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.
 	s.open.Add(1)
 	done, err := fn(tx)
 	s.open.Add(-1)
+	if failed, ok := errors.AsType[*dedup.GroupError](err); ok && tx.ended.Load() {
+		err = fmt.Errorf("%w: %w", &dedup.TxEndedError{Unrun: failed.Unrun}, err)
+	}
 	var ended *dedup.TxEndedError
 	if errors.As(err, &ended) {
 		s.mu.Lock()

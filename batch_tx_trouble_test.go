@@ -54,9 +54,33 @@ func TestBatchTx_CommitThenHang_Rule12(t *testing.T) {
 		p := b.start()
 		_, err := p.HandleBatch(t.Context(), series(6))
 		close(hang)
-		time.Sleep(time.Second)
+		synctest.Wait()
 		require.NoError(t, err)
 		s.allOnce(t, 6)
+		require.Contains(t, b.log.String(), "handler hangs: its transaction is given up")
+		require.Contains(t, b.log.String(), "handler ended the transaction it was given")
+	})
+}
+
+// Rule 12: a handler that hangs in an open transaction has not ended the transaction, and the log
+// does not tell so.
+func TestBatchTx_HangWithoutCommit_Rule12(t *testing.T) {
+	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
+		hang := make(chan struct{})
+		b.onGroup(func(_ context.Context, tx *groupTx, e idem.Event[payload]) error {
+			if e.ID == "e002" && len(tx.reqs) > 1 {
+				<-hang
+			}
+			return nil
+		})
+		_, err := b.start().HandleBatch(t.Context(), series(6))
+		close(hang)
+		synctest.Wait()
+		require.NoError(t, err)
+		s.allOnce(t, 6)
+		require.Contains(t, b.log.String(), `handler hangs: its transaction is given up`)
+		require.Contains(t, b.log.String(), `error="run abandoned"`)
+		require.NotContains(t, b.log.String(), "handler ended the transaction")
 	})
 }
 

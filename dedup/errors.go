@@ -167,6 +167,8 @@ func (e *TxEndedError) Is(target error) bool { return target == ErrTxEnded }
 // calls failed. The error has the text and the chain of Err. If ClaimTx finds that the transaction
 // had been ended by SQL, ClaimTx takes back the claims of Unrun, as for [TxEndedError], and its
 // error matches [ErrTxEnded] too. Otherwise the transaction is rolled back, and Unrun has no effect.
+// If Err matches [ErrAbandoned], ClaimTx looks for the end of the transaction after it has closed
+// the connection.
 type GroupError struct {
 	// Unrun are indices into the requests of the call, ascending: events that did not run, or
 	// failed.

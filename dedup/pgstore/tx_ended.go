@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/decision"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -32,14 +33,7 @@ func (r *txRun) undone(err, explained error) error {
 		return explained
 	}
 	r.again = false // the handler would not run again, because its event counts as handled
-	if group, ok := errors.AsType[*dedup.GroupError](err); ok {
-		ended := &dedup.TxEndedError{Unrun: group.Unrun}
-		return r.takeBack(ended, fmt.Errorf("pgstore: %w: %w", ended, err))
-	}
-	if errors.Is(err, dedup.ErrTxEnded) {
-		return err
-	}
-	return fmt.Errorf("pgstore: %w: %w", dedup.ErrTxEnded, err)
+	return r.takeBack(decision.EndedBySQL("pgstore", err))
 }
 
 // notRuledOut adds to err that the store could not find out about a COMMIT.
@@ -78,35 +72,58 @@ func (r *txRun) endedBySQL() (bool, error) {
 	if !r.group() {
 		return false, nil
 	}
-	r.end() // its connection may be the only one
-	r.conn = session{}
+	r.release()
 	return r.db.committedAtLast(ctx, status)
 }
 
 // status is a query for the status of the transaction.
 func (r *txRun) status() string { return "select pg_xact_status('" + r.xid + "')" }
 
-// committedAtLast asks with another connection until the transaction has ended, or until shortly
+// committedAtLast asks with other connections until the transaction has ended, or until shortly
 // before endTimeout. A COMMIT may still be on its way to the server, or wait there for a disk or a
-// standby. The error matches errUndecided if the server has answered to the end.
-func (d *database) committedAtLast(ctx context.Context, status string) (bool, error) {
+// standby. A server that restarts refuses connections for a while, and ends those of the pool. The
+// error matches errUndecided if the last answer did not tell.
+func (d *database) committedAtLast(ctx context.Context, status string) (found bool, err error) {
 	const verb = "look for a COMMIT"
+	err = untilAnswered(ctx, func(ctx context.Context) error {
+		conn, err := d.acquire(ctx)
+		if err != nil {
+			return d.failed(ctx, verb, err)
+		}
+		defer conn.Release()
+		found, err = committedBefore(ctx, conn.Conn(), status)
+		if errors.Is(err, errUndecided) {
+			return fmt.Errorf("pgstore: %s: %w", verb, err)
+		}
+		return d.failed(ctx, verb, err)
+	})
+	return found, err
+}
+
+// untilAnswered repeats a question until shortly before endTimeout, or until the server refuses the
+// question. Each try has askTime, so that a connection without an answer leaves time for another.
+func untilAnswered(ctx context.Context, ask func(context.Context) error) error {
 	wait, cancel := context.WithTimeout(ctx, endTimeout-lastAsk)
 	defer cancel()
-	conn, err := d.acquire(ctx)
-	if err != nil {
-		return false, d.failed(ctx, verb, err)
-	}
-	defer conn.Release()
 	for try := 1; ; try++ {
-		found, err := committedBefore(ctx, conn.Conn(), status)
-		switch {
-		case !errors.Is(err, errUndecided):
-			return found, d.failed(ctx, verb, err)
-		case pause(wait, try) != nil:
-			return false, fmt.Errorf("pgstore: %s: %w", verb, err)
+		err := within(ctx, askTime, ask)
+		if err == nil || refused(err) || pause(wait, try) != nil {
+			return err
 		}
 	}
+}
+
+// within calls fn with a context that ends after limit at the latest.
+func within(ctx context.Context, limit time.Duration, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return fn(ctx)
+}
+
+// refused reports whether err is an answer of the server that will not change.
+func refused(err error) bool {
+	code := sqlState(err)
+	return code != "" && !infrastructure(code) && !lostRace(err) && code != codeCanceled
 }
 
 // committedBefore executes text, whose last statement returns the status of a transaction. Without
@@ -134,13 +151,14 @@ func isCommitted(status string) (bool, error) {
 	return false, fmt.Errorf("%w: status %q", errUndecided, status)
 }
 
-// takeBackLate is takeBack for a handler that is abandoned. Its COMMIT may still be on its way, and
-// then the rows cannot be seen yet. A server that still executes a statement of the handler has
-// answered, and does not count as unavailable.
-func (r *txRun) takeBackLate(ended *dedup.TxEndedError, err error) error {
-	if r.xid == "" {
+// takeBackLate is takeBack for a group whose COMMIT may still be on its way, because the handler is
+// abandoned or the connection is lost. The rows cannot be seen before its end. A server that still
+// executes a statement of the handler has answered, and does not count as unavailable.
+func (r *txRun) takeBackLate(err error) error {
+	if r.xid == "" || !decision.OfGroup(err) {
 		return err
 	}
+	r.release()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
 	defer cancel()
 	switch found, failed := r.db.committedAtLast(ctx, r.status()); {
@@ -151,7 +169,14 @@ func (r *txRun) takeBackLate(ended *dedup.TxEndedError, err error) error {
 	case !found:
 		return err
 	}
-	return r.takeBack(ended, err)
+	return r.takeBack(decision.EndedBySQL("pgstore", err))
+}
+
+// release ends the transaction before another one begins: its connection may be the only one, and
+// it must not hold the rows.
+func (r *txRun) release() {
+	r.end()
+	r.conn = session{}
 }
 
 // takeBack repairs the claims of events that have not run, after a handler has ended the
@@ -160,10 +185,14 @@ func (r *txRun) takeBackLate(ended *dedup.TxEndedError, err error) error {
 // the history.
 //
 // The number of the transaction identifies the rows. A row that another worker has claimed
-// meanwhile stays as it is. After a ROLLBACK there are no such rows.
-func (r *txRun) takeBack(ended *dedup.TxEndedError, err error) error {
-	r.end() // its connection may be the only one, and its next transaction must not hold the rows
-	r.conn = session{}
+// meanwhile stays as it is. After a ROLLBACK there are no such rows. The error of a single event
+// names no such event.
+func (r *txRun) takeBack(err error) error {
+	ended, ok := errors.AsType[*dedup.TxEndedError](err)
+	if !ok {
+		return err
+	}
+	r.release()
 	keys, n := newHeldKeys(r, len(ended.Unrun)), 0
 	for _, i := range ended.Unrun {
 		if i < 0 || i >= len(r.reqs) {
@@ -179,11 +208,13 @@ func (r *txRun) takeBack(ended *dedup.TxEndedError, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
 	defer cancel()
-	failed := r.db.ownTx(ctx, "take back claims", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.takeBack, append([]any{r.xid}, keys.args()...)...)
-	}, func(results pgx.BatchResults) error {
-		_, err := results.Exec()
-		return err
+	failed := untilAnswered(ctx, func(ctx context.Context) error {
+		return r.db.ownTx(ctx, "take back claims", func(q *statements, b *pgx.Batch) {
+			b.Queue(q.takeBack, append([]any{r.xid}, keys.args()...)...)
+		}, func(results pgx.BatchResults) error {
+			_, err := results.Exec()
+			return err
+		})
 	})
 	if failed != nil {
 		return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed,

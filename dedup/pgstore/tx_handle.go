@@ -15,18 +15,18 @@ func (r *txRun) handle(name string) error {
 	r.lent.close()
 	if errors.Is(err, dedup.ErrAbandoned) {
 		r.abandon()
-		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
-			return r.takeBackLate(ended, err)
-		}
-		return err
+		return r.takeBackLate(err)
 	}
 	return r.unwritten(r.finishRun(done, err))
 }
 
 // finishRun ends the transaction after fn has returned.
 func (r *txRun) finishRun(done []dedup.Completion, err error) error {
-	if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
-		return r.takeBack(ended, err)
+	if _, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+		if r.conn.Conn().IsClosed() {
+			return r.takeBackLate(err)
+		}
+		return r.takeBack(err)
 	}
 	if err != nil {
 		return r.undone(err, r.handlerFailed(err))

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -128,6 +129,11 @@ func TestHiddenCommit_Rule12(t *testing.T) {
 	}
 }
 
+// abandonedGroup is the error of a group whose first handler is abandoned.
+var abandonedGroup = &dedup.GroupError{
+	Unrun: []int{1, 2}, Err: errors.Join(dedup.ErrAbandoned, errHandler),
+}
+
 // stillOnce requires that the first of three events counts as handled, and that the others can run.
 func stillOnce(t *testing.T, s *pgstore.Store) {
 	t.Helper()
@@ -158,6 +164,26 @@ func TestLateCommit_Rule12(t *testing.T) {
 	require.EqualValues(t, 1, proxy.after.Load())
 }
 
+// Rule 12: the same for a handler that then calls Rollback, and returns its error too. The engine
+// takes this error for the end of the transaction.
+func TestLateCommitAndRollback_Rule12(t *testing.T) {
+	t.Parallel()
+	url := newTables(t)
+	proxy, through := throughCutter(t, newPool(t, url))
+	proxy.only = "COMMIT"
+	s := pgstore.New(newPool(t, url, through, maxConns(1)))
+	err := runGroup(t, s, batch(3, 0), func(tx pgx.Tx, _ int) error {
+		require.NoError(t, addEffect(t.Context(), tx, "0"))
+		proxy.arm(lateCommit)
+		failed := errors.Join(handlerErr(t, tx, "COMMIT"), tx.Rollback(t.Context()))
+		require.ErrorIs(t, failed, pgstore.ErrTxOwned)
+		return errors.Join(failed, &dedup.TxEndedError{Unrun: []int{1, 2}})
+	})
+	require.ErrorIs(t, err, pgstore.ErrTxOwned)
+	require.NotErrorIs(t, err, dedup.ErrUnavailable)
+	stillOnce(t, s)
+}
+
 // Rule 12: the same for a handler that is abandoned while its COMMIT is under way.
 func TestAbandonedCommit_Rule12(t *testing.T) {
 	t.Parallel()
@@ -174,7 +200,7 @@ func TestAbandonedCommit_Rule12(t *testing.T) {
 				returned <- err
 			}()
 			require.Eventually(t, proxy.late.Load, 5*time.Second, time.Millisecond)
-			return nil, errors.Join(dedup.ErrAbandoned, errHandler, &dedup.TxEndedError{Unrun: []int{1, 2}})
+			return nil, abandonedGroup
 		})
 	require.ErrorIs(t, err, errHandler)
 	require.ErrorIs(t, err, dedup.ErrAbandoned)
@@ -182,6 +208,21 @@ func TestAbandonedCommit_Rule12(t *testing.T) {
 	require.Error(t, <-returned)
 	proxy.tell() // no effect if the store has asked
 	stillOnce(t, s)
+}
+
+// Rule 12: an abandoned handler has not ended its transaction, and the error does not tell so.
+func TestAbandonedWithoutCommit_Rule12(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	err := s.ClaimTx(t.Context(), time.Minute, batch(3, 0), make([]dedup.Answer, 3),
+		func(pgx.Tx) ([]dedup.Completion, error) { return nil, abandonedGroup })
+	require.Equal(t, error(abandonedGroup), err)
+	for i, r := range batch(3, 0) {
+		v, err := claimOne(t.Context(), s, r, plain)
+		require.NoError(t, err)
+		require.Equal(t, dedup.Fresh, v, "event %d", i)
+	}
+	healthy(t, pool)
 }
 
 // Rules 12 and 20: the server still executes a statement of a handler that is abandoned, because a
@@ -205,7 +246,7 @@ func TestAbandonedStatement_Rule12(t *testing.T) {
 					"SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = $1", pid).Scan(&sleeps)
 				return err == nil && sleeps
 			}, 10*time.Second, 5*time.Millisecond)
-			return nil, errors.Join(dedup.ErrAbandoned, errHandler, &dedup.TxEndedError{Unrun: []int{1, 2}})
+			return nil, abandonedGroup
 		})
 	_, ended := pool.Exec(t.Context(), "SELECT pg_terminate_backend($1, 10000)", pid)
 	require.NoError(t, ended)
@@ -252,26 +293,57 @@ func TestHiddenCommitBehindASilentConnection_Rule12(t *testing.T) {
 	stillOnce(t, s)
 }
 
-// Rule 12: if the server cannot be asked, the error says so, and matches that of an outage.
-func TestHiddenCommitWithoutAnAnswer_Rule12(t *testing.T) {
-	t.Parallel()
-	var down atomic.Bool
-	s, _ := newStore(t, func(c *pgxpool.Config) {
+// refusals refuses so many of the next connections of a pool.
+func refusals(n *atomic.Int32) configure {
+	return func(c *pgxpool.Config) {
 		dial := c.ConnConfig.DialFunc
 		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if down.Load() {
+			if n.Add(-1) >= 0 {
 				return nil, net.ErrClosed
 			}
 			return dial(ctx, network, addr)
 		}
-	}, maxConns(1))
+	}
+}
+
+// Rule 12: a server that restarts refuses connections for a while. The store asks again, and takes
+// the claims back.
+func TestHiddenCommitBehindARestart_Rule12(t *testing.T) {
+	t.Parallel()
+	for name, statements := range map[string][]string{
+		"the COMMIT is known":   {"COMMIT", leaves},
+		"the COMMIT is unknown": {"COMMIT; " + leaves},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var refused atomic.Int32
+			s, _ := newStore(t, refusals(&refused), maxConns(1))
+			err := failedGroup(t, s, func(tx pgx.Tx) error {
+				refused.Store(3)
+				return handlerErr(t, tx, statements...)
+			})
+			require.ErrorIs(t, err, dedup.ErrTxEnded)
+			require.NotErrorIs(t, err, dedup.ErrUnavailable)
+			require.Negative(t, refused.Load())
+			stillOnce(t, s)
+		})
+	}
+}
+
+// Rule 12: if the server cannot be asked, the error says so, and matches that of an outage.
+func TestHiddenCommitWithoutAnAnswer_Rule12(t *testing.T) {
+	t.Parallel()
+	var refused atomic.Int32
+	s, _ := newStore(t, refusals(&refused), maxConns(1))
+	began := time.Now()
 	err := failedGroup(t, s, func(tx pgx.Tx) error {
-		down.Store(true)
+		refused.Store(math.MaxInt32)
 		return handlerErr(t, tx, leaves)
 	})
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.ErrorContains(t, err, "not ruled out")
+	require.Less(t, time.Since(began), 15*time.Second)
 }
 
 // P-13: a single event sends COMMIT as SQL and then fails. The error has that failure and tells of

@@ -34,6 +34,15 @@ func (s *Store) lostRace(err error) bool {
 	return c == Again || c == Locked || c == Taken
 }
 
+// mayPass reports whether err is a failure that may be over in a moment.
+func (s *Store) mayPass(err error) bool {
+	if err == nil {
+		return false
+	}
+	c := s.d.Classify(err)
+	return c != Refused && c != Setup
+}
+
 // failed explains an error of one of the store's own statements. The keys are valid, so the event
 // is not the cause, unless the server refuses a value or the caller has left.
 func (s *Store) failed(ctx context.Context, verb string, err error) error {

@@ -72,34 +72,37 @@ const (
 )
 
 // lookBack looks for the rows of a group with another connection, after the connection of the
-// transaction is lost. Without an answer, err stays as it is.
+// transaction is lost or its handler is abandoned. A COMMIT may still be on its way, and then the
+// rows cannot be seen yet. The error tells if a COMMIT was found, or is not ruled out.
 func (r *txRun) lookBack(ctx context.Context, err error) error {
-	if _, ok := errors.AsType[*dedup.GroupError](err); !ok {
-		return err // a single event is claimed again, and the answer tells
-	}
-	if there, failed := r.committedAtLast(ctx); failed != nil || !there {
+	if !decision.OfGroup(err) {
 		return err
 	}
-	return r.ended(err)
-}
-
-// committedAtLast reports whether a row of the transaction is there, after the connection of the
-// transaction is lost. The server may still execute a COMMIT.
-func (r *txRun) committedAtLast(ctx context.Context) (bool, error) {
-	return lookAndSettle(context.WithoutCancel(ctx), func(ctx context.Context) (bool, error) {
-		return r.committed(ctx, r.s.reader)
-	}, r.settled)
+	ctx = context.WithoutCancel(ctx)
+	look := func(ctx context.Context) (bool, error) { return r.committed(ctx, r.s.reader) }
+	switch there, failed := lookAndSettle(ctx, look, r.settled); {
+	case errors.Is(failed, errUndecided): // the database has answered
+		return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w", err, failed)
+	case failed != nil:
+		return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w (%w)", err, failed,
+			dedup.ErrUnavailable)
+	case !there:
+		return err
+	}
+	return r.takeBack(ctx, decision.EndedBySQL(r.s.d.Name, err))
 }
 
 // errUndecided means that the database has answered, and that the transaction may still go on.
 var errUndecided = errors.New("another transaction holds the rows, or the server still executes a " +
-	"statement of the handler")
+	"statement of the handler, or a row cannot be written")
 
 // lookAndSettle finds out whether a transaction was committed. The function look reads the rows
-// without a lock. The function settle waits for the end of the transaction, at most lookBackTime.
+// without a lock. The function settle waits for the end of the transaction. Both are repeated for
+// at most lookBackTime, because a database that restarts refuses connections for a while.
+//
 // A worker with a copy may lock the rows for longer, so a row that look finds is the answer. A
-// COMMIT may come between look and such a lock, so look comes again if settle fails. If look sees
-// no row then, the error is errUndecided.
+// COMMIT may come between look and such a lock, so look comes again at the end. If look sees no row
+// then, the error matches errUndecided.
 func lookAndSettle(ctx context.Context, look, settle func(context.Context) (bool, error)) (
 	bool, error) {
 	sees := func() (bool, error) {
@@ -107,22 +110,27 @@ func lookAndSettle(ctx context.Context, look, settle func(context.Context) (bool
 		defer cancel()
 		return look(ctx)
 	}
-	if there, err := sees(); err == nil && there {
-		return true, nil
-	}
 	bounded, cancel := context.WithTimeout(ctx, lookBackTime)
 	defer cancel()
-	there, err := settle(bounded)
-	if err == nil {
-		return there, nil
+	for try := 1; ; try++ {
+		if there, err := sees(); err == nil && there {
+			return true, nil
+		}
+		there, err := settle(bounded)
+		if err == nil {
+			return there, nil
+		}
+		if pause(bounded, try) == nil {
+			continue
+		}
+		switch there, failed := sees(); {
+		case failed != nil:
+			return false, err
+		case there:
+			return true, nil
+		}
+		return false, fmt.Errorf("%w: %s", errUndecided, err.Error())
 	}
-	switch there, failed := sees(); {
-	case failed != nil:
-		return false, err
-	case there:
-		return true, nil
-	}
-	return false, errUndecided
 }
 
 // settled reports whether a row of the transaction is there, after the end of the transaction. A
@@ -152,15 +160,6 @@ func (r *txRun) settled(ctx context.Context) (there bool, err error) {
 		return there, nil
 	}
 	return false, err
-}
-
-// ended returns the error of fn after the end of the transaction by SQL.
-func (r *txRun) ended(err error) error {
-	ended := dedup.ErrTxEnded
-	if failed, ok := errors.AsType[*dedup.GroupError](err); ok {
-		ended = &dedup.TxEndedError{Unrun: failed.Unrun}
-	}
-	return fmt.Errorf("%s: %w: %w", r.s.d.Name, ended, err)
 }
 
 // committed reports whether a row of the transaction is there, after the rollback. The query waits
@@ -194,37 +193,15 @@ func written(row, rec *decision.Record) bool {
 	return row.State == decision.Done && row.Fence == rec.Fence && row.Changed.Equal(rec.Changed)
 }
 
-// takeBackLate is takeBack for a handler that is abandoned. Its COMMIT may still be on its way, and
-// then the rows cannot be seen yet.
-func (r *txRun) takeBackLate(ctx context.Context, ended *dedup.TxEndedError, err error) error {
-	switch there, failed := r.committedAtLast(ctx); {
-	case failed != nil:
-		return inDoubt(err, failed)
-	case !there:
-		return err
-	}
-	return r.takeBack(ctx, ended, err)
-}
-
-// inDoubt adds to err that the store could not find out about a COMMIT. A database that has answered
-// does not count as unavailable.
-func inDoubt(err, failed error) error {
-	if errors.Is(failed, errUndecided) {
-		return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w", err, failed)
-	}
-	return notTakenBack(err, failed)
-}
-
-// notTakenBack adds to err that the claims of events that did not run may have stayed.
-func notTakenBack(err, failed error) error {
-	return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed,
-		dedup.ErrUnavailable)
-}
-
 // takeBack repairs the claims of events that have not run, after a handler has ended the
 // transaction by COMMIT. Their rows would count as handled (rule 12). Each of these rows waits for
-// a copy. A row that another worker has claimed or changed meanwhile stays as it is.
-func (r *txRun) takeBack(ctx context.Context, ended *dedup.TxEndedError, err error) error {
+// a copy. A row that another worker has claimed or changed meanwhile stays as it is. The error of a
+// single event names no such event.
+func (r *txRun) takeBack(ctx context.Context, err error) error {
+	ended, ok := errors.AsType[*dedup.TxEndedError](err)
+	if !ok {
+		return err
+	}
 	var keys []dedup.Key
 	mine := make(map[dedup.Key]*decision.Record)
 	for _, i := range ended.Unrun {
@@ -240,7 +217,7 @@ func (r *txRun) takeBack(ctx context.Context, ended *dedup.TxEndedError, err err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	failed := r.s.ownTx(ctx, "take back claims", nil, func(ctx context.Context, w *work) error {
+	release := func(ctx context.Context, w *work) error {
 		found, err := w.read(ctx, eventsTable, keys, w.d.Lock)
 		if err != nil {
 			return err
@@ -253,9 +230,14 @@ func (r *txRun) takeBack(ctx context.Context, ended *dedup.TxEndedError, err err
 			}
 		}
 		return eventsTable.replace(ctx, w.q, w.d, changed)
-	})
+	}
+	failed := r.s.ownTx(ctx, "take back claims", nil, release)
+	for try := 1; r.s.mayPass(failed) && pause(ctx, try) == nil; try++ { // a restart, for example
+		failed = r.s.ownTx(ctx, "take back claims", nil, release)
+	}
 	if failed != nil {
-		return notTakenBack(err, failed)
+		return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed,
+			dedup.ErrUnavailable)
 	}
 	return err
 }

@@ -73,17 +73,10 @@ func (r *txRun) run(ctx context.Context) (err error) {
 	if raw != nil && !errors.Is(raw, driver.ErrBadConn) {
 		return r.s.failed(ctx, "claim", raw)
 	}
-	if r.blind {
-		err = r.lookBack(ctx, err)
+	if r.blind || errors.Is(err, dedup.ErrAbandoned) {
+		return r.lookBack(ctx, err)
 	}
-	ended, ok := errors.AsType[*dedup.TxEndedError](err)
-	switch {
-	case ok && errors.Is(err, dedup.ErrAbandoned):
-		return r.takeBackLate(ctx, ended, err)
-	case ok:
-		return r.takeBack(ctx, ended, err)
-	}
-	return err
+	return r.takeBack(ctx, err)
 }
 
 // acquire waits for a connection for a bounded time. If the database has one writer, the wait is
@@ -255,7 +248,7 @@ func (r *txRun) handlerFailed(ctx context.Context, err error) error {
 		r.spoil = r.rollback() != nil
 	}
 	if state == Ended {
-		return r.ended(err)
+		return decision.EndedBySQL(r.s.d.Name, err)
 	}
 	r.blind = broken != nil && state != Aborted
 	canceled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)

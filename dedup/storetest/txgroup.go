@@ -20,6 +20,8 @@ func txGroupTests[Tx any]() []txTest[Tx] {
 			needs: sql, run: txGroupFails[Tx]},
 		{name: "tx: a group ended by COMMIT before a statement failed returns the claims of the others (rule 12)",
 			needs: sql, run: txGroupFailsInSQL[Tx]},
+		{name: "tx: a group ended by COMMIT and then abandoned returns the claims of the others (rule 12)",
+			needs: sql, run: txGroupAbandoned[Tx]},
 	}
 }
 
@@ -138,6 +140,31 @@ func txGroupFailsInSQL[Tx any](k *txKit[Tx]) {
 	require.ErrorIs(k, err, failed)
 	require.ErrorIs(k, err, dedup.ErrTxEnded)
 	require.NotErrorIs(k, err, dedup.ErrUnavailable, "it is the handler's fault")
+	k.meets(dedup.Done, reqs[0])
+	k.count(1, reqs[0].Key.ID)
+	k.unmarked(reqs[1])
+	k.unmarked(reqs[2])
+}
+
+// txGroupAbandoned abandons the first of three events, with and without a COMMIT before. Only a
+// COMMIT has ended the transaction.
+func txGroupAbandoned[Tx any](k *txKit[Tx]) {
+	reqs := []dedup.Request{request("hangs"), request("waits"), request("waits too")}
+	abandon := func(committed bool) error {
+		_, err := k.call(reqs, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+			require.NoError(k, k.h.Exec(k.ctx, tx, reqs[0].Key.ID))
+			if committed {
+				require.NoError(k, k.h.Raw(k.ctx, tx, "COMMIT"))
+			}
+			return nil, &dedup.GroupError{Unrun: []int{1, 2}, Err: dedup.ErrAbandoned}
+		})
+		require.ErrorIs(k, err, dedup.ErrAbandoned)
+		require.NotErrorIs(k, err, dedup.ErrUnavailable)
+		return err
+	}
+	require.NotErrorIs(k, abandon(false), dedup.ErrTxEnded)
+	k.count(0, reqs[0].Key.ID)
+	require.ErrorIs(k, abandon(true), dedup.ErrTxEnded)
 	k.meets(dedup.Done, reqs[0])
 	k.count(1, reqs[0].Key.ID)
 	k.unmarked(reqs[1])

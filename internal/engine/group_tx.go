@@ -236,14 +236,16 @@ func (tg *txGroup) run(
 	case tg.outcome.meaning != succeeded: // the handler still runs; only its current call is known
 		tg.outcome.meaning = abandoned
 		tg.failed = int(tg.current.Load())
+		err := tg.outcome.err
+		if !errors.Is(err, idemtype.ErrAbandoned) {
+			err = fmt.Errorf("%w: %w", idemtype.ErrAbandoned, err)
+		}
 		if tg.group.single {
-			return errors.Join(idemtype.ErrAbandoned, tg.outcome.err)
+			return err
 		}
 		// The handler may have ended the transaction before it hung. Then claims must be taken
 		// back.
-		return errors.Join(
-			idemtype.ErrAbandoned, tg.outcome.err, &dedup.TxEndedError{Unrun: tg.unrun(tx)},
-		)
+		return &dedup.GroupError{Unrun: tg.unrun(tx), Err: err}
 	}
 	tg.noteRuns(ctx)
 	tg.notifyHandled(ctx)
@@ -489,7 +491,7 @@ func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) 
 	switch {
 	case hard.Err() != nil:
 		return interrupted(tg.group.ctx, tg.group.tasks[0], outcome{err: err})
-	case errors.Is(err, dedup.ErrTxEnded) && !errors.Is(err, idemtype.ErrAbandoned):
+	case errors.Is(err, dedup.ErrTxEnded):
 		tg.endedByHandler(err)
 	case errors.Is(err, dedup.ErrContended) && !tg.ran && b.contended < maxContended:
 		b.contended++ // a copy elsewhere, or a short lock of the server

@@ -319,9 +319,27 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "turn-is-awaited-after-a-stop", file: engine + "deferred_partition.go",
-			old: "free, err := d.holdTableWithin(ctx, budget)", with: "free, err := d.holdTableWithin(context.WithoutCancel(ctx), budget)",
+			old: "budget.acquireSlot(ctx, d.table, errTableHeld)", with: "budget.acquireSlot(context.WithoutCancel(ctx), d.table, errTableHeld)",
 			promise: "A stop ends the wait of a lane for its turn.",
-			tests:   ownedBy(".", "^TestDefer_StopWhileLanesWaitForATurn$"),
+			tests:   ownedBy(".", "^TestDefer_StopWhileLanesWaitForATurn$|^TestDefer_StopWhileLanesJoinAQueue$"),
+		},
+		{
+			name: "join-waits-for-the-runner", file: engine + "defer.go",
+			old: "part.holdTableWithin(ctx, tasks[0].budget)", with: "part.holdTable(), error(nil)",
+			promise: "A call that defers an event waits at most BusyWait for others.",
+			tests:   ownedBy(".", "^TestDefer_WaitForTheRunnerIsBounded$/queued"),
+		},
+		{
+			name: "failure-waits-for-the-runner", file: engine + "defer_failing.go",
+			old: "part.holdTableWithin(ctx, t.budget)", with: "part.holdTable(), error(nil)",
+			promise: "A call whose event fails waits at most BusyWait for others.",
+			tests:   ownedBy(".", "^TestDefer_WaitForTheRunnerIsBounded$/fails"),
+		},
+		{
+			name: "hang-is-taken-for-a-commit", file: engine + "group_tx.go",
+			old: "return &dedup.GroupError{Unrun: tg.unrun(tx), Err: err}\n\t}", with: "return errors.Join(err, &dedup.TxEndedError{Unrun: tg.unrun(tx)})\n\t}",
+			promise: "A handler that hangs is not reported as one that ended the transaction (rule 12).",
+			tests:   root("^TestBatchTx_HangWithoutCommit_Rule12$"),
 		},
 		{
 			name: "queue-that-begins-meanwhile-is-forgotten", file: engine + "deferred_partition.go",

@@ -18,7 +18,7 @@ func postgresTxMutants() []mutant {
 		},
 		{
 			name: "pg-failed-group-keeps-claims", file: "dedup/pgstore/tx_ended.go",
-			old: "return r.takeBack(ended, fmt.Errorf(\"pgstore: %w: %w\", ended, err))", with: "return fmt.Errorf(\"pgstore: %w: %w\", ended, err)",
+			old: "its event counts as handled\n\treturn r.takeBack(decision.EndedBySQL(\"pgstore\", err))", with: "its event counts as handled\n\treturn decision.EndedBySQL(\"pgstore\", err)",
 			promise: "A COMMIT as SQL and a later failure keep no claim of an event that did not run (rule 12).",
 			tests:   pg("^TestTxConformance$/./and_then_failed"),
 		},
@@ -42,15 +42,27 @@ func postgresTxMutants() []mutant {
 		},
 		{
 			name: "pg-one-question-to-a-late-commit", file: "dedup/pgstore/tx_ended.go",
-			old: "case pause(wait, try) != nil:", with: "case wait != nil && try > 0:",
+			old: "if err == nil || refused(err) || pause(wait, try) != nil {", with: "if wait != nil && try > 0 {",
 			promise: "The store asks again while a COMMIT is on its way (rule 12).",
-			tests:   pg("^TestLateCommit_Rule12$"),
+			tests:   pg("^TestLateCommit_Rule12$|^TestHiddenCommitBehindARestart_Rule12$"),
 		},
 		{
 			name: "pg-abandoned-commit-is-a-rollback", file: "dedup/pgstore/tx_handle.go",
-			old: "return r.takeBackLate(ended, err)", with: "return r.takeBack(ended, err)",
+			old: "return r.takeBackLate(err)\n\t}\n\treturn r.unwritten", with: "return r.takeBack(err)\n\t}\n\treturn r.unwritten",
 			promise: "A COMMIT under way at the end of an abandoned handler keeps no claim of an event that did not run (rule 12).",
 			tests:   pg("^TestAbandonedCommit_Rule12$"),
+		},
+		{
+			name: "pg-refused-rollback-hides-a-late-commit", file: "dedup/pgstore/tx_handle.go",
+			old: "if r.conn.Conn().IsClosed() {", with: "if r.conn.Conn() == nil {",
+			promise: "A call of Rollback behind a lost connection does not hide a COMMIT that is on its way (rule 12).",
+			tests:   pg("^TestLateCommitAndRollback_Rule12$"),
+		},
+		{
+			name: "pg-restart-hides-claims", file: "dedup/pgstore/tx_ended.go",
+			old: "\tfailed := untilAnswered(ctx, func(ctx context.Context) error {", with: "\tfailed := within(ctx, endTimeout, func(ctx context.Context) error {",
+			promise: "Claims behind a COMMIT as SQL are taken back after a restart of the server (rule 12).",
+			tests:   pg("^TestHiddenCommitBehindARestart_Rule12$"),
 		},
 		{
 			name: "pg-statement-under-way-is-an-outage", file: "dedup/pgstore/tx_ended.go",
@@ -72,7 +84,7 @@ func postgresTxMutants() []mutant {
 		},
 		{
 			name: "pg-failed-event-hides-a-commit", file: "dedup/pgstore/tx_ended.go",
-			old: "\tif errors.Is(err, dedup.ErrTxEnded) {\n", with: "\tif err != nil {\n",
+			old: "\tcase !found:\n\t\treturn explained\n", with: "\tcase !found || !r.group():\n\t\treturn explained\n",
 			promise: "The error of an event that committed by SQL tells of the COMMIT (P-13).",
 			tests:   pg("^TestFailureBehindACommit_P13$"),
 		},

@@ -21,22 +21,34 @@ func sqlPostgresMutants() []mutant {
 			tests:   pg("^TestCommitBehindALockedRow_Rule12$"),
 		},
 		{
+			name: "sql-restart-hides-a-commit", file: "dedup/sqlstore/tx_ended.go",
+			old: "\t\tif pause(bounded, try) == nil {\n\t\t\tcontinue\n\t\t}\n", with: "",
+			promise: "The store looks for a COMMIT as SQL again while the database restarts (rule 12).",
+			tests:   ownedBy("dedup/sqlstore", "^TestLookForACommit_Rule12$/restart"),
+		},
+		{
+			name: "sql-known-end-hides-a-commit", file: "internal/decision/group.go",
+			old: "return failed || ended", with: "_ = ended\n\treturn failed",
+			promise: "A call of Rollback behind a lost connection does not hide a COMMIT that is on its way (rule 12).",
+			tests:   ownedBy("internal/decision", "^TestEndedBySQL_Rule12$"),
+		},
+		{
 			name: "sql-one-look-for-a-commit", file: "dedup/sqlstore/tx_ended.go",
-			old: "\tcase there:\n\t\treturn true, nil\n", with: "\tcase there && false:\n\t\treturn true, nil\n",
+			old: "\t\tcase there:\n\t\t\treturn true, nil\n", with: "\t\tcase there && false:\n\t\t\treturn true, nil\n",
 			promise: "A COMMIT as SQL that a lock has hidden is looked for again (rule 12).",
 			tests:   ownedBy("dedup/sqlstore", "^TestLookForACommit_Rule12$"),
 		},
 		{
 			name: "sql-abandoned-commit-is-a-rollback", file: "dedup/sqlstore/tx_run.go",
-			old: "case ok && errors.Is(err, dedup.ErrAbandoned):", with: "case false:",
+			old: "if r.blind || errors.Is(err, dedup.ErrAbandoned) {", with: "if r.blind {",
 			promise: "A COMMIT as SQL of an abandoned handler is found when it ends (rule 12).",
 			tests:   pg("^TestSlowCommitAsSQL_Rule12$/^pgx$/abandoned"),
 		},
 		{
 			name: "sql-abandoned-commit-is-not-in-doubt", file: "dedup/sqlstore/tx_ended.go",
-			old: "\t\treturn inDoubt(err, failed)\n", with: "\t\treturn err\n",
+			old: "\tcase failed != nil:\n\t\treturn fmt.Errorf(\"%w; a COMMIT", with: "\tcase failed != nil:\n\t\treturn err\n\tcase failed == err:\n\t\treturn fmt.Errorf(\"%w; a COMMIT",
 			promise: "The error tells that an abandoned handler's COMMIT is not ruled out (rule 12).",
-			tests:   ownedBy("dedup/sqlstore", "^TestAbandonedWithoutAnAnswer_Rule12$"),
+			tests:   ownedBy("dedup/sqlstore", "^TestLookWithoutAnAnswer_Rule12$"),
 		},
 		{
 			name: "sqlpg-rows-are-not-locked", file: file,
@@ -265,7 +277,7 @@ func mariaMutants() []mutant {
 		},
 		{
 			name: "maria-lost-connection-hides-a-commit", file: "dedup/sqlstore/tx_run.go",
-			old: "\tif r.blind {", with: "\tif false {",
+			old: "if r.blind || errors.Is(err, dedup.ErrAbandoned) {", with: "if errors.Is(err, dedup.ErrAbandoned) {",
 			promise: "The end of a connection does not hide a COMMIT as SQL before it (rule 12).",
 			tests:   maria("^TestLostConnectionBehindACommit_Rule12$"),
 		},

@@ -386,8 +386,8 @@ func sqlMutants() []mutant {
 			tests:   lite("^TestTakingBackLeavesOthersAlone_Rule12$"),
 		},
 		{
-			name: "sql-failed-group-keeps-claims", file: dir + "tx_ended.go",
-			old: "ended = &dedup.TxEndedError{Unrun: failed.Unrun}", with: "_ = failed",
+			name: "sql-failed-group-keeps-claims", file: "internal/decision/group.go",
+			old: "&dedup.TxEndedError{Unrun: group.Unrun}", with: "&dedup.TxEndedError{Unrun: group.Unrun[:0]}",
 			promise: "A COMMIT as SQL and a later failure keep no claim of an event that did not run (rule 12).",
 			tests:   lite("^TestTxConformance$/and_then_failed"),
 		},

@@ -194,6 +194,7 @@ func TestSlowCommitAsSQL_Rule12(t *testing.T) {
 	}
 	for end, run := range map[string]func(*testing.T, dedup.TxStore[*sql.Tx], *sql.DB){
 		"lost": slow.Lost, "abandoned": slow.Abandoned,
+		"lost and rolled back": slow.LostAndRolledBack,
 	} {
 		t.Run(end, func(t *testing.T) {
 			s := open(t, newTables(t))

@@ -214,6 +214,7 @@ func TestSlowCommitAsSQL_Rule12(t *testing.T) {
 	for name, driver := range drivers {
 		for end, run := range map[string]func(*testing.T, dedup.TxStore[*sql.Tx], *sql.DB){
 			"lost": slow.Lost, "abandoned": slow.Abandoned,
+			"lost and rolled back": slow.LostAndRolledBack,
 		} {
 			t.Run(name+"/"+end, func(t *testing.T) {
 				s := open(t, driver, newTables(t))

@@ -44,13 +44,29 @@ func (c *Slow) begin(ctx context.Context, t *testing.T, db *sql.DB, tx *sql.Tx) 
 // Lost loses the connection of a handler during its COMMIT.
 func (c *Slow) Lost(t *testing.T, s dedup.TxStore[*sql.Tx], db *sql.DB) {
 	t.Helper()
-	_ = Group(t, s, true, func(tx *sql.Tx) error {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		failed := c.begin(ctx, t, db, tx)
-		cancel()
-		return errors.Join(<-failed, ctx.Err()) // lib/pq keeps the connection
+	_ = Group(t, s, true, func(tx *sql.Tx) error { return c.lose(t, db, tx) })
+}
+
+// LostAndRolledBack is Lost for a handler that then calls Rollback, and returns its error too. The
+// engine takes this error for the end of the transaction.
+func (c *Slow) LostAndRolledBack(t *testing.T, s dedup.TxStore[*sql.Tx], db *sql.DB) {
+	t.Helper()
+	_ = claimGroup(t, s, true, func(tx *sql.Tx) error {
+		err := errors.Join(c.lose(t, db, tx), tx.Rollback())
+		require.ErrorIs(t, err, dedup.ErrTxEnded)
+		return &dedup.TxEndedError{Unrun: []int{1, 2}}
 	})
+	requireAnswers(t, s, true)
+}
+
+// lose loses the connection of tx during a COMMIT.
+func (c *Slow) lose(t *testing.T, db *sql.DB, tx *sql.Tx) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	failed := c.begin(ctx, t, db, tx)
+	cancel()
+	return errors.Join(<-failed, ctx.Err()) // lib/pq keeps the connection
 }
 
 // Abandoned abandons a handler during its COMMIT, as the engine does.
@@ -59,7 +75,7 @@ func (c *Slow) Abandoned(t *testing.T, s dedup.TxStore[*sql.Tx], db *sql.DB) {
 	var ended <-chan error
 	err := claimGroup(t, s, true, func(tx *sql.Tx) error {
 		ended = c.begin(context.Background(), t, db, tx)
-		return errors.Join(dedup.ErrAbandoned, &dedup.TxEndedError{Unrun: []int{1, 2}})
+		return &dedup.GroupError{Unrun: []int{1, 2}, Err: dedup.ErrAbandoned}
 	})
 	require.NotErrorIs(t, err, dedup.ErrUnavailable)
 	require.NotErrorIs(t, <-ended, sql.ErrTxDone, "the COMMIT has begun") // lib/pq has an answer
