@@ -1,11 +1,11 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
 	"time"
 
 	"github.com/idem-go/idem/internal/decision"
+	"github.com/idem-go/idem/internal/reaping"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -16,17 +16,11 @@ import (
 // no row and call the event fresh. A crash between the steps leaves a moved horizon and all rows.
 
 const (
-	// choreLimit bounds each statement of a reaper.
-	choreLimit = time.Minute
 	// verbReap names the work of a reaper in errors. Its role has other rights than a worker's.
 	verbReap = "reap"
 	// horizonRows bounds the expired rows of a scope and a table that one horizon step reads: some
 	// seconds of work. The procedure for pg_cron has the same number.
 	horizonRows = 5_000_000
-	// silentRows is the number of rows per table that the search for silent scopes reads.
-	silentRows = 1000
-	// silentAfter is how long a scope may have rows without progress on record.
-	silentAfter = 5 * time.Minute
 )
 
 // ScopeAge is the progress and the horizon of one scope.
@@ -51,6 +45,7 @@ type ScopeAge struct {
 type horizons struct {
 	db          *database
 	wallClock   []string // scopes; never nil, which the server would read as null
+	leaseName   string
 	grace       time.Duration
 	deadLetters time.Duration // their retention
 	batch       int
@@ -60,14 +55,14 @@ type horizons struct {
 	floors      decision.Floors
 }
 
-func (h *horizons) inTx(ctx context.Context, limit time.Duration,
+func (h *horizons) chore(ctx context.Context,
 	fn func(ctx context.Context, tx pgx.Tx, q *statements) error) error {
-	return h.db.chore(ctx, verbReap, limit, fn)
+	return h.db.chore(ctx, verbReap, reaping.ChoreLimit, fn)
 }
 
-// ages reads the scopes.
-func (h *horizons) ages(ctx context.Context) (all []ScopeAge, err error) {
-	err = h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+// Ages reads the scopes.
+func (h *horizons) Ages(ctx context.Context) (all []ScopeAge, err error) {
+	err = h.chore(ctx, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		rows, err := tx.Query(ctx, q.aging.scopes, h.wallClock, microseconds(h.grace))
 		if err != nil {
 			return err
@@ -84,21 +79,6 @@ func (h *horizons) ages(ctx context.Context) (all []ScopeAge, err error) {
 		return err
 	})
 	return all, err
-}
-
-// silent returns scopes with rows that are never deleted. silent reads some rows only, so scopes
-// may be missing.
-func (h *horizons) silent(ctx context.Context) (scopes []string, err error) {
-	err = h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		rows, err := tx.Query(ctx, q.aging.silent, h.wallClock, int64(silentRows),
-			microseconds(silentAfter))
-		if err != nil {
-			return err
-		}
-		scopes, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return err
-	})
-	return scopes, err
 }
 
 // moveHorizon is the first step, for one scope. It reads from the first row that has expired on. A
@@ -125,7 +105,7 @@ func (h *horizons) moveHorizon(ctx context.Context, a *ScopeAge) error {
 	if !some {
 		return nil
 	}
-	return h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+	return h.chore(ctx, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		var stored time.Time
 		err := tx.QueryRow(ctx, q.aging.store, a.Scope, before, cutoff).Scan(&stored)
 		if err == nil {
@@ -151,7 +131,7 @@ func (h *horizons) windows(ctx context.Context, table int, from, until time.Time
 	for {
 		var n int
 		var last pgtype.Timestamptz
-		err := h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		err := h.chore(ctx, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 			return tx.QueryRow(ctx, q.aging.tables[table].window, from, until, int64(h.window)).
 				Scan(&n, &last)
 		})
@@ -177,7 +157,7 @@ func (h *horizons) expired(ctx context.Context, table int, a *ScopeAge, from tim
 	err = h.windows(ctx, table, from, a.ConsumedUntil, func(from, to time.Time) (bool, error) {
 		var n int64
 		var made, last pgtype.Timestamptz
-		err := h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		err := h.chore(ctx, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 			return tx.QueryRow(ctx, q.aging.tables[table].expired, a.Scope, from, to, rest,
 				microseconds(h.deadLetters)).Scan(&n, &made, &last)
 		})
@@ -194,18 +174,4 @@ func (h *horizons) expired(ctx context.Context, table int, a *ScopeAge, from tim
 		return rest > 0, err
 	})
 	return sum, err
-}
-
-// deleteBatch deletes one batch of a table, of rows that expired from a time on and before another.
-// The results are the number of rows and the time for the next batch.
-func (h *horizons) deleteBatch(ctx context.Context, table int, a *ScopeAge, from, to time.Time) (
-	n int64, next time.Time, err error) {
-	err = h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		var last pgtype.Timestamptz
-		err := tx.QueryRow(ctx, q.aging.tables[table].remove, a.Scope, int64(h.batch), from, to,
-			a.before, microseconds(h.deadLetters)).Scan(&n, &last)
-		next = last.Time
-		return err
-	})
-	return n, next, cmp.Or(err, ctx.Err())
 }

@@ -1,30 +1,14 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/decision"
-	"github.com/idem-go/idem/internal/safetext"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
-)
-
-const (
-	// stuckLimit bounds the search for stuck claims, which reads the whole table.
-	stuckLimit = 2 * time.Second
-	// stuckAfter is the time after the end of the lease when a claim counts as stuck.
-	stuckAfter = time.Minute
-	// stuckRest is the pause after a search for stuck claims that took too long.
-	stuckRest = time.Hour
-	// maxSilent is how many silent scopes are logged.
-	maxSilent = 100
+	"github.com/idem-go/idem/internal/reaping"
 )
 
 // ReaperConfig configures a [Reaper]. The zero value of each field is the default.
@@ -111,50 +95,28 @@ type ReapResult struct {
 //
 // A Reaper is safe for concurrent use. Concurrent runs of one Reaper wait for each other.
 type Reaper struct {
-	rows  horizons
-	cfg   ReaperConfig
-	wrong error
-
-	mu           sync.Mutex
-	token        dedup.Token
-	leaseName    string
-	lease        time.Duration
-	renewed      time.Time
-	noLookAt     time.Time       // before this time: no search for stuck claims
-	silentLogged map[string]bool // scopes in the log
+	rows    *horizons
+	loop    *reaping.Loop[ScopeAge]
+	observe func(ReapResult, error)
+	wrong   error
 }
 
 // NewReaper returns a reaper of the store's tables. [Reaper.Run] and [Reaper.RunOnce] return the
 // mistakes in cfg.
 func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
-	r := &Reaper{token: dedup.NewToken(), leaseName: decision.ReaperLease(cfg.WallClock)}
-	for _, c := range []struct {
-		name string
-		bad  bool
-	}{
-		{"Interval", cfg.Interval < 0}, {"Grace", cfg.Grace < 0},
-		{"DeadLetterRetention", cfg.DeadLetterRetention < 0},
-		{"Batch", cfg.Batch < 0 || cfg.Batch > 10_000},
-	} {
-		if c.bad {
-			r.wrong = errors.Join(r.wrong, fmt.Errorf("%w: ReaperConfig.%s is out of range",
-				errOption, c.name))
-		}
+	c := reaping.Config{Interval: cfg.Interval, Batch: cfg.Batch, Pause: cfg.Pause, Grace: cfg.Grace,
+		DeadLetterRetention: cfg.DeadLetterRetention, Logger: cfg.Logger, Deleted: cfg.Deleted}
+	r := &Reaper{observe: cfg.Observe}
+	for _, mistake := range c.Mistakes() {
+		r.wrong = errors.Join(r.wrong, fmt.Errorf("%w: %w", errOption, mistake))
 	}
-	cfg.Interval = cmp.Or(cfg.Interval, time.Minute)
-	cfg.Batch = cmp.Or(cfg.Batch, 1000)
-	cfg.Pause = cmp.Or(cfg.Pause, 20*time.Millisecond)
-	cfg.Grace = cmp.Or(cfg.Grace, time.Minute)
-	cfg.DeadLetterRetention = cmp.Or(cfg.DeadLetterRetention, 30*24*time.Hour)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
-	r.cfg = cfg
-	r.rows = horizons{db: store.db, wallClock: append([]string{}, cfg.WallClock...),
-		grace: cfg.Grace, deadLetters: cfg.DeadLetterRetention, batch: cfg.Batch,
-		rows: horizonRows, window: decision.WindowRows, between: r.between}
-	// longer than a statement, and than the pause between two runs
-	r.lease = cfg.Interval + 2*choreLimit
+	c.SetDefaults()
+	r.rows = &horizons{db: store.db, wallClock: append([]string{}, cfg.WallClock...),
+		leaseName: decision.ReaperLease(cfg.WallClock), grace: c.Grace,
+		deadLetters: c.DeadLetterRetention, batch: c.Batch, rows: horizonRows,
+		window: decision.WindowRows}
+	r.loop = reaping.New(r.rows, &c)
+	r.rows.between = r.loop.Between
 	return r
 }
 
@@ -165,59 +127,12 @@ func (r *Reaper) Run(ctx context.Context) error {
 	if r.wrong != nil {
 		return r.wrong
 	}
-	defer r.leave(ctx)
-	failing := false
-	for {
-		result, err := r.run(ctx)
-		if ctx.Err() != nil {
-			return nil
+	r.loop.Run(ctx, func(result reaping.Result[ScopeAge], err error) {
+		if r.observe != nil {
+			r.observe(ReapResult(result), err)
 		}
-		r.log(ctx, result, err, failing)
-		failing = err != nil
-		timer := time.NewTimer(r.cfg.Interval)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		}
-	}
-}
-
-func (r *Reaper) log(ctx context.Context, result ReapResult, err error, failing bool) {
-	switch {
-	case err != nil && !failing:
-		r.cfg.Logger.WarnContext(ctx, "reaper cannot work, tries again", "error",
-			safetext.Line(err))
-	case err == nil && failing:
-		r.cfg.Logger.InfoContext(ctx, "reaper works again")
-	}
-	if result.Events+result.Claims+result.Starts > 0 {
-		r.cfg.Logger.InfoContext(ctx, "expired records deleted", "events", result.Events, "claims",
-			result.Claims, "starts", result.Starts, "stuck", result.Stuck)
-	}
-	r.logSilent(ctx, result.Silent)
-	if r.cfg.Observe != nil {
-		r.cfg.Observe(result, err)
-	}
-}
-
-// logSilent logs each silent scope once.
-func (r *Reaper) logSilent(ctx context.Context, scopes []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, scope := range scopes {
-		if r.silentLogged[scope] || len(r.silentLogged) >= maxSilent {
-			continue
-		}
-		if r.silentLogged == nil {
-			r.silentLogged = make(map[string]bool)
-		}
-		r.silentLogged[scope] = true
-		r.cfg.Logger.WarnContext(ctx, "scope records no progress, its rows are never deleted: "+
-			"see docs/embedding.md for loops of your own, or list a scope without a consumer in "+
-			"ReaperConfig.WallClock", "scope", scope)
-	}
+	})
+	return nil
 }
 
 // RunOnce does one run, for a job that is started from outside at intervals. A run moves horizons,
@@ -226,184 +141,6 @@ func (r *Reaper) RunOnce(ctx context.Context) (ReapResult, error) {
 	if r.wrong != nil {
 		return ReapResult{}, r.wrong
 	}
-	defer r.leave(ctx)
-	return r.run(ctx)
-}
-
-func (r *Reaper) run(ctx context.Context) (ReapResult, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	result := ReapResult{Stuck: -1}
-	err := r.reap(ctx, &result)
-	// from the start, or because this reaper stood still for too long
-	if errors.Is(err, errElsewhere) {
-		result.Elsewhere, err = true, nil
-	}
-	return result, err
-}
-
-func (r *Reaper) reap(ctx context.Context, result *ReapResult) (err error) {
-	if err := r.renewLease(ctx); err != nil {
-		return err
-	}
-	if result.Scopes, err = r.rows.ages(ctx); err != nil {
-		return err
-	}
-	// A scope whose rows cannot be deleted in time holds up no other scope.
-	var slow []error
-	for i := range result.Scopes {
-		a := &result.Scopes[i]
-		switch err := r.reapScope(ctx, a, result); {
-		case err == nil:
-		case tooSlow(ctx, err) && len(slow) < maxSlow:
-			slow = append(slow, fmt.Errorf("scope %q: %w", a.Scope, err))
-		default:
-			return errors.Join(append(slow, fmt.Errorf("scope %q: %w", a.Scope, err))...)
-		}
-	}
-	defer func() { err = errors.Join(append(slow, err)...) }()
-	if result.Starts, err = r.reapStarts(ctx); err != nil {
-		return err
-	}
-	if result.Silent, err = r.rows.silent(ctx); err != nil {
-		return err
-	}
-	result.Stuck, err = r.lookForStuck(ctx)
-	return err
-}
-
-// maxSlow bounds the scopes of one run that may take too long.
-const maxSlow = 3
-
-// tooSlow reports whether the server ended a statement because of its time limit.
-func tooSlow(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && sqlState(err) == codeCanceled
-}
-
-// reapScope deletes the rows behind the horizon, if the horizon is old enough. Only then the
-// horizon moves on: a horizon that moved in each run would never be old enough.
-func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult) error {
-	if a.ConsumedUntil.IsZero() || !a.ripe {
-		return nil
-	}
-	if a.cutoff.Valid {
-		for table, total := range [recordTables]*int64{
-			eventsTable: &result.Events, claimsTable: &result.Claims,
-		} {
-			if err := r.empty(ctx, table, a, total); err != nil {
-				return err
-			}
-		}
-	}
-	return r.rows.moveHorizon(ctx, a)
-}
-
-// empty deletes from one table, window after window.
-func (r *Reaper) empty(ctx context.Context, table int, a *ScopeAge, total *int64) error {
-	return r.rows.windows(ctx, table, r.rows.begin(table, a), a.cutoff.Time,
-		func(from, to time.Time) (bool, error) {
-			return true, r.emptyWindow(ctx, table, a, from, to, total)
-		})
-}
-
-// emptyWindow deletes from one window of a table, batch after batch. No new rows come behind a
-// horizon, so emptyWindow ends.
-func (r *Reaper) emptyWindow(ctx context.Context, table int, a *ScopeAge, from, to time.Time,
-	total *int64) error {
-	for {
-		n, next, err := r.rows.deleteBatch(ctx, table, a, from, to)
-		r.count(n, total)
-		if err != nil || n < int64(r.cfg.Batch) {
-			return err
-		}
-		from = next
-		if err := r.between(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-func (r *Reaper) reapStarts(ctx context.Context) (total int64, err error) {
-	for {
-		var n int64
-		err := r.rows.inTx(ctx, choreLimit,
-			func(ctx context.Context, tx pgx.Tx, q *statements) error {
-				return tx.QueryRow(ctx, q.aging.starts, int64(r.cfg.Batch)).Scan(&n)
-			})
-		r.count(n, &total)
-		if err != nil || n < int64(r.cfg.Batch) {
-			return total, err
-		}
-		if err := r.between(ctx); err != nil {
-			return total, err
-		}
-	}
-}
-
-// count adds the rows of a batch to total.
-func (r *Reaper) count(n int64, total *int64) {
-	*total += n
-	if n > 0 && r.cfg.Deleted != nil {
-		r.cfg.Deleted(n)
-	}
-}
-
-// between waits between two batches and renews the lease.
-func (r *Reaper) between(ctx context.Context) error {
-	if r.cfg.Pause > 0 {
-		timer := time.NewTimer(r.cfg.Pause)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if time.Since(r.renewed) < r.lease/4 {
-		return ctx.Err()
-	}
-	return r.renewLease(ctx)
-}
-
-var errElsewhere = errors.New("pgstore: reap: another reaper is at work")
-
-func (r *Reaper) renewLease(ctx context.Context) error {
-	began := time.Now()
-	err := r.rows.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		var one int
-		return tx.QueryRow(ctx, q.aging.lease, pgtype.UUID{Bytes: r.token, Valid: true},
-			microseconds(r.lease), r.leaseName).Scan(&one)
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return errElsewhere
-	}
-	r.renewed = began
-	return err
-}
-
-// leave ends the lease, so that another reaper can work at once. After an error the lease ends by
-// itself.
-func (r *Reaper) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_ = r.rows.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		_, err := tx.Exec(ctx, q.aging.leave, pgtype.UUID{Bytes: r.token, Valid: true}, r.leaseName)
-		return err
-	})
-}
-
-func (r *Reaper) lookForStuck(ctx context.Context) (n int64, err error) {
-	if time.Now().Before(r.noLookAt) {
-		return -1, nil
-	}
-	err = r.rows.inTx(ctx, stuckLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		return tx.QueryRow(ctx, q.aging.stuck, microseconds(stuckAfter)).Scan(&n)
-	})
-	if sqlState(err) == codeCanceled && ctx.Err() == nil {
-		r.noLookAt = time.Now().Add(stuckRest)
-		return -1, nil
-	}
-	return n, err
+	result, err := r.loop.RunOnce(ctx)
+	return ReapResult(result), err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/internal/decision"
+	"github.com/idem-go/idem/internal/reaping"
 )
 
 // Rows are deleted in two steps. First the horizon of a scope moves: from then on, claims of events
@@ -94,8 +95,9 @@ type horizons struct {
 	leaseName   string
 	grace       time.Duration
 	deadLetters time.Duration // their retention
-	rows        int           // that one horizon step reads of a table
-	window      int           // rows of a table that one statement reads
+	batch       int
+	rows        int // that one horizon step reads of a table
+	window      int // rows of a table that one statement reads
 	between     func(context.Context) error
 	floors      decision.Floors
 }
@@ -114,12 +116,12 @@ func (h *horizons) read(ctx context.Context, limit time.Duration,
 }
 
 func (h *horizons) kind(db *sql.DB) txKind {
-	return txKind{db: db, limit: choreLimit, wait: lockWait, settings: []string{h.s.d.Reap}}
+	return txKind{db: db, limit: reaping.ChoreLimit, wait: lockWait, settings: []string{h.s.d.Reap}}
 }
 
-// ages reads the scopes.
-func (h *horizons) ages(ctx context.Context) (all []ScopeAge, err error) {
-	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) error {
+// Ages reads the scopes.
+func (h *horizons) Ages(ctx context.Context) (all []ScopeAge, err error) {
+	err = h.read(ctx, reaping.ChoreLimit, func(ctx context.Context, w *work) error {
 		if err := w.readClock(ctx); err != nil {
 			return err
 		}
@@ -250,7 +252,7 @@ func (h *horizons) expired(ctx context.Context, t *table, a *ScopeAge, from time
 // is when the newest was made, and last when the last one expired.
 func (h *horizons) readExpired(ctx context.Context, t *table, a *ScopeAge, from, to time.Time,
 	limit int) (n int, made, last time.Time, err error) {
-	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) error {
+	err = h.read(ctx, reaping.ChoreLimit, func(ctx context.Context, w *work) error {
 		if err := w.readClock(ctx); err != nil {
 			return err
 		}

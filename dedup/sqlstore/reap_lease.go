@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/reaping"
 )
-
-// errElsewhere means that another reaper has the lease.
-var errElsewhere = errors.New("another reaper is at work")
 
 // maybe reads the only row of a query, if there is one.
 func (w *work) maybe(ctx context.Context, query string, args []any, into ...any) (there bool,
@@ -22,9 +20,9 @@ func (w *work) maybe(ctx context.Context, query string, args []any, into ...any)
 	return err == nil, err
 }
 
-// lease takes or renews the lease of the reaper, on the database's clock. The row is that of
+// Lease takes or renews the lease of the reaper, on the database's clock. The row is that of
 // pgstore.
-func (h *horizons) lease(ctx context.Context, mine dedup.Token, length time.Duration) error {
+func (h *horizons) Lease(ctx context.Context, mine dedup.Token, length time.Duration) error {
 	return h.write(ctx, func(ctx context.Context, w *work) error {
 		var token string
 		var until int64
@@ -39,7 +37,7 @@ func (h *horizons) lease(ctx context.Context, mine dedup.Token, length time.Dura
 		}
 		holder, _ := parseToken(token)
 		if there && holder != mine && !micros(until).Before(w.now) {
-			return refusal{errElsewhere}
+			return refusal{reaping.ErrElsewhere}
 		}
 		to := relation{"idem_leases", []string{"name", "token", "lease_until"}, 1}
 		write := to.add
@@ -51,8 +49,8 @@ func (h *horizons) lease(ctx context.Context, mine dedup.Token, length time.Dura
 	})
 }
 
-// leave ends the lease.
-func (h *horizons) leave(ctx context.Context, mine dedup.Token) error {
+// Leave ends the lease.
+func (h *horizons) Leave(ctx context.Context, mine dedup.Token) error {
 	return h.write(ctx, func(ctx context.Context, w *work) error {
 		_, err := w.q.ExecContext(ctx, "DELETE FROM idem_leases WHERE name = "+w.d.Param(1)+
 			" AND token = "+w.d.Param(2), h.leaseName, mine.String())

@@ -3,12 +3,15 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/decision"
+	"github.com/idem-go/idem/internal/reaping"
 )
 
 // byExpiry is a table in a FROM clause, read by its index on expires_at.
@@ -34,6 +37,66 @@ func (h *horizons) deletable(w *work, p *arguments, a *ScopeAge) string {
 		" AND created_at <= " + p.add(w.d.Time(a.Horizon)) +
 		" AND (origin_time IS NULL OR origin_time < " + p.add(w.d.Time(a.Horizon)) + ")" +
 		" AND " + h.notKept(w, p)
+}
+
+// Scope deletes the rows behind the horizon, if the horizon is old enough. Only then the horizon
+// moves on: a horizon that moved in each run would never be old enough.
+func (h *horizons) Scope(ctx context.Context, a *ScopeAge, events, claims func(int64)) error {
+	if a.ConsumedUntil.IsZero() || !a.ripe {
+		return nil
+	}
+	if !a.cutoff.IsZero() {
+		for _, table := range []struct {
+			rows  *table
+			count func(int64)
+		}{{eventsTable, events}, {keysTable, claims}} {
+			if err := h.empty(ctx, table.rows, a, table.count); err != nil {
+				return fmt.Errorf("scope %q: %w", a.Scope, err)
+			}
+		}
+	}
+	if err := h.move(ctx, a); err != nil {
+		return fmt.Errorf("scope %q: %w", a.Scope, err)
+	}
+	return nil
+}
+
+// TooSlow reports whether a transaction has reached its time limit.
+func (h *horizons) TooSlow(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || h.s.d.Classify(err) == Stopped
+}
+
+// empty deletes from one table, window after window.
+func (h *horizons) empty(ctx context.Context, t *table, a *ScopeAge, count func(int64)) error {
+	return h.windows(ctx, t, h.begin(t, a), a.cutoff, func(from, to time.Time) (bool, error) {
+		part := *a
+		part.cutoff = to
+		return true, h.emptyWindow(ctx, t, &part, from, count)
+	})
+}
+
+// emptyWindow deletes from one table, batch after batch, from a time on. No new rows come behind a
+// horizon, and a batch without a deletion moves the time on, so emptyWindow ends.
+func (h *horizons) emptyWindow(ctx context.Context, t *table, a *ScopeAge, from time.Time,
+	count func(int64)) error {
+	for {
+		rows, err := h.find(ctx, t, a, from)
+		if err != nil || len(rows.keys) == 0 {
+			return err
+		}
+		n, err := h.remove(ctx, t, a, rows.keys)
+		count(n)
+		if err != nil || len(rows.keys) < h.batch {
+			return err
+		}
+		if n == 0 && !rows.last.After(from) { // locked rows, all of one time
+			rows.last = from.Add(time.Microsecond)
+		}
+		from = rows.last
+		if err := h.between(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // windows calls fn for one window of a table after the other, from a time on and until another. A
@@ -62,7 +125,7 @@ func (h *horizons) windows(ctx context.Context, t *table, from, until time.Time,
 // expires_at has all that readWindow needs.
 func (h *horizons) readWindow(ctx context.Context, t *table, from, until time.Time) (n int,
 	last time.Time, err error) {
-	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) error {
+	err = h.read(ctx, reaping.ChoreLimit, func(ctx context.Context, w *work) error {
 		p := &arguments{d: w.d}
 		text := "SELECT count(*), " + w.d.Micros("max(expires_at)") +
 			" FROM (SELECT expires_at FROM " + w.d.byExpiry(t) +
@@ -80,9 +143,9 @@ func (h *horizons) readWindow(ctx context.Context, t *table, from, until time.Ti
 // find reads the rows that expired first, from a time on, beside the writer and without a lock. The
 // batch begins where the last one ended; otherwise Postgres would read the dead rows of all earlier
 // batches.
-func (h *horizons) find(ctx context.Context, t *table, a *ScopeAge, from time.Time, batch int) (
-	rows oldest, err error) {
-	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) error {
+func (h *horizons) find(ctx context.Context, t *table, a *ScopeAge, from time.Time) (rows oldest,
+	err error) {
+	err = h.read(ctx, reaping.ChoreLimit, func(ctx context.Context, w *work) error {
 		rows = oldest{}
 		if err := w.readClock(ctx); err != nil {
 			return err
@@ -90,7 +153,7 @@ func (h *horizons) find(ctx context.Context, t *table, a *ScopeAge, from time.Ti
 		p := &arguments{d: w.d}
 		text := "SELECT tenant, scope, event_type, event_id, " + w.d.Micros("expires_at") +
 			" FROM " + w.d.byExpiry(t) + " WHERE expires_at >= " + p.add(w.d.Time(from)) + " AND " +
-			h.deletable(w, p, a) + " ORDER BY expires_at" + limited(batch)
+			h.deletable(w, p, a) + " ORDER BY expires_at" + limited(h.batch)
 		return each(ctx, w.q, text, p.list, func(r *sql.Rows) error {
 			var k dedup.Key
 			var at int64
@@ -155,17 +218,17 @@ func (h *horizons) lock(ctx context.Context, w *work, t *table, a *ScopeAge, key
 // startsAfter is how long counted starts stay: their events are elsewhere by then.
 const startsAfter = 24 * time.Hour
 
-// removeStarts deletes a batch of starts that have not changed for a day. more is true if there may
-// be others.
-func (h *horizons) removeStarts(ctx context.Context, batch int) (n int64, more bool, err error) {
+// Starts deletes a batch of starts that have not changed for a day. more is true if there may be
+// others.
+func (h *horizons) Starts(ctx context.Context) (n int64, more bool, err error) {
 	var keys []dedup.Key
-	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) error {
+	err = h.read(ctx, reaping.ChoreLimit, func(ctx context.Context, w *work) error {
 		keys = nil
 		if err := w.readClock(ctx); err != nil {
 			return err
 		}
 		text := "SELECT tenant, scope, event_type, event_id FROM " + startsTable +
-			" WHERE updated_at < " + w.d.Param(1) + limited(batch)
+			" WHERE updated_at < " + w.d.Param(1) + limited(h.batch)
 		args := []any{w.d.Time(w.now.Add(-startsAfter))}
 		return each(ctx, w.q, text, args, func(r *sql.Rows) error {
 			var k dedup.Key
@@ -177,7 +240,7 @@ func (h *horizons) removeStarts(ctx context.Context, batch int) (n int64, more b
 	if err != nil || len(keys) == 0 {
 		return 0, false, err
 	}
-	more = len(keys) == batch
+	more = len(keys) == h.batch
 	slices.SortFunc(keys, dedup.Key.Compare)
 	err = h.write(ctx, func(ctx context.Context, w *work) (err error) {
 		n, err = w.removeStarts(ctx, slices.Compact(keys))
@@ -207,27 +270,27 @@ func (w *work) removeStarts(ctx context.Context, keys []dedup.Key) (n int64, err
 	return n, nil
 }
 
-// silent returns scopes with rows that are never deleted. silent reads some rows only, those that
+// Silent returns scopes with rows that are never deleted. Silent reads some rows only, those that
 // expire first, so scopes may be missing. Younger rows do not count: progress is recorded after the
 // first events.
-func (h *horizons) silent(ctx context.Context, known []ScopeAge) (scopes []string, err error) {
+func (h *horizons) Silent(ctx context.Context, known []ScopeAge) (scopes []string, err error) {
 	heard := make(map[string]bool)
 	for i := range known {
 		heard[known[i].Scope] = true
 	}
-	err = h.read(ctx, choreLimit, func(ctx context.Context, w *work) error {
+	err = h.read(ctx, reaping.ChoreLimit, func(ctx context.Context, w *work) error {
 		scopes = nil
 		if err := w.readClock(ctx); err != nil {
 			return err
 		}
 		for _, t := range tables {
 			text := "SELECT scope, " + w.d.Micros("created_at") + " FROM " + w.d.byExpiry(t) +
-				" ORDER BY expires_at" + limited(silentRows)
+				" ORDER BY expires_at" + limited(reaping.SilentRows)
 			err := each(ctx, w.q, text, nil, func(r *sql.Rows) error {
 				var scope string
 				var made int64
 				err := r.Scan(&scope, &made)
-				if !heard[scope] && micros(made).Before(w.now.Add(-silentAfter)) {
+				if !heard[scope] && micros(made).Before(w.now.Add(-reaping.SilentAfter)) {
 					scopes = append(scopes, scope)
 				}
 				return err
@@ -241,15 +304,20 @@ func (h *horizons) silent(ctx context.Context, known []ScopeAge) (scopes []strin
 	return distinct(scopes), err
 }
 
-// stuck counts claims with a lease that ended a while ago.
-func (h *horizons) stuck(ctx context.Context) (n int64, err error) {
-	err = h.read(ctx, stuckLimit, func(ctx context.Context, w *work) error {
+// Stuck counts claims with a lease that ended a while ago. The result is -1 if the time limit ended
+// the search.
+func (h *horizons) Stuck(ctx context.Context) (n int64, err error) {
+	began := time.Now()
+	err = h.read(ctx, reaping.StuckLimit, func(ctx context.Context, w *work) error {
 		if err := w.readClock(ctx); err != nil {
 			return err
 		}
 		text := "SELECT count(*) FROM " + keysTable.name +
 			" WHERE status = 'claimed' AND lease_until < " + w.d.Param(1)
-		return w.row(ctx, text, []any{w.d.Time(w.now.Add(-stuckAfter))}, &n)
+		return w.row(ctx, text, []any{w.d.Time(w.now.Add(-reaping.StuckAfter))}, &n)
 	})
+	if err != nil && ctx.Err() == nil && time.Since(began) >= reaping.StuckLimit {
+		return -1, nil
+	}
 	return n, err
 }

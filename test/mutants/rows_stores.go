@@ -194,8 +194,20 @@ func postgresMutants() []mutant {
 			tests:   pg("^TestReaper_OtherScopesBeside$"),
 		},
 		{
-			name: "pg-reaper-stops-at-a-slow-scope", file: "dedup/pgstore/reaper.go",
-			old: "\t\tcase tooSlow(ctx, err) && len(slow) < maxSlow:\n", with: "\t\tcase false:\n",
+			name: "reaper-stops-at-a-slow-scope", file: "internal/reaping/run.go",
+			old: "\t\tcase ctx.Err() == nil && l.store.TooSlow(err) && len(slow) < maxSlow:\n", with: "\t\tcase false:\n",
+			promise: "A scope whose deletion does not end in time holds up no other scope.",
+			tests:   ownedBy("internal/reaping", "^TestSlowScopes$"),
+		},
+		{
+			name: "reaper-goes-on-without-its-lease", file: "internal/reaping/run.go",
+			old: "\treturn l.renewLease(ctx)\n", with: "\t_ = l.renewLease(ctx)\n\treturn ctx.Err()\n",
+			promise: "A reaper deletes no further batch after another one has taken its lease (rule 58).",
+			tests:   ownedBy("internal/reaping", "^TestElsewhereInTheMiddle$"),
+		},
+		{
+			name: "pg-reaper-knows-no-slow-scope", file: "dedup/pgstore/reap_rows.go",
+			old: "{ return sqlState(err) == codeCanceled }", with: "{ return false }",
 			promise: "A scope whose deletion does not end in time holds up no other scope.",
 			tests:   pg("^TestReaper_SlowScope$"),
 		},

@@ -1,0 +1,132 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/reaping"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Lease takes or renews the lease.
+func (h *horizons) Lease(ctx context.Context, mine dedup.Token, length time.Duration) error {
+	err := h.chore(ctx, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		var one int
+		return tx.QueryRow(ctx, q.aging.lease, pgtype.UUID{Bytes: mine, Valid: true},
+			microseconds(length), h.leaseName).Scan(&one)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return reaping.ErrElsewhere
+	}
+	return err
+}
+
+// Leave ends the lease.
+func (h *horizons) Leave(ctx context.Context, mine dedup.Token) error {
+	return h.chore(ctx, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		_, err := tx.Exec(ctx, q.aging.leave, pgtype.UUID{Bytes: mine, Valid: true}, h.leaseName)
+		return err
+	})
+}
+
+// TooSlow reports whether the server ended a statement because of its time limit.
+func (h *horizons) TooSlow(err error) bool { return sqlState(err) == codeCanceled }
+
+// Scope deletes the rows behind the horizon, if the horizon is old enough. Only then the horizon
+// moves on: a horizon that moved in each run would never be old enough.
+func (h *horizons) Scope(ctx context.Context, a *ScopeAge, events, claims func(int64)) error {
+	if a.ConsumedUntil.IsZero() || !a.ripe {
+		return nil
+	}
+	if a.cutoff.Valid {
+		for table, count := range [recordTables]func(int64){eventsTable: events, claimsTable: claims} {
+			if err := h.empty(ctx, table, a, count); err != nil {
+				return fmt.Errorf("scope %q: %w", a.Scope, err)
+			}
+		}
+	}
+	if err := h.moveHorizon(ctx, a); err != nil {
+		return fmt.Errorf("scope %q: %w", a.Scope, err)
+	}
+	return nil
+}
+
+// empty deletes from one table, window after window.
+func (h *horizons) empty(ctx context.Context, table int, a *ScopeAge, count func(int64)) error {
+	return h.windows(ctx, table, h.begin(table, a), a.cutoff.Time,
+		func(from, to time.Time) (bool, error) {
+			return true, h.emptyWindow(ctx, table, a, from, to, count)
+		})
+}
+
+// emptyWindow deletes from one window of a table, batch after batch. No new rows come behind a
+// horizon, so emptyWindow ends.
+func (h *horizons) emptyWindow(ctx context.Context, table int, a *ScopeAge, from, to time.Time,
+	count func(int64)) error {
+	for {
+		n, next, err := h.deleteBatch(ctx, table, a, from, to)
+		count(n)
+		if err != nil || n < int64(h.batch) {
+			return err
+		}
+		from = next
+		if err := h.between(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// deleteBatch deletes one batch of a table, of rows that expired from a time on and before another.
+// The results are the number of rows and the time for the next batch.
+func (h *horizons) deleteBatch(ctx context.Context, table int, a *ScopeAge, from, to time.Time) (
+	n int64, next time.Time, err error) {
+	err = h.chore(ctx, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		var last pgtype.Timestamptz
+		err := tx.QueryRow(ctx, q.aging.tables[table].remove, a.Scope, int64(h.batch), from, to,
+			a.before, microseconds(h.deadLetters)).Scan(&n, &last)
+		next = last.Time
+		return err
+	})
+	return n, next, cmp.Or(err, ctx.Err())
+}
+
+// Starts deletes a batch of starts that have not changed for a day.
+func (h *horizons) Starts(ctx context.Context) (n int64, more bool, err error) {
+	err = h.chore(ctx, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		return tx.QueryRow(ctx, q.aging.starts, int64(h.batch)).Scan(&n)
+	})
+	return n, n == int64(h.batch), err
+}
+
+// Silent returns scopes with rows that are never deleted. Silent reads some rows only, so scopes
+// may be missing. The statement knows the other scopes by itself.
+func (h *horizons) Silent(ctx context.Context, _ []ScopeAge) (scopes []string, err error) {
+	err = h.chore(ctx, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		rows, err := tx.Query(ctx, q.aging.silent, h.wallClock, int64(reaping.SilentRows),
+			microseconds(reaping.SilentAfter))
+		if err != nil {
+			return err
+		}
+		scopes, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return scopes, err
+}
+
+// Stuck counts claims with a lease that ended a while ago. The result is -1 if the server ended the
+// search because of its time limit.
+func (h *horizons) Stuck(ctx context.Context) (n int64, err error) {
+	err = h.db.chore(ctx, verbReap, reaping.StuckLimit,
+		func(ctx context.Context, tx pgx.Tx, q *statements) error {
+			return tx.QueryRow(ctx, q.aging.stuck, microseconds(reaping.StuckAfter)).Scan(&n)
+		})
+	if h.TooSlow(err) && ctx.Err() == nil {
+		return -1, nil
+	}
+	return n, err
+}

@@ -1,0 +1,128 @@
+package reaping
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// maxSlow bounds the scopes of one run that may take too long.
+	maxSlow = 3
+	// stuckRest is the pause after a search for stuck claims that took too long.
+	stuckRest = time.Hour
+)
+
+// Result is the result of one run. The stores convert it to their ReapResult, which has the same
+// fields and describes them.
+type Result[A any] struct {
+	Elsewhere              bool
+	Events, Claims, Starts int64
+	Stuck                  int64
+	Scopes                 []A
+	Silent                 []string
+}
+
+func (l *Loop[A]) run(ctx context.Context) (Result[A], error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	result := Result[A]{Stuck: -1}
+	err := l.reap(ctx, &result)
+	// from the start, or because this reaper stood still for too long
+	if errors.Is(err, ErrElsewhere) {
+		result.Elsewhere, err = true, nil
+	}
+	return result, err
+}
+
+func (l *Loop[A]) reap(ctx context.Context, result *Result[A]) (err error) {
+	if err := l.renewLease(ctx); err != nil {
+		return err
+	}
+	if result.Scopes, err = l.store.Ages(ctx); err != nil {
+		return err
+	}
+	events := func(n int64) { l.count(n, &result.Events) }
+	claims := func(n int64) { l.count(n, &result.Claims) }
+	// A scope whose rows cannot be deleted in time holds up no other scope.
+	var slow []error
+	for i := range result.Scopes {
+		switch err := l.store.Scope(ctx, &result.Scopes[i], events, claims); {
+		case err == nil:
+		case ctx.Err() == nil && l.store.TooSlow(err) && len(slow) < maxSlow:
+			slow = append(slow, err)
+		default:
+			return errors.Join(append(slow, err)...)
+		}
+	}
+	defer func() { err = errors.Join(append(slow, err)...) }()
+	if err := l.reapStarts(ctx, &result.Starts); err != nil {
+		return err
+	}
+	if result.Silent, err = l.store.Silent(ctx, result.Scopes); err != nil {
+		return err
+	}
+	result.Stuck, err = l.lookForStuck(ctx)
+	return err
+}
+
+func (l *Loop[A]) reapStarts(ctx context.Context, total *int64) error {
+	for {
+		n, more, err := l.store.Starts(ctx)
+		l.count(n, total)
+		if err != nil || !more || n == 0 {
+			return err
+		}
+		if err := l.Between(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// count adds the rows of a batch to total.
+func (l *Loop[A]) count(n int64, total *int64) {
+	*total += n
+	if n > 0 && l.cfg.Deleted != nil {
+		l.cfg.Deleted(n)
+	}
+}
+
+// Between waits between two batches and renews the lease. It is for the store, within its work on
+// a scope. An error ends that work.
+func (l *Loop[A]) Between(ctx context.Context) error {
+	if l.cfg.Pause > 0 {
+		timer := time.NewTimer(l.cfg.Pause)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if time.Since(l.renewed) < l.lease/4 {
+		return ctx.Err()
+	}
+	return l.renewLease(ctx)
+}
+
+func (l *Loop[A]) renewLease(ctx context.Context) error {
+	began := time.Now()
+	l.leased = true // maybe: an error may hide a commit
+	err := l.store.Lease(ctx, l.token, l.lease)
+	if errors.Is(err, ErrElsewhere) {
+		l.leased = false
+	}
+	l.renewed = began
+	return err
+}
+
+func (l *Loop[A]) lookForStuck(ctx context.Context) (int64, error) {
+	if time.Now().Before(l.noLookAt) {
+		return -1, nil
+	}
+	n, err := l.store.Stuck(ctx)
+	if n < 0 && err == nil {
+		l.noLookAt = time.Now().Add(stuckRest)
+	}
+	return n, err
+}
