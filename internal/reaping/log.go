@@ -10,12 +10,32 @@ import (
 // maxSilent is how many silent scopes are logged.
 const maxSilent = 100
 
-func (l *Loop[A]) log(ctx context.Context, result *Result[A], err error, failing bool) {
+// trouble is the trouble that the log names, until the log says that it is over.
+type trouble struct {
+	lasts bool
+	far   reach // how far the runs with an error came, at most
+}
+
+// note adds a run, and returns whether the trouble begins or ends with it. A run that ended because
+// of another reaper says nothing about scopes that it has not looked at.
+func (t *trouble) note(far reach, err error) (begins, ends bool) {
 	switch {
-	case err != nil && !failing:
+	case err != nil:
+		begins = !t.lasts
+		*t = trouble{true, max(far, t.far)}
+	case t.lasts && (far == looked || t.far == asked):
+		ends = true
+		*t = trouble{}
+	}
+	return begins, ends
+}
+
+func (l *Loop[A]) log(ctx context.Context, result *Result[A], err error, begins, ends bool) {
+	if begins {
 		l.cfg.Logger.WarnContext(ctx, "reaper cannot work, tries again", "error",
 			safetext.Line(err))
-	case err == nil && failing:
+	}
+	if ends {
 		l.cfg.Logger.InfoContext(ctx, "reaper works again")
 	}
 	if result.Events+result.Claims+result.Starts > 0 {

@@ -39,14 +39,14 @@ func New[A any](store Store[A], cfg *Config) *Loop[A] {
 // calls observe, if not nil, after each run.
 func (l *Loop[A]) Run(ctx context.Context, observe func(Result[A], error)) {
 	defer l.leave(ctx)
-	failing := false
+	var t trouble
 	for {
-		result, err := l.run(ctx)
+		result, far, err := l.run(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		l.log(ctx, &result, err, failing)
-		failing = err != nil
+		begins, ends := t.note(far, err)
+		l.log(ctx, &result, err, begins, ends)
 		if observe != nil {
 			observe(result, err)
 		}
@@ -63,7 +63,8 @@ func (l *Loop[A]) Run(ctx context.Context, observe func(Result[A], error)) {
 // RunOnce makes one run.
 func (l *Loop[A]) RunOnce(ctx context.Context) (Result[A], error) {
 	defer l.leave(ctx)
-	return l.run(ctx)
+	result, _, err := l.run(ctx)
+	return result, err
 }
 
 // leave ends the lease, so that another reaper can work at once. After an error the lease ends by

@@ -60,6 +60,58 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// Slow scopes are over when a run has looked at all scopes. A run that another reaper ended before
+// says nothing about them.
+func TestSlowScopesAreOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer faketime.Bound(t.Name())()
+		s := &tables{scopes: []string{"a", "b"}}
+		slow := true
+		var l *Loop[string]
+		s.scope = func(ctx context.Context, name string, _, _ func(int64)) error {
+			if name == "b" {
+				return l.Between(ctx)
+			}
+			if slow {
+				return errSlow
+			}
+			return nil
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		l = s.newLoop(func(c *Config) { c.Pause = time.Hour })
+		elsewhere := func(from int) { // from which call on in the run
+			asked := 0
+			s.lease = func() error {
+				if asked++; asked >= from {
+					return ErrElsewhere
+				}
+				return nil
+			}
+		}
+		var errs []string
+		elsewhere(2)
+		l.Run(ctx, func(_ Result[string], err error) {
+			errs = append(errs, fmt.Sprint(err))
+			switch len(errs) {
+			case 1:
+				elsewhere(1)
+			case 2:
+				slow = false
+				elsewhere(2)
+			case 3:
+				require.Len(t, s.lines(), 1)
+				s.lease = nil
+			case 4:
+				stop()
+			}
+		})
+		require.Equal(t, []string{`scope "a": no end in time`, "<nil>", "<nil>", "<nil>"}, errs)
+		require.Equal(t, []string{`level=WARN msg="reaper cannot work, tries again" ` +
+			`error="scope \"a\": no end in time"`, `level=INFO msg="reaper works again"`}, s.lines())
+	})
+}
+
 // The store answers again when it says that another reaper has the lease. A reaper in reserve logs
 // that, too.
 func TestStoreAnswersAgainElsewhere(t *testing.T) {

@@ -23,39 +23,58 @@ type Result[A any] struct {
 	Silent                 []string
 }
 
-func (l *Loop[A]) run(ctx context.Context) (Result[A], error) {
+// reach is how far a run came.
+type reach int
+
+const (
+	asked  reach = iota // the run has asked for the lease
+	leased              // the run has the lease
+	looked              // the run has looked at all scopes
+)
+
+func (l *Loop[A]) run(ctx context.Context) (Result[A], reach, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	result := Result[A]{Stuck: -1}
-	err := l.reap(ctx, &result)
+	result, far := Result[A]{Stuck: -1}, asked
+	var slow []error
+	err := l.renewLease(ctx)
+	if err == nil {
+		far = leased
+		slow, err = l.reapScopes(ctx, &result)
+	}
+	if err == nil {
+		far = looked
+		err = l.reapOthers(ctx, &result)
+	}
 	// from the start, or because this reaper stood still for too long
 	if errors.Is(err, ErrElsewhere) {
 		result.Elsewhere, err = true, nil
 	}
-	return result, err
+	return result, far, errors.Join(append(slow, err)...)
 }
 
-func (l *Loop[A]) reap(ctx context.Context, result *Result[A]) (err error) {
-	if err := l.renewLease(ctx); err != nil {
-		return err
-	}
+// reapScopes works on one scope after the other. slow are the errors of scopes whose rows cannot be
+// deleted in time: such a scope holds up no other scope.
+func (l *Loop[A]) reapScopes(ctx context.Context, result *Result[A]) (slow []error, err error) {
 	if result.Scopes, err = l.store.Ages(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	events := func(n int64) { l.count(n, &result.Events) }
 	claims := func(n int64) { l.count(n, &result.Claims) }
-	// A scope whose rows cannot be deleted in time holds up no other scope.
-	var slow []error
 	for i := range result.Scopes {
 		switch err := l.store.Scope(ctx, &result.Scopes[i], events, claims); {
 		case err == nil:
 		case ctx.Err() == nil && l.store.TooSlow(err) && len(slow) < maxSlow:
 			slow = append(slow, err)
 		default:
-			return errors.Join(append(slow, err)...)
+			return slow, err
 		}
 	}
-	defer func() { err = errors.Join(append(slow, err)...) }()
+	return slow, nil
+}
+
+// reapOthers is the work that belongs to no scope.
+func (l *Loop[A]) reapOthers(ctx context.Context, result *Result[A]) (err error) {
 	if err := l.reapStarts(ctx, &result.Starts); err != nil {
 		return err
 	}

@@ -49,17 +49,21 @@ func TestElsewhereAtTheStart(t *testing.T) {
 	require.Equal(t, []string{"lease"}, s.names())
 }
 
-// A reaper that loses its lease ends its run. It does not end the lease of the other reaper.
+// A reaper that loses its lease ends its run. It reports the scopes that were too slow before, and
+// does not end the lease of the other reaper.
 func TestElsewhereInTheMiddle(t *testing.T) {
 	for name, c := range map[string]struct {
 		scopes []string
 		starts []int64
 		calls  []string
+		slow   bool
 	}{
-		"in a scope": {scopes: []string{"lost", "b"},
+		"in the first scope": {scopes: []string{"lost", "b"},
 			calls: []string{"lease", "ages", "scope lost", "lease"}},
-		"after all scopes": {starts: []int64{5},
-			calls: []string{"lease", "ages", "starts", "lease"}},
+		"after a slow scope": {scopes: []string{"slow", "lost", "b"}, slow: true,
+			calls: []string{"lease", "ages", "scope slow", "scope lost", "lease"}},
+		"after all scopes, one slow": {scopes: []string{"slow"}, starts: []int64{5}, slow: true,
+			calls: []string{"lease", "ages", "scope slow", "starts", "lease"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -72,13 +76,21 @@ func TestElsewhereInTheMiddle(t *testing.T) {
 					return nil
 				}
 				l := s.newLoop(func(c *Config) { c.Pause = time.Hour }) // longer than the lease
-				s.scope = func(ctx context.Context, _ string, events, _ func(int64)) error {
+				s.scope = func(ctx context.Context, name string, events, _ func(int64)) error {
+					if name == "slow" {
+						return errSlow
+					}
 					events(1)
 					return l.Between(ctx)
 				}
 				result, err := l.RunOnce(t.Context())
 				require.True(t, result.Elsewhere)
-				require.NoError(t, err)
+				require.NotErrorIs(t, err, ErrElsewhere)
+				if c.slow {
+					require.EqualError(t, err, `scope "slow": no end in time`)
+				} else {
+					require.NoError(t, err)
+				}
 				require.Equal(t, c.calls, s.names())
 			})
 		})
