@@ -41,7 +41,8 @@ type ScopeAge struct {
 	ripe           bool
 }
 
-// horizons moves the horizons of scopes and deletes the rows behind a horizon.
+// horizons moves the horizons of scopes and deletes the rows behind a horizon. It is the work of a
+// [reaping.Loop].
 type horizons struct {
 	db          *database
 	wallClock   []string // scopes; never nil, which the server would read as null

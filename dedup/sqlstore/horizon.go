@@ -88,7 +88,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// horizons moves the horizons of scopes, for one store.
+// horizons moves the horizons of scopes and deletes the rows behind a horizon, for one store. It is
+// the work of a [reaping.Loop].
 type horizons struct {
 	s           *Store
 	wallClock   []string // scopes

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// runs runs s until observed has seen a number of results, and returns their errors and times.
+// runs lets a loop run until it has observed a number of results, and returns them. It calls before
+// ahead of each run.
 func (s *tables) runs(t *testing.T, n int, before func(run int)) (all []string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

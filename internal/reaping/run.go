@@ -140,7 +140,7 @@ func (l *Loop[A]) lookForStuck(ctx context.Context) (int64, error) {
 		return -1, nil
 	}
 	n, err := l.store.Stuck(ctx)
-	if n < 0 && err == nil {
+	if n < 0 {
 		l.noLookAt = time.Now().Add(stuckRest)
 	}
 	return n, err

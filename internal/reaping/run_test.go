@@ -195,6 +195,16 @@ func TestBetweenWithoutPause(t *testing.T) {
 	})
 }
 
+// Starts that all changed meanwhile stay for a later run.
+func TestStartsInUse(t *testing.T) {
+	s := &tables{starts: []int64{2, 0, 2}}
+	result, err := s.newLoop(func(c *Config) { c.Pause = -1 }).RunOnce(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, result.Starts)
+	require.Equal(t, []string{"lease", "ages", "starts", "starts", "silent", "stuck", "leave"},
+		s.names())
+}
+
 // After an error of the lease it is not known whether the reaper has it, so the run ends it.
 func TestLeavesAfterAnUnknownEnd(t *testing.T) {
 	s := &tables{lease: func() error { return errDown }}

@@ -38,11 +38,13 @@ type Store[A any] interface {
 	// Scope deletes expired rows of one scope in batches, with Loop.Between between two. It calls
 	// events or claims after each batch, with the number of its rows. Its errors name the scope.
 	Scope(ctx context.Context, a *A, events, claims func(rows int64)) error
-	// Starts deletes a batch of counted starts. more is true if there may be others.
+	// Starts deletes a batch of counted starts. more is true if there may be others. The run asks for
+	// no further batch after one without rows, since they may all be in use.
 	Starts(ctx context.Context) (n int64, more bool, err error)
 	// Silent returns scopes with rows that are never deleted. known are the results of Ages.
 	Silent(ctx context.Context, known []A) ([]string, error)
-	// Stuck counts stuck claims. The result is -1 if StuckLimit has ended the search.
+	// Stuck counts stuck claims. The result is -1, without an error, if StuckLimit has ended the
+	// search.
 	Stuck(ctx context.Context) (int64, error)
 	// TooSlow reports whether an error of Scope comes from the time limit of its work.
 	TooSlow(err error) bool
