@@ -287,7 +287,7 @@ func engineMutants() []mutant {
 			tests:   ownedBy("lane", "^TestPartition_WaitOfTheHandlersOwn$"),
 		},
 		{
-			name: "tx-failed-group-names-no-unrun", file: engine + "group_tx.go",
+			name: "tx-failed-group-names-no-unrun", file: engine + "group_tx_run.go",
 			old: "checked || from == 0 {", with: "checked || from >= 0 {",
 			promise: "After a COMMIT as SQL that the store finds late, the failed event runs again (rule 12).",
 			tests:   ownedBy(".", "^TestBatchTx_EndedUnseenAndThenFailed_Rule12$"),
@@ -299,7 +299,7 @@ func engineMutants() []mutant {
 			tests:   ownedBy(".", "^TestDefer_CallOfAQueueKeepsThePause_Rule42$"),
 		},
 		{
-			name: "tx-unrun-handlers-share-no-more", file: engine + "group_tx.go",
+			name: "tx-unrun-handlers-share-no-more", file: engine + "group_tx_end.go",
 			old: "began := tg.calls[:tg.failed+1]", with: "began := tg.calls",
 			promise: "A handler that did not run is not blamed for a COMMIT as SQL (rule 12).",
 			tests:   ownedBy(".", "^TestBatchTx_EndedUnseenByOneOfThree_Rule12$"),
@@ -336,7 +336,7 @@ func engineMutants() []mutant {
 			tests:   ownedBy(".", "^TestDefer_WaitForTheRunnerIsBounded$/fails"),
 		},
 		{
-			name: "hang-is-taken-for-a-commit", file: engine + "group_tx.go",
+			name: "hang-is-taken-for-a-commit", file: engine + "group_tx_run.go",
 			old: "return &dedup.GroupError{Unrun: tg.unrun(tx), Err: err}\n\t}", with: "return errors.Join(err, &dedup.TxEndedError{Unrun: tg.unrun(tx)})\n\t}",
 			promise: "A handler that hangs is not reported as one that ended the transaction (rule 12).",
 			tests:   root("^TestBatchTx_HangWithoutCommit_Rule12$"),
@@ -348,19 +348,19 @@ func engineMutants() []mutant {
 			tests:   ownedBy(".", "^TestDefer_QueueBeginsWhileOthersAreRead_Rule4$"),
 		},
 		{
-			name: "tx-contended-is-failure", file: engine + "group_tx.go",
+			name: "tx-contended-is-failure", file: engine + "group_tx_end.go",
 			old: "case tg.failed < 0: // refused by COMMIT", with: "case tg.failed < -1: // refused by COMMIT",
 			promise: "A refused COMMIT blames no event: each runs by itself (rule 12).",
 			tests:   root("^TestBatchTx|^TestBatch"),
 		},
 		{
-			name: "tx-given-up-is-not-logged", file: engine + "group_tx.go",
+			name: "tx-given-up-is-not-logged", file: engine + "group_tx_end.go",
 			old: "b.p.notifyGivenUp(tg.group.ctx, tg.calls[tg.failed].tasks[0], err)", with: "_ = err",
 			promise: "The log tells if a COMMIT under a handler that hangs is not ruled out (rule 12).",
 			tests:   root("^TestBatchTx_UndecidedUnderAHangingHandler_Rule12$"),
 		},
 		{
-			name: "tx-unknown-commit-isolates", file: engine + "group_tx.go",
+			name: "tx-unknown-commit-isolates", file: engine + "group_tx_end.go",
 			old: "tg.failed < 0 && errors.Is(err, dedup.ErrUnavailable):", with: "false:",
 			promise: "After a commit with an unknown outcome the group asks the store again (P-11).",
 			tests:   root("^TestBatchTx_"),
@@ -396,7 +396,7 @@ func engineMutants() []mutant {
 			tests:   root("^TestBatch_TimeInPlaceOfNamedEvents_Rule42$"),
 		},
 		{
-			name: "tx-group-ignores-retry-after", file: engine + "group_tx.go",
+			name: "tx-group-ignores-retry-after", file: engine + "group_tx_end.go",
 			old: "t.restFor(tg.outcome.after)", with: "t.restFor(0)",
 			promise: "After a rollback no handler runs before the time of RetryAfter (rule 42).",
 			tests:   root("^TestBatchTx_RetryAfterIsWaitedFor_Rule42$"),
@@ -420,19 +420,19 @@ func engineMutants() []mutant {
 			tests:   root("^TestBatchTx_NoneOvertakesOneThatIsTooOld_Rule4$"),
 		},
 		{
-			name: "tx-second-run-keeps-first-failure", file: engine + "group_tx.go",
+			name: "tx-second-run-keeps-first-failure", file: engine + "group_tx_run.go",
 			old: "tg.failed, tg.err, tg.outcome = -1, nil, outcome{}", with: "tg.outcome = outcome{}",
 			promise: "A transaction that the store repeats forgets the result of the run before.",
 			tests:   root("^TestBatchTx_|^TestTx_"),
 		},
 		{
-			name: "tx-cancelled-handler-starts", file: engine + "group_tx.go",
+			name: "tx-cancelled-handler-starts", file: engine + "group_tx_run.go",
 			old: "err := ctx.Err() // no handler", with: "var err error // no handler",
 			promise: "No handler starts in a cancelled transaction.",
 			tests:   root("^TestBatchTx_|^TestTx_|^TestProcessor_"),
 		},
 		{
-			name: "tx-ended-by-panicking-handler", file: engine + "group_tx.go",
+			name: "tx-ended-by-panicking-handler", file: engine + "group_tx_run.go",
 			old: "(err == nil || errors.Is(state, dedup.ErrTxEnded)) {", with: "err == nil {",
 			promise: "A handler that ends its transaction and fails has its claims taken back (P-13).",
 			tests:   root("^TestBatchTx"),
