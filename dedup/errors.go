@@ -30,6 +30,10 @@ var (
 		"handler ignored an error of the database: its transaction is aborted")
 	// ErrTxEnded means that the function ended the lent transaction.
 	ErrTxEnded = errors.New("handler ended the transaction")
+	// ErrClaimsInDoubt means that a handler of several events may have committed their transaction
+	// by SQL, and that the store could not find out, or could not take back the claims of the
+	// others. The error has the [TxEndedError] or the [GroupError] that names these events.
+	ErrClaimsInDoubt = errors.New("events that never ran may count as handled")
 	// ErrFull means that the store has no room for another key. The error matches ErrUnavailable
 	// too: a store never forgets one event to make room for another.
 	ErrFull = errors.New("store full")
@@ -168,7 +172,7 @@ func (e *TxEndedError) Is(target error) bool { return target == ErrTxEnded }
 // had been ended by SQL, ClaimTx takes back the claims of Unrun, as for [TxEndedError], and its
 // error matches [ErrTxEnded] too. Otherwise the transaction is rolled back, and Unrun has no effect.
 // If Err matches [ErrAbandoned], ClaimTx looks for the end of the transaction after it has closed
-// the connection.
+// the connection. If ClaimTx cannot find out, its error matches [ErrClaimsInDoubt].
 type GroupError struct {
 	// Unrun are indices into the requests of the call, ascending: events that did not run, or
 	// failed.

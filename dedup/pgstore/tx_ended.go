@@ -36,14 +36,9 @@ func (r *txRun) undone(err, explained error) error {
 	return r.takeBack(decision.EndedBySQL("pgstore", err))
 }
 
-// notRuledOut adds to err that the store could not find out about a COMMIT.
-func notRuledOut(err, failed error) error {
-	return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w", err, failed)
-}
-
-// outOfReach is notRuledOut after a loss of the connection, or for a server that cannot be asked.
+// outOfReach adds to err that a server which cannot be asked has not ruled a COMMIT out.
 func outOfReach(err, failed error) error {
-	return fmt.Errorf("%w (%w)", notRuledOut(err, failed), dedup.ErrUnavailable)
+	return fmt.Errorf("%w (%w)", decision.NotRuledOut(err, failed), dedup.ErrUnavailable)
 }
 
 // endedBySQL reports whether the handler has ended the transaction by SQL. A failure in a second
@@ -163,7 +158,7 @@ func (r *txRun) takeBackLate(err error) error {
 	defer cancel()
 	switch found, failed := r.db.committedAtLast(ctx, r.status()); {
 	case errors.Is(failed, errUndecided):
-		return notRuledOut(err, failed)
+		return decision.NotRuledOut(err, failed)
 	case failed != nil:
 		return outOfReach(err, failed)
 	case !found:
@@ -217,8 +212,7 @@ func (r *txRun) takeBack(err error) error {
 		})
 	})
 	if failed != nil {
-		return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed,
-			dedup.ErrUnavailable)
+		return decision.NotTakenBack(err, failed)
 	}
 	return err
 }

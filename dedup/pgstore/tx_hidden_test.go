@@ -252,6 +252,7 @@ func TestAbandonedStatement_Rule12(t *testing.T) {
 	require.NoError(t, ended)
 	require.ErrorIs(t, err, errHandler)
 	require.ErrorIs(t, err, dedup.ErrAbandoned)
+	require.ErrorIs(t, err, dedup.ErrClaimsInDoubt)
 	require.ErrorContains(t, err, "not ruled out")
 	require.ErrorContains(t, err, "may still execute a statement of it")
 	require.NotErrorIs(t, err, dedup.ErrUnavailable)

@@ -27,9 +27,8 @@ var (
 //
 // If a group loses its connection, or its handler is abandoned, ClaimTx looks for a COMMIT as SQL
 // with another connection. ClaimTx waits for the end of the transaction, for 5 s at most. If that
-// fails for an abandoned handler, the error says that a COMMIT as SQL is not ruled out. If the
-// database does not answer, the error matches [dedup.ErrUnavailable], and says that events that
-// never ran may count as handled.
+// fails, the error matches [dedup.ErrClaimsInDoubt], and says that a COMMIT as SQL is not ruled
+// out. If the database does not answer, the error matches [dedup.ErrUnavailable] too.
 func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer, fn func(tx *sql.Tx) ([]dedup.Completion, error)) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {

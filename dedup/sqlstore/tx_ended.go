@@ -82,10 +82,9 @@ func (r *txRun) lookBack(ctx context.Context, err error) error {
 	look := func(ctx context.Context) (bool, error) { return r.committed(ctx, r.s.reader) }
 	switch there, failed := lookAndSettle(ctx, look, r.settled); {
 	case errors.Is(failed, errUndecided): // the database has answered
-		return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w", err, failed)
+		return decision.NotRuledOut(err, failed)
 	case failed != nil:
-		return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w (%w)", err, failed,
-			dedup.ErrUnavailable)
+		return fmt.Errorf("%w (%w)", decision.NotRuledOut(err, failed), dedup.ErrUnavailable)
 	case !there:
 		return err
 	}
@@ -236,8 +235,7 @@ func (r *txRun) takeBack(ctx context.Context, err error) error {
 		failed = r.s.ownTx(ctx, "take back claims", nil, release)
 	}
 	if failed != nil {
-		return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed,
-			dedup.ErrUnavailable)
+		return decision.NotTakenBack(err, failed)
 	}
 	return err
 }

@@ -132,6 +132,7 @@ func TestLookWithoutAnAnswer_Rule12(t *testing.T) {
 					return
 				}
 				require.ErrorIs(t, err, dedup.ErrUnavailable)
+				require.ErrorIs(t, err, dedup.ErrClaimsInDoubt)
 				require.ErrorContains(t, err, "a COMMIT as SQL before is not ruled out")
 				require.ErrorContains(t, err, "look for a COMMIT")
 			})

@@ -31,3 +31,15 @@ func EndedBySQL(store string, err error) error {
 	}
 	return fmt.Errorf("%s: %w: %w", store, dedup.ErrTxEnded, err)
 }
+
+// NotRuledOut adds to the error of a group that the store could not find out about a COMMIT.
+func NotRuledOut(err, failed error) error {
+	return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out, and %w: %w", err,
+		dedup.ErrClaimsInDoubt, failed)
+}
+
+// NotTakenBack adds to the error of a group that claims behind a COMMIT may have stayed.
+func NotTakenBack(err, failed error) error {
+	return fmt.Errorf("%w; %w: %w (%w)", err, dedup.ErrClaimsInDoubt, failed,
+		dedup.ErrUnavailable)
+}

@@ -45,3 +45,23 @@ func TestEndedBySQL_Rule12(t *testing.T) {
 		})
 	}
 }
+
+// Rule 12: events in doubt are told by class. Only a store without an answer is unavailable.
+func TestInDoubt_Rule12(t *testing.T) {
+	t.Parallel()
+	failed, why := &dedup.GroupError{Unrun: []int{1}, Err: errors.New("lost")}, errors.New("locked")
+	err := decision.NotRuledOut(failed, why)
+	require.EqualError(t, err, "lost; a COMMIT as SQL before is not ruled out, and events that never ran may "+
+		"count as handled: locked")
+	require.ErrorIs(t, err, dedup.ErrClaimsInDoubt)
+	require.ErrorIs(t, err, failed)
+	require.ErrorIs(t, err, why)
+	require.NotErrorIs(t, err, dedup.ErrUnavailable)
+
+	err = decision.NotTakenBack(failed, why)
+	require.EqualError(t, err, "lost; events that never ran may count as handled: locked (store unavailable)")
+	require.ErrorIs(t, err, dedup.ErrClaimsInDoubt)
+	require.ErrorIs(t, err, failed)
+	require.ErrorIs(t, err, why)
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
+}

@@ -29,6 +29,7 @@ type txGroup struct {
 	ran      bool
 	current  atomic.Int32 // index into calls
 	deadline atomic.Int64 // of the current call; Unix nanoseconds
+	checked  bool         // the transaction tells its state after each call
 	failed   int          // index of the call that failed, or -1
 	err      error        // result of that call, unchanged
 	outcome  outcome      // outcome of that call

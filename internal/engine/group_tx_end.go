@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -58,6 +59,9 @@ func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) 
 	if tg.failed >= 0 && errors.Is(err, idemtype.ErrAbandoned) {
 		b.p.notifyGivenUp(tg.group.ctx, tg.calls[tg.failed].tasks[0], err)
 	}
+	if errors.Is(err, dedup.ErrClaimsInDoubt) {
+		b.p.notifyInDoubt(tg.group.ctx, tg.inDoubt(err), err)
+	}
 	switch {
 	case hard.Err() != nil:
 		return interrupted(tg.group.ctx, tg.group.tasks[0], outcome{err: err})
@@ -86,6 +90,22 @@ func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) 
 		tg.group.access.down(tg.group.ctx, began, err)
 	}
 	return nil
+}
+
+// inDoubt returns the fresh events that did not run, by an error that matches ErrClaimsInDoubt.
+func (tg *txGroup) inDoubt(err error) (events []*task) {
+	var unrun []int
+	if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+		unrun = ended.Unrun
+	} else if failed, ok := errors.AsType[*dedup.GroupError](err); ok {
+		unrun = failed.Unrun
+	}
+	for _, i := range unrun {
+		if i >= 0 && i < len(tg.group.sorted) && tg.group.sorted[i].answer.Verdict == dedup.Fresh {
+			events = append(events, tg.group.sorted[i])
+		}
+	}
+	return events
 }
 
 func (tg *txGroup) shrink() {
@@ -138,12 +158,16 @@ func (tg *txGroup) endedByHandler(err error) {
 	firsts := tg.firsts()
 	if tg.failed >= 0 { // the calls behind did not run
 		began := tg.calls[:tg.failed+1]
-		if errors.Is(tg.err, dedup.ErrTxEnded) { // known only with a TxChecker
+		// A TxChecker has found the transaction open after each earlier call.
+		if tg.checked && (tg.outcome.meaning == abandoned || errors.Is(tg.err, dedup.ErrTxEnded)) {
 			began = began[tg.failed:]
 		}
 		firsts = nil
 		for _, c := range began {
-			firsts = append(firsts, c.tasks[0])
+			known := func(t *task) bool { return t.route == c.tasks[0].route }
+			if !slices.ContainsFunc(firsts, known) {
+				firsts = append(firsts, c.tasks[0])
+			}
 		}
 	}
 	for _, t := range firsts {

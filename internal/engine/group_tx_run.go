@@ -35,6 +35,7 @@ func (tg *txGroup) run(
 	defer cancel(context.Canceled)
 	tg.took = make([]time.Duration, len(tg.calls))
 	tg.begin(0)
+	_, tg.checked = tx.(dedup.TxChecker)
 	done := make(chan error, 1)
 	go tg.work(ctx, tx, inputs, done)
 	tg.outcome = tg.wait(ctx, hard, cancel, abort, done)
@@ -61,7 +62,7 @@ func (tg *txGroup) run(
 		}
 		// The handler may have ended the transaction before it hung. Then claims must be taken
 		// back.
-		return &dedup.GroupError{Unrun: tg.unrun(tx), Err: err}
+		return &dedup.GroupError{Unrun: tg.unrun(), Err: err}
 	}
 	tg.noteRuns(ctx)
 	tg.notifyHandled(ctx)
@@ -69,9 +70,9 @@ func (tg *txGroup) run(
 	case tg.err == nil || tg.group.single:
 		return tg.err
 	case errors.Is(tg.err, dedup.ErrTxEnded):
-		return &dedup.TxEndedError{Unrun: tg.unrun(tx)}
+		return &dedup.TxEndedError{Unrun: tg.unrun()}
 	}
-	return &dedup.GroupError{Unrun: tg.unrun(tx), Err: tg.err}
+	return &dedup.GroupError{Unrun: tg.unrun(), Err: tg.err}
 }
 
 func (tg *txGroup) begin(i int) {
@@ -215,11 +216,11 @@ func (tg *txGroup) notifyHandled(ctx context.Context) {
 }
 
 // unrun returns the requests whose claims must not stay if the transaction was ended by SQL. These
-// are the calls behind the one that failed: that call ended the transaction. If tx does not tell
+// are the calls behind the one that failed: that call ended the transaction. If it does not tell
 // its state, an earlier call may have ended it. Then the call that failed has no transaction either.
-func (tg *txGroup) unrun(tx any) (indices []int) {
+func (tg *txGroup) unrun() (indices []int) {
 	from := tg.failed
-	if _, checked := tx.(dedup.TxChecker); checked || from == 0 {
+	if tg.checked || from == 0 {
 		from++
 	}
 	left := make(map[*task]bool)

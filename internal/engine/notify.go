@@ -141,6 +141,19 @@ func (r *reporter) notifyGivenUp(ctx context.Context, t *task, err error) {
 		append(taskAttrs(t), "error", r.errorText(err))...)
 }
 
+// maxInDoubt limits the keys in one log line.
+const maxInDoubt = 20
+
+// notifyInDoubt reports events that may count as handled, although they did not run.
+func (r *reporter) notifyInDoubt(ctx context.Context, events []*task, err error) {
+	var keys []string
+	for _, t := range events[:min(len(events), maxInDoubt)] {
+		keys = append(keys, t.request.Key.String())
+	}
+	r.log.ErrorContext(ctx, "events that never ran may count as handled", "events", len(events),
+		"keys", keys, "error", r.errorText(err))
+}
+
 func (r *reporter) notifySkipped(
 	ctx context.Context, m *idemtype.Message, typ string, tombstone bool,
 ) {

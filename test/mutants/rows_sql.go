@@ -46,7 +46,7 @@ func sqlPostgresMutants() []mutant {
 		},
 		{
 			name: "sql-abandoned-commit-is-not-in-doubt", file: "dedup/sqlstore/tx_ended.go",
-			old: "\tcase failed != nil:\n\t\treturn fmt.Errorf(\"%w; a COMMIT", with: "\tcase failed != nil:\n\t\treturn err\n\tcase failed == err:\n\t\treturn fmt.Errorf(\"%w; a COMMIT",
+			old: "\tcase failed != nil:\n\t\treturn fmt.Errorf(\"%w (%w)\", decision", with: "\tcase failed != nil:\n\t\treturn err\n\tcase failed == err:\n\t\treturn fmt.Errorf(\"%w (%w)\", decision",
 			promise: "The error tells that an abandoned handler's COMMIT is not ruled out (rule 12).",
 			tests:   ownedBy("dedup/sqlstore", "^TestLookWithoutAnAnswer_Rule12$"),
 		},
