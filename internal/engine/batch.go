@@ -281,6 +281,7 @@ func (b *batch) deferWaiting() error {
 	}
 	for part, tasks := range waiting {
 		if err := b.p.deferBehind(b.ctx, part, tasks); err != nil {
+			b.advance() // some events are settled
 			return err
 		}
 	}

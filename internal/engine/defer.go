@@ -107,7 +107,7 @@ func (p *Processor) joinAlike(
 	if len(tasks) == 0 {
 		return nil, nil
 	}
-	free, err := part.holdTableWithin(ctx, tasks[0].budget)
+	free, err := part.holdTable(ctx, tasks[0].budget)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func (p *Processor) deferEvent(ctx context.Context, t *task, next deadletter.Eve
 		return p.postpone(ctx, t, e)
 	}
 	part := p.deferredPartitionOf(t)
-	free, err := part.holdTableWithin(ctx, t.budget)
+	free, err := part.holdTable(ctx, t.budget)
 	if err != nil {
 		return err
 	}

@@ -77,20 +77,14 @@ func (d *deferredPartitions) of(at deferredKey) *deferredPartition {
 	return part
 }
 
-// holdTable waits for the table, and returns the function that lets the next one on. It is for the
-// runner of the partition, which must remove the events that it has settled.
-func (d *deferredPartition) holdTable() (free func()) {
-	d.table <- struct{}{}
-	return func() { <-d.table }
-}
-
 // errTableHeld is the reason for the wait of a lane while other lanes have the table.
 var errTableHeld = fmt.Errorf(
 	"%w: other lanes read or change the deferred events of the partition", idemtype.ErrBusy,
 )
 
-// holdTableWithin is holdTable with an end: that of ctx or of the budget.
-func (d *deferredPartition) holdTableWithin(
+// holdTable waits for the table, until the end of ctx or of the budget. It returns the function that
+// lets the next one on.
+func (d *deferredPartition) holdTable(
 	ctx context.Context, budget *waitBudget,
 ) (free func(), err error) {
 	if err := budget.acquireSlot(ctx, d.table, errTableHeld); err != nil {
@@ -109,7 +103,7 @@ const queuePage = 1000
 func (d *deferredPartition) loadPage(
 	ctx context.Context, budget *waitBudget,
 ) (began time.Time, err error) {
-	free, err := d.holdTableWithin(ctx, budget)
+	free, err := d.holdTable(ctx, budget)
 	if err != nil {
 		return began, err
 	}
@@ -210,7 +204,7 @@ func (d *deferredPartition) set(queue string, waits bool) {
 func (d *deferredPartition) refresh(
 	ctx context.Context, budget *waitBudget, queue string,
 ) (outage, stop error) {
-	free, err := d.holdTableWithin(ctx, budget)
+	free, err := d.holdTable(ctx, budget)
 	if err != nil {
 		return nil, err
 	}

@@ -77,6 +77,7 @@ type deferredRunner struct {
 	mu        sync.Mutex
 	restUntil map[string]time.Time // end of the pause of a queue; zero while the queue runs
 	abandoned error
+	failedAt  time.Time // last call that met an outage, until a call succeeds
 }
 
 // anyDeferred reports whether an event waits in a partition without KeyOrdered handlers. The store
@@ -107,7 +108,7 @@ func (r *deferredRunner) anyDeferred(ctx context.Context) (some bool) {
 func (r *deferredRunner) run(ctx context.Context) error {
 	defer r.running.Wait()
 	for outages := 0; ; {
-		wait := deferredEvery
+		wait, began := deferredEvery, time.Now()
 		heads, next, err := r.due(ctx)
 		moved := false
 		if err == nil {
@@ -122,6 +123,7 @@ func (r *deferredRunner) run(ctx context.Context) error {
 			wait = outageWait(outages)
 		default:
 			outages = 0
+			r.answered(ctx, began)
 			// Due queues without a slot wait until a running queue signals its end.
 			if next > 0 || next == 0 && moved && len(r.slots) < queuesAtOnce {
 				wait = min(wait, max(next, 10*time.Millisecond))
@@ -190,9 +192,32 @@ func (r *deferredRunner) postponeQueues(
 		},
 	)
 	if err != nil && ctx.Err() == nil {
-		r.access.down(ctx, began, err)
+		r.unanswered(ctx, began, err)
 	}
 	return err
+}
+
+// unanswered reports an outage that a call of the runner has met.
+func (r *deferredRunner) unanswered(ctx context.Context, began time.Time, err error) {
+	r.access.down(ctx, began, err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failedAt = time.Now()
+}
+
+// answered reports the end of an outage that an earlier call of the runner has met. A partition
+// without traffic makes no other call. The calls of the runner succeed in a store that is read-only
+// too, so they do not end an outage of others.
+func (r *deferredRunner) answered(ctx context.Context, began time.Time) {
+	r.mu.Lock()
+	back := !r.failedAt.IsZero() && !began.Before(r.failedAt)
+	if back {
+		r.failedAt = time.Time{}
+	}
+	r.mu.Unlock()
+	if back {
+		r.access.up(ctx, began)
+	}
 }
 
 func (r *deferredRunner) due(
@@ -207,7 +232,7 @@ func (r *deferredRunner) due(
 	case err == nil && len(heads) < dueAtOnce:
 		r.forget(heads)
 	case err != nil && ctx.Err() == nil:
-		r.access.down(ctx, began, err)
+		r.unanswered(ctx, began, err)
 	}
 	return heads, next, err
 }
@@ -244,6 +269,11 @@ func (r *deferredRunner) begin(ctx context.Context, head dedup.Deferred) (begun 
 	case r.slots <- struct{}{}:
 	default:
 		return false
+	}
+	// Another worker may have begun the queue: one that has read the copy of a replay, or an earlier
+	// owner. The lanes must know the queue before its head is dead (rule 4).
+	if !r.part.has(head.Queue) {
+		r.part.set(head.Queue, true)
 	}
 	r.mu.Lock()
 	r.restUntil[head.Queue] = time.Time{}
@@ -375,12 +405,17 @@ func (r *deferredRunner) block(ctx context.Context, t *task) error {
 	return r.p.postpone(ctx, t, head)
 }
 
-// remove takes events out of their queue for good.
+// remove takes events out of their queue for good. After a stop, the next owner finds them handled
+// and removes them.
 func (r *deferredRunner) remove(ctx context.Context, events []dedup.Deferred) error {
 	if len(events) == 0 {
 		return nil
 	}
-	defer r.part.holdTable()()
+	free, err := r.part.holdTable(ctx, &waitBudget{left: idemtype.Forever})
+	if err != nil {
+		return err
+	}
+	defer free()
 	queue := events[0].Queue
 	return r.access.repeat(
 		ctx,
