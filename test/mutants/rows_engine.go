@@ -337,7 +337,7 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "runner-finds-no-store-back", file: engine + "run_deferred.go",
-			old: "\t\t\tr.answered(ctx, began)\n", with: "",
+			old: "\t\t\tr.answered(ctx, began)\n", with: "\t\t\t_ = began\n",
 			promise: "An idle partition ends the outage that its questions have met.",
 			tests:   root("^TestDefer_IdlePartitionFindsTheStoreBack$|^TestDefer_StuckQueueFindsTheStoreBack$"),
 		},
