@@ -8,7 +8,7 @@ import (
 )
 
 // reapHealth is the readiness of idem reap --watch: the result of the last run, and its age. A run
-// that found another reaper at work has no error.
+// that found another reaper at work has no error, unless scopes were too slow before.
 type reapHealth struct {
 	quiet time.Duration // the longest time without a sign of life
 

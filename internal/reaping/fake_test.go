@@ -29,6 +29,7 @@ type tables struct {
 	starts []int64 // the sizes of the batches
 	silent []string
 	stuck  func() (int64, error)
+	leave  func() error
 }
 
 // called notes a call, and when it was made.
@@ -58,6 +59,9 @@ func (s *tables) Lease(context.Context, dedup.Token, time.Duration) error {
 
 func (s *tables) Leave(ctx context.Context, _ dedup.Token) error {
 	s.called("leave")
+	if s.leave != nil {
+		return s.leave()
+	}
 	return ctx.Err()
 }
 

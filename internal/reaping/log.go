@@ -12,20 +12,23 @@ const maxSilent = 100
 
 // trouble is the trouble that the log names, until the log says that it is over.
 type trouble struct {
-	lasts bool
-	far   reach // how far the runs with an error came, at most
+	failed bool // the last run could not work
+	slow   bool // scopes are too slow
 }
 
-// note adds a run, and returns whether the trouble begins or ends with it. A run that ended because
-// of another reaper says nothing about scopes that it has not looked at.
-func (t *trouble) note(far reach, err error) (begins, ends bool) {
+// note adds a run, and returns whether a trouble begins or ends with it. A run that ended because of
+// another reaper says nothing about scopes that it has not looked at.
+func (t *trouble) note(end ending, err error) (begins, ends bool) {
 	switch {
+	case err != nil && end.slow:
+		begins = !t.slow
+		*t = trouble{slow: true}
 	case err != nil:
-		begins = !t.lasts
-		*t = trouble{true, max(far, t.far)}
-	case t.lasts && (far == looked || t.far == asked):
+		begins = !t.failed
+		t.failed = true
+	case t.failed, t.slow && end.looked:
 		ends = true
-		*t = trouble{}
+		*t = trouble{slow: t.slow && !end.looked}
 	}
 	return begins, ends
 }

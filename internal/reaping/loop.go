@@ -41,11 +41,11 @@ func (l *Loop[A]) Run(ctx context.Context, observe func(Result[A], error)) {
 	defer l.leave(ctx)
 	var t trouble
 	for {
-		result, far, err := l.run(ctx)
+		result, end, err := l.run(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		begins, ends := t.note(far, err)
+		begins, ends := t.note(end, err)
 		l.log(ctx, &result, err, begins, ends)
 		if observe != nil {
 			observe(result, err)
@@ -70,12 +70,11 @@ func (l *Loop[A]) RunOnce(ctx context.Context) (Result[A], error) {
 // leave ends the lease, so that another reaper can work at once. After an error the lease ends by
 // itself.
 func (l *Loop[A]) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
-	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.leased {
-		_ = l.store.Leave(ctx, l.token)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
+	defer cancel()
+	if l.leased && l.store.Leave(ctx, l.token) == nil {
+		l.leased = false
 	}
-	l.leased = false
 }

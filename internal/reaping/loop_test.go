@@ -209,3 +209,16 @@ func TestConfig(t *testing.T) {
 	c.SetDefaults()
 	require.EqualValues(t, -1, c.Pause)
 }
+
+// A lease that could not be ended is ended by the next run that leaves.
+func TestLeavesAgain(t *testing.T) {
+	t.Parallel()
+	s := &tables{leave: func() error { return errDown }}
+	l := s.newLoop()
+	_, err := l.RunOnce(t.Context())
+	require.NoError(t, err)
+	s.leave, s.calls = nil, nil
+	l.leave(t.Context())
+	l.leave(t.Context())
+	require.Equal(t, []string{"leave"}, s.names())
+}

@@ -23,34 +23,32 @@ type Result[A any] struct {
 	Silent                 []string
 }
 
-// reach is how far a run came.
-type reach int
+// ending is how a run has ended.
+type ending struct {
+	looked bool // the run has looked at all scopes
+	slow   bool // the error is that of slow scopes alone
+}
 
-const (
-	asked  reach = iota // the run has asked for the lease
-	leased              // the run has the lease
-	looked              // the run has looked at all scopes
-)
-
-func (l *Loop[A]) run(ctx context.Context) (Result[A], reach, error) {
+func (l *Loop[A]) run(ctx context.Context) (Result[A], ending, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	result, far := Result[A]{Stuck: -1}, asked
+	result := Result[A]{Stuck: -1}
+	var end ending
 	var slow []error
 	err := l.renewLease(ctx)
 	if err == nil {
-		far = leased
 		slow, err = l.reapScopes(ctx, &result)
 	}
 	if err == nil {
-		far = looked
+		end.looked = true
 		err = l.reapOthers(ctx, &result)
 	}
 	// from the start, or because this reaper stood still for too long
 	if errors.Is(err, ErrElsewhere) {
 		result.Elsewhere, err = true, nil
 	}
-	return result, far, errors.Join(append(slow, err)...)
+	end.slow = len(slow) > 0 && err == nil
+	return result, end, errors.Join(append(slow, err)...)
 }
 
 // reapScopes works on one scope after the other. slow are the errors of scopes whose rows cannot be
