@@ -21,7 +21,7 @@ import (
 // blips is a store that is away for the runners of partitions, and answers a claim after 20 ms.
 type blips struct {
 	*spy
-	noDue, noDelay atomic.Bool
+	noDue, noDelay, noClaim atomic.Bool
 }
 
 func (s *blips) Due(ctx context.Context, at dedup.DeferredPartition, limit int) ([]dedup.Deferred, time.Duration, error) {
@@ -40,6 +40,9 @@ func (s *blips) Delay(ctx context.Context, at dedup.DeferredPartition, wait time
 
 func (s *blips) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r []dedup.Request, a []dedup.Answer) error {
 	time.Sleep(20 * time.Millisecond)
+	if s.noClaim.Load() {
+		return dedup.ErrUnavailable
+	}
 	return s.spy.Claim(ctx, t, lease, r, a)
 }
 
@@ -106,6 +109,47 @@ func TestDefer_StuckQueueFindsTheStoreBack(t *testing.T) {
 		store.noDelay.Store(false)
 		time.Sleep(10 * time.Second)
 		require.Empty(t, b.p.Status().Down)
+		stop()
+	})
+}
+
+// A store that is read-only answers the runners of partitions, and no claim. A blip of its answers
+// ends no outage, so no more events run without the store than allowed.
+func TestDefer_LooksEndNoOutageOfOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		store := &blips{spy: b.store}
+		b.cfg.Store, b.cfg.BusyWait = store, time.Hour
+		b.on(succeed, idem.KeyOrdered(time.Second))
+		var runs atomic.Int64
+		idem.On(b.router, "hot", func(context.Context, idem.Event[payload]) error {
+			runs.Add(1)
+			return nil
+		}, idem.WhenUnavailable(idem.UnavailablePolicy{RunFor: time.Minute, MaxEvents: 2}))
+		b.start()
+		stop := b.runsDeferred()
+		store.noClaim.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var lane sync.WaitGroup
+		lane.Go(func() {
+			for i := range 10 {
+				m := inQueue(fmt.Sprint("k", i), fmt.Sprint("h", i), int64(i))
+				m.Value = fmt.Appendf(nil, `{"event_id":"h%d","type":"hot"}`, i)
+				if b.p.Handle(ctx, m) != nil {
+					return
+				}
+			}
+		})
+		time.Sleep(30 * time.Second)
+		store.noDue.Store(true)
+		time.Sleep(6 * time.Second)
+		store.noDue.Store(false)
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		require.EqualValues(t, 2, runs.Load())
+		require.NotContains(t, b.log.String(), "is back")
+		cancel()
+		lane.Wait()
 		stop()
 	})
 }

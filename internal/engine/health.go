@@ -25,6 +25,7 @@ type health struct {
 	logged time.Time // last log line about a missing set-up
 	absent bool      // the last error was an outage, not a missing set-up or an odd answer
 	probed time.Time // the last probe beside events that run without the store
+	looks  bool      // only looks for deferred events have met the outage
 }
 
 // setupEvery is the interval of log lines about a store that is not set up. Only a person can
@@ -34,6 +35,15 @@ const setupEvery = time.Minute
 // down notes the failure of a call that began at the given time. A call that began before the last
 // return has no effect.
 func (h *health) down(ctx context.Context, began time.Time, err error) {
+	h.failed(ctx, began, err, false)
+}
+
+// lookFailed is down for a look for deferred events.
+func (h *health) lookFailed(ctx context.Context, began time.Time, err error) {
+	h.failed(ctx, began, err, true)
+}
+
+func (h *health) failed(ctx context.Context, began time.Time, err error, look bool) {
 	r := h.report
 	var setup *dedup.SetupError
 	missing := errors.As(err, &setup)
@@ -42,7 +52,10 @@ func (h *health) down(ctx context.Context, began time.Time, err error) {
 	h.absent = errors.Is(err, dedup.ErrUnavailable) && !missing
 	first := !late && h.isDown.CompareAndSwap(false, true)
 	if first {
-		h.since, h.logged = time.Now(), time.Time{}
+		h.since, h.logged, h.looks = time.Now(), time.Time{}, true
+	}
+	if !late && !look {
+		h.looks = false
 	}
 	downFor := time.Since(h.since)
 	again := missing && !late &&
@@ -64,12 +77,22 @@ func (h *health) down(ctx context.Context, began time.Time, err error) {
 
 // up notes the success of a call that began at the given time. A call that began before the outage
 // has no effect: a server that stops may still finish some of its work.
-func (h *health) up(ctx context.Context, began time.Time) {
+func (h *health) up(ctx context.Context, began time.Time) { h.succeeded(ctx, began, false) }
+
+// lookSucceeded is up for a look for deferred events. A store that is read-only answers a look too,
+// so a look ends only an outage that no other call has met. A partition without traffic makes no
+// other call.
+func (h *health) lookSucceeded(ctx context.Context, began time.Time) {
+	h.succeeded(ctx, began, true)
+}
+
+func (h *health) succeeded(ctx context.Context, began time.Time, look bool) {
 	if !h.isDown.Load() {
 		return
 	}
 	h.mu.Lock()
-	first := !began.Before(h.since) && h.isDown.CompareAndSwap(true, false)
+	ends := !began.Before(h.since) && (h.looks || !look)
+	first := ends && h.isDown.CompareAndSwap(true, false)
 	downFor := time.Since(h.since)
 	if first {
 		h.back = time.Now()

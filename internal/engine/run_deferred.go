@@ -77,7 +77,6 @@ type deferredRunner struct {
 	mu        sync.Mutex
 	restUntil map[string]time.Time // end of the pause of a queue; zero while the queue runs
 	abandoned error
-	failedAt  time.Time // last call that met an outage, until a call succeeds
 }
 
 // anyDeferred reports whether an event waits in a partition without KeyOrdered handlers. The store
@@ -108,7 +107,7 @@ func (r *deferredRunner) anyDeferred(ctx context.Context) (some bool) {
 func (r *deferredRunner) run(ctx context.Context) error {
 	defer r.running.Wait()
 	for outages := 0; ; {
-		wait, began := deferredEvery, time.Now()
+		wait := deferredEvery
 		heads, next, err := r.due(ctx)
 		moved := false
 		if err == nil {
@@ -123,7 +122,6 @@ func (r *deferredRunner) run(ctx context.Context) error {
 			wait = outageWait(outages)
 		default:
 			outages = 0
-			r.answered(ctx, began)
 			// Due queues without a slot wait until a running queue signals its end.
 			if next > 0 || next == 0 && moved && len(r.slots) < queuesAtOnce {
 				wait = min(wait, max(next, 10*time.Millisecond))
@@ -191,33 +189,13 @@ func (r *deferredRunner) postponeQueues(
 			return r.part.deferrer.Delay(ctx, r.part.id, wait, queues...)
 		},
 	)
-	if err != nil && ctx.Err() == nil {
-		r.unanswered(ctx, began, err)
+	switch {
+	case err == nil:
+		r.access.up(ctx, began)
+	case ctx.Err() == nil:
+		r.access.down(ctx, began, err)
 	}
 	return err
-}
-
-// unanswered reports an outage that a call of the runner has met.
-func (r *deferredRunner) unanswered(ctx context.Context, began time.Time, err error) {
-	r.access.down(ctx, began, err)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failedAt = time.Now()
-}
-
-// answered reports the end of an outage that an earlier call of the runner has met. A partition
-// without traffic makes no other call. The calls of the runner succeed in a store that is read-only
-// too, so they do not end an outage of others.
-func (r *deferredRunner) answered(ctx context.Context, began time.Time) {
-	r.mu.Lock()
-	back := !r.failedAt.IsZero() && !began.Before(r.failedAt)
-	if back {
-		r.failedAt = time.Time{}
-	}
-	r.mu.Unlock()
-	if back {
-		r.access.up(ctx, began)
-	}
 }
 
 func (r *deferredRunner) due(
@@ -229,10 +207,13 @@ func (r *deferredRunner) due(
 		return err
 	})
 	switch {
-	case err == nil && len(heads) < dueAtOnce:
-		r.forget(heads)
-	case err != nil && ctx.Err() == nil:
-		r.unanswered(ctx, began, err)
+	case err == nil:
+		r.access.lookSucceeded(ctx, began)
+		if len(heads) < dueAtOnce {
+			r.forget(heads)
+		}
+	case ctx.Err() == nil:
+		r.access.lookFailed(ctx, began, err)
 	}
 	return heads, next, err
 }

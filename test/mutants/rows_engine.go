@@ -337,9 +337,15 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "runner-finds-no-store-back", file: engine + "run_deferred.go",
-			old: "\t\t\tr.answered(ctx, began)\n", with: "\t\t\t_ = began\n",
+			old: "\t\tr.access.lookSucceeded(ctx, began)\n", with: "",
 			promise: "An idle partition ends the outage that its questions have met.",
-			tests:   root("^TestDefer_IdlePartitionFindsTheStoreBack$|^TestDefer_StuckQueueFindsTheStoreBack$"),
+			tests:   root("^TestDefer_IdlePartitionFindsTheStoreBack$"),
+		},
+		{
+			name: "look-ends-an-outage-of-others", file: engine + "health.go",
+			old: "(h.looks || !look)", with: "true",
+			promise: "A store that only reads is down, and the bounds of WhenUnavailable hold.",
+			tests:   root("^TestDefer_LooksEndNoOutageOfOthers$"),
 		},
 		{
 			name: "queue-of-others-is-unknown", file: engine + "run_deferred.go",
@@ -361,7 +367,7 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "tx-doubt-is-not-logged", file: engine + "group_tx_end.go",
-			old: "\t\tb.p.notifyInDoubt(tg.group.ctx, tg.inDoubt(err), err)\n", with: "\t\ttg.inDoubt(err)\n",
+			old: "\t\tb.p.notifyInDoubt(tg.group.ctx, events, err)\n", with: "",
 			promise: "The log names events that may count as handled although they did not run (rule 12).",
 			tests:   root("^TestBatchTx_InDoubtIsLogged_Rule12$"),
 		},
