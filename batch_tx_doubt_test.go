@@ -93,6 +93,23 @@ func TestBatchTx_InDoubtIsLogged_Rule12(t *testing.T) {
 	}
 }
 
+// Rule 12: if all events of a failed transaction ran, none is in doubt.
+func TestBatchTx_NoneInDoubt_Rule12(t *testing.T) {
+	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
+		b.cfg.Store = doubtful{s, true}
+		b.onGroup(func(_ context.Context, tx *groupTx, e idem.Event[payload]) error {
+			if e.ID == "e003" && len(tx.reqs) > 1 {
+				return errBoom
+			}
+			return nil
+		})
+		_, err := b.start().HandleBatch(t.Context(), series(4))
+		require.NoError(t, err)
+		s.allOnce(t, 4)
+		require.NotContains(t, b.log.String(), "events that never ran may count as handled")
+	})
+}
+
 // Rule 12: a handler that commits by SQL and then hangs shares no transaction again. The handlers
 // before it are innocent, because the transaction was open after each of them.
 func TestBatchTx_CommitThenHangBlamesOne_Rule12(t *testing.T) {

@@ -32,8 +32,12 @@ func EndedBySQL(store string, err error) error {
 	return fmt.Errorf("%s: %w: %w", store, dedup.ErrTxEnded, err)
 }
 
-// NotRuledOut adds to the error of a group that the store could not find out about a COMMIT.
+// NotRuledOut adds to the error of a group that the store could not find out about a COMMIT. If all
+// events of the group ran, no claim is in doubt.
 func NotRuledOut(err, failed error) error {
+	if !anyUnrun(err) {
+		return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out: %w", err, failed)
+	}
 	return fmt.Errorf("%w; a COMMIT as SQL before is not ruled out, and %w: %w", err,
 		dedup.ErrClaimsInDoubt, failed)
 }
@@ -42,4 +46,13 @@ func NotRuledOut(err, failed error) error {
 func NotTakenBack(err, failed error) error {
 	return fmt.Errorf("%w; %w: %w (%w)", err, dedup.ErrClaimsInDoubt, failed,
 		dedup.ErrUnavailable)
+}
+
+// anyUnrun reports whether err names an event that did not run.
+func anyUnrun(err error) bool {
+	if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+		return len(ended.Unrun) > 0
+	}
+	group, ok := errors.AsType[*dedup.GroupError](err)
+	return ok && len(group.Unrun) > 0
 }

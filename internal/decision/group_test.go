@@ -58,6 +58,15 @@ func TestInDoubt_Rule12(t *testing.T) {
 	require.ErrorIs(t, err, why)
 	require.NotErrorIs(t, err, dedup.ErrUnavailable)
 
+	for _, all := range []error{&dedup.GroupError{Err: errors.New("lost")}, errors.New("lost"),
+		&dedup.TxEndedError{}} {
+		err = decision.NotRuledOut(all, why)
+		require.EqualError(t, err, all.Error()+"; a COMMIT as SQL before is not ruled out: locked")
+		require.NotErrorIs(t, err, dedup.ErrClaimsInDoubt, "all events ran")
+		require.ErrorIs(t, err, all)
+		require.ErrorIs(t, err, why)
+	}
+
 	err = decision.NotTakenBack(failed, why)
 	require.EqualError(t, err, "lost; events that never ran may count as handled: locked (store unavailable)")
 	require.ErrorIs(t, err, dedup.ErrClaimsInDoubt)

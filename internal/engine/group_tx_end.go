@@ -59,8 +59,8 @@ func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) 
 	if tg.failed >= 0 && errors.Is(err, idemtype.ErrAbandoned) {
 		b.p.notifyGivenUp(tg.group.ctx, tg.calls[tg.failed].tasks[0], err)
 	}
-	if errors.Is(err, dedup.ErrClaimsInDoubt) {
-		b.p.notifyInDoubt(tg.group.ctx, tg.inDoubt(err), err)
+	if events := tg.inDoubt(err); len(events) > 0 {
+		b.p.notifyInDoubt(tg.group.ctx, events, err)
 	}
 	switch {
 	case hard.Err() != nil:
@@ -92,8 +92,11 @@ func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) 
 	return nil
 }
 
-// inDoubt returns the fresh events that did not run, by an error that matches ErrClaimsInDoubt.
+// inDoubt returns the fresh events that did not run, of an error that matches ErrClaimsInDoubt.
 func (tg *txGroup) inDoubt(err error) (events []*task) {
+	if !errors.Is(err, dedup.ErrClaimsInDoubt) {
+		return nil
+	}
 	var unrun []int
 	if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
 		unrun = ended.Unrun
