@@ -135,7 +135,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/internal/deadletters":         {[]string{"/deadletter", "", "/dedup", "/internal/jsontime", "/internal/kafkalog"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no store's own client"},
 		"/internal/events":              {[]string{"/deadletter", "", "/dedup", "/internal/deadletters", "/internal/jsontime"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no store's own client"},
 		"/internal/decision":            {[]string{"/dedup"}, nil, "a store's decisions are pure: they know no database"},
-		"/internal/reaping":             {[]string{"/dedup", "/internal/safetext"}, nil, "the reapers of all SQL stores share it, so it knows no database"},
+		"/internal/reaping":             {[]string{"/dedup", "/internal/decision", "/internal/safetext"}, nil, "the reapers of all SQL stores share it, so it knows no database"},
 		"/idemtest":                     {[]string{"", "/deadletter", "/dedup", "/dedup/memstore", "/observe"}, nil, "tests of handlers need no Kafka client and no server"},
 		"/internal/faketime":            {nil, nil, "it serves tests of every package"},
 		"/internal/opsstyle":            {nil, nil, "a style sheet needs nothing"},

@@ -1,5 +1,5 @@
-// Package reaping has the loop of every reaper: one run after the other, under a lease. A store has
-// the statements, and the types that users see.
+// Package reaping has the loop of every reaper: one run after the other, under a lease. It also has
+// the work on one scope. A store has the statements, and the types that users see.
 package reaping
 
 import (

@@ -35,8 +35,7 @@ type Store[A any] interface {
 	Leave(ctx context.Context, mine dedup.Token) error
 	// Ages reads the scopes with rows that may expire.
 	Ages(ctx context.Context) ([]A, error)
-	// Scope deletes expired rows of one scope in batches, with Loop.Between between two. It calls
-	// events or claims after each batch, with the number of its rows. Its errors name the scope.
+	// Scope is the work on one scope, by Scopes.Work, with Loop.Between between two batches.
 	Scope(ctx context.Context, a *A, events, claims func(rows int64)) error
 	// Starts deletes a batch of counted starts. more is true if there may be others. The run asks for
 	// no further batch after one without rows, since they may all be in use.

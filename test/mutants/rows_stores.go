@@ -206,6 +206,30 @@ func postgresMutants() []mutant {
 			tests:   ownedBy("internal/reaping", "^TestElsewhereInTheMiddle$"),
 		},
 		{
+			name: "reaper-deletes-without-the-grace", file: "internal/reaping/scope.go",
+			old: "if a.ConsumedUntil.IsZero() || !a.Ripe {", with: "if a.ConsumedUntil.IsZero() {",
+			promise: "Rows are deleted when every claim knows the horizon (rule 8).",
+			tests:   ownedBy("internal/reaping", "^TestWork$"),
+		},
+		{
+			name: "reaper-deletes-beyond-its-window", file: "internal/reaping/scope.go",
+			old: "s.Rows.Delete(ctx, table, a, from, to)", with: "s.Rows.Delete(ctx, table, a, from, a.ConsumedUntil)",
+			promise: "No row is deleted that expired after the cut-off (rule 8).",
+			tests:   ownedBy("internal/reaping", "^TestWork$"),
+		},
+		{
+			name: "reaper-moves-the-horizon-after-an-error", file: "internal/reaping/scope.go",
+			old: "\tif err == nil {\n\t\terr = s.move(ctx, a)\n", with: "\tif true {\n\t\terr = s.move(ctx, a)\n",
+			promise: "The horizon does not move on before the rows behind it are deleted.",
+			tests:   ownedBy("internal/reaping", "^TestWorkEndsWithAnError$"),
+		},
+		{
+			name: "reaper-stops-at-locked-rows", file: "internal/reaping/scope.go",
+			old: "last = from.Add(time.Microsecond)", with: "return nil",
+			promise: "Locked rows of one time do not stop the deletion of the rows behind them.",
+			tests:   ownedBy("internal/reaping", "^TestWork$"),
+		},
+		{
 			name: "pg-reaper-knows-no-slow-scope", file: "dedup/pgstore/reap_rows.go",
 			old: "{ return sqlState(err) == codeCanceled }", with: "{ return false }",
 			promise: "A scope whose deletion does not end in time holds up no other scope.",
