@@ -9,7 +9,7 @@ var TurnOf = turnOf
 func (s *Store) SetSilence(d time.Duration) { s.db.silence = d }
 
 // SetHorizonRows sets how many rows of a table a horizon step reads.
-func (r *Reaper) SetHorizonRows(n int64) { r.rows.rows = n }
+func (r *Reaper) SetHorizonRows(n int) { r.rows.scopes.Limit = n }
 
 // SetWindowRows sets how many rows of a table one statement reads.
-func (r *Reaper) SetWindowRows(n int) { r.rows.window = n }
+func (r *Reaper) SetWindowRows(n int) { r.rows.scopes.Window = n }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -37,62 +36,24 @@ func (h *horizons) Leave(ctx context.Context, mine dedup.Token) error {
 // TooSlow reports whether the server ended a statement because of its time limit.
 func (h *horizons) TooSlow(err error) bool { return sqlState(err) == codeCanceled }
 
-// Scope deletes the rows behind the horizon, if the horizon is old enough. Only then the horizon
-// moves on: a horizon that moved in each run would never be old enough.
+// Scope deletes the rows behind the horizon, and moves the horizon.
 func (h *horizons) Scope(ctx context.Context, a *ScopeAge, events, claims func(int64)) error {
-	if a.ConsumedUntil.IsZero() || !a.ripe {
-		return nil
-	}
-	if a.cutoff.Valid {
-		for table, count := range [recordTables]func(int64){eventsTable: events, claimsTable: claims} {
-			if err := h.empty(ctx, table, a, count); err != nil {
-				return fmt.Errorf("scope %q: %w", a.Scope, err)
-			}
-		}
-	}
-	if err := h.moveHorizon(ctx, a); err != nil {
-		return fmt.Errorf("scope %q: %w", a.Scope, err)
-	}
-	return nil
+	age := reaping.Age{Scope: a.Scope, ConsumedUntil: a.ConsumedUntil, Horizon: a.Horizon,
+		Cutoff: a.cutoff, Ripe: a.ripe}
+	err := h.scopes.Work(ctx, &age, events, claims)
+	a.Horizon = age.Horizon
+	return err
 }
 
-// empty deletes from one table, window after window.
-func (h *horizons) empty(ctx context.Context, table int, a *ScopeAge, count func(int64)) error {
-	return h.windows(ctx, table, h.begin(table, a), a.cutoff.Time,
-		func(from, to time.Time) (bool, error) {
-			return true, h.emptyWindow(ctx, table, a, from, to, count)
-		})
-}
-
-// emptyWindow deletes from one window of a table, batch after batch. No new rows come behind a
-// horizon, so emptyWindow ends.
-func (h *horizons) emptyWindow(ctx context.Context, table int, a *ScopeAge, from, to time.Time,
-	count func(int64)) error {
-	for {
-		n, next, err := h.deleteBatch(ctx, table, a, from, to)
-		count(n)
-		if err != nil || n < int64(h.batch) {
-			return err
-		}
-		from = next
-		if err := h.between(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// deleteBatch deletes one batch of a table, of rows that expired from a time on and before another.
-// The results are the number of rows and the time for the next batch.
-func (h *horizons) deleteBatch(ctx context.Context, table int, a *ScopeAge, from, to time.Time) (
-	n int64, next time.Time, err error) {
+// Delete implements [reaping.Rows].
+func (h *horizons) Delete(ctx context.Context, table int, a *reaping.Age, from, to time.Time) (
+	n int64, last time.Time, more bool, err error) {
+	var expired pgtype.Timestamptz
 	err = h.chore(ctx, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		var last pgtype.Timestamptz
-		err := tx.QueryRow(ctx, q.aging.tables[table].remove, a.Scope, int64(h.batch), from, to,
-			a.before, microseconds(h.deadLetters)).Scan(&n, &last)
-		next = last.Time
-		return err
+		return tx.QueryRow(ctx, q.aging.tables[table].remove, a.Scope, int64(h.batch), from, to,
+			a.Horizon, microseconds(h.deadLetters)).Scan(&n, &expired)
 	})
-	return n, next, cmp.Or(err, ctx.Err())
+	return n, expired.Time, n == int64(h.batch), cmp.Or(err, ctx.Err())
 }
 
 // Starts deletes a batch of starts that have not changed for a day.

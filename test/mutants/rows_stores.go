@@ -158,8 +158,8 @@ func postgresMutants() []mutant {
 			tests:   pg("^TestReaper_Dead_Rule8$"),
 		},
 		{
-			name: "pg-horizon-stops-at-rows-that-stay", file: "dedup/pgstore/horizon.go",
-			old: "if rows[i].Limit.IsZero() || !a.cutoff.Valid {", with: "if true {",
+			name: "pg-horizon-stops-at-rows-that-stay", file: "internal/reaping/scope.go",
+			old: "if rows[table].Limit.IsZero() || a.Cutoff.IsZero() {", with: "if true {",
 			promise: "Expired rows with times ahead do not stop the deletion of all others (rule 8).",
 			tests:   pg("^TestHorizon_PassesRowsThatStay_Rule8$"),
 		},
