@@ -61,7 +61,7 @@ func (w *work) claim(ctx context.Context, t *table, reqs []dedup.Request, answer
 		if !answers[i].Verdict.Held() {
 			continue
 		}
-		r.Expires = later(r.Expires, old)
+		r.Expires = later(r.Expires, old) // the longest retention that a call has asked for
 		granted[i] = r
 		if there {
 			changed = append(changed, r)
@@ -75,7 +75,7 @@ func (w *work) claim(ctx context.Context, t *table, reqs []dedup.Request, answer
 	return granted, t.add(ctx, w.q, w.d, added)
 }
 
-// later keeps the longest retention that a call has asked for.
+// later returns the later one of two times.
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b

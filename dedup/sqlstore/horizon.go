@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/idem-go/idem/internal/decision"
 	"github.com/idem-go/idem/internal/reaping"
 )
 
@@ -97,10 +96,7 @@ type horizons struct {
 	grace       time.Duration
 	deadLetters time.Duration // their retention
 	batch       int
-	rows        int // that one horizon step reads of a table
-	window      int // rows of a table that one statement reads
-	between     func(context.Context) error
-	floors      decision.Floors
+	scopes      reaping.Scopes
 }
 
 // write runs fn in a transaction that changes rows.
@@ -168,31 +164,8 @@ func (w *work) readHorizons(ctx context.Context) (map[string]horizon, error) {
 	return all, err
 }
 
-// move is the first step, for one scope: the horizon becomes the time of the newest row that has
-// expired. Rows of dead letters within their retention do not count.
-//
-// A row stays while the time of its record is ahead of the horizon. If so many rows stay that
-// reading ends with them, only the rows behind them move the horizon, so move reads from the last
-// cut-off on, too. Otherwise no row would be deleted any more.
-func (h *horizons) move(ctx context.Context, a *ScopeAge) error {
-	rows := make([]decision.Expired, len(tables))
-	for i, t := range tables {
-		var err error
-		if rows[i], err = h.expired(ctx, t, a, h.begin(t, a)); err != nil {
-			return err
-		}
-		if rows[i].Limit.IsZero() || a.cutoff.IsZero() {
-			continue
-		}
-		rest, err := h.expired(ctx, t, a, a.cutoff)
-		if err != nil {
-			return err
-		}
-		rows[i] = rows[i].Onward(a.cutoff, rest)
-	}
-	if _, _, some := decision.NextHorizon(a.Horizon, a.ConsumedUntil, rows...); !some {
-		return nil
-	}
+// Move implements [reaping.Rows].
+func (h *horizons) Move(ctx context.Context, a *reaping.Age, before, cutoff time.Time) error {
 	return h.write(ctx, func(ctx context.Context, w *work) error {
 		var micro int64
 		text := "SELECT " + w.d.Micros(w.d.name("before")) + " FROM idem_horizons WHERE scope = " +
@@ -204,14 +177,13 @@ func (h *horizons) move(ctx context.Context, a *ScopeAge) error {
 		if err != nil {
 			return err
 		}
-		var old time.Time
+		a.Horizon = before
 		write := horizonsTable(w.d).add
 		if there {
-			old, write = micros(micro), horizonsTable(w.d).replace
+			write = horizonsTable(w.d).replace
+			a.Horizon = later(before, micros(micro))
 		}
-		before, cutoff, _ := decision.NextHorizon(old, a.ConsumedUntil, rows...)
-		a.Horizon = before
-		return write(ctx, w.q, w.d, [][]any{{a.Scope, w.d.Time(before), w.d.Time(cutoff),
+		return write(ctx, w.q, w.d, [][]any{{a.Scope, w.d.Time(a.Horizon), w.d.Time(cutoff),
 			w.d.Time(w.now)}})
 	})
 }
@@ -220,38 +192,8 @@ func horizonsTable(d *Dialect) relation {
 	return relation{"idem_horizons", []string{"scope", d.name("before"), "cutoff", "updated_at"}, 1}
 }
 
-// beginning is a time before all rows.
-var beginning = time.UnixMicro(0).UTC()
-
-// begin returns the time from which rows of a scope are read.
-func (h *horizons) begin(t *table, a *ScopeAge) time.Time {
-	return h.floors.Begin(a.Scope, slices.Index(tables, t), beginning, time.Now())
-}
-
-// expired summarizes the rows of a scope that have expired from a time on, at most h.rows.
-func (h *horizons) expired(ctx context.Context, t *table, a *ScopeAge, from time.Time) (
-	sum decision.Expired, err error) {
-	rest, passed := h.rows, from.Equal(h.begin(t, a))
-	err = h.windows(ctx, t, from, a.ConsumedUntil, func(from, to time.Time) (bool, error) {
-		n, made, last, err := h.readExpired(ctx, t, a, from, to, rest)
-		passed = passed && n == 0 && err == nil && to.Before(a.ConsumedUntil)
-		if passed {
-			h.floors.Pass(a.Scope, slices.Index(tables, t), to, time.Now())
-		}
-		if made.After(sum.Made) {
-			sum.Made = made
-		}
-		if rest -= n; rest <= 0 {
-			sum.Limit = last
-		}
-		return rest > 0, err
-	})
-	return sum, err
-}
-
-// readExpired returns the number of rows of a scope that expired in a window, at most limit. made
-// is when the newest was made, and last when the last one expired.
-func (h *horizons) readExpired(ctx context.Context, t *table, a *ScopeAge, from, to time.Time,
+// Expired implements [reaping.Rows].
+func (h *horizons) Expired(ctx context.Context, table int, a *reaping.Age, from, to time.Time,
 	limit int) (n int, made, last time.Time, err error) {
 	err = h.read(ctx, reaping.ChoreLimit, func(ctx context.Context, w *work) error {
 		if err := w.readClock(ctx); err != nil {
@@ -260,7 +202,7 @@ func (h *horizons) readExpired(ctx context.Context, t *table, a *ScopeAge, from,
 		p := &arguments{d: w.d}
 		text := "SELECT count(*), " + w.d.Micros("max(created_at)") + ", " +
 			w.d.Micros("max(expires_at)") + " FROM (SELECT created_at, expires_at FROM " +
-			w.d.byExpiry(t) + " WHERE expires_at >= " + p.add(w.d.Time(from)) +
+			w.d.byExpiry(tables[table]) + " WHERE expires_at >= " + p.add(w.d.Time(from)) +
 			" AND expires_at < " + p.add(w.d.Time(to)) + " AND scope = " + p.add(a.Scope) +
 			" AND " + h.notKept(w, p) + " ORDER BY expires_at" + limited(limit) + ") e"
 		var newest, latest sql.NullInt64

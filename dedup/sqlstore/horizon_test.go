@@ -121,3 +121,27 @@ func TestReaperPassesWindowsOfRowsThatStay_Rule8(t *testing.T) {
 		require.Equal(t, n*(4*window+1), left, where)
 	}
 }
+
+// The horizon of a scope never goes back, whatever a reaper has read before. The cut-off may.
+func TestHorizonThatMovedMeanwhile_Rule8(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "idem.db")
+	s, err := sqlite.Open(t.Context(), path, sqlite.NoReaper())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	at := func(n int64) time.Time { return time.UnixMicro(n).UTC() }
+	r := sqlstore.NewReaper(s, sqlstore.ReaperConfig{})
+	for _, c := range []struct{ before, cutoff, want int64 }{
+		{4, 9, 4}, {3, 8, 4}, {4, 7, 4}, {5, 6, 5},
+	} {
+		got, err := r.Move(t.Context(), "g", at(c.before), at(c.cutoff))
+		require.NoError(t, err)
+		require.Equal(t, at(c.want), got)
+		var before, cutoff int64
+		const query = "SELECT before, cutoff FROM idem_horizons WHERE scope = 'g'"
+		require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&before, &cutoff))
+		require.Equal(t, []int64{c.want, c.cutoff}, []int64{before, cutoff})
+	}
+}

@@ -4,13 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/decision"
 	"github.com/idem-go/idem/internal/reaping"
 )
 
@@ -30,35 +28,22 @@ type oldest struct {
 	last time.Time // when the last of them expired
 }
 
-// deletable is the condition for rows of a scope that expired before the cut-off and were made
-// before the horizon, by both clocks.
-func (h *horizons) deletable(w *work, p *arguments, a *ScopeAge) string {
-	return "scope = " + p.add(a.Scope) + " AND expires_at < " + p.add(w.d.Time(a.cutoff)) +
+// deletable is the condition for rows of a scope that expired before a time and were made before
+// the horizon, by both clocks.
+func (h *horizons) deletable(w *work, p *arguments, a *reaping.Age, to time.Time) string {
+	return "scope = " + p.add(a.Scope) + " AND expires_at < " + p.add(w.d.Time(to)) +
 		" AND created_at <= " + p.add(w.d.Time(a.Horizon)) +
 		" AND (origin_time IS NULL OR origin_time < " + p.add(w.d.Time(a.Horizon)) + ")" +
 		" AND " + h.notKept(w, p)
 }
 
-// Scope deletes the rows behind the horizon, if the horizon is old enough. Only then the horizon
-// moves on: a horizon that moved in each run would never be old enough.
+// Scope deletes the rows behind the horizon, and moves the horizon.
 func (h *horizons) Scope(ctx context.Context, a *ScopeAge, events, claims func(int64)) error {
-	if a.ConsumedUntil.IsZero() || !a.ripe {
-		return nil
-	}
-	if !a.cutoff.IsZero() {
-		for _, table := range []struct {
-			rows  *table
-			count func(int64)
-		}{{eventsTable, events}, {keysTable, claims}} {
-			if err := h.empty(ctx, table.rows, a, table.count); err != nil {
-				return fmt.Errorf("scope %q: %w", a.Scope, err)
-			}
-		}
-	}
-	if err := h.move(ctx, a); err != nil {
-		return fmt.Errorf("scope %q: %w", a.Scope, err)
-	}
-	return nil
+	age := reaping.Age{Scope: a.Scope, ConsumedUntil: a.ConsumedUntil, Horizon: a.Horizon,
+		Cutoff: a.cutoff, Ripe: a.ripe}
+	err := h.scopes.Work(ctx, &age, events, claims)
+	a.Horizon = age.Horizon
+	return err
 }
 
 // TooSlow reports whether a transaction has reached its time limit.
@@ -66,72 +51,26 @@ func (h *horizons) TooSlow(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || h.s.d.Classify(err) == Stopped
 }
 
-// empty deletes from one table, window after window.
-func (h *horizons) empty(ctx context.Context, t *table, a *ScopeAge, count func(int64)) error {
-	return h.windows(ctx, t, h.begin(t, a), a.cutoff, func(from, to time.Time) (bool, error) {
-		part := *a
-		part.cutoff = to
-		return true, h.emptyWindow(ctx, t, &part, from, count)
-	})
-}
-
-// emptyWindow deletes from one table, batch after batch, from a time on. No new rows come behind a
-// horizon, and a batch without a deletion moves the time on, so emptyWindow ends.
-func (h *horizons) emptyWindow(ctx context.Context, t *table, a *ScopeAge, from time.Time,
-	count func(int64)) error {
-	for {
-		rows, err := h.find(ctx, t, a, from)
-		if err != nil || len(rows.keys) == 0 {
-			return err
-		}
-		n, err := h.remove(ctx, t, a, rows.keys)
-		count(n)
-		if err != nil || len(rows.keys) < h.batch {
-			return err
-		}
-		if n == 0 && !rows.last.After(from) { // locked rows, all of one time
-			rows.last = from.Add(time.Microsecond)
-		}
-		from = rows.last
-		if err := h.between(ctx); err != nil {
-			return err
-		}
+// Delete implements [reaping.Rows].
+func (h *horizons) Delete(ctx context.Context, table int, a *reaping.Age, from, to time.Time) (
+	n int64, last time.Time, more bool, err error) {
+	rows, err := h.find(ctx, tables[table], a, from, to)
+	if err == nil && len(rows.keys) > 0 {
+		n, err = h.remove(ctx, tables[table], a, to, rows.keys)
 	}
+	return n, rows.last, len(rows.keys) == h.batch, err
 }
 
-// windows calls fn for one window of a table after the other, from a time on and until another. A
-// window has at most h.window rows of all scopes, and those that expired at the same time as its
-// last row. A window without rows ends the work, and so does fn with false.
-func (h *horizons) windows(ctx context.Context, t *table, from, until time.Time,
-	fn func(from, to time.Time) (goOn bool, err error)) error {
-	for {
-		n, last, err := h.readWindow(ctx, t, from, until)
-		if err != nil || n == 0 {
-			return err
-		}
-		to, more := decision.WindowEnd(n, h.window, last, until)
-		goOn, err := fn(from, to)
-		if err != nil || !goOn || !more {
-			return err
-		}
-		if err := h.between(ctx); err != nil {
-			return err
-		}
-		from = to
-	}
-}
-
-// readWindow returns the number of rows of a window, and when the last one expired. The index on
-// expires_at has all that readWindow needs.
-func (h *horizons) readWindow(ctx context.Context, t *table, from, until time.Time) (n int,
+// Window implements [reaping.Rows]. The index on expires_at has all that Window needs.
+func (h *horizons) Window(ctx context.Context, table int, from, until time.Time, limit int) (n int,
 	last time.Time, err error) {
 	err = h.read(ctx, reaping.ChoreLimit, func(ctx context.Context, w *work) error {
 		p := &arguments{d: w.d}
 		text := "SELECT count(*), " + w.d.Micros("max(expires_at)") +
-			" FROM (SELECT expires_at FROM " + w.d.byExpiry(t) +
+			" FROM (SELECT expires_at FROM " + w.d.byExpiry(tables[table]) +
 			" WHERE expires_at >= " + p.add(w.d.Time(from)) +
 			" AND expires_at < " + p.add(w.d.Time(until)) +
-			" ORDER BY expires_at" + limited(h.window) + ") e"
+			" ORDER BY expires_at" + limited(limit) + ") e"
 		var latest sql.NullInt64
 		err := w.row(ctx, text, p.list, &n, &latest)
 		last = instant(latest)
@@ -143,8 +82,8 @@ func (h *horizons) readWindow(ctx context.Context, t *table, from, until time.Ti
 // find reads the rows that expired first, from a time on, beside the writer and without a lock. The
 // batch begins where the last one ended; otherwise Postgres would read the dead rows of all earlier
 // batches.
-func (h *horizons) find(ctx context.Context, t *table, a *ScopeAge, from time.Time) (rows oldest,
-	err error) {
+func (h *horizons) find(ctx context.Context, t *table, a *reaping.Age, from, to time.Time) (
+	rows oldest, err error) {
 	err = h.read(ctx, reaping.ChoreLimit, func(ctx context.Context, w *work) error {
 		rows = oldest{}
 		if err := w.readClock(ctx); err != nil {
@@ -153,7 +92,7 @@ func (h *horizons) find(ctx context.Context, t *table, a *ScopeAge, from time.Ti
 		p := &arguments{d: w.d}
 		text := "SELECT tenant, scope, event_type, event_id, " + w.d.Micros("expires_at") +
 			" FROM " + w.d.byExpiry(t) + " WHERE expires_at >= " + p.add(w.d.Time(from)) + " AND " +
-			h.deletable(w, p, a) + " ORDER BY expires_at" + limited(h.batch)
+			h.deletable(w, p, a, to) + " ORDER BY expires_at" + limited(h.batch)
 		return each(ctx, w.q, text, p.list, func(r *sql.Rows) error {
 			var k dedup.Key
 			var at int64
@@ -168,15 +107,15 @@ func (h *horizons) find(ctx context.Context, t *table, a *ScopeAge, from time.Ti
 
 // remove deletes those of the rows that may still be deleted, in one transaction. Locked rows stay
 // for a later run.
-func (h *horizons) remove(ctx context.Context, t *table, a *ScopeAge, keys []dedup.Key) (n int64,
-	err error) {
+func (h *horizons) remove(ctx context.Context, t *table, a *reaping.Age, to time.Time,
+	keys []dedup.Key) (n int64, err error) {
 	err = h.write(ctx, func(ctx context.Context, w *work) error {
 		n = 0
 		if err := w.readClock(ctx); err != nil {
 			return err
 		}
 		for some := range slices.Chunk(keys, rowsPerStatement) {
-			free, err := h.lock(ctx, w, t, a, some)
+			free, err := h.lock(ctx, w, t, a, to, some)
 			if err != nil || len(free) == 0 {
 				if err != nil {
 					return err
@@ -199,12 +138,12 @@ func (h *horizons) remove(ctx context.Context, t *table, a *ScopeAge, keys []ded
 
 // lock locks those of the rows that may still be deleted. A claim may have changed some meanwhile.
 // No index serves the condition inside CASE, so the rows are found by their keys.
-func (h *horizons) lock(ctx context.Context, w *work, t *table, a *ScopeAge, keys []dedup.Key) (
-	free []dedup.Key, err error) {
+func (h *horizons) lock(ctx context.Context, w *work, t *table, a *reaping.Age, to time.Time,
+	keys []dedup.Key) (free []dedup.Key, err error) {
 	where, args := w.d.chosen(keys)
 	p := &arguments{d: w.d, list: args}
 	text := "SELECT tenant, scope, event_type, event_id FROM " + t.name + " WHERE " + where +
-		" AND CASE WHEN " + h.deletable(w, p, a) + " THEN 1 ELSE 0 END = 1" + w.d.LockFree
+		" AND CASE WHEN " + h.deletable(w, p, a, to) + " THEN 1 ELSE 0 END = 1" + w.d.LockFree
 	err = each(ctx, w.q, text, p.list, func(r *sql.Rows) error {
 		var k dedup.Key
 		err := r.Scan(&k.Tenant, &k.Scope, &k.Type, &k.ID)

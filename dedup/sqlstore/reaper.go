@@ -120,10 +120,10 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 	c.SetDefaults()
 	r.rows = &horizons{s: store, wallClock: slices.Clone(cfg.WallClock),
 		leaseName: decision.ReaperLease(cfg.WallClock), grace: c.Grace,
-		deadLetters: c.DeadLetterRetention, batch: c.Batch, rows: horizonRows,
-		window: decision.WindowRows}
+		deadLetters: c.DeadLetterRetention, batch: c.Batch}
 	r.loop = reaping.New(r.rows, c)
-	r.rows.between = r.loop.Between
+	r.rows.scopes = reaping.Scopes{Rows: r.rows, Limit: horizonRows, Window: decision.WindowRows,
+		Between: r.loop.Between}
 	return r
 }
 

@@ -130,7 +130,7 @@ func sqlPostgresMutants() []mutant {
 		},
 		{
 			name: "sqlpg-reaper-beyond-the-cutoff", file: "dedup/sqlstore/reap_rows.go",
-			old: "\" AND expires_at < \" + p.add(w.d.Time(a.cutoff)) +", with: "\" AND expires_at < \" + p.add(w.d.Time(w.now)) +",
+			old: "\" AND expires_at < \" + p.add(w.d.Time(to)) +", with: "\" AND expires_at < \" + p.add(w.d.Time(w.now)) +",
 			promise: "No row is deleted that expired after the cut-off (rule 8).",
 			tests:   pg("^TestReaper$/^pgx$"),
 		},

@@ -452,10 +452,16 @@ func sqlMutants() []mutant {
 			tests:   ownedBy("dedup/sqlstore", "^TestAges$"),
 		},
 		{
-			name: "sql-reaper-passes-rows-to-delete", file: dir + "horizon.go",
+			name: "sql-reaper-passes-rows-to-delete", file: "internal/reaping/scope.go",
 			old: "passed = passed && n == 0 && err == nil", with: "passed = passed && err == nil",
 			promise: "A reaper that keeps running passes no row that it may delete (rule 8).",
 			tests:   ownedBy("dedup/sqlstore", "^TestReaperPassesWindowsOfRowsThatStay_Rule8$"),
+		},
+		{
+			name: "sql-horizon-goes-back-behind-another-reaper", file: dir + "horizon.go",
+			old: "a.Horizon = later(before, micros(micro))", with: "a.Horizon = before",
+			promise: "The horizon of a scope never goes back (rule 8).",
+			tests:   ownedBy("dedup/sqlstore", "^TestHorizonThatMovedMeanwhile_Rule8$"),
 		},
 		{
 			name: "sql-horizon-goes-back", file: "internal/decision/horizon.go",
@@ -464,8 +470,8 @@ func sqlMutants() []mutant {
 			tests:   ownedBy("internal/decision", "^TestNextHorizon$"),
 		},
 		{
-			name: "sql-horizon-stops-at-rows-that-stay", file: dir + "horizon.go",
-			old: "if rows[i].Limit.IsZero() || a.cutoff.IsZero() {", with: "if true {",
+			name: "sql-horizon-stops-at-rows-that-stay", file: "internal/reaping/scope.go",
+			old: "if rows[table].Limit.IsZero() || a.Cutoff.IsZero() {", with: "if true {",
 			promise: "Expired rows with times ahead do not stop the deletion of all others (rule 8).",
 			tests:   ownedBy("dedup/sqlstore", "^TestHorizonPassesRowsThatStay_Rule8$"),
 		},
