@@ -50,6 +50,10 @@ type Dialect struct {
 	// on two kinds of queries. Records are looked up key by key, and the first rows of a queue are
 	// read in the order of the primary key.
 	Lateral bool
+	// RowLookup means that the database finds the row of a subquery in an index by a comparison of
+	// whole rows. For the walk of [Store.Find], a database has this, has LATERAL, or skips from one
+	// value to the next when a query with DISTINCT reads an index.
+	RowLookup bool
 	// Reap is a statement with settings for a transaction of the reaper. Empty: no statement.
 	Reap string
 	// InOrder is a statement with settings that make queries read an index in its order. Empty: no

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,67 +110,4 @@ func statuses(of []dedup.State) []string {
 		}
 	}
 	return all
-}
-
-// Find implements [dedup.Lister]. Find reads only the index of the key: a few pages for each
-// tenant, scope and type in the store.
-func (s *Store) Find(ctx context.Context, scope, id string) (records []dedup.Record, err error) {
-	if err := (dedup.Key{Scope: scope, ID: id}).Validate(); err != nil {
-		return nil, s.wrong("find", err)
-	}
-	var keys []dedup.Key
-	err = s.reading(ctx, "find", nil, func(ctx context.Context, w *work) error {
-		keys = nil
-		for _, t := range tables {
-			found, err := w.kinds(ctx, t)
-			if err != nil {
-				return err
-			}
-			keys = append(keys, found...)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	keys = slices.DeleteFunc(keys, func(k dedup.Key) bool {
-		return scope != "" && k.Scope != scope
-	})
-	for i := range keys {
-		keys[i].ID = id
-	}
-	slices.SortFunc(keys, dedup.Key.Compare) // both tables may have a kind
-	return s.Inspect(ctx, slices.Compact(keys)...)
-}
-
-// kinds returns each tenant, scope and type of a table. The ID is the last column of the key. So
-// the walk goes from one kind to the next, and reads one entry of the index for each.
-func (w *work) kinds(ctx context.Context, t *table) (all []dedup.Key, err error) {
-	next := func(where string, args ...any) (found bool, err error) {
-		var k dedup.Key
-		query := "SELECT tenant, scope, event_type FROM " + t.name + w.d.ByKey + " WHERE " + where +
-			" ORDER BY tenant, scope, event_type LIMIT 1"
-		err = each(ctx, w.q, query, args, func(rows *sql.Rows) error {
-			found = true
-			return rows.Scan(&k.Tenant, &k.Scope, &k.Type)
-		})
-		if err == nil && found {
-			all = append(all, k)
-		}
-		return found, err
-	}
-	p := w.d.Param
-	found, err := next("1 = 1")
-	for found && err == nil {
-		k := all[len(all)-1]
-		found, err = next("tenant = "+p(1)+" AND scope = "+p(2)+" AND event_type > "+p(3),
-			k.Tenant, k.Scope, k.Type)
-		if !found && err == nil {
-			found, err = next("tenant = "+p(1)+" AND scope > "+p(2), k.Tenant, k.Scope)
-		}
-		if !found && err == nil {
-			found, err = next("tenant > "+p(1), k.Tenant)
-		}
-	}
-	return all, err
 }

@@ -191,6 +191,7 @@ func dialect() *sqlstore.Dialect {
 			return nil, nil
 		},
 		Mark: mark, Check: check, Classify: classify, Lives: lives, OneWriter: true,
+		RowLookup: true,
 	}
 }
 
