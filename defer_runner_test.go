@@ -46,48 +46,90 @@ func (s *blips) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	return s.spy.Claim(ctx, t, lease, r, a)
 }
 
+func (s *blips) Release(ctx context.Context, r []dedup.Release) error {
+	if s.noClaim.Load() {
+		return dedup.ErrUnavailable
+	}
+	return s.spy.Release(ctx, r)
+}
+
+// hot registers a handler that runs without the store, and returns the number of its runs.
+func (b *bench) hot(policy idem.UnavailablePolicy) *atomic.Int64 {
+	var runs atomic.Int64
+	idem.On(b.router, "hot", func(context.Context, idem.Event[payload]) error {
+		runs.Add(1)
+		return nil
+	}, idem.WhenUnavailable(policy))
+	return &runs
+}
+
+func hotEvent(i int) *idem.Message {
+	m := inQueue(fmt.Sprint("k", i), fmt.Sprint("h", i), int64(i))
+	m.Value = fmt.Appendf(nil, `{"event_id":"h%d","type":"hot"}`, i)
+	return m
+}
+
+// hotLane handles ten events in a goroutine, until ctx ends.
+func (b *bench) hotLane(ctx context.Context) *sync.WaitGroup {
+	var lane sync.WaitGroup
+	lane.Go(func() {
+		for i := range 10 {
+			if b.p.Handle(ctx, hotEvent(i)) != nil {
+				return
+			}
+		}
+	})
+	return &lane
+}
+
 // A partition without traffic asks the store for due events only. An answer ends the outage that
 // such a question has met, so no handler runs without the store an hour later (WhenUnavailable).
+// That holds also if a lane met the outage and lost its partition.
 func TestDefer_IdlePartitionFindsTheStoreBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		store, o := &blips{spy: b.store}, &outages{}
-		b.cfg.Store, b.cfg.Observers = store, []observe.Observer{o}
-		b.on(succeed, idem.KeyOrdered(time.Second))
-		var runs atomic.Int64
-		idem.On(b.router, "hot", func(context.Context, idem.Event[payload]) error {
-			runs.Add(1)
-			return nil
-		}, idem.WhenUnavailable(idem.UnavailablePolicy{RunFor: 10 * time.Minute, MaxEvents: 1000}))
-		b.start()
-		stop := b.runsDeferred()
-		deliver := func() {
-			var lanes sync.WaitGroup
-			for i := range 4 {
-				lanes.Go(func() {
-					m := inQueue(fmt.Sprint("k", i), fmt.Sprint("h", i), int64(i))
-					m.Value = fmt.Appendf(nil, `{"event_id":"h%d","type":"hot"}`, i)
-					if err := b.p.Handle(t.Context(), m); err != nil {
-						t.Error(err)
+	for name, withLane := range map[string]bool{"no lane met the outage": false, "a lane that has gone met it": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				store, o := &blips{spy: b.store}, &outages{}
+				b.cfg.Store, b.cfg.Observers, b.cfg.BusyWait = store, []observe.Observer{o}, time.Hour
+				b.on(succeed, idem.KeyOrdered(time.Second))
+				runs := b.hot(idem.UnavailablePolicy{RunFor: 10 * time.Minute, MaxEvents: 1000})
+				b.start()
+				stop := b.runsDeferred()
+				deliver := func() {
+					var lanes sync.WaitGroup
+					for i := range 4 {
+						lanes.Go(func() {
+							if err := b.p.Handle(t.Context(), hotEvent(i)); err != nil {
+								t.Error(err)
+							}
+						})
 					}
-				})
-			}
-			lanes.Wait()
-		}
-		deliver()
-		require.EqualValues(t, 4, runs.Load())
-		store.noDue.Store(true)
-		time.Sleep(10 * time.Second)
-		require.NotEmpty(t, b.p.Status().Down)
-		store.noDue.Store(false)
-		time.Sleep(10 * time.Second)
-		require.Empty(t, b.p.Status().Down)
-		synctest.Wait()
-		require.Len(t, o.events, 2)
-		time.Sleep(time.Hour)
-		deliver()
-		require.EqualValues(t, 4, runs.Load(), "duplicates ran although the store answers")
-		stop()
-	})
+					lanes.Wait()
+				}
+				deliver()
+				require.EqualValues(t, 4, runs.Load())
+				store.noDue.Store(true)
+				if withLane {
+					store.noClaim.Store(true)
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					require.ErrorIs(t, b.p.Handle(ctx, inQueue("a", "a1", 50)), idem.ErrStopping)
+				}
+				time.Sleep(10 * time.Second)
+				require.NotEmpty(t, b.p.Status().Down)
+				store.noDue.Store(false)
+				store.noClaim.Store(false)
+				time.Sleep(2 * time.Minute)
+				require.Empty(t, b.p.Status().Down)
+				synctest.Wait()
+				require.Len(t, o.events, 2)
+				time.Sleep(time.Hour)
+				deliver()
+				require.EqualValues(t, 4, runs.Load(), "duplicates ran although the store answers")
+				stop()
+			})
+		})
+	}
 }
 
 // The same for the pause of a queue whose head has no handler.
@@ -120,31 +162,18 @@ func TestDefer_LooksEndNoOutageOfOthers(t *testing.T) {
 		store := &blips{spy: b.store}
 		b.cfg.Store, b.cfg.BusyWait = store, time.Hour
 		b.on(succeed, idem.KeyOrdered(time.Second))
-		var runs atomic.Int64
-		idem.On(b.router, "hot", func(context.Context, idem.Event[payload]) error {
-			runs.Add(1)
-			return nil
-		}, idem.WhenUnavailable(idem.UnavailablePolicy{RunFor: time.Minute, MaxEvents: 2}))
+		runs := b.hot(idem.UnavailablePolicy{RunFor: time.Minute, MaxEvents: 2})
 		b.start()
 		stop := b.runsDeferred()
 		store.noClaim.Store(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var lane sync.WaitGroup
-		lane.Go(func() {
-			for i := range 10 {
-				m := inQueue(fmt.Sprint("k", i), fmt.Sprint("h", i), int64(i))
-				m.Value = fmt.Appendf(nil, `{"event_id":"h%d","type":"hot"}`, i)
-				if b.p.Handle(ctx, m) != nil {
-					return
-				}
-			}
-		})
+		lane := b.hotLane(ctx)
 		time.Sleep(30 * time.Second)
 		store.noDue.Store(true)
 		time.Sleep(6 * time.Second)
 		store.noDue.Store(false)
-		time.Sleep(3 * time.Minute)
+		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		require.EqualValues(t, 2, runs.Load())
 		require.NotContains(t, b.log.String(), "is back")
@@ -152,6 +181,35 @@ func TestDefer_LooksEndNoOutageOfOthers(t *testing.T) {
 		lane.Wait()
 		stop()
 	})
+}
+
+// The same for a partition that is assigned during the outage. Its queues are read.
+func TestDefer_AssignmentEndsNoOutageOfOthers(t *testing.T) {
+	for name, mode := range map[string][]idem.Option{"no handler in order": nil, "in order": {idem.KeyOrdered(time.Second)}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				store := &blips{spy: b.store}
+				b.cfg.Store, b.cfg.BusyWait = store, time.Hour
+				b.on(succeed, mode...)
+				runs := b.hot(idem.UnavailablePolicy{RunFor: time.Minute, MaxEvents: 2})
+				b.start()
+				store.noClaim.Store(true)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				lane := b.hotLane(ctx)
+				time.Sleep(3 * time.Minute)
+				stop := b.runsDeferred()
+				lane.Go(func() { _ = b.p.Handle(ctx, inQueue("a", "a1", 50)) })
+				time.Sleep(3 * time.Minute)
+				synctest.Wait()
+				require.EqualValues(t, 2, runs.Load())
+				require.NotContains(t, b.log.String(), "is back")
+				cancel()
+				lane.Wait()
+				stop()
+			})
+		})
+	}
 }
 
 // halfDefer is a store that loses the answer of one Defer, and then finds no deferred events.

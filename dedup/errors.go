@@ -172,7 +172,8 @@ func (e *TxEndedError) Is(target error) bool { return target == ErrTxEnded }
 // had been ended by SQL, ClaimTx takes back the claims of Unrun, as for [TxEndedError], and its
 // error matches [ErrTxEnded] too. Otherwise the transaction is rolled back, and Unrun has no effect.
 // If Err matches [ErrAbandoned], ClaimTx looks for the end of the transaction after it has closed
-// the connection. If ClaimTx cannot find out, its error matches [ErrClaimsInDoubt].
+// the connection. If ClaimTx cannot find out, and Unrun is
+// not empty, its error matches [ErrClaimsInDoubt].
 type GroupError struct {
 	// Unrun are indices into the requests of the call, ascending: events that did not run, or
 	// failed.

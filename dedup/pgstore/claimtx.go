@@ -27,8 +27,8 @@ import (
 //
 // If a group fails and its connection is lost, or its handler is abandoned, ClaimTx asks with
 // another connection how the transaction has ended, for 10 s at most. Without an answer the error
-// says that a COMMIT as SQL is not ruled out, and matches [dedup.ErrClaimsInDoubt]. The error
-// matches [dedup.ErrUnavailable] too, unless the server has answered that it still executes a
+// says that a COMMIT as SQL is not ruled out. It matches [dedup.ErrClaimsInDoubt] if events have not
+// run. It matches [dedup.ErrUnavailable] unless the server has answered that it still executes a
 // statement of a handler that is abandoned, or that has called Commit or Rollback.
 //
 // A limit of zero or less leaves idle_in_transaction_session_timeout as the session has it. A Busy

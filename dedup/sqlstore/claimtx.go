@@ -27,8 +27,8 @@ var (
 //
 // If a group loses its connection, or its handler is abandoned, ClaimTx looks for a COMMIT as SQL
 // with another connection. ClaimTx waits for the end of the transaction, for 5 s at most. If that
-// fails, the error matches [dedup.ErrClaimsInDoubt], and says that a COMMIT as SQL is not ruled
-// out. If the database does not answer, the error matches [dedup.ErrUnavailable] too.
+// fails, the error says that a COMMIT as SQL is not ruled out. It matches [dedup.ErrClaimsInDoubt] if
+// events have not run, and [dedup.ErrUnavailable] if the database does not answer.
 func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer, fn func(tx *sql.Tx) ([]dedup.Completion, error)) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {

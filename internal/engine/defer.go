@@ -51,12 +51,14 @@ func (p *Processor) loadDeferred(ctx context.Context, part *deferredPartition, t
 		switch {
 		case err == nil && began.IsZero(): // another lane has read the last page
 		case err == nil:
-			t.access.up(ctx, began)
+			t.access.succeeded(ctx, began, look)
 			try = 1
 		case began.IsZero():
 			return err
 		default:
-			stop := t.access.pause(ctx, t.budget, "look for deferred events", try, began, err)
+			stop := t.access.pause(
+				ctx, t.budget, look, "look for deferred events", try, began, err,
+			)
 			if stop != nil {
 				return stop
 			}
@@ -184,7 +186,7 @@ func (p *Processor) deferredOf(
 		return known, nil
 	}
 	var found []dedup.Deferred
-	err := tasks[0].access.repeat(
+	err := tasks[0].access.repeatLook(
 		ctx,
 		tasks[0].budget,
 		"look for deferred events",

@@ -78,7 +78,7 @@ func (p *Processor) deferredAsNext(
 	var at dedup.DeferredPartition
 	var found dedup.Deferred
 	var ok bool
-	err = t.access.repeat(
+	err = t.access.repeatLook(
 		ctx,
 		t.budget,
 		"look for a deferred event",

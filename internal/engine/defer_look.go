@@ -59,8 +59,8 @@ func (p *Processor) lookAt(
 		return nil
 	}
 	access := asked[0].access // the events of one partition share a store
-	look := access.look(tx)
-	if look == nil {
+	ask := access.look(tx)
+	if ask == nil {
 		return nil
 	}
 	byKey := func(x, y *task) int { return x.request.Key.Compare(y.request.Key) }
@@ -72,9 +72,9 @@ func (p *Processor) lookAt(
 	for i, t := range first {
 		reqs[i] = t.request
 	}
-	err := access.repeat(
+	err := access.repeatLook(
 		ctx, asked[0].budget, "look before deferral",
-		func(ctx context.Context) error { return look(ctx, reqs, got) },
+		func(ctx context.Context) error { return ask(ctx, reqs, got) },
 	)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (p *Processor) lookAt(
 func (p *Processor) isDeferred(
 	ctx context.Context, part *deferredPartition, t *task,
 ) (deferred bool, err error) {
-	err = t.access.repeat(
+	err = t.access.repeatLook(
 		ctx,
 		t.budget,
 		"look for a deferred event",

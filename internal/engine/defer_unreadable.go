@@ -35,7 +35,7 @@ func (p *Processor) giveUpUnreadable(
 ) (attemptResult, error) {
 	if look := t.access.look(true); look != nil {
 		var a [1]dedup.Answer
-		err := t.access.repeat(
+		err := t.access.repeatLook(
 			ctx,
 			t.budget,
 			"look before giving up",

@@ -25,7 +25,7 @@ type health struct {
 	logged time.Time // last log line about a missing set-up
 	absent bool      // the last error was an outage, not a missing set-up or an odd answer
 	probed time.Time // the last probe beside events that run without the store
-	looks  bool      // only looks for deferred events have met the outage
+	met    time.Time // last failure of a change in the outage; zero: only looks have met it
 }
 
 // setupEvery is the interval of log lines about a store that is not set up. Only a person can
@@ -35,15 +35,10 @@ const setupEvery = time.Minute
 // down notes the failure of a call that began at the given time. A call that began before the last
 // return has no effect.
 func (h *health) down(ctx context.Context, began time.Time, err error) {
-	h.failed(ctx, began, err, false)
+	h.failed(ctx, began, err, change)
 }
 
-// lookFailed is down for a look for deferred events.
-func (h *health) lookFailed(ctx context.Context, began time.Time, err error) {
-	h.failed(ctx, began, err, true)
-}
-
-func (h *health) failed(ctx context.Context, began time.Time, err error, look bool) {
+func (h *health) failed(ctx context.Context, began time.Time, err error, kind callKind) {
 	r := h.report
 	var setup *dedup.SetupError
 	missing := errors.As(err, &setup)
@@ -52,10 +47,10 @@ func (h *health) failed(ctx context.Context, began time.Time, err error, look bo
 	h.absent = errors.Is(err, dedup.ErrUnavailable) && !missing
 	first := !late && h.isDown.CompareAndSwap(false, true)
 	if first {
-		h.since, h.logged, h.looks = time.Now(), time.Time{}, true
+		h.since, h.logged, h.met = time.Now(), time.Time{}, time.Time{}
 	}
-	if !late && !look {
-		h.looks = false
+	if !late && kind == change {
+		h.met = time.Now()
 	}
 	downFor := time.Since(h.since)
 	again := missing && !late &&
@@ -77,21 +72,25 @@ func (h *health) failed(ctx context.Context, began time.Time, err error, look bo
 
 // up notes the success of a call that began at the given time. A call that began before the outage
 // has no effect: a server that stops may still finish some of its work.
-func (h *health) up(ctx context.Context, began time.Time) { h.succeeded(ctx, began, false) }
+func (h *health) up(ctx context.Context, began time.Time) { h.succeeded(ctx, began, change) }
 
-// lookSucceeded is up for a look for deferred events. A store that is read-only answers a look too,
-// so a look ends only an outage that no other call has met. A partition without traffic makes no
-// other call.
-func (h *health) lookSucceeded(ctx context.Context, began time.Time) {
-	h.succeeded(ctx, began, true)
-}
+// callKind tells a look at the store, which only reads, from a change.
+type callKind bool
 
-func (h *health) succeeded(ctx context.Context, began time.Time, look bool) {
+const (
+	change callKind = false
+	look   callKind = true
+)
+
+// succeeded notes the success of a call. A read-only store answers looks too, so a look ends only
+// an outage that no change has met for a while. A partition without traffic makes no changes.
+func (h *health) succeeded(ctx context.Context, began time.Time, kind callKind) {
 	if !h.isDown.Load() {
 		return
 	}
 	h.mu.Lock()
-	ends := !began.Before(h.since) && (h.looks || !look)
+	ends := !began.Before(h.since) &&
+		(kind == change || h.met.IsZero() || began.Sub(h.met) >= h.lookAfter())
 	first := ends && h.isDown.CompareAndSwap(true, false)
 	downFor := time.Since(h.since)
 	if first {
@@ -104,6 +103,10 @@ func (h *health) succeeded(ctx context.Context, began time.Time, look bool) {
 	h.report.log.InfoContext(ctx, h.name+" is back", "after", downFor.Round(time.Millisecond))
 	h.notify(ctx, observe.StoreEvent{For: downFor})
 }
+
+// lookAfter is the time after the last failure of a change. By then a lane that still waits for the
+// store has failed again.
+func (h *health) lookAfter() time.Duration { return max(time.Minute, 2*h.report.lease) }
 
 // close reports the end of an outage that lasts until the processor is closed.
 func (h *health) close() {
@@ -128,17 +131,25 @@ func (h *health) notify(ctx context.Context, e observe.StoreEvent) {
 func (h *health) insist(
 	ctx context.Context, budget *waitBudget, what string, ask func() (final bool, err error),
 ) error {
+	return h.insistOn(ctx, budget, change, what, ask)
+}
+
+// insistOn is insist for a kind of calls.
+func (h *health) insistOn(
+	ctx context.Context, budget *waitBudget, kind callKind, what string,
+	ask func() (final bool, err error),
+) error {
 	for try := 1; ; try++ {
 		began := time.Now()
 		final, err := ask()
 		switch {
 		case err == nil:
-			h.up(ctx, began)
+			h.succeeded(ctx, began, kind)
 			return nil
 		case final:
 			return err
 		}
-		if stop := h.pause(ctx, budget, what, try, began, err); stop != nil {
+		if stop := h.pause(ctx, budget, kind, what, try, began, err); stop != nil {
 			return stop
 		}
 	}
@@ -146,10 +157,11 @@ func (h *health) insist(
 
 // pause waits before a failed call is repeated. An error is the reason not to repeat the call.
 func (h *health) pause(
-	ctx context.Context, budget *waitBudget, what string, try int, began time.Time, err error,
+	ctx context.Context, budget *waitBudget, kind callKind, what string, try int, began time.Time,
+	err error,
 ) error {
 	if !errors.Is(err, idemtype.ErrBusy) {
-		h.down(ctx, began, err)
+		h.failed(ctx, began, err, kind)
 	}
 	return budget.wait(ctx, outageWait(try),
 		fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err))

@@ -82,9 +82,10 @@ type deferredRunner struct {
 // anyDeferred reports whether an event waits in a partition without KeyOrdered handlers. The store
 // is asked at each assignment, because members with the earlier release may have deferred more.
 func (r *deferredRunner) anyDeferred(ctx context.Context) (some bool) {
-	err := r.access.insist(
+	err := r.access.insistOn(
 		ctx,
 		&waitBudget{left: idemtype.Forever},
+		look,
 		"look for deferred events",
 		func() (bool, error) {
 			err := within(ctx, txSlack, func(ctx context.Context) error {
@@ -208,12 +209,12 @@ func (r *deferredRunner) due(
 	})
 	switch {
 	case err == nil:
-		r.access.lookSucceeded(ctx, began)
+		r.access.succeeded(ctx, began, look)
 		if len(heads) < dueAtOnce {
 			r.forget(heads)
 		}
 	case ctx.Err() == nil:
-		r.access.lookFailed(ctx, began, err)
+		r.access.failed(ctx, began, err, look)
 	}
 	return heads, next, err
 }

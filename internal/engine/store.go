@@ -115,7 +115,7 @@ func (s *storeAccess) claimAll(
 			return since, errWithoutStore
 		}
 		if stop == nil {
-			stop = s.pause(ctx, budget, "claim", try, since, err)
+			stop = s.pause(ctx, budget, change, "claim", try, since, err)
 		}
 		if stop != nil {
 			a.drop(ctx)
@@ -175,7 +175,7 @@ func (s *storeAccess) completeAll(
 		if errors.As(err, &gone) {
 			return gone.Claims, nil
 		}
-		if stop := s.pause(hard, &budget, "complete", try, began, err); stop != nil {
+		if stop := s.pause(hard, &budget, change, "complete", try, began, err); stop != nil {
 			return nil, fmt.Errorf("event %s took effect, but this could not be recorded: %w",
 				done[0].Key, stop)
 		}
@@ -200,6 +200,15 @@ func (s *storeAccess) repeat(
 	ctx context.Context, budget *waitBudget, what string, fn func(context.Context) error,
 ) error {
 	return s.insist(ctx, budget, what, func() (bool, error) {
+		return false, within(context.WithoutCancel(ctx), txSlack, fn)
+	})
+}
+
+// repeatLook repeats a look at the store until it succeeds.
+func (s *storeAccess) repeatLook(
+	ctx context.Context, budget *waitBudget, what string, fn func(context.Context) error,
+) error {
+	return s.insistOn(ctx, budget, look, what, func() (bool, error) {
 		return false, within(context.WithoutCancel(ctx), txSlack, fn)
 	})
 }

@@ -337,15 +337,21 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "runner-finds-no-store-back", file: engine + "run_deferred.go",
-			old: "\t\tr.access.lookSucceeded(ctx, began)\n", with: "",
+			old: "\t\tr.access.succeeded(ctx, began, look)\n", with: "",
 			promise: "An idle partition ends the outage that its questions have met.",
 			tests:   root("^TestDefer_IdlePartitionFindsTheStoreBack$"),
 		},
 		{
 			name: "look-ends-an-outage-of-others", file: engine + "health.go",
-			old: "(h.looks || !look)", with: "true",
+			old: "(kind == change || h.met.IsZero() || began.Sub(h.met) >= h.lookAfter())", with: "true",
 			promise: "A store that only reads is down, and the bounds of WhenUnavailable hold.",
-			tests:   root("^TestDefer_LooksEndNoOutageOfOthers$"),
+			tests:   root("^TestDefer_LooksEndNoOutageOfOthers$|^TestDefer_AssignmentEndsNoOutageOfOthers$"),
+		},
+		{
+			name: "look-never-ends-an-outage-of-others", file: engine + "health.go",
+			old: " || began.Sub(h.met) >= h.lookAfter()", with: "",
+			promise: "A member without traffic finds its store back, also if a lane that has gone met the outage.",
+			tests:   root("^TestDefer_IdlePartitionFindsTheStoreBack$"),
 		},
 		{
 			name: "queue-of-others-is-unknown", file: engine + "run_deferred.go",
