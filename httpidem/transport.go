@@ -53,9 +53,13 @@ var (
 // [*SendError]. Any other answer is read to its end during the pause, for at most a second, so that
 // its connection can be used again. Requests of other methods are sent unchanged.
 //
+// The header counts in any spelling of its name, such as that of a header that was set without
+// [http.Header.Set]. The copy has the usual spelling. Several lines are all sent, for the server to
+// refuse.
+//
 // A redirect that keeps the method keeps the key on the same host. Another host gets a key derived
-// from the first, the same each time, so that no host learns a key of another one. Other redirects
-// to another host lose the header.
+// from the first, the same each time, so that no host learns a key of another one. Each of several
+// lines is derived by itself. Other redirects to another host lose the header.
 //
 // net/http itself repeats a keyed request once more if a kept-alive connection breaks before the
 // answer begins. These repeats have the same key and bytes, do not count as attempts, and are
@@ -289,7 +293,7 @@ func (t *Transport) name() string {
 // unkeyed returns a request that gets no key. A key that a redirect to another host has carried
 // along is removed.
 func (t *Transport) unkeyed(r *http.Request) *http.Request {
-	if r.Response == nil || len(r.Header[t.name()]) == 0 {
+	if r.Response == nil || len(linesOf(r.Header, t.name())) == 0 {
 		return r
 	}
 	if _, ok := elsewhere(r); !ok {
@@ -297,22 +301,19 @@ func (t *Transport) unkeyed(r *http.Request) *http.Request {
 	}
 	out := *r // with the same body
 	out.Header = r.Header.Clone()
-	out.Header.Del(t.name())
+	setLines(out.Header, t.name(), nil)
 	return &out
 }
 
 // keyed returns a copy of a request, with its key in the header and in the context.
 func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 	name := t.name()
-	own, lines := chosen(contextKeyOf(r.Context()), r.Header[name])
+	own, lines := chosen(contextKeyOf(r.Context()), linesOf(r.Header, name))
 	if len(lines) == 0 && own.key == "" {
 		own.key = redirectedKey(r)
 	}
 	if host, ok := elsewhere(r); ok {
-		if len(lines) > 0 {
-			own.key = lines[0]
-		}
-		lines, own = nil, contextKey{key: foreignKey(own.key, host)}
+		own, lines = foreign(own, lines, host)
 	}
 	if len(lines) == 0 {
 		if own.key == "" {
@@ -330,7 +331,7 @@ func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 	if out.Header == nil {
 		out.Header = http.Header{}
 	}
-	out.Header[name] = lines
+	setLines(out.Header, name, lines)
 	return out, nil
 }
 

@@ -1,6 +1,7 @@
 package httpidem
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -112,6 +113,61 @@ func TestTransportHeaderLines(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 			require.Equal(t, c.want, server.seen[0].key)
 			require.Equal(t, c.want[0], KeyOf(resp.Request))
+		})
+	}
+}
+
+// The server takes a header for the key in any spelling of its name.
+func TestTransportHeaderSpelling(t *testing.T) {
+	const lower, upper = "idempotency-key", "IDEMPOTENCY-KEY"
+	for name, c := range map[string]struct {
+		own    string
+		header http.Header
+		custom string // the name of the header, if another one
+		want   []string
+	}{
+		"lower case":           {header: http.Header{lower: {"a"}}, want: []string{"a"}},
+		"upper case":           {header: http.Header{upper: {"a"}}, want: []string{"a"}},
+		"WithKey replaces it":  {own: "k", header: http.Header{lower: {"a"}}, want: []string{"k"}},
+		"it has WithKey's key": {own: "a", header: http.Header{lower: {"a"}}, want: []string{"a"}},
+		"two spellings, for the server to refuse": {
+			header: http.Header{lower: {"a"}, DefaultHeader: {"b"}}, want: []string{"b", "a"},
+		},
+		"two spellings with one key are two lines": {
+			header: http.Header{lower: {"a"}, DefaultHeader: {"a"}}, want: []string{"a", "a"},
+		},
+		"WithKey replaces two spellings": {
+			own: "b", header: http.Header{lower: {"a"}, DefaultHeader: {"b"}}, want: []string{"b"},
+		},
+		"another name": {
+			header: http.Header{"x-key": {"a"}}, custom: "x-KEY", want: []string{"a"},
+		},
+		"another header": {
+			own: "k", header: http.Header{"idempotency-keys": {"a"}}, want: []string{"k"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			header := cmp.Or(c.custom, DefaultHeader)
+			var got []string
+			server := &fakeServer{script: func(_ int, r *http.Request) (*http.Response, error) {
+				for name, lines := range r.Header {
+					if strings.EqualFold(name, header) {
+						got = append(got, lines...)
+					}
+				}
+				return response(200), nil
+			}}
+			r, err := http.NewRequestWithContext(WithKey(t.Context(), c.own), http.MethodPost,
+				"http://api.test/", http.NoBody)
+			require.NoError(t, err)
+			r.Header = c.header
+			before := r.Header.Clone()
+			resp, err := (&Transport{Base: server, Header: c.custom}).RoundTrip(r)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, c.want, got)
+			require.Equal(t, c.want[0], KeyOf(resp.Request))
+			require.Equal(t, before, r.Header, "the caller's request is the caller's")
 		})
 	}
 }

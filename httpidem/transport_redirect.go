@@ -55,6 +55,22 @@ func upgraded(from, to *url.URL) bool {
 		origin(to) == "https://"+strings.ToLower(to.Hostname())+":443"
 }
 
+// foreign returns the key and the header for another host, from those for the host of the caller's
+// request. Of several lines each is replaced, so that the server refuses them as the first one would.
+func foreign(own contextKey, lines []string, host string) (contextKey, []string) {
+	switch len(lines) {
+	case 0:
+		return contextKey{key: foreignKey(own.key, host)}, nil
+	case 1:
+		return contextKey{key: foreignKey(lines[0], host)}, nil
+	}
+	replaced := make([]string, len(lines))
+	for i, line := range lines {
+		replaced[i] = foreignKey(line, host)
+	}
+	return contextKey{key: replaced[0], fromHeader: true}, replaced
+}
+
 // foreignKey returns the key for another host: the same at each attempt, and not reversible.
 func foreignKey(key, host string) string {
 	if key == "" {

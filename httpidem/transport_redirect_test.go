@@ -2,9 +2,11 @@ package httpidem_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 
@@ -19,16 +21,18 @@ type hop struct {
 	mu   sync.Mutex
 	to   map[string]string // by path
 	code int
-	keys map[string][]string
+	keys map[string][]string // the first line of each request
+	all  map[string][]string // the lines of the last request
 }
 
 func newHop(t *testing.T, code int) *hop {
-	h := &hop{code: code, to: map[string]string{}, keys: map[string][]string{}}
+	h := &hop{code: code, to: map[string]string{}, keys: map[string][]string{}, all: map[string][]string{}}
 	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.keys[r.URL.Path] = append(h.keys[r.URL.Path], r.Header.Get("Idempotency-Key"))
+		h.all[r.URL.Path] = r.Header.Values("Idempotency-Key")
 		if to := h.to[r.URL.Path]; to != "" {
 			w.Header().Set("Location", to)
 			w.WriteHeader(h.code)
@@ -112,5 +116,52 @@ func TestTransportRedirectToAnotherHost(t *testing.T) {
 			require.Equal(t, []string{want, want}, here.seen("/back"),
 				"the host that the key is for")
 		})
+	}
+}
+
+// lines returns the header of the last request to a path.
+func (h *hop) lines(path string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.all[path]
+}
+
+// Another host gets as many lines as the caller has set, in any spelling, and none of the caller's
+// keys. Two lines are no key, so it refuses them as the first host would.
+func TestTransportRedirectWithHeaderLines(t *testing.T) {
+	for name, c := range map[string]struct {
+		header http.Header
+		want   int // lines after a redirect that keeps the method
+	}{
+		"one, in lower case": {http.Header{"idempotency-key": {"a"}}, 1},
+		"two":                {http.Header{"Idempotency-Key": {"a", "b"}}, 2},
+		"two spellings":      {http.Header{"Idempotency-Key": {"a"}, "idempotency-key": {"b"}}, 2},
+	} {
+		for code, want := range map[int]int{
+			http.StatusTemporaryRedirect: c.want, http.StatusSeeOther: 0,
+		} {
+			t.Run(fmt.Sprint(name, ", ", code), func(t *testing.T) {
+				here, there := newHop(t, code), newHop(t, code)
+				here.to["/a"] = there.URL + "/b"
+				inner := &httpidem.Transport{}
+				for _, transport := range []http.RoundTripper{
+					inner, &httpidem.Transport{Base: inner},
+				} {
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+						here.URL+"/a", http.NoBody)
+					require.NoError(t, err)
+					r.Header = c.header.Clone()
+					resp, err := (&http.Client{Transport: transport}).Do(r)
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					require.Len(t, here.lines("/a"), c.want)
+					got := there.lines("/b")
+					require.Len(t, got, want)
+					require.Len(t, slices.Compact(got), want, "different keys stay different")
+					require.NotContains(t, got, "a")
+					require.NotContains(t, got, "b")
+				}
+			})
+		}
 	}
 }

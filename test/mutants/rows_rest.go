@@ -41,6 +41,12 @@ func httpMutants() []mutant {
 			tests:   http("^TestTransportBehindAnother$"),
 		},
 		{
+			name: "http-transport-other-spelling-unseen", file: "httpidem/transport_header.go",
+			old: "textproto.CanonicalMIMEHeaderKey(other) == name", with: "textproto.CanonicalMIMEHeaderKey(name) == other",
+			promise: "A key in a header of any spelling is the only key of its request.",
+			tests:   http("^TestTransportHeaderSpelling$|^TestTransportRedirectWithHeaderLines$"),
+		},
+		{
 			name: "http-transport-body-waits-for-ever", file: "httpidem/transport_send.go",
 			old: "\tcase <-ctx.Done():\n\t}\n\tgo func() {", with: "\t}\n\tgo func() {",
 			promise: "The end of the context ends the wait for a body that does not come.",
