@@ -68,7 +68,8 @@ var (
 // A body without GetBody is read before the first attempt, until the context ends. Then the error is
 // a [*SendError] with zero attempts. If Close of the body does not end its Read within a second, the
 // Read outlives RoundTrip in a goroutine of its own. No other goroutine outlives RoundTrip. A panic
-// of Read or Close continues in the caller of RoundTrip, unless the context has ended.
+// of Read or Close continues in the caller of RoundTrip, unless the context has ended. So does a
+// panic of an unread answer's body.
 //
 // A Transport is safe for concurrent use. Do not change the fields after the first use.
 type Transport struct {

@@ -64,6 +64,35 @@ func TestTransportAnswerThatDoesNotCome(t *testing.T) {
 	}
 }
 
+// panickingBody is a stuckBody whose Close panics.
+type panickingBody struct{ stuckBody }
+
+func (b *panickingBody) Close() error {
+	_ = b.stuckBody.Close()
+	panic("broken")
+}
+
+// A panic of an answer's Close reaches the caller of RoundTrip, which may recover it, also if the
+// answer was closed since its body did not come.
+func TestTransportAnswerThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &panickingBody{stuckBody{end: make(chan struct{})}}
+		server := &fakeServer{script: func(int, *http.Request) (*http.Response, error) {
+			resp := response(503)
+			resp.Body = body
+			return resp, nil
+		}}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/",
+			http.NoBody)
+		require.NoError(t, err)
+		require.PanicsWithValue(t, "broken", func() {
+			_, _ = (&Transport{Base: server}).RoundTrip(r)
+		})
+		require.Len(t, server.seen, 1)
+		require.EqualValues(t, 1, body.closes.Load(), "closed once")
+	})
+}
+
 // A server announces a body that it never sends. The repeat uses another connection.
 func TestTransportAnswerThatDoesNotComeOnTheWire(t *testing.T) {
 	var asked atomic.Int32

@@ -201,10 +201,15 @@ type limited struct {
 	closing func() error
 }
 
-// closeAfter returns a body that is closed after d, which ends a Read that waits.
+// closeAfter returns a body that is closed after d, which ends a Read that waits. A panic of that
+// Close continues in the caller of Close.
 func closeAfter(body io.ReadCloser, d time.Duration) io.ReadCloser {
-	closing := sync.OnceValue(body.Close)
-	return &limited{body, time.AfterFunc(d, func() { _ = closing() }), closing}
+	closing := sync.OnceValue(body.Close) // repeats a panic in each call
+	timer := time.AfterFunc(d, func() {
+		defer func() { _ = recover() }()
+		_ = closing()
+	})
+	return &limited{body, timer, closing}
 }
 
 // Close closes the body and ends its time.

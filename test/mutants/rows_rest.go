@@ -60,7 +60,7 @@ func httpMutants() []mutant {
 		},
 		{
 			name: "http-transport-late-panic-ends-the-process", file: "httpidem/transport_send.go",
-			old: "\t\tdefer func() { _ = recover() }()\n", with: "",
+			old: "\t\tdefer func() { _ = recover() }()\n\t\tclosing()", with: "\t\tclosing()",
 			promise: "A panic of a body's Close after the end of the context is dropped.",
 			tests:   http("^TestTransportBodyThatPanicsLate$"),
 		},
@@ -69,6 +69,12 @@ func httpMutants() []mutant {
 			old: "\tif more && s.answered {", with: "\tif false {",
 			promise: "An answer that does not come to its end holds up no repeat.",
 			tests:   http("^TestTransportAnswerThatDoesNotCome$"),
+		},
+		{
+			name: "http-transport-answer-panic-ends-the-process", file: "httpidem/transport_send.go",
+			old: "\t\tdefer func() { _ = recover() }()\n\t\t_ = closing()", with: "\t\t_ = closing()",
+			promise: "A panic of an unread answer's Close reaches the caller of RoundTrip.",
+			tests:   http("^TestTransportAnswerThatPanics$"),
 		},
 		{
 			name: "http-transport-drains-the-last-answer", file: "httpidem/transport_send.go",
