@@ -21,6 +21,7 @@ func ExampleRun() {
 	run := func(brokers []string, database string, router *idem.Router) error {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
+		context.AfterFunc(ctx, stop) // a second signal ends the process at once
 		cfg, err := pgxpool.ParseConfig(database)
 		if err != nil {
 			return err

@@ -34,9 +34,8 @@ func main() {
 	store := flag.String("redis", "redis://localhost:6379", "Redis `URL` of the store")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *brokers, *topic, *group, *store)
-	stop()
-	if err != nil {
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
+	if err := run(ctx, *brokers, *topic, *group, *store); err != nil {
 		slog.Error("failed", "error", err)
 		os.Exit(1)
 	}

@@ -70,9 +70,8 @@ func run(ctx context.Context, brokers []string) error {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
+	if err := run(ctx, os.Args[1:]); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -153,6 +153,50 @@ func TestService_Postgres(t *testing.T) {
 	var cents int
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT cents FROM balances WHERE account = 'ann'").Scan(&cents))
 	require.Equal(t, 250, cents)
+	endWithTwoSignals(t, dir)
+}
+
+// endWithTwoSignals begins to stop a service whose handler waits for a row, which takes as long as
+// the handler may take, and ends the service with a further signal.
+func endWithTwoSignals(t *testing.T, dir string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	url := testenv.Postgres(t)
+	look, err := pgx.Connect(ctx, url)
+	require.NoError(t, err)
+	defer look.Close(context.WithoutCancel(ctx))
+	_, err = look.Exec(ctx, "CREATE TABLE balances (account text PRIMARY KEY, cents bigint NOT NULL)")
+	require.NoError(t, err)
+	hold, err := pgx.Connect(ctx, url)
+	require.NoError(t, err)
+	defer hold.Close(context.WithoutCancel(ctx))
+	_, err = hold.Exec(ctx, "BEGIN; INSERT INTO balances VALUES ('ann', 1)")
+	require.NoError(t, err)
+
+	client, brokers := openKafka(t)
+	p := startService(ctx, t, dir, brokers, url, testenv.FreeAddr(t))
+	pay(ctx, t, client, `{"event_id":"1","type":"payment.completed","account":"ann","cents":250}`)
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := look.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits)
+		return err == nil && waits
+	}, 30*time.Second, 20*time.Millisecond, "no handler waits for the row")
+	every := time.NewTicker(100 * time.Millisecond)
+	defer every.Stop()
+	for ended := false; !ended; {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-p.stopped:
+			ended = true
+		case <-every.C:
+		}
+	}
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(t, ok)
+	require.True(t, status.Signaled(), "the service went on to stop in order: %s", p.cmd.ProcessState)
+	require.Equal(t, syscall.SIGTERM, status.Signal())
 }
 
 func buildService(t *testing.T, store string, env []string) (dir string) {
@@ -186,46 +230,71 @@ func runService(t *testing.T, dir, database string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "paid"))
-	require.NoError(t, err)
-	defer cluster.Close()
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("paid.payments.dlq"), kgo.UnknownTopicRetries(-1))
-	require.NoError(t, err)
-	defer client.Close()
+	client, brokers := openKafka(t)
 	address := testenv.FreeAddr(t)
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, "payments"))
-	cmd.Env = append(os.Environ(), "KAFKA_BROKERS="+cluster.ListenAddrs()[0], "DATABASE="+database, "ADDRESS="+address)
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	require.NoError(t, cmd.Start())
-	var exit error
-	stopped := make(chan struct{})
-	go func() {
-		exit = cmd.Wait()
-		close(stopped)
-	}()
-	defer func() { // the test failed before it stopped the service
-		_ = cmd.Process.Kill()
-		<-stopped
-	}()
-
-	for _, value := range []string{
+	p := startService(ctx, t, dir, brokers, database, address)
+	pay(ctx, t, client,
 		`{"event_id":"1","type":"payment.completed","account":"ann","cents":250}`,
 		`{"event_id":"1","type":"payment.completed","account":"ann","cents":250}`,
 		`{"event_id":"2","type":"payment.completed","account":"ann"}`,
-	} {
-		r := &kgo.Record{Topic: "paid", Key: []byte("ann"), Value: []byte(value)}
-		require.NoError(t, client.ProduceSync(ctx, r).FirstErr())
-	}
+	)
 	dead := client.PollRecords(ctx, 1)
 	require.NoError(t, dead.Err0())
 	require.Contains(t, string(dead.Records()[0].Value), `"event_id":"2"`, "the copy of 1 is no dead letter")
 	require.JSONEq(t, `{"live":true}`, probe(ctx, address, "/livez"))
 	require.Contains(t, probe(ctx, address, "/readyz"), `"ready":true`)
 
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	<-stopped
-	require.NoError(t, exit, "%s", &log)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	<-p.stopped
+	require.NoError(t, p.exit, "%s", &p.log)
+}
+
+// openKafka starts a Kafka in the process. Its client reads the dead letters of the service.
+func openKafka(t *testing.T) (client *kgo.Client, brokers []string) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "paid"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	brokers = cluster.ListenAddrs()
+	client, err = kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics("paid.payments.dlq"), kgo.UnknownTopicRetries(-1))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client, brokers
+}
+
+// process is a service that was started. exit and log may be read once stopped is closed.
+type process struct {
+	cmd     *exec.Cmd
+	log     bytes.Buffer
+	exit    error
+	stopped chan struct{}
+}
+
+// startService starts the service. It is killed if it still runs at the end of the test.
+func startService(ctx context.Context, t *testing.T, dir string, brokers []string, database, address string) *process {
+	t.Helper()
+	p := &process{cmd: exec.CommandContext(ctx, filepath.Join(dir, "payments")), stopped: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), "KAFKA_BROKERS="+brokers[0], "DATABASE="+database, "ADDRESS="+address)
+	p.cmd.Stderr = &p.log
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		p.exit = p.cmd.Wait()
+		close(p.stopped)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.stopped
+	})
+	return p
+}
+
+// pay produces events.
+func pay(ctx context.Context, t *testing.T, client *kgo.Client, values ...string) {
+	t.Helper()
+	for _, value := range values {
+		r := &kgo.Record{Topic: "paid", Key: []byte("ann"), Value: []byte(value)}
+		require.NoError(t, client.ProduceSync(ctx, r).FirstErr())
+	}
 }
 
 func probe(ctx context.Context, address, path string) string {
