@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
+
+	"github.com/idem-go/idem/deadletter"
 )
 
 //go:embed all:templates
@@ -62,6 +64,10 @@ func (s Service) Check() error {
 		return fmt.Errorf("%q is no module path: give one such as example.com/payments", s.Module)
 	case !topicName.MatchString(s.Topic), s.Topic == ".", s.Topic == "..":
 		return fmt.Errorf("%q is no name of a topic: use letters, digits, dots, - and _", s.Topic)
+	case s.wrongTopic() != "":
+		return fmt.Errorf("the service needs a topic %q, which Kafka refuses: use letters, digits, "+
+			"dots, - and _ in the last element of the module, and shorter names if the topic has "+
+			"more than 249 characters", s.wrongTopic())
 	case !slices.Contains(Stores, s.Store):
 		return fmt.Errorf("the store %q is unknown: use %s", s.Store, strings.Join(Stores, " or "))
 	case s.Replace == "" && !release.MatchString(s.Version):
@@ -79,6 +85,20 @@ func (s Service) Check() error {
 		return fmt.Errorf("%s is no clone of Idem: its go.mod is that of another module", s.Replace)
 	}
 	return nil
+}
+
+// wrongTopic returns a topic for dead letters or their replays whose name is not allowed; empty: none.
+// The group of a service is its name.
+func (s Service) wrongTopic() string {
+	group := nameOf(s.Module)
+	for _, name := range []string{
+		deadletter.Topic(group)(s.Topic), deadletter.RetryTopic(s.Topic, group, 0),
+	} {
+		if !topicName.MatchString(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // isLibrary reports whether a go.mod is that of Idem. Git on Windows ends lines with \r\n.

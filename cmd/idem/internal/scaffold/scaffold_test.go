@@ -33,15 +33,18 @@ func TestWrite_Refused(t *testing.T) {
 		change func(*Service)
 		wanted string
 	}{
-		"module":      {t.TempDir(), func(s *Service) { s.Module = "Pay ments" }, "no module path"},
-		"topic":       {t.TempDir(), func(s *Service) { s.Topic = "a b" }, "no name of a topic"},
-		"dots":        {t.TempDir(), func(s *Service) { s.Topic = ".." }, "no name of a topic"},
-		"no clone":    {t.TempDir(), func(s *Service) { s.Replace = t.TempDir() }, "is no clone of Idem"},
-		"another":     {t.TempDir(), func(s *Service) { s.Replace = "../.." }, "another module"},
-		"store":       {t.TempDir(), func(s *Service) { s.Store = "mongo" }, "use sqlite or postgres"},
-		"development": {t.TempDir(), func(s *Service) { s.Version = "(devel)" }, "--replace"},
-		"pseudo":      {t.TempDir(), func(s *Service) { s.Version = "v0.0.0-20261127001234-0123456789ab" }, "--replace"},
-		"files":       {full, func(*Service) {}, "give an empty directory"},
+		"module":                          {t.TempDir(), func(s *Service) { s.Module = "Pay ments" }, "no module path"},
+		"topic":                           {t.TempDir(), func(s *Service) { s.Topic = "a b" }, "no name of a topic"},
+		"dots":                            {t.TempDir(), func(s *Service) { s.Topic = ".." }, "no name of a topic"},
+		"dead letters, of a long topic":   {t.TempDir(), func(s *Service) { s.Topic = strings.Repeat("t", 235) }, "the service needs a topic"},
+		"dead letters, of a long service": {t.TempDir(), func(s *Service) { s.Module = strings.Repeat("m", 249) }, "the service needs a topic"},
+		"dead letters, of a tilde":        {t.TempDir(), func(s *Service) { s.Module = "example.com/pay~ments/v2" }, "the service needs a topic"},
+		"no clone":                        {t.TempDir(), func(s *Service) { s.Replace = t.TempDir() }, "is no clone of Idem"},
+		"another":                         {t.TempDir(), func(s *Service) { s.Replace = "../.." }, "another module"},
+		"store":                           {t.TempDir(), func(s *Service) { s.Store = "mongo" }, "use sqlite or postgres"},
+		"development":                     {t.TempDir(), func(s *Service) { s.Version = "(devel)" }, "--replace"},
+		"pseudo":                          {t.TempDir(), func(s *Service) { s.Version = "v0.0.0-20261127001234-0123456789ab" }, "--replace"},
+		"files":                           {full, func(*Service) {}, "give an empty directory"},
 	} {
 		s := service(SQLite)
 		c.change(&s)
@@ -53,6 +56,15 @@ func TestWrite_Refused(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, after, len(before), "%s: nothing is written", name)
 	}
+}
+
+// The topics of a service may be as long as Kafka allows. A tilde in front of its name is in no topic.
+func TestCheck_Topics(t *testing.T) {
+	s := service(SQLite)
+	s.Topic = strings.Repeat("t", 249-len(".payments.retry"))
+	require.NoError(t, s.Check())
+	s.Module = "example.com/a~b/payments"
+	require.NoError(t, s.Check())
 }
 
 func TestWrite_Release(t *testing.T) {
