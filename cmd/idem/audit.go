@@ -154,12 +154,11 @@ func (a *app) audited(action string, fields map[string]any, fn func() error) err
 
 // auditOutcome audits an action that ended with err. If the arguments are wrong, no action began.
 func (a *app) auditOutcome(action string, fields map[string]any, err error) {
-	var exit *exitError
-	switch {
+	switch code, _ := codeOf(err, exitFailure); {
 	case err == nil:
-	case errors.As(err, &exit) && exit.code == exitUsage:
+	case code == exitUsage:
 		return
-	case errors.As(err, &exit) && exit.code == exitFound:
+	case code == exitFound:
 		fields["outcome"] = "refused"
 	case a.ctx == nil:
 		fields["outcome"] = deadletters.OutcomeFailed

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -427,4 +428,40 @@ func TestExitCodes(t *testing.T) {
 	a.begun = true
 	require.Equal(t, exitFailure, a.exitOf(io.EOF).code)
 	require.Equal(t, exitFound, a.exitOf(fmt.Errorf("wrapped: %w", found("bad"))).code)
+}
+
+// Of several errors the worst decides, and the text has all of them.
+func TestExitCodeOfJoinedErrors(t *testing.T) {
+	bad, wrong, away := found("bad"), usage("wrong"), errors.New("away")
+	for name, c := range map[string]struct {
+		err    error
+		code   int
+		text   string
+		audits string // the outcome of the audit line; empty: no line
+	}{
+		"one":                       {errors.Join(bad, nil), exitFound, "bad", "refused"},
+		"a bad result first":        {errors.Join(bad, away), exitFailure, "bad\naway", "failed"},
+		"a failure first":           {errors.Join(away, bad), exitFailure, "away\nbad", "failed"},
+		"usage and a failure":       {errors.Join(wrong, away), exitFailure, "wrong\naway", "failed"},
+		"usage and a bad result":    {errors.Join(bad, wrong), exitFound, "bad\nwrong", "refused"},
+		"two of usage":              {errors.Join(wrong, wrong), exitUsage, "wrong\nwrong", ""},
+		"two bad results":           {errors.Join(bad, bad), exitFound, "bad\nbad", "refused"},
+		"wrapped":                   {fmt.Errorf("x: %w", errors.Join(bad, away)), exitFailure, "x: bad\naway", "failed"},
+		"joined in another":         {errors.Join(bad, errors.Join(away, bad)), exitFailure, "bad\naway\nbad", "failed"},
+		"a bad result of a failure": {&exitError{exitFound, errors.Join(bad, away)}, exitFound, "bad\naway", "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var errs strings.Builder
+			a := &app{begun: true, stderr: &errs}
+			got := a.exitOf(c.err)
+			require.Equal(t, c.code, got.code)
+			require.EqualError(t, got.err, c.text)
+			a.auditOutcome("test", map[string]any{}, c.err)
+			if c.audits == "" {
+				require.Empty(t, errs.String())
+				return
+			}
+			require.Contains(t, errs.String(), `"outcome":"`+c.audits+`"`)
+		})
+	}
 }

@@ -28,18 +28,22 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 }
 
-// exitOf returns the exit code of an error. An error before the begin of a command is one of usage.
+// exitOf returns the exit code of an error, and its text. An error before the begin of a command is
+// one of usage.
 func (a *app) exitOf(err error) *exitError {
+	other := exitFailure
+	if !a.begun {
+		other = exitUsage
+	}
 	var exit *exitError
-	switch {
+	switch code, joined := codeOf(err, other); {
 	case unlessDryRun(err) == nil:
 		return nil
-	case errors.As(err, &exit):
+	case !joined && errors.As(err, &exit):
 		return exit
-	case !a.begun:
-		return &exitError{exitUsage, err}
+	default:
+		return &exitError{code, err}
 	}
-	return &exitError{exitFailure, err}
 }
 
 func newRoot(a *app) *cobra.Command {
