@@ -163,7 +163,7 @@ func (l *openedStore) status(ctx context.Context) tablesView {
 	switch {
 	case errors.As(err, &setup): // the tables are missing, which is no outage here
 		v.State, v.Problem = "unfit", err.Error()
-	case errors.Is(err, dedup.ErrUnavailable):
+	case errors.Is(err, dedup.ErrUnavailable), err != nil && ctx.Err() != nil: // ended by Ctrl-C
 		v.State, v.Problem = "unavailable", err.Error()
 	case err != nil:
 		v.State, v.Problem = "unfit", err.Error()

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -8,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/sqlstore/mysql"
 	"github.com/idem-go/idem/internal/testenv"
@@ -106,6 +110,39 @@ func TestMigrateStatusOfBadTables(t *testing.T) {
 	r.failed(t, exitFailure)
 	require.Equal(t, "failed", r.audits(t)[0]["outcome"])
 	command(t, "migrate", "status", "--store", "redis://127.0.0.1:1").failed(t, exitUsage, "Postgres")
+}
+
+// checkedStore is a store whose check ends with an error.
+type checkedStore struct {
+	dedup.Store
+	dedup.Checker
+	err error
+}
+
+func (s checkedStore) Check(context.Context) ([]string, error) { return nil, s.err }
+
+// A check that Ctrl-C has ended found no fault, also if its error does not say so.
+func TestStatusOfCheckedTables(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	broken := errors.New("connection closed")
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		err  error
+		want string
+	}{
+		"no fault":                   {t.Context(), nil, "ok"},
+		"a fault":                    {t.Context(), errors.New("another version"), "unfit"},
+		"a fault, in a wrap":         {t.Context(), fmt.Errorf("look: %w", &dedup.SetupError{}), "unfit"},
+		"away":                       {t.Context(), fmt.Errorf("look: %w", dedup.ErrUnavailable), "unavailable"},
+		"interrupted":                {ended, fmt.Errorf("look: %w", context.Canceled), "unavailable"},
+		"interrupted, another error": {ended, broken, "unavailable"},
+		"a fault before Ctrl-C":      {ended, &dedup.SetupError{}, "unfit"},
+		"no fault before Ctrl-C":     {ended, nil, "ok"},
+	} {
+		l := &openedStore{store: checkedStore{err: c.err}, state: tables{layout: "readable"}}
+		require.Equal(t, c.want, l.status(c.ctx).State, name)
+	}
 }
 
 // The command that the store suggests makes the tables, once the password is in the named variable.
