@@ -226,6 +226,18 @@ func TestDoctor_PostgresClean(t *testing.T) {
 	require.Contains(t, r.worst("postgres.store").Remedy, "GRANT SELECT, INSERT, UPDATE ON processed_events")
 	require.Contains(t, r.worst("postgres.store").Remedy, other)
 	require.Equal(t, doctor.OK, r.worst("postgres.fsync").Verdict, "what needs no right is looked at")
+
+	// Without USAGE on their schema, the tables of a search path look missing.
+	r = examined(t, "--store", guest, "-G", "billing", "--schema", "small")
+	require.Equal(t, doctor.Unknown, r.worst("postgres.store").Verdict)
+	require.Contains(t, r.worst("postgres.store").Remedy, `GRANT USAGE ON SCHEMA "small" TO "`+other+`"; GRANT SELECT`)
+	require.Equal(t, doctor.Unknown, r.worst("outbox.tables").Verdict)
+	require.Contains(t, r.worst("outbox.tables").Remedy, `GRANT USAGE ON SCHEMA "small" TO "`+other+`"; GRANT SELECT`)
+	p.exec(p.admin, "ALTER ROLE "+other+" SET search_path = small")
+	r = examined(t, "--store", guest, "-G", "billing")
+	require.Equal(t, doctor.Bad, r.worst("postgres.store").Verdict)
+	require.Contains(t, r.worst("postgres.store").Detail, "a schema without USAGE for the role")
+	require.Contains(t, r.worst("postgres.store").Remedy, `GRANT USAGE ON SCHEMA <schema> TO "`+other+`"`)
 }
 
 // Kafka is asked about the topics on record. A renamed group that has committed no offset is bad,

@@ -20,9 +20,7 @@ func (d *examination) checkOutbox(
 	ctx context.Context, r *Findings, on, role string, pool *pgxpool.Pool,
 ) {
 	unknown := func(id string, err error) {
-		r.say(Unknown, id, on, "not known: "+d.text(err),
-			"GRANT SELECT ON idem_outbox, idem_outbox_shards, idem_outbox_relays, "+
-				"idem_outbox_schema TO "+ident(role))
+		r.say(Unknown, id, on, "not known: "+d.text(err), outboxRemedy(err, role, d.in.Schema))
 	}
 	layout, err := outboxview.Find(ctx, pool, d.in.Schema)
 	switch {

@@ -41,7 +41,7 @@ func (d *examination) checkPostgres(ctx context.Context, r *Findings, l *Store) 
 	d.checkOutbox(ctx, r, on, f.role, pool)
 	// postgres.store has reported missing tables (42P01).
 	if err := d.scopes.read(ctx, pool, d.in.Schema); err != nil && err.code != "42P01" {
-		r.say(Unknown, "store.scope", on, d.text(err), grant(f.role))
+		r.say(Unknown, "store.scope", on, d.text(err), grant(f.role, d.in.Schema))
 	}
 }
 
@@ -130,10 +130,11 @@ func (d *examination) checkTables(
 	}
 	switch code := pgschema.Code(err); {
 	case code == pgschema.NoRight:
-		r.say(Unknown, id, on, "not known: "+d.text(err), grant(f.role))
+		r.say(Unknown, id, on, "not known: "+d.text(err), grant(f.role, d.in.Schema))
 	case err != nil && len(f.tables) == 0:
-		r.say(Bad, id, on, "the tables do not exist, or not in the search path of the URL: "+
-			d.text(err), "IDEM_STORE=<url> idem migrate up")
+		r.say(Bad, id, on, "the tables do not exist, are not in the search path of the URL, or in "+
+			"a schema without USAGE for the role: "+d.text(err),
+			"IDEM_STORE=<url> idem migrate up, or GRANT USAGE ON SCHEMA <schema> TO "+ident(f.role))
 	case err != nil:
 		r.say(Bad, id, on, d.text(err), "")
 	case len(warnings) > f.storeWarnings(d.opt.Durable):
@@ -141,13 +142,4 @@ func (d *examination) checkTables(
 	default:
 		r.say(OK, id, on, "tables, versions, unique keys and collations are correct", "")
 	}
-}
-
-// grant returns the statements for the rights that a worker and the doctor need.
-func grant(role string) string {
-	to := " TO " + ident(role)
-	return "GRANT SELECT, INSERT, UPDATE ON processed_events, idempotency_keys, idem_scopes, " +
-		"idem_scope_topics, idem_descriptors" + to +
-		"; GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress" + to +
-		"; GRANT SELECT ON idem_schema, idem_horizons" + to
 }

@@ -107,7 +107,9 @@ func (d *examination) askPostgres(ctx context.Context, pool *pgxpool.Pool) (*pgF
 	f.direct = pid == conn.Conn().PgConn().PID()
 	type ask func(context.Context, *pgx.Conn, *pgFacts) error
 	for _, ask := range []ask{askSettings, d.askElsewhere, d.askTables, d.askClock} {
-		if err := ask(ctx, conn.Conn(), f); err != nil {
+		err := ask(ctx, conn.Conn(), f)
+		// A schema without USAGE is no failure of the connection. The store's check reports it.
+		if err != nil && pgschema.Code(err) != pgschema.NoRight {
 			return nil, err
 		}
 	}

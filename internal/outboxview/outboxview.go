@@ -60,6 +60,15 @@ func Unfit(err error) bool {
 	return errors.As(err, &setup) || err != nil && !errors.Is(err, dedup.ErrUnavailable)
 }
 
+// Fix returns the remedy for an error of [pgoutbox.Outbox]. It is empty if the error has none, such as
+// that of a database that did not answer.
+func Fix(err error) string {
+	if setup, ok := errors.AsType[*dedup.SetupError](err); ok {
+		return setup.Fix
+	}
+	return ""
+}
+
 // Find looks for the tables in schema. With an empty schema Find uses the search path. Missing
 // tables are no error.
 func Find(ctx context.Context, pool *pgxpool.Pool, schema string) (l Layout, err error) {
