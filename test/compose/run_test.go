@@ -180,3 +180,19 @@ func TestRun_LeavesWhatWasUp_Docker(t *testing.T) {
 		})
 	}
 }
+
+// A drill that would freeze nothing must not go on as if it had.
+func TestPause_OfAStoppedService(t *testing.T) {
+	s := newStubbed(t)
+	s.ok("up", "first")
+	s.ok("pause", "first")
+	s.ok("resume", "first")
+	s.ok("stop", "first")
+	for _, command := range []string{"pause", "resume"} {
+		code, output := s.exec(command, "first")
+		require.Equal(t, 1, code, "%s: %s", command, output)
+		require.Contains(t, output, "first does not run", command)
+	}
+	s.ok("start", "first")
+	s.ok("pause", "first")
+}

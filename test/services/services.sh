@@ -865,14 +865,20 @@ native_stop() {
 }
 
 native_pause() {
-	adopt "$1"
-	signal STOP "$("$1_pid")"
+	signal_running STOP "$1"
 }
 
 native_resume() {
-	adopt "$1"
-	signal CONT "$("$1_pid")"
+	signal_running CONT "$1"
 	native_wait "$1"
+}
+
+# signal_running NAME SERVICE: sends a signal to a service that runs.
+signal_running() {
+	local pid
+	adopt "$2"
+	pid=$("$2_pid") || die "$2 does not run: services.sh start $2 first"
+	signal "$1" "$pid"
 }
 
 native_restart() { # start and restart
