@@ -46,6 +46,13 @@ func (s *blips) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	return s.spy.Claim(ctx, t, lease, r, a)
 }
 
+func (s *blips) Complete(ctx context.Context, done []dedup.Completion) error {
+	if s.noClaim.Load() {
+		return dedup.ErrUnavailable
+	}
+	return s.spy.Complete(ctx, done)
+}
+
 func (s *blips) Release(ctx context.Context, r []dedup.Release) error {
 	if s.noClaim.Load() {
 		return dedup.ErrUnavailable
@@ -180,6 +187,80 @@ func TestDefer_LooksEndNoOutageOfOthers(t *testing.T) {
 		cancel()
 		lane.Wait()
 		stop()
+	})
+}
+
+// The same with a pause between two events, in which only looks ask the store. The log then calls
+// the store back, and its allowance lasts.
+func TestDefer_LooksGiveNoAllowance(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		store := &blips{spy: b.store}
+		b.cfg.Store, b.cfg.BusyWait = store, time.Hour
+		b.on(succeed, idem.KeyOrdered(time.Second))
+		runs := b.hot(idem.UnavailablePolicy{RunFor: 10 * time.Minute, MaxEvents: 2})
+		b.start()
+		stop := b.runsDeferred()
+		store.noClaim.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+		defer cancel()
+		for i := range 10 {
+			if b.p.Handle(ctx, hotEvent(i)) != nil {
+				break
+			}
+			time.Sleep(3 * time.Minute)
+		}
+		require.Error(t, ctx.Err(), "the third event waits for the store")
+		require.EqualValues(t, 2, runs.Load())
+		store.noClaim.Store(false)
+		require.NoError(t, b.p.Handle(t.Context(), hotEvent(2)))
+		store.noClaim.Store(true)
+		time.Sleep(time.Hour)
+		require.NoError(t, b.p.Handle(t.Context(), hotEvent(20)))
+		require.EqualValues(t, 4, runs.Load(), "a later outage has another allowance")
+		store.noClaim.Store(false)
+		stop()
+	})
+}
+
+// knownOnly is a store that answers claims of known events only.
+type knownOnly struct {
+	*spy
+	on atomic.Bool
+}
+
+func (s *knownOnly) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r []dedup.Request, a []dedup.Answer) error {
+	if s.on.Load() && !slices.ContainsFunc(r, func(q dedup.Request) bool { return q.Key.ID != "a0" && q.Key.ID != "a1" }) {
+		for i := range a {
+			a[i] = dedup.Answer{Verdict: dedup.Done, First: r[i].Origin}
+		}
+		return nil
+	}
+	if s.on.Load() {
+		return dedup.ErrUnavailable
+	}
+	return s.spy.Claim(ctx, t, lease, r, a)
+}
+
+// The same for the duplicates of another lane, which a read-only store knows.
+func TestUnavailable_DuplicatesGiveNoAllowance(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		store := &knownOnly{spy: b.store}
+		b.cfg.Store, b.cfg.BusyWait = store, time.Hour
+		b.on(succeed)
+		runs := b.hot(idem.UnavailablePolicy{RunFor: time.Minute, MaxEvents: 2})
+		b.start()
+		store.on.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		lane := b.hotLane(ctx)
+		for range 30 {
+			time.Sleep(20 * time.Second)
+			_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("x", "a0", 90), inQueue("x", "a1", 91)})
+			require.NoError(t, err)
+		}
+		require.EqualValues(t, 2, runs.Load())
+		cancel()
+		lane.Wait()
 	})
 }
 

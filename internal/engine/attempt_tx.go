@@ -78,7 +78,7 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 	var s attemptResult
 	switch {
 	case tg.unread.refused:
-		g.access.up(ctx, tg.began)
+		g.access.succeeded(ctx, tg.began, callAsk)
 		t.endTurn(false)
 		if t.destination == destReread {
 			return nil
@@ -100,10 +100,10 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 		t.route.budget.Earn(1)
 		s = attemptResult{settled: true}
 	case t.decision.step == stepRunIgnored:
-		g.access.up(ctx, tg.began)
+		g.access.succeeded(ctx, tg.began, callAsk)
 		s, err = p.runIgnored(ctx, hard, t, t.answer)
 	default:
-		g.access.up(ctx, tg.began)
+		g.access.succeeded(ctx, tg.began, callAsk)
 		s, err = p.settleAnswer(ctx, t, t.answer, t.decision)
 	}
 	t.settled, t.pending = s.settled, s

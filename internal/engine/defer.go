@@ -51,13 +51,13 @@ func (p *Processor) loadDeferred(ctx context.Context, part *deferredPartition, t
 		switch {
 		case err == nil && began.IsZero(): // another lane has read the last page
 		case err == nil:
-			t.access.succeeded(ctx, began, look)
+			t.access.succeeded(ctx, began, callLook)
 			try = 1
 		case began.IsZero():
 			return err
 		default:
 			stop := t.access.pause(
-				ctx, t.budget, look, "look for deferred events", try, began, err,
+				ctx, t.budget, callLook, "look for deferred events", try, began, err,
 			)
 			if stop != nil {
 				return stop

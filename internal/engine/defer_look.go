@@ -59,8 +59,8 @@ func (p *Processor) lookAt(
 		return nil
 	}
 	access := asked[0].access // the events of one partition share a store
-	ask := access.look(tx)
-	if ask == nil {
+	look := access.look(tx)
+	if look == nil {
 		return nil
 	}
 	byKey := func(x, y *task) int { return x.request.Key.Compare(y.request.Key) }
@@ -74,7 +74,7 @@ func (p *Processor) lookAt(
 	}
 	err := access.repeatLook(
 		ctx, asked[0].budget, "look before deferral",
-		func(ctx context.Context) error { return ask(ctx, reqs, got) },
+		func(ctx context.Context) error { return look(ctx, reqs, got) },
 	)
 	if err != nil {
 		return err

@@ -85,7 +85,11 @@ func (g *eventGroup) runInTx() error {
 		g.failure = err
 		return tg.rolledBack(hard, tg.began, err)
 	}
-	g.access.up(ctx, tg.began)
+	kind := callAsk
+	if tg.ran && !looked {
+		kind = callChange
+	}
+	g.access.succeeded(ctx, tg.began, kind)
 	if looked {
 		tg.settleKnown()
 	} else {

@@ -16,16 +16,18 @@ import (
 // health is the state of a dependency: a store or the producer. Each outage and each return is
 // reported once, not once per event.
 type health struct {
-	name   string
-	report *reporter
-	isDown atomic.Bool // read without the lock
-	mu     sync.Mutex
-	since  time.Time // begin of the outage
-	back   time.Time // last return
-	logged time.Time // last log line about a missing set-up
-	absent bool      // the last error was an outage, not a missing set-up or an odd answer
-	probed time.Time // the last probe beside events that run without the store
-	met    time.Time // last failure of a change in the outage; zero: only looks have met it
+	name     string
+	report   *reporter
+	isDown   atomic.Bool // read without the lock
+	doubtful atomic.Bool // first is set; read without the lock
+	mu       sync.Mutex
+	since    time.Time // begin of the outage
+	back     time.Time // last return
+	logged   time.Time // last log line about a missing set-up
+	absent   bool      // the last error was an outage, not a missing set-up or an odd answer
+	probed   time.Time // the last probe beside events that run without the store
+	met      time.Time // last failure in the outage, but for looks; zero: only looks have met it
+	first    time.Time // begin of the first outage since the last change; zero: none
 }
 
 // setupEvery is the interval of log lines about a store that is not set up. Only a person can
@@ -35,7 +37,7 @@ const setupEvery = time.Minute
 // down notes the failure of a call that began at the given time. A call that began before the last
 // return has no effect.
 func (h *health) down(ctx context.Context, began time.Time, err error) {
-	h.failed(ctx, began, err, change)
+	h.failed(ctx, began, err, callAsk)
 }
 
 func (h *health) failed(ctx context.Context, began time.Time, err error, kind callKind) {
@@ -48,8 +50,12 @@ func (h *health) failed(ctx context.Context, began time.Time, err error, kind ca
 	first := !late && h.isDown.CompareAndSwap(false, true)
 	if first {
 		h.since, h.logged, h.met = time.Now(), time.Time{}, time.Time{}
+		if h.first.IsZero() {
+			h.first = h.since
+			h.doubtful.Store(true)
+		}
 	}
-	if !late && kind == change {
+	if !late && kind != callLook {
 		h.met = time.Now()
 	}
 	downFor := time.Since(h.since)
@@ -72,25 +78,32 @@ func (h *health) failed(ctx context.Context, began time.Time, err error, kind ca
 
 // up notes the success of a call that began at the given time. A call that began before the outage
 // has no effect: a server that stops may still finish some of its work.
-func (h *health) up(ctx context.Context, began time.Time) { h.succeeded(ctx, began, change) }
+func (h *health) up(ctx context.Context, began time.Time) { h.succeeded(ctx, began, callChange) }
 
-// callKind tells a look at the store, which only reads, from a change.
-type callKind bool
+// callKind is the kind of a call of a store.
+type callKind int
 
 const (
-	change callKind = false
-	look   callKind = true
+	// callLook only reads. A read-only store answers looks too, so a look ends only an outage that no
+	// other call has met for a while. A partition without traffic makes only looks.
+	callLook callKind = iota
+	// callAsk has changed nothing: a claim of known events, for example. It ends an outage.
+	callAsk
+	// callChange has changed the store, and ends an outage.
+	callChange
 )
 
-// succeeded notes the success of a call. A read-only store answers looks too, so a look ends only
-// an outage that no change has met for a while. A partition without traffic makes no changes.
+// succeeded notes the success of a call.
 func (h *health) succeeded(ctx context.Context, began time.Time, kind callKind) {
+	if kind == callChange && h.doubtful.Load() {
+		h.changed(began)
+	}
 	if !h.isDown.Load() {
 		return
 	}
 	h.mu.Lock()
 	ends := !began.Before(h.since) &&
-		(kind == change || h.met.IsZero() || began.Sub(h.met) >= h.lookAfter())
+		(kind != callLook || h.met.IsZero() || began.Sub(h.met) >= h.lookAfter())
 	first := ends && h.isDown.CompareAndSwap(true, false)
 	downFor := time.Since(h.since)
 	if first {
@@ -104,8 +117,18 @@ func (h *health) succeeded(ctx context.Context, began time.Time, kind callKind) 
 	h.notify(ctx, observe.StoreEvent{For: downFor})
 }
 
-// lookAfter is the time after the last failure of a change. By then a lane that still waits for the
-// store has failed again.
+// changed notes that the store took a change that began after the outages before.
+func (h *health) changed(began time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !began.Before(h.since) {
+		h.first = time.Time{}
+		h.doubtful.Store(false)
+	}
+}
+
+// lookAfter is the time after the last failure of other calls. By then a lane that still waits for
+// the store has failed again, as a rule.
 func (h *health) lookAfter() time.Duration { return max(time.Minute, 2*h.report.lease) }
 
 // close reports the end of an outage that lasts until the processor is closed.
@@ -131,7 +154,7 @@ func (h *health) notify(ctx context.Context, e observe.StoreEvent) {
 func (h *health) insist(
 	ctx context.Context, budget *waitBudget, what string, ask func() (final bool, err error),
 ) error {
-	return h.insistOn(ctx, budget, change, what, ask)
+	return h.insistOn(ctx, budget, callChange, what, ask)
 }
 
 // insistOn is insist for a kind of calls.

@@ -85,7 +85,7 @@ func (r *deferredRunner) anyDeferred(ctx context.Context) (some bool) {
 	err := r.access.insistOn(
 		ctx,
 		&waitBudget{left: idemtype.Forever},
-		look,
+		callLook,
 		"look for deferred events",
 		func() (bool, error) {
 			err := within(ctx, txSlack, func(ctx context.Context) error {
@@ -209,12 +209,12 @@ func (r *deferredRunner) due(
 	})
 	switch {
 	case err == nil:
-		r.access.succeeded(ctx, began, look)
+		r.access.succeeded(ctx, began, callLook)
 		if len(heads) < dueAtOnce {
 			r.forget(heads)
 		}
 	case ctx.Err() == nil:
-		r.access.failed(ctx, began, err, look)
+		r.access.failed(ctx, began, err, callLook)
 	}
 	return heads, next, err
 }

@@ -30,17 +30,25 @@ type allowance struct {
 	used        int
 }
 
-// take asks for a run at now, in an outage that began at since. again is true for an event that
-// failed without the store: it is counted already. The allowance begins anew in a later outage, at
-// least RunFor after the last event. So a store that comes and goes lets no more events run than
-// one that stays away.
+// outage is an outage in which events may run without the store.
+type outage struct {
+	since time.Time // its begin
+	// first is the begin of the first outage since the store last took a change. A store that is
+	// read-only answers in between.
+	first time.Time
+}
+
+// take asks for a run at now, in an outage. again is true for an event that failed without the
+// store: it is counted already. The allowance begins anew in an outage after the store has taken a
+// change, at least RunFor after the last event. So a store that comes and goes, or only reads, lets
+// no more events run than one that stays away.
 func (a allowance) take(
-	p idemtype.UnavailablePolicy, since, now time.Time, again bool,
+	p idemtype.UnavailablePolicy, o outage, now time.Time, again bool,
 ) (allowance, bool) {
-	if now.Sub(since) < p.After {
+	if now.Sub(o.since) < p.After {
 		return a, false
 	}
-	if a.used > 0 && since.After(a.last) && now.Sub(a.last) >= p.RunFor {
+	if a.used > 0 && o.first.After(a.last) && now.Sub(a.last) >= p.RunFor {
 		a, again = allowance{}, false
 	}
 	if a.used == 0 {
@@ -68,12 +76,12 @@ type spare struct {
 // take asks the allowance for a run and logs its begin and its end. again is true for an event that
 // is counted already.
 func (s *spare) take(
-	ctx context.Context, r *reporter, b *bound, since time.Time, again bool,
+	ctx context.Context, r *reporter, b *bound, o outage, again bool,
 ) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var ok bool
-	s.allowance, ok = s.allowance.take(b.Unavailable, since, time.Now(), again)
+	s.allowance, ok = s.allowance.take(b.Unavailable, o, time.Now(), again)
 	switch {
 	case ok:
 		if !again {
@@ -89,20 +97,20 @@ func (s *spare) take(
 			)
 		}
 	default:
-		s.noteEnd(ctx, r, b, since)
+		s.noteEnd(ctx, r, b, o.since)
 	}
 	return ok
 }
 
 // allows reports whether take would allow a run, and logs the end of the allowance.
 func (s *spare) allows(
-	ctx context.Context, r *reporter, b *bound, since time.Time, again bool,
+	ctx context.Context, r *reporter, b *bound, o outage, again bool,
 ) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.allowance.take(b.Unavailable, since, time.Now(), again)
+	_, ok := s.allowance.take(b.Unavailable, o, time.Now(), again)
 	if !ok {
-		s.noteEnd(ctx, r, b, since)
+		s.noteEnd(ctx, r, b, o.since)
 	}
 	return ok
 }
@@ -135,14 +143,14 @@ func (s *spare) back(ctx context.Context, r *reporter, b *bound) {
 	s.running, s.spent, s.events = false, false, 0
 }
 
-// outage returns the begin of an outage in which events may run without the store.
-func (h *health) outage() (since time.Time, ok bool) {
+// outage returns the outage in which events may run without the store.
+func (h *health) outage() (o outage, ok bool) {
 	if !h.isDown.Load() {
-		return time.Time{}, false
+		return outage{}, false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.since, h.isDown.Load() && h.absent
+	return outage{h.since, h.first}, h.isDown.Load() && h.absent
 }
 
 // probe reports whether the caller should ask the store. One caller does so in each probeEvery.
@@ -168,7 +176,7 @@ func (h *health) noteProbe() {
 // against the allowance. A copy that the store waits for must wait, and so must an event that only
 // its record can end.
 func (b *batch) runsWithoutStore(t *task) bool {
-	since, down := t.access.outage()
+	o, down := t.access.outage()
 	switch {
 	case !t.access.isDown.Load():
 		t.route.spare.back(b.ctx, b.p.reporter, t.route)
@@ -176,7 +184,7 @@ func (b *batch) runsWithoutStore(t *task) bool {
 	case !down || t.awaited() || t.refusal.err != nil || t.access.probe():
 		return false
 	}
-	return t.route.spare.take(b.ctx, b.p.reporter, t.route, since, t.unprotected)
+	return t.route.spare.take(b.ctx, b.p.reporter, t.route, o, t.unprotected)
 }
 
 // settleWithoutStore runs an event without the store, once, after the pause that its last attempt
@@ -205,8 +213,8 @@ func (b *batch) settleWithoutStore(t *task) error {
 // beginsWithoutStore reports whether a counted event may still run without the store. The first run
 // is reported.
 func (p *Processor) beginsWithoutStore(ctx context.Context, t *task) bool {
-	since, down := t.access.outage()
-	if !down || !t.route.spare.allows(ctx, p.reporter, t.route, since, true) {
+	o, down := t.access.outage()
+	if !down || !t.route.spare.allows(ctx, p.reporter, t.route, o, true) {
 		return false
 	}
 	if !t.unprotected {
@@ -230,12 +238,12 @@ func (g *eventGroup) leave() func(since time.Time, err error) bool {
 		}
 		g.access.down(g.ctx, began, err)
 		g.access.noteProbe()
-		since, down := g.access.outage()
+		o, down := g.access.outage()
 		if !down {
 			return false
 		}
 		return t.route.spare.allows(
-			g.ctx, g.batch.p.reporter, t.route, since, t.unprotected,
+			g.ctx, g.batch.p.reporter, t.route, o, t.unprotected,
 		)
 	}
 }

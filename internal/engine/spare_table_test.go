@@ -31,12 +31,12 @@ func TestAllowance(t *testing.T) {
 			zero := time.Unix(1000, 0)
 			for i, x := range asks {
 				var ok bool
-				a, ok = a.take(p, zero.Add(x.since), zero.Add(x.at), false)
+				a, ok = a.take(p, outage{zero.Add(x.since), zero.Add(x.since)}, zero.Add(x.at), false)
 				require.Equal(t, x.ok, ok, "event %d", i)
 			}
 		})
 	}
-	a := allowance{}
+	b := allowance{}
 	at := func(d time.Duration) time.Time { return time.Unix(1000, 0).Add(d) }
 	once := idemtype.UnavailablePolicy{RunFor: time.Minute, MaxEvents: 1, After: 5 * time.Second}
 	for i, x := range []struct {
@@ -55,10 +55,17 @@ func TestAllowance(t *testing.T) {
 		{100 * time.Second, 126 * time.Second, true, true},
 	} {
 		var ok bool
-		a, ok = a.take(once, at(x.since), at(x.at), x.again)
+		b, ok = b.take(once, outage{at(x.since), at(x.since)}, at(x.at), x.again)
 		require.Equal(t, x.ok, ok, "attempt %d", i)
 	}
+	// The store came back, and took no change meanwhile.
+	a, ok := allowance{}.take(once, outage{at(0), at(0)}, at(6*time.Second), false)
+	require.True(t, ok)
+	_, ok = a.take(once, outage{at(time.Hour), at(0)}, at(time.Hour+6*time.Second), false)
+	require.False(t, ok, "the same allowance")
+	_, ok = a.take(once, outage{at(time.Hour), at(time.Minute)}, at(time.Hour+6*time.Second), false)
+	require.True(t, ok, "another one")
 	var none allowance
-	_, ok := none.take(idemtype.UnavailablePolicy{}, time.Unix(0, 0), time.Unix(1000, 0), false)
+	_, ok = none.take(idemtype.UnavailablePolicy{}, outage{}, time.Unix(1000, 0), false)
 	require.False(t, ok, "the zero policy waits")
 }

@@ -107,7 +107,11 @@ func (s *storeAccess) claimAll(
 		}
 		s.called(ctx, observe.VerbClaim, len(reqs), answers, since, err)
 		if err == nil {
-			s.up(ctx, since)
+			kind := callAsk
+			if slices.ContainsFunc(answers, isHeld) {
+				kind = callChange
+			}
+			s.succeeded(ctx, since, kind)
 			return since, nil
 		}
 		stop := stopCauseOf(ctx) // after a stop, an error is no sign of an outage
@@ -115,7 +119,7 @@ func (s *storeAccess) claimAll(
 			return since, errWithoutStore
 		}
 		if stop == nil {
-			stop = s.pause(ctx, budget, change, "claim", try, since, err)
+			stop = s.pause(ctx, budget, callAsk, "claim", try, since, err)
 		}
 		if stop != nil {
 			a.drop(ctx)
@@ -175,7 +179,7 @@ func (s *storeAccess) completeAll(
 		if errors.As(err, &gone) {
 			return gone.Claims, nil
 		}
-		if stop := s.pause(hard, &budget, change, "complete", try, began, err); stop != nil {
+		if stop := s.pause(hard, &budget, callChange, "complete", try, began, err); stop != nil {
 			return nil, fmt.Errorf("event %s took effect, but this could not be recorded: %w",
 				done[0].Key, stop)
 		}
@@ -208,7 +212,7 @@ func (s *storeAccess) repeat(
 func (s *storeAccess) repeatLook(
 	ctx context.Context, budget *waitBudget, what string, fn func(context.Context) error,
 ) error {
-	return s.insistOn(ctx, budget, look, what, func() (bool, error) {
+	return s.insistOn(ctx, budget, callLook, what, func() (bool, error) {
 		return false, within(context.WithoutCancel(ctx), txSlack, fn)
 	})
 }

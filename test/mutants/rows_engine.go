@@ -337,15 +337,27 @@ func engineMutants() []mutant {
 		},
 		{
 			name: "runner-finds-no-store-back", file: engine + "run_deferred.go",
-			old: "\t\tr.access.succeeded(ctx, began, look)\n", with: "",
+			old: "\t\tr.access.succeeded(ctx, began, callLook)\n", with: "",
 			promise: "An idle partition ends the outage that its questions have met.",
 			tests:   root("^TestDefer_IdlePartitionFindsTheStoreBack$"),
 		},
 		{
 			name: "look-ends-an-outage-of-others", file: engine + "health.go",
-			old: "(kind == change || h.met.IsZero() || began.Sub(h.met) >= h.lookAfter())", with: "true",
+			old: "(kind != callLook || h.met.IsZero() || began.Sub(h.met) >= h.lookAfter())", with: "true",
 			promise: "A store that only reads is down, and the bounds of WhenUnavailable hold.",
 			tests:   root("^TestDefer_LooksEndNoOutageOfOthers$|^TestDefer_AssignmentEndsNoOutageOfOthers$"),
+		},
+		{
+			name: "look-renews-an-allowance", file: engine + "health.go",
+			old: "\t\tif h.first.IsZero() {\n", with: "\t\tif h.first.IsZero() || h.doubtful.Load() {\n",
+			promise: "A store that only reads lets no more events run than one that stays away (WhenUnavailable).",
+			tests:   root("^TestDefer_LooksGiveNoAllowance$|^TestUnavailable_DuplicatesGiveNoAllowance$"),
+		},
+		{
+			name: "duplicate-renews-an-allowance", file: engine + "store.go",
+			old: "\t\t\tkind := callAsk\n", with: "\t\t\tkind := callChange\n",
+			promise: "The answer to a duplicate proves no change of the store (WhenUnavailable).",
+			tests:   root("^TestUnavailable_DuplicatesGiveNoAllowance$"),
 		},
 		{
 			name: "look-never-ends-an-outage-of-others", file: engine + "health.go",

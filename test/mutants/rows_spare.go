@@ -20,7 +20,7 @@ func spareMutants() []mutant {
 		},
 		{
 			name: "spare-runs-after-a-long-wait", file: engine + "spare.go",
-			old: "if !down || !t.route.spare.allows(ctx, p.reporter, t.route, since, true) {", with: "if down && since.IsZero() {",
+			old: "if !down || !t.route.spare.allows(ctx, p.reporter, t.route, o, true) {", with: "if down && o.since.IsZero() {",
 			promise: "An event that waited for its handler's limits runs under a claim if the store is back.",
 			tests:   tests("^TestUnavailable_ReturnDuringAPauseOfTheBreaker$"),
 		},
