@@ -71,7 +71,8 @@ type Dialect struct {
 	// A failed check has the class [Ended] or [Aborted].
 	Mark func(ctx context.Context, q Querier) (check func(context.Context) error, err error)
 	// Check looks for settings and tables that make the store unsafe. A plain error refuses the
-	// store.
+	// store. If a query of q or the reading of its rows has failed, with a class other than Refused
+	// and Setup, each error is an outage instead.
 	Check func(ctx context.Context, q Querier) (warnings []string, err error)
 	// Classify returns the class of an error of the driver.
 	Classify func(err error) Class

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -71,35 +70,6 @@ func (s *Store) Close() error {
 func (s *Store) Ping(ctx context.Context) error {
 	var one int
 	return s.failed(ctx, "ping", s.reader.QueryRowContext(ctx, "SELECT 1").Scan(&one))
-}
-
-// Check implements [dedup.Checker]: the tables are there, of this release, and with safe settings.
-// A table or a right that is missing is a [*dedup.SetupError].
-func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
-	if err := s.Ping(ctx); err != nil {
-		return nil, err
-	}
-	for _, t := range tables {
-		err := t.query(ctx, s.reader, s.d, t.name+" WHERE 1 = 0", nil, nil)
-		if err != nil {
-			return nil, s.failed(ctx, "check", err)
-		}
-	}
-	for _, r := range []relation{progressTable(s.d), horizonsTable(s.d), scopesTable, topicsTable,
-		descriptorsTable, deferredEvents, deferredQueues(s.d)} {
-		text := "SELECT " + strings.Join(r.columns, ", ") + " FROM " + r.name + " WHERE 1 = 0"
-		if err := each(ctx, s.reader, text, nil, func(*sql.Rows) error { return nil }); err != nil {
-			return nil, s.failed(ctx, "check", err)
-		}
-	}
-	warnings, err = s.d.Check(ctx, s.reader)
-	switch {
-	case err == nil:
-		return warnings, nil
-	case s.d.Classify(err) == Unknown: // of the dialect, not of the server
-		return warnings, s.wrong("check", err)
-	}
-	return warnings, s.failed(ctx, "check", err)
 }
 
 func (s *Store) wrong(verb string, err error) error {

@@ -51,6 +51,24 @@ func sqlPostgresMutants() []mutant {
 			tests:   ownedBy("dedup/sqlstore", "^TestLookWithoutAnAnswer_Rule12$"),
 		},
 		{
+			name: "sql-outage-in-a-check-refuses-the-store", file: "dedup/sqlstore/check.go",
+			old: " && !slices.ContainsFunc(queries, s.mayPass)", with: " && (true || slices.ContainsFunc(queries, s.mayPass))",
+			promise: "A server that goes away during a query of the dialect's check is an outage.",
+			tests:   ownedBy("dedup/sqlstore", "^TestCheckOfALostServer$"),
+		},
+		{
+			name: "sql-outage-in-rows-of-a-check-refuses-the-store", file: "dedup/sqlstore/check.go",
+			old: "\t\tif err := rows.Err(); err != nil {", with: "\t\tif err := rows.Err(); err != nil && false {",
+			promise: "A server that goes away behind the first row of a check is an outage.",
+			tests:   ownedBy("dedup/sqlstore", "^TestCheckOfALostServer$"),
+		},
+		{
+			name: "sql-verdict-of-a-check-is-an-outage", file: "dedup/sqlstore/check.go",
+			old: "if s.isVerdict(err, asked.failures()) {", with: "if s.isVerdict(err, asked.failures()) && false {",
+			promise: "A consumer does not start with a database that its dialect calls unsafe.",
+			tests:   ownedBy("dedup/sqlstore", "^TestCheckOfALostServer$"),
+		},
+		{
 			name: "sqlpg-rows-are-not-locked", file: file,
 			old: "Lock:      \" FOR UPDATE\",", with: "Lock:      \"\",",
 			promise: "A claim reads its rows under a lock (P-01).",
