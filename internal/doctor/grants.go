@@ -18,6 +18,15 @@ func grant(role, schema string) string {
 	}, "; ")
 }
 
+// storeRemedy returns the remedy for a query of a store that failed with err. It is empty unless the
+// database said that a right is missing.
+func storeRemedy(err error, role, schema string) string {
+	if pgschema.Code(err) != pgschema.NoRight {
+		return ""
+	}
+	return grant(role, schema)
+}
+
 // outboxRemedy returns the remedy for a query of an outbox that failed with err. It is empty if the
 // database did not answer: then no right is known to be missing.
 func outboxRemedy(err error, role, schema string) string {

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"io"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -31,6 +32,28 @@ func TestOutboxRemedy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, outboxRemedy(c.err, "w", c.schema))
+		})
+	}
+}
+
+// A person who changes rights during an outage mends nothing.
+func TestStoreRemedy(t *testing.T) {
+	denied := &pgconn.PgError{Code: "42501"}
+	for name, c := range map[string]struct {
+		err    error
+		schema string
+		want   string
+	}{
+		"no right":              {err: denied, want: grant("w", "")},
+		"no right, in a schema": {err: fmt.Errorf("read: %w", denied), schema: "events", want: grant("w", "events")},
+		"a lock":                {err: &pgconn.PgError{Code: "55P03"}},
+		"a canceled statement":  {err: fmt.Errorf("read: %w", &pgconn.PgError{Code: "57014"}), schema: "events"},
+		"a stopped server":      {err: &pgconn.PgError{Code: "57P01"}},
+		"no answer":             {err: context.DeadlineExceeded, schema: "events"},
+		"a lost connection":     {err: fmt.Errorf("read: %w", io.ErrUnexpectedEOF)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, storeRemedy(c.err, "w", c.schema))
 		})
 	}
 }

@@ -40,8 +40,8 @@ func (d *examination) checkPostgres(ctx context.Context, r *Findings, l *Store) 
 	*r = append(*r, own...)
 	d.checkOutbox(ctx, r, on, f.role, pool)
 	// postgres.store has reported missing tables (42P01).
-	if err := d.scopes.read(ctx, pool, d.in.Schema); err != nil && err.code != "42P01" {
-		r.say(Unknown, "store.scope", on, d.text(err), grant(f.role, d.in.Schema))
+	if err := d.scopes.read(ctx, pool, d.in.Schema); err != nil && pgschema.Code(err) != "42P01" {
+		r.say(Unknown, "store.scope", on, d.text(err), storeRemedy(err, f.role, d.in.Schema))
 	}
 }
 

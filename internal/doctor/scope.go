@@ -31,31 +31,25 @@ type scopeProgress struct {
 	told         time.Duration  // since the record was written
 }
 
-// askError is an error of the server with its SQLSTATE.
-type askError struct {
-	error
-	code string
-}
-
 // read adds the records of one store.
-func (s *scopeRecords) read(ctx context.Context, pool *pgxpool.Pool, schema string) *askError {
+func (s *scopeRecords) read(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	rows, err := pool.Query(ctx, "SELECT DISTINCT topic, scope FROM "+
 		pgschema.Table(schema, "idem_scope_topics")+" ORDER BY 1, 2")
 	if err != nil {
-		return &askError{err, pgschema.Code(err)}
+		return err
 	}
 	topics, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t scopeTopic, err error) {
 		err = row.Scan(&t.topic, &t.scope)
 		return t, err
 	})
 	if err != nil {
-		return &askError{err, pgschema.Code(err)}
+		return err
 	}
 	rows, err = pool.Query(ctx, `SELECT scope, topic, partition,
 			clock_timestamp() - consumed_until, clock_timestamp() - updated_at
 		FROM `+pgschema.Table(schema, "idem_progress")+` ORDER BY scope, topic, partition`)
 	if err != nil {
-		return &askError{err, pgschema.Code(err)}
+		return err
 	}
 	progress, err := pgx.CollectRows(rows,
 		func(row pgx.CollectableRow) (p scopeProgress, err error) {
@@ -63,7 +57,7 @@ func (s *scopeRecords) read(ctx context.Context, pool *pgxpool.Pool, schema stri
 			return p, err
 		})
 	if err != nil {
-		return &askError{err, pgschema.Code(err)}
+		return err
 	}
 	s.known = true
 	if s.kept == nil {
