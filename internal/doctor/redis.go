@@ -126,7 +126,7 @@ func (d *examination) checkCluster(
 	}
 	text, err := cluster.ClusterInfo(ctx).Result()
 	if err != nil {
-		own.say(Unknown, id, on, "not known: "+d.text(err), aclSet(all[0].user, "+cluster|info"))
+		own.say(Unknown, id, on, "not known: "+d.text(err), clusterRemedy(err, all[0].user))
 		return own, nil
 	}
 	info := settings{}
@@ -178,6 +178,15 @@ func (d *examination) askRedis(ctx context.Context, c *redis.Client) (f *redisFa
 		return f, nil
 	}
 	return f, err
+}
+
+// clusterRemedy returns the remedy for a CLUSTER INFO that failed with err. It is empty unless the
+// server said that a right is missing.
+func clusterRemedy(err error, user string) string {
+	if !notPermitted(err) {
+		return ""
+	}
+	return aclSet(user, "+cluster|info")
 }
 
 func aclSet(user, rule string) string {

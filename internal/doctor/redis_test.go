@@ -1,6 +1,9 @@
 package doctor
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"net"
 	"testing"
 
@@ -23,5 +26,29 @@ func TestExamine_RedisClusterWithoutSlots(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, Bad, worst(r, "redis.cluster").Verdict, "%T: %+v", client, r)
 		require.Contains(t, worst(r, "redis.cluster").Detail, "no slot is assigned")
+	}
+}
+
+// serverError is an error that a Redis server has sent.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
+
+// A person who changes rights during an outage mends nothing.
+func TestClusterRemedy(t *testing.T) {
+	for name, c := range map[string]struct {
+		err        error
+		user, want string
+	}{
+		"no right":          {err: serverError("NOPERM this user has no permissions"), user: "w", want: "ACL SETUSER w +cluster|info"},
+		"no right, no user": {err: serverError("NOPERM this user has no permissions"), want: "ACL SETUSER default +cluster|info"},
+		"a loading server":  {err: serverError("LOADING Redis is loading the dataset in memory")},
+		"no answer":         {err: context.DeadlineExceeded},
+		"a lost connection": {err: fmt.Errorf("read: %w", io.EOF)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, clusterRemedy(c.err, c.user))
+		})
 	}
 }
