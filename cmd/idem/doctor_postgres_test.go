@@ -227,8 +227,19 @@ func TestDoctor_PostgresClean(t *testing.T) {
 	require.Contains(t, r.worst("postgres.store").Remedy, other)
 	require.Equal(t, doctor.OK, r.worst("postgres.fsync").Verdict, "what needs no right is looked at")
 
-	// Without USAGE on their schema, the tables of a search path look missing.
+	for _, id := range []string{"postgres.unlogged", "postgres.autovacuum", "postgres.commit", "postgres.read_only"} {
+		require.NotEqual(t, doctor.Unknown, r.worst(id).Verdict, "the catalog needs no right on a table: %+v", r.worst(id))
+	}
+
+	// Without USAGE on their schema, the tables of a search path look missing. Those of a named
+	// schema are not known, and neither are the roles that write them.
 	r = examined(t, "--store", guest, "-G", "billing", "--schema", "small")
+	require.Empty(t, r.bads(), "small.processed_events_compact is unlogged, which the guest does not see")
+	for _, id := range []string{"postgres.unlogged", "postgres.autovacuum", "postgres.commit", "postgres.read_only"} {
+		require.Equal(t, doctor.Unknown, r.worst(id).Verdict, "%+v", r.worst(id))
+		require.Equal(t, `GRANT USAGE ON SCHEMA "small" TO "`+other+`"`, r.worst(id).Remedy)
+	}
+	require.Equal(t, doctor.OK, r.worst("postgres.fsync").Verdict)
 	require.Equal(t, doctor.Unknown, r.worst("postgres.store").Verdict)
 	require.Contains(t, r.worst("postgres.store").Remedy, `GRANT USAGE ON SCHEMA "small" TO "`+other+`"; GRANT SELECT`)
 	require.Equal(t, doctor.Unknown, r.worst("outbox.tables").Verdict)

@@ -43,7 +43,17 @@ func grantUsage(role, schema string) string {
 	if schema == "" {
 		return ""
 	}
-	return "GRANT USAGE ON SCHEMA " + ident(schema) + " TO " + ident(role) + "; "
+	return useSchema(role, schema) + "; "
+}
+
+// useSchema returns the statement for the right to see the tables in a schema. An empty schema is one
+// of the search path, and the statement leaves its name to the reader.
+func useSchema(role, schema string) string {
+	name := "<schema>"
+	if schema != "" {
+		name = ident(schema)
+	}
+	return "GRANT USAGE ON SCHEMA " + name + " TO " + ident(role)
 }
 
 func grantOn(rights, role, schema string, tables ...string) string {

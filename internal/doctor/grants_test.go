@@ -65,4 +65,5 @@ func TestGrant(t *testing.T) {
 		`GRANT SELECT ON idem_schema, idem_horizons TO "w"`, grant("w", ""))
 	require.Regexp(t, `^GRANT USAGE ON SCHEMA "events" TO "w"; GRANT SELECT, INSERT, UPDATE ON "events"\."processed_events", `,
 		grant("w", "events"))
+	require.Equal(t, `GRANT USAGE ON SCHEMA <schema> TO "w"`, useSchema("w", ""))
 }

@@ -131,10 +131,10 @@ func (d *examination) checkTables(
 	switch code := pgschema.Code(err); {
 	case code == pgschema.NoRight:
 		r.say(Unknown, id, on, "not known: "+d.text(err), grant(f.role, d.in.Schema))
-	case err != nil && len(f.tables) == 0:
+	case err != nil && len(f.tables) == 0 && !f.hidden:
 		r.say(Bad, id, on, "the tables do not exist, are not in the search path of the URL, or in "+
 			"a schema without USAGE for the role: "+d.text(err),
-			"IDEM_STORE=<url> idem migrate up, or GRANT USAGE ON SCHEMA <schema> TO "+ident(f.role))
+			"IDEM_STORE=<url> idem migrate up, or "+useSchema(f.role, d.in.Schema))
 	case err != nil:
 		r.say(Bad, id, on, d.text(err), "")
 	case len(warnings) > f.storeWarnings(d.opt.Durable):

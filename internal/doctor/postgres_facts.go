@@ -22,6 +22,8 @@ type pgFacts struct {
 	refused        bool                 // a pooler refused the parameters of pgstore.Configure
 	local          bool                 // no TCP
 	settings       map[string]pgSetting // of this session
+	schema         string               // of the tables; empty: the search path
+	hidden         bool                 // no USAGE on schema: elsewhere and tables are not known
 	elsewhere      []pgElsewhere        // of other roles in this database
 	tables         []pgTable
 	readsStats     bool // the role may read the state of the standbys
@@ -85,7 +87,7 @@ func (d *examination) askPostgres(ctx context.Context, pool *pgxpool.Pool) (*pgF
 		return nil, err
 	}
 	defer conn.Release()
-	f := &pgFacts{}
+	f := &pgFacts{schema: d.in.Schema}
 	var pid uint32
 	// Without pg_read_all_stats, the backend_type of other roles' sessions and sync_state are NULL.
 	err = conn.QueryRow(ctx, `SELECT current_user, current_database(), pg_is_in_recovery(),
@@ -105,15 +107,21 @@ func (d *examination) askPostgres(ctx context.Context, pool *pgxpool.Pool) (*pgF
 		return nil, err
 	}
 	f.direct = pid == conn.Conn().PgConn().PID()
+	if err := askSettings(ctx, conn.Conn(), f); err != nil {
+		return nil, err
+	}
 	type ask func(context.Context, *pgx.Conn, *pgFacts) error
-	for _, ask := range []ask{askSettings, d.askElsewhere, d.askTables, d.askClock} {
+	for _, ask := range []ask{d.askElsewhere, d.askTables} {
 		err := ask(ctx, conn.Conn(), f)
 		// A schema without USAGE is no failure of the connection. The store's check reports it.
-		if err != nil && pgschema.Code(err) != pgschema.NoRight {
+		switch {
+		case pgschema.Code(err) == pgschema.NoRight:
+			f.hidden = true
+		case err != nil:
 			return nil, err
 		}
 	}
-	return f, nil
+	return f, d.askClock(ctx, conn.Conn(), f)
 }
 
 func askSettings(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {

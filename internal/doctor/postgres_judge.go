@@ -51,7 +51,8 @@ func (d *examination) checkPostgresFacts(r *Findings, on string, f *pgFacts, poo
 		choice{f.on(readOnly), Bad,
 			readOnly + " is on " + f.where(readOnly) + ": no event can be recorded",
 			f.mend(readOnly, "off")},
-		f.ofOthers(readOnly, "on", Warn, "workers of that role can record no event"))
+		f.ofOthers(readOnly, "on", Warn, "workers of that role can record no event"),
+		f.unseen("transactions of this role may write; for other roles "))
 	f.checkDurability(r, on, d.opt.Durable)
 	f.checkSession(r, on)
 	f.checkLimits(r, on, d.opt.Timeout)
@@ -69,7 +70,8 @@ func (d *examination) checkPostgresFacts(r *Findings, on string, f *pgFacts, poo
 			"ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET track_counts = on; " +
 				"SELECT pg_reload_conf()"},
 		choice{len(off) > 0, Warn, "autovacuum is off for " + strings.Join(off, ", ") + effect,
-			alterTables(off, "RESET (autovacuum_enabled)")})
+			alterTables(off, "RESET (autovacuum_enabled)")},
+		f.unseen("on for the server; for the tables "))
 	checkClock(r, "postgres.clock", on, f.skew, f.within)
 }
 
@@ -85,6 +87,14 @@ func (f *pgFacts) ofOthers(name, value string, v Verdict, why string) choice {
 		}
 	}
 	return choice{}
+}
+
+// unseen is the choice that the role may not see the tables, nor which other roles write them. known
+// is what the check knows nevertheless.
+func (f *pgFacts) unseen(known string) choice {
+	return choice{f.hidden, Unknown,
+		known + "not known: the role has no USAGE on the schema of the tables",
+		useSchema(f.role, f.schema)}
 }
 
 func alterTables(names []string, change string) string {
@@ -116,7 +126,8 @@ func (f *pgFacts) checkDurability(r *Findings, on string, durable bool) {
 			fmt.Sprintf("%s is %s %s although synchronous standbys are set: "+
 				"a failover may lose commits", commit, level, f.where(commit)),
 			f.mend(commit, "on")},
-		f.ofOthers(commit, "off", Warn, "if workers have that role, "+lost))
+		f.ofOthers(commit, "off", Warn, "if workers have that role, "+lost),
+		f.unseen(commit+" is "+level+"; of other roles "))
 	r.choose("postgres.replication", on,
 		fmt.Sprintf("%s, %d of them synchronous", words.Plain(f.replicas, "standby"), f.synchronous),
 		choice{f.replicas > 0 && !f.readsStats, Unknown,
@@ -136,7 +147,8 @@ func (f *pgFacts) checkDurability(r *Findings, on string, durable bool) {
 	r.choose("postgres.unlogged", on, "all tables are logged",
 		choice{len(unlogged) > 0, Bad, strings.Join(unlogged, ", ") +
 			": empty after a crash, so redelivered events are handled again",
-			alterTables(unlogged, "SET LOGGED")})
+			alterTables(unlogged, "SET LOGGED")},
+		f.unseen(""))
 }
 
 // checksNoClient reports whether the server does not notice during a statement that a client died.

@@ -21,6 +21,7 @@ func TestPostgresFacts(t *testing.T) {
 		}
 		return f
 	}
+	hide := func(f *pgFacts) { f.hidden, f.schema = true, "events" }
 	d := newExamination(Input{})
 	for _, c := range []struct {
 		id   string
@@ -43,6 +44,23 @@ func TestPostgresFacts(t *testing.T) {
 		{"postgres.connections", Warn, "others use 98", func(f *pgFacts) { f.others = 98 }},
 		{"postgres.connections", Bad, "the database may have 2", func(f *pgFacts) { f.databaseLimit = 2 }},
 		{"postgres.read_only", Warn, "reader", func(f *pgFacts) { f.elsewhere = []pgElsewhere{{"reader", "default_transaction_read_only", "on"}} }},
+		{"postgres.unlogged", Unknown, `GRANT USAGE ON SCHEMA "events" TO "w"`, hide},
+		{"postgres.autovacuum", Unknown, `GRANT USAGE ON SCHEMA "events" TO "w"`, hide},
+		{"postgres.autovacuum", Warn, "track_counts is off", func(f *pgFacts) {
+			hide(f)
+			f.settings["track_counts"] = pgSetting{"off", "configuration file"}
+		}},
+		{"postgres.commit", Unknown, "synchronous_commit is on; of other roles not known", hide},
+		{"postgres.commit", Bad, "the last commits", func(f *pgFacts) {
+			hide(f)
+			f.settings["synchronous_commit"] = pgSetting{"off", "user"}
+		}},
+		{"postgres.read_only", Unknown, `GRANT USAGE ON SCHEMA "events" TO "w"`, hide},
+		{"postgres.read_only", Bad, "no event can be recorded", func(f *pgFacts) {
+			hide(f)
+			f.settings["default_transaction_read_only"] = pgSetting{"on", "user"}
+		}},
+		{"postgres.fsync", OK, "", hide},
 		{"postgres.session", OK, "", func(f *pgFacts) { f.local, f.settings["tcp_keepalives_idle"] = true, pgSetting{"0", "default"} }},
 	} {
 		var before, after Findings
@@ -103,6 +121,9 @@ func TestStoreCheckBeyondOurs(t *testing.T) {
 	d.checkTables(&r, "on", nil, f, nil, os.ErrInvalid)
 	require.Equal(t, Bad, worst(r, "postgres.store").Verdict)
 	require.True(t, strings.HasPrefix(worst(r, "postgres.store").Detail, "invalid"))
+	r, f.tables, f.hidden = nil, nil, true
+	d.checkTables(&r, "on", nil, f, nil, os.ErrInvalid)
+	require.True(t, strings.HasPrefix(worst(r, "postgres.store").Detail, "invalid"), "hidden tables are not missing: %+v", r)
 }
 
 // A number has the same form in all parts of a finding: a person searches for it and copies it.

@@ -80,5 +80,11 @@ func commandMutants() []mutant {
 			promise: "A verb that asks has an audit line for each exit code but 2.",
 			tests:   cmd("^TestAuditLineOfEachEnd$"),
 		},
+		{
+			name: "doctor-hidden-tables-are-logged", file: "internal/doctor/postgres_judge.go",
+			old: "choice{f.hidden, Unknown,", with: "choice{f.hidden, OK,",
+			promise: "Tables that the doctor cannot see are never reported as logged.",
+			tests:   ownedBy("internal/doctor", "^TestPostgresFacts$"),
+		},
 	}
 }
