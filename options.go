@@ -147,7 +147,8 @@ func WhenNoID(p NoIDPolicy) Option { return func(s *options) { s.NoID = p } }
 // claimed as usual, and the failed runs still count. One event in two seconds asks the store, and
 // waits for its answer as usual. After the bounds, events wait for the store, also between two
 // attempts. The bounds count per process and handler. They begin anew in a later outage, at least
-// RunFor after the last event that ran without the store.
+// RunFor after the last event that ran without the store, if the store has taken a change of this
+// process meanwhile. A store that only reads may come and go, and that is one outage for the bounds.
 //
 // Only an error that matches [dedup.ErrUnavailable] counts as down, and a store that is not set up
 // ([dedup.SetupError]) does not. The log has a line at level ERROR at the begin and at the bounds,

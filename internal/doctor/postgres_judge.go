@@ -70,7 +70,7 @@ func (d *examination) checkPostgresFacts(r *Findings, on string, f *pgFacts, poo
 			"ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET track_counts = on; " +
 				"SELECT pg_reload_conf()"},
 		choice{len(off) > 0, Warn, "autovacuum is off for " + strings.Join(off, ", ") + effect,
-			alterTables(off, "RESET (autovacuum_enabled)")},
+			f.alterTables(off, "RESET (autovacuum_enabled)")},
 		f.unseen("on for the server; for the tables "))
 	checkClock(r, "postgres.clock", on, f.skew, f.within)
 }
@@ -97,10 +97,14 @@ func (f *pgFacts) unseen(known string) choice {
 		useSchema(f.role, f.schema)}
 }
 
-func alterTables(names []string, change string) string {
+func (f *pgFacts) alterTables(names []string, change string) string {
 	var all []string
 	for _, name := range names {
-		all = append(all, "ALTER TABLE "+ident(name)+" "+change)
+		table := ident(name)
+		if f.schema != "" {
+			table = ident(f.schema) + "." + table
+		}
+		all = append(all, "ALTER TABLE "+table+" "+change)
 	}
 	return strings.Join(all, "; ")
 }
@@ -118,6 +122,11 @@ func (f *pgFacts) checkDurability(r *Findings, on string, durable bool) {
 		"while the offsets stay: these events are lost"
 	waits := f.settings["synchronous_standby_names"].value != ""
 	level := f.settings[commit].value
+	others := f.ofOthers(commit, "off", Warn, "if workers have that role, "+lost)
+	unseen := f.unseen(commit + " is " + level + "; of other roles ")
+	if durable { // pgstore.Durable sets it in each transaction
+		others.when, unseen.when = false, false
+	}
 	r.choose("postgres.commit", on, commit+" is "+level,
 		choice{level == "off" && durable, OK, "off, but pgstore.Durable overrides the setting", ""},
 		choice{level == "off", Bad, commit + " is off " + f.where(commit) + ": " + lost,
@@ -126,8 +135,7 @@ func (f *pgFacts) checkDurability(r *Findings, on string, durable bool) {
 			fmt.Sprintf("%s is %s %s although synchronous standbys are set: "+
 				"a failover may lose commits", commit, level, f.where(commit)),
 			f.mend(commit, "on")},
-		f.ofOthers(commit, "off", Warn, "if workers have that role, "+lost),
-		f.unseen(commit+" is "+level+"; of other roles "))
+		others, unseen)
 	r.choose("postgres.replication", on,
 		fmt.Sprintf("%s, %d of them synchronous", words.Plain(f.replicas, "standby"), f.synchronous),
 		choice{f.replicas > 0 && !f.readsStats, Unknown,
@@ -147,7 +155,7 @@ func (f *pgFacts) checkDurability(r *Findings, on string, durable bool) {
 	r.choose("postgres.unlogged", on, "all tables are logged",
 		choice{len(unlogged) > 0, Bad, strings.Join(unlogged, ", ") +
 			": empty after a crash, so redelivered events are handled again",
-			alterTables(unlogged, "SET LOGGED")},
+			f.alterTables(unlogged, "SET LOGGED")},
 		f.unseen(""))
 }
 

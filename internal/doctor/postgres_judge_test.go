@@ -60,6 +60,15 @@ func TestPostgresFacts(t *testing.T) {
 			hide(f)
 			f.settings["default_transaction_read_only"] = pgSetting{"on", "user"}
 		}},
+		{"postgres.unlogged", Bad, `ALTER TABLE "processed_events" SET LOGGED`, func(f *pgFacts) {
+			f.tables = []pgTable{{name: "processed_events", unlogged: true, autovacuum: true}}
+		}},
+		{"postgres.unlogged", Bad, `ALTER TABLE "events"."processed_events" SET LOGGED`, func(f *pgFacts) {
+			f.schema, f.tables = "events", []pgTable{{name: "processed_events", unlogged: true, autovacuum: true}}
+		}},
+		{"postgres.autovacuum", Warn, `ALTER TABLE "events"."processed_events" RESET`, func(f *pgFacts) {
+			f.schema, f.tables = "events", []pgTable{{name: "processed_events"}}
+		}},
 		{"postgres.fsync", OK, "", hide},
 		{"postgres.session", OK, "", func(f *pgFacts) { f.local, f.settings["tcp_keepalives_idle"] = true, pgSetting{"0", "default"} }},
 	} {
@@ -72,6 +81,18 @@ func TestPostgresFacts(t *testing.T) {
 		w := worst(after, c.id)
 		require.Equal(t, c.want, w.Verdict, "%s: %+v", c.id, w)
 		require.Contains(t, w.Detail+w.Remedy, c.says)
+	}
+	// pgstore.Durable overrides the settings of all roles.
+	durable := newExamination(Input{})
+	durable.opt.Durable = true
+	for _, do := range []func(*pgFacts){hide, func(f *pgFacts) {
+		f.elsewhere = []pgElsewhere{{"w2", "synchronous_commit", "off"}}
+	}} {
+		f := sound()
+		do(f)
+		var found Findings
+		durable.checkPostgresFacts(&found, "on", f, 4)
+		require.Equal(t, OK, worst(found, "postgres.commit").Verdict, "%+v", found)
 	}
 }
 
