@@ -40,6 +40,7 @@ func (h *health) down(ctx context.Context, began time.Time, err error) {
 	h.failed(ctx, began, err, callAsk)
 }
 
+// failed is down for a kind of calls.
 func (h *health) failed(ctx context.Context, began time.Time, err error, kind callKind) {
 	r := h.report
 	var setup *dedup.SetupError
@@ -93,7 +94,7 @@ const (
 	callChange
 )
 
-// succeeded notes the success of a call.
+// succeeded is up for a kind of calls.
 func (h *health) succeeded(ctx context.Context, began time.Time, kind callKind) {
 	if kind == callChange && h.doubtful.Load() {
 		h.changed(began)
